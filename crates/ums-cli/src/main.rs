@@ -1,0 +1,2 @@
+//! The `ums` command.
+fn main() {}
