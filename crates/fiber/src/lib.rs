@@ -1,1 +1,78 @@
-//! (being built)
+//! A stack you can leave and come back to.
+//!
+//! Three nouns. A *stack* is a piece of memory with a guard below it. A *pool* owns stacks, lends
+//! them and takes them back. A *fiber* is a closure on a stack: it runs when it is resumed, until it
+//! suspends itself or ends, always on the thread that resumes it.
+//!
+//! ```text
+//!             one slab = one mmap, many stacks            (addresses grow to the right)
+//!   ┌───────┬──────────────┬────────┬───────┬──────────────┬────────┬─────
+//!   │ guard │ usable  <----│ header │ guard │ usable  <----│ header │ ...
+//!   └───────┴──────────────┴────────┴───────┴──────────────┴────────┴─────
+//!   low                             low + stride                       the stack grows to the left
+//! ```
+//!
+//! The switch is corosensei's, inlined, and nothing is added to it. All the rest of this crate is
+//! about stacks: where they come from, what happens when one is too small, and that none is ever
+//! pulled away from under a frame.
+//!
+//! Invariants, cited by name at each unsafe block:
+//!
+//! * *Mapping*: an address range given to the kernel lies inside one mapping that [`StackPool`] made,
+//!   has not unmapped, and that nothing borrows.
+//! * *Out*: a stack is either in its pool or out; while it is out the pool neither touches nor unmaps
+//!   it, not even when the pool is dropped.
+//! * *Frozen*: the frames of a suspended fiber are never freed, reused or unwound; only resuming the
+//!   fiber to its end gives its stack back.
+//! * *Signal*: what runs in the fault handler only reads atomics, formats into its own frame and
+//!   calls functions that POSIX allows in a signal handler.
+//!
+//! What this crate does not do: it knows no scheduler, moves no fiber between threads, carries no
+//! value through a switch, and contains no panic of a fiber's closure (one that reaches the root
+//! ends the process with a sentence).
+//!
+//! # Tools
+//!
+//! Stacks are registered with valgrind as they are made; outside valgrind that is a handful of
+//! no-op instructions per stack. The feature `sanitizer` reports each switch to AddressSanitizer
+//! (needs `-Zsanitizer=address`). Backtraces, `perf` call graphs and debuggers see the
+//! fiber's frames, then the fiber's root, then the frames of whoever resumed it.
+//!
+//! # Example
+//!
+//! ```
+//! use fiber::{Fiber, Resume, StackConfig, StackPool};
+//!
+//! let mut pool = StackPool::new(StackConfig::default());
+//! let stack = pool.take()?;
+//! let mut worker = Fiber::new(stack, "worker 1", |me| {
+//!     // SAFETY: we are inside the fiber that `me` belongs to.
+//!     unsafe { me.suspend() };
+//! });
+//! assert_eq!(worker.resume(), Resume::Suspended);
+//! assert_eq!(worker.resume(), Resume::Finished);
+//! pool.give(worker.into_stack());
+//! # Ok::<(), fiber::StackError>(())
+//! ```
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("fiber builds its stacks from Linux's mmap and madvise");
+
+mod sys;
+
+mod registry;
+mod slab;
+mod stack;
+
+mod fiber;
+mod overflow;
+mod pool;
+
+#[cfg(test)]
+mod child;
+
+pub use fiber::{Fiber, Resume, Suspender};
+pub use overflow::{HostGuard, install_overflow_handler, prepare_host_thread};
+pub use pool::{StackConfig, StackPool, StackStats};
+pub use slab::StackError;
+pub use stack::{Stack, leaked};

@@ -1,0 +1,407 @@
+//! A fiber: a closure on a stack, resumed and suspended by hand.
+//!
+//! ```text
+//!   Fiber::new ──> not started ──resume──> running ──suspend──> suspended
+//!                       │                   │   ^                  │  │
+//!                       │                   │   └──────resume──────┘  │
+//!                  into_stack,            return                    drop
+//!                     drop                  v                         v
+//!                       └──────────────> finished ──into_stack      leaked, counted
+//! ```
+//!
+//! `resume` and `suspend` are corosensei's, inlined, and carry no value. That crate can also unwind
+//! a suspended stack; here this is never done (*Frozen*): foreign frames below the suspension can't be
+//! unwound, and the kernel may still be writing into a frame's buffer. So who wants to end
+//! a fiber makes its wait fail, and resumes it until it ends.
+//!
+//! A fiber never changes its thread: compiled code keeps addresses of thread-locals in registers
+//! over a suspension. [`Fiber`] is neither `Send` nor `Sync`.
+//! Invariants used here: *Frozen*.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+
+use crate::stack::{self, HEADER, Stack};
+use crate::sys::LastWords;
+
+/// Why [`Fiber::resume`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Resume {
+    /// The fiber suspended itself and can be resumed.
+    Suspended,
+    /// The closure has returned; the stack can be taken out.
+    Finished,
+}
+
+/// A closure with a stack of its own.
+///
+/// Dropping a fiber that is suspended leaks its stack and everything on it, on purpose;
+/// [`leaked`](crate::leaked) counts these. Dropping one that is finished or was never started
+/// drops the closure and leaks only the stack: use [`into_stack`](Fiber::into_stack) instead.
+///
+/// ```compile_fail
+/// fn send<T: Send>() {}
+/// send::<fiber::Fiber>();
+/// ```
+/// ```compile_fail
+/// fn sync<T: Sync>() {}
+/// sync::<fiber::Fiber>();
+/// ```
+pub struct Fiber {
+    inner: ManuallyDrop<Coroutine<(), (), (), Stack>>,
+    /// Neither `Send` nor `Sync`.
+    pinned_to_thread: PhantomData<*mut ()>,
+}
+
+/// A fiber's way out of itself, handed to its closure.
+///
+/// It may be copied anywhere on the fiber's thread; using it is what needs care.
+#[derive(Clone, Copy, Debug)]
+pub struct Suspender {
+    yielder: NonNull<Yielder<(), ()>>,
+}
+
+// A suspender has no state that a panic could leave half changed.
+impl UnwindSafe for Suspender {}
+impl RefUnwindSafe for Suspender {}
+
+impl Fiber {
+    /// A fiber that will run `f` on `stack` when it is first resumed. `name` is for people: it stands
+    /// in the message about a stack overflow (the first 63 bytes of it).
+    ///
+    /// `f` must let no panic out: at the root that prints a sentence and aborts the process.
+    ///
+    /// # Panics
+    ///
+    /// When `f` itself takes more than a quarter of the stack.
+    #[inline]
+    pub fn new<F>(mut stack: Stack, name: &str, f: F) -> Fiber
+    where
+        F: FnOnce(Suspender) + 'static,
+    {
+        // The closure is placed on the stack before any guard can speak up.
+        assert!(size_of::<F>() + align_of::<F>() <= stack.size() / 4, "box this large closure");
+        stack.set_name(name);
+        let header = stack.header();
+        let inner = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
+            fiber_root(Suspender { yielder: NonNull::from(yielder) }, f, header);
+        });
+        Fiber { inner: ManuallyDrop::new(inner), pinned_to_thread: PhantomData }
+    }
+
+    /// Runs the fiber until it suspends itself or ends.
+    ///
+    /// # Panics
+    ///
+    /// When the fiber has finished.
+    #[inline]
+    pub fn resume(&mut self) -> Resume {
+        match self.inner.resume(()) {
+            CoroutineResult::Yield(()) => Resume::Suspended,
+            CoroutineResult::Return(()) => Resume::Finished,
+        }
+    }
+
+    /// Whether the closure has returned.
+    #[inline]
+    pub fn is_finished(&self) -> bool {
+        self.inner.done()
+    }
+
+    /// Whether the fiber has been resumed at least once.
+    #[inline]
+    pub fn is_started(&self) -> bool {
+        self.inner.started()
+    }
+
+    /// The stack, for another fiber. A fiber that was never started drops its closure here.
+    ///
+    /// # Panics
+    ///
+    /// When the fiber is suspended.
+    #[inline]
+    pub fn into_stack(self) -> Stack {
+        assert!(self.is_at_rest(), "a suspended fiber keeps its stack: resume it to its end");
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never used or dropped again.
+        let mut inner = unsafe { ManuallyDrop::take(&mut this.inner) };
+        // Drops the closure of a fiber that was not started, and does nothing to a finished one.
+        inner.force_unwind();
+        inner.into_stack()
+    }
+
+    /// Whether no frame is on the stack.
+    #[inline]
+    fn is_at_rest(&self) -> bool {
+        self.inner.done() || !self.inner.started()
+    }
+}
+
+impl Drop for Fiber {
+    fn drop(&mut self) {
+        if self.is_at_rest() {
+            // SAFETY: Frozen holds, as no frame is on the stack; the field is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.inner) };
+        } else {
+            // Frozen: the frames stay as they are, and so does the stack under them.
+            stack::count_leak();
+        }
+    }
+}
+
+impl std::fmt::Debug for Fiber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (started, finished) = (self.is_started(), self.is_finished());
+        f.debug_struct("Fiber").field("started", &started).field("finished", &finished).finish()
+    }
+}
+
+impl Suspender {
+    /// Leaves the fiber; returns when it is resumed.
+    ///
+    /// # Safety
+    ///
+    /// * The caller runs inside the fiber this suspender was made for, on the fiber's own stack, while
+    ///   the fiber is running.
+    /// * Other code runs on this thread before the fiber is resumed. So nothing is held across the call
+    ///   that relies on the thread doing nothing else meanwhile: no borrow of a thread-local, no lock
+    ///   that its thread may not take twice, no panic count (do not suspend while unwinding).
+    /// * The fiber may never be resumed. Its stack is then leaked, so values there stay valid but their
+    ///   destructors never run; nothing outside may rely on them having run.
+    #[inline(always)]
+    pub unsafe fn suspend(self) {
+        // SAFETY: by the contract the fiber is running, so its root's frame with the yielder is alive.
+        unsafe { self.yielder.as_ref() }.suspend(());
+    }
+}
+
+/// The first frame of every fiber, by name in backtraces. No panic passes it.
+#[inline(never)]
+fn fiber_root<F: FnOnce(Suspender)>(suspender: Suspender, f: F, header: usize) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(suspender))) {
+        // Dropping a payload can panic again.
+        std::mem::forget(payload);
+        die_of_panic(header);
+    }
+}
+
+#[cold]
+fn die_of_panic(header: usize) -> ! {
+    let mut buffer = [0; HEADER];
+    // SAFETY: the header of the stack this very code runs on.
+    let name = unsafe { stack::read_name(header, &mut buffer) };
+    LastWords::say(format_args!(
+        "fatal: a panic reached the root of worker '{name}', which must catch its own; aborting\n"
+    ));
+    std::process::abort();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::child;
+    use crate::pool::{StackConfig, StackPool};
+    use crate::stack::leaked;
+
+    fn pool(size: usize) -> StackPool {
+        StackPool::new(StackConfig { size, precommit: false, keep_warm: 64 })
+    }
+
+    /// Suspends, from a frame that is not the root's.
+    #[inline(never)]
+    fn pause(me: Suspender) {
+        // SAFETY: every caller below runs inside the fiber that `me` was made for.
+        unsafe { me.suspend() };
+    }
+
+    #[test]
+    fn thousands_of_fibers_interleave_and_each_keeps_its_own_frames() {
+        const FIBERS: usize = 5000;
+        const ROUNDS: usize = 10;
+        let mut pool = pool(16 * 1024);
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let mut fibers: Vec<Fiber> = (0..FIBERS)
+            .map(|number| {
+                let log = Rc::clone(&log);
+                Fiber::new(pool.take().expect("a stack"), "one of many", move |me| {
+                    let mine = std::hint::black_box([number; 32]);
+                    for (round, number) in mine.iter().enumerate().take(ROUNDS) {
+                        log.borrow_mut().push((round, *number));
+                        pause(me);
+                    }
+                    assert!(mine.iter().all(|word| *word == number));
+                })
+            })
+            .collect();
+        for _ in 0..ROUNDS {
+            assert!(fibers.iter_mut().all(|fiber| fiber.resume() == Resume::Suspended));
+        }
+        assert!(fibers.iter_mut().all(|fiber| fiber.resume() == Resume::Finished));
+        let expected: Vec<(usize, usize)> =
+            (0..ROUNDS).flat_map(|round| (0..FIBERS).map(move |number| (round, number))).collect();
+        assert_eq!(*log.borrow(), expected);
+        fibers.into_iter().for_each(|fiber| pool.give(fiber.into_stack()));
+        assert_eq!((pool.stats().taken, pool.stats().pooled), (0, FIBERS));
+    }
+
+    #[test]
+    fn a_fiber_may_resume_another() {
+        let mut pool = pool(64 * 1024);
+        let (outer, inner) = (pool.take().expect("a stack"), pool.take().expect("a stack"));
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let (seen_out, seen_in) = (Rc::clone(&order), Rc::clone(&order));
+        let mut fiber = Fiber::new(outer, "outer", move |me| {
+            let mut other = Fiber::new(inner, "inner", move |me| {
+                seen_in.borrow_mut().push("inner begins");
+                pause(me);
+                seen_in.borrow_mut().push("inner ends");
+            });
+            assert_eq!(other.resume(), Resume::Suspended);
+            seen_out.borrow_mut().push("outer");
+            pause(me);
+            assert_eq!(other.resume(), Resume::Finished);
+        });
+        assert_eq!(fiber.resume(), Resume::Suspended);
+        order.borrow_mut().push("host");
+        assert_eq!(fiber.resume(), Resume::Finished);
+        assert_eq!(*order.borrow(), ["inner begins", "outer", "host", "inner ends"]);
+        pool.give(fiber.into_stack());
+    }
+
+    #[test]
+    fn a_panic_caught_inside_a_fiber_leaves_fiber_and_thread_whole() {
+        let mut pool = pool(256 * 1024);
+        let mut fiber = Fiber::new(pool.take().expect("a stack"), "careful", |me| {
+            let caught = catch_unwind(|| {
+                pause(me);
+                std::panic::resume_unwind(Box::new(7));
+            });
+            assert_eq!(caught.expect_err("it panics").downcast_ref(), Some(&7));
+            pause(me);
+        });
+        assert_eq!(fiber.resume(), Resume::Suspended);
+        assert_eq!(fiber.resume(), Resume::Suspended);
+        assert!(!std::thread::panicking());
+        assert_eq!(fiber.resume(), Resume::Finished);
+        pool.give(fiber.into_stack());
+    }
+
+    #[test]
+    fn a_panic_at_the_root_names_the_worker_and_aborts() {
+        let death =
+            child::dies("fiber::tests::a_panic_at_the_root_names_the_worker_and_aborts", || {
+                let mut pool = pool(256 * 1024);
+                let stack = pool.take().expect("a stack");
+                let mut fiber = Fiber::new(stack, "careless 3", |_| panic!("the last straw"));
+                let _ = catch_unwind(AssertUnwindSafe(|| fiber.resume()));
+            });
+        assert_eq!(death.signal, Some(libc::SIGABRT), "{}", death.words);
+        assert!(death.words.contains("the last straw"), "{}", death.words);
+        let said = "a panic reached the root of worker 'careless 3'";
+        assert!(death.words.contains(said), "{}", death.words);
+    }
+
+    /// Sets its flag when it is dropped.
+    struct Flag(Rc<Cell<bool>>);
+
+    impl Drop for Flag {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+
+    #[test]
+    fn a_suspended_fiber_that_is_dropped_is_leaked_and_counted_and_not_unwound() {
+        let name =
+            "fiber::tests::a_suspended_fiber_that_is_dropped_is_leaked_and_counted_and_not_unwound";
+        child::succeeds(name, || {
+            let mut pool = pool(64 * 1024);
+            let dropped = Rc::new(Cell::new(false));
+            let flag = Flag(Rc::clone(&dropped));
+            let mut fiber = Fiber::new(pool.take().expect("a stack"), "parked", move |me| {
+                let _held = flag;
+                pause(me);
+            });
+            assert_eq!(fiber.resume(), Resume::Suspended);
+            assert_eq!(leaked(), 0);
+            drop(fiber);
+            assert_eq!(leaked(), 1);
+            assert!(!dropped.get(), "the frames were unwound");
+            assert_eq!((pool.stats().taken, pool.stats().pooled), (1, 0));
+        });
+    }
+
+    #[test]
+    fn a_fiber_that_never_started_gives_back_its_closure_and_its_stack() {
+        let mut pool = pool(64 * 1024);
+        let dropped = Rc::new(Cell::new(false));
+        let flag = Flag(Rc::clone(&dropped));
+        let fiber = Fiber::new(pool.take().expect("a stack"), "late", move |_| drop(flag));
+        assert!(!fiber.is_started() && !fiber.is_finished());
+        pool.give(fiber.into_stack());
+        assert!(dropped.get());
+        assert_eq!(pool.stats().taken, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a suspended fiber keeps its stack")]
+    fn a_suspended_fiber_keeps_its_stack() {
+        let mut pool = pool(64 * 1024);
+        let mut fiber = Fiber::new(pool.take().expect("a stack"), "parked", pause);
+        assert_eq!(fiber.resume(), Resume::Suspended);
+        pool.give(fiber.into_stack());
+    }
+
+    #[test]
+    #[should_panic(expected = "completed coroutine")]
+    fn a_finished_fiber_is_not_resumed() {
+        let mut pool = pool(64 * 1024);
+        let mut fiber = Fiber::new(pool.take().expect("a stack"), "done", |_| ());
+        assert_eq!(fiber.resume(), Resume::Finished);
+        let _ = fiber.resume();
+    }
+
+    #[test]
+    #[should_panic(expected = "box this large closure")]
+    fn a_closure_too_large_for_its_stack_is_refused() {
+        let mut pool = pool(16 * 1024);
+        let large = [0u8; 8 * 1024];
+        let stack = pool.take().expect("a stack");
+        let _ = Fiber::new(stack, "large", move |_| assert_eq!(large[0], 0));
+    }
+
+    #[inline(never)]
+    fn host_frame(fiber: &mut Fiber) -> Resume {
+        std::hint::black_box(fiber.resume())
+    }
+
+    #[test]
+    fn a_backtrace_in_a_fiber_reaches_its_root_then_its_resumer_and_ends() {
+        let mut pool = pool(1024 * 1024);
+        let seen = Rc::new(RefCell::new(String::new()));
+        let trace = Rc::clone(&seen);
+        let mut fiber = Fiber::new(pool.take().expect("a stack"), "traced", move |me| {
+            pause(me);
+            *trace.borrow_mut() = std::backtrace::Backtrace::force_capture().to_string();
+        });
+        // Resumed the second time from another place, which is where the trace must lead.
+        assert_eq!(fiber.resume(), Resume::Suspended);
+        assert_eq!(host_frame(&mut fiber), Resume::Finished);
+        let trace = seen.borrow();
+        let root = trace.find("fiber_root").expect("the fiber's root");
+        let host = trace.find("host_frame").expect("the resumer");
+        let last = trace.rfind("clone").or(trace.rfind("start")).expect("the thread's first frame");
+        assert!(root < host && host < last, "{trace}");
+        assert!(trace.lines().count() < 200, "{trace}");
+        pool.give(fiber.into_stack());
+    }
+}

@@ -1,0 +1,350 @@
+//! A worker that overflows its stack says so, and which one it was, before the process ends.
+//!
+//! ```text
+//! fault ─> on_fault ─> whose guard is the address? ─┬─ a fiber's, and it is running there ─> words, abort
+//!          (on the thread's signal stack)           └─ anything else ─> the handler that was here before
+//! ```
+//!
+//! The address finds the slab ([`registry`]), the slab's geometry finds the stack, and the stack's
+//! header holds the worker's name. The stack pointer at the fault must be inside the same stack:
+//! a stray pointer into somebody's guard is a fault of another kind and is passed on. So is a C
+//! function that steps over the whole guard at once; it ends by the previous handler, not silently.
+//!
+//! A handler needs a stack that is not the one that ran out. Threads made by `std` have a signal stack;
+//! for others there is [`prepare_host_thread`].
+//! Invariants used here: *Signal*, *Mapping*.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::mem;
+use std::ptr;
+use std::sync::OnceLock;
+
+use libc::{c_int, c_void, siginfo_t};
+
+use crate::registry::{self, Region};
+use crate::stack::{self, HEADER};
+use crate::sys::{self, GuardKind, LastWords, page_size};
+
+/// Linux reports a guard as one or the other, by architecture and kind of guard.
+const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+
+/// What was installed before us, in the order of `SIGNALS`.
+static BEFORE: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
+
+/// Bytes of a signal stack beside what the kernel saves there.
+const SIGNAL_STACK: usize = 32 * 1024;
+
+/// Installs the handler that names a worker whose stack overflowed, then aborts. Other faults go to
+/// the handler that was there before. Once per process; later calls do nothing.
+///
+/// # Panics
+///
+/// When the kernel refuses a signal handler, which it has no reason to.
+pub fn install_overflow_handler() {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
+            // SAFETY: all zeroes is a valid sigaction: the default, no flags, an empty mask.
+            let mut old: libc::sigaction = unsafe { mem::zeroed() };
+            // SAFETY: asks only; `old` outlives the call.
+            assert_eq!(unsafe { libc::sigaction(signal, ptr::null(), &raw mut old) }, 0);
+            // Known before our handler can run.
+            before.get_or_init(|| old);
+            // SAFETY: as above.
+            let mut new: libc::sigaction = unsafe { mem::zeroed() };
+            new.sa_sigaction = on_fault as *const () as usize;
+            new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            // SAFETY: Signal: `on_fault` has the signature SA_SIGINFO asks for and does only what
+            // a handler may do.
+            assert_eq!(unsafe { libc::sigaction(signal, &raw const new, ptr::null_mut()) }, 0);
+        }
+    });
+}
+
+extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo; its address field is set for faults, and only for
+    // them is it looked at.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    let is_fault = code > 0;
+    if is_fault
+        && let Some(region) = registry::find(address)
+        && address < region.low
+        && stack_pointer(context).is_none_or(|sp| region.contains(sp))
+    {
+        die_of_overflow(region, address);
+    }
+    pass_on(signal, is_fault, info, context);
+}
+
+impl Region {
+    fn contains(&self, address: usize) -> bool {
+        (self.guard_low..self.top).contains(&address)
+    }
+}
+
+fn die_of_overflow(region: Region, address: usize) -> ! {
+    let mut buffer = [0; HEADER];
+    // SAFETY: Out: the faulting code runs on this stack, so the stack is out and its slab mapped.
+    let name = unsafe { stack::read_name(region.top - HEADER, &mut buffer) };
+    let size = (region.top - region.low) / 1024;
+    LastWords::say(format_args!(
+        "\nfatal: worker '{name}' overflowed its stack of {size} KiB (fault at {address:#x}). \
+         Give it more: raise the stack size option.\n"
+    ));
+    std::process::abort();
+}
+
+/// Where the stack pointer was when the fault happened, on architectures where we know the place.
+#[cfg(target_arch = "x86_64")]
+fn stack_pointer(context: *mut c_void) -> Option<usize> {
+    // SAFETY: the third argument of a handler installed with SA_SIGINFO is a ucontext.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    Some(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize)
+}
+
+/// Where the stack pointer was when the fault happened, on architectures where we know the place.
+#[cfg(target_arch = "aarch64")]
+fn stack_pointer(context: *mut c_void) -> Option<usize> {
+    // SAFETY: the third argument of a handler installed with SA_SIGINFO is a ucontext.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    Some(context.uc_mcontext.sp as usize)
+}
+
+/// Elsewhere every fault in a guard counts as an overflow.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn stack_pointer(_context: *mut c_void) -> Option<usize> {
+    None
+}
+
+/// Does what would have happened without us.
+fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_void) {
+    let place = SIGNALS.iter().position(|known| *known == signal);
+    let Some(before) = place.and_then(|place| BEFORE[place].get()) else { return };
+    match before.sa_sigaction {
+        libc::SIG_IGN if !is_fault => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: Signal: both calls are allowed here. A fault happens again at its instruction
+            // once we return; a signal that was sent has to be sent again.
+            unsafe {
+                libc::sigaction(signal, before, ptr::null_mut());
+                if !is_fault {
+                    libc::raise(signal);
+                }
+            }
+        }
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+            // SAFETY: whoever installed it said by SA_SIGINFO that it has this signature.
+            let handler = unsafe { mem::transmute::<usize, Handler>(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: whoever installed it said by the absence of SA_SIGINFO that it has this one.
+            let handler = unsafe { mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// Keeps the signal stack that [`prepare_host_thread`] may have made; belongs to its thread.
+#[derive(Debug)]
+#[must_use = "the signal stack goes away with this guard"]
+pub struct HostGuard {
+    /// Address and length of the mapping, where the thread had no signal stack of its own.
+    made: Option<(usize, usize)>,
+    /// A signal stack belongs to one thread.
+    pinned_to_thread: PhantomData<*mut ()>,
+}
+
+/// Makes sure that the calling thread, which is about to resume fibers, has a signal stack: without
+/// one an overflow kills the process with no words. Threads of `std` have one already; keep the
+/// result for as long as the thread runs fibers.
+///
+/// # Panics
+///
+/// When there is no memory for it.
+pub fn prepare_host_thread() -> HostGuard {
+    if signal_stack().ss_flags & libc::SS_DISABLE == 0 {
+        return HostGuard { made: None, pinned_to_thread: PhantomData };
+    }
+    // SAFETY: getauxval has no preconditions; 0 means unknown.
+    let kernel_needs = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+    let guard = page_size();
+    let len =
+        (guard + SIGNAL_STACK + kernel_needs.max(libc::MINSIGSTKSZ)).next_multiple_of(page_size());
+    let at = sys::reserve(len).expect("address space for a signal stack");
+    // SAFETY: Mapping: the first page of what was reserved just above.
+    unsafe { sys::guard(at, guard, GuardKind::probed()) }.expect("a guard for a signal stack");
+    set_signal_stack(libc::stack_t {
+        ss_sp: ptr::with_exposed_provenance_mut(at + guard),
+        ss_flags: 0,
+        ss_size: len - guard,
+    });
+    HostGuard { made: Some((at, len)), pinned_to_thread: PhantomData }
+}
+
+impl Drop for HostGuard {
+    fn drop(&mut self) {
+        let Some((at, len)) = self.made else { return };
+        let used = signal_stack().ss_sp as usize;
+        if (at..at + len).contains(&used) {
+            set_signal_stack(libc::stack_t {
+                ss_sp: ptr::null_mut(),
+                ss_flags: libc::SS_DISABLE,
+                ss_size: len,
+            });
+        }
+        // SAFETY: Mapping: made by `prepare_host_thread`, and no longer this thread's signal stack.
+        unsafe { sys::release(at, len) };
+    }
+}
+
+/// The calling thread's signal stack.
+fn signal_stack() -> libc::stack_t {
+    // SAFETY: all zeroes is a valid stack_t.
+    let mut now: libc::stack_t = unsafe { mem::zeroed() };
+    // SAFETY: asks only; `now` outlives the call.
+    assert_eq!(unsafe { libc::sigaltstack(ptr::null(), &raw mut now) }, 0);
+    now
+}
+
+fn set_signal_stack(new: libc::stack_t) {
+    // SAFETY: the memory, if any, is ours until the guard takes it out of use.
+    let failed = unsafe { libc::sigaltstack(&raw const new, ptr::null_mut()) };
+    assert_eq!(failed, 0, "the kernel refused a signal stack");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::child::{self, Death};
+    use crate::fiber::Fiber;
+    use crate::pool::{StackConfig, StackPool};
+
+    const CONFIG: StackConfig = StackConfig { size: 60 * 1024, precommit: false, keep_warm: 1 };
+
+    #[inline(never)]
+    fn bottomless(depth: u64) -> u64 {
+        let frame = std::hint::black_box([depth; 64]);
+        if frame[7] == u64::MAX { 0 } else { bottomless(depth + 1) + frame[8] }
+    }
+
+    fn overflow_on(mut pool: StackPool, name: &str) {
+        install_overflow_handler();
+        let stack = pool.take().expect("a stack");
+        let _ = Fiber::new(stack, name, |_| assert_ne!(bottomless(0), 1)).resume();
+    }
+
+    fn assert_named(death: &Death, name: &str) {
+        assert_eq!(death.signal, Some(libc::SIGABRT), "{}", death.words);
+        // 60 KiB, the header and the colours make 63 KiB, which is 16 pages.
+        let said = format!("worker '{name}' overflowed its stack of 64 KiB (fault at 0x");
+        assert!(death.words.contains(&said), "{}", death.words);
+        assert!(death.words.contains("stack size option"), "{}", death.words);
+    }
+
+    #[test]
+    fn an_overflow_names_the_worker_and_its_size() {
+        let name = "overflow::tests::an_overflow_names_the_worker_and_its_size";
+        let death = child::dies(name, || overflow_on(StackPool::new(CONFIG), "billing 7"));
+        assert_named(&death, "billing 7");
+    }
+
+    #[test]
+    fn an_overflow_into_an_mprotect_guard_is_named_too() {
+        let name = "overflow::tests::an_overflow_into_an_mprotect_guard_is_named_too";
+        let death = child::dies(name, || {
+            overflow_on(StackPool::with_guard(CONFIG, GuardKind::Mprotect), "billing 8");
+        });
+        assert_named(&death, "billing 8");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        let name = "overflow::tests::a_long_name_is_cut_between_characters";
+        let long = "ü".repeat(100);
+        let death = child::dies(name, || overflow_on(StackPool::new(CONFIG), &long));
+        assert_named(&death, &"ü".repeat(31));
+    }
+
+    #[test]
+    fn a_thread_without_signal_stack_is_prepared_for_overflows() {
+        let name = "overflow::tests::a_thread_without_signal_stack_is_prepared_for_overflows";
+        let death = child::dies(name, || {
+            disable_signal_stack();
+            let _prepared = prepare_host_thread();
+            overflow_on(StackPool::new(CONFIG), "raw host");
+        });
+        assert_named(&death, "raw host");
+    }
+
+    #[test]
+    fn a_prepared_thread_gets_a_signal_stack_and_loses_it_again() {
+        let present = || signal_stack().ss_flags & libc::SS_DISABLE == 0;
+        let tried = std::thread::spawn(move || {
+            // The threads of std have one, and then nothing is changed.
+            let theirs = signal_stack().ss_sp as usize;
+            drop(prepare_host_thread());
+            assert_eq!(signal_stack().ss_sp as usize, theirs);
+            disable_signal_stack();
+            let prepared = prepare_host_thread();
+            assert!(present());
+            drop(prepared);
+            assert!(!present());
+        });
+        tried.join().expect("no assertion failed");
+    }
+
+    #[test]
+    fn a_stray_pointer_into_a_guard_is_not_an_overflow() {
+        let name = "overflow::tests::a_stray_pointer_into_a_guard_is_not_an_overflow";
+        let death = child::dies(name, || {
+            install_overflow_handler();
+            let mut pool = StackPool::new(CONFIG);
+            let stack = pool.take().expect("a stack");
+            let guard = registry::find(stack.header()).expect("its slab").guard_low;
+            // SAFETY: none; the fault is the point.
+            unsafe { ptr::with_exposed_provenance_mut::<u8>(guard + 8).write_volatile(1) };
+            pool.give(stack);
+        });
+        assert_eq!(death.signal, Some(libc::SIGSEGV), "{}", death.words);
+        assert!(!death.words.contains("overflowed"), "{}", death.words);
+    }
+
+    #[test]
+    fn a_thread_that_overflows_is_still_reported_by_std() {
+        let name = "overflow::tests::a_thread_that_overflows_is_still_reported_by_std";
+        let death = child::dies(name, || {
+            install_overflow_handler();
+            install_overflow_handler();
+            assert_ne!(bottomless(0), 1);
+        });
+        assert_eq!(death.signal, Some(libc::SIGABRT), "{}", death.words);
+        assert!(death.words.contains("has overflowed its stack"), "{}", death.words);
+        assert!(!death.words.contains("stack size option"), "{}", death.words);
+    }
+
+    #[test]
+    fn a_signal_that_was_sent_still_kills() {
+        let name = "overflow::tests::a_signal_that_was_sent_still_kills";
+        let death = child::dies(name, || {
+            install_overflow_handler();
+            // SAFETY: ends this process, as the test wants. Twice, because std's own handler, which
+            // stands behind ours, takes the first one for a fault that will happen again.
+            unsafe { libc::raise(libc::SIGSEGV) };
+            // SAFETY: as above.
+            unsafe { libc::raise(libc::SIGSEGV) };
+        });
+        assert_eq!(death.signal, Some(libc::SIGSEGV), "{}", death.words);
+    }
+
+    fn disable_signal_stack() {
+        let size = libc::MINSIGSTKSZ;
+        set_signal_stack(libc::stack_t {
+            ss_sp: ptr::null_mut(),
+            ss_flags: libc::SS_DISABLE,
+            ss_size: size,
+        });
+    }
+}

@@ -1,0 +1,436 @@
+//! The pool: stacks that are ready, the one used last on top.
+//!
+//! ```text
+//! take:   warm (last in, first out)  ->  cold  ->  carve the newest slab  ->  reserve a slab
+//! give:   warm, up to keep_warm; beyond that its pages go back to the kernel and it turns cold
+//! ```
+//!
+//! A warm stack keeps its pages and costs no system call; making a page present again costs
+//! microseconds, a thousand times the switch. A cold stack keeps its highest page only, which every
+//! fiber touches at once.
+//!
+//! One pool belongs to one scheduler: `&mut self` everywhere, no locks. It may move to another thread
+//! while it is idle. Dropping it unmaps each slab that has all its stacks back and leaves the others
+//! mapped (*Out*). The pool never takes a stack away from anybody, and never shrinks its slabs.
+#![allow(unsafe_code)]
+
+use crate::registry::Geometry;
+use crate::slab::{Slab, StackError};
+use crate::stack::{ABOVE_BASE, Place, Stack};
+use crate::sys::{self, GuardKind, page_size};
+
+/// Smaller stacks are not made: printing a panic alone needs about this much.
+const SIZE_MIN: usize = 16 * 1024;
+/// Larger ones neither: this is a mistake, not a stack.
+const SIZE_MAX: usize = 1 << 40;
+/// Rust touches each page of a large frame in turn, so one page would do; C compiled without
+/// -fstack-clash-protection does not, and steps over small guards.
+const GUARD: usize = 16 * 1024;
+/// Stacks in the first slab; each further one doubles, within the two limits below.
+const SLAB_STACKS_FIRST: usize = 64;
+const SLAB_STACKS_MAX: usize = 4096;
+const SLAB_BYTES_MAX: usize = 1 << 30;
+
+/// What stacks a pool makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackConfig {
+    /// Usable bytes of each stack, rounded up to pages; at least 16 KiB, at most 1 TiB. Address space
+    /// is reserved for all of it, memory is used only as it is touched.
+    pub size: usize,
+    /// Commit all memory of a stack when it is made, and keep it: no page fault while a fiber runs,
+    /// and too little memory is an error of [`StackPool::take`].
+    pub precommit: bool,
+    /// How many returned stacks keep their pages. Those beyond keep only their highest page.
+    pub keep_warm: usize,
+}
+
+impl Default for StackConfig {
+    /// 64 KiB, committed as touched, 64 kept warm.
+    fn default() -> StackConfig {
+        StackConfig { size: 64 * 1024, precommit: false, keep_warm: 64 }
+    }
+}
+
+/// What a pool holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StackStats {
+    /// Stacks taken and not given back.
+    pub taken: usize,
+    /// Stacks in the pool, warm and cold.
+    pub pooled: usize,
+    /// Those of them that keep all their pages.
+    pub warm: usize,
+    /// Mappings made by the pool.
+    pub slabs: usize,
+    /// Bytes of address space reserved.
+    pub reserved_bytes: usize,
+    /// How stacks are guarded: `MADV_GUARD_INSTALL` or `mprotect`.
+    pub guard: &'static str,
+}
+
+/// A scheduler's stacks.
+///
+/// ```
+/// let mut pool = fiber::StackPool::new(fiber::StackConfig::default());
+/// let stack = pool.take()?;
+/// assert!(stack.size() >= 64 * 1024);
+/// pool.give(stack);
+/// assert_eq!((pool.stats().taken, pool.stats().pooled), (0, 1));
+/// # Ok::<(), fiber::StackError>(())
+/// ```
+#[derive(Debug)]
+pub struct StackPool {
+    warm: Vec<Place>,
+    cold: Vec<Place>,
+    slabs: Vec<Slab>,
+    taken: usize,
+    keep_warm: usize,
+    precommit: bool,
+    geometry: Geometry,
+    kind: GuardKind,
+}
+
+impl StackPool {
+    /// An empty pool. Nothing is reserved before the first [`take`](StackPool::take).
+    pub fn new(config: StackConfig) -> StackPool {
+        StackPool::with_guard(config, GuardKind::probed())
+    }
+
+    /// A pool that guards its stacks in a given way, for tests of the older one.
+    pub(crate) fn with_guard(config: StackConfig, kind: GuardKind) -> StackPool {
+        let page = page_size();
+        let size = config.size.clamp(SIZE_MIN, SIZE_MAX) + ABOVE_BASE;
+        let geometry =
+            Geometry { guard: GUARD.next_multiple_of(page), usable: size.next_multiple_of(page) };
+        StackPool {
+            warm: Vec::new(),
+            cold: Vec::new(),
+            slabs: Vec::new(),
+            taken: 0,
+            // What was committed beforehand stays committed.
+            keep_warm: if config.precommit { usize::MAX } else { config.keep_warm },
+            precommit: config.precommit,
+            geometry,
+            kind,
+        }
+    }
+
+    /// A stack, the most recently used one if there is any.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel gives no address space, no guard or no memory; [`StackError`] says what to do.
+    #[inline]
+    pub fn take(&mut self) -> Result<Stack, StackError> {
+        let place = match self.warm.pop() {
+            Some(place) => place,
+            None => self.take_cold()?,
+        };
+        self.slabs[place.slab as usize].out += 1;
+        self.taken += 1;
+        Ok(Stack::claim(place))
+    }
+
+    /// Takes a stack back.
+    ///
+    /// # Panics
+    ///
+    /// When the stack came from another pool.
+    #[inline]
+    pub fn give(&mut self, stack: Stack) {
+        let place = stack.into_place();
+        let slab = self.slabs.get_mut(place.slab as usize).filter(|slab| slab.contains(&place));
+        let Some(slab) = slab else { panic!("a stack was given to a pool it was not taken from") };
+        slab.out -= 1;
+        self.taken -= 1;
+        if self.warm.len() < self.keep_warm {
+            self.warm.push(place);
+        } else {
+            self.cool(place);
+        }
+    }
+
+    /// What the pool holds now.
+    pub fn stats(&self) -> StackStats {
+        StackStats {
+            taken: self.taken,
+            pooled: self.warm.len() + self.cold.len(),
+            warm: self.warm.len(),
+            slabs: self.slabs.len(),
+            reserved_bytes: self.slabs.iter().map(Slab::reserved_bytes).sum(),
+            guard: self.kind.name(),
+        }
+    }
+
+    /// How stacks are guarded on this machine: `MADV_GUARD_INSTALL` (Linux 6.13) or `mprotect`.
+    pub fn guard_kind() -> &'static str {
+        GuardKind::probed().name()
+    }
+
+    #[cold]
+    fn take_cold(&mut self) -> Result<Place, StackError> {
+        if let Some(place) = self.cold.pop() {
+            return Ok(place);
+        }
+        if let Some(place) = self.carve_newest() {
+            return place;
+        }
+        let stride = self.geometry.stride();
+        let wanted = SLAB_STACKS_FIRST << self.slabs.len().min(16);
+        let count = wanted.min(SLAB_STACKS_MAX).min(SLAB_BYTES_MAX / stride).max(1);
+        self.slabs.push(Slab::reserve(self.geometry, count)?);
+        self.carve_newest().expect("a slab has at least one stack")
+    }
+
+    /// Only the newest slab can have stacks that were never carved.
+    fn carve_newest(&mut self) -> Option<Result<Place, StackError>> {
+        let number = self.slabs.len().checked_sub(1)?;
+        let (newest, older) = self.slabs.split_last_mut()?;
+        let carved = newest.carve(number as u32, self.kind, self.precommit)?;
+        Some(carved.map_err(|error| match error {
+            // The slab knows its own stacks only.
+            StackError::Guard { kind, stacks, source } => {
+                let older: usize = older.iter().map(|slab| slab.carved()).sum();
+                StackError::Guard { kind, stacks: older + stacks, source }
+            }
+            other => other,
+        }))
+    }
+
+    /// Gives a stack's pages back, except the highest.
+    #[cold]
+    fn cool(&mut self, place: Place) {
+        let len = place.top - place.low - page_size();
+        // SAFETY: Mapping, Out: the stack has just come back, and a fiber that gave its stack back
+        // has ended (Frozen), so what the pages hold is not needed.
+        unsafe { sys::discard(place.low, len) };
+        self.cold.push(place);
+    }
+}
+
+impl Drop for StackPool {
+    fn drop(&mut self) {
+        for slab in self.slabs.drain(..) {
+            if slab.out == 0 {
+                drop(slab);
+            } else {
+                // Out: frames may live there; the mapping and its registry entry stay for ever.
+                std::mem::forget(slab);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use super::*;
+    use crate::child;
+    use crate::fiber::{Fiber, Resume};
+    use crate::registry;
+
+    fn config(size: usize, keep_warm: usize) -> StackConfig {
+        StackConfig { size, precommit: false, keep_warm }
+    }
+
+    fn run(stack: Stack, f: impl FnOnce() + 'static) -> Stack {
+        let mut fiber = Fiber::new(stack, "test", |_| f());
+        assert_eq!(fiber.resume(), Resume::Finished);
+        fiber.into_stack()
+    }
+
+    /// Uses about `bytes` of the stack it is called on.
+    #[inline(never)]
+    fn deep(bytes: usize) -> u8 {
+        let frame = std::hint::black_box([1u8; 1024]);
+        if bytes <= 1024 { frame[0] } else { deep(bytes - 1024).wrapping_add(frame[1023]) }
+    }
+
+    #[test]
+    fn a_pool_and_its_stacks_may_move_to_another_thread() {
+        fn send<T: Send>() {}
+        send::<StackPool>();
+        send::<Stack>();
+    }
+
+    fn mappings() -> usize {
+        std::fs::read_to_string("/proc/self/maps").expect("the process's mappings").lines().count()
+    }
+
+    #[test]
+    fn a_hundred_thousand_stacks_take_few_mappings() {
+        // Where guards cost mappings, 10,000 are near enough to the ceiling.
+        let few = GuardKind::probed() == GuardKind::Madvise;
+        let count = if few { 100_000 } else { 10_000 };
+        let before = mappings();
+        let mut pool = StackPool::new(config(64 * 1024, 0));
+        let stacks: Vec<Stack> =
+            (0..count).map(|_| pool.take().expect("a stack for everybody")).collect();
+        assert_eq!(pool.stats().taken, count);
+        assert!(pool.stats().reserved_bytes >= count * 64 * 1024);
+        assert!(!few || mappings() < before + 200, "{before} mappings became {}", mappings());
+        // One in ten runs, so that carved stacks from first to last are proved to work.
+        for (index, stack) in stacks.into_iter().enumerate() {
+            let stack =
+                if index % 10 == 0 { run(stack, || assert!(deep(2048) > 0)) } else { stack };
+            pool.give(stack);
+        }
+        assert_eq!((pool.stats().taken, pool.stats().pooled), (0, count));
+    }
+
+    #[test]
+    fn the_stack_given_back_last_is_taken_first_and_nothing_new_is_reserved() {
+        let mut pool = StackPool::new(StackConfig::default());
+        let first = pool.take().expect("a stack");
+        let second = pool.take().expect("a stack");
+        let (first_at, second_at) = (first.header(), second.header());
+        assert_ne!(first_at, second_at);
+        let reserved = pool.stats().reserved_bytes;
+        pool.give(first);
+        pool.give(second);
+        let third = pool.take().expect("a stack");
+        let fourth = pool.take().expect("a stack");
+        assert_eq!((third.header(), fourth.header()), (second_at, first_at));
+        assert_eq!(pool.stats().reserved_bytes, reserved);
+        pool.give(third);
+        pool.give(fourth);
+    }
+
+    #[test]
+    fn a_pooled_stack_is_taken_run_and_given_back_without_a_system_call() {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        let mut pool = StackPool::new(StackConfig::default());
+        let warm = pool.take().expect("a stack");
+        pool.give(run(warm, || ()));
+        // Not joined: the thread has to end by the bare exit call, behind std's back.
+        std::thread::spawn(move || {
+            // SAFETY: from here on any call but read, write, exit and sigreturn kills this thread.
+            assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }, 0);
+            for _ in 0..1000 {
+                let Ok(stack) = pool.take() else { break };
+                pool.give(run(stack, || ()));
+            }
+            DONE.store(true, SeqCst);
+            // SAFETY: ends this thread, which holds nothing that others wait for.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        });
+        let patience = (0..600).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            DONE.load(SeqCst)
+        });
+        assert!(patience, "the thread made a system call and was killed for it");
+    }
+
+    #[test]
+    fn only_keep_warm_stacks_keep_their_pages() {
+        let mut pool = StackPool::new(config(64 * 1024, 3));
+        let stacks: Vec<Stack> = (0..10).map(|_| pool.take().expect("a stack")).collect();
+        for stack in stacks {
+            pool.give(run(stack, || assert!(deep(32 * 1024) > 0)));
+        }
+        assert_eq!((pool.stats().warm, pool.stats().pooled), (3, 10));
+        let stacks: Vec<Stack> = (0..10).map(|_| pool.take().expect("a stack")).collect();
+        let touched: Vec<usize> = stacks.iter().map(Stack::touched_bytes).collect();
+        assert!(touched[..3].iter().all(|bytes| *bytes >= 32 * 1024), "{touched:?}");
+        assert!(touched[3..].iter().all(|bytes| *bytes <= page_size()), "{touched:?}");
+        stacks.into_iter().for_each(|stack| pool.give(stack));
+    }
+
+    #[test]
+    fn the_high_water_mark_is_what_was_used() {
+        let mut pool = StackPool::new(config(256 * 1024, 1));
+        let stack = pool.take().expect("a stack");
+        assert_eq!(stack.touched_bytes(), 0);
+        let stack = run(stack, || assert!(deep(100 * 1024) > 0));
+        let touched = stack.touched_bytes();
+        assert!((100 * 1024..200 * 1024).contains(&touched), "{touched} bytes of 100 KiB");
+        pool.give(stack);
+    }
+
+    #[test]
+    fn precommitted_stacks_are_committed_from_the_start_and_stay_so() {
+        let all = |stack: &Stack| stack.touched_bytes() >= stack.size();
+        let mut pool = StackPool::new(StackConfig { precommit: true, ..config(32 * 1024, 0) });
+        let stack = pool.take().expect("a stack");
+        assert!(all(&stack));
+        pool.give(stack);
+        let stack = pool.take().expect("a stack");
+        assert!(all(&stack));
+        pool.give(stack);
+    }
+
+    #[test]
+    fn a_dropped_pool_unmaps_exactly_the_slabs_that_are_whole() {
+        let mut pool = StackPool::new(config(64 * 1024, 1000));
+        let mut stacks: Vec<Stack> =
+            (0..SLAB_STACKS_FIRST + 1).map(|_| pool.take().expect("a stack")).collect();
+        assert_eq!(pool.stats().slabs, 2);
+        let whole = stacks[SLAB_STACKS_FIRST].header();
+        let kept = stacks.remove(5);
+        stacks.into_iter().for_each(|stack| pool.give(stack));
+        drop(pool);
+        let region = registry::find(kept.header()).expect("a slab with a stack out stays");
+        assert_eq!(region.top, kept.header() + crate::stack::HEADER);
+        assert_ne!(registry::find(whole).map(|region| region.top), Some(whole + 64));
+        // And the stack that is out still works.
+        let kept = run(kept, || assert!(deep(32 * 1024) > 0));
+        assert!(kept.touched_bytes() >= 32 * 1024);
+    }
+
+    #[test]
+    fn sizes_are_rounded_up_and_never_below_the_least() {
+        for (asked, least) in [(0, SIZE_MIN), (65_537, 65_537), (1 << 20, 1 << 20)] {
+            let mut pool = StackPool::new(config(asked, 1));
+            let stack = pool.take().expect("a stack");
+            assert!((least..least + 2 * page_size()).contains(&stack.size()), "{}", stack.size());
+            pool.give(stack);
+        }
+    }
+
+    #[test]
+    fn an_absurd_size_is_an_error_with_advice_or_a_stack() {
+        let mut pool = StackPool::new(config(usize::MAX, 1));
+        match pool.take() {
+            Ok(stack) => pool.give(stack),
+            Err(error) => assert!(error.to_string().contains("smaller stacks"), "{error}"),
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "not taken from")]
+    fn a_stack_of_another_pool_is_refused() {
+        let mut one = StackPool::new(StackConfig::default());
+        let mut two = StackPool::new(StackConfig::default());
+        let mine = two.take().expect("a stack");
+        two.give(mine);
+        two.give(one.take().expect("a stack"));
+    }
+
+    #[test]
+    fn too_many_mappings_is_an_error_that_says_what_to_do() {
+        // In a process of its own: at the limit, nobody else could map anything either.
+        child::succeeds("pool::tests::too_many_mappings_is_an_error_that_says_what_to_do", || {
+            let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("the limit");
+            let limit: usize = limit.trim().parse().expect("a number");
+            if limit > 1_000_000 {
+                return; // Too many to try.
+            }
+            let mut pool = StackPool::with_guard(config(16 * 1024, 0), GuardKind::Mprotect);
+            let mut stacks = Vec::with_capacity(limit);
+            let error = loop {
+                match pool.take() {
+                    Ok(stack) => stacks.push(stack),
+                    Err(error) => break error,
+                }
+                assert!(stacks.len() < limit, "the limit was never met");
+            };
+            stacks.into_iter().for_each(|stack| pool.give(stack));
+            let said = error.to_string();
+            assert!(said.contains("vm.max_map_count"), "{said}");
+            // The stacks made before still serve.
+            assert!(pool.take().is_ok());
+        });
+    }
+}

@@ -1,0 +1,172 @@
+//! Many stacks in one mapping.
+//!
+//! A slab reserves address space for all its stacks at once and *carves* them one by one: carving
+//! installs the guard, and commits the memory where that was asked for. Reserved space that was never
+//! carved costs nothing, so slabs are generous.
+//!
+//! A slab counts how many of its stacks are out. Its owner drops it only when that count is 0
+//! (*Out*); a slab with stacks out is forgotten instead and stays mapped for ever.
+//! Invariants used here: *Mapping*, *Out*. A slab keeps no free list; that is the pool's.
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::ptr;
+
+use corosensei::stack::valgrind::ValgrindStackRegistration;
+
+use crate::registry::{self, Entry, Geometry, Region};
+use crate::stack::Place;
+use crate::sys::{self, GuardKind};
+
+/// Why there is no stack. Each variant says what to do about it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StackError {
+    /// The kernel refused address space.
+    Reserve {
+        /// Bytes that were asked for.
+        bytes: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel refused to guard another stack. Where guards are made by `mprotect` this is
+    /// `vm.max_map_count`, the limit on a process's mappings.
+    Guard {
+        /// How stacks are guarded.
+        kind: &'static str,
+        /// Stacks this pool has made so far.
+        stacks: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// There is no memory for a stack that is to be committed beforehand.
+    Commit {
+        /// Bytes that were asked for.
+        bytes: usize,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StackError::Reserve { bytes, .. } => write!(
+                f,
+                "no address space for {bytes} bytes of stacks: ask for smaller stacks or fewer \
+                 workers, or raise the address space limit (ulimit -v)"
+            ),
+            StackError::Guard { kind, stacks, .. } if *kind == GuardKind::Mprotect.name() => {
+                write!(
+                    f,
+                    "no guard for another stack after {stacks}: without MADV_GUARD_INSTALL (Linux 6.13) \
+                 each stack takes two memory mappings; raise the limit with \
+                 `sysctl vm.max_map_count=1048576` or use fewer workers"
+                )
+            }
+            StackError::Guard { kind, stacks, .. } => write!(
+                f,
+                "no guard for another stack after {stacks} ({kind} failed): the kernel is out of \
+                 memory for page tables; use fewer workers"
+            ),
+            StackError::Commit { bytes, .. } => write!(
+                f,
+                "no memory to commit a stack of {bytes} bytes: turn precommit off, or ask for \
+                 smaller stacks or fewer workers"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StackError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StackError::Reserve { source, .. }
+            | StackError::Guard { source, .. }
+            | StackError::Commit { source, .. } => Some(source),
+        }
+    }
+}
+
+/// One mapping full of stacks.
+#[derive(Debug)]
+pub(crate) struct Slab {
+    low: usize,
+    count: usize,
+    geometry: Geometry,
+    /// Stacks that are with somebody.
+    pub(crate) out: usize,
+    /// One per carved stack, in order; so its length is how many are carved.
+    carved: Vec<ValgrindStackRegistration>,
+    entry: &'static Entry,
+}
+
+impl Slab {
+    /// Reserves up to `count` stacks; fewer, down to one, where address space is scarce.
+    pub(crate) fn reserve(geometry: Geometry, mut count: usize) -> Result<Slab, StackError> {
+        let stride = geometry.stride();
+        let low = loop {
+            match sys::reserve(stride * count) {
+                Ok(low) => break low,
+                Err(_) if count > 1 => count /= 2,
+                Err(source) => return Err(StackError::Reserve { bytes: stride, source }),
+            }
+        };
+        let entry = registry::register(low, count, geometry);
+        Ok(Slab { low, count, geometry, out: 0, carved: Vec::new(), entry })
+    }
+
+    /// Bytes of address space.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        self.count * self.geometry.stride()
+    }
+
+    /// Whether the stack at `place` can be one of these.
+    #[inline]
+    pub(crate) fn contains(&self, place: &Place) -> bool {
+        place.low.wrapping_sub(self.low) < self.reserved_bytes()
+    }
+
+    /// Stacks carved so far.
+    pub(crate) fn carved(&self) -> usize {
+        self.carved.len()
+    }
+
+    /// Makes the next stack usable; `None` when all are.
+    pub(crate) fn carve(
+        &mut self,
+        number: u32,
+        kind: GuardKind,
+        precommit: bool,
+    ) -> Option<Result<Place, StackError>> {
+        let index = self.carved.len();
+        (index < self.count).then(|| {
+            let Geometry { guard, usable } = self.geometry;
+            let guard_low = self.low + index * self.geometry.stride();
+            let region =
+                Region { guard_low, low: guard_low + guard, top: guard_low + guard + usable };
+            // SAFETY: Mapping: the range is inside this slab; the stack was never used.
+            unsafe { sys::guard(region.guard_low, guard, kind) }
+                .map_err(|source| StackError::Guard { kind: kind.name(), stacks: index, source })?;
+            if precommit {
+                sys::populate(region.low, usable)
+                    .map_err(|source| StackError::Commit { bytes: usable, source })?;
+            }
+            let at = ptr::with_exposed_provenance_mut(region.low);
+            self.carved.push(ValgrindStackRegistration::new(at, usable));
+            Ok(Place::new(region, number, index))
+        })
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        assert_eq!(self.out, 0, "a slab with stacks out must be forgotten, not dropped");
+        registry::unregister(self.entry);
+        self.carved.clear();
+        // SAFETY: Mapping, Out: no stack of this slab is with anybody, and only the pool, which is
+        // dropping the slab, knew the others.
+        unsafe { sys::release(self.low, self.reserved_bytes()) };
+    }
+}

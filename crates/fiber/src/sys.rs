@@ -1,0 +1,228 @@
+//! The calls into Linux that stacks need, one function each.
+//!
+//! A *guard* is a range whose every access faults. Linux 6.13 can mark one in the page table
+//! (`MADV_GUARD_INSTALL`), so a slab of any number of guarded stacks stays a single mapping. Older
+//! kernels need `mprotect`, which splits the mapping twice per stack and meets `vm.max_map_count`
+//! (65,530 by default) at about 32,000 stacks. Which of the two works is found out once, by trying.
+//!
+//! This file decides nothing about layout and keeps no state except the answer of that probe.
+//! Invariants used here: *Mapping*, *Signal* (see the crate's first page).
+#![allow(unsafe_code)]
+
+use std::fmt;
+use std::io;
+use std::ptr;
+use std::sync::OnceLock;
+
+/// Not yet in every libc's headers; the number is the kernel's on all architectures.
+const MADV_GUARD_INSTALL: i32 = 102;
+
+/// How accesses below a stack are made to fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GuardKind {
+    /// Page-table markers: no extra mappings.
+    Madvise,
+    /// A protected range: two more mappings per stack.
+    Mprotect,
+}
+
+impl GuardKind {
+    /// The best kind this kernel really has.
+    pub(crate) fn probed() -> GuardKind {
+        static PROBED: OnceLock<GuardKind> = OnceLock::new();
+        *PROBED
+            .get_or_init(|| if madvise_guards() { GuardKind::Madvise } else { GuardKind::Mprotect })
+    }
+
+    /// The name shown to people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            GuardKind::Madvise => "MADV_GUARD_INSTALL",
+            GuardKind::Mprotect => "mprotect",
+        }
+    }
+}
+
+/// Whether a page marked by `MADV_GUARD_INSTALL` faults. The return value alone is no proof: user
+/// mode emulators answer 0 to advice they do not know. So the kernel is asked to write there.
+fn madvise_guards() -> bool {
+    let len = page_size();
+    let Ok(page) = reserve(len) else { return false };
+    // SAFETY: Mapping: `page` was reserved just above and nobody else knows it.
+    let installed = unsafe { madvise(page, len, MADV_GUARD_INSTALL) }.is_ok();
+    // SAFETY: uname(2) writes at most one `utsname`, which fits in the page; where the page is
+    // guarded the kernel answers EFAULT instead of writing.
+    let guarded = installed && unsafe { libc::uname(ptr::with_exposed_provenance_mut(page)) } != 0;
+    // SAFETY: Mapping: nothing refers to the page any more.
+    unsafe { release(page, len) };
+    guarded
+}
+
+/// Bytes per page.
+#[inline]
+pub(crate) fn page_size() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        // SAFETY: sysconf has no preconditions.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(size).expect("the kernel states a page size")
+    })
+}
+
+/// Reserves `len` bytes of zeroes that cost memory only when they are touched.
+///
+/// Huge pages are refused: one touched byte would otherwise commit 2 MiB of neighbouring stacks.
+pub(crate) fn reserve(len: usize) -> io::Result<usize> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice replaces nothing.
+    let at = unsafe { libc::mmap(ptr::null_mut(), len, prot, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let at = at.expose_provenance();
+    // SAFETY: Mapping: reserved just above. Kernels built without huge pages answer EINVAL, and
+    // then there is nothing to refuse.
+    let _ = unsafe { madvise(at, len, libc::MADV_NOHUGEPAGE) };
+    Ok(at)
+}
+
+/// Gives a reserved range back to the kernel.
+///
+/// # Safety
+///
+/// *Mapping*: the range came from [`reserve`] and nothing refers to it.
+pub(crate) unsafe fn release(at: usize, len: usize) {
+    // SAFETY: Mapping, by this function's contract.
+    let failed = unsafe { libc::munmap(ptr::with_exposed_provenance_mut(at), len) };
+    assert_eq!(failed, 0, "a slab was unmapped that was not mapped");
+}
+
+/// Makes every access to the range fault.
+///
+/// # Safety
+///
+/// *Mapping*: the range is whole pages of a reservation, and what they hold is not needed.
+pub(crate) unsafe fn guard(at: usize, len: usize, kind: GuardKind) -> io::Result<()> {
+    if kind == GuardKind::Madvise {
+        // SAFETY: Mapping, by this function's contract.
+        match unsafe { madvise(at, len, MADV_GUARD_INSTALL) } {
+            // Kernels 6.13 and 6.14 refuse markers in locked memory (mlockall): protect instead.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            done => return done,
+        }
+    }
+    // SAFETY: Mapping, by this function's contract.
+    let failed =
+        unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(at), len, libc::PROT_NONE) };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Drops the memory behind the range; it reads as zeroes when it is touched again.
+///
+/// # Safety
+///
+/// *Mapping*: the range is whole pages of a reservation, and what they hold is not needed.
+pub(crate) unsafe fn discard(at: usize, len: usize) {
+    // SAFETY: Mapping, by this function's contract. Failure (locked memory) only keeps the pages.
+    let _ = unsafe { madvise(at, len, libc::MADV_DONTNEED) };
+}
+
+/// Commits the range now, so that running out of memory is an error here and not a kill later.
+pub(crate) fn populate(at: usize, len: usize) -> io::Result<()> {
+    // SAFETY: prefaulting changes no byte, and the kernel checks that the range is mapped.
+    unsafe { madvise(at, len, libc::MADV_POPULATE_WRITE) }
+}
+
+/// The lowest address in the range whose page is in memory, or the range's end.
+pub(crate) fn lowest_resident(at: usize, len: usize) -> usize {
+    let page = page_size();
+    let mut resident = vec![0u8; len / page];
+    // SAFETY: the vector has one byte per page of the range; the kernel checks the range itself.
+    let failed = unsafe {
+        libc::mincore(ptr::with_exposed_provenance_mut(at), len, resident.as_mut_ptr().cast())
+    };
+    assert_eq!(failed, 0, "mincore of a stack: {}", io::Error::last_os_error());
+    let absent = resident.iter().take_while(|page| **page & 1 == 0).count();
+    at + absent * page
+}
+
+/// # Safety
+///
+/// As the advice demands; the callers above state it.
+unsafe fn madvise(at: usize, len: usize, advice: i32) -> io::Result<()> {
+    // SAFETY: by this function's contract.
+    let failed = unsafe { libc::madvise(ptr::with_exposed_provenance_mut(at), len, advice) };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The words of a dying process: a line built without memory allocation, cut when it is too long.
+pub(crate) struct LastWords {
+    bytes: [u8; 320],
+    len: usize,
+}
+
+impl LastWords {
+    /// Writes the line to stderr, where nobody is left to handle a failure.
+    pub(crate) fn say(words: fmt::Arguments<'_>) {
+        let mut line = LastWords { bytes: [0; 320], len: 0 };
+        let _ = fmt::Write::write_fmt(&mut line, words);
+        // SAFETY: Signal: write(2) is allowed in a handler; the buffer holds `len` bytes.
+        let _ = unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
+    }
+}
+
+impl fmt::Write for LastWords {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = &mut self.bytes[self.len..];
+        let taken = text.len().min(room.len());
+        room[..taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.len += taken;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_probe_answers_the_same_twice_and_has_a_name() {
+        assert_eq!(GuardKind::probed(), GuardKind::probed());
+        assert!(!GuardKind::probed().name().is_empty());
+    }
+
+    #[test]
+    fn a_reservation_is_resident_only_where_it_was_touched() {
+        let page = page_size();
+        let at = reserve(8 * page).expect("eight pages");
+        assert_eq!(lowest_resident(at, 8 * page), at + 8 * page);
+        // SAFETY: Mapping: the sixth page of the reservation above.
+        unsafe { ptr::with_exposed_provenance_mut::<u8>(at + 5 * page).write(1) };
+        assert_eq!(lowest_resident(at, 8 * page), at + 5 * page);
+        // SAFETY: Mapping: nothing refers to the reservation.
+        unsafe { discard(at, 8 * page) };
+        assert_eq!(lowest_resident(at, 8 * page), at + 8 * page);
+        populate(at, 8 * page).expect("eight pages of memory");
+        assert_eq!(lowest_resident(at, 8 * page), at);
+        // SAFETY: Mapping: nothing refers to the reservation.
+        unsafe { release(at, 8 * page) };
+    }
+
+    #[test]
+    fn both_kinds_of_guard_refuse_access() {
+        for kind in [GuardKind::probed(), GuardKind::Mprotect] {
+            let page = page_size();
+            let at = reserve(2 * page).expect("two pages");
+            // SAFETY: Mapping: the first page of the reservation above, which holds nothing.
+            unsafe { guard(at, page, kind) }.expect("a guard");
+            // SAFETY: the kernel answers EFAULT for the guard and fills the page above it.
+            let below = unsafe { libc::uname(ptr::with_exposed_provenance_mut(at)) };
+            // SAFETY: as above.
+            let above = unsafe { libc::uname(ptr::with_exposed_provenance_mut(at + page)) };
+            assert_eq!((below, above), (-1, 0), "{kind:?}");
+            // SAFETY: Mapping: nothing refers to the reservation.
+            unsafe { release(at, 2 * page) };
+        }
+    }
+}
