@@ -1,0 +1,109 @@
+//! Small habits: prose first, nothing left open, no machine's paths.
+
+use crate::source::{File, Finding, House, line_of, words};
+
+// Written in two parts so that this file does not find itself.
+const OPEN_MACROS: [&str; 2] = [concat!("to", "do"), concat!("unimple", "mented")];
+const OPEN_WORDS: [&str; 2] = [concat!("FIX", "ME"), concat!("XX", "X")];
+const SKIPPED: &str = concat!("#[ig", "nore");
+const MACHINE: [&str; 4] = [
+    concat!("/wo", "rk/"),
+    concat!("/ro", "ot/"),
+    concat!("/fa", "rm/"),
+    concat!("/tmp/", "brief"),
+];
+
+/// Findings over all files.
+pub fn check(house: &House) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in &house.files {
+        machine_paths(file, &mut findings);
+        if file.is_rust() {
+            prose_first(file, &mut findings);
+            left_open(file, &mut findings);
+        }
+    }
+    findings
+}
+
+fn prose_first(file: &File, findings: &mut Vec<Finding>) {
+    if !file.text.starts_with("//!") {
+        findings.push(file.finding(
+            1,
+            "begin with `//!` prose: what the file is for, its nouns, its invariants, what it does not do.",
+        ));
+    }
+}
+
+fn left_open(file: &File, findings: &mut Vec<Finding>) {
+    for name in OPEN_MACROS {
+        for at in words(&file.code, name).filter(|at| file.code[at + name.len()..].starts_with('!'))
+        {
+            findings.push(file.finding(
+                line_of(&file.code, at),
+                format!(
+                    "`{name}!` pretends. Write it, or return an error that names what is missing."
+                ),
+            ));
+        }
+    }
+    for word in OPEN_WORDS {
+        for at in words(&file.text, word) {
+            findings.push(file.finding(
+                line_of(&file.text, at),
+                format!("`{word}`: mend it now, or say in a sentence what is not known."),
+            ));
+        }
+    }
+    for (at, _) in file.code.match_indices(SKIPPED) {
+        findings.push(file.finding(
+            line_of(&file.code, at),
+            "a test that never runs proves nothing. Make it pass, make it short, or remove it.",
+        ));
+    }
+}
+
+fn machine_paths(file: &File, findings: &mut Vec<Finding>) {
+    for path in MACHINE {
+        for (at, _) in file.text.match_indices(path) {
+            let before = file.text[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/')) {
+                continue;
+            }
+            findings.push(file.finding(
+                line_of(&file.text, at),
+                format!("`{path}` is a path of one machine. Take it from an argument or a temporary folder."),
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        check(&House::of(&[(path, text)])).into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn a_file_begins_with_prose() {
+        assert_eq!(lines("a.rs", "//! A.\n"), []);
+        assert_eq!(lines("a.rs", "// A.\nfn f() {}\n"), [1]);
+    }
+
+    #[test]
+    fn what_is_left_open_is_found() {
+        let text = format!(
+            "//! A.\nfn f() {{ {}!() }}\n// {} later\n{}]\nfn my_{}() {{}}\n",
+            OPEN_MACROS[0], OPEN_WORDS[0], SKIPPED, OPEN_MACROS[0]
+        );
+        assert_eq!(lines("a.rs", &text), [2, 3, 4]);
+    }
+
+    #[test]
+    fn paths_of_a_machine_are_found_in_any_file() {
+        let text = format!("see {}a\nsee src{}a\n`{}x`\n", MACHINE[0], MACHINE[0], MACHINE[1]);
+        assert_eq!(lines("a.md", &text), [1, 3]);
+    }
+}

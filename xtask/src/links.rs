@@ -1,0 +1,79 @@
+//! Links between files of the repository lead somewhere.
+//!
+//! Only Markdown links `[text](path)` with a relative path are looked at; what stands in a fenced
+//! block or leads to the network is not.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::source::{File, Finding, House};
+
+/// Findings over all Markdown files.
+pub fn check(house: &House) -> Vec<Finding> {
+    let pages = house.files.iter().filter(|file| file.path.ends_with(".md"));
+    pages.flat_map(|page| check_page(house, page)).collect()
+}
+
+fn check_page(house: &House, page: &File) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, target) in targets(&page.text) {
+        let path = target.split('#').next().unwrap_or(target);
+        if path.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+            continue;
+        }
+        let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
+        let path = resolve(&folder.join(path));
+        let below = format!("{path}/");
+        if !house.files.iter().any(|file| file.path == path || file.path.starts_with(&below)) {
+            let message = format!("the link to `{target}` leads nowhere: correct it or remove it.");
+            findings.push(page.finding(line, message));
+        }
+    }
+    findings
+}
+
+fn targets(text: &str) -> Vec<(usize, &str)> {
+    let mut fenced = false;
+    let mut found = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        fenced ^= line.trim_start().starts_with("```");
+        if !fenced {
+            let ends = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+            found.extend(ends.map(|target| (n + 1, target)));
+        }
+    }
+    found
+}
+
+/// The path without `.` and `..`.
+fn resolve(path: &Path) -> String {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::Normal(name) => out.push(name),
+            _ => {}
+        }
+    }
+    out.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_files_and_folders_are_fine() {
+        let page =
+            "[a](../src/a.rs#top) [b](../src) [c](https://x.y/z) [d](#here)\n```\n[e](gone)\n```\n";
+        assert_eq!(check(&House::of(&[("docs/p.md", page), ("src/a.rs", "//! A.")])), []);
+    }
+
+    #[test]
+    fn links_that_lead_nowhere_are_found() {
+        let found = check(&House::of(&[("docs/p.md", "\n[a](src/a.rs)"), ("src/a.rs", "//! A.")]));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].line, 2);
+    }
+}

@@ -1,0 +1,232 @@
+//! Unsafe is a small room with a sign on the door.
+//!
+//! Every `unsafe` block and `unsafe impl` has a `SAFETY:` comment right above it which begins with
+//! the name of an invariant. An invariant is declared, in bold or in quotes behind the word
+//! "invariant", in the header of the same file, of a module above it, or under "Named invariants" in
+//! ARCHITECTURE.md. A file that allows unsafe code says in its header why.
+
+use crate::source::{File, Finding, House, line_of, words};
+
+/// Findings over all Rust files.
+pub fn check(house: &House) -> Vec<Finding> {
+    let page = house.file("ARCHITECTURE.md").map_or("", |file| file.text.as_str());
+    let section = page.split("## Named invariants").nth(1).unwrap_or_default();
+    let shared = declared(section.split("\n## ").next().unwrap_or_default());
+    house.rust().flat_map(|file| check_file(house, file, &shared)).collect()
+}
+
+fn check_file(house: &House, file: &File, shared: &[String]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let Some(first) = words(&file.code, "unsafe").find(|&at| !is_attribute(&file.code, at)) else {
+        return findings;
+    };
+    let header = file.header();
+    let own = declared(&header);
+    if !["nvariant", "unsafe ", "Unsafe "].iter().any(|word| header.contains(word))
+        && own.is_empty()
+    {
+        findings.push(file.finding(
+            line_of(&file.code, first),
+            "unsafe code, but the header does not say why it is here nor name its invariant. Add \
+             `* **Name**: what holds and who keeps it.` to the `//!` lines.",
+        ));
+    }
+    let known: Vec<String> =
+        own.into_iter().chain(above(house, file)).chain(shared.iter().cloned()).collect();
+    for at in words(&file.code, "unsafe").filter(|&at| needs_comment(&file.code, at)) {
+        let line = line_of(&file.code, at);
+        match safety_comment(file, line) {
+            None => findings.push(file.finding(
+                line,
+                "unsafe without `// SAFETY: <Invariant>: ...` right above it. Say by which named \
+                 invariant it is sound.",
+            )),
+            Some(comment) if !cites(&comment, &known) => findings.push(file.finding(
+                line,
+                format!(
+                    "`SAFETY: {}` begins with no declared invariant. Known here: {}. Cite one of \
+                     them, or declare yours in the header.",
+                    comment.chars().take(40).collect::<String>(),
+                    known.join(", ")
+                ),
+            )),
+            Some(_) => {}
+        }
+    }
+    findings
+}
+
+/// Invariants declared in the headers of the modules above this file.
+fn above(house: &House, file: &File) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut folder = file.path.as_str();
+    while let Some((parent, _)) = folder.rsplit_once('/') {
+        folder = parent;
+        for path in [format!("{folder}/mod.rs"), format!("{folder}/lib.rs"), format!("{folder}.rs")]
+        {
+            if let Some(module) = house.file(&path) {
+                names.extend(declared(&module.header()));
+            }
+        }
+    }
+    names
+}
+
+/// The names this text declares: a list item `* **Name**`, bold anywhere, or an emphasised or quoted
+/// name behind the word "invariant".
+fn declared(text: &str) -> Vec<String> {
+    let joined = text.replace("\n//!", " ").replace("\n//", " ");
+    let joined = joined.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut names: Vec<String> = joined
+        .split("**")
+        .skip(1)
+        .step_by(2)
+        .map(|name| name.trim_end_matches(':').into())
+        .collect();
+    for line in text.lines() {
+        let line = line.trim_start_matches(['/', '!', ' ']);
+        names.extend(line.strip_prefix("* *").and_then(|rest| until(rest, '*')));
+    }
+    for (at, word) in joined.match_indices("nvariant") {
+        let rest = joined[at + word.len()..].trim_start_matches(['s', ':', ' ']);
+        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '*' | '`'));
+        names.extend(quote.and_then(|quote| until(&rest[1..], quote)));
+    }
+    let is_name = |name: &String| {
+        (1..=40).contains(&name.len()) && name.starts_with(|c: char| c.is_uppercase())
+    };
+    names.retain(is_name);
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// What stands before this character, if it comes.
+fn until(text: &str, end: char) -> Option<String> {
+    text.split_once(end).map(|(name, _)| name.to_owned())
+}
+
+/// `#[unsafe(no_mangle)]` and the like.
+fn is_attribute(code: &str, at: usize) -> bool {
+    code[at + "unsafe".len()..].starts_with('(')
+}
+
+/// Blocks and impls need a comment; functions and traits have a `# Safety` section instead.
+fn needs_comment(code: &str, at: usize) -> bool {
+    let rest = code[at + "unsafe".len()..].trim_start();
+    rest.starts_with('{') || words(rest, "impl").next() == Some(0)
+}
+
+/// What the SAFETY comment above this line says, without the word itself.
+fn safety_comment(file: &File, line: usize) -> Option<String> {
+    let text: Vec<&str> = file.text.lines().collect();
+    let code: Vec<&str> = file.code.lines().collect();
+    let comment_of = |n: usize| text[n].split_once("//").map_or("", |(_, rest)| rest).trim();
+    let mut at = line - 1;
+    if let Some((_, said)) = text[at].split_once("SAFETY:") {
+        return Some(said.trim().to_owned());
+    }
+    let mut below = String::new();
+    while at > 0 {
+        at -= 1;
+        let bare = code[at].trim();
+        if bare.is_empty() {
+            let comment = comment_of(at);
+            if comment.is_empty() && !text[at].trim_start().starts_with("//") {
+                return None;
+            }
+            if let Some((_, said)) = comment.split_once("SAFETY:") {
+                return Some(format!("{} {below}", said.trim()).trim().to_owned());
+            }
+            below = format!("{comment} {below}");
+        } else if bare.ends_with([';', '{', '}']) && !bare.starts_with('#') {
+            return None;
+        }
+    }
+    None
+}
+
+/// Whether the comment begins with a known name, before its first colon. "By this function's
+/// contract" is a citation too.
+fn cites(comment: &str, known: &[String]) -> bool {
+    let cited = comment.split(':').next().unwrap_or(comment);
+    let stands = |name: &str| words(cited, name).next().is_some();
+    known.iter().any(|name| stands(name) || (name == "Contract" && stands("contract")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: (&str, &str) = ("ARCHITECTURE.md", "## Named invariants\n* **Link**: pinned.\n");
+
+    fn of(text: &str) -> Vec<Finding> {
+        check(&House::of(&[PAGE, ("crates/ums/src/os/a.rs", text)]))
+    }
+
+    #[test]
+    fn a_cited_invariant_is_fine() {
+        let text = "//! A room.\n//! Named invariant \"Live\n//! Word\": it lives.\n\
+                    #![allow(unsafe_code)]\n\
+                    // SAFETY: Live Word: borrowed.\nunsafe impl Send for A {}\n\
+                    fn f() {\n    // SAFETY: Link: it is linked,\n    // and pinned.\n    let a =\n\
+                    unsafe { g() };\n}\n";
+        assert_eq!(of(text), []);
+    }
+
+    #[test]
+    fn a_missing_or_nameless_comment_is_found() {
+        let text = "//! * **Home**: at home.\nfn f() {\n    // Fine.\n    let a = 1;\n    unsafe { g() }\n}\n\
+                    fn h() {\n    // SAFETY: trust me.\n    unsafe { g() }\n}\n";
+        let found = of(text);
+        assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [5, 9]);
+        assert!(found[1].message.contains("Home, Link"), "{}", found[1]);
+    }
+
+    #[test]
+    fn a_header_must_say_why() {
+        let text = "//! A room.\n/// # Safety\n/// No.\npub unsafe fn f() {}\n";
+        assert_eq!(of(text).len(), 1);
+        let text = "//! A room with unsafe functions, because.\npub unsafe fn f() {}\n";
+        assert_eq!(of(text), []);
+    }
+
+    #[test]
+    fn invariants_are_declared_in_several_ways() {
+        let text = "//! * *One*: a.\n//! Named: **Two\n//! Words**, *not*.\n//! Invariants used: x\n\
+                    #![allow(unsafe_code)] // Named invariant \"Three\": c.";
+        assert_eq!(declared(text), ["One", "Three", "Two Words"]);
+    }
+
+    #[test]
+    fn a_contract_is_an_invariant_too() {
+        let page = (
+            "ARCHITECTURE.md",
+            "## Named invariants\n* **Contract**: it is kept.\n\n## More\n**Not Me**",
+        );
+        let of = |said: &str| {
+            let text = format!("//! Unsafe calls.\n// SAFETY: {said}\nunsafe impl A for B {{}}\n");
+            check(&House::of(&[page, ("a.rs", &text)])).len()
+        };
+        assert_eq!(of("by this function's contract."), 0);
+        assert_eq!(of("Not Me: no."), 1);
+    }
+
+    #[test]
+    fn a_module_above_can_declare_for_its_files() {
+        let house = House::of(&[
+            ("crates/ums/src/os/mod.rs", "//! **Frozen Buffer**: stays.\nmod a;\n"),
+            (
+                "crates/ums/src/os/a.rs",
+                "//! Unsafe calls.\n// SAFETY: Frozen Buffer: yes.\nunsafe impl S for A {}\n",
+            ),
+        ]);
+        assert_eq!(check(&house), []);
+    }
+
+    #[test]
+    fn the_word_in_comments_strings_and_attributes_is_no_unsafe_code() {
+        let text = "//! A.\n#![allow(unsafe_code)]\n// unsafe { }\n#[unsafe(no_mangle)]\nfn f() { g(\"unsafe {\") }\n";
+        assert_eq!(of(text), []);
+    }
+}
