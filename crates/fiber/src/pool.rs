@@ -340,12 +340,13 @@ mod tests {
 
     #[test]
     fn the_high_water_mark_is_what_was_used() {
-        let mut pool = StackPool::new(config(256 * 1024, 1));
+        let mut pool = StackPool::new(config(1024 * 1024, 1));
         let stack = pool.take().expect("a stack");
         assert_eq!(stack.touched_bytes(), 0);
         let stack = run(stack, || assert!(deep(100 * 1024) > 0));
         let touched = stack.touched_bytes();
-        assert!((100 * 1024..200 * 1024).contains(&touched), "{touched} bytes of 100 KiB");
+        // Unoptimized frames are two or three times as large as what they hold.
+        assert!((100 * 1024..400 * 1024).contains(&touched), "{touched} bytes of 100 KiB");
         pool.give(stack);
     }
 
