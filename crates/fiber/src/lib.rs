@@ -36,7 +36,8 @@
 //! Stacks are registered with valgrind as they are made; outside valgrind that is a handful of
 //! no-op instructions per stack. The feature `sanitizer` reports each switch to AddressSanitizer
 //! (needs `-Zsanitizer=address`). Backtraces, `perf` call graphs and debuggers see the
-//! fiber's frames, then the fiber's root, then the frames of whoever resumed it.
+//! fiber's frames, then the fiber's root, then the frames of whoever resumed it; under
+//! AddressSanitizer they end at the root.
 //!
 //! # Example
 //!
