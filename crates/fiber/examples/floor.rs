@@ -1,5 +1,7 @@
 //! What a switch and a pooled fiber cost on this machine: the floor under every other number.
 //!
+//! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own closure.
+//!
 //! Run with `cargo run --release -p fiber --example floor`.
 #![allow(unsafe_code)]
 
@@ -12,7 +14,7 @@ use fiber::{Fiber, Resume, StackConfig, StackPool};
 fn spinner(pool: &mut StackPool) -> Fiber {
     Fiber::new(pool.take().expect("a stack"), "spinner", |me| {
         loop {
-            // SAFETY: inside the fiber `me` belongs to.
+            // SAFETY: Inside: this is the closure `me` was handed to.
             unsafe { me.suspend() };
         }
     })

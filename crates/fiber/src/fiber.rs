@@ -16,7 +16,7 @@
 //!
 //! A fiber never changes its thread: compiled code keeps addresses of thread-locals in registers
 //! over a suspension. [`Fiber`] is neither `Send` nor `Sync`.
-//! Invariants used here: *Frozen*.
+//! Invariants used here: *Frozen*, *Inside*, *Out*.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -129,7 +129,7 @@ impl Fiber {
     pub fn into_stack(self) -> Stack {
         assert!(self.is_at_rest(), "a suspended fiber keeps its stack: resume it to its end");
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is never used or dropped again.
+        // SAFETY: Frozen: no frame is on the stack, and `this` is never used or dropped again.
         let mut inner = unsafe { ManuallyDrop::take(&mut this.inner) };
         // Drops the closure of a fiber that was not started, and does nothing to a finished one.
         inner.force_unwind();
@@ -176,7 +176,7 @@ impl Suspender {
     ///   destructors never run; nothing outside may rely on them having run.
     #[inline(always)]
     pub unsafe fn suspend(self) {
-        // SAFETY: by the contract the fiber is running, so its root's frame with the yielder is alive.
+        // SAFETY: Inside, by the contract: the fiber runs, so its root's frame with the yielder is alive.
         unsafe { self.yielder.as_ref() }.suspend(());
     }
 }
@@ -194,7 +194,7 @@ fn fiber_root<F: FnOnce(Suspender)>(suspender: Suspender, f: F, header: usize) {
 #[cold]
 fn die_of_panic(header: usize) -> ! {
     let mut buffer = [0; HEADER];
-    // SAFETY: the header of the stack this very code runs on.
+    // SAFETY: Out: the header of the stack this very code runs on.
     let name = unsafe { stack::read_name(header, &mut buffer) };
     LastWords::say(format_args!(
         "fatal: a panic reached the root of worker '{name}', which must catch its own; aborting\n"
@@ -219,7 +219,7 @@ mod tests {
     /// Suspends, from a frame that is not the root's.
     #[inline(never)]
     fn pause(me: Suspender) {
-        // SAFETY: every caller below runs inside the fiber that `me` was made for.
+        // SAFETY: Inside: every caller below runs in the fiber that `me` was made for.
         unsafe { me.suspend() };
     }
 

@@ -18,14 +18,15 @@
 //!
 //! Invariants, cited by name at each unsafe block:
 //!
-//! * *Mapping*: an address range given to the kernel lies inside one mapping that [`StackPool`] made,
+//! * **Mapping**: an address range given to the kernel lies inside one mapping that [`StackPool`] made,
 //!   has not unmapped, and that nothing borrows.
-//! * *Out*: a stack is either in its pool or out; while it is out the pool neither touches nor unmaps
+//! * **Out**: a stack is either in its pool or out; while it is out the pool neither touches nor unmaps
 //!   it, not even when the pool is dropped.
-//! * *Frozen*: the frames of a suspended fiber are never freed, reused or unwound; only resuming the
+//! * **Frozen**: the frames of a suspended fiber are never freed, reused or unwound; only resuming the
 //!   fiber to its end gives its stack back.
-//! * *Signal*: what runs in the fault handler only reads atomics, formats into its own frame and
-//!   calls functions that POSIX allows in a signal handler.
+//! * **Signal**: what runs in the fault handler only reads atomics, formats into its own frame and
+//!   calls functions that POSIX allows in a signal handler; it believes what the kernel hands it.
+//! * **Inside**: a suspender is used only on its own fiber's stack, while that fiber runs.
 //!
 //! What this crate does not do: it knows no scheduler, moves no fiber between threads, carries no
 //! value through a switch, and contains no panic of a fiber's closure (one that reaches the root
@@ -47,7 +48,7 @@
 //! let mut pool = StackPool::new(StackConfig::default());
 //! let stack = pool.take()?;
 //! let mut worker = Fiber::new(stack, "worker 1", |me| {
-//!     // SAFETY: we are inside the fiber that `me` belongs to.
+//!     // SAFETY: Inside: this is the fiber that `me` belongs to.
 //!     unsafe { me.suspend() };
 //! });
 //! assert_eq!(worker.resume(), Resume::Suspended);

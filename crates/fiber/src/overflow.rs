@@ -12,7 +12,8 @@
 //!
 //! A handler needs a stack that is not the one that ran out. Threads made by `std` have a signal stack;
 //! for others there is [`prepare_host_thread`].
-//! Invariants used here: *Signal*, *Mapping*.
+//! Invariants used here: *Signal*, *Mapping*, *Out*, *Plain Call*, and one of this file: **Zeroed**, all
+//! zeroes is a value of the C struct (no handler, no flags, an empty mask, no memory).
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -45,13 +46,13 @@ pub fn install_overflow_handler() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
-            // SAFETY: all zeroes is a valid sigaction: the default, no flags, an empty mask.
+            // SAFETY: Zeroed: a sigaction.
             let mut old: libc::sigaction = unsafe { mem::zeroed() };
-            // SAFETY: asks only; `old` outlives the call.
+            // SAFETY: Plain Call: asks only; `old` outlives the call.
             assert_eq!(unsafe { libc::sigaction(signal, ptr::null(), &raw mut old) }, 0);
             // Known before our handler can run.
             before.get_or_init(|| old);
-            // SAFETY: as above.
+            // SAFETY: Zeroed: a sigaction.
             let mut new: libc::sigaction = unsafe { mem::zeroed() };
             new.sa_sigaction = on_fault as *const () as usize;
             new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -63,7 +64,7 @@ pub fn install_overflow_handler() {
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid siginfo; its address field is set for faults, and only for
+    // SAFETY: Signal: the kernel passes a valid siginfo; its address field is set for faults, and only for
     // them is it looked at.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     let is_fault = code > 0;
@@ -98,7 +99,7 @@ fn die_of_overflow(region: Region, address: usize) -> ! {
 /// Where the stack pointer was when the fault happened, on architectures where we know the place.
 #[cfg(target_arch = "x86_64")]
 fn stack_pointer(context: *mut c_void) -> Option<usize> {
-    // SAFETY: the third argument of a handler installed with SA_SIGINFO is a ucontext.
+    // SAFETY: Signal: the third argument of a handler installed with SA_SIGINFO is a ucontext.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     Some(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize)
 }
@@ -106,7 +107,7 @@ fn stack_pointer(context: *mut c_void) -> Option<usize> {
 /// Where the stack pointer was when the fault happened, on architectures where we know the place.
 #[cfg(target_arch = "aarch64")]
 fn stack_pointer(context: *mut c_void) -> Option<usize> {
-    // SAFETY: the third argument of a handler installed with SA_SIGINFO is a ucontext.
+    // SAFETY: Signal: the third argument of a handler installed with SA_SIGINFO is a ucontext.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     Some(context.uc_mcontext.sp as usize)
 }
@@ -135,12 +136,12 @@ fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-            // SAFETY: whoever installed it said by SA_SIGINFO that it has this signature.
+            // SAFETY: Signal: whoever installed it said by SA_SIGINFO that it has this signature.
             let handler = unsafe { mem::transmute::<usize, Handler>(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: whoever installed it said by the absence of SA_SIGINFO that it has this one.
+            // SAFETY: Signal: whoever installed it said by the absence of SA_SIGINFO that it has this one.
             let handler = unsafe { mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
             handler(signal);
         }
@@ -168,7 +169,7 @@ pub fn prepare_host_thread() -> HostGuard {
     if signal_stack().ss_flags & libc::SS_DISABLE == 0 {
         return HostGuard { made: None, pinned_to_thread: PhantomData };
     }
-    // SAFETY: getauxval has no preconditions; 0 means unknown.
+    // SAFETY: Plain Call: 0 means unknown.
     let kernel_needs = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
     let guard = page_size();
     let len =
@@ -202,15 +203,15 @@ impl Drop for HostGuard {
 
 /// The calling thread's signal stack.
 fn signal_stack() -> libc::stack_t {
-    // SAFETY: all zeroes is a valid stack_t.
+    // SAFETY: Zeroed: a stack_t.
     let mut now: libc::stack_t = unsafe { mem::zeroed() };
-    // SAFETY: asks only; `now` outlives the call.
+    // SAFETY: Plain Call: asks only; `now` outlives the call.
     assert_eq!(unsafe { libc::sigaltstack(ptr::null(), &raw mut now) }, 0);
     now
 }
 
 fn set_signal_stack(new: libc::stack_t) {
-    // SAFETY: the memory, if any, is ours until the guard takes it out of use.
+    // SAFETY: Mapping: the memory, if any, is ours until the guard takes it out of use.
     let failed = unsafe { libc::sigaltstack(&raw const new, ptr::null_mut()) };
     assert_eq!(failed, 0, "the kernel refused a signal stack");
 }
@@ -304,7 +305,7 @@ mod tests {
             let mut pool = StackPool::new(CONFIG);
             let stack = pool.take().expect("a stack");
             let guard = registry::find(stack.header()).expect("its slab").guard_low;
-            // SAFETY: none; the fault is the point.
+            // SAFETY: Mapping: nothing is stored there; the fault is the point.
             unsafe { ptr::with_exposed_provenance_mut::<u8>(guard + 8).write_volatile(1) };
             pool.give(stack);
         });
@@ -330,10 +331,10 @@ mod tests {
         let name = "overflow::tests::a_signal_that_was_sent_still_kills";
         let death = child::dies(name, || {
             install_overflow_handler();
-            // SAFETY: ends this process, as the test wants. Twice, because std's own handler, which
+            // SAFETY: Plain Call: ends this process, as the test wants. Twice, because std's own handler, which
             // stands behind ours, takes the first one for a fault that will happen again.
             unsafe { libc::raise(libc::SIGSEGV) };
-            // SAFETY: as above.
+            // SAFETY: Plain Call: as above.
             unsafe { libc::raise(libc::SIGSEGV) };
         });
         assert_eq!(death.signal, Some(libc::SIGSEGV), "{}", death.words);

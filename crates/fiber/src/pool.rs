@@ -11,7 +11,8 @@
 //!
 //! One pool belongs to one scheduler: `&mut self` everywhere, no locks. It may move to another thread
 //! while it is idle. Dropping it unmaps each slab that has all its stacks back and leaves the others
-//! mapped (*Out*). The pool never takes a stack away from anybody, and never shrinks its slabs.
+//! mapped (*Out*). Its one unsafe block, and those of its tests, use the invariants *Mapping*, *Out* and
+//! *Plain Call*. The pool never takes a stack away from anybody, and never shrinks its slabs.
 #![allow(unsafe_code)]
 
 use crate::registry::Geometry;
@@ -306,14 +307,14 @@ mod tests {
         pool.give(run(warm, || ()));
         // Not joined: the thread has to end by the bare exit call, behind std's back.
         std::thread::spawn(move || {
-            // SAFETY: from here on any call but read, write, exit and sigreturn kills this thread.
+            // SAFETY: Plain Call: from here on any call but read, write, exit and sigreturn kills this thread.
             assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }, 0);
             for _ in 0..1000 {
                 let Ok(stack) = pool.take() else { break };
                 pool.give(run(stack, || ()));
             }
             DONE.store(true, SeqCst);
-            // SAFETY: ends this thread, which holds nothing that others wait for.
+            // SAFETY: Plain Call: ends this thread, which holds nothing that others wait for.
             unsafe { libc::syscall(libc::SYS_exit, 0) };
         });
         let patience = (0..600).any(|_| {

@@ -6,7 +6,7 @@
 //! (65,530 by default) at about 32,000 stacks. Which of the two works is found out once, by trying.
 //!
 //! This file decides nothing about layout and keeps no state except the answer of that probe.
-//! Invariants used here: *Mapping*, *Signal* (see the crate's first page).
+//! Invariants used here: *Mapping*, *Signal* (see the crate's first page), *Plain Call*.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -50,7 +50,7 @@ fn madvise_guards() -> bool {
     let Ok(page) = reserve(len) else { return false };
     // SAFETY: Mapping: `page` was reserved just above and nobody else knows it.
     let installed = unsafe { madvise(page, len, MADV_GUARD_INSTALL) }.is_ok();
-    // SAFETY: uname(2) writes at most one `utsname`, which fits in the page; where the page is
+    // SAFETY: Mapping: uname(2) writes at most one `utsname`, which fits in the page; where the page is
     // guarded the kernel answers EFAULT instead of writing.
     let guarded = installed && unsafe { libc::uname(ptr::with_exposed_provenance_mut(page)) } != 0;
     // SAFETY: Mapping: nothing refers to the page any more.
@@ -63,7 +63,7 @@ fn madvise_guards() -> bool {
 pub(crate) fn page_size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {
-        // SAFETY: sysconf has no preconditions.
+        // SAFETY: Plain Call: sysconf has no preconditions.
         let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         usize::try_from(size).expect("the kernel states a page size")
     })
@@ -75,7 +75,7 @@ pub(crate) fn page_size() -> usize {
 pub(crate) fn reserve(len: usize) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: an anonymous mapping at an address of the kernel's choice replaces nothing.
+    // SAFETY: Plain Call: an anonymous mapping at an address of the kernel's choice replaces nothing.
     let at = unsafe { libc::mmap(ptr::null_mut(), len, prot, flags, -1, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -130,7 +130,7 @@ pub(crate) unsafe fn discard(at: usize, len: usize) {
 
 /// Commits the range now, so that running out of memory is an error here and not a kill later.
 pub(crate) fn populate(at: usize, len: usize) -> io::Result<()> {
-    // SAFETY: prefaulting changes no byte, and the kernel checks that the range is mapped.
+    // SAFETY: Plain Call: prefaulting changes no byte, and the kernel checks that the range is mapped.
     unsafe { madvise(at, len, libc::MADV_POPULATE_WRITE) }
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn populate(at: usize, len: usize) -> io::Result<()> {
 pub(crate) fn lowest_resident(at: usize, len: usize) -> usize {
     let page = page_size();
     let mut resident = vec![0u8; len / page];
-    // SAFETY: the vector has one byte per page of the range; the kernel checks the range itself.
+    // SAFETY: Plain Call: the vector has one byte per page of the range; the kernel checks the range itself.
     let failed = unsafe {
         libc::mincore(ptr::with_exposed_provenance_mut(at), len, resident.as_mut_ptr().cast())
     };
@@ -216,9 +216,9 @@ mod tests {
             let at = reserve(2 * page).expect("two pages");
             // SAFETY: Mapping: the first page of the reservation above, which holds nothing.
             unsafe { guard(at, page, kind) }.expect("a guard");
-            // SAFETY: the kernel answers EFAULT for the guard and fills the page above it.
+            // SAFETY: Mapping: the kernel answers EFAULT for the guard and fills the page above it.
             let below = unsafe { libc::uname(ptr::with_exposed_provenance_mut(at)) };
-            // SAFETY: as above.
+            // SAFETY: Mapping: as above.
             let above = unsafe { libc::uname(ptr::with_exposed_provenance_mut(at + page)) };
             assert_eq!((below, above), (-1, 0), "{kind:?}");
             // SAFETY: Mapping: nothing refers to the reservation.
