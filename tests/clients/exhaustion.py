@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""300 clients wait on 255 workers: 255 are busy, 45 queued, and the admin port answers (U29, U37, U93, B18).
+
+Server: --max-workers 255. DELAY is how long each waits, in seconds.
+"""
+
+import os
+
+from wire import ADMIN_PORT, Checks, Conn, many_files, umsstats, wait_for
+
+CLIENTS = int(os.environ.get("CLIENTS", "300"))
+WORKERS = int(os.environ.get("WORKERS", "255"))
+DELAY = int(os.environ.get("DELAY", "15"))
+
+checks = Checks()
+many_files()
+admin = Conn(ADMIN_PORT)
+users = [Conn() for _ in range(CLIENTS)]
+
+quiet = umsstats(admin)
+checks.equal("all are users, the admin is not", float(CLIENTS), quiet["num users"])
+checks.equal("connected users hold no worker", 0.0, quiet["num workers"] - quiet["idle workers"])
+checks.equal("nothing is queued", 0.0, quiet["work queued"])
+
+for user in users:
+    user.send(f"WAITFOR DELAY '00:00:{DELAY:02}'")
+queued = float(CLIENTS - WORKERS)
+busy = wait_for("queued", lambda: umsstats(admin), lambda stats: stats["work queued"] == queued, DELAY)
+checks.equal("workers that are busy", float(WORKERS), busy["num workers"] - busy["idle workers"])
+checks.equal("users stay users", float(CLIENTS), busy["num users"])
+checks.equal("waiters are not runnable", 0.0, busy["num runnable"])
+waiting = admin.query("select count(*) from ums_waiting_tasks")
+checks.that("the waits can be seen", int(waiting[0][0]) >= WORKERS, f"{waiting}")
+checks.equal("the admin connection runs queries", [("2",)], admin.query("select 1 + 1"))
+print(f"exhaustion.py: under load {busy}")
+
+for number, user in enumerate(users):
+    checks.case(f"client {number} is served in the end", user.until_ready)
+after = wait_for("workers come back", lambda: umsstats(admin),
+                 lambda stats: stats["num workers"] == stats["idle workers"])
+checks.equal("nothing stays queued", 0.0, after["work queued"])
+for user in users:
+    user.close()
+wait_for("users leave", lambda: umsstats(admin)["num users"], 0.0)
+checks.finish()
