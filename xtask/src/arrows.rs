@@ -67,10 +67,16 @@ fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
 fn modules(house: &House) -> Vec<Finding> {
     let Some(lib) = house.file(LIB) else { return Vec::new() };
     let order = mod_lines(&without_tests(&lib.code));
+    let declared = mod_lines(&lib.code);
     let place = |name: &str| order.iter().position(|other| other == name);
     let mut findings = Vec::new();
     for file in house.rust().filter(|file| file.path != LIB) {
         let Some(own) = top_module(file) else { continue };
+        if !declared.iter().any(|name| name == own) {
+            let message =
+                format!("no `mod {own};` in lib.rs: add it where it belongs, or remove the file.");
+            findings.push(file.finding(1, message));
+        }
         let Some(own_place) = place(own) else { continue };
         for (line, used) in uses(&without_tests(&file.code)) {
             let message = match place(&used) {
@@ -184,6 +190,12 @@ mod tests {
     #[test]
     fn a_use_through_the_root_hides_the_arrow() {
         assert_eq!(of("crates/ums/src/os.rs", "use crate::Door;").len(), 1);
+    }
+
+    #[test]
+    fn a_file_without_its_mod_line_is_found() {
+        assert_eq!(of("crates/ums/src/lost.rs", "fn f() {}").len(), 1);
+        assert_eq!(of("crates/ums/src/late.rs", "use crate::door;"), []);
     }
 
     #[test]

@@ -50,11 +50,18 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// The header: everything above the first line of code that is not an attribute.
+    /// The header: everything above the first line of code that is not an attribute, and the `//!`
+    /// lines of modules inside the file, which have headers of their own.
     pub fn header(&self) -> String {
         let is_item = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
         let end = self.code.lines().position(is_item).unwrap_or(self.code.lines().count());
-        self.text.lines().take(end).collect::<Vec<_>>().join("\n")
+        let belongs = |(n, line): &(usize, &str)| {
+            let line = line.trim_start();
+            *n < end || line.starts_with("//!") || line.starts_with("#![allow(unsafe_code)]")
+        };
+        let lines =
+            self.text.lines().enumerate().filter(belongs).map(|(_, line)| line.trim_start());
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     /// A finding in this file.
@@ -291,7 +298,9 @@ mod tests {
 
     #[test]
     fn a_header_ends_where_code_begins() {
-        let file = File::new("a.rs", "//! Prose.\n#![allow(unsafe_code)] // Why.\n\nuse b;\n// c");
-        assert_eq!(file.header(), "//! Prose.\n#![allow(unsafe_code)] // Why.\n");
+        let text =
+            "//! Prose.\n#![allow(unsafe_code)] // Why.\n\nuse b;\n// c\nmod d {\n    //! D.\n}";
+        let file = File::new("a.rs", text);
+        assert_eq!(file.header(), "//! Prose.\n#![allow(unsafe_code)] // Why.\n\n//! D.");
     }
 }

@@ -3,7 +3,7 @@
 //! Every `unsafe` block and `unsafe impl` has a `SAFETY:` comment right above it which begins with
 //! the name of an invariant. An invariant is declared, in bold or in quotes behind the word
 //! "invariant", in the header of the same file, of a module above it, or under "Named invariants" in
-//! ARCHITECTURE.md. A file that allows unsafe code says in its header why.
+//! ARCHITECTURE.md. A file with unsafe code says in its header why, or a module above it does.
 
 use crate::source::{File, Finding, House, line_of, words};
 
@@ -21,18 +21,19 @@ fn check_file(house: &House, file: &File, shared: &[String]) -> Vec<Finding> {
         return findings;
     };
     let header = file.header();
-    let own = declared(&header);
-    if !["nvariant", "unsafe ", "Unsafe "].iter().any(|word| header.contains(word))
-        && own.is_empty()
-    {
+    let mut known = declared(&header);
+    known.extend(above(house, file));
+    let says_why = ["nvariant", "unsafe ", "Unsafe "].iter().any(|word| header.contains(word));
+    if known.is_empty() && !says_why {
         findings.push(file.finding(
             line_of(&file.code, first),
-            "unsafe code, but the header does not say why it is here nor name its invariant. Add \
+            "unsafe code, but no header says why it is here nor names its invariant. Add \
              `* **Name**: what holds and who keeps it.` to the `//!` lines.",
         ));
     }
-    let known: Vec<String> =
-        own.into_iter().chain(above(house, file)).chain(shared.iter().cloned()).collect();
+    known.extend(shared.iter().cloned());
+    known.sort();
+    known.dedup();
     for at in words(&file.code, "unsafe").filter(|&at| needs_comment(&file.code, at)) {
         let line = line_of(&file.code, at);
         match safety_comment(file, line) {
