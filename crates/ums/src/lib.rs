@@ -1,1 +1,59 @@
-//! (being built)
+//! User-mode scheduling for Linux: plain blocking code on your own schedulers.
+//!
+//! One cooperative scheduler per processor, many logical users on few workers, threads or fibers
+//! as workers behind one interface, and the yielding worker does the scheduling itself. See
+//! ARCHITECTURE.md for the design and docs/words.md for the words.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! let node = ums::Node::builder().build()?;
+//! let sum = node.run(|| {
+//!     let tasks: Vec<_> = (1..=100)
+//!         .map(|i| {
+//!             ums::spawn(move || {
+//!                 ums::sleep(Duration::from_millis(1)).unwrap(); // parks; others run
+//!                 i
+//!             })
+//!         })
+//!         .collect();
+//!     tasks.into_iter().map(|t| t.join().unwrap()).sum::<u32>()
+//! });
+//! assert_eq!(sum, 5050);
+//! # Ok::<(), ums::BuildError>(())
+//! ```
+
+// A file uses only what stands above it.
+mod error;
+mod limits;
+mod reason;
+mod counters;
+mod os;
+mod wait;
+mod door;
+mod request;
+mod lists;
+mod worker;
+mod work_queue;
+mod peers;
+mod scheduler;
+mod placement;
+mod current;
+mod io;
+mod task;
+mod node;
+
+pub use counters::SchedulerCounters;
+pub use current::{
+    checkpoint, go_preemptive, is_cancelled, is_worker, scheduler_id, short_external_call, sleep,
+    wait_for_cancel, worker_id, worker_kind, yield_if_due, yield_now,
+};
+pub use error::{BuildError, EnqueueError, WaitError};
+pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};
+pub use os::driver::Choice as IoChoice;
+pub use placement::Placement;
+pub use reason::{WaitClass, WaitReason};
+pub use request::{RequestId, UserId};
+pub use scheduler::WorkerKind;
+pub use task::{JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn};
+pub use worker::State as WorkerState;

@@ -1,0 +1,135 @@
+//! Counters: written by a scheduler's current worker, read by anybody at any time.
+//!
+//! Each field has one writer (the baton's holder), so a write is a plain load and store, and a
+//! snapshot stops nobody. A snapshot may see some fields a moment older than others.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::reason::{REASONS_MAX, WaitReason};
+
+macro_rules! counters {
+    ($(#[$sdoc:meta])* $live:ident => $snap:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$sdoc])*
+        #[derive(Default)]
+        pub(crate) struct $live { $($(#[$doc])* pub $field: AtomicU64,)* }
+        /// A reading of a scheduler's counters.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct $snap { $($(#[$doc])* pub $field: u64,)* }
+        impl $live {
+            /// Reads every field.
+            pub fn read(&self) -> $snap {
+                $snap { $($field: self.$field.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// What a scheduler counts.
+    Counters => SchedulerCounters {
+        /// Workers on the runnable list now.
+        runnable,
+        /// Workers on the waiter list now.
+        waiting,
+        /// Workers on the worker list now, including one that hosts the idle loop.
+        idle,
+        /// Workers that exist now.
+        workers,
+        /// Workers outside their scheduler now.
+        preemptive,
+        /// I/O requests outstanding now.
+        pending_io,
+        /// Timers set now.
+        timers,
+        /// Switches from one worker to another.
+        context_switches,
+        /// Times the scheduler went to sleep for want of work.
+        idle_switches,
+        /// Times a worker went preemptive.
+        preemptive_switches,
+        /// Yields, of any kind: the mark of progress that a monitor reads.
+        yields,
+        /// Turns: yields, waits and ends of requests.
+        turns,
+        /// Requests that were carried out.
+        requests_done,
+        /// Requests that ended by a panic.
+        panics,
+        /// Completion routines run.
+        routines,
+        /// I/O requests completed.
+        io_completions,
+        /// Requests taken from another scheduler's work queue.
+        stolen,
+        /// Workers created.
+        workers_created,
+        /// Workers destroyed.
+        workers_retired,
+        /// Times a worker could not be created (B17).
+        failed_to_create_worker,
+        /// Workers made beyond the limit for a holder's request (rule 7).
+        reserve_workers,
+        /// When the timer list was last looked at, in nanoseconds.
+        last_timer_look,
+        /// Short external calls that took longer than a quantum (B28).
+        short_overruns,
+        /// Most workers preemptive at once.
+        preemptive_max,
+    }
+}
+
+/// Wait statistics of one reason, in ticks until they are read.
+#[derive(Default)]
+pub(crate) struct WaitRow {
+    pub begun: AtomicU64,
+    pub count: AtomicU64,
+    pub total: AtomicU64,
+    pub max: AtomicU64,
+    pub signal: AtomicU64,
+}
+
+/// Wait statistics of one scheduler, a row for each reason.
+pub(crate) struct WaitTable(Box<[WaitRow]>);
+
+impl WaitTable {
+    pub fn new() -> WaitTable {
+        WaitTable((0..REASONS_MAX).map(|_| WaitRow::default()).collect())
+    }
+
+    #[inline]
+    pub fn row(&self, reason: WaitReason) -> &WaitRow {
+        &self.0[reason.index()]
+    }
+}
+
+impl WaitRow {
+    /// A wait is over. Baton holder only.
+    #[inline]
+    pub fn ended(&self, total: u64, signal: u64) {
+        add(&self.count, 1);
+        add(&self.total, total);
+        add(&self.signal, signal.min(total));
+        max(&self.max, total);
+    }
+}
+
+/// Adds to a counter that has one writer.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+/// Raises a counter that has one writer.
+#[inline]
+pub(crate) fn max(counter: &AtomicU64, to: u64) {
+    if counter.load(Ordering::Relaxed) < to {
+        counter.store(to, Ordering::Relaxed);
+    }
+}
+
+/// Sets a counter that has one writer.
+#[inline]
+pub(crate) fn set(counter: &AtomicU64, to: usize) {
+    counter.store(to as u64, Ordering::Relaxed);
+}

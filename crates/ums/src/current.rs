@@ -1,0 +1,197 @@
+//! The caller, as the scheduler sees it: a worker, or a plain thread outside every scheduler.
+//!
+//! Everything that waits is built on three steps, and works the same for both:
+//!
+//! ```text
+//! let ticket = begin(what);     the caller now waits, as far as others can see
+//! ... give the ticket to whoever will end the wait ...
+//! match park(ticket, deadline)  others run; returns when the wait was claimed
+//! ```
+//!
+//! Between `begin` and `park` the caller must not wait or yield.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::limits::QUANTUM_NS;
+use crate::os::clock::{self, NEVER};
+use crate::reason::WaitReason;
+use crate::scheduler::{self, here};
+use crate::wait::{Outcome, Party, Ticket, What, thread_party};
+use crate::{WaitError, scheduler::WorkerKind};
+
+pub(crate) use crate::scheduler::ready;
+
+/// Who is calling.
+#[inline]
+pub(crate) fn party() -> &'static Party {
+    here().map_or_else(thread_party, |shared| shared.current_party())
+}
+
+/// Starts a wait of the caller.
+#[inline]
+pub(crate) fn begin(what: What) -> Ticket {
+    party().begin(what)
+}
+
+/// Parks the caller until its wait has ended; `deadline` in nanoseconds of the clock.
+#[inline]
+pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
+    match here() {
+        Some(shared) => shared.park(ticket, deadline),
+        None => ticket.park_thread(deadline),
+    }
+}
+
+/// Gives the other workers of this scheduler a turn (U47). Comes back when it is the caller's turn
+/// again; if nobody else can run, at once and without a system call (U2).
+///
+/// On a plain thread this is [`std::thread::yield_now`].
+///
+/// ```
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let sum = node.run(|| {
+///     let half = ums::spawn(|| 20);
+///     ums::yield_now();
+///     half.join().unwrap() + 22
+/// });
+/// assert_eq!(sum, 42);
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+#[inline]
+pub fn yield_now() {
+    match here() {
+        Some(shared) => shared.yield_now(),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// Yields if the caller has run for a quantum of 4 ms since it was last switched to (B8), and says
+/// whether it did. Costs one clock read and no system call; sprinkle it over long loops.
+pub fn yield_if_due() -> bool {
+    let Some(shared) = here() else { return false };
+    let now = clock::now();
+    let due = shared.with(|core| {
+        if core.quantum_began == 0 {
+            // Nobody reads the clock at a switch; the first question after it starts the quantum.
+            core.quantum_began = now;
+        }
+        let due = now - core.quantum_began >= QUANTUM_NS;
+        if due {
+            core.quantum_began = now;
+        }
+        due
+    });
+    if due {
+        shared.yield_now();
+    }
+    due
+}
+
+/// Yields if the quantum is over, and fails if the work request was cancelled: for loops that
+/// should end early (B59).
+///
+/// # Errors
+/// [`WaitError::Cancelled`].
+pub fn checkpoint() -> Result<(), WaitError> {
+    yield_if_due();
+    if is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) }
+}
+
+/// Whether the work request that the caller carries out was cancelled. False on a plain thread.
+pub fn is_cancelled() -> bool {
+    here().is_some_and(|shared| shared.current_party().cancelled.load(Ordering::Relaxed))
+}
+
+/// Waits for this long; other workers run meanwhile (U37, U67).
+///
+/// # Errors
+/// [`WaitError::Cancelled`] when the work request was cancelled meanwhile.
+///
+/// ```
+/// use std::time::Duration;
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// node.run(|| ums::sleep(Duration::from_millis(1))).unwrap();
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+pub fn sleep(span: Duration) -> Result<(), WaitError> {
+    let deadline = clock::after(span);
+    if here().is_none() {
+        std::thread::sleep(span);
+        return Ok(());
+    }
+    match park(begin(What::new(WaitReason::SLEEP)), deadline) {
+        Outcome::TimedOut => Ok(()),
+        other => other.ok(),
+    }
+}
+
+/// Runs external code that may block or run long, without holding up the scheduler (U77..U85).
+///
+/// The worker leaves its scheduler for the time of the call, and others run there meanwhile, in
+/// parallel with it. A thread worker runs `f` on its own thread. A fiber worker cannot leave its
+/// thread, so there `f` moves to a hidden scheduler of threads and the fiber waits (U85): the two
+/// `Send` bounds are for that. On a plain thread, or inside another such call, `f` is just called.
+///
+/// # Panics
+/// With whatever `f` panics with, after coming home.
+///
+/// ```
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let text = node.run(|| {
+///     ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || {
+///         std::fs::read_to_string("/proc/self/comm").unwrap()
+///     })
+/// });
+/// assert!(!text.is_empty());
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+pub fn go_preemptive<F, R>(reason: WaitReason, f: F) -> R
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    scheduler::go_preemptive(reason, f)
+}
+
+/// Runs external code that is known to be short without leaving the scheduler, because leaving
+/// costs more than the call. A call that took longer than a quantum all the same is counted in
+/// `short_overruns` (B28).
+pub fn short_external_call<R>(f: impl FnOnce() -> R) -> R {
+    scheduler::short_call(f)
+}
+
+/// Whether the caller is a worker that runs on its scheduler now.
+pub fn is_worker() -> bool {
+    here().is_some()
+}
+
+/// The number of the scheduler that the caller runs on; None on a plain thread and while
+/// preemptive.
+pub fn scheduler_id() -> Option<usize> {
+    here().map(|shared| shared.index)
+}
+
+/// What the caller's worker is made of; None on a plain thread and while preemptive.
+pub fn worker_kind() -> Option<WorkerKind> {
+    here().map(|shared| shared.options.kind)
+}
+
+/// The caller's worker, as (scheduler, worker) numbers.
+pub fn worker_id() -> Option<(usize, u32)> {
+    let shared = here()?;
+    Some((shared.index, shared.with(|core| core.current)))
+}
+
+/// Waits for nothing but cancellation.
+///
+/// # Errors
+/// [`WaitError::Cancelled`], in the end.
+pub fn wait_for_cancel() -> Result<(), WaitError> {
+    park(begin(What::new(WaitReason::OTHER)), NEVER).ok()
+}
+
+/// The user whose request the caller carries out; 0 is nobody.
+pub(crate) fn user() -> crate::request::UserId {
+    here().map_or(0, |shared| shared.current_party().view.user.load(Ordering::Relaxed))
+}

@@ -1,0 +1,244 @@
+//! The door: the one way into a scheduler from outside it.
+//!
+//! Many push, the scheduler's current worker takes all. What comes through are *parties* (workers
+//! of this scheduler whose wait was ended elsewhere, or who come home from being preemptive) and
+//! *letters* (everything rarer). New work does not come this way: it has the work queue.
+//!
+//! ```text
+//!   any thread                     the baton holder, in its turn
+//!   push(party) -> [stack] ------> take_all(), oldest first
+//!   send(letter) -> [mail] ------> letters()
+//! ```
+//!
+//! Pushing allocates nothing: the link is in the party, and a party passes one door at a time,
+//! because only the one who claimed its wait may push it (One Outcome).
+//!
+//! The idle protocol (rule 4), with the accesses named:
+//!
+//! ```text
+//!   scheduler                              pusher
+//!   I1 asleep := 1                         P1 push onto the stack
+//!   I2 fence                               P2 fence
+//!   I3 look at stack, mail, work queue     P3 swap asleep to 0; if it was 1, write the event
+//!   I4 sleep on the event
+//! ```
+//!
+//! If P1 comes after I3, then I1, I2 come before P2, P3 in the order of fences, so P3 sees 1 and
+//! writes the event, which stays readable until I4 sees it. If P1 comes before I3, the scheduler
+//! sees the push. Either way nobody sleeps on a push. Who swaps `asleep` alone writes, so a burst
+//! of pushes costs one system call.
+//!
+//! Named invariants. **Door**: another scheduler is reached only through its door (and its work
+//! queue). **Type Stable**: doors, like parties, are never freed, only reused, so a late wake
+//! touches live memory.
+
+#![allow(unsafe_code)]
+
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
+
+use crate::os::driver::Waker;
+use crate::wait::Party;
+
+/// What comes through the door besides workers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Letter {
+    /// Ask for the cancellation of the I/O request with this token.
+    CancelIo(u64),
+    /// Look at the shared state again: something about it has changed.
+    LookAgain,
+}
+
+/// The way in. Never freed (Type Stable).
+pub(crate) struct Door {
+    stack: AtomicPtr<Party>,
+    asleep: AtomicBool,
+    mail: Mutex<Vec<Letter>>,
+    mail_count: AtomicUsize,
+    waker: Mutex<Option<Waker>>,
+}
+
+static FREE: Mutex<Vec<&'static Door>> = Mutex::new(Vec::new());
+
+impl Door {
+    /// A door for a scheduler that sleeps where `waker` wakes it.
+    pub(crate) fn take(waker: Waker) -> &'static Door {
+        let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let door: &'static Door = free.unwrap_or_else(|| {
+            Box::leak(Box::new(Door {
+                stack: AtomicPtr::new(null_mut()),
+                asleep: AtomicBool::new(false),
+                mail: Mutex::new(Vec::new()),
+                mail_count: AtomicUsize::new(0),
+                waker: Mutex::new(None),
+            }))
+        });
+        *door.waker.lock().unwrap_or_else(|e| e.into_inner()) = Some(waker);
+        door
+    }
+
+    /// Gives the door back for reuse, when its scheduler and all its workers have ended.
+    pub(crate) fn give_back(&'static self) {
+        debug_assert!(self.stack.load(Ordering::Relaxed).is_null(), "a worker is in the door");
+        *self.waker.lock().unwrap_or_else(|e| e.into_inner()) = None;
+        self.mail.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        self.mail_count.store(0, Ordering::Relaxed);
+        self.asleep.store(false, Ordering::Relaxed);
+        FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+    }
+
+    /// The door's address, as a party keeps it.
+    pub(crate) fn address(&'static self) -> *mut () {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The door of this party's home scheduler; None for a plain thread.
+    #[inline]
+    pub(crate) fn of(party: &Party) -> Option<&'static Door> {
+        let door = party.home.load(Ordering::Relaxed).cast::<Door>();
+        // SAFETY: Type Stable: `home` is null or came from `address`, and doors are never freed.
+        unsafe { door.as_ref() }
+    }
+
+    /// Brings a worker home. The caller has claimed its wait, or is the worker itself.
+    pub(crate) fn push(&self, party: &'static Party) {
+        let mut head = self.stack.load(Ordering::Relaxed);
+        loop {
+            party.next.store(head, Ordering::Relaxed);
+            let new = std::ptr::from_ref(party).cast_mut();
+            // Release: the taker sees the link and all that the claimer did before.
+            match self.stack.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        self.wake();
+    }
+
+    /// Sends a letter.
+    pub(crate) fn send(&self, letter: Letter) {
+        let mut mail = self.mail.lock().unwrap_or_else(|e| e.into_inner());
+        mail.push(letter);
+        self.mail_count.store(mail.len(), Ordering::Release);
+        drop(mail);
+        self.wake();
+    }
+
+    /// Wakes the scheduler if it sleeps, P2 and P3 of the protocol. Whoever put something where
+    /// the scheduler looks before it sleeps calls this afterwards. True: it did sleep.
+    pub(crate) fn wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let slept = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel);
+        if slept {
+            self.write_event();
+        }
+        slept
+    }
+
+    #[cold]
+    fn write_event(&self) {
+        if let Some(waker) = &*self.waker.lock().unwrap_or_else(|e| e.into_inner()) {
+            waker.wake();
+        }
+    }
+
+    /// Nothing came in: two loads.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stack.load(Ordering::Relaxed).is_null() && self.mail_count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Takes every worker that came in, oldest first, and hands each to `each`.
+    pub(crate) fn take_all(&self, mut each: impl FnMut(&'static Party)) {
+        let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
+        let mut oldest: *mut Party = null_mut();
+        // SAFETY: Type Stable: every pointer on the stack came from a `&'static Party`.
+        while let Some(party) = unsafe { newest.as_ref() } {
+            newest = party.next.swap(oldest, Ordering::Relaxed);
+            oldest = std::ptr::from_ref(party).cast_mut();
+        }
+        // SAFETY: Type Stable, as above. The link is read before the party is let go, for it may
+        // pass through the door again as soon as it runs.
+        while let Some(party) = unsafe { oldest.as_ref() } {
+            oldest = party.next.swap(null_mut(), Ordering::Relaxed);
+            each(party);
+        }
+    }
+
+    /// Takes the letters, oldest first.
+    pub(crate) fn letters(&self) -> Vec<Letter> {
+        if self.mail_count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let mut mail = self.mail.lock().unwrap_or_else(|e| e.into_inner());
+        self.mail_count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *mail)
+    }
+
+    /// I1 and I2: about to sleep. The caller looks at everything again before it does (I3).
+    pub(crate) fn announce_sleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Awake again, for whatever reason.
+    pub(crate) fn awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn door() -> &'static Door {
+        Door::take(Waker::new().unwrap())
+    }
+
+    #[test]
+    fn workers_come_in_oldest_first_g5() {
+        let door = door();
+        let parties: Vec<_> = (0..5).map(|i| Party::take(door.address(), i)).collect();
+        parties.iter().for_each(|p| door.push(p));
+        let mut seen = Vec::new();
+        door.take_all(|p| seen.push(p.worker.load(Ordering::Relaxed)));
+        assert_eq!(seen, [0, 1, 2, 3, 4]);
+        assert!(door.is_empty());
+        door.send(Letter::LookAgain);
+        assert!(!door.is_empty());
+        assert_eq!(door.letters(), [Letter::LookAgain]);
+        assert!(door.is_empty());
+        parties.into_iter().for_each(|p| p.give_back());
+        door.give_back();
+    }
+
+    #[test]
+    fn many_pushers_lose_nothing_g6() {
+        const PUSHERS: u32 = 4;
+        const EACH: u32 = 5_000;
+        let (door, taken) = (door(), AtomicU64::new(0));
+        std::thread::scope(|s| {
+            for p in 0..PUSHERS {
+                s.spawn(move || {
+                    for i in 0..EACH {
+                        door.push(Party::take(door.address(), p * EACH + i));
+                    }
+                });
+            }
+            let mut sum = 0;
+            while sum < PUSHERS * EACH {
+                door.take_all(|p| {
+                    sum += 1;
+                    taken.fetch_add(p.worker.load(Ordering::Relaxed).into(), Ordering::Relaxed);
+                    p.give_back();
+                });
+            }
+        });
+        let n = u64::from(PUSHERS * EACH);
+        assert_eq!(taken.into_inner(), n * (n - 1) / 2);
+        door.give_back();
+    }
+}

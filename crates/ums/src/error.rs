@@ -1,0 +1,67 @@
+//! What the world may do to a caller, as values. What the caller may do wrong is a panic with a
+//! sentence, at the place where it happens.
+
+use std::io;
+
+/// Why a wait ended without what was waited for (B23).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The deadline passed first.
+    #[error("the deadline passed before the wait ended")]
+    TimedOut,
+    /// The work request was cancelled, or its node is shutting down.
+    #[error("the work request was cancelled while it waited")]
+    Cancelled,
+    /// The wait would never end: its worker was chosen as a deadlock's victim.
+    #[error("the wait was part of a deadlock and was chosen as its victim")]
+    Deadlock,
+}
+
+impl WaitError {
+    /// The original's return code: DEADLOCK 3, PREMATURE_WAKEUP 4, TIMEOUT 258 (B23).
+    pub fn code(self) -> u32 {
+        match self {
+            WaitError::Deadlock => 3,
+            WaitError::Cancelled => 4,
+            WaitError::TimedOut => 258,
+        }
+    }
+}
+
+impl From<WaitError> for io::Error {
+    fn from(e: WaitError) -> io::Error {
+        let kind = match e {
+            WaitError::TimedOut => io::ErrorKind::TimedOut,
+            // Not `Interrupted`: std's read_to_end and friends would retry that for ever.
+            WaitError::Cancelled | WaitError::Deadlock => io::ErrorKind::ConnectionAborted,
+        };
+        io::Error::new(kind, e)
+    }
+}
+
+/// Why a work request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnqueueError {
+    /// The work queue is at its bound (G2, B19): the caller should tell its client to come later.
+    #[error("the work queue is full ({0} requests are waiting for a worker)")]
+    QueueFull(usize),
+    /// The node takes no more work.
+    #[error("the node is shutting down")]
+    ShuttingDown,
+}
+
+/// Why a node could not be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// An option has a value that makes no sense; the text says which and what would.
+    #[error("{0}")]
+    Option(String),
+    /// The operating system refused something; the text says what was being done.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was being done.
+        what: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}

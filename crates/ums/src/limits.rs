@@ -1,0 +1,47 @@
+//! Every limit of the machine, in one place.
+
+/// Most workers that one scheduler can have, whatever is asked for.
+pub const WORKERS_PER_SCHEDULER_MAX: usize = 1 << 20;
+/// The classic maximum of workers in a process (U17, U29).
+pub const CLASSIC_WORKERS: usize = 255;
+/// How long a worker may be idle before it is destroyed: 15 minutes (U39, B15).
+pub const TRIM_AFTER_NS: u64 = 15 * 60 * 1_000_000_000;
+/// How long a worker may run before `yield_if_due` yields: 4 ms (B8).
+pub const QUANTUM_NS: u64 = 4_000_000;
+/// How often in a row a signalled worker may go to the head of the runnable list (B9).
+pub const HEAD_INSERTS_MAX: u32 = 1000;
+/// Stack of a thread worker, in bytes (B16).
+pub const THREAD_STACK: usize = 2 << 20;
+/// Stack of a fiber worker, in bytes (B16).
+pub const FIBER_STACK: usize = 256 << 10;
+/// Warm fiber stacks that a scheduler keeps.
+pub const WARM_STACKS: usize = 256;
+/// Requests that may wait for a worker on one scheduler (G2, B19).
+pub const QUEUE_MAX: usize = 1 << 20;
+/// Load a preferred scheduler may have above the least loaded one, in per cent (B1).
+pub const HINT_SLACK_PERCENT: usize = 20;
+/// Yields after which a busy scheduler looks at timers and I/O even when nothing hints at them.
+pub const LOOK_EVERY: u32 = 64;
+
+/// The automatic maximum of workers for this many processors (B14).
+pub fn workers_for(cpus: usize) -> usize {
+    let auto = match cpus {
+        0..=4 => 512,
+        5..=64 => 512 + (cpus - 4) * 16,
+        _ => 512 + (cpus - 4) * 32,
+    };
+    auto.clamp(128, 32_767)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn automatic_worker_maximum_follows_the_table_b14() {
+        let table = [(1, 512), (4, 512), (8, 576), (16, 704), (32, 960), (64, 1472), (128, 4480)];
+        for (cpus, workers) in table {
+            assert_eq!(super::workers_for(cpus), workers, "{cpus} CPUs");
+        }
+        assert_eq!(super::workers_for(256), 8576);
+        assert_eq!(super::workers_for(1 << 20), 32_767);
+    }
+}

@@ -1,0 +1,152 @@
+//! The I/O list: requests that the operating system has not completed yet (U57, U61).
+//!
+//! A request is a slot with a *token*; the driver knows tokens only. When the driver says that a
+//! token is done, the request leaves the list **first**, and then its completion is handed back to
+//! the caller to be acted on (U63): lists return, they never call the scheduler (Return). The
+//! driver finds completions in a ring, so a look costs the number completed, not the number
+//! outstanding (G14).
+//!
+//! Tokens carry a generation, so a late cancel of a request that has ended finds nothing.
+
+use slab::Slab;
+
+use crate::wait::Ticket;
+
+/// What a completion routine gets: the byte count or file descriptor, or a negative `errno`.
+pub(crate) type IoResult = i32;
+
+/// A routine that runs once, in the context of whichever worker yields (U64).
+pub(crate) type Routine = Box<dyn FnOnce(IoResult) + Send>;
+
+/// What to do when the request has completed.
+pub(crate) enum Completion {
+    /// A worker waits on its own stack for it.
+    Wake(Ticket),
+    /// Call this.
+    Call(Routine),
+}
+
+/// A request that has completed and left the list.
+pub(crate) enum Completed {
+    /// End this wait; the worker fetches the result with `take_result`.
+    Wake(Ticket),
+    /// Call this with the result.
+    Call(Routine, IoResult),
+}
+
+struct Slot {
+    generation: u32,
+    /// None once completed, while the result waits for its worker.
+    completion: Option<Completion>,
+    result: IoResult,
+    began: u64,
+}
+
+/// The outstanding requests of one scheduler.
+pub(crate) struct IoList {
+    slots: Slab<Slot>,
+    generation: u32,
+    outstanding: usize,
+}
+
+impl IoList {
+    /// An empty list.
+    pub fn new() -> IoList {
+        IoList { slots: Slab::new(), generation: 0, outstanding: 0 }
+    }
+
+    /// Puts a request on the list; gives its token, which is never 0.
+    pub fn insert(&mut self, completion: Completion, began: u64) -> u64 {
+        self.generation = self.generation.wrapping_add(1).max(1);
+        let generation = self.generation;
+        let slot = Slot { generation, completion: Some(completion), result: 0, began };
+        self.outstanding += 1;
+        u64::from(generation) << 32 | self.slots.insert(slot) as u64
+    }
+
+    /// The driver is done with this token: the request leaves the list.
+    pub fn complete(&mut self, token: u64, result: IoResult) -> Option<Completed> {
+        let at = self.find(token)?;
+        let slot = &mut self.slots[at];
+        let completion = slot.completion.take()?;
+        self.outstanding -= 1;
+        match completion {
+            Completion::Wake(ticket) => {
+                slot.result = result;
+                Some(Completed::Wake(ticket))
+            }
+            Completion::Call(routine) => {
+                self.slots.remove(at);
+                Some(Completed::Call(routine, result))
+            }
+        }
+    }
+
+    /// The waiting worker fetches the result of its completed request.
+    ///
+    /// # Panics
+    /// When the request is still outstanding: its worker must not run before (rule 10).
+    pub fn take_result(&mut self, token: u64) -> IoResult {
+        let at = self.find(token).expect("an I/O request is fetched once");
+        let slot = self.slots.remove(at);
+        assert!(slot.completion.is_none(), "a worker ran while its I/O request was outstanding");
+        slot.result
+    }
+
+    /// Whether this request is still outstanding.
+    pub fn is_outstanding(&self, token: u64) -> bool {
+        self.find(token).is_some_and(|at| self.slots[at].completion.is_some())
+    }
+
+    /// How many requests the operating system still works on.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// The tokens of all outstanding requests.
+    pub fn tokens(&self) -> Vec<u64> {
+        let outstanding = self.slots.iter().filter(|(_, s)| s.completion.is_some());
+        outstanding.map(|(at, s)| u64::from(s.generation) << 32 | at as u64).collect()
+    }
+
+    /// When the oldest outstanding request began, in ticks.
+    pub fn oldest(&self) -> Option<u64> {
+        let outstanding = self.slots.iter().filter(|(_, s)| s.completion.is_some());
+        outstanding.map(|(_, s)| s.began).min()
+    }
+
+    fn find(&self, token: u64) -> Option<usize> {
+        let at = (token & 0xFFFF_FFFF) as usize;
+        let slot = self.slots.get(at)?;
+        (u64::from(slot.generation) == token >> 32).then_some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completed_request_leaves_the_list_before_its_routine_runs_u63() {
+        let mut list = IoList::new();
+        let token = list.insert(Completion::Call(Box::new(|_| {})), 0);
+        assert!(list.is_outstanding(token));
+        let Some(Completed::Call(routine, 7)) = list.complete(token, 7) else {
+            panic!("the routine comes back with its result")
+        };
+        assert_eq!((list.outstanding(), list.is_outstanding(token)), (0, false));
+        routine(7);
+        assert!(list.complete(token, 7).is_none(), "a routine is handed out once");
+    }
+
+    #[test]
+    fn a_token_of_an_ended_request_finds_nothing_u62() {
+        let mut list = IoList::new();
+        let first = list.insert(Completion::Call(Box::new(|_| {})), 0);
+        assert!(list.complete(first, 0).is_some());
+        let second = list.insert(Completion::Call(Box::new(|_| {})), 0);
+        assert_ne!(first, second);
+        assert!(!list.is_outstanding(first) && list.is_outstanding(second));
+        assert_eq!(list.tokens(), [second]);
+    }
+}

@@ -1,0 +1,521 @@
+//! The node: a process's set of schedulers, how it is built and how it ends.
+//!
+//! One scheduler per processor that the process may use (U15, B55), workers spread evenly over
+//! them (U17, G9), hidden schedulers made when somebody wants one (U89).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle as Thread;
+use std::time::Duration;
+
+use crate::error::{BuildError, EnqueueError};
+use crate::limits;
+use crate::os::clock;
+use crate::os::driver::Choice;
+use crate::peers::Peers;
+use crate::placement::Placement;
+use crate::scheduler::{self, Options, Shared, WorkerKind, here};
+use crate::task::{self, JoinHandle, TaskError};
+
+/// The options of a node. Made by [`Node::builder`]; the defaults suit a server.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    kind: WorkerKind,
+    schedulers: Option<usize>,
+    max_workers: Option<usize>,
+    min_workers: usize,
+    placement: Placement,
+    fifo: bool,
+    queue_limit: usize,
+    stack_size: Option<usize>,
+    precommit: bool,
+    idle_worker_timeout: Duration,
+    preemptive_limit: Option<usize>,
+    pin: bool,
+    io: Choice,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            kind: WorkerKind::Thread,
+            schedulers: None,
+            max_workers: None,
+            min_workers: 1,
+            placement: Placement::default(),
+            fifo: false,
+            queue_limit: limits::QUEUE_MAX,
+            stack_size: None,
+            precommit: false,
+            idle_worker_timeout: Duration::from_nanos(limits::TRIM_AFTER_NS),
+            preemptive_limit: None,
+            pin: false,
+            io: Choice::Auto,
+        }
+    }
+}
+
+impl Builder {
+    /// How many schedulers. Default: as many as processors the process may use, which is the least
+    /// of its affinity mask, its cpuset and its control group's quota rounded up (U15, B55).
+    pub fn schedulers(mut self, n: usize) -> Builder {
+        self.schedulers = Some(n);
+        self
+    }
+
+    /// Most workers in all, spread evenly over the schedulers: they differ by at most one and the
+    /// sum is exact (U17, G9). Default: the table of B14, 512 for up to four processors.
+    pub fn max_workers(mut self, n: usize) -> Builder {
+        self.max_workers = Some(n);
+        self
+    }
+
+    /// Workers that each scheduler keeps however long they are idle (G10). Default 1.
+    pub fn min_workers(mut self, n: usize) -> Builder {
+        self.min_workers = n;
+        self
+    }
+
+    /// How users and requests are spread. Default [`Placement::Hinted`].
+    pub fn placement(mut self, placement: Placement) -> Builder {
+        self.placement = placement;
+        self
+    }
+
+    /// The behaviour of the original as a whole: classic placement, a runnable list that is first
+    /// in first out, 255 workers (rule 15).
+    pub fn classic(mut self) -> Builder {
+        self.placement = Placement::Classic;
+        self.fifo = true;
+        self.max_workers = Some(limits::CLASSIC_WORKERS);
+        self
+    }
+
+    /// Requests that may wait for a worker on one scheduler before more are refused (G2, B19).
+    pub fn queue_limit(mut self, n: usize) -> Builder {
+        self.queue_limit = n;
+        self
+    }
+
+    /// Stack of a worker, in bytes (B16). Default: 2 MiB for threads, 256 KiB for fibers. Both are
+    /// address space, backed by memory only where touched.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Backs fiber stacks with memory when they are made, so that their growth can never fail
+    /// (B16). Default off.
+    pub fn precommit_stacks(mut self, yes: bool) -> Builder {
+        self.precommit = yes;
+        self
+    }
+
+    /// How long a worker may be idle before it is destroyed (U39). Default 15 minutes.
+    pub fn idle_worker_timeout(mut self, span: Duration) -> Builder {
+        self.idle_worker_timeout = span;
+        self
+    }
+
+    /// Most workers of one scheduler that may be preemptive at once; more wait (B30). Default: no
+    /// limit but that of workers.
+    pub fn preemptive_limit(mut self, n: usize) -> Builder {
+        self.preemptive_limit = Some(n);
+        self
+    }
+
+    /// Pins each scheduler's threads to a processor of its own. Default off (U16).
+    pub fn pin(mut self, yes: bool) -> Builder {
+        self.pin = yes;
+        self
+    }
+
+    /// Which I/O back end to use. Default: the best that the machine allows.
+    pub fn io(mut self, choice: Choice) -> Builder {
+        self.io = choice;
+        self
+    }
+
+    /// Makes every worker a fiber: a switch costs nanoseconds and no system call.
+    ///
+    /// # Safety
+    /// All fibers of a scheduler run on one kernel thread. Code that runs on a worker of this node
+    /// must not rely on thread-scoped state across anything that may wait or yield. That is:
+    ///
+    /// * no `thread_local!` value is borrowed (`LocalKey::with`, a `RefCell` guard in it) across a
+    ///   wait or yield, and no invariant of unsafe code rests on another worker not running on the
+    ///   same thread meanwhile;
+    /// * no lock that belongs to a thread (`std::sync`, `parking_lot`, a recursive or robust C
+    ///   mutex, the guard of stdout's lock) is held across a wait or yield;
+    /// * no C code that keeps thread-scoped state over a callback into code that waits.
+    ///
+    /// This crate's own locks, channels and I/O are made for it. See docs/workers.md.
+    #[allow(unsafe_code)]
+    pub unsafe fn fiber_workers(mut self) -> Builder {
+        self.kind = WorkerKind::Fiber;
+        self
+    }
+
+    /// Builds the node and starts its schedulers.
+    ///
+    /// # Errors
+    /// [`BuildError`] says which option makes no sense, or what the system refused.
+    pub fn build(self) -> Result<Node, BuildError> {
+        clock::start();
+        let cpus = crate::os::linux::cpus::Cpus::read().count;
+        let count = self.schedulers.unwrap_or(cpus);
+        let option = |text: String| Err(BuildError::Option(text));
+        if count == 0 || count > 1024 {
+            return option(format!("{count} schedulers: there must be 1 to 1024"));
+        }
+        let workers = self.max_workers.unwrap_or_else(|| limits::workers_for(cpus));
+        if workers < count {
+            return option(format!(
+                "{workers} workers for {count} schedulers: each scheduler needs one at least"
+            ));
+        }
+        if workers.div_ceil(count) > limits::WORKERS_PER_SCHEDULER_MAX {
+            return option(format!("{workers} workers are more than this library can number"));
+        }
+        let os = |what| move |source| BuildError::Os { what, source };
+        let peers = Arc::new(Peers::new(count));
+        let mut visible = Vec::new();
+        let mut threads = Vec::new();
+        for index in 0..count {
+            // 255 over 4: 64, 64, 64, 63 (G9).
+            let share = workers / count + usize::from(index < workers % count);
+            let options = self.options(index.to_string(), true, share, self.pin.then_some(index));
+            let started = scheduler::start(index, options, peers.clone());
+            let (shared, thread) = started.map_err(os("starting a scheduler"))?;
+            visible.push(shared);
+            threads.push(thread);
+        }
+        peers.introduce(visible.iter().map(Arc::downgrade).collect());
+        let inner = Arc::new(NodeInner {
+            builder: self,
+            visible,
+            hidden: RwLock::default(),
+            threads: Mutex::new(threads),
+            next_user: AtomicU64::new(1),
+            closing: AtomicBool::new(false),
+            users: AtomicUsize::new(0),
+        });
+        if inner.builder.kind == WorkerKind::Fiber {
+            // Where the fibers' external calls go (U85). Not to be seen in umsstats (U86).
+            let outside = inner.hidden("preemptive", HiddenOptions::default());
+            let outside = outside.map_err(os("starting the hidden scheduler for external code"))?;
+            for shared in &inner.visible {
+                let _ = shared.outside.set(Arc::downgrade(&outside));
+            }
+        }
+        Ok(Node { inner, owner: true })
+    }
+
+    fn options(&self, name: String, visible: bool, max: usize, pin: Option<usize>) -> Options {
+        let kind = if visible { self.kind } else { WorkerKind::Thread };
+        let stack = self.stack_size.unwrap_or(match kind {
+            WorkerKind::Fiber => limits::FIBER_STACK,
+            _ => limits::THREAD_STACK,
+        });
+        Options {
+            name,
+            kind,
+            visible,
+            workers_max: max,
+            workers_floor: self.min_workers.min(max),
+            workers_ready: 0,
+            preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
+            queue_max: self.queue_limit,
+            stack_size: stack,
+            precommit: self.precommit,
+            trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
+            head_inserts_max: if self.fifo { 0 } else { limits::HEAD_INSERTS_MAX },
+            steal: visible && self.placement.steals(),
+            pin,
+            io: self.io,
+        }
+    }
+}
+
+/// How a hidden scheduler differs from the default: threads, as many workers as the node's
+/// automatic maximum, none ready.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HiddenOptions {
+    /// Most workers; None: as many as B14 says.
+    pub max_workers: Option<usize>,
+    /// Workers made at the start and never trimmed (B18).
+    pub ready: usize,
+}
+
+pub(crate) struct NodeInner {
+    builder: Builder,
+    pub visible: Vec<Arc<Shared>>,
+    hidden: RwLock<HashMap<String, Arc<Shared>>>,
+    threads: Mutex<Vec<Thread<()>>>,
+    next_user: AtomicU64,
+    pub closing: AtomicBool,
+    pub users: AtomicUsize,
+}
+
+impl NodeInner {
+    pub fn placement(&self) -> Placement {
+        self.builder.placement
+    }
+
+    pub fn new_user_id(&self) -> u64 {
+        self.next_user.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The hidden scheduler of this name, made on first use (U89).
+    pub fn hidden(&self, name: &str, options: HiddenOptions) -> std::io::Result<Arc<Shared>> {
+        let found = |map: &HashMap<String, Arc<Shared>>| map.get(name).cloned();
+        if let Some(shared) = found(&self.hidden.read().unwrap_or_else(|e| e.into_inner())) {
+            return Ok(shared);
+        }
+        let mut map = self.hidden.write().unwrap_or_else(|e| e.into_inner());
+        if let Some(shared) = found(&map) {
+            return Ok(shared);
+        }
+        if self.closing.load(Ordering::Acquire) {
+            return Err(std::io::Error::other("the node is shutting down"));
+        }
+        let max = options.max_workers.unwrap_or_else(|| limits::workers_for(1)).max(1);
+        let mut made = self.builder.options(name.to_owned(), false, max, None);
+        made.workers_ready = options.ready.min(max);
+        made.workers_floor = made.workers_ready.max(1);
+        let index = self.visible.len() + map.len();
+        let peers = Arc::new(Peers::new(index + 1));
+        let (shared, thread) = scheduler::start(index, made, peers)?;
+        self.threads.lock().unwrap_or_else(|e| e.into_inner()).push(thread);
+        map.insert(name.to_owned(), shared.clone());
+        Ok(shared)
+    }
+
+    /// Every scheduler, visible ones first, hidden ones in order of number.
+    pub fn all(&self) -> Vec<Arc<Shared>> {
+        let map = self.hidden.read().unwrap_or_else(|e| e.into_inner());
+        let mut hidden: Vec<_> = map.values().cloned().collect();
+        hidden.sort_by_key(|s| s.index);
+        self.visible.iter().cloned().chain(hidden).collect()
+    }
+
+    fn least_loaded(&self) -> &Arc<Shared> {
+        &self.visible[Placement::LeastLoaded.for_request(&self.visible, 0)]
+    }
+}
+
+/// A process's set of schedulers. Clones are handles to the same node; when the first one, which
+/// [`Builder::build`] gave, is dropped, the node shuts down as by [`Node::shutdown`] with a grace
+/// time of 10 seconds.
+pub struct Node {
+    pub(crate) inner: Arc<NodeInner>,
+    owner: bool,
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Node {
+        Node { inner: self.inner.clone(), owner: false }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = self.inner.builder.kind;
+        write!(f, "Node({} schedulers, {kind:?} workers)", self.inner.visible.len())
+    }
+}
+
+/// A scheduler outside the visible ones, for work that should not stand in their way: backups,
+/// administration, calls that block (U89..U91). Its workers are threads.
+#[derive(Clone)]
+pub struct HiddenScheduler {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl HiddenScheduler {
+    /// Queues a task here.
+    ///
+    /// # Errors
+    /// [`EnqueueError`].
+    pub fn spawn<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        task::spawn_on(&self.shared, crate::current::user(), false, f)
+    }
+
+    /// Its number; hidden schedulers count on from the visible ones.
+    pub fn id(&self) -> usize {
+        self.shared.index
+    }
+}
+
+/// What a shutdown found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Requests that had not ended when the grace time was over and were cancelled.
+    pub cancelled: usize,
+    /// Workers that could not be ended: external code that does not return, waits that nobody
+    /// ends. Their threads and stacks are left alone on purpose.
+    pub left: usize,
+}
+
+impl Node {
+    /// A builder with the defaults: thread workers, one scheduler per processor.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Queues a task on the least loaded scheduler (or, on a worker, on its own).
+    ///
+    /// # Errors
+    /// [`EnqueueError`].
+    pub fn spawn<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let own = here().map(|s| s.arc()).filter(|s| s.options.visible);
+        let shared = own.unwrap_or_else(|| self.inner.least_loaded().clone());
+        task::spawn_on(&shared, crate::current::user(), false, f)
+    }
+
+    /// Queues a task on this visible scheduler.
+    ///
+    /// # Errors
+    /// [`EnqueueError`].
+    ///
+    /// # Panics
+    /// When there is no such scheduler.
+    pub fn spawn_on<F, T>(&self, scheduler: usize, f: F) -> Result<JoinHandle<T>, EnqueueError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        task::spawn_on(&self.inner.visible[scheduler], crate::current::user(), false, f)
+    }
+
+    /// Runs `f` on a worker and waits for it: the way in from a plain thread.
+    ///
+    /// # Panics
+    /// With what `f` panics with, and when the node is shutting down.
+    pub fn run<F, T>(&self, f: F) -> T
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        match self.spawn(f).map(JoinHandle::join) {
+            Ok(Ok(value)) => value,
+            Ok(Err(TaskError::Panicked(panic))) => std::panic::resume_unwind(panic),
+            Ok(Err(error)) => panic!("{error}"),
+            Err(error) => panic!("the task was not taken: {error}"),
+        }
+    }
+
+    /// The hidden scheduler of this name; made on first use with these options, which are ignored
+    /// when it exists.
+    ///
+    /// # Errors
+    /// When the system refuses a thread or descriptors, or the node is shutting down.
+    pub fn hidden(&self, name: &str, options: HiddenOptions) -> std::io::Result<HiddenScheduler> {
+        Ok(HiddenScheduler { shared: self.inner.hidden(name, options)? })
+    }
+
+    /// How many visible schedulers there are.
+    pub fn scheduler_count(&self) -> usize {
+        self.inner.visible.len()
+    }
+
+    /// What its workers are made of.
+    pub fn worker_kind(&self) -> WorkerKind {
+        self.inner.builder.kind
+    }
+
+    /// How its I/O back end describes itself, with the reason for each step down.
+    pub fn io_text(&self) -> String {
+        self.inner.visible[0].driver_text.clone()
+    }
+
+    /// Shuts the node down in order (G13): takes no more work, lets what runs finish for `grace`,
+    /// cancels what has not, reaps every I/O request, ends and joins every worker.
+    ///
+    /// # Panics
+    /// On a worker: it would wait for itself.
+    pub fn shutdown(self, grace: Duration) -> ShutdownReport {
+        self.end(grace)
+    }
+
+    fn end(&self, grace: Duration) -> ShutdownReport {
+        assert!(here().is_none(), "a node is shut down from a plain thread, not from its worker");
+        let node = &self.inner;
+        let mut report = ShutdownReport::default();
+        if node.closing.swap(true, Ordering::AcqRel) {
+            return report;
+        }
+        let all = node.all();
+        let busy = || all.iter().map(|s| s.load.load(Ordering::Acquire)).sum::<usize>();
+        wait_until(grace, || busy() == 0);
+        for shared in &all {
+            for request in shared.queue.close() {
+                shared.load.fetch_sub(1, Ordering::Relaxed);
+                report.cancelled += 1;
+                request.abandon();
+            }
+        }
+        if busy() > 0 {
+            report.cancelled += busy();
+            self.cancel_running();
+            wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
+        }
+        for shared in &all {
+            shared.stop.store(true, Ordering::Release);
+            shared.door.send(crate::door::Letter::LookAgain);
+        }
+        let mut threads = std::mem::take(
+            &mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()),
+        );
+        if busy() == 0 {
+            wait_until(Duration::from_secs(5), || threads.iter().all(Thread::is_finished));
+        }
+        for thread in threads.drain(..).filter(Thread::is_finished) {
+            let _ = thread.join();
+        }
+        report.left = all.iter().map(|s| s.left_over().len()).sum();
+        report
+    }
+
+    fn cancel_running(&self) {
+        for shared in self.inner.all() {
+            for party in shared.left_over() {
+                if party.view.request.load(Ordering::Relaxed) != 0 {
+                    task::pass_on(crate::request::cancel_party(party));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.owner && here().is_none() {
+            self.end(Duration::from_secs(10));
+        }
+    }
+}
+
+/// Looks again and again, at growing intervals, until it is so or the time is over.
+fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
+    let deadline = clock::after(span);
+    let mut pause = Duration::from_micros(50);
+    while !so() {
+        if clock::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+    true
+}

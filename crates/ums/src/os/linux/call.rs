@@ -1,0 +1,231 @@
+//! The plain system calls behind the operations: try one now, without blocking.
+//!
+//! [`try_now`] is what the epoll and the synchronous driver share: it performs an operation at
+//! once and says whether it finished or would have blocked. Beside it stand the three calls that
+//! wait: `epoll_pwait2`, its millisecond ancestor, and `ppoll`.
+//!
+//! Invariants
+//! * *Frozen Buffer* (see the driver's seam): the pointers in an operation are valid here.
+//! * *Own Result*: otherwise the kernel writes only into locals and slices borrowed for the call.
+//!
+//! A wrong descriptor number is an error value, never undefined behaviour, so plain numbers are
+//! taken.
+
+#![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "Own Result", stated above.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use crate::os::driver::{CURRENT, Op, Side};
+
+/// What an attempt came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// It is over; the result, `-errno` below zero.
+    Finished(i32),
+    /// Nothing happened yet: try again when the descriptor is ready.
+    WouldBlock,
+}
+
+/// Performs an operation if that is possible without blocking. (Files on disks count as never
+/// blocking; a pool of helpers for them belongs in front of this call.)
+///
+/// # Safety
+///
+/// *Frozen Buffer*: the pointers in `op` are valid for what it does.
+pub unsafe fn try_now(op: &Op) -> Tried {
+    if op.is_poll() {
+        return match poll_one(op.fd(), op.side()) {
+            0 => Tried::WouldBlock,
+            events => Tried::Finished(events),
+        };
+    }
+    loop {
+        // SAFETY: Frozen Buffer: passed on from our caller.
+        let result = unsafe { raw_call(op) };
+        if result >= 0 {
+            return Tried::Finished(i32::try_from(result).unwrap_or(i32::MAX));
+        }
+        let errno = last_errno();
+        if errno != libc::EINTR {
+            return judge(op, errno);
+        }
+    }
+}
+
+/// Whether this error ends the operation.
+fn judge(op: &Op, errno: i32) -> Tried {
+    match (op, errno) {
+        // A connection attempt is in progress: calling again when writable gives its outcome.
+        // EAGAIN is none of them: a Unix socket's backlog is full, which no event would tell.
+        (Op::Connect { .. }, libc::EINPROGRESS | libc::EALREADY) => Tried::WouldBlock,
+        (Op::Connect { .. }, _) => Tried::Finished(-errno),
+        (_, libc::EAGAIN) if !asked_not_to_wait(op) => Tried::WouldBlock,
+        _ => Tried::Finished(-errno),
+    }
+}
+
+/// Whether the caller itself said `MSG_DONTWAIT`.
+pub fn asked_not_to_wait(op: &Op) -> bool {
+    match op {
+        Op::Recv { flags, .. }
+        | Op::Send { flags, .. }
+        | Op::RecvMsg { flags, .. }
+        | Op::SendMsg { flags, .. } => flags & libc::MSG_DONTWAIT != 0,
+        _ => false,
+    }
+}
+
+/// One call of the operation's own system call.
+///
+/// # Safety
+///
+/// As [`try_now`].
+unsafe fn raw_call(op: &Op) -> isize {
+    const NOW: i32 = libc::MSG_DONTWAIT;
+    const SEND_NOW: i32 = NOW | libc::MSG_NOSIGNAL;
+    // SAFETY: Frozen Buffer: each call gets the pointers and lengths its operation came with.
+    unsafe {
+        match *op {
+            Op::PollIn { .. } | Op::PollOut { .. } => unreachable!("polls are tried by poll(2)"),
+            Op::Recv { fd, buf, len, flags } => libc::recv(fd, buf.cast(), len, flags | NOW),
+            Op::Send { fd, buf, len, flags } => libc::send(fd, buf.cast(), len, flags | SEND_NOW),
+            Op::RecvMsg { fd, msg, flags } => libc::recvmsg(fd, msg, flags | NOW),
+            Op::SendMsg { fd, msg, flags } => libc::sendmsg(fd, msg, flags | SEND_NOW),
+            Op::Accept { fd, flags } => {
+                libc::accept4(fd, std::ptr::null_mut(), std::ptr::null_mut(), flags) as isize
+            }
+            Op::Connect { fd, addr, len } => libc::connect(fd, addr, len) as isize,
+            Op::Read { fd, buf, len, offset: CURRENT } => libc::read(fd, buf.cast(), len),
+            Op::Read { fd, buf, len, offset } => {
+                libc::pread(fd, buf.cast(), len, offset as libc::off_t)
+            }
+            Op::Write { fd, buf, len, offset: CURRENT } => libc::write(fd, buf.cast(), len),
+            Op::Write { fd, buf, len, offset } => {
+                libc::pwrite(fd, buf.cast(), len, offset as libc::off_t)
+            }
+            Op::Readv { fd, iov, cnt, offset: CURRENT } => libc::readv(fd, iov, cnt as i32),
+            Op::Readv { fd, iov, cnt, offset } => {
+                libc::preadv(fd, iov, cnt as i32, offset as libc::off_t)
+            }
+            Op::Writev { fd, iov, cnt, offset: CURRENT } => libc::writev(fd, iov, cnt as i32),
+            Op::Writev { fd, iov, cnt, offset } => {
+                libc::pwritev(fd, iov, cnt as i32, offset as libc::off_t)
+            }
+            Op::Fsync { fd, data_only: true } => libc::fdatasync(fd) as isize,
+            Op::Fsync { fd, data_only: false } => libc::fsync(fd) as isize,
+        }
+    }
+}
+
+/// The `poll(2)` events that a side waits for.
+pub fn poll_events(side: Side) -> i16 {
+    match side {
+        Side::In => libc::POLLIN | libc::POLLRDHUP,
+        Side::Out => libc::POLLOUT,
+    }
+}
+
+/// Whether one side of a descriptor is ready now: the events, 0 for none, or `-EBADF`.
+pub fn poll_one(fd: RawFd, side: Side) -> i32 {
+    let mut one = [libc::pollfd { fd, events: poll_events(side), revents: 0 }];
+    match poll(&mut one, Some(0)) {
+        Err(errno) => -errno,
+        Ok(_) if one[0].revents & libc::POLLNVAL != 0 => -libc::EBADF,
+        Ok(_) => i32::from(one[0].revents),
+    }
+}
+
+/// `ppoll(2)` with nanoseconds. A signal counts as nothing ready.
+///
+/// # Errors
+///
+/// The errno.
+pub fn poll(set: &mut [libc::pollfd], timeout_ns: Option<u64>) -> Result<usize, i32> {
+    let ts = timeout_ns.map(timespec);
+    let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: Own Result: `set` and `ts` are borrowed for the whole call.
+    let n = unsafe {
+        libc::ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, ts, std::ptr::null())
+    };
+    counted(n)
+}
+
+/// Adds, changes or removes the registration of `fd`.
+///
+/// # Errors
+///
+/// The errno.
+pub fn epoll_ctl(epoll: RawFd, ctl: i32, fd: RawFd, events: u32, data: u64) -> Result<(), i32> {
+    let mut event = libc::epoll_event { events, u64: data };
+    // SAFETY: Own Result: `event` is a local of the right type.
+    match unsafe { libc::epoll_ctl(epoll, ctl, fd, &mut event) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// `epoll_pwait2(2)`. A signal counts as nothing ready.
+///
+/// # Errors
+///
+/// The errno; `ENOSYS` before Linux 5.11 (then [`epoll_wait_ms`] does).
+pub fn epoll_wait_ns(
+    epoll: RawFd,
+    events: &mut [libc::epoll_event],
+    timeout_ns: Option<u64>,
+) -> Result<usize, i32> {
+    let ts = timeout_ns.map(timespec);
+    let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: Own Result: `events` and `ts` are borrowed for the whole call. (By number: the C
+    // library's wrapper is younger than the call.)
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll,
+            events.as_mut_ptr(),
+            events.len() as i32,
+            ts,
+            std::ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    counted(n as i32)
+}
+
+/// `epoll_wait(2)`: the timeout is rounded up to milliseconds.
+///
+/// # Errors
+///
+/// The errno.
+pub fn epoll_wait_ms(
+    epoll: RawFd,
+    events: &mut [libc::epoll_event],
+    timeout_ns: Option<u64>,
+) -> Result<usize, i32> {
+    let ms = timeout_ns.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
+    // SAFETY: Own Result: `events` is borrowed for the whole call.
+    let n = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), events.len() as i32, ms) };
+    counted(n)
+}
+
+fn counted(n: i32) -> Result<usize, i32> {
+    match usize::try_from(n) {
+        Ok(n) => Ok(n),
+        Err(_) => match last_errno() {
+            libc::EINTR => Ok(0),
+            errno => Err(errno),
+        },
+    }
+}
+
+fn timespec(ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    }
+}
+
+fn last_errno() -> i32 {
+    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
+}

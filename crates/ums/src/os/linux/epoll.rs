@@ -1,0 +1,420 @@
+//! The epoll driver: readiness from the kernel, the calls by ourselves.
+//!
+//! For schedulers of thread workers, whose baton moves between threads (a ring belongs to one), and
+//! wherever io_uring is denied. An operation is *tried first*: most sends and many receives
+//! complete at submission, without the kernel ever being asked to watch anything. What would block
+//! stands in line at its descriptor, one line per side, first come first served, and is tried again
+//! when the kernel reports the side ready.
+//!
+//! ```text
+//!   submit --try--> Done
+//!      | would block
+//!      v                      epoll: ready                  try
+//!   in line at (fd, side) ------------------> first in line -----> Done, next in line
+//!      ^                                          | would block
+//!      +------------------------------------------+
+//! ```
+//!
+//! Registration, two manners:
+//! * *adopted* descriptors (see `owned`) are registered once, edge-triggered, and a wait for one
+//!   costs no system call. The watch remembers a side as *perhaps ready* from an edge until a call
+//!   says it would block, or a short read shows that the stream is drained. An echo round on a
+//!   connection that is polled again and again is `epoll_pwait2`, `recv`, `send`: three calls.
+//! * all others are registered one-shot and armed again for each wait, one call more. The kernel's
+//!   answer to the arming tells a reused number from a watched one (`ENOENT`).
+//!
+//! Level-triggered registration was the alternative for adopted descriptors: it needs no memory
+//! of readiness, but reports a connection again and again while its request waits in the work
+//! queue, and then costs two calls to switch it off and on.
+//!
+//! Invariants: *Frozen Buffer*, *One Completion* (the seam). *Fresh Event*: an event counts only
+//! if it carries the serial of the watch's current registration, so what a dead registration still
+//! reports (its file lives on in a duplicate) never touches the number's next owner.
+//!
+//! It does not do: asynchronous files. They are carried out at submission; a pool of helpers would
+//! stand in `submit`, before the try.
+
+#![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use rustix::event::epoll;
+
+use super::call::{self, Tried};
+use super::owned::{self, Stamp};
+use super::waiting::{Line, TokenHasher, Waiting};
+use crate::os::clock;
+use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
+
+/// A busy scheduler looks at epoll at most this often: 50 us.
+const LOOK_EVERY_NS: u64 = 50_000;
+/// Events taken by one look.
+const EVENTS: usize = 256;
+/// The event data of the bell.
+const BELL: u64 = u64::MAX;
+
+const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDHUP as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const BROKEN: u32 = libc::EPOLLHUP as u32 | libc::EPOLLERR as u32;
+const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
+
+/// What the driver knows of one descriptor number.
+struct Watch {
+    /// Who waits to read, and who waits to write.
+    lines: [Line; 2],
+    /// The adoption under which it was registered; `NONE` is the one-shot manner.
+    stamp: Stamp,
+    /// Ties events to this registration (*Fresh Event*).
+    serial: u32,
+    /// Whether the kernel has a registration, as far as we know.
+    known: bool,
+    /// The events armed in the kernel now.
+    armed: u32,
+    /// Adopted only: the sides that may be ready although nobody was told.
+    perhaps: u32,
+    /// Adopted only: hang-up was reported, so the sides stay *perhaps ready* for good.
+    closed: bool,
+}
+
+impl Watch {
+    fn new(serial: u32) -> Watch {
+        Watch {
+            lines: [Line::new(); 2],
+            stamp: Stamp::NONE,
+            serial,
+            known: false,
+            armed: 0,
+            perhaps: IN | OUT,
+            closed: false,
+        }
+    }
+
+    /// The events that the lines ask for.
+    fn wanted(&self) -> u32 {
+        let [reads, writes] = &self.lines;
+        (if reads.is_empty() { 0 } else { IN }) | (if writes.is_empty() { 0 } else { OUT })
+    }
+}
+
+fn events_of(side: Side) -> u32 {
+    match side {
+        Side::In => IN,
+        Side::Out => OUT,
+    }
+}
+
+/// See the module's text.
+pub struct Epoll {
+    epoll: OwnedFd,
+    bell: Waker,
+    watches: HashMap<RawFd, Watch, BuildHasherDefault<TokenHasher>>,
+    waiting: Waiting,
+    finished: Vec<Done>,
+    events: Vec<libc::epoll_event>,
+    serial: u32,
+    looked_at: u64,
+    /// The bell was heard, and no wait has ended for it yet.
+    rung: bool,
+    has_pwait2: bool,
+    why: String,
+}
+
+impl Epoll {
+    /// Opens an epoll set with its bell in it.
+    pub fn new(why: String) -> io::Result<Epoll> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = Waker::new()?;
+        // Edge-triggered: each ring is a new edge, so the counter never needs to be read.
+        let events = libc::EPOLLIN as u32 | EDGE;
+        call::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, bell.fd(), events, BELL)
+            .map_err(io::Error::from_raw_os_error)?;
+        let mut driver = Epoll {
+            epoll,
+            bell,
+            watches: HashMap::default(),
+            waiting: Waiting::default(),
+            finished: Vec::new(),
+            events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS],
+            serial: 0,
+            looked_at: 0,
+            rung: false,
+            has_pwait2: true,
+            why,
+        };
+        // Finds out now whether epoll_pwait2 exists, so that `describe` tells the truth.
+        driver.look(Some(0));
+        Ok(driver)
+    }
+
+    fn due(&self) -> bool {
+        !self.waiting.is_empty() && clock::now().saturating_sub(self.looked_at) >= LOOK_EVERY_NS
+    }
+
+    /// The watch of a number, reset when the number has become another descriptor.
+    fn watch(&mut self, fd: RawFd) -> &mut Watch {
+        let stamp = owned::stamp(fd);
+        if self.watches.get(&fd).is_none_or(|watch| watch.stamp != stamp) {
+            self.serial = self.serial.wrapping_add(1);
+            let fresh = Watch { stamp, ..Watch::new(self.serial) };
+            if let Some(stale) = self.watches.insert(fd, fresh) {
+                self.evict(stale.lines);
+            }
+        }
+        self.watches.get_mut(&fd).expect("it was just put there")
+    }
+
+    /// Ends operations whose descriptor was closed under them.
+    fn evict(&mut self, lines: [Line; 2]) {
+        for mut line in lines {
+            while let Some(token) = line.first() {
+                self.waiting.remove(&mut line, token);
+                self.finished.push(Done { token, result: -libc::EBADF });
+            }
+        }
+    }
+
+    /// Whether an operation is worth trying at once: nobody is in line before it, and the side may
+    /// be ready for all we know. A poll of a descriptor that is armed anyway need not be tried.
+    fn worth_trying(watch: &Watch, op: &Op) -> bool {
+        let side = op.side();
+        let alone = watch.lines[side as usize].is_empty();
+        let armed = watch.armed & events_of(side) != 0;
+        let adopted = watch.stamp.is_owned();
+        let perhaps = !(adopted && armed) || watch.perhaps & events_of(side) != 0;
+        if op.is_poll() { adopted && armed && perhaps } else { alone && perhaps }
+    }
+
+    /// Tries an operation and remembers what it taught about its descriptor.
+    ///
+    /// # Safety
+    ///
+    /// *Frozen Buffer*.
+    unsafe fn attempt(watch: &mut Watch, op: &Op) -> Tried {
+        // SAFETY: Frozen Buffer: passed on from our caller.
+        let tried = unsafe { call::try_now(op) };
+        let drained = match tried {
+            Tried::WouldBlock => true,
+            Tried::Finished(n) => watch.stamp.is_stream() && is_short(op, n),
+        };
+        if drained && !watch.closed {
+            watch.perhaps &= !events_of(op.side());
+        }
+        tried
+    }
+
+    /// Makes the kernel watch what the lines of `fd`, and one more `side`, wait for.
+    fn arm(&mut self, fd: RawFd, side: Option<Side>) -> Result<(), i32> {
+        let epoll = self.epoll.as_raw_fd();
+        let watch = self.watches.get_mut(&fd).expect("a watch is made before it is armed");
+        let wanted = watch.wanted() | side.map_or(0, events_of);
+        let adopted = watch.stamp.is_owned();
+        if adopted && watch.armed & wanted == wanted {
+            return Ok(());
+        }
+        let events = if adopted { watch.armed | wanted } else { wanted };
+        let mask = events | if adopted { EDGE } else { ONESHOT };
+        let data = |serial: u32| u64::from(serial) << 32 | u64::from(fd as u32);
+        let ctl = |op, serial| call::epoll_ctl(epoll, op, fd, mask, data(serial));
+
+        let mut gone = false;
+        let mut result = match watch.known {
+            true => ctl(libc::EPOLL_CTL_MOD, watch.serial),
+            false => ctl(libc::EPOLL_CTL_ADD, watch.serial),
+        };
+        match result {
+            // The number was closed and is another file now: whoever still waits, waits for the
+            // dead one.
+            Err(libc::ENOENT) => {
+                gone = true;
+                self.serial = self.serial.wrapping_add(1);
+                watch.serial = self.serial;
+                result = ctl(libc::EPOLL_CTL_ADD, watch.serial);
+            }
+            // The registration of an earlier watch survived: take it over.
+            Err(libc::EEXIST) => result = ctl(libc::EPOLL_CTL_MOD, watch.serial),
+            _ => {}
+        }
+        watch.known = result.is_ok();
+        watch.armed = if result.is_ok() { events } else { 0 };
+        if gone {
+            let stale = std::mem::replace(&mut watch.lines, [Line::new(); 2]);
+            self.evict(stale);
+        }
+        result
+    }
+
+    /// One look at the kernel, at most this long.
+    fn look(&mut self, timeout_ns: Option<u64>) {
+        let epoll = self.epoll.as_raw_fd();
+        let mut events = std::mem::take(&mut self.events);
+        let n = match self.has_pwait2 {
+            true => match call::epoll_wait_ns(epoll, &mut events, timeout_ns) {
+                Err(libc::ENOSYS | libc::EPERM) => {
+                    self.has_pwait2 = false;
+                    call::epoll_wait_ms(epoll, &mut events, timeout_ns)
+                }
+                n => n,
+            },
+            false => call::epoll_wait_ms(epoll, &mut events, timeout_ns),
+        };
+        let n = n.unwrap_or_else(|errno| panic!("epoll_wait failed with errno {errno}"));
+        // A full harvest means that there may be more: look again at once.
+        self.looked_at = if n < EVENTS { clock::now() } else { 0 };
+        for event in &events[..n] {
+            let (mask, data) = (event.events, event.u64);
+            match data {
+                BELL => self.rung = true,
+                _ => self.on_event(data as u32 as RawFd, (data >> 32) as u32, mask),
+            }
+        }
+        self.events = events;
+    }
+
+    fn on_event(&mut self, fd: RawFd, serial: u32, mask: u32) {
+        let Some(watch) = self.watches.get_mut(&fd) else { return };
+        if watch.serial != serial {
+            return; // Fresh Event.
+        }
+        if watch.stamp.is_owned() {
+            watch.closed |= mask & (BROKEN | libc::EPOLLRDHUP as u32) != 0;
+        } else {
+            watch.armed = 0;
+        }
+        if mask & (IN | BROKEN) != 0 {
+            self.serve(fd, Side::In, mask);
+        }
+        if mask & (OUT | BROKEN) != 0 {
+            self.serve(fd, Side::Out, mask);
+        }
+        let watch = self.watches.get_mut(&fd).expect("serving removes no watch");
+        if watch.wanted() != 0
+            && let Err(errno) = self.arm(fd, None)
+        {
+            self.fail(fd, errno);
+        }
+    }
+
+    /// A side is ready: carries out who waits there, in order, until one would block.
+    fn serve(&mut self, fd: RawFd, side: Side, mask: u32) {
+        let watch = self.watches.get_mut(&fd).expect("only a watched descriptor is served");
+        watch.perhaps |= events_of(side);
+        let mut untouched = true;
+        while let Some(token) = watch.lines[side as usize].first() {
+            let op = self.waiting.get(token).expect("what stands in line is waiting");
+            let tried = if op.is_poll() && untouched {
+                Tried::Finished(mask as i32) // epoll's event bits are those of poll(2).
+            } else {
+                untouched = false;
+                // SAFETY: Frozen Buffer: the operation has not completed yet.
+                unsafe { Epoll::attempt(watch, &op) }
+            };
+            let Tried::Finished(result) = tried else { return };
+            self.waiting.remove(&mut watch.lines[side as usize], token);
+            self.finished.push(Done { token, result });
+        }
+    }
+
+    /// Nothing can be watched here any more: ends all who wait.
+    #[cold]
+    fn fail(&mut self, fd: RawFd, errno: i32) {
+        let watch = self.watches.get_mut(&fd).expect("only a watched descriptor fails");
+        for line in &mut watch.lines {
+            while let Some(token) = line.first() {
+                self.waiting.remove(line, token);
+                self.finished.push(Done { token, result: -errno });
+            }
+        }
+    }
+
+    /// Carries out what epoll cannot watch: files on disks are always ready.
+    ///
+    /// # Safety
+    ///
+    /// *Frozen Buffer*.
+    #[cold]
+    unsafe fn unwatchable(&mut self, op: &Op, errno: i32) -> Submitted {
+        if errno != libc::EPERM {
+            return Submitted::Done(-errno);
+        }
+        // SAFETY: Frozen Buffer: passed on from our caller.
+        match unsafe { call::try_now(op) } {
+            Tried::Finished(result) => Submitted::Done(result),
+            Tried::WouldBlock => Submitted::Done(-libc::EAGAIN),
+        }
+    }
+}
+
+/// Whether a stream's answer shows that there is no more: fewer bytes than asked for.
+fn is_short(op: &Op, n: i32) -> bool {
+    match op {
+        Op::Recv { len, flags: 0, .. } | Op::Send { len, .. } => n > 0 && (n as usize) < *len,
+        _ => false,
+    }
+}
+
+impl Driver for Epoll {
+    fn name(&self) -> &'static str {
+        "epoll"
+    }
+
+    fn describe(&self) -> String {
+        let wait = if self.has_pwait2 { "epoll_pwait2" } else { "epoll_wait, whole milliseconds" };
+        format!("epoll (speculative calls, {wait}): {}", self.why)
+    }
+
+    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+        let (fd, side) = (op.fd(), op.side());
+        let watch = self.watch(fd);
+        if Epoll::worth_trying(watch, &op) {
+            // SAFETY: Frozen Buffer: the caller's promise.
+            if let Tried::Finished(result) = unsafe { Epoll::attempt(watch, &op) } {
+                return Submitted::Done(result);
+            }
+        }
+        if let Err(errno) = self.arm(fd, Some(side)) {
+            // SAFETY: Frozen Buffer: the caller's promise.
+            return unsafe { self.unwatchable(&op, errno) };
+        }
+        let watch = self.watches.get_mut(&fd).expect("it was armed just now");
+        self.waiting.push(&mut watch.lines[side as usize], token, op);
+        Submitted::Pending
+    }
+
+    fn cancel(&mut self, token: u64) {
+        let Some(op) = self.waiting.get(token) else { return };
+        let watch = self.watches.get_mut(&op.fd()).expect("who waits stands in line at a watch");
+        self.waiting.remove(&mut watch.lines[op.side() as usize], token);
+        self.finished.push(Done { token, result: -libc::ECANCELED });
+    }
+
+    fn ready(&mut self) -> bool {
+        !self.finished.is_empty() || self.due()
+    }
+
+    fn reap(&mut self, out: &mut Vec<Done>) {
+        if self.due() {
+            self.look(Some(0));
+        }
+        out.append(&mut self.finished);
+    }
+
+    fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
+        if self.finished.is_empty() && !self.rung {
+            self.look(timeout_ns);
+        }
+        self.rung = false;
+        out.append(&mut self.finished);
+    }
+
+    fn waker(&self) -> Waker {
+        self.bell.clone()
+    }
+
+    fn pending(&self) -> usize {
+        self.waiting.len() + self.finished.len()
+    }
+}

@@ -1,0 +1,163 @@
+//! The synchronous driver: the fallback that needs nothing but `poll(2)` (U58, U66).
+//!
+//! Each operation is tried at submission and normally completes there, before `submit` returns,
+//! in the submitter's context. What would block stays on one plain list, in the order of arrival;
+//! `reap` and `wait` ask `poll(2)` about all of its descriptors and try the ready ones again.
+//!
+//! Costs grow with the length of the list, as they do with `poll(2)`: this driver is for machines
+//! that deny everything else, for comparison, and as the simplest statement of what a driver does.
+//!
+//! Invariants: *Frozen Buffer*, *One Completion* (the seam). Per descriptor and side, operations
+//! are carried out in the order of arrival.
+
+#![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::RawFd;
+
+use super::call::{self, Tried};
+use crate::os::clock;
+use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
+
+/// A busy scheduler polls its list at most this often: 50 us.
+const LOOK_EVERY_NS: u64 = 50_000;
+
+/// See the module's text.
+pub struct Sync {
+    bell: Waker,
+    list: Vec<(u64, Op)>,
+    finished: Vec<Done>,
+    looked_at: u64,
+    /// The bell was heard, and no wait has ended for it yet.
+    rung: bool,
+    why: String,
+}
+
+impl Sync {
+    /// A driver with an empty list.
+    pub fn new(why: String) -> io::Result<Sync> {
+        let bell = Waker::new()?;
+        let (list, finished) = (Vec::new(), Vec::new());
+        Ok(Sync { bell, list, finished, looked_at: 0, rung: false, why })
+    }
+
+    fn due(&self) -> bool {
+        !self.list.is_empty() && clock::now().saturating_sub(self.looked_at) >= LOOK_EVERY_NS
+    }
+
+    /// Polls every descriptor on the list once and carries out what became possible.
+    fn look(&mut self, timeout_ns: Option<u64>) {
+        let mut asked: BTreeMap<RawFd, i16> = BTreeMap::new();
+        for (_, op) in &self.list {
+            *asked.entry(op.fd()).or_default() |= call::poll_events(op.side());
+        }
+        let mut set: Vec<libc::pollfd> = Vec::with_capacity(asked.len() + 1);
+        set.push(libc::pollfd { fd: self.bell.fd(), events: libc::POLLIN, revents: 0 });
+        set.extend(asked.iter().map(|(&fd, &events)| libc::pollfd { fd, events, revents: 0 }));
+
+        let n = call::poll(&mut set, timeout_ns)
+            .unwrap_or_else(|errno| panic!("poll failed with errno {errno}"));
+        self.looked_at = clock::now();
+        if n == 0 {
+            return;
+        }
+        if set[0].revents != 0 {
+            self.bell.silence();
+            self.rung = true;
+        }
+        let answers: BTreeMap<RawFd, i16> =
+            set[1..].iter().filter(|p| p.revents != 0).map(|p| (p.fd, p.revents)).collect();
+        if !answers.is_empty() {
+            self.serve(answers);
+        }
+    }
+
+    /// Tries the ready operations in the order of the list. One that would block still closes its
+    /// side to those behind it.
+    fn serve(&mut self, mut answers: BTreeMap<RawFd, i16>) {
+        const BROKEN: i16 = libc::POLLHUP | libc::POLLERR;
+        let finished = &mut self.finished;
+        self.list.retain(|&(token, op)| {
+            let mut finish = |result| finished.push(Done { token, result });
+            let Some(events) = answers.get_mut(&op.fd()) else { return true };
+            if *events & libc::POLLNVAL != 0 {
+                finish(-libc::EBADF);
+                return false;
+            }
+            if *events & (call::poll_events(op.side()) | BROKEN) == 0 {
+                return true;
+            }
+            // SAFETY: Frozen Buffer: the operation has not completed yet.
+            match unsafe { call::try_now(&op) } {
+                Tried::Finished(result) => finish(result),
+                Tried::WouldBlock => {
+                    *events &= !call::poll_events(op.side());
+                    return true;
+                }
+            }
+            false
+        });
+    }
+
+    /// Whether somebody already waits for this side of the descriptor.
+    fn is_taken(&self, fd: RawFd, side: Side) -> bool {
+        self.list.iter().any(|(_, op)| op.fd() == fd && op.side() == side && !op.is_poll())
+    }
+}
+
+impl Driver for Sync {
+    fn name(&self) -> &'static str {
+        "sync"
+    }
+
+    fn describe(&self) -> String {
+        format!("synchronous calls and poll(2): {}", self.why)
+    }
+
+    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+        debug_assert!(self.list.iter().all(|&(t, _)| t != token), "token {token} is pending");
+        if op.is_poll() || !self.is_taken(op.fd(), op.side()) {
+            // SAFETY: Frozen Buffer: the caller's promise.
+            if let Tried::Finished(result) = unsafe { call::try_now(&op) } {
+                return Submitted::Done(result);
+            }
+        }
+        self.list.push((token, op));
+        Submitted::Pending
+    }
+
+    fn cancel(&mut self, token: u64) {
+        if let Some(at) = self.list.iter().position(|&(t, _)| t == token) {
+            self.list.remove(at);
+            self.finished.push(Done { token, result: -libc::ECANCELED });
+        }
+    }
+
+    fn ready(&mut self) -> bool {
+        !self.finished.is_empty() || self.due()
+    }
+
+    fn reap(&mut self, out: &mut Vec<Done>) {
+        if self.due() {
+            self.look(Some(0));
+        }
+        out.append(&mut self.finished);
+    }
+
+    fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
+        if self.finished.is_empty() && !self.rung {
+            self.look(timeout_ns);
+        }
+        self.rung = false;
+        out.append(&mut self.finished);
+    }
+
+    fn waker(&self) -> Waker {
+        self.bell.clone()
+    }
+
+    fn pending(&self) -> usize {
+        self.list.len() + self.finished.len()
+    }
+}

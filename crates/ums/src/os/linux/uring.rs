@@ -1,0 +1,449 @@
+//! The io_uring driver: submission and completion through shared memory.
+//!
+//! For schedulers whose baton stays on one thread (fiber workers). A submission is a store into the
+//! submission queue; a completion is seen by loads from the completion queue (U59). One
+//! `io_uring_enter` flushes a batch, runs the kernel's deferred work and, when idle, waits (U72).
+//!
+//! ```text
+//!             store                 enter                        loads
+//!   submit ---------> [ SQ ] ------------------> kernel ------> [ CQ ] ---------> Done
+//!      | SQ full                 ^                                  | -EAGAIN
+//!      v                         | first come, first served         v
+//!   [ backlog ] -----------------+                     poll, then the operation again
+//! ```
+//!
+//! When is a batch flushed? By `wait` always; by `reap` once [`BATCH`] entries are queued or the
+//! oldest has waited for [`PATIENCE`] looks of `ready`; by `submit` only when the queue is full.
+//!
+//! The kernel answers `-EAGAIN` where a descriptor is in non-blocking mode. The other drivers wait
+//! in that case, so this one does as well: it polls, and submits the operation again. That, and the
+//! cancellation of everything at the end, is why the operations are kept until their completion.
+//!
+//! Invariants
+//! * *Frozen Buffer*, *One Completion* (the seam). An entry, once pushed, is the kernel's, whatever
+//!   a later `io_uring_enter` returns: an error there completes nothing and frees nothing.
+//! * *One Thread*: the ring is created, used and dropped on one thread. The kernel checks it
+//!   (`EEXIST`), and so do we.
+//!
+//! It does not do: registered buffers and files, zero-copy sends, multishot receives.
+
+#![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "One Thread", stated above.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use io_uring::squeue::Entry;
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{Builder, EnterFlags, IoUring, Probe, opcode};
+
+use super::call;
+use super::waiting::TokenMap;
+use crate::os::driver::{Done, Driver, Op, Submitted, TOKEN_MAX, Waker};
+
+/// Entries of the submission queue.
+const SQ_ENTRIES: u32 = 256;
+/// Entries of the completion queue; beyond it the kernel keeps completions in its own memory.
+const CQ_ENTRIES: u32 = 4096;
+/// Queued entries that make a flush due.
+const BATCH: u32 = 32;
+/// Looks of `ready` after which a queued entry is flushed anyway.
+const PATIENCE: u32 = 16;
+
+/// User data of the bell's poll, and of cancellations, whose own results mean nothing.
+const BELL: u64 = TOKEN_MAX + 1;
+const CANCEL: u64 = TOKEN_MAX + 2;
+
+/// An operation on its way.
+struct Flight {
+    op: Op,
+    /// The kernel has a poll in its place, because the operation itself answered `-EAGAIN`.
+    polling: bool,
+    /// Its end was asked for, so it is not tried again.
+    cancelled: bool,
+}
+
+/// See the module's text.
+pub struct Uring {
+    ring: IoUring,
+    flights: TokenMap<Flight>,
+    /// Entries that found the submission queue full.
+    backlog: VecDeque<Entry>,
+    /// Entries not yet flushed, and how often `ready` has looked at them.
+    queued: u32,
+    looks: u32,
+    bell: Waker,
+    bell_armed: bool,
+    /// The bell was heard, and no wait has ended for it yet.
+    rung: bool,
+    /// Flags of every `io_uring_enter`.
+    enter_flags: EnterFlags,
+    owner: ThreadId,
+    mode: &'static str,
+}
+
+impl Uring {
+    /// Opens a ring for the calling thread, with the best flags this kernel takes.
+    ///
+    /// # Errors
+    ///
+    /// When io_uring is denied (containers often do) or too old: the text says what was tried.
+    pub fn new() -> io::Result<Uring> {
+        let (ring, mode) = open_ring()?;
+        check(&ring)?;
+        let mut enter_flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
+        if ring.params().is_feature_no_iowait() {
+            // An idle scheduler is not a CPU that waits for a disk.
+            enter_flags |= EnterFlags::NO_IOWAIT;
+        }
+        let mut driver = Uring {
+            ring,
+            flights: TokenMap::default(),
+            backlog: VecDeque::new(),
+            queued: 0,
+            looks: 0,
+            bell: Waker::new()?,
+            bell_armed: false,
+            rung: false,
+            enter_flags,
+            owner: std::thread::current().id(),
+            mode,
+        };
+        driver.arm_bell();
+        Ok(driver)
+    }
+
+    /// Watches the bell. The counter is never read: a multishot poll answers each ring.
+    fn arm_bell(&mut self) {
+        let poll = opcode::PollAdd::new(Fd(self.bell.fd()), libc::POLLIN as u32).multi(true);
+        self.bell_armed = true;
+        self.push(poll.build().user_data(BELL));
+    }
+
+    /// Queues an entry; enters the kernel only if the queue is full.
+    fn push(&mut self, entry: Entry) {
+        self.queued += 1;
+        if self.backlog.is_empty() {
+            if self.push_now(&entry) {
+                return;
+            }
+            self.enter(0, None);
+            if self.backlog.is_empty() && self.push_now(&entry) {
+                return;
+            }
+        }
+        self.backlog.push_back(entry);
+    }
+
+    fn push_now(&mut self, entry: &Entry) -> bool {
+        // SAFETY: Frozen Buffer: what the entry points to stays valid until its completion is
+        // delivered, and we deliver none before the kernel's answer to this entry.
+        unsafe { self.ring.submission().push(entry) }.is_ok()
+    }
+
+    /// Enters the kernel: flushes the queue and the backlog, runs deferred work and waits for
+    /// `want` completions at most this long. Returns early on a signal or when the kernel is short
+    /// of memory; what was not taken then stays queued.
+    fn enter(&mut self, want: u32, timeout_ns: Option<u64>) {
+        let ts = timeout_ns.map(|ns| {
+            Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32)
+        });
+        let args = match &ts {
+            Some(ts) => SubmitArgs::new().timespec(ts),
+            None => SubmitArgs::new(),
+        };
+        loop {
+            while let Some(entry) = self.backlog.front().cloned()
+                && self.push_now(&entry)
+            {
+                self.backlog.pop_front();
+            }
+            let before = self.ring.submission().len();
+            // Waits only with the last batch.
+            let want = if self.backlog.is_empty() { want } else { 0 };
+            let flags = self.enter_flags.bits();
+            // SAFETY: One Thread; `args` and the time it points to are borrowed for the call.
+            let entered = unsafe {
+                self.ring.submitter().enter(before as u32, want, flags, Some(&args))
+            };
+            let stuck = entered.is_err_and(|error| self.is_stuck(&error));
+            let after = self.ring.submission().len();
+            self.queued = (after + self.backlog.len()) as u32;
+            self.looks = 0;
+            if self.backlog.is_empty() || stuck || after == before {
+                return;
+            }
+        }
+    }
+
+    /// Sorts the errors of `io_uring_enter`: true when the kernel took nothing for now.
+    #[cold]
+    fn is_stuck(&self, error: &io::Error) -> bool {
+        match error.raw_os_error() {
+            Some(libc::ETIME | libc::EINTR) => false,
+            // The overflow list is not empty: the caller drains the completion queue and returns.
+            Some(libc::EBUSY) => true,
+            // Short of memory: give it back to the system for a moment instead of spinning.
+            Some(libc::EAGAIN | libc::ENOMEM) => {
+                std::thread::sleep(Duration::from_micros(100));
+                true
+            }
+            Some(libc::EEXIST) => panic!("an io_uring driver was used by a thread not its own"),
+            Some(libc::EBADR) => panic!("the kernel ran out of memory and lost an I/O completion"),
+            _ => panic!("io_uring_enter failed: {error}"),
+        }
+    }
+
+    /// Whether only the kernel can bring us on: deferred or overflowed completions, or a flush.
+    fn must_enter(&mut self) -> bool {
+        // Without its destructor the borrowed queue writes nothing back: loads only.
+        let sq = ManuallyDrop::new(self.ring.submission());
+        sq.taskrun() || sq.cq_overflow() || self.flush_due()
+    }
+
+    fn flush_due(&self) -> bool {
+        self.queued >= BATCH || (self.queued > 0 && self.looks >= PATIENCE)
+    }
+
+    /// Takes everything out of the completion queue.
+    fn drain(&mut self, out: &mut Vec<Done>) {
+        loop {
+            let next = self.ring.completion().next();
+            let Some(cqe) = next else { break };
+            let (token, result) = (cqe.user_data(), cqe.result());
+            match token {
+                CANCEL => {}
+                BELL => {
+                    self.rung = true;
+                    self.bell_armed = io_uring::cqueue::more(cqe.flags());
+                }
+                _ => self.land(token, result, out),
+            }
+        }
+        if !self.bell_armed {
+            self.arm_bell();
+        }
+    }
+
+    /// One operation's completion has come: delivers it, or sends the operation round again.
+    fn land(&mut self, token: u64, result: i32, out: &mut Vec<Done>) {
+        let flight = self.flights.get_mut(&token).expect("a completion belongs to a submission");
+        let would_block = match flight.op {
+            Op::Connect { .. } => false,
+            op => result == -libc::EAGAIN && !call::asked_not_to_wait(&op),
+        };
+        let again = match flight.polling {
+            true => result >= 0,
+            // EINTR: a signal, or a cancellation, met a helper thread of the kernel.
+            false => would_block || result == -libc::EINTR,
+        };
+        if !again {
+            self.flights.remove(&token);
+            out.push(Done { token, result });
+        } else if flight.cancelled {
+            self.flights.remove(&token);
+            out.push(Done { token, result: -libc::ECANCELED });
+        } else {
+            flight.polling = would_block && !flight.polling;
+            let entry = if flight.polling { poll_entry(&flight.op) } else { entry(&flight.op) };
+            self.push(entry.user_data(token));
+        }
+    }
+}
+
+impl Driver for Uring {
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+
+    fn describe(&self) -> String {
+        format!("io_uring ({}): this scheduler stays on one thread", self.mode)
+    }
+
+    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+        assert!(token <= TOKEN_MAX, "token {token} is reserved");
+        debug_assert_eq!(std::thread::current().id(), self.owner, "One Thread");
+        let flight = Flight { op, polling: false, cancelled: false };
+        assert!(self.flights.insert(token, flight).is_none(), "token {token} is already pending");
+        self.push(entry(&op).user_data(token));
+        Submitted::Pending
+    }
+
+    fn cancel(&mut self, token: u64) {
+        let Some(flight) = self.flights.get_mut(&token) else { return };
+        if !std::mem::replace(&mut flight.cancelled, true) {
+            // Queued behind the operation itself, so the kernel knows what is meant.
+            self.push(opcode::AsyncCancel::new(token).build().user_data(CANCEL));
+        }
+    }
+
+    fn ready(&mut self) -> bool {
+        self.looks += u32::from(self.queued > 0);
+        // Without its destructor the borrowed queue writes nothing back: loads only.
+        !ManuallyDrop::new(self.ring.completion()).is_empty() || self.must_enter()
+    }
+
+    fn reap(&mut self, out: &mut Vec<Done>) {
+        self.drain(out);
+        if self.must_enter() {
+            self.enter(0, None);
+            self.drain(out);
+        }
+    }
+
+    fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
+        let had = out.len();
+        self.drain(out);
+        let sleep = out.len() == had && !self.rung && timeout_ns != Some(0);
+        if sleep || self.queued > 0 || self.must_enter() {
+            self.enter(u32::from(sleep), timeout_ns);
+            self.drain(out);
+        }
+        self.rung = false;
+    }
+
+    fn waker(&self) -> Waker {
+        self.bell.clone()
+    }
+
+    fn pending(&self) -> usize {
+        self.flights.len()
+    }
+}
+
+impl Drop for Uring {
+    /// Cancels what is in flight and waits for it: the kernel may write into its buffers until then.
+    fn drop(&mut self) {
+        assert!(
+            std::thread::current().id() == self.owner || self.flights.is_empty(),
+            "an io_uring driver with operations in flight was dropped by a thread not its own"
+        );
+        let tokens: Vec<u64> = self.flights.keys().copied().collect();
+        for token in tokens {
+            self.cancel(token);
+        }
+        let mut dropped = Vec::new();
+        while !self.flights.is_empty() {
+            self.wait(Some(10_000_000), &mut dropped);
+        }
+    }
+}
+
+/// Opens a ring with the best flags that the kernel takes.
+fn open_ring() -> io::Result<(IoUring, &'static str)> {
+    type Setup = fn(&mut Builder) -> &mut Builder;
+    const MODES: [(&str, Setup); 3] = [
+        ("SINGLE_ISSUER, DEFER_TASKRUN, TASKRUN_FLAG, SUBMIT_ALL", |b| {
+            b.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all()
+        }),
+        ("COOP_TASKRUN, TASKRUN_FLAG, SUBMIT_ALL", |b| {
+            b.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all()
+        }),
+        ("no flags", |b| b),
+    ];
+    let mut refused = None;
+    for (mode, setup) in MODES {
+        let mut builder = IoUring::builder();
+        setup(&mut builder).setup_cqsize(CQ_ENTRIES).setup_clamp().dontfork();
+        match builder.build(SQ_ENTRIES) {
+            Ok(ring) => return Ok((ring, mode)),
+            // EINVAL: the kernel does not know a flag. Anything else is said to all flags.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = Some(error),
+            Err(error) => return Err(reason(&error)),
+        }
+    }
+    Err(refused.map_or_else(|| io::ErrorKind::Unsupported.into(), |error| reason(&error)))
+}
+
+/// Says in words why the kernel gave no ring.
+fn reason(error: &io::Error) -> io::Error {
+    let why = match error.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has none, or a filter hides it",
+        Some(libc::EPERM | libc::EACCES) => "denied (seccomp filter or kernel.io_uring_disabled)",
+        Some(libc::ENOMEM) => "no memory to lock (see ulimit -l)",
+        Some(libc::EMFILE | libc::ENFILE) => "no descriptors left",
+        _ => "io_uring_setup failed",
+    };
+    io::Error::new(error.kind(), format!("{why}: {error}"))
+}
+
+/// Whether the ring can do what this driver needs: Linux 5.13.
+fn check(ring: &IoUring) -> io::Result<()> {
+    let no = |what: &str| Err(io::Error::new(io::ErrorKind::Unsupported, format!("lacks {what}")));
+    let can = ring.params();
+    if !(can.is_feature_nodrop() && can.is_feature_ext_arg() && can.is_feature_fast_poll()) {
+        return no("kept completions, timed waits or internal polling (Linux 5.11)");
+    }
+    if !can.is_feature_resource_tagging() {
+        return no("multishot polls (Linux 5.13)"); // Both came with the same release.
+    }
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [
+        ("POLL_ADD", opcode::PollAdd::CODE),
+        ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
+        ("RECV", opcode::Recv::CODE),
+        ("SEND", opcode::Send::CODE),
+        ("RECVMSG", opcode::RecvMsg::CODE),
+        ("SENDMSG", opcode::SendMsg::CODE),
+        ("ACCEPT", opcode::Accept::CODE),
+        ("CONNECT", opcode::Connect::CODE),
+        ("READ", opcode::Read::CODE),
+        ("WRITE", opcode::Write::CODE),
+        ("READV", opcode::Readv::CODE),
+        ("WRITEV", opcode::Writev::CODE),
+        ("FSYNC", opcode::Fsync::CODE),
+    ];
+    needed.iter().find(|&&(_, code)| !probe.is_supported(code)).map_or(Ok(()), |(op, _)| no(op))
+}
+
+/// The poll that stands in for an operation whose side is not ready.
+fn poll_entry(op: &Op) -> Entry {
+    let events = call::poll_events(op.side()) as u32;
+    opcode::PollAdd::new(Fd(op.fd()), events).build()
+}
+
+/// The submission entry of an operation.
+fn entry(op: &Op) -> Entry {
+    const QUIET: i32 = libc::MSG_NOSIGNAL;
+    // Longer than the kernel moves in one call: shorten, as the system calls do.
+    let clip = |len: usize| u32::try_from(len).unwrap_or(i32::MAX as u32);
+    match *op {
+        Op::PollIn { .. } | Op::PollOut { .. } => poll_entry(op),
+        Op::Recv { fd, buf, len, flags } => {
+            opcode::Recv::new(Fd(fd), buf, clip(len)).flags(flags).build()
+        }
+        Op::Send { fd, buf, len, flags } => {
+            opcode::Send::new(Fd(fd), buf, clip(len)).flags(flags | QUIET).build()
+        }
+        Op::RecvMsg { fd, msg, flags } => {
+            opcode::RecvMsg::new(Fd(fd), msg).flags(flags as u32).build()
+        }
+        Op::SendMsg { fd, msg, flags } => {
+            opcode::SendMsg::new(Fd(fd), msg).flags((flags | QUIET) as u32).build()
+        }
+        Op::Accept { fd, flags } => {
+            let (addr, len) = (std::ptr::null_mut(), std::ptr::null_mut());
+            opcode::Accept::new(Fd(fd), addr, len).flags(flags).build()
+        }
+        Op::Connect { fd, addr, len } => opcode::Connect::new(Fd(fd), addr, len).build(),
+        Op::Read { fd, buf, len, offset } => {
+            opcode::Read::new(Fd(fd), buf, clip(len)).offset(offset).build()
+        }
+        Op::Write { fd, buf, len, offset } => {
+            opcode::Write::new(Fd(fd), buf, clip(len)).offset(offset).build()
+        }
+        Op::Readv { fd, iov, cnt, offset } => {
+            opcode::Readv::new(Fd(fd), iov, cnt).offset(offset).build()
+        }
+        Op::Writev { fd, iov, cnt, offset } => {
+            opcode::Writev::new(Fd(fd), iov, cnt).offset(offset).build()
+        }
+        Op::Fsync { fd, data_only } => {
+            let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+            opcode::Fsync::new(Fd(fd)).flags(flags).build()
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Whether io_uring can be had, and which ways of setting up a ring.
+//!
+//! Rings are set up with each flag and dropped again, because a version number does not say what a
+//! distribution has ported back, and because containers deny io_uring by their own rules. Where it is
+//! denied, the error number alone does not say by whom; together with the sysctl and the seccomp mode
+//! of the process it mostly does. A ring cannot be refused later for a flag that was tried here,
+//! except for want of descriptors or memory.
+//!
+//! It submits nothing and chooses nothing.
+
+use std::fs;
+use std::io;
+
+use io_uring::{Builder, IoUring, Probe, opcode};
+
+/// What io_uring answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Uring {
+    /// A ring could be set up.
+    Works(UringFlags),
+    /// It could not, and this is why.
+    Refused {
+        /// The error number of `io_uring_setup`.
+        errno: i32,
+        /// What most probably refuses, and how to change that.
+        cause: String,
+    },
+}
+
+/// Ways to set up a ring that the kernel accepted, each of them tried, and the operations it knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UringFlags {
+    /// `IORING_SETUP_SINGLE_ISSUER` (6.0).
+    pub single_issuer: bool,
+    /// `IORING_SETUP_DEFER_TASKRUN` together with `SINGLE_ISSUER` (6.1).
+    pub defer_taskrun: bool,
+    /// `IORING_SETUP_COOP_TASKRUN` (5.19).
+    pub coop_taskrun: bool,
+    /// `IORING_SETUP_TASKRUN_FLAG` together with `COOP_TASKRUN` (5.19).
+    pub taskrun_flag: bool,
+    /// Operations that ums can use and this kernel lacks.
+    pub missing_ops: Vec<&'static str>,
+}
+
+/// The operations that ums can use; all of them have another means where a kernel lacks one.
+pub(super) const OPERATIONS: [(&str, u8); 22] = [
+    ("READ", opcode::Read::CODE),
+    ("WRITE", opcode::Write::CODE),
+    ("READV", opcode::Readv::CODE),
+    ("WRITEV", opcode::Writev::CODE),
+    ("FSYNC", opcode::Fsync::CODE),
+    ("OPENAT", opcode::OpenAt::CODE),
+    ("CLOSE", opcode::Close::CODE),
+    ("ACCEPT", opcode::Accept::CODE),
+    ("CONNECT", opcode::Connect::CODE),
+    ("RECV", opcode::Recv::CODE),
+    ("SEND", opcode::Send::CODE),
+    ("RECVMSG", opcode::RecvMsg::CODE),
+    ("SENDMSG", opcode::SendMsg::CODE),
+    ("SEND_ZC", opcode::SendZc::CODE),
+    ("SHUTDOWN", opcode::Shutdown::CODE),
+    ("POLL_ADD", opcode::PollAdd::CODE),
+    ("POLL_REMOVE", opcode::PollRemove::CODE),
+    ("TIMEOUT", opcode::Timeout::CODE),
+    ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
+    ("MSG_RING", opcode::MsgRingData::CODE),
+    ("FUTEX_WAIT", opcode::FutexWait::CODE),
+    ("FUTEX_WAKE", opcode::FutexWake::CODE),
+];
+
+impl Uring {
+    /// Sets up rings of two entries, asks them, and drops them.
+    pub fn read() -> Uring {
+        let ring = match ring(|builder| builder) {
+            Ok(ring) => ring,
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                let sysctl = fs::read_to_string("/proc/sys/kernel/io_uring_disabled").ok();
+                let disabled = sysctl.and_then(|text| text.trim().parse().ok());
+                let cause = refusal(errno, disabled, under_seccomp()).to_string();
+                return Uring::Refused { errno, cause };
+            }
+        };
+        let mut probe = Probe::new();
+        let asked = ring.submitter().register_probe(&mut probe).is_ok();
+        // Its descriptor may be the last one there is, and the next rings need one too.
+        drop(ring);
+        let missing = OPERATIONS.iter().filter(|(_, code)| !asked || !probe.is_supported(*code));
+        Uring::Works(UringFlags {
+            single_issuer: ring_works(|b| b.setup_single_issuer()),
+            defer_taskrun: ring_works(|b| b.setup_single_issuer().setup_defer_taskrun()),
+            coop_taskrun: ring_works(|b| b.setup_coop_taskrun()),
+            taskrun_flag: ring_works(|b| b.setup_coop_taskrun().setup_taskrun_flag()),
+            missing_ops: missing.map(|&(name, _)| name).collect(),
+        })
+    }
+}
+
+fn ring(with: impl FnOnce(&mut Builder) -> &mut Builder) -> io::Result<IoUring> {
+    with(&mut IoUring::builder()).build(2)
+}
+
+fn ring_works(with: impl FnOnce(&mut Builder) -> &mut Builder) -> bool {
+    ring(with).is_ok()
+}
+
+/// Who refuses io_uring, in one sentence for each cause that can be told apart.
+fn refusal(errno: i32, disabled: Option<u64>, seccomp: bool) -> &'static str {
+    match (errno, disabled) {
+        (libc::EPERM, Some(2)) => "sysctl kernel.io_uring_disabled is 2: off for everyone",
+        (libc::EPERM, Some(1)) => {
+            "sysctl kernel.io_uring_disabled is 1: needs CAP_SYS_ADMIN or kernel.io_uring_group"
+        }
+        (libc::EPERM | libc::EACCES | libc::ENOSYS, _) if seccomp => {
+            "a seccomp filter denies it, as in most containers; \
+             a profile that allows io_uring_setup, io_uring_enter and io_uring_register would do"
+        }
+        (libc::EPERM | libc::EACCES, _) => "a security module denies it",
+        (libc::ENOSYS, _) => "this kernel was built without io_uring or is older than 5.1",
+        (libc::ENOMEM, _) => "the limit of locked memory is too small for a ring (before 5.12)",
+        (libc::EMFILE | libc::ENFILE, _) => "no file descriptor was left",
+        _ => "an unexpected error",
+    }
+}
+
+/// Whether a filter is on this process: `Seccomp: 2` in its status.
+pub(super) fn under_seccomp() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
+    mode.is_some_and(|mode| mode.trim() == "2")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_of_io_uring_names_its_cause() {
+        let off = refusal(libc::EPERM, Some(2), true);
+        assert!(off.contains("io_uring_disabled is 2"), "{off}");
+        assert!(refusal(libc::EPERM, Some(1), false).contains("io_uring_group"));
+        assert!(refusal(libc::EPERM, Some(0), true).contains("seccomp"));
+        assert!(refusal(libc::ENOSYS, None, true).contains("seccomp"));
+        assert!(refusal(libc::ENOSYS, None, false).contains("older than 5.1"));
+        assert!(refusal(libc::EPERM, None, false).contains("security module"));
+        assert!(refusal(libc::ENOMEM, None, false).contains("locked memory"));
+    }
+
+    #[test]
+    fn flags_that_need_each_other_are_never_found_alone() {
+        match Uring::read() {
+            Uring::Works(flags) => {
+                assert!(flags.single_issuer || !flags.defer_taskrun, "{flags:?}");
+                assert!(!flags.missing_ops.contains(&"READV"), "since 5.1: {flags:?}");
+            }
+            Uring::Refused { errno, cause } => assert!(errno > 0 && !cause.is_empty()),
+        }
+    }
+}

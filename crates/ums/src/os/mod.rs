@@ -1,0 +1,15 @@
+//! Everything that comes from the operating system, behind seams.
+//!
+//! Time ([`clock`]), thread events ([`event`]), I/O ([`driver`]) and the number of processors
+//! (`linux::cpus`) are passed in or asked for here and nowhere else, so that a simulation can put
+//! its own in their place. This module knows nothing of workers or schedulers.
+
+pub mod clock;
+pub mod event;
+pub mod driver;
+pub mod linux;
+
+/// The kernel's number of the calling thread.
+pub fn thread_number() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}

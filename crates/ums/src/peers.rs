@@ -1,0 +1,95 @@
+//! The schedulers of a node, as each of them sees the others: who is idle, who has work waiting.
+//!
+//! Only visible schedulers are peers. The idle mask has a bit for each scheduler that is about to
+//! sleep or sleeps. Protocol, so that work is not left lying beside a sleeping scheduler (B5):
+//!
+//! ```text
+//!   idle scheduler                         enqueuer, at a busy scheduler
+//!   S1 set own bit                         E1 push onto the work queue
+//!   S2 fence                               E2 fence
+//!   S3 look at all work queues             E3 read the mask, take a bit, wake its owner
+//!   S4 sleep
+//! ```
+//!
+//! Either S3 sees the push of E1, or E3 sees the bit of S1, by the same argument as in door.rs.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{OnceLock, Weak};
+
+use crate::request::WorkRequest;
+use crate::scheduler::Shared;
+
+/// The visible schedulers of a node.
+pub(crate) struct Peers {
+    idle: Box<[AtomicU64]>,
+    list: OnceLock<Box<[Weak<Shared>]>>,
+}
+
+impl Peers {
+    /// Room for this many schedulers.
+    pub fn new(count: usize) -> Peers {
+        let words = count.div_ceil(64).max(1);
+        Peers { idle: (0..words).map(|_| AtomicU64::new(0)).collect(), list: OnceLock::new() }
+    }
+
+    /// Names the schedulers, once, before any of them runs.
+    pub fn introduce(&self, list: Box<[Weak<Shared>]>) {
+        let _ = self.list.set(list);
+    }
+
+    fn list(&self) -> &[Weak<Shared>] {
+        self.list.get().map_or(&[], |l| l)
+    }
+
+    /// S1 and S2.
+    pub fn announce_idle(&self, index: usize) {
+        self.idle[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Busy again.
+    pub fn busy(&self, index: usize) {
+        self.idle[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+    }
+
+    /// E3: wakes one idle scheduler other than `index`, if there is one. The caller has pushed
+    /// and fenced.
+    pub fn wake_one(&self, index: usize) {
+        for (at, word) in self.idle.iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != 0 {
+                let bit = bits & bits.wrapping_neg();
+                bits &= !bit;
+                let who = at * 64 + bit.trailing_zeros() as usize;
+                // Who clears the bit alone wakes its owner, so a burst wakes each idler once.
+                if who != index && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                    if let Some(peer) = self.list().get(who).and_then(Weak::upgrade) {
+                        peer.door.wake();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes an unstarted request from the peer that has most waiting, and moves its load (B5).
+    pub fn steal(&self, thief: &Shared) -> Option<WorkRequest> {
+        let peers = self.list().iter().enumerate().filter(|(at, _)| *at != thief.index);
+        let (_, victim) = peers
+            .filter_map(|(_, p)| p.upgrade())
+            .map(|p| (p.queue.len(), p))
+            .filter(|(waiting, _)| *waiting > 0)
+            .max_by_key(|(waiting, _)| *waiting)?;
+        let request = victim.queue.take(false)?;
+        victim.load.fetch_sub(1, Ordering::Relaxed);
+        thief.load.fetch_add(1, Ordering::Relaxed);
+        Some(request)
+    }
+
+    /// Whether any peer of `index` has a request waiting.
+    pub fn any_waiting(&self, index: usize) -> bool {
+        self.list().iter().enumerate().any(|(at, p)| {
+            at != index && p.upgrade().is_some_and(|p| p.queue.len() > 0)
+        })
+    }
+}

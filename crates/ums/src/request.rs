@@ -1,0 +1,135 @@
+//! The work request: what a worker executes from start to end (U32, U33).
+//!
+//! A request is queued, then run by one worker, then done; or it is cancelled before it started.
+//!
+//! ```text
+//! Queued --take--> Running --finish--> Done
+//!    |                                  ^
+//!    +---- cancelled before it began ---+
+//! ```
+//!
+//! Cancelling a running request marks its worker's party and ends the wait it is in, if that wait
+//! listens (B59). The link from request to party is behind a short lock, so that a late cancel
+//! never hits the party's next request.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::os::clock;
+use crate::wait::{Claimed, Party};
+
+/// A number that no other request of this process has.
+pub type RequestId = u64;
+
+/// A user's number; 0 is nobody.
+pub type UserId = u64;
+
+/// Something a worker can execute.
+pub(crate) trait Job: Send + Sync {
+    /// What every request has.
+    fn state(&self) -> &RequestState;
+    /// Executes it, once. A panic inside is kept as the request's result.
+    fn run(&self);
+    /// It will never run: its result says so.
+    fn abandon(&self);
+}
+
+/// A work request.
+pub(crate) type WorkRequest = Arc<dyn Job>;
+
+const QUEUED: u8 = 0;
+const RUNNING: u8 = 1;
+const DONE: u8 = 2;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// What every request has.
+pub(crate) struct RequestState {
+    pub id: RequestId,
+    pub user: UserId,
+    /// Served at once, because its user holds what others wait for (rule 7).
+    pub urgent: bool,
+    /// When it was enqueued, in ticks.
+    pub enqueued: u64,
+    phase: AtomicU8,
+    cancelled: AtomicBool,
+    party: Mutex<Option<&'static Party>>,
+}
+
+impl RequestState {
+    /// A request that is about to be queued.
+    pub fn new(user: UserId, urgent: bool) -> RequestState {
+        RequestState {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            user,
+            urgent,
+            enqueued: clock::ticks(),
+            phase: AtomicU8::new(QUEUED),
+            cancelled: AtomicBool::new(false),
+            party: Mutex::new(None),
+        }
+    }
+
+    /// A worker starts it. False: it was cancelled before, and must be abandoned.
+    pub fn start(&self, party: &'static Party) -> bool {
+        let mut link = self.party.lock().unwrap_or_else(|e| e.into_inner());
+        party.cancelled.store(false, Ordering::Relaxed);
+        if self.cancelled.load(Ordering::Relaxed) {
+            self.phase.store(DONE, Ordering::Release);
+            return false;
+        }
+        *link = Some(party);
+        self.phase.store(RUNNING, Ordering::Release);
+        party.view.request.store(self.id, Ordering::Relaxed);
+        party.view.user.store(self.user, Ordering::Relaxed);
+        true
+    }
+
+    /// Its worker has finished it.
+    pub fn finish(&self) {
+        let mut link = self.party.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(party) = link.take() {
+            party.cancelled.store(false, Ordering::Relaxed);
+            party.view.request.store(0, Ordering::Relaxed);
+            party.view.user.store(0, Ordering::Relaxed);
+        }
+        self.phase.store(DONE, Ordering::Release);
+    }
+
+    /// Asks for its end. The caller makes the claimed party ready and passes on `io`, the I/O
+    /// request that the worker waits for (0: none), to the worker's door.
+    pub fn cancel(&self) -> Cancelled {
+        let link = self.party.lock().unwrap_or_else(|e| e.into_inner());
+        self.cancelled.store(true, Ordering::Relaxed);
+        (*link).map_or(Cancelled { claimed: None, io: None }, cancel_party)
+    }
+
+    /// Whether somebody asked for its end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has ended, or will never begin.
+    pub fn is_done(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == DONE
+    }
+
+    /// Whether no worker has begun it.
+    pub fn is_queued(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == QUEUED
+    }
+}
+
+/// What a cancellation found.
+#[must_use]
+pub(crate) struct Cancelled {
+    pub claimed: Option<Claimed>,
+    pub io: Option<(&'static Party, u64)>,
+}
+
+/// Cancels whatever request this party runs.
+pub(crate) fn cancel_party(party: &'static Party) -> Cancelled {
+    let claimed = party.cancel();
+    let io = party.io.load(Ordering::SeqCst);
+    Cancelled { claimed, io: (io != 0).then_some((party, io)) }
+}

@@ -1,0 +1,261 @@
+//! Host: how workers come to be, what each of them runs, and who stands by.
+//!
+//! A worker's life is one loop: carry out a request, become idle, do the scheduler's work until
+//! there is another. The *standby* holds the baton at the start and whenever no worker can host
+//! the idle loop: for fiber workers it is the host thread's own stack (the root, which resumes
+//! fibers), for thread workers a thread of its own that is parked nearly always. It carries out no
+//! requests and is in no count.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use fiber::{Fiber, Resume};
+
+use super::{Core, Options, Seat, Shared, WorkerKind, set_here};
+use crate::counters::add;
+use crate::lists::WorkerId;
+use crate::os::driver::{self, Owner};
+use crate::os::{self, clock};
+use crate::peers::Peers;
+use crate::request::WorkRequest;
+use crate::wait::Party;
+use crate::worker::{STANDBY, State};
+
+/// How long to wait after a worker could not be created (B17).
+const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
+
+/// Starts a scheduler on a thread of its own, which stands by; gives both.
+pub(crate) fn start(
+    index: usize,
+    options: Options,
+    peers: Arc<Peers>,
+) -> std::io::Result<(Arc<Shared>, JoinHandle<()>)> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let name = format!("ums-{}", options.name);
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        // The driver is opened here, because a ring belongs to one thread (rule 1).
+        let owner = match options.kind {
+            WorkerKind::Fiber => Owner::OneThread,
+            _ => Owner::ManyThreads,
+        };
+        let shared = match driver::open(options.io, owner) {
+            Ok(driver) => Shared::new(index, options, peers, driver),
+            Err(error) => return drop(tell.send(Err(error))),
+        };
+        shared.pin_here();
+        set_here(Some(&shared));
+        shared.make_ready();
+        let _ = tell.send(Ok(shared.clone()));
+        match shared.options.kind {
+            WorkerKind::Fiber => shared.fiber_root(),
+            _ => shared.thread_standby(),
+        }
+        set_here(None);
+    })?;
+    let ended = || Err(std::io::Error::other("the scheduler's thread ended at its start"));
+    let shared = told.recv().unwrap_or_else(|_| ended())?;
+    Ok((shared, thread))
+}
+
+impl Shared {
+    /// The root loop of a fiber scheduler's host thread.
+    fn fiber_root(self: &Arc<Self>) {
+        fiber::install_overflow_handler();
+        let _alternate_stack = fiber::prepare_host_thread();
+        loop {
+            if !self.resume_current() && !self.stand_by_once() {
+                return self.take_down();
+            }
+        }
+    }
+
+    /// Resumes the current worker's fiber, if one is current. A fiber that came to its end is
+    /// taken out, and its stack goes back to the pool.
+    #[inline]
+    pub(super) fn resume_current(&self) -> bool {
+        let Some(fiber) = self.with(Core::current_fiber) else { return false };
+        // SAFETY: Home: this is the host thread's root, the only place that resumes, and the
+        // pointer comes from the seat of a living worker. No borrow of the core is alive.
+        if unsafe { (*fiber).resume() } == Resume::Finished {
+            self.bury_current();
+        }
+        true
+    }
+
+    #[cold]
+    fn bury_current(&self) {
+        let worker = self.with(|core| {
+            let id = core.current;
+            core.current = STANDBY;
+            core.suspenders[id as usize] = None;
+            core.workers.remove(id)
+        });
+        worker.party.give_back();
+        let Seat::Fiber(fiber) = worker.seat else { return };
+        // SAFETY: Home: it has finished and its worker is gone, so this is the only pointer to
+        // what `create_worker` boxed.
+        let stack = unsafe { Box::from_raw(fiber) }.into_stack();
+        self.with(|core| core.stacks.as_mut().map(|pool| pool.give(stack)));
+    }
+
+    /// The thread that stands by for thread workers.
+    fn thread_standby(self: &Arc<Self>) {
+        loop {
+            while self.with(|core| core.current) == STANDBY {
+                if !self.stand_by_once() {
+                    return self.take_down();
+                }
+                let next = self.with(|core| core.current);
+                if next != STANDBY {
+                    self.with(|core| core.workers.get(next).party).event.set();
+                    break;
+                }
+            }
+            self.standby.event.wait();
+        }
+    }
+
+    /// The standby does the scheduler's work until a worker is current, or there is nothing to do
+    /// but sleep once. False: the scheduler shall end.
+    fn stand_by_once(&self) -> bool {
+        self.look();
+        let chosen = self.with(|core| {
+            let next = self.choose(core);
+            self.publish(core);
+            next.inspect(|next| core.hand_to(*next))
+        });
+        if chosen.is_none() {
+            if self.stop.load(Ordering::Acquire) && self.quiescent() {
+                return false;
+            }
+            self.idle(STANDBY);
+        }
+        true
+    }
+
+    /// Creates the workers that shall be ready from the start (B18).
+    fn make_ready(self: &Arc<Self>) {
+        for _ in 0..self.options.workers_ready {
+            self.with(|core| {
+                if let Some(id) = self.create_worker(core, false) {
+                    core.workers.shift(id, State::New, State::Idle, clock::ticks());
+                }
+            });
+        }
+    }
+
+    /// Creates a worker, in state New. None: it could not be had; counted, and not tried again
+    /// for a moment (B17).
+    pub(super) fn create_worker(&self, core: &mut Core, reserve: bool) -> Option<WorkerId> {
+        let id = core.workers.next_id();
+        let party = Party::take(self.door.address(), id);
+        let name = format!("ums-{}/{id}", self.name());
+        let seat = match self.options.kind {
+            WorkerKind::Fiber => self.fiber_seat(core, id, party, &name),
+            _ => self.thread_seat(id, party, name),
+        };
+        let seat = match seat {
+            Ok(seat) => seat,
+            Err(error) => {
+                party.give_back();
+                if core.create_again == 0 {
+                    eprintln!("ums: scheduler '{}' could not create a worker: {error}", self.name());
+                }
+                core.create_again = clock::now() + CREATE_AGAIN_AFTER_NS;
+                add(&self.counters.failed_to_create_worker, 1);
+                return None;
+            }
+        };
+        let added = core.workers.add(party, seat, clock::ticks());
+        debug_assert_eq!(added, id);
+        core.create_again = 0;
+        add(&self.counters.workers_created, 1);
+        add(&self.counters.reserve_workers, u64::from(reserve));
+        self.roster.lock().unwrap_or_else(|e| e.into_inner()).push(party);
+        Some(id)
+    }
+
+    fn fiber_seat(
+        &self,
+        core: &mut Core,
+        id: WorkerId,
+        party: &'static Party,
+        name: &str,
+    ) -> std::io::Result<Seat> {
+        let pool = core.stacks.as_mut().expect("a fiber scheduler has stacks");
+        let stack = pool.take().map_err(std::io::Error::other)?;
+        if core.suspenders.len() <= id as usize {
+            core.suspenders.resize(id as usize + 1, None);
+        }
+        let fiber = Fiber::new(stack, name, move |suspender| {
+            let shared = super::here().expect("a fiber is resumed by its host thread");
+            shared.with(|core| core.suspenders[id as usize] = Some(suspender));
+            shared.worker_main(id, party);
+        });
+        Ok(Seat::Fiber(Box::into_raw(Box::new(fiber))))
+    }
+
+    fn thread_seat(
+        &self,
+        id: WorkerId,
+        party: &'static Party,
+        name: String,
+    ) -> std::io::Result<Seat> {
+        let shared = self.arc();
+        let builder = std::thread::Builder::new().name(name).stack_size(self.options.stack_size);
+        let thread = builder.spawn(move || {
+            shared.pin_here();
+            party.view.thread.store(os::thread_number(), Ordering::Relaxed);
+            // Not until somebody chooses us may we touch anything: we do not have the baton.
+            party.event.wait();
+            if State::from_number(party.view.state.load(Ordering::Relaxed)) != State::Retired {
+                set_here(Some(&shared));
+                shared.worker_main(id, party);
+                set_here(None);
+            }
+            party.give_back();
+        })?;
+        Ok(Seat::Thread(Some(thread)))
+    }
+
+    /// What every worker runs, thread or fiber. Returns when the worker was retired.
+    fn worker_main(&self, me: WorkerId, party: &'static Party) {
+        let state = || State::from_number(party.view.state.load(Ordering::Relaxed));
+        if state() != State::Running && state() != State::Retired {
+            self.until_chosen(me, party);
+        }
+        while state() != State::Retired {
+            let request = self.with(|core| core.workers.get(me).request.take());
+            self.carry_out(request.expect("a worker is chosen with a request"), party);
+            self.with(|core| core.workers.shift(me, State::Running, State::Idle, clock::ticks()));
+            self.until_chosen(me, party);
+        }
+    }
+
+    /// One work request, from start to end (U32).
+    fn carry_out(&self, request: WorkRequest, party: &'static Party) {
+        if request.state().start(party) {
+            // Jobs keep their own panics; this is for what a job itself gets wrong.
+            let run = std::panic::AssertUnwindSafe(|| request.run());
+            if std::panic::catch_unwind(run).is_err() {
+                add(&self.counters.panics, 1);
+            }
+            request.state().finish();
+        } else {
+            request.abandon();
+        }
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(request)));
+        self.load.fetch_sub(1, Ordering::Relaxed);
+        add(&self.counters.requests_done, 1);
+        add(&party.view.requests_done, 1);
+    }
+
+    fn pin_here(&self) {
+        if let Some(cpu) = self.options.pin
+            && let Err(error) = os::linux::cpus::pin_to(cpu)
+        {
+            eprintln!("ums: scheduler '{}' could not be pinned to CPU {cpu}: {error}", self.name());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The idle loop: sleep until something happens, in one system call (U72..U76).
+//!
+//! Whoever finds nothing to run sleeps on the scheduler's event, which is the I/O driver's wait,
+//! with the next timer as its timeout. The protocol that makes this safe against pushes from
+//! outside stands in door.rs (I1..I4), the one against work queues in peers.rs (S1..S4); both
+//! announcements are made here before the last look.
+
+use std::sync::atomic::Ordering;
+
+use super::{Core, Seat, Shared, WorkerKind};
+use crate::counters::add;
+use crate::lists::{NOBODY, WorkerId};
+use crate::os::clock;
+use crate::worker::{STANDBY, State};
+
+impl Shared {
+    /// Nothing can run: steal, trim, or sleep once. Returns to look again.
+    #[cold]
+    pub(super) fn idle(&self, me: WorkerId) {
+        if self.stop.load(Ordering::Acquire) && me != STANDBY && self.quiescent() {
+            // The standby takes the scheduler down; it retires us where we are parked.
+            return self.switch_to(STANDBY);
+        }
+        if self.trim(me) {
+            return;
+        }
+        self.peers_announce();
+        self.door.announce_sleep();
+        if self.may_sleep() {
+            add(&self.counters.idle_switches, 1);
+            self.with(|core| {
+                let timeout = core.sleep_for(self);
+                core.driver.wait(timeout, &mut core.done);
+            });
+        }
+        self.door.awake();
+        if self.options.steal {
+            self.peers.busy(self.index);
+        }
+    }
+
+    fn peers_announce(&self) {
+        if self.options.steal {
+            self.peers.announce_idle(self.index);
+        }
+    }
+
+    /// The last look before sleeping (I3, S3).
+    fn may_sleep(&self) -> bool {
+        if !self.door.is_empty() || self.stop_now() {
+            return false;
+        }
+        let can_start = self.with(|core| self.can_start(core));
+        if self.queue.len() > 0 {
+            if can_start {
+                return false;
+            }
+            // Out of workers: somebody idle may take what waits here.
+            if self.options.steal {
+                self.peers.wake_one(self.index);
+            }
+        } else if can_start && self.options.steal && self.online.load(Ordering::Relaxed) {
+            if let Some(request) = self.peers.steal(self) {
+                add(&self.counters.stolen, 1);
+                if let Err((_, request)) = self.queue.push(request) {
+                    // Shutting down: it will not run here, nor anywhere.
+                    self.load.fetch_sub(1, Ordering::Relaxed);
+                    request.abandon();
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    fn stop_now(&self) -> bool {
+        self.stop.load(Ordering::Acquire) && self.quiescent()
+    }
+
+    /// Every worker is idle: nothing runs, waits, or is away.
+    pub(super) fn quiescent(&self) -> bool {
+        self.with(|core| core.workers.idle.len as usize == core.workers.count())
+            && self.queue.len() == 0
+    }
+
+    /// Sleeps on the driver for at most this many nanoseconds.
+    pub(super) fn sleep_at_most(&self, ns: u64) {
+        self.door.announce_sleep();
+        if self.door.is_empty() {
+            self.with(|core| {
+                let timeout = core.sleep_for(self).map_or(ns, |t| t.min(ns));
+                core.driver.wait(Some(timeout), &mut core.done);
+            });
+        }
+        self.door.awake();
+    }
+
+    /// Destroys the worker that has been idle longest, if that is too long and enough remain
+    /// (U39, U40, G10). True: it did, and time has passed.
+    fn trim(&self, me: WorkerId) -> bool {
+        let victim = self.with(|core| {
+            let oldest = core.oldest_idle(me)?;
+            (core.trim_in(self, oldest) == 0).then_some(oldest)
+        });
+        let Some(victim) = victim else { return false };
+        self.retire(victim);
+        true
+    }
+
+    /// Ends an idle worker. Fiber: it is resumed once more to run to its end.
+    pub(super) fn retire(&self, victim: WorkerId) {
+        add(&self.counters.workers_retired, 1);
+        let kind = self.options.kind;
+        let party = self.with(|core| {
+            core.workers.shift(victim, State::Idle, State::Retired, 0);
+            core.workers.get(victim).party
+        });
+        self.roster.lock().unwrap_or_else(|e| e.into_inner()).retain(|p| !std::ptr::eq(*p, party));
+        if kind == WorkerKind::Fiber {
+            return self.switch_to(victim);
+        }
+        let worker = self.with(|core| core.workers.remove(victim));
+        if let Seat::Thread(Some(handle)) = worker.seat {
+            self.graves.lock().unwrap_or_else(|e| e.into_inner()).push(handle);
+        }
+        // Its thread sees Retired, gives its party back and ends without touching the core.
+        worker.party.event.set();
+    }
+}
+
+impl Core {
+    /// The worker that has been idle longest and is not the one that hosts this loop.
+    fn oldest_idle(&mut self, me: WorkerId) -> Option<WorkerId> {
+        let head = self.workers.idle.head;
+        let oldest = if head == me && head != NOBODY { self.workers.get(head).next } else { head };
+        (oldest != NOBODY).then_some(oldest)
+    }
+
+    /// Nanoseconds until this idle worker may be trimmed; `u64::MAX` for never.
+    fn trim_in(&mut self, shared: &Shared, id: WorkerId) -> u64 {
+        let worker = self.workers.get(id);
+        let idle_for = clock::ticks_to_ns(clock::ticks().saturating_sub(worker.since));
+        if self.workers.count() > shared.options.workers_max {
+            return 0;
+        }
+        if self.workers.count() <= shared.options.workers_floor {
+            return u64::MAX;
+        }
+        shared.options.trim_after_ns.saturating_sub(idle_for)
+    }
+
+    /// How long to sleep: until the next timer, the next trim, or the next try to create.
+    fn sleep_for(&mut self, shared: &Shared) -> Option<u64> {
+        let now = clock::now();
+        let timer = self.timers.next_expiry().map_or(u64::MAX, |t| t.saturating_sub(now));
+        let me = self.current;
+        let trim = self.oldest_idle(me).map_or(u64::MAX, |id| self.trim_in(shared, id));
+        if self.create_again <= now {
+            self.create_again = 0;
+        }
+        let create = match self.create_again {
+            0 => u64::MAX,
+            at => at - now,
+        };
+        let least = timer.min(trim.max(1)).min(create);
+        (least != u64::MAX).then_some(least)
+    }
+}

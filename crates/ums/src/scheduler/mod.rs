@@ -1,0 +1,311 @@
+//! The scheduler: one baton, five lists, no thread of its own (U19, U49).
+//!
+//! Nouns. The *baton* is the right to touch a scheduler's lists; its holder is the scheduler's
+//! *current worker*, or the *standby* while no worker can host the idle loop. [`Shared`] is what
+//! anybody may reach (door, work queue, counters); [`Core`] is what only the baton's holder
+//! touches, and is therefore plain data without locks or atomics.
+//!
+//! ```text
+//!     outside                         the current worker
+//!   enqueue -> work queue --+
+//!   release -> door --------+--> turn: look (I/O, routines, timers, door), choose
+//!                           |           |
+//!                           |           +-> Stay        go on
+//!                           |           +-> Switch(w)   hand the baton to w, park
+//!                           |           +-> Idle        sleep on the driver, then look again
+//! ```
+//!
+//! * `turn` brings in what happened and chooses who is next: mechanism-free.
+//! * `switch` is the only place that knows what kind a worker is.
+//! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
+//! * `preempt` lets a worker leave and come home.
+//!
+//! Named invariant **Baton**: `Core` is touched only inside [`Shared::with`], which checks that the
+//! calling thread has the baton ([`here`]) and that no other borrow is alive; no borrow spans a
+//! switch. Setting the next worker's event *is* handing the baton on: afterwards the giver touches
+//! only its own event and its party's atomics until it is chosen again.
+
+#![allow(unsafe_code)]
+
+mod host;
+mod idle;
+mod park;
+mod preempt;
+mod stop;
+mod switch;
+mod turn;
+
+use std::cell::{Cell, UnsafeCell};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::thread::JoinHandle;
+
+use fiber::{Fiber, StackPool, Suspender};
+
+use crate::counters::{Counters, WaitTable, set};
+use crate::door::Door;
+use crate::lists::WorkerId;
+use crate::lists::io_list::{IoList, IoResult, Routine};
+use crate::lists::timer_list::TimerList;
+use crate::os::driver::{Done, Driver};
+use crate::peers::Peers;
+use crate::request::WorkRequest;
+use crate::wait::{Party, Ticket};
+use crate::work_queue::WorkQueue;
+use crate::worker::Workers;
+
+pub(crate) use host::start;
+pub(crate) use park::ready;
+pub(crate) use preempt::{go_preemptive, short_call};
+
+/// What a worker is made of (U22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WorkerKind {
+    /// A kernel thread, the default: sound with any code.
+    #[default]
+    Thread,
+    /// A fiber: fast to switch, shares its thread's thread-locals with its siblings.
+    Fiber,
+    /// A fiber-fast worker with a thread context of its own. Not built yet: builders refuse it.
+    OwnContext,
+}
+
+/// How a scheduler is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub name: String,
+    pub kind: WorkerKind,
+    pub visible: bool,
+    pub workers_max: usize,
+    pub workers_floor: usize,
+    pub workers_ready: usize,
+    pub preemptive_max: usize,
+    pub queue_max: usize,
+    pub stack_size: usize,
+    pub precommit: bool,
+    pub trim_after_ns: u64,
+    pub head_inserts_max: u32,
+    pub steal: bool,
+    pub pin: Option<usize>,
+    pub io: crate::os::driver::Choice,
+}
+
+/// What anybody may reach of a scheduler.
+pub(crate) struct Shared {
+    me: Weak<Shared>,
+    /// Its number in the node; hidden ones count on from the visible ones.
+    pub index: usize,
+    pub options: Options,
+    pub door: &'static Door,
+    pub queue: WorkQueue,
+    pub counters: Counters,
+    pub waits: WaitTable,
+    /// Requests pending, runnable, running and waiting: the load factor (B2).
+    pub load: AtomicUsize,
+    /// Users whose home this is.
+    pub users: AtomicUsize,
+    /// Offline schedulers get no new requests and keep draining.
+    pub online: AtomicBool,
+    pub stop: AtomicBool,
+    /// The scheduler where requests of fiber workers go preemptive (U85).
+    pub outside: OnceLock<Weak<Shared>>,
+    pub peers: Arc<Peers>,
+    /// The parties of all workers, for views.
+    pub roster: Mutex<Vec<&'static Party>>,
+    /// How the I/O driver describes itself.
+    pub driver_text: String,
+    standby: &'static Party,
+    /// Threads that have ended or are ending.
+    graves: Mutex<Vec<JoinHandle<()>>>,
+    busy: Cell<bool>,
+    core: UnsafeCell<Core>,
+}
+
+// SAFETY: Baton: `busy` and `core` are touched only by the baton's holder, and the baton is handed
+// from thread to thread by an event (release, acquire); everything else is Sync by itself.
+unsafe impl Sync for Shared {}
+// SAFETY: Baton: as above; fibers inside `core` are resumed by their host thread only (Home).
+unsafe impl Send for Shared {}
+
+/// What makes a worker run.
+pub(crate) enum Seat {
+    /// Its thread waits on the party's event.
+    Thread(Option<JoinHandle<()>>),
+    /// The host thread resumes it. Boxed, and reached through a raw pointer while it runs, so that
+    /// the table of workers may move meanwhile.
+    Fiber(*mut Fiber),
+}
+
+/// What expires.
+#[derive(Clone, Copy)]
+pub(crate) enum Timed {
+    /// This wait has reached its deadline.
+    Wait(Ticket),
+    /// This I/O request has: ask for its cancellation, and go on waiting for it (rule 10).
+    Io(u64),
+}
+
+/// What only the baton's holder touches.
+pub(crate) struct Core {
+    pub workers: Workers<Seat>,
+    pub timers: TimerList<Timed>,
+    pub io: IoList,
+    pub driver: Box<dyn Driver>,
+    /// Who holds the baton.
+    pub current: WorkerId,
+    /// Where the current fiber suspends itself, by worker number.
+    pub suspenders: Vec<Option<Suspender>>,
+    pub stacks: Option<StackPool>,
+    /// Completions that the driver has given and nobody has looked at.
+    pub done: Vec<Done>,
+    /// Routines of completed requests, to be run outside any borrow.
+    pub routines: VecDeque<(Routine, IoResult)>,
+    /// A completion routine is running: it must not wait (rule 9).
+    pub in_routine: bool,
+    /// No worker could be created: do not try again before this time.
+    pub create_again: u64,
+    /// When the current quantum began; 0 when nobody has asked yet.
+    pub quantum_began: u64,
+    pub preemptive: usize,
+    /// Workers that wait for a place among the preemptive ones (B30).
+    pub preemptive_waiters: VecDeque<Ticket>,
+}
+
+thread_local! {
+    static HERE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+}
+
+/// The scheduler whose baton the calling code holds: None on a plain thread, and in a worker that
+/// has gone preemptive.
+#[inline]
+pub(crate) fn here() -> Option<&'static Shared> {
+    // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
+    // it has cleared the pointer. The 'static is a lie that stays inside this crate: every use is
+    // within the current call, on this thread.
+    unsafe { HERE.get().as_ref() }
+}
+
+pub(crate) fn set_here(shared: Option<&Shared>) {
+    HERE.set(shared.map_or(std::ptr::null(), std::ptr::from_ref));
+}
+
+impl Shared {
+    /// Touches the core. The closure must not switch, park, run user code, or call `with`.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        debug_assert!(
+            std::ptr::eq(HERE.get(), self),
+            "a scheduler's lists were touched without its baton"
+        );
+        assert!(!self.busy.replace(true), "a scheduler's lists were touched twice at once");
+        // SAFETY: Baton: this thread holds it (checked above in debug builds; every path here
+        // comes from `here()`), and `busy` shows that no other borrow is alive. A panic inside
+        // leaves `busy` set, so a broken core is never touched again.
+        let r = f(unsafe { &mut *self.core.get() });
+        self.busy.set(false);
+        r
+    }
+
+    /// Builds a scheduler that nobody runs yet.
+    pub(crate) fn new(
+        index: usize,
+        options: Options,
+        peers: Arc<Peers>,
+        driver: Box<dyn Driver>,
+    ) -> Arc<Shared> {
+        let door = Door::take(driver.waker());
+        let driver_text = driver.describe();
+        let core = Core {
+            workers: Workers::new(options.head_inserts_max),
+            timers: TimerList::new(crate::os::clock::now()),
+            io: IoList::new(),
+            driver,
+            current: crate::worker::STANDBY,
+            suspenders: vec![None],
+            stacks: (options.kind == WorkerKind::Fiber).then(|| {
+                StackPool::new(fiber::StackConfig {
+                    size: options.stack_size,
+                    precommit: options.precommit,
+                    keep_warm: crate::limits::WARM_STACKS,
+                })
+            }),
+            done: Vec::new(),
+            routines: VecDeque::new(),
+            in_routine: false,
+            create_again: 0,
+            quantum_began: 0,
+            preemptive: 0,
+            preemptive_waiters: VecDeque::new(),
+        };
+        Arc::new_cyclic(|me| Shared {
+            me: me.clone(),
+            index,
+            door,
+            queue: WorkQueue::new(options.queue_max),
+            counters: Counters::default(),
+            waits: WaitTable::new(),
+            load: AtomicUsize::new(0),
+            users: AtomicUsize::new(0),
+            online: AtomicBool::new(true),
+            stop: AtomicBool::new(false),
+            outside: OnceLock::new(),
+            peers,
+            roster: Mutex::new(Vec::new()),
+            driver_text,
+            standby: Party::take(door.address(), crate::worker::STANDBY),
+            graves: Mutex::new(Vec::new()),
+            busy: Cell::new(false),
+            core: UnsafeCell::new(core),
+            options,
+        })
+    }
+
+    /// Queues a request here, and sees to it that somebody looks (rule 3).
+    pub(crate) fn enqueue(
+        &self,
+        request: WorkRequest,
+    ) -> Result<(), (crate::error::EnqueueError, WorkRequest)> {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        if let Err(refused) = self.queue.push(request) {
+            self.load.fetch_sub(1, Ordering::Relaxed);
+            return Err(refused);
+        }
+        // The fence in `wake` stands between our push and both looks: at `asleep` (against the
+        // idle protocol in door.rs) and at the idle mask (against the same order in idle.rs).
+        if !self.door.wake() && self.options.steal {
+            self.peers.wake_one(self.index);
+        }
+        Ok(())
+    }
+
+    /// Publishes the lengths of the lists.
+    fn publish(&self, core: &Core) {
+        let c = &self.counters;
+        set(&c.runnable, core.workers.runnable.len as usize);
+        set(&c.waiting, core.workers.waiting.len as usize);
+        set(&c.idle, core.workers.idle.len as usize);
+        set(&c.workers, core.workers.count());
+        set(&c.preemptive, core.preemptive);
+        set(&c.pending_io, core.io.outstanding());
+        set(&c.timers, core.timers.len());
+    }
+
+    /// The owner of this.
+    pub(crate) fn arc(&self) -> Arc<Shared> {
+        self.me.upgrade().expect("a scheduler that is used is alive")
+    }
+
+    /// The name that its threads and workers begin with.
+    pub(crate) fn name(&self) -> &str {
+        &self.options.name
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        debug_assert!(!self.busy.get() || std::thread::panicking());
+        self.standby.give_back();
+        self.door.give_back();
+    }
+}

@@ -1,0 +1,134 @@
+//! Park: a worker waits, and whoever parks does the scheduler's work until somebody else runs.
+
+use std::sync::atomic::Ordering;
+
+use super::{Shared, Timed, WorkerKind, here};
+use crate::door::Door;
+use crate::lists::WorkerId;
+use crate::os::clock::{self, NEVER};
+use crate::reason::WaitReason;
+use crate::wait::{Claimed, Outcome, Party, Ticket};
+use crate::worker::{STANDBY, State};
+
+/// How long a destructor may wait during a panic on a fiber before that is taken for a deadlock.
+const UNWINDING_WAIT_MAX_NS: u64 = 10_000_000_000;
+
+/// Makes a claimed party run: onto its runnable list, if it is a worker of the scheduler whose
+/// baton the caller holds; through its door, if it is another's (G6); by its event, if it is a
+/// plain thread. Runs nobody now (U55).
+#[inline]
+pub(crate) fn ready(claimed: Claimed) {
+    let Some(door) = Door::of(claimed.party) else { return claimed.set_event() };
+    let party = claimed.kept();
+    match here() {
+        Some(shared) if std::ptr::eq(shared.door, door) => shared.with(|core| core.wake(party)),
+        _ => {
+            party.signalled.store(clock::ticks(), Ordering::Relaxed);
+            door.push(party);
+        }
+    }
+}
+
+impl Shared {
+    /// The party of the current worker.
+    #[inline]
+    pub(crate) fn current_party(&self) -> &'static Party {
+        self.with(|core| core.party_of(core.current, self.standby))
+    }
+
+    /// Parks the current worker until its wait ends.
+    pub(crate) fn park(&self, ticket: Ticket, deadline: u64) -> Outcome {
+        let party = ticket.party;
+        let began = clock::ticks();
+        party.began.store(began, Ordering::Relaxed);
+        let reason = WaitReason::from_index(party.reason.load(Ordering::Relaxed) as usize);
+        let row = self.waits.row(reason);
+        crate::counters::add(&row.begun, 1);
+        if ticket.sees_cancel()
+            && let Some(mine) = ticket.claim(Outcome::Cancelled)
+        {
+            mine.kept();
+        } else {
+            self.park_on(ticket, deadline, began);
+            let now = clock::ticks();
+            let signalled = party.signalled.load(Ordering::Relaxed);
+            row.ended(now.saturating_sub(began), now.saturating_sub(signalled));
+        }
+        ticket.take_outcome().expect("a worker runs again only after its wait was claimed")
+    }
+
+    fn park_on(&self, ticket: Ticket, deadline: u64, began: u64) {
+        let (me, timer) = self.with(|core| {
+            assert!(!core.in_routine, "a completion routine must not wait: hand the wait to a request");
+            let me = core.current;
+            assert_ne!(me, STANDBY, "the standby never waits");
+            let timer = (deadline != NEVER)
+                .then(|| core.timers.insert(deadline, Timed::Wait(ticket)));
+            core.workers.shift(me, State::Running, State::Waiting, began);
+            (me, timer)
+        });
+        if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
+            self.wait_while_unwinding(me);
+        } else {
+            self.until_chosen(me, ticket.party);
+        }
+        if let Some(timer) = timer {
+            self.with(|core| core.timers.cancel(timer));
+        }
+    }
+
+    /// The current worker (which is not Running any more) does the scheduler's work until
+    /// somebody is chosen. If that is itself it just returns: no switch at all. Else it hands the
+    /// baton on and returns when it is Running again, or Retired. If it gets the baton back while
+    /// it is neither, it hosts the idle loop: any worker may (U50).
+    pub(super) fn until_chosen(&self, me: WorkerId, party: &'static Party) {
+        crate::counters::add(&self.counters.turns, 1);
+        loop {
+            self.look();
+            let next = self.with(|core| {
+                let next = self.choose(core);
+                self.publish(core);
+                next
+            });
+            match next {
+                Some(next) if next == me => return,
+                Some(next) => self.switch_to(next),
+                None => self.idle(me),
+            }
+            // Written by whoever chose or retired us, before it gave us the baton or our event.
+            let state = State::from_number(party.view.state.load(Ordering::Relaxed));
+            if matches!(state, State::Running | State::Retired) {
+                return;
+            }
+        }
+    }
+
+    /// Rule 11: a destructor waits during a panic. The panic count is the host thread's, so no
+    /// other fiber may run here: this one keeps the thread, serving I/O, timers and the door.
+    #[cold]
+    fn wait_while_unwinding(&self, me: WorkerId) {
+        let give_up = clock::now() + UNWINDING_WAIT_MAX_NS;
+        loop {
+            self.look();
+            let mine = self.with(|core| {
+                let mine = core.workers.get(me).state == State::Runnable;
+                if mine {
+                    core.workers.shift(me, State::Runnable, State::Running, clock::ticks());
+                }
+                mine
+            });
+            if mine {
+                return;
+            }
+            if clock::now() > give_up {
+                eprintln!(
+                    "ums: a fiber worker of scheduler '{}' has waited 10 s in a destructor during \
+                     a panic, and nothing else can run on its thread meanwhile: aborting",
+                    self.name()
+                );
+                std::process::abort();
+            }
+            self.sleep_at_most(1_000_000);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Going preemptive, and coming home (U77..U85).
+//!
+//! External code may block or run long without yielding, so it must not keep the scheduler.
+//!
+//! The journey of a *thread* worker, hop by hop, and whose baton it is:
+//!
+//! ```text
+//!   worker                              scheduler
+//!   takes a place under the cap (B30)
+//!   looks, chooses who is next          (worker still holds the baton)
+//!   state := Preemptive, gives baton -> next runnable, or an idle one, or a waiting one that
+//!                                       hosts the idle loop, or a new one, or the standby (G7)
+//!   runs the closure as a plain thread  runs others
+//!   pushes itself through the door ---> sees it in a turn, puts it on the runnable list (G8)
+//!   waits on its event                  chooses it, gives it the baton
+//!   goes on with its request
+//! ```
+//!
+//! A *fiber* cannot leave its thread without taking its siblings along, so its closure moves to a
+//! hidden thread-based scheduler and the fiber waits for it (U85). There each closure again goes
+//! preemptive, so they run side by side.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Core, Shared, WorkerKind, here, set_here};
+use crate::counters::{add, max};
+use crate::lists::{NOBODY, WorkerId};
+use crate::os::clock::{self, NEVER};
+use crate::reason::WaitReason;
+use crate::request::{Job, RequestState};
+use crate::wait::{Claimed, Outcome, Ticket, What};
+use crate::worker::{STANDBY, State};
+
+/// Runs external code without holding up the scheduler; see `ums::go_preemptive`.
+pub(crate) fn go_preemptive<F, R>(reason: WaitReason, f: F) -> R
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    // A plain thread, or already preemptive: nothing to leave, nothing counted twice (B29).
+    let Some(shared) = here() else { return f() };
+    let result = match shared.options.kind {
+        WorkerKind::Fiber => shared.move_outside(reason, f),
+        _ => shared.leave(reason, f),
+    };
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Runs external code that is known to be short on the scheduler, and counts it when it was not
+/// (B28).
+pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
+    let Some(shared) = here() else { return f() };
+    let began = clock::now();
+    let result = f();
+    if clock::now() - began > crate::limits::QUANTUM_NS {
+        add(&shared.counters.short_overruns, 1);
+    }
+    result
+}
+
+impl Shared {
+    fn leave<R>(&self, reason: WaitReason, f: impl FnOnce() -> R) -> std::thread::Result<R> {
+        self.take_preemptive_place();
+        let began = clock::ticks();
+        let row = self.waits.row(reason);
+        add(&row.begun, 1);
+        self.look();
+        let (party, next) = self.with(|core| {
+            let me = core.current;
+            core.workers.shift(me, State::Running, State::Preemptive, began);
+            core.preemptive += 1;
+            add(&self.counters.preemptive_switches, 1);
+            max(&self.counters.preemptive_max, core.preemptive as u64);
+            let next = self.choose(core).unwrap_or_else(|| self.next_host(core));
+            self.publish(core);
+            (core.workers.get(me).party, next)
+        });
+        party.reason.store(reason.index() as u16, Ordering::Relaxed);
+        party.began.store(began, Ordering::Relaxed);
+        self.give_to(next);
+
+        set_here(None);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        // Come home: from here to running is signal wait (G8).
+        let signalled = clock::ticks();
+        party.signalled.store(signalled, Ordering::Relaxed);
+        self.door.push(party);
+        party.event.wait();
+        set_here(Some(self));
+
+        let now = clock::ticks();
+        row.ended(now.saturating_sub(began), now.saturating_sub(signalled));
+        self.give_preemptive_place();
+        result
+    }
+
+    /// Who hosts the idle loop when nobody can run: an idle worker, else any that waits, else a
+    /// new one, else the standby.
+    fn next_host(&self, core: &mut Core) -> WorkerId {
+        for list in [core.workers.idle, core.workers.waiting] {
+            if list.tail != NOBODY {
+                return list.tail;
+            }
+        }
+        STANDBY
+    }
+
+    fn take_preemptive_place(&self) {
+        let party = self.current_party();
+        let ticket = self.with(|core| {
+            if core.preemptive < self.options.preemptive_max {
+                return None;
+            }
+            let what = What::new(WaitReason::PREEMPTIVE_CAP).uncancellable();
+            let ticket = party.begin(what);
+            core.preemptive_waiters.push_back(ticket);
+            Some(ticket)
+        });
+        if let Some(ticket) = ticket {
+            self.park(ticket, NEVER);
+        }
+    }
+
+    fn give_preemptive_place(&self) {
+        self.with(|core| {
+            core.preemptive -= 1;
+            let next = core.preemptive_waiters.pop_front();
+            if let Some(claimed) = next.and_then(|t: Ticket| t.claim(Outcome::Granted)) {
+                core.wake(claimed.kept());
+            }
+        });
+    }
+
+    /// Runs `f` on the hidden scheduler for external code, and waits for it.
+    fn move_outside<F, R>(&self, reason: WaitReason, f: F) -> std::thread::Result<R>
+    where
+        F: FnOnce() -> R + Send,
+        R: Send,
+    {
+        let outside = self.outside.get().and_then(|o| o.upgrade());
+        let Some(outside) = outside else {
+            // Only while the node goes down; better late than never.
+            return std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        };
+        let (f, result) = (Cell::new(Some(f)), Cell::new(None));
+        let call = || {
+            let f = f.take().expect("an errand is run once");
+            result.set(Some(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                go_preemptive(reason, f)
+            }))));
+        };
+        add(&self.counters.preemptive_switches, 1);
+        self.run_errand(&outside, reason, &call);
+        result.take().unwrap_or_else(|| {
+            Err(Box::new("the node shut down before the external code could run"))
+        })
+    }
+
+    fn run_errand(&self, outside: &Arc<Shared>, reason: WaitReason, call: &dyn Fn()) {
+        let party = self.current_party();
+        let ticket = party.begin(What::new(reason).on(outside).uncancellable());
+        // SAFETY: Frozen Stack: `call` borrows from this worker's stack, which stays as it is
+        // until the park below returns; the park is uncancellable and has no deadline, and it is
+        // ended only by `Errand`, after its last use of `call` (Errand::run, Errand::abandon).
+        let call = unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
+        let user = party.view.user.load(Ordering::Relaxed);
+        let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
+        if let Err((_, refused)) = outside.enqueue(Arc::new(errand)) {
+            refused.abandon();
+        }
+        self.park(ticket, NEVER);
+    }
+}
+
+/// A fiber's external call on its way to the hidden scheduler. Named invariant **Frozen Stack**:
+/// what it points at lives on the stack of the waiting fiber, which runs again only after the
+/// errand has ended that wait.
+struct Errand {
+    state: RequestState,
+    call: Call,
+    ticket: Ticket,
+}
+
+struct Call(*const dyn Fn());
+
+// SAFETY: Frozen Stack: the closure behind it is made of an `F: Send` and a place for an
+// `R: Send`, used by one thread at a time: by the errand until the wait ends, by the fiber after.
+unsafe impl Send for Call {}
+// SAFETY: Frozen Stack: as above; a request is run once, by one worker.
+unsafe impl Sync for Call {}
+
+impl Errand {
+    fn end_the_wait(&self) {
+        let claimed: Option<Claimed> = self.ticket.claim(Outcome::Granted);
+        claimed.into_iter().for_each(super::ready);
+    }
+}
+
+impl Job for Errand {
+    fn state(&self) -> &RequestState {
+        &self.state
+    }
+
+    fn run(&self) {
+        // SAFETY: Frozen Stack: the wait has not ended, so the closure is there.
+        unsafe { (*self.call.0)() };
+        self.end_the_wait();
+    }
+
+    fn abandon(&self) {
+        self.end_the_wait();
+    }
+}

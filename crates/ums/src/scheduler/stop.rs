@@ -1,0 +1,58 @@
+//! How a scheduler ends: the standby retires every worker, reaps every I/O request, joins every
+//! thread (G13).
+
+use super::Shared;
+use crate::lists::NOBODY;
+use crate::wait::Party;
+
+impl Shared {
+    /// Takes the scheduler down. The standby calls this, holding the baton, when every worker is
+    /// idle and no request waits.
+    pub(super) fn take_down(&self) {
+        self.end_all_io();
+        loop {
+            let oldest = self.with(|core| core.workers.idle.head);
+            if oldest == NOBODY {
+                break;
+            }
+            self.retire(oldest);
+            // A fiber runs once more, to its end. (A retired thread ends by itself.)
+            self.resume_current();
+        }
+        let graves = std::mem::take(&mut *self.graves.lock().unwrap_or_else(|e| e.into_inner()));
+        for thread in graves {
+            // A worker thread that panicked outside every request has said so already.
+            let _ = thread.join();
+        }
+        self.with(|core| self.publish(core));
+    }
+
+    /// Cancels what is outstanding (idle users' reads) and waits for every completion (rule 10).
+    fn end_all_io(&self) {
+        self.with(|core| core.io.tokens().into_iter().for_each(|t| core.cancel_io(t)));
+        while self.with(|core| core.io.outstanding()) > 0 {
+            self.with(|core| core.driver.wait(Some(10_000_000), &mut core.done));
+            self.look();
+            // A routine may have submitted again.
+            self.with(|core| core.io.tokens().into_iter().for_each(|t| core.cancel_io(t)));
+        }
+    }
+
+    /// Gives threads that have ended back to the system.
+    pub(super) fn join_the_ended(&self) {
+        let mut graves = self.graves.lock().unwrap_or_else(|e| e.into_inner());
+        let mut at = 0;
+        while at < graves.len() {
+            if graves[at].is_finished() {
+                let _ = graves.swap_remove(at).join();
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Parties of workers that have not ended, for the report of an unclean end.
+    pub(crate) fn left_over(&self) -> Vec<&'static Party> {
+        self.roster.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+}

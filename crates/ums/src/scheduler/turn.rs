@@ -1,0 +1,294 @@
+//! The turn: what happens between two workers, in the context of the one that yields (U48, U50).
+//!
+//! Order (G3): completed I/O and its routines, expired timers, the door, then the choice between
+//! the runnable list and the work queue. It runs on the yielder's own stack and returns a value;
+//! it does not switch. When nothing has happened it costs a few loads and no system call (U2).
+
+use std::sync::atomic::Ordering;
+
+use super::{Core, Shared, Timed};
+use crate::counters::{add, set};
+use crate::door::Letter;
+use crate::lists::WorkerId;
+use crate::lists::io_list::{Completed, Completion};
+use crate::os::clock;
+use crate::reason::WaitReason;
+use crate::wait::Outcome;
+use crate::worker::{STANDBY, State};
+
+impl Shared {
+    /// Brings in what has happened: I/O, timers, door.
+    pub(super) fn look(&self) {
+        let routines = self.with(|core| {
+            core.reap(self);
+            !core.routines.is_empty()
+        });
+        if routines {
+            self.run_routines();
+        }
+        self.with(|core| {
+            core.expire(self);
+            core.come_in(self);
+        });
+    }
+
+    /// Whether a look would find anything: loads only, except that timers and an I/O back end
+    /// without a ring need the clock.
+    #[inline]
+    pub(super) fn quiet(&self, core: &mut Core) -> bool {
+        self.door.is_empty()
+            && core.done.is_empty()
+            && (core.driver_is_quiet())
+            && (core.timers.is_empty() || !core.timers.due(clock::now()))
+    }
+
+    #[cold]
+    fn run_routines(&self) {
+        // Run outside any borrow: a routine may enqueue and submit. It must not wait.
+        while let Some((routine, result)) = self.with(|core| {
+            let next = core.routines.pop_front();
+            core.in_routine = next.is_some();
+            next
+        }) {
+            add(&self.counters.routines, 1);
+            let call = std::panic::AssertUnwindSafe(move || routine(result));
+            if std::panic::catch_unwind(call).is_err() {
+                add(&self.counters.panics, 1);
+            }
+            self.with(|core| core.in_routine = false);
+        }
+    }
+
+    /// Chooses who is next and makes it Running: the runnable worker or the queued request that
+    /// has waited longer, requests of holders first (G4, rule 7). None: nobody can run.
+    pub(super) fn choose(&self, core: &mut Core) -> Option<WorkerId> {
+        let runnable = core.workers.next_runnable();
+        if self.queue.len() > 0
+            && let Some(id) = self.start_queued(core, runnable)
+        {
+            return Some(id);
+        }
+        let id = runnable?;
+        core.workers.shift(id, State::Runnable, State::Running, 0);
+        Some(id)
+    }
+
+    /// Gives the request at the front of the work queue to a worker, if it is its turn and there
+    /// is a worker to be had.
+    #[cold]
+    fn start_queued(&self, core: &mut Core, runnable: Option<WorkerId>) -> Option<WorkerId> {
+        let (enqueued, urgent) = self.queue.front()?;
+        if let Some(id) = runnable
+            && !urgent
+            && core.workers.get(id).since <= enqueued
+        {
+            return None;
+        }
+        let id = self.worker_for(core, urgent)?;
+        let Some(request) = self.queue.take(urgent) else {
+            // Another scheduler was faster. A worker just made stays, and is idle.
+            if core.workers.get(id).state == State::New {
+                core.workers.shift(id, State::New, State::Idle, clock::ticks());
+            }
+            return None;
+        };
+        let now = clock::ticks();
+        let waited = now.saturating_sub(request.state().enqueued);
+        self.waits.row(WaitReason::THREADPOOL).ended(waited, 0);
+        let from = core.workers.get(id).state;
+        core.workers.shift(id, from, State::Running, now);
+        core.workers.get(id).request = Some(request);
+        Some(id)
+    }
+
+    /// A worker for a queued request: the current one if it is idle (no switch), else the last
+    /// that became idle, else a new one within the limit (U27, U28), else, for a holder's request,
+    /// one beyond it. Workers beyond the limit serve holders only, and are trimmed when idle.
+    fn worker_for(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
+        if core.idle_for_all(self) > 0 || (urgent && core.workers.idle.len > 0) {
+            let current = core.current;
+            let idle = current != STANDBY && core.workers.get(current).state == State::Idle;
+            return Some(if idle { current } else { core.workers.idle.tail });
+        }
+        let limit = core.workers.count() < self.options.workers_max;
+        (core.may_create() && (limit || urgent)).then(|| self.create_worker(core, !limit)).flatten()
+    }
+
+    /// Whether a queued request could start now. Exactly when `worker_for` would try: the idle
+    /// loop relies on that.
+    pub(super) fn can_start(&self, core: &mut Core) -> bool {
+        let urgent = self.queue.urgent() > 0;
+        let limit = core.workers.count() < self.options.workers_max;
+        core.idle_for_all(self) > 0
+            || (urgent && core.workers.idle.len > 0)
+            || (core.may_create() && (limit || urgent))
+    }
+
+    /// A yield in the middle of a request (U47): the others get a turn, or nobody does.
+    #[inline]
+    pub(crate) fn yield_now(&self) {
+        let next = self.with(|core| {
+            assert!(!core.in_routine, "a completion routine must not yield");
+            add(&self.counters.yields, 1);
+            if !self.quiet(core) || self.queue.len() > 0 {
+                return Err(());
+            }
+            // One that yields and finds nobody else selects itself: a yield, not a switch (A.2).
+            let Some(next) = core.workers.next_runnable() else { return Ok(None) };
+            core.workers.rotate(core.current);
+            Ok(Some(next))
+        });
+        match next {
+            Ok(None) => {}
+            Ok(Some(next)) => self.switch_to(next),
+            Err(()) => self.yield_after_a_look(),
+        }
+    }
+
+    #[cold]
+    fn yield_after_a_look(&self) {
+        self.look();
+        let next = self.with(|core| {
+            let next = self.choose(core)?;
+            let now = clock::ticks();
+            core.workers.shift(core.current, State::Running, State::Runnable, now);
+            self.publish(core);
+            Some(next)
+        });
+        if let Some(next) = next {
+            self.switch_to(next);
+        }
+    }
+}
+
+impl Core {
+    #[inline]
+    fn driver_is_quiet(&mut self) -> bool {
+        self.io.outstanding() == 0 || !self.driver.ready()
+    }
+
+    /// Whether creating a worker has not just failed.
+    fn may_create(&self) -> bool {
+        self.create_again == 0 || clock::now() >= self.create_again
+    }
+
+    /// Idle workers within the limit.
+    fn idle_for_all(&self, shared: &Shared) -> usize {
+        let beyond = self.workers.count().saturating_sub(shared.options.workers_max);
+        (self.workers.idle.len as usize).saturating_sub(beyond)
+    }
+
+    /// Completed I/O leaves the list; waiting workers become runnable, routines are put aside.
+    fn reap(&mut self, shared: &Shared) {
+        if !self.driver_is_quiet() {
+            self.driver.reap(&mut self.done);
+        }
+        let mut done = std::mem::take(&mut self.done);
+        add(&shared.counters.io_completions, done.len() as u64);
+        for d in done.drain(..) {
+            self.completed(d.token, d.result);
+        }
+        self.done = done;
+    }
+
+    /// One request has completed.
+    pub(super) fn completed(&mut self, token: u64, result: i32) {
+        match self.io.complete(token, result) {
+            Some(Completed::Wake(ticket)) => {
+                if let Some(claimed) = ticket.claim(Outcome::Granted) {
+                    self.wake(claimed.kept());
+                }
+            }
+            Some(Completed::Call(routine, result)) => self.routines.push_back((routine, result)),
+            None => {}
+        }
+    }
+
+    /// A worker of this scheduler whose wait was ended becomes runnable.
+    pub(super) fn wake(&mut self, party: &'static crate::wait::Party) {
+        let now = clock::ticks();
+        party.signalled.store(now, Ordering::Relaxed);
+        self.workers.wake(party.worker.load(Ordering::Relaxed), now);
+    }
+
+    /// Expired timers leave the list; their workers become runnable (U69).
+    fn expire(&mut self, shared: &Shared) {
+        if self.timers.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        set(&shared.counters.last_timer_look, now as usize);
+        if !self.timers.due(now) {
+            return;
+        }
+        let mut expired = Vec::new();
+        self.timers.expire(now, |t| expired.push(t));
+        for timed in expired {
+            match timed {
+                Timed::Wait(ticket) => {
+                    if let Some(claimed) = ticket.claim(Outcome::TimedOut) {
+                        self.wake(claimed.kept());
+                    }
+                }
+                Timed::Io(token) => self.cancel_io(token),
+            }
+        }
+    }
+
+    /// Asks for the cancellation of an I/O request; its completion still comes, once.
+    pub(super) fn cancel_io(&mut self, token: u64) {
+        if self.io.is_outstanding(token) {
+            self.driver.cancel(token);
+        }
+    }
+
+    /// Everything that came through the door: workers whose wait was ended elsewhere, workers
+    /// coming home, letters (G5, G6, G8).
+    fn come_in(&mut self, shared: &Shared) {
+        if shared.door.is_empty() {
+            return;
+        }
+        let now = clock::ticks();
+        shared.door.take_all(|party| {
+            // Whoever pushed has noted the time of the signal.
+            self.workers.wake(party.worker.load(Ordering::Relaxed), now);
+        });
+        for letter in shared.door.letters() {
+            match letter {
+                Letter::CancelIo(token) => self.cancel_io(token),
+                Letter::LookAgain => {}
+            }
+        }
+    }
+
+    /// Puts a request on the I/O list and gives it to the driver. Some: it completed at once,
+    /// never was pending, and is off the list again (U66).
+    ///
+    /// # Safety
+    /// Frozen Buffer: what `op` points at stays valid and untouched until the completion.
+    pub(crate) unsafe fn submit(
+        &mut self,
+        op: crate::os::driver::Op,
+        completion: Completion,
+    ) -> Submission {
+        let token = self.io.insert(completion, clock::ticks());
+        // SAFETY: Frozen Buffer: passed on to the caller.
+        match unsafe { self.driver.submit(token, op) } {
+            crate::os::driver::Submitted::Pending => Submission::Pending(token),
+            crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {
+                Some(Completed::Call(routine, result)) => Submission::Call(routine, result),
+                _ => Submission::Done(self.io.take_result(token)),
+            },
+        }
+    }
+}
+
+/// What became of a submitted request.
+pub(crate) enum Submission {
+    /// It is on the I/O list under this token.
+    Pending(u64),
+    /// It has completed; nobody needs to wait.
+    Done(i32),
+    /// It has completed; the submitter runs its routine now.
+    Call(crate::lists::io_list::Routine, i32),
+}

@@ -1,0 +1,499 @@
+//! Spawned tasks: work requests without a user, with a result that can be waited for.
+//!
+//! A task is one allocation: the request's state, and a cell that holds first the closure, then
+//! the result. Joining a task that no worker has begun promotes it in its work queue, so that
+//! parents who wait for children can never use up all workers (G11).
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::current::{self, begin, park, ready};
+use crate::error::{EnqueueError, WaitError};
+use crate::os::clock::{self, NEVER};
+use crate::reason::WaitReason;
+use crate::request::{Cancelled, Job, RequestId, RequestState, UserId, WorkRequest};
+use crate::scheduler::{Shared, here};
+use crate::wait::{Outcome, Ticket, What};
+
+/// Why a task has no result.
+#[derive(Debug)]
+pub enum TaskError {
+    /// It panicked; this is what it panicked with.
+    Panicked(Box<dyn Any + Send + 'static>),
+    /// It was cancelled before it began, or its node shut down.
+    Cancelled,
+}
+
+impl std::fmt::Display for TaskError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TaskError::Panicked(payload) => {
+                let text = payload.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+                write!(f, "the task panicked: {}", text.unwrap_or("(no text)"))
+            }
+            TaskError::Cancelled => f.write_str("the task was cancelled before it began"),
+        }
+    }
+}
+
+impl std::error::Error for TaskError {}
+
+type TaskResult<T> = Result<T, TaskError>;
+
+enum Stage<F, T> {
+    Queued(F),
+    Running,
+    Done(TaskResult<T>),
+    Taken,
+}
+
+struct Cell<F, T> {
+    stage: Stage<F, T>,
+    waiter: Option<Ticket>,
+}
+
+struct Task<F, T> {
+    state: RequestState,
+    cell: Mutex<Cell<F, T>>,
+}
+
+/// A task without its closure's type.
+trait Joinable<T>: Job {
+    fn take(&self) -> Option<TaskResult<T>>;
+    fn wait(&self, ticket: Ticket) -> bool;
+    fn forget_waiter(&self);
+}
+
+impl<F, T> Task<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn new(user: UserId, urgent: bool, f: F) -> Task<F, T> {
+        let cell = Cell { stage: Stage::Queued(f), waiter: None };
+        Task { state: RequestState::new(user, urgent), cell: Mutex::new(cell) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Cell<F, T>> {
+        self.cell.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The result is there: whoever waits for it runs.
+    fn end(&self, result: TaskResult<T>) {
+        self.state.finish();
+        let mut cell = self.lock();
+        cell.stage = Stage::Done(result);
+        let waiter = cell.waiter.take();
+        drop(cell);
+        waiter.and_then(|w| w.claim(Outcome::Granted)).into_iter().for_each(ready);
+    }
+}
+
+impl<F, T> Job for Task<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn state(&self) -> &RequestState {
+        &self.state
+    }
+
+    fn run(&self) {
+        let stage = std::mem::replace(&mut self.lock().stage, Stage::Running);
+        let Stage::Queued(f) = stage else { return };
+        self.end(catch_unwind(AssertUnwindSafe(f)).map_err(TaskError::Panicked));
+    }
+
+    fn abandon(&self) {
+        let stage = std::mem::replace(&mut self.lock().stage, Stage::Running);
+        // The closure's destructor is the caller's code; what it does is not ours to pass on.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(stage)));
+        self.end(Err(TaskError::Cancelled));
+    }
+}
+
+impl<F, T> Joinable<T> for Task<F, T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    fn take(&self) -> Option<TaskResult<T>> {
+        let mut cell = self.lock();
+        if !matches!(cell.stage, Stage::Done(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut cell.stage, Stage::Taken) {
+            Stage::Done(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> bool {
+        let mut cell = self.lock();
+        if matches!(cell.stage, Stage::Done(_) | Stage::Taken) {
+            return false;
+        }
+        cell.waiter = Some(ticket);
+        true
+    }
+
+    fn forget_waiter(&self) {
+        self.lock().waiter = None;
+    }
+}
+
+/// The right to wait for a task's result. Dropping it lets the task run on by itself.
+pub struct JoinHandle<T> {
+    task: Arc<dyn Joinable<T>>,
+    home: Option<Arc<Shared>>,
+}
+
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JoinHandle").field("request", &self.task.state().id).finish()
+    }
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for the task's end. Not ended early by cancellation: a result is not lost.
+    ///
+    /// # Errors
+    /// [`TaskError`] when the task panicked or never ran.
+    pub fn join(self) -> Result<T, TaskError> {
+        let what = || What::new(WaitReason::JOIN).uncancellable();
+        match self.join_as(what, NEVER) {
+            Ok(result) => result,
+            Err(error) => unreachable!("a join without deadline and deaf to cancels ended: {error}"),
+        }
+    }
+
+    /// Waits for the task's end for at most this long. On error the handle is still good.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] or [`WaitError::Cancelled`]; the inner result is as in
+    /// [`JoinHandle::join`].
+    pub fn join_for(&mut self, span: Duration) -> Result<Result<T, TaskError>, WaitError> {
+        self.join_as(|| What::new(WaitReason::JOIN), clock::after(span))
+    }
+
+    fn join_as(&self, what: impl Fn() -> What, deadline: u64) -> Result<TaskResult<T>, WaitError> {
+        if let Some(result) = self.task.take() {
+            return Ok(result);
+        }
+        self.promote();
+        let ticket = begin(what());
+        if self.task.wait(ticket) {
+            park(ticket, deadline).ok().inspect_err(|_| self.task.forget_waiter())?;
+        } else {
+            let abandoned = ticket.abandon();
+            debug_assert!(abandoned || self.task.state().is_done());
+        }
+        Ok(self.task.take().expect("a joined task has a result, once"))
+    }
+
+    /// A worker is about to wait for this task: let it not stand in the queue behind requests for
+    /// which there may never be a worker.
+    fn promote(&self) {
+        if let Some(home) = &self.home
+            && here().is_some()
+            && self.task.state().is_queued()
+            && home.queue.promote(self.task.state().id)
+        {
+            home.door.wake();
+        }
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.task.state().is_done()
+    }
+
+    /// Asks for the task's end: if no worker has begun it, it never runs; else its waits fail with
+    /// [`WaitError::Cancelled`] and its checkpoints say so. It is never stopped by force.
+    pub fn cancel(&self) {
+        pass_on(self.task.state().cancel());
+        if let Some(home) = &self.home
+            && let Some(request) = home.queue.remove(self.task.state().id)
+        {
+            home.load.fetch_sub(1, Ordering::Relaxed);
+            request.abandon();
+        }
+    }
+
+    /// The number of its work request, as views show it.
+    pub fn request_id(&self) -> RequestId {
+        self.task.state().id
+    }
+}
+
+/// Does what a cancellation found to do: runs the claimed party, asks for the end of its I/O.
+pub(crate) fn pass_on(found: Cancelled) {
+    found.claimed.into_iter().for_each(ready);
+    if let Some((party, io)) = found.io
+        && let Some(door) = crate::door::Door::of(party)
+    {
+        door.send(crate::door::Letter::CancelIo(io));
+    }
+}
+
+/// Makes a task and queues it on this scheduler.
+pub(crate) fn spawn_on<F, T>(
+    shared: &Arc<Shared>,
+    user: UserId,
+    urgent: bool,
+    f: F,
+) -> Result<JoinHandle<T>, EnqueueError>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let task = Arc::new(Task::new(user, urgent, f));
+    shared.enqueue(task.clone() as WorkRequest).map_err(|(error, _)| error)?;
+    Ok(JoinHandle { task, home: Some(shared.clone()) })
+}
+
+/// Queues a task on the scheduler that the caller runs on; an idle scheduler may take it from
+/// there before it has begun (B5).
+///
+/// # Panics
+/// On a plain thread (use [`Node::spawn`](crate::Node::spawn)), and when the work queue is full or
+/// the node shuts down (use [`try_spawn`]).
+///
+/// ```
+/// let node = ums::Node::builder().build()?;
+/// let answer = node.run(|| {
+///     let tasks: Vec<_> = (0..10).map(|i| ums::spawn(move || i * i)).collect();
+///     tasks.into_iter().map(|t| t.join().unwrap()).sum::<i32>()
+/// });
+/// assert_eq!(answer, 285);
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+pub fn spawn<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    match try_spawn(f) {
+        Ok(handle) => handle,
+        Err(error) => panic!("the task was not taken: {error}"),
+    }
+}
+
+/// As [`spawn`], for callers that handle a full queue.
+///
+/// # Errors
+/// [`EnqueueError`].
+///
+/// # Panics
+/// On a plain thread.
+pub fn try_spawn<F, T>(f: F) -> Result<JoinHandle<T>, EnqueueError>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let here = here().expect("spawn is called on a worker; on a plain thread use Node::spawn");
+    spawn_on(&here.arc(), current::user(), false, f)
+}
+
+/// A scope in which tasks may borrow from the caller's stack; see [`scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    shared: Arc<Shared>,
+    open: ScopeCount,
+    scope: std::marker::PhantomData<&'scope mut &'scope ()>,
+    env: std::marker::PhantomData<&'env mut &'env ()>,
+}
+
+#[derive(Default)]
+struct ScopeCount {
+    running: AtomicUsize,
+    panicked: AtomicUsize,
+    waiter: Mutex<Option<Ticket>>,
+}
+
+impl ScopeCount {
+    fn one_less(&self) {
+        // Under the lock, so that the waiter, once it sees 0, may end the scope: nobody touches
+        // the count after the lock is free. (See `wait`, which takes the same lock.)
+        let mut waiter = self.waiter.lock().unwrap_or_else(|e| e.into_inner());
+        let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
+        let ticket = if last { waiter.take() } else { None };
+        let claimed = ticket.and_then(|t| t.claim(Outcome::Granted));
+        drop(waiter);
+        claimed.into_iter().for_each(ready);
+    }
+
+    fn wait(&self) {
+        loop {
+            let mut waiter = self.waiter.lock().unwrap_or_else(|e| e.into_inner());
+            if self.running.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            let ticket = begin(What::new(WaitReason::JOIN).uncancellable());
+            *waiter = Some(ticket);
+            drop(waiter);
+            park(ticket, NEVER);
+        }
+    }
+}
+
+/// Where a scoped task leaves its result.
+struct Slot<T>(Mutex<Option<TaskResult<T>>>);
+
+/// A task of a scope.
+pub struct ScopedJoinHandle<'scope, T> {
+    inner: JoinHandle<()>,
+    slot: Arc<Slot<T>>,
+    scope: &'scope ScopeCount,
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Waits for the task's end.
+    ///
+    /// # Errors
+    /// [`TaskError`] when the task panicked or never ran.
+    pub fn join(self) -> Result<T, TaskError> {
+        self.inner.join()?;
+        let result = self.slot.0.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let result = result.expect("a task that ran has left its result");
+        if result.is_err() {
+            // The caller knows; the scope's end need not say it again.
+            self.scope.panicked.fetch_sub(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.inner.is_finished()
+    }
+}
+
+/// Runs tasks that may borrow what the caller owns, as [`std::thread::scope`] does: all of them
+/// have ended when it returns. The caller's stack cannot go away meanwhile, because a waiting
+/// worker's stack is frozen.
+///
+/// # Panics
+/// On a plain thread; and when a task panicked whose handle was not joined.
+///
+/// ```
+/// let node = ums::Node::builder().build()?;
+/// node.run(|| {
+///     let mut numbers = vec![1, 2, 3];
+///     let (left, right) = numbers.split_at_mut(1);
+///     ums::scope(|s| {
+///         s.spawn(|| left[0] = 10);
+///         s.spawn(|| right[1] = 30);
+///     });
+///     assert_eq!(numbers, [10, 2, 30]);
+/// });
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+pub fn scope<'env, F, R>(f: F) -> R
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+{
+    let here = here().expect("a scope of tasks is opened on a worker: use Node::run");
+    let scope = Scope {
+        shared: here.arc(),
+        open: ScopeCount::default(),
+        scope: std::marker::PhantomData,
+        env: std::marker::PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.open.wait();
+    match result {
+        Err(panic) => std::panic::resume_unwind(panic),
+        Ok(_) if scope.open.panicked.load(Ordering::Relaxed) > 0 => {
+            panic!("a task of the scope panicked and nobody joined it")
+        }
+        Ok(result) => result,
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Queues a task that may borrow for `'scope`.
+    ///
+    /// # Panics
+    /// When the work queue is full or the node shuts down.
+    pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        scoped::spawn(self, f)
+    }
+}
+
+mod scoped {
+    //! The one place where a borrow is taken for longer than the compiler can see. Named
+    //! invariant **Scope**: everything that borrows for `'scope` is dropped before the task tells
+    //! the scope's count, and `scope` returns only after the count is 0.
+    #![allow(unsafe_code)]
+
+    use super::*;
+
+    /// Tells the count when it is dropped.
+    struct Tell(*const ScopeCount);
+
+    // SAFETY: Scope: the count outlives the task, and its fields are Sync.
+    unsafe impl Send for Tell {}
+
+    impl Tell {
+        fn count(&self) -> &ScopeCount {
+            // SAFETY: Scope: `scope` has not returned, because this task is still counted.
+            unsafe { &*self.0 }
+        }
+    }
+
+    impl Drop for Tell {
+        fn drop(&mut self) {
+            self.count().one_less();
+        }
+    }
+
+    /// What a scoped task owns. The fields are dropped in this order: whatever borrows for
+    /// `'scope` goes before the count is told.
+    struct Body<F, T> {
+        f: F,
+        out: Arc<Slot<T>>,
+        tell: Tell,
+    }
+
+    impl<F: FnOnce() -> T, T> Body<F, T> {
+        fn run(self) {
+            let Body { f, out, tell } = self;
+            let result = catch_unwind(AssertUnwindSafe(f)).map_err(TaskError::Panicked);
+            if result.is_err() {
+                tell.count().panicked.fetch_add(1, Ordering::Relaxed);
+            }
+            *out.0.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
+            drop(out);
+            drop(tell);
+        }
+    }
+
+    pub(super) fn spawn<'scope, F, T>(
+        scope: &'scope Scope<'scope, '_>,
+        f: F,
+    ) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        let slot = Arc::new(Slot(Mutex::new(None)));
+        scope.open.running.fetch_add(1, Ordering::AcqRel);
+        let body = Body { f, out: slot.clone(), tell: Tell(&scope.open) };
+        let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
+        // SAFETY: Scope: the closure, whether it is run or dropped unrun, is gone before the count
+        // is told, and `scope` returns only after that; so it never outlives 'scope.
+        let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
+        match spawn_on(&scope.shared, current::user(), false, call) {
+            Ok(inner) => ScopedJoinHandle { inner, slot, scope: &scope.open },
+            Err(error) => panic!("the scope's task was not taken: {error}"),
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! A wait: who waits, for what, and how it ends, once.
+//!
+//! Nouns. A *party* is whoever can wait: a worker, or a plain thread outside every scheduler. A
+//! *ticket* names one wait of one party. A resource keeps the tickets of its waiters; whoever wants
+//! to end a wait *claims* its ticket with an [`Outcome`], and only the one who succeeds may make
+//! the party run again.
+//!
+//! ```text
+//!   begin()                 claim(outcome), by exactly one of
+//! Quiet ------> Waiting ------------------------------> Granted | TimedOut | Cancelled | Deadlock
+//!   ^                       the granter, the timer,              |
+//!   |                       the canceller                        | take_outcome(), by the party
+//!   +------------------------------------------------------------+
+//! ```
+//!
+//! Named invariants.
+//! * **Type Stable**: a party is never freed, only reused, and its wait numbers only grow. So a
+//!   ticket is a plain copyable pair, a stale one is harmless for ever (its claim fails), and a
+//!   wake that comes late touches live memory.
+//! * **One Outcome**: a wait leaves `Waiting` by one compare-and-swap; [`Claimed`] is its proof and
+//!   cannot be copied. It must be handed to `ready`, which makes the party run.
+//!
+//! What this file does not do: it moves no worker between lists and knows no scheduler.
+
+use std::cell::Cell;
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use crate::error::WaitError;
+use crate::os::event::Event;
+use crate::reason::WaitReason;
+
+const STATE_BITS: u32 = 3;
+const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+const QUIET: u64 = 0;
+const WAITING: u64 = 1;
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// What was waited for is there.
+    Granted = 2,
+    /// The deadline passed.
+    TimedOut = 3,
+    /// The work request was cancelled.
+    Cancelled = 4,
+    /// The wait was a deadlock's victim.
+    Deadlock = 5,
+}
+
+impl Outcome {
+    fn from_state(state: u64) -> Option<Outcome> {
+        match state {
+            2 => Some(Outcome::Granted),
+            3 => Some(Outcome::TimedOut),
+            4 => Some(Outcome::Cancelled),
+            5 => Some(Outcome::Deadlock),
+            _ => None,
+        }
+    }
+
+    /// Granted is success; everything else is the caller's error.
+    pub(crate) fn ok(self) -> Result<(), WaitError> {
+        match self {
+            Outcome::Granted => Ok(()),
+            Outcome::TimedOut => Err(WaitError::TimedOut),
+            Outcome::Cancelled => Err(WaitError::Cancelled),
+            Outcome::Deadlock => Err(WaitError::Deadlock),
+        }
+    }
+}
+
+/// What a wait is for, as views show it (B22).
+#[derive(Clone, Copy)]
+pub(crate) struct What {
+    pub reason: WaitReason,
+    /// The resource's address, 0 when there is none.
+    pub resource: usize,
+    /// The party that holds the resource, where it is known.
+    pub blocker: Option<&'static Party>,
+    /// Whether cancelling the work request ends this wait.
+    pub cancellable: bool,
+}
+
+impl What {
+    pub(crate) fn new(reason: WaitReason) -> What {
+        What { reason, resource: 0, blocker: None, cancellable: true }
+    }
+
+    /// Names the resource by the address of the thing that holds its waiters.
+    pub(crate) fn on<T>(mut self, resource: &T) -> What {
+        self.resource = std::ptr::from_ref(resource) as usize;
+        self
+    }
+
+    /// Names a file descriptor as the resource.
+    pub(crate) fn fd(mut self, fd: i32) -> What {
+        self.resource = fd as usize;
+        self
+    }
+
+    /// Names who holds the resource.
+    pub(crate) fn blocked_by(mut self, holder: Option<&'static Party>) -> What {
+        self.blocker = holder;
+        self
+    }
+
+    /// Makes the wait deaf to cancellation: for waits that must not fail.
+    pub(crate) fn uncancellable(mut self) -> What {
+        self.cancellable = false;
+        self
+    }
+}
+
+/// Whoever can wait. Never freed (Type Stable).
+pub(crate) struct Party {
+    /// `wait number << 3 | state`.
+    word: AtomicU64,
+    /// The door of the worker's home, which only `door.rs` looks behind; null for a plain thread.
+    pub(crate) home: AtomicPtr<()>,
+    /// The worker's number at home.
+    pub(crate) worker: AtomicU32,
+    /// Link of the door it is passing through, or of the free list.
+    pub(crate) next: AtomicPtr<Party>,
+    /// What its thread waits on (U10). Fibers do not use it.
+    pub(crate) event: Event,
+    /// Set by the canceller of the work request that this party runs (B59).
+    pub(crate) cancelled: AtomicBool,
+    cancellable: AtomicBool,
+    /// What the present wait is for. Written by the party, read by views.
+    pub(crate) reason: AtomicU16,
+    pub(crate) resource: AtomicU64,
+    pub(crate) blocker: AtomicPtr<Party>,
+    /// When the present wait began, in ticks of the clock (B20).
+    pub(crate) began: AtomicU64,
+    /// When it was claimed: the end of its resource wait, the start of its signal wait (B20).
+    pub(crate) signalled: AtomicU64,
+    /// The I/O request it waits for, as the I/O list numbers it; 0 for none.
+    pub(crate) io: AtomicU64,
+    /// What views show of the worker behind this party.
+    pub(crate) view: View,
+}
+
+/// What views show of a worker: written by its scheduler's current worker, read by anybody.
+pub(crate) struct View {
+    /// A `worker::State` as a number.
+    pub state: AtomicU8,
+    /// The work request it runs; 0 for none.
+    pub request: AtomicU64,
+    /// The user of that request; 0 for none.
+    pub user: AtomicU64,
+    /// Requests it has finished.
+    pub requests_done: AtomicU64,
+    /// Times it was switched to.
+    pub switches: AtomicU64,
+    /// Kernel thread number, where it is a thread worker.
+    pub thread: AtomicU32,
+}
+
+impl View {
+    const fn new() -> View {
+        View {
+            state: AtomicU8::new(0),
+            request: AtomicU64::new(0),
+            user: AtomicU64::new(0),
+            requests_done: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
+            thread: AtomicU32::new(0),
+        }
+    }
+
+    fn reset(&self) {
+        let View { state, request, user, requests_done, switches, thread } = self;
+        state.store(0, Ordering::Relaxed);
+        thread.store(0, Ordering::Relaxed);
+        for counter in [request, user, requests_done, switches] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// One wait of one party.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    pub(crate) party: &'static Party,
+    number: u64,
+}
+
+impl PartialEq for Ticket {
+    fn eq(&self, other: &Ticket) -> bool {
+        std::ptr::eq(self.party, other.party) && self.number == other.number
+    }
+}
+
+/// Proof that a wait was ended by its holder, who now owes the party a run (One Outcome).
+#[must_use = "a claimed party sleeps for ever unless it is made ready"]
+pub(crate) struct Claimed {
+    pub(crate) party: &'static Party,
+}
+
+static FREE: Mutex<Vec<&'static Party>> = Mutex::new(Vec::new());
+
+impl Party {
+    const fn new() -> Party {
+        Party {
+            word: AtomicU64::new(0),
+            home: AtomicPtr::new(null_mut()),
+            worker: AtomicU32::new(0),
+            next: AtomicPtr::new(null_mut()),
+            event: Event::new(),
+            cancelled: AtomicBool::new(false),
+            cancellable: AtomicBool::new(false),
+            reason: AtomicU16::new(0),
+            resource: AtomicU64::new(0),
+            blocker: AtomicPtr::new(null_mut()),
+            began: AtomicU64::new(0),
+            signalled: AtomicU64::new(0),
+            io: AtomicU64::new(0),
+            view: View::new(),
+        }
+    }
+
+    /// A party for worker number `worker` at `home`, or (null) for a plain thread.
+    pub(crate) fn take(home: *mut (), worker: u32) -> &'static Party {
+        let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let party = free.unwrap_or_else(|| Box::leak(Box::new(Party::new())));
+        party.home.store(home, Ordering::Relaxed);
+        party.worker.store(worker, Ordering::Relaxed);
+        party.cancelled.store(false, Ordering::Relaxed);
+        party.view.reset();
+        party
+    }
+
+    /// Gives the party back for reuse. Its owner must have ended and must not be waiting.
+    pub(crate) fn give_back(&'static self) {
+        debug_assert_eq!(self.word.load(Ordering::Relaxed) & STATE_MASK, QUIET);
+        // A set that nobody consumed must not wake the next owner.
+        while self.event.wait_until(0) {}
+        FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+    }
+
+    /// Starts a wait. Only the party itself calls this, and it parks next, or abandons the wait.
+    #[inline]
+    pub(crate) fn begin(&'static self, what: What) -> Ticket {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(word & STATE_MASK, QUIET, "a party waits for one thing at a time");
+        let number = (word >> STATE_BITS) + 1;
+        self.reason.store(what.reason.index() as u16, Ordering::Relaxed);
+        self.resource.store(what.resource as u64, Ordering::Relaxed);
+        let blocker = what.blocker.map_or(null_mut(), |b| std::ptr::from_ref(b).cast_mut());
+        self.blocker.store(blocker, Ordering::Relaxed);
+        self.cancellable.store(what.cancellable, Ordering::Relaxed);
+        // SeqCst pairs with `cancel`: either we see its flag, or it sees our wait.
+        self.word.store(number << STATE_BITS | WAITING, Ordering::SeqCst);
+        Ticket { party: self, number }
+    }
+
+    /// Cancels: marks the party, and ends its present wait if that may be cancelled.
+    pub(crate) fn cancel(&'static self) -> Option<Claimed> {
+        self.cancelled.store(true, Ordering::SeqCst);
+        let word = self.word.load(Ordering::SeqCst);
+        let waiting = word & STATE_MASK == WAITING && self.cancellable.load(Ordering::Relaxed);
+        let ticket = Ticket { party: self, number: word >> STATE_BITS };
+        waiting.then(|| ticket.claim(Outcome::Cancelled)).flatten()
+    }
+
+    /// The ticket of the present wait, for views and for the deadlock search.
+    pub(crate) fn present_wait(&'static self) -> Option<Ticket> {
+        let word = self.word.load(Ordering::Acquire);
+        (word & STATE_MASK == WAITING)
+            .then_some(Ticket { party: self, number: word >> STATE_BITS })
+    }
+}
+
+impl Ticket {
+    /// Ends the wait with this outcome, unless it has ended already.
+    #[inline]
+    pub(crate) fn claim(self, outcome: Outcome) -> Option<Claimed> {
+        let from = self.number << STATE_BITS | WAITING;
+        let to = self.number << STATE_BITS | outcome as u64;
+        let swap = self.party.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+        swap.is_ok().then_some(Claimed { party: self.party })
+    }
+
+    /// Whether nobody has ended it yet.
+    #[inline]
+    pub(crate) fn is_waiting(self) -> bool {
+        self.party.word.load(Ordering::Acquire) == self.number << STATE_BITS | WAITING
+    }
+
+    /// Whether its work request was cancelled and the wait listens to that.
+    #[inline]
+    pub(crate) fn sees_cancel(self) -> bool {
+        self.party.cancellable.load(Ordering::Relaxed)
+            && self.party.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// The party takes the outcome of its ended wait and is quiet again; None while it waits.
+    #[inline]
+    pub(crate) fn take_outcome(self) -> Option<Outcome> {
+        let word = self.party.word.load(Ordering::Acquire);
+        debug_assert_eq!(word >> STATE_BITS, self.number, "only the party itself takes it");
+        let outcome = Outcome::from_state(word & STATE_MASK)?;
+        self.party.word.store(self.number << STATE_BITS | QUIET, Ordering::Relaxed);
+        Some(outcome)
+    }
+
+    /// Gives up a wait that was begun and not parked. False: it has been claimed meanwhile, and
+    /// the party must park to take the outcome.
+    pub(crate) fn abandon(self) -> bool {
+        let from = self.number << STATE_BITS | WAITING;
+        let to = self.number << STATE_BITS | QUIET;
+        self.party.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Parks a plain thread until the wait ends. Each claim is followed by exactly one set of the
+    /// event, and each set is consumed here, so none is left over for the next wait.
+    pub(crate) fn park_thread(self, deadline: u64) -> Outcome {
+        if !self.party.event.wait_until(deadline) {
+            if let Some(mine) = self.claim(Outcome::TimedOut) {
+                // Claimed by ourselves: nobody will set the event, and nobody needs to.
+                mine.kept();
+            } else {
+                self.party.event.wait();
+            }
+        }
+        self.take_outcome().expect("the event is set only after the wait was claimed")
+    }
+}
+
+impl Claimed {
+    /// Wakes a plain thread.
+    pub(crate) fn set_event(self) {
+        self.party.event.set();
+        std::mem::forget(self);
+    }
+
+    /// The caller keeps the promise itself (it is the party, or it holds the party's baton).
+    #[inline]
+    pub(crate) fn kept(self) -> &'static Party {
+        let party = self.party;
+        std::mem::forget(self);
+        party
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        debug_assert!(
+            std::thread::panicking(),
+            "a claimed wait was dropped: its party would sleep for ever"
+        );
+    }
+}
+
+/// The party of a plain thread, given back when the thread ends.
+struct ThreadParty(Cell<Option<&'static Party>>);
+
+impl Drop for ThreadParty {
+    fn drop(&mut self) {
+        if let Some(party) = self.0.get() {
+            party.give_back();
+        }
+    }
+}
+
+thread_local! {
+    static THREAD: ThreadParty = const { ThreadParty(Cell::new(None)) };
+}
+
+/// The calling thread's own party, as a plain thread.
+///
+/// # Panics
+/// When called from a thread-local's destructor after this thread's party is gone.
+pub(crate) fn thread_party() -> &'static Party {
+    THREAD.with(|slot| {
+        slot.0.get().unwrap_or_else(|| {
+            let party = Party::take(null_mut(), 0);
+            slot.0.set(Some(party));
+            party
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_wait_ends_once_and_a_stale_ticket_is_harmless_u53() {
+        let me = thread_party();
+        let first = me.begin(What::new(WaitReason::OTHER));
+        assert!(first.is_waiting());
+        first.claim(Outcome::Granted).unwrap().set_event();
+        assert!(first.claim(Outcome::TimedOut).is_none());
+        assert_eq!(first.park_thread(crate::os::clock::NEVER), Outcome::Granted);
+        let second = me.begin(What::new(WaitReason::OTHER));
+        assert!(first.claim(Outcome::Granted).is_none());
+        assert_eq!(second.park_thread(crate::os::clock::now() + 1_000_000), Outcome::TimedOut);
+    }
+
+    #[test]
+    fn claim_races_with_the_deadline_and_one_side_wins_b23() {
+        let wins = AtomicUsize::new(0);
+        for round in 0..2_000u64 {
+            let me = thread_party();
+            let ticket = me.begin(What::new(WaitReason::OTHER));
+            let (wins, deadline) = (&wins, crate::os::clock::now() + round % 7 * 10_000);
+            std::thread::scope(|s| {
+                s.spawn(move || {
+                    if let Some(c) = ticket.claim(Outcome::Granted) {
+                        wins.fetch_add(1, Ordering::Relaxed);
+                        c.set_event();
+                    }
+                });
+                if ticket.park_thread(deadline) == Outcome::TimedOut {
+                    wins.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        assert_eq!(wins.into_inner(), 2_000);
+    }
+
+    #[test]
+    fn cancelling_ends_a_cancellable_wait_only_b59() {
+        let me = thread_party();
+        let deaf = me.begin(What::new(WaitReason::OTHER).uncancellable());
+        assert!(me.cancel().is_none());
+        assert!(!deaf.sees_cancel());
+        assert!(deaf.abandon());
+        let hears = me.begin(What::new(WaitReason::OTHER));
+        assert!(hears.sees_cancel());
+        me.cancel().unwrap().set_event();
+        assert_eq!(hears.park_thread(crate::os::clock::NEVER), Outcome::Cancelled);
+        me.cancelled.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,308 @@
+//! The worker: a thread or a fiber that carries out work requests (U21, U22).
+//!
+//! A worker's state says which list it is on; every change goes through [`Workers::shift`], which
+//! asserts the state it comes from. Picture (arrow: function that performs it):
+//!
+//! ```text
+//!            create                 choose                     finish
+//!   (none) ---------> New --------------------> Running ----------------> Idle --> retire
+//!                                               |  ^  |  ^                 |
+//!                              park (wait)      |  |  |  | choose          | choose (a request)
+//!                  +----------------------------+  |  |  +-----------------+
+//!                  v                 choose        |  |
+//!               Waiting --wake--> Runnable --------+  | go preemptive
+//!                                    ^                v
+//!                                    +--wake------ Preemptive
+//! ```
+//!
+//! Named invariant **One List**: a worker is on the worker list when Idle, on the runnable list
+//! when Runnable, on the waiter list when Waiting, and on none otherwise. Whoever hosts the idle
+//! loop stays Idle or Waiting, and stays on that list.
+//!
+//! Workers are numbered; lists link numbers, so all of this is safe code. What this file does not
+//! do: it does not switch, and it does not know what a request is made of.
+
+use std::sync::atomic::Ordering;
+
+use crate::lists::{List, NOBODY, WorkerId};
+use crate::request::WorkRequest;
+use crate::wait::Party;
+
+/// The number of the standby: the context that hosts the idle loop when no worker can. It runs no
+/// requests, never goes preemptive, is on no list and in no count.
+pub(crate) const STANDBY: WorkerId = 0;
+
+/// Where a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Created, not yet run. On no list; only its scheduler's current worker may touch it.
+    New = 0,
+    /// It is its scheduler's current worker. On no list; it owns its stack and the baton.
+    Running,
+    /// It could go on with its request. On the runnable list.
+    Runnable,
+    /// It waits for something, with a reason. On the waiter list.
+    Waiting,
+    /// It has no request. On the worker list.
+    Idle,
+    /// It runs outside its scheduler, which ignores it until it comes home. On no list.
+    Preemptive,
+    /// It is ending. On no list.
+    Retired,
+}
+
+impl State {
+    /// The state with this number; New for a number that is none.
+    pub(crate) fn from_number(n: u8) -> State {
+        use State::*;
+        [New, Running, Runnable, Waiting, Idle, Preemptive, Retired]
+            .into_iter()
+            .find(|s| *s as u8 == n)
+            .unwrap_or(New)
+    }
+}
+
+/// One worker, as its scheduler sees it. `S` is what makes it run: a thread or a fiber.
+pub(crate) struct Worker<S> {
+    pub party: &'static Party,
+    pub state: State,
+    pub prev: WorkerId,
+    pub next: WorkerId,
+    /// When it entered its list, in ticks.
+    pub since: u64,
+    /// The request it shall start with when it is next chosen.
+    pub request: Option<WorkRequest>,
+    pub seat: S,
+}
+
+/// All workers of one scheduler, and the three lists of them.
+pub(crate) struct Workers<S> {
+    slots: Vec<Option<Worker<S>>>,
+    free: Vec<WorkerId>,
+    /// The worker list: last in, first out, so that warm stacks are used; the front is the oldest.
+    pub idle: List,
+    /// The runnable list.
+    pub runnable: List,
+    /// The waiter list.
+    pub waiting: List,
+    /// Where the part of the runnable list that was signalled ends, NOBODY if there is none.
+    signalled_tail: WorkerId,
+    head_inserts: u32,
+    head_inserts_max: u32,
+    count: usize,
+}
+
+impl<S> Workers<S> {
+    /// No workers yet. `head_inserts_max` of 0 makes the runnable list plain FIFO.
+    pub fn new(head_inserts_max: u32) -> Workers<S> {
+        Workers {
+            slots: vec![None], // number 0 is the standby's, which is no worker
+            free: Vec::new(),
+            idle: List::new(),
+            runnable: List::new(),
+            waiting: List::new(),
+            signalled_tail: NOBODY,
+            head_inserts: 0,
+            head_inserts_max,
+            count: 0,
+        }
+    }
+
+    /// How many workers there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The number that the next worker will get.
+    pub fn next_id(&self) -> WorkerId {
+        self.free.last().copied().unwrap_or(self.slots.len() as WorkerId)
+    }
+
+    /// Adds a worker with the number that [`Workers::next_id`] gave.
+    pub fn add(&mut self, party: &'static Party, seat: S, now: u64) -> WorkerId {
+        let worker = Worker {
+            party,
+            state: State::New,
+            prev: NOBODY,
+            next: NOBODY,
+            since: now,
+            request: None,
+            seat,
+        };
+        let id = self.free.pop().unwrap_or(self.slots.len() as WorkerId);
+        if id as usize == self.slots.len() {
+            self.slots.push(Some(worker));
+        } else {
+            self.slots[id as usize] = Some(worker);
+        }
+        self.count += 1;
+        id
+    }
+
+    /// Takes a retired worker out.
+    pub fn remove(&mut self, id: WorkerId) -> Worker<S> {
+        let worker = self.slots[id as usize].take().expect("a worker is removed once");
+        debug_assert_eq!(worker.state, State::Retired);
+        self.free.push(id);
+        self.count -= 1;
+        worker
+    }
+
+    /// The worker of this number.
+    ///
+    /// # Panics
+    /// When there is none: numbers come from lists and parties, which name only living workers.
+    #[inline]
+    pub fn get(&mut self, id: WorkerId) -> &mut Worker<S> {
+        self.slots[id as usize].as_mut().expect("a number names a living worker")
+    }
+
+    /// Moves a worker from one state to another, and so from list to list. New entries go to the
+    /// tail; `wake` is the exception for signalled workers.
+    #[inline]
+    pub fn shift(&mut self, id: WorkerId, from: State, to: State, now: u64) {
+        self.unlink(id, from);
+        self.enter(id, to, now);
+        match to {
+            State::Runnable => self.push_back(Which::Runnable, id),
+            State::Waiting => self.push_back(Which::Waiting, id),
+            State::Idle => self.push_back(Which::Idle, id),
+            _ => {}
+        }
+    }
+
+    /// Makes a signalled or home-coming worker runnable: ahead of those that merely yielded, in
+    /// the order of signals, but at most `head_inserts_max` times in a row (B9).
+    pub fn wake(&mut self, id: WorkerId, now: u64) {
+        let from = self.get(id).state;
+        assert!(
+            matches!(from, State::Waiting | State::Preemptive),
+            "a worker that is {from:?} was woken"
+        );
+        self.unlink(id, from);
+        self.enter(id, State::Runnable, now);
+        if self.head_inserts >= self.head_inserts_max {
+            self.head_inserts = 0;
+            self.push_back(Which::Runnable, id);
+            return;
+        }
+        self.head_inserts += 1;
+        let after = self.signalled_tail;
+        self.signalled_tail = id;
+        self.insert_after(after, id);
+    }
+
+    /// A yield: the first runnable worker becomes Running, and the yielder takes the last place.
+    #[inline]
+    pub fn rotate(&mut self, yielder: WorkerId) {
+        let next = self.runnable.head;
+        let since = self.get(next).since;
+        self.shift(next, State::Runnable, State::Running, since);
+        // Not the clock: nobody compares this time until a request is queued, and then the next
+        // yield takes the path that reads it.
+        self.shift(yielder, State::Running, State::Runnable, since);
+    }
+
+    /// The runnable worker that is next, without taking it.
+    pub fn next_runnable(&self) -> Option<WorkerId> {
+        (self.runnable.head != NOBODY).then_some(self.runnable.head)
+    }
+
+    fn enter(&mut self, id: WorkerId, to: State, now: u64) {
+        let worker = self.get(id);
+        worker.state = to;
+        worker.since = now;
+        worker.party.view.state.store(to as u8, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn unlink(&mut self, id: WorkerId, from: State) {
+        let worker = self.get(id);
+        assert_eq!(worker.state, from, "worker {id} moves from a state that it is not in");
+        let which = match from {
+            State::Runnable => Which::Runnable,
+            State::Waiting => Which::Waiting,
+            State::Idle => Which::Idle,
+            _ => return,
+        };
+        let (prev, next) = (worker.prev, worker.next);
+        (worker.prev, worker.next) = (NOBODY, NOBODY);
+        if which == Which::Runnable {
+            if self.signalled_tail == id {
+                self.signalled_tail = prev;
+            } else if self.signalled_tail == NOBODY {
+                // One that merely yielded gets its turn: the run of head insertions is over.
+                self.head_inserts = 0;
+            }
+        }
+        match prev {
+            NOBODY => self.list(which).head = next,
+            p => self.get(p).next = next,
+        }
+        match next {
+            NOBODY => self.list(which).tail = prev,
+            n => self.get(n).prev = prev,
+        }
+        self.list(which).len -= 1;
+    }
+
+    #[inline]
+    fn push_back(&mut self, which: Which, id: WorkerId) {
+        let tail = self.list(which).tail;
+        self.get(id).prev = tail;
+        match tail {
+            NOBODY => self.list(which).head = id,
+            t => self.get(t).next = id,
+        }
+        let list = self.list(which);
+        list.tail = id;
+        list.len += 1;
+    }
+
+    fn insert_after(&mut self, after: WorkerId, id: WorkerId) {
+        let next = match after {
+            NOBODY => self.runnable.head,
+            a => self.get(a).next,
+        };
+        let worker = self.get(id);
+        (worker.prev, worker.next) = (after, next);
+        match after {
+            NOBODY => self.runnable.head = id,
+            a => self.get(a).next = id,
+        }
+        match next {
+            NOBODY => self.runnable.tail = id,
+            n => self.get(n).prev = id,
+        }
+        self.runnable.len += 1;
+    }
+
+    #[inline]
+    fn list(&mut self, which: Which) -> &mut List {
+        match which {
+            Which::Idle => &mut self.idle,
+            Which::Runnable => &mut self.runnable,
+            Which::Waiting => &mut self.waiting,
+        }
+    }
+
+    /// The numbers on a list, front to back.
+    #[cfg(test)]
+    pub fn on(&mut self, list: List) -> Vec<WorkerId> {
+        let (mut at, mut out) = (list.head, Vec::new());
+        while at != NOBODY {
+            out.push(at);
+            at = self.get(at).next;
+        }
+        assert_eq!(out.len(), list.len as usize);
+        out
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    Idle,
+    Runnable,
+    Waiting,
+}
