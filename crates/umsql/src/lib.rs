@@ -1,1 +1,35 @@
-//! (being built)
+//! `umsql` is a SQL server that runs on `ums`: the PostgreSQL wire protocol in front, SQLite behind, and
+//! every point where it can wait on the machine's own lists.
+//!
+//! ```text
+//! host  <-  error  <-  wire  <-  dialect  <-  engine  <-  plan  <-  server  <-  session
+//! ```
+//!
+//! A **session** is a connection's user: a few hundred bytes while it is idle. When input is readable, the
+//! host runs [`Session::on_readable`] as one work request; it consumes exactly one simple query or one
+//! extended cycle up to its Sync, and says with a [`Flow`] what it wants next. Between requests a session
+//! owns no worker, no stack, no buffer and, outside a transaction, no database connection.
+//!
+//! What it does not do: listen, accept, or keep time. Whoever embeds it does that through [`host`].
+#![deny(unsafe_code)]
+
+pub mod host;
+
+pub mod error;
+mod wire;
+
+mod dialect;
+mod engine;
+
+mod auth;
+mod plan;
+mod server;
+
+mod copy;
+mod extended;
+mod run;
+mod session;
+mod statements;
+
+pub use server::{Server, Settings};
+pub use session::{Flow, Session};

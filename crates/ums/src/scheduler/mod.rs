@@ -58,6 +58,7 @@ use crate::worker::Workers;
 pub(crate) use host::start;
 pub(crate) use park::ready;
 pub(crate) use preempt::{go_preemptive, short_call};
+pub(crate) use turn::Submission;
 
 /// What a worker is made of (U22).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

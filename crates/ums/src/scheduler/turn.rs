@@ -236,7 +236,7 @@ impl Core {
     }
 
     /// Asks for the cancellation of an I/O request; its completion still comes, once.
-    pub(super) fn cancel_io(&mut self, token: u64) {
+    pub(crate) fn cancel_io(&mut self, token: u64) {
         if self.io.is_outstanding(token) {
             self.driver.cancel(token);
         }
