@@ -130,7 +130,8 @@ impl Door {
     /// the scheduler looks before it sleeps calls this afterwards. True: it did sleep.
     pub(crate) fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
-        let slept = self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel);
+        let slept =
+            self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel);
         if slept {
             self.write_event();
         }
@@ -181,6 +182,11 @@ impl Door {
     pub(crate) fn announce_sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+
+    /// Whether its scheduler sleeps, as far as anybody can tell from outside.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
     }
 
     /// Awake again, for whatever reason.

@@ -122,6 +122,12 @@ pub(crate) fn wait_writable(fd: RawFd, reason: WaitReason, deadline: u64) -> io:
     unsafe { wait_for(Op::PollOut { fd }, reason, deadline) }.map(drop)
 }
 
+/// As [`submit`], for a readiness poll, which has no buffer.
+pub(crate) fn submit_poll(fd: RawFd, routine: Routine) -> Option<u64> {
+    // SAFETY: Frozen Buffer: a poll has no buffer.
+    unsafe { submit(Op::PollIn { fd }, routine) }
+}
+
 /// Puts an operation with a completion routine on the I/O list of the caller's scheduler (U61).
 /// Gives its token, or None when it completed at once and the routine has been called (U66).
 ///

@@ -24,24 +24,29 @@
 //! ```
 
 // A file uses only what stands above it.
-mod error;
-mod limits;
-mod reason;
 mod counters;
-mod os;
-mod wait;
-mod door;
-mod request;
-mod lists;
-mod worker;
-mod work_queue;
-mod peers;
-mod scheduler;
-mod placement;
 mod current;
+mod door;
+mod error;
 mod io;
-mod task;
+mod limits;
+mod lists;
 mod node;
+mod os;
+mod peers;
+mod placement;
+mod reason;
+mod request;
+mod scheduler;
+mod serve;
+mod task;
+#[doc(hidden)]
+pub mod testing;
+mod umsstats;
+mod user;
+mod wait;
+mod work_queue;
+mod worker;
 
 pub use counters::SchedulerCounters;
 pub use current::{
@@ -55,5 +60,8 @@ pub use placement::Placement;
 pub use reason::{WaitClass, WaitReason};
 pub use request::{RequestId, UserId};
 pub use scheduler::WorkerKind;
+pub use serve::{Connection, Next, ServeOptions, Server, ServerCounters, Session, Why};
 pub use task::{JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn};
+pub use umsstats::{Cell, RequestRow, SchedulerRow, Snapshot, Table, WaitRow, WorkerRow};
+pub use user::User;
 pub use worker::State as WorkerState;

@@ -383,7 +383,7 @@ impl Node {
         task::spawn_on(&shared, crate::current::user(), false, f)
     }
 
-    /// Queues a task on this visible scheduler.
+    /// Queues a task on this visible scheduler; no other scheduler takes it.
     ///
     /// # Errors
     /// [`EnqueueError`].
@@ -395,7 +395,7 @@ impl Node {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        task::spawn_on(&self.inner.visible[scheduler], crate::current::user(), false, f)
+        task::spawn_bound(&self.inner.visible[scheduler], f)
     }
 
     /// Runs `f` on a worker and waits for it: the way in from a plain thread.
@@ -474,9 +474,8 @@ impl Node {
             shared.stop.store(true, Ordering::Release);
             shared.door.send(crate::door::Letter::LookAgain);
         }
-        let mut threads = std::mem::take(
-            &mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()),
-        );
+        let mut threads =
+            std::mem::take(&mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()));
         if busy() == 0 {
             wait_until(Duration::from_secs(5), || threads.iter().all(Thread::is_finished));
         }
@@ -507,7 +506,7 @@ impl Drop for Node {
 }
 
 /// Looks again and again, at growing intervals, until it is so or the time is over.
-fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
+pub(crate) fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
     let deadline = clock::after(span);
     let mut pause = Duration::from_micros(50);
     while !so() {

@@ -80,16 +80,9 @@ impl Peers {
             .map(|p| (p.queue.len(), p))
             .filter(|(waiting, _)| *waiting > 0)
             .max_by_key(|(waiting, _)| *waiting)?;
-        let request = victim.queue.take(false)?;
+        let request = victim.queue.take_for_another()?;
         victim.load.fetch_sub(1, Ordering::Relaxed);
         thief.load.fetch_add(1, Ordering::Relaxed);
         Some(request)
-    }
-
-    /// Whether any peer of `index` has a request waiting.
-    pub fn any_waiting(&self, index: usize) -> bool {
-        self.list().iter().enumerate().any(|(at, p)| {
-            at != index && p.upgrade().is_some_and(|p| p.queue.len() > 0)
-        })
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct RequestState {
     pub user: UserId,
     /// Served at once, because its user holds what others wait for (rule 7).
     pub urgent: bool,
+    /// No other scheduler may take it.
+    pub bound: bool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
     phase: AtomicU8,
@@ -63,6 +65,7 @@ impl RequestState {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             user,
             urgent,
+            bound: false,
             enqueued: clock::ticks(),
             phase: AtomicU8::new(QUEUED),
             cancelled: AtomicBool::new(false),

@@ -149,7 +149,7 @@ where
 /// The right to wait for a task's result. Dropping it lets the task run on by itself.
 pub struct JoinHandle<T> {
     task: Arc<dyn Joinable<T>>,
-    home: Option<Arc<Shared>>,
+    home: Arc<Shared>,
 }
 
 impl<T> std::fmt::Debug for JoinHandle<T> {
@@ -167,7 +167,9 @@ impl<T> JoinHandle<T> {
         let what = || What::new(WaitReason::JOIN).uncancellable();
         match self.join_as(what, NEVER) {
             Ok(result) => result,
-            Err(error) => unreachable!("a join without deadline and deaf to cancels ended: {error}"),
+            Err(error) => {
+                unreachable!("a join without deadline and deaf to cancels ended: {error}")
+            }
         }
     }
 
@@ -198,12 +200,11 @@ impl<T> JoinHandle<T> {
     /// A worker is about to wait for this task: let it not stand in the queue behind requests for
     /// which there may never be a worker.
     fn promote(&self) {
-        if let Some(home) = &self.home
-            && here().is_some()
+        if here().is_some()
             && self.task.state().is_queued()
-            && home.queue.promote(self.task.state().id)
+            && self.home.queue.promote(self.task.state().id)
         {
-            home.door.wake();
+            self.home.door.wake();
         }
     }
 
@@ -215,18 +216,48 @@ impl<T> JoinHandle<T> {
     /// Asks for the task's end: if no worker has begun it, it never runs; else its waits fail with
     /// [`WaitError::Cancelled`] and its checkpoints say so. It is never stopped by force.
     pub fn cancel(&self) {
-        pass_on(self.task.state().cancel());
-        if let Some(home) = &self.home
-            && let Some(request) = home.queue.remove(self.task.state().id)
-        {
-            home.load.fetch_sub(1, Ordering::Relaxed);
-            request.abandon();
-        }
+        cancel(self.task.state(), &self.home);
+    }
+
+    /// The task without its result's type.
+    pub(crate) fn running(&self) -> Running
+    where
+        T: 'static,
+    {
+        Running { request: self.task.clone(), home: self.home.clone() }
     }
 
     /// The number of its work request, as views show it.
     pub fn request_id(&self) -> RequestId {
         self.task.state().id
+    }
+}
+
+/// A queued or running request, to be cancelled.
+#[derive(Clone)]
+pub(crate) struct Running {
+    request: WorkRequest,
+    home: Arc<Shared>,
+}
+
+impl Running {
+    /// False: it has ended already.
+    pub fn cancel(&self) -> bool {
+        let alive = !self.is_done();
+        cancel(self.request.state(), &self.home);
+        alive
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.request.state().is_done()
+    }
+}
+
+fn cancel(state: &RequestState, home: &Shared) {
+    pass_on(state.cancel());
+    if let Some(request) = home.queue.remove(state.id) {
+        home.load.fetch_sub(1, Ordering::Relaxed);
+        request.abandon();
     }
 }
 
@@ -253,7 +284,20 @@ where
 {
     let task = Arc::new(Task::new(user, urgent, f));
     shared.enqueue(task.clone() as WorkRequest).map_err(|(error, _)| error)?;
-    Ok(JoinHandle { task, home: Some(shared.clone()) })
+    Ok(JoinHandle { task, home: shared.clone() })
+}
+
+/// As [`spawn_on`], without a user, and no other scheduler takes it.
+pub(crate) fn spawn_bound<F, T>(shared: &Arc<Shared>, f: F) -> Result<JoinHandle<T>, EnqueueError>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let mut task = Task::new(0, false, f);
+    task.state.bound = true;
+    let task = Arc::new(task);
+    shared.enqueue(task.clone() as WorkRequest).map_err(|(error, _)| error)?;
+    Ok(JoinHandle { task, home: shared.clone() })
 }
 
 /// Queues a task on the scheduler that the caller runs on; an idle scheduler may take it from

@@ -25,7 +25,9 @@
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
+};
 
 use crate::error::WaitError;
 use crate::os::event::Event;
@@ -265,11 +267,17 @@ impl Party {
         waiting.then(|| ticket.claim(Outcome::Cancelled)).flatten()
     }
 
+    /// Who holds what the present wait is for, where it is known.
+    #[allow(unsafe_code)]
+    pub(crate) fn blocker(&self) -> Option<&'static Party> {
+        // SAFETY: Type Stable: the pointer is null or came from a `&'static Party`.
+        unsafe { self.blocker.load(Ordering::Relaxed).as_ref() }
+    }
+
     /// The ticket of the present wait, for views and for the deadlock search.
     pub(crate) fn present_wait(&'static self) -> Option<Ticket> {
         let word = self.word.load(Ordering::Acquire);
-        (word & STATE_MASK == WAITING)
-            .then_some(Ticket { party: self, number: word >> STATE_BITS })
+        (word & STATE_MASK == WAITING).then_some(Ticket { party: self, number: word >> STATE_BITS })
     }
 }
 

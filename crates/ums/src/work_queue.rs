@@ -66,6 +66,18 @@ impl WorkQueue {
         next
     }
 
+    /// Takes a request for another scheduler: the one that has waited longest of those that may go.
+    pub fn take_for_another(&self) -> Option<WorkRequest> {
+        let mut lanes = self.lock();
+        let Lanes { urgent, fresh, .. } = &mut *lanes;
+        let found = [urgent, fresh].into_iter().find_map(|lane| {
+            let at = lane.iter().position(|r| !r.state().bound)?;
+            lane.remove(at)
+        });
+        self.publish(&lanes);
+        found
+    }
+
     /// When the request that `take` would give was enqueued, and whether it is urgent.
     pub fn front(&self) -> Option<(u64, bool)> {
         let lanes = self.lock();

@@ -5,8 +5,8 @@
 //! its own in their place. This module knows nothing of workers or schedulers.
 
 pub mod clock;
-pub mod event;
 pub mod driver;
+pub mod event;
 pub mod linux;
 
 /// The kernel's number of the calling thread.

@@ -160,7 +160,10 @@ impl Shared {
             Err(error) => {
                 party.give_back();
                 if core.create_again == 0 {
-                    eprintln!("ums: scheduler '{}' could not create a worker: {error}", self.name());
+                    eprintln!(
+                        "ums: scheduler '{}' could not create a worker: {error}",
+                        self.name()
+                    );
                 }
                 core.create_again = clock::now() + CREATE_AGAIN_AFTER_NS;
                 add(&self.counters.failed_to_create_worker, 1);

@@ -292,6 +292,16 @@ impl Shared {
         set(&c.timers, core.timers.len());
     }
 
+    /// Sets a time limit for an I/O request of this scheduler, whose baton the caller holds.
+    pub(crate) fn time_io(&self, deadline: u64, token: u64) -> crate::lists::timer_list::TimerId {
+        self.with(|core| core.timers.insert(deadline, Timed::Io(token)))
+    }
+
+    /// Takes a time limit back.
+    pub(crate) fn untime(&self, timer: crate::lists::timer_list::TimerId) {
+        self.with(|core| core.timers.cancel(timer));
+    }
+
     /// The owner of this.
     pub(crate) fn arc(&self) -> Arc<Shared> {
         self.me.upgrade().expect("a scheduler that is used is alive")

@@ -59,11 +59,14 @@ impl Shared {
 
     fn park_on(&self, ticket: Ticket, deadline: u64, began: u64) {
         let (me, timer) = self.with(|core| {
-            assert!(!core.in_routine, "a completion routine must not wait: hand the wait to a request");
+            assert!(
+                !core.in_routine,
+                "a completion routine must not wait: hand the wait to a request"
+            );
             let me = core.current;
             assert_ne!(me, STANDBY, "the standby never waits");
-            let timer = (deadline != NEVER)
-                .then(|| core.timers.insert(deadline, Timed::Wait(ticket)));
+            let timer =
+                (deadline != NEVER).then(|| core.timers.insert(deadline, Timed::Wait(ticket)));
             core.workers.shift(me, State::Running, State::Waiting, began);
             (me, timer)
         });

@@ -164,7 +164,8 @@ impl Shared {
         // SAFETY: Frozen Stack: `call` borrows from this worker's stack, which stays as it is
         // until the park below returns; the park is uncancellable and has no deadline, and it is
         // ended only by `Errand`, after its last use of `call` (Errand::run, Errand::abandon).
-        let call = unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
+        let call =
+            unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
         let user = party.view.user.load(Ordering::Relaxed);
         let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
         if let Err((_, refused)) = outside.enqueue(Arc::new(errand)) {

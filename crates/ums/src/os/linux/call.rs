@@ -145,9 +145,8 @@ pub fn poll(set: &mut [libc::pollfd], timeout_ns: Option<u64>) -> Result<usize, 
     let ts = timeout_ns.map(timespec);
     let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: Own Result: `set` and `ts` are borrowed for the whole call.
-    let n = unsafe {
-        libc::ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, ts, std::ptr::null())
-    };
+    let n =
+        unsafe { libc::ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, ts, std::ptr::null()) };
     counted(n)
 }
 

@@ -1,7 +1,7 @@
 //! The Linux side of the seams. Each file uses only those above it.
 
-pub mod owned;
 pub(crate) mod call;
+pub mod owned;
 pub(super) mod waiting;
 
 pub(super) mod epoll;
@@ -11,6 +11,6 @@ pub(super) mod uring;
 pub mod cgroup;
 pub mod cpus;
 
+pub mod facts;
 mod trial;
 pub mod uring_probe;
-pub mod facts;

@@ -147,9 +147,8 @@ impl Uring {
     /// `want` completions at most this long. Returns early on a signal or when the kernel is short
     /// of memory; what was not taken then stays queued.
     fn enter(&mut self, want: u32, timeout_ns: Option<u64>) {
-        let ts = timeout_ns.map(|ns| {
-            Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32)
-        });
+        let ts = timeout_ns
+            .map(|ns| Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32));
         let args = match &ts {
             Some(ts) => SubmitArgs::new().timespec(ts),
             None => SubmitArgs::new(),
@@ -165,9 +164,8 @@ impl Uring {
             let want = if self.backlog.is_empty() { want } else { 0 };
             let flags = self.enter_flags.bits();
             // SAFETY: One Thread; `args` and the time it points to are borrowed for the call.
-            let entered = unsafe {
-                self.ring.submitter().enter(before as u32, want, flags, Some(&args))
-            };
+            let entered =
+                unsafe { self.ring.submitter().enter(before as u32, want, flags, Some(&args)) };
             let stuck = entered.is_err_and(|error| self.is_stuck(&error));
             let after = self.ring.submission().len();
             self.queued = (after + self.backlog.len()) as u32;

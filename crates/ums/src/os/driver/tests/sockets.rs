@@ -118,7 +118,11 @@ pub fn a_reused_number_is_the_new_descriptor(mut rig: Rig) {
     let (number, twin) = (a.raw(), a.fd.try_clone().unwrap());
     drop(a);
     let (c, d) = rig.pair();
-    assert!(c.raw() == number || rig.io.name() == "io_uring" || std::env::var("RUST_TEST_THREADS").is_err());
+    assert!(
+        c.raw() == number
+            || rig.io.name() == "io_uring"
+            || std::env::var("RUST_TEST_THREADS").is_err()
+    );
     rig.submit(2, c.poll_in());
     b.write(b"for the twin");
     rig.quiet();
@@ -307,8 +311,7 @@ pub fn errors_are_completions(mut rig: Rig) {
     let impatient = Op::Recv { fd, buf: buf.as_mut_ptr(), len: 8, flags: libc::MSG_DONTWAIT };
     assert_eq!(rig.run(4, impatient), -libc::EAGAIN);
     let file = std::fs::File::open("/proc/self/stat").unwrap();
-    let not_a_socket =
-        Op::Recv { fd: file.as_raw_fd(), buf: buf.as_mut_ptr(), len: 8, flags: 0 };
+    let not_a_socket = Op::Recv { fd: file.as_raw_fd(), buf: buf.as_mut_ptr(), len: 8, flags: 0 };
     assert_eq!(rig.run(5, not_a_socket), -libc::ENOTSOCK);
     rig.finish();
 }

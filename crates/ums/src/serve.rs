@@ -1,0 +1,560 @@
+//! Serving: a listener, its connections as users, their sessions as what workers call.
+//!
+//! A connection is a [`User`]. While it is idle its next read is on the I/O list of the scheduler
+//! where its last request ran, and nothing else of it exists but the session's own state: no
+//! worker, no stack, no read buffer. When input comes, the completion routine turns it into one
+//! work request, which calls the session (U31, U52).
+//!
+//! ```text
+//!   listener readable -> accept request -> new user, session, request(Connected)
+//!                                              |
+//!        +-------------------------------------+<-------------------+
+//!        v                                                          |
+//!   session.request(..) --Wait--> readable on the I/O list --> work request
+//!        |---Again--> work request at once                 --timed out--> request(TimedOut)
+//!        +---Close--> the user leaves, the socket closes
+//! ```
+//!
+//! Accepting is a work request like any other: when a scheduler is out of workers it accepts
+//! nobody until one is free, as in the original.
+//!
+//! What it does not do: it knows no protocol and keeps no buffers.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use crate::door::Letter;
+use crate::error::EnqueueError;
+use crate::io::{submit_poll, wait_readable, wait_writable};
+use crate::lists::timer_list::TimerId;
+use crate::node::{HiddenScheduler, Node};
+use crate::os::clock::{self, NEVER};
+use crate::reason::WaitReason;
+use crate::request::UserId;
+use crate::scheduler::{Shared, here};
+use crate::user::User;
+
+/// Why a session is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The connection was just made.
+    Connected,
+    /// There is input, or the other side has closed.
+    Readable,
+    /// The session asked for another request.
+    Again,
+    /// Nothing came within the time that the session gave.
+    TimedOut,
+    /// The server is stopping: say goodbye. Whatever the session answers, the connection closes.
+    Stopping,
+}
+
+/// What a session wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Be idle until there is input.
+    Wait,
+    /// Be idle until there is input, but not for longer than this.
+    WaitAtMost(Duration),
+    /// Another work request, behind those that wait already.
+    Again,
+    /// The end.
+    Close,
+}
+
+/// One connection's side of a protocol. Each call is one work request, on a worker.
+pub trait Session: Send + 'static {
+    /// Carries out one request. It may wait, yield, and go preemptive.
+    fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next;
+
+    /// The work queue was full: what to tell the client in one non-blocking write before the
+    /// connection closes (G2). Called by a completion routine: it must not wait.
+    fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
+        let _ = error;
+        Vec::new()
+    }
+}
+
+/// What a session sees of its connection: the socket, and its user.
+pub struct Connection<'a> {
+    client: &'a Client,
+    /// Longest that one read or write waits; None for ever.
+    pub timeout: Option<Duration>,
+}
+
+impl Connection<'_> {
+    /// The user that this connection is.
+    pub fn user(&self) -> &User {
+        &self.client.user
+    }
+
+    /// The other side.
+    pub fn peer(&self) -> SocketAddr {
+        self.client.peer
+    }
+
+    /// Reads what is there.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing is there.
+    pub fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        retry(|| (&self.client.stream).read(buf))
+    }
+
+    /// Writes what goes out without waiting.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing does.
+    pub fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        retry(|| (&self.client.stream).write(buf))
+    }
+
+    fn deadline(&self) -> u64 {
+        self.timeout.map_or(NEVER, clock::after)
+    }
+}
+
+impl Read for Connection<'_> {
+    /// Reads, and parks the worker until there is something.
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let deadline = self.deadline();
+        loop {
+            match self.try_read(buf) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            wait_readable(self.client.fd(), WaitReason::NETWORK_READ, deadline)?;
+        }
+    }
+}
+
+impl Write for Connection<'_> {
+    /// Writes, and parks the worker while the other side does not take it.
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let deadline = self.deadline();
+        loop {
+            match self.try_write(buf) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            wait_writable(self.client.fd(), WaitReason::NETWORK_WRITE, deadline)?;
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// One connection. Kept alive by its pending read, by its running request, and by the server.
+struct Client {
+    user: User,
+    stream: TcpStream,
+    peer: SocketAddr,
+    /// Taken out by the request that runs.
+    session: Mutex<Option<Box<dyn Session>>>,
+    /// Where its next read is armed, and under which token: 0 when it is not.
+    armed: Mutex<Armed>,
+    server: Weak<Inner>,
+}
+
+#[derive(Default)]
+struct Armed {
+    at: Option<(Weak<Shared>, u64)>,
+    timer: Option<TimerId>,
+}
+
+impl Client {
+    fn fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    /// Puts its next read on the I/O list of the scheduler that the caller runs on.
+    fn arm(self: &Arc<Self>, span: Option<Duration>) {
+        let client = self.clone();
+        let mut armed = self.lock_armed();
+        let token = submit_poll(self.fd(), Box::new(move |result| client.input(result)));
+        let Some(token) = token else { return };
+        let shared = here().expect("a read is armed by a worker");
+        armed.at = Some((Arc::downgrade(&shared.arc()), token));
+        armed.timer = span.map(|s| shared.time_io(clock::after(s), token));
+        drop(armed);
+        // The server may have begun to stop before it could see what we armed.
+        if self.stopping() {
+            self.disarm();
+        }
+    }
+
+    /// Asks for the end of its pending read; the completion routine then runs.
+    fn disarm(&self) {
+        if let Some((shared, token)) = &self.lock_armed().at
+            && let Some(shared) = shared.upgrade()
+        {
+            shared.door.send(Letter::CancelIo(*token));
+        }
+    }
+
+    fn lock_armed(&self) -> std::sync::MutexGuard<'_, Armed> {
+        self.armed.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn stopping(&self) -> bool {
+        self.server.upgrade().is_none_or(|s| s.stopping.load(Ordering::SeqCst))
+    }
+
+    /// The completion routine of its read.
+    fn input(self: &Arc<Self>, result: i32) {
+        // When the poll completed at once we are inside `arm`, which holds the lock and has
+        // nothing to take back.
+        if let Ok(mut armed) = self.armed.try_lock() {
+            armed.at = None;
+            if let (Some(timer), Some(shared)) = (armed.timer.take(), here()) {
+                shared.untime(timer);
+            }
+        }
+        let why = match result {
+            _ if self.stopping() => Why::Stopping,
+            r if r == -libc::ECANCELED => Why::TimedOut,
+            _ => Why::Readable,
+        };
+        self.enqueue(why);
+    }
+
+    fn enqueue(self: &Arc<Self>, why: Why) {
+        let client = self.clone();
+        if let Err(error) = self.user.enqueue(move || client.carry_out(why)) {
+            if let Some(session) = &mut *self.lock_session() {
+                let last_words = session.refused(error);
+                let _ = (&self.stream).write(&last_words);
+            }
+            self.close();
+        }
+    }
+
+    /// One work request.
+    fn carry_out(self: &Arc<Self>, why: Why) {
+        let Some(mut session) = self.lock_session().take() else { return };
+        let why = if self.stopping() { Why::Stopping } else { why };
+        let mut conn = Connection { client: self, timeout: None };
+        let call = std::panic::AssertUnwindSafe(|| session.request(&mut conn, why));
+        let next = match std::panic::catch_unwind(call) {
+            Ok(next) if why != Why::Stopping => next,
+            Ok(_) => Next::Close,
+            Err(_) => {
+                eprintln!("ums: a session of {} panicked; its connection is closed", self.peer);
+                Next::Close
+            }
+        };
+        if next == Next::Close {
+            // Dropped here, on a worker: a session's end may wait.
+            drop(session);
+            return self.close();
+        }
+        *self.lock_session() = Some(session);
+        match next {
+            Next::Again => self.enqueue(Why::Again),
+            Next::WaitAtMost(span) => self.arm(Some(span)),
+            _ => self.arm(None),
+        }
+    }
+
+    fn lock_session(&self) -> std::sync::MutexGuard<'_, Option<Box<dyn Session>>> {
+        self.session.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn close(&self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        self.user.leave();
+        if let Some(server) = self.server.upgrade() {
+            server.forget(self.user.id());
+        }
+    }
+}
+
+type MakeSession = Box<dyn Fn(&User, SocketAddr) -> Box<dyn Session> + Send + Sync>;
+
+struct Inner {
+    node: Node,
+    listener: TcpListener,
+    bound: Option<HiddenScheduler>,
+    limit: usize,
+    make: MakeSession,
+    clients: Mutex<HashMap<UserId, Arc<Client>>>,
+    stopping: AtomicBool,
+    accepts: Mutex<Vec<(Weak<Shared>, u64)>>,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    accept_errors: AtomicU64,
+    open: AtomicUsize,
+}
+
+/// How a server accepts.
+#[derive(Clone, Default)]
+pub struct ServeOptions {
+    /// The hidden scheduler that serves it; None: the visible ones.
+    pub on: Option<HiddenScheduler>,
+    /// Most connections at once; more are closed as soon as they are accepted. 0: no limit.
+    pub max_connections: usize,
+}
+
+/// A listener and its connections. Dropping it stops it without waiting.
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+/// What a server has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerCounters {
+    /// Connections that are open now.
+    pub open: usize,
+    /// Connections that were accepted.
+    pub accepted: u64,
+    /// Connections closed at once because there were too many.
+    pub refused: u64,
+    /// Failed accepts, for want of descriptors mostly.
+    pub accept_errors: u64,
+}
+
+impl Node {
+    /// Serves a listener: `make` gives a session for each connection.
+    ///
+    /// # Errors
+    /// When the listener cannot be made non-blocking, or the node shuts down.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use ums::{Connection, Next, Node, ServeOptions, Session, Why};
+    ///
+    /// struct Echo;
+    /// impl Session for Echo {
+    ///     fn request(&mut self, conn: &mut Connection<'_>, _: Why) -> Next {
+    ///         let mut buf = [0; 1024];
+    ///         match conn.try_read(&mut buf) {
+    ///             Ok(0) => Next::Close,
+    ///             Ok(n) if conn.write_all(&buf[..n]).is_ok() => Next::Again,
+    ///             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Next::Wait,
+    ///             _ => Next::Close,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let node = Node::builder().schedulers(1).build()?;
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let server = node.serve(listener, ServeOptions::default(), |_, _| Box::new(Echo))?;
+    ///
+    /// let mut client = std::net::TcpStream::connect(server.local_addr()?)?;
+    /// client.write_all(b"hello")?;
+    /// let mut answer = [0; 5];
+    /// client.read_exact(&mut answer)?;
+    /// assert_eq!(&answer, b"hello");
+    /// server.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn serve(
+        &self,
+        listener: TcpListener,
+        options: ServeOptions,
+        make: impl Fn(&User, SocketAddr) -> Box<dyn Session> + Send + Sync + 'static,
+    ) -> io::Result<Server> {
+        listener.set_nonblocking(true)?;
+        let inner = Arc::new(Inner {
+            node: self.clone(),
+            listener,
+            limit: if options.max_connections == 0 { usize::MAX } else { options.max_connections },
+            bound: options.on,
+            make: Box::new(make),
+            clients: Mutex::default(),
+            stopping: AtomicBool::new(false),
+            accepts: Mutex::default(),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            accept_errors: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+        });
+        let other = io::Error::other;
+        match inner.bound.clone() {
+            Some(hidden) => {
+                let inner = inner.clone();
+                hidden.spawn(move || inner.arm()).map_err(other)?;
+            }
+            // Everybody listens: a scheduler whose worker does not yield keeps nobody out.
+            None => {
+                for scheduler in 0..self.scheduler_count() {
+                    let inner = inner.clone();
+                    self.spawn_on(scheduler, move || inner.arm()).map_err(other)?;
+                }
+            }
+        }
+        Ok(Server { inner })
+    }
+}
+
+impl Inner {
+    /// Puts the listener on the I/O list of the scheduler that the caller runs on.
+    fn arm(self: Arc<Self>) {
+        if self.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        let shared = here().expect("a listener is armed by a worker").arc();
+        let (inner, at) = (self.clone(), Arc::downgrade(&shared));
+        let token = submit_poll(
+            self.listener.as_raw_fd(),
+            Box::new(move |_| {
+                if inner.stopping.load(Ordering::SeqCst) {
+                    return;
+                }
+                let home = at.upgrade().expect("its routine runs on the scheduler");
+                // Refused only when the node shuts down: then nobody needs to be accepted.
+                let _ = crate::task::spawn_bound(&home, move || inner.accept());
+            }),
+        );
+        let Some(token) = token else { return };
+        let mut accepts = self.accepts.lock().unwrap_or_else(|e| e.into_inner());
+        accepts.retain(|(at, _)| !std::ptr::eq(at.as_ptr(), Arc::as_ptr(&shared)));
+        accepts.push((Arc::downgrade(&shared), token));
+        drop(accepts);
+        if self.stopping.load(Ordering::SeqCst) {
+            self.disarm();
+        }
+    }
+
+    fn disarm(&self) {
+        for (shared, token) in self.accepts.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
+            if let Some(shared) = shared.upgrade() {
+                shared.door.send(Letter::CancelIo(token));
+            }
+        }
+    }
+
+    /// The accept request: takes every connection that waits, then listens again.
+    fn accept(self: Arc<Self>) {
+        while !self.stopping.load(Ordering::SeqCst) {
+            match self.listener.accept() {
+                Ok((stream, peer)) => self.welcome(stream, peer),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    // Out of descriptors: the connection stays in the backlog. Not at once again,
+                    // or this would be a busy loop.
+                    self.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    if crate::current::sleep(Duration::from_millis(100)).is_err() {
+                        break;
+                    }
+                }
+                // The client gave up, or the network did: the next one may be well.
+                Err(_) => drop(self.accept_errors.fetch_add(1, Ordering::Relaxed)),
+            }
+            crate::current::yield_if_due();
+        }
+        self.arm();
+    }
+
+    fn welcome(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        if self.open.load(Ordering::Relaxed) >= self.limit {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        let _ = stream.set_nodelay(true);
+        let user = match &self.bound {
+            Some(hidden) => self.node.user_on(hidden),
+            None => self.node.user(),
+        };
+        let session = (self.make)(&user, peer);
+        let client = Arc::new(Client {
+            user,
+            stream,
+            peer,
+            session: Mutex::new(Some(session)),
+            armed: Mutex::default(),
+            server: Arc::downgrade(self),
+        });
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
+        let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
+        clients.insert(client.user.id(), client.clone());
+        drop(clients);
+        client.enqueue(Why::Connected);
+    }
+
+    fn forget(&self, user: UserId) {
+        let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
+        if clients.remove(&user).is_some() {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Server {
+    /// The address it listens on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.listener.local_addr()
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> ServerCounters {
+        let i = &self.inner;
+        ServerCounters {
+            open: i.open.load(Ordering::Relaxed),
+            accepted: i.accepted.load(Ordering::Relaxed),
+            refused: i.refused.load(Ordering::Relaxed),
+            accept_errors: i.accept_errors.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Cancels the request that this user has running. False: there is no such user, or it has
+    /// none.
+    pub fn cancel(&self, user: UserId) -> bool {
+        let clients = self.inner.clients.lock().unwrap_or_else(|e| e.into_inner());
+        let client = clients.get(&user).cloned();
+        drop(clients);
+        client.is_some_and(|c| c.user.cancel())
+    }
+
+    /// Accepts no more, and lets every idle session say goodbye. Running requests go on to their
+    /// end and then say goodbye too; `Node::shutdown` bounds that.
+    pub fn stop(&self) {
+        self.inner.stopping.store(true, Ordering::SeqCst);
+        self.inner.disarm();
+        let clients = self.inner.clients.lock().unwrap_or_else(|e| e.into_inner());
+        let clients: Vec<_> = clients.values().cloned().collect();
+        clients.iter().for_each(|c| c.disarm());
+    }
+
+    /// Stops, and waits until every connection has said goodbye or the grace time is over. True:
+    /// all have.
+    pub fn stop_and_wait(&self, grace: Duration) -> bool {
+        self.stop();
+        crate::node::wait_until(grace, || self.inner.open.load(Ordering::Acquire) == 0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("counters", &self.counters()).finish()
+    }
+}

@@ -1,0 +1,147 @@
+//! What the tests of the behaviours look at: lists, states and limits, read and never changed.
+//!
+//! Not part of the API, and hidden from its documentation. Two views: [`lists`] is exact, because
+//! the calling worker holds the baton; [`scheduler`] is a reading from outside, and may be a moment
+//! old.
+
+use std::sync::atomic::Ordering;
+
+use crate::counters::SchedulerCounters;
+use crate::lists::{List, NOBODY};
+use crate::node::Node;
+use crate::reason::WaitReason;
+use crate::scheduler::{Core, Shared, here};
+use crate::wait::Party;
+use crate::worker::State;
+
+/// The five lists of the caller's scheduler and who is where (U19).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    /// The scheduler's number.
+    pub scheduler: usize,
+    /// The number of the caller's worker.
+    pub current: u32,
+    /// The worker list, the longest idle first.
+    pub idle: Vec<u32>,
+    /// The runnable list, the next one first.
+    pub runnable: Vec<u32>,
+    /// The waiter list, the longest waiting first.
+    pub waiting: Vec<u32>,
+    /// Outstanding I/O requests.
+    pub io: usize,
+    /// Timed requests.
+    pub timers: usize,
+    /// Requests without a worker.
+    pub queued: usize,
+    /// How many workers there are.
+    pub workers: usize,
+    /// Workers outside the scheduler.
+    pub preemptive: usize,
+}
+
+/// A scheduler from outside.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What it counts.
+    pub counters: SchedulerCounters,
+    /// Requests without a worker.
+    pub queued: usize,
+    /// Requests queued, running and waiting (B2).
+    pub load: usize,
+    /// Its part of the worker maximum.
+    pub workers_max: usize,
+    /// Its workers, in the order in which they were made.
+    pub workers: Vec<Seen>,
+}
+
+/// A worker from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number on its scheduler.
+    pub id: u32,
+    /// Where it is.
+    pub state: State,
+    /// The request it carries out; 0 for none.
+    pub request: u64,
+    /// Why it waits, or waited last.
+    pub reason: WaitReason,
+    /// Its kernel thread; 0 for a fiber.
+    pub thread: u32,
+    /// Times it was switched to.
+    pub switches: u64,
+    /// Requests it has finished.
+    pub requests_done: u64,
+    /// The address of the event it parks on (U10).
+    pub event: usize,
+}
+
+/// The lists of the caller's scheduler, now.
+///
+/// # Panics
+/// On a plain thread.
+pub fn lists() -> Lists {
+    let shared = here().expect("the lists are looked at by a worker, which holds the baton");
+    shared.with(|core| Lists {
+        scheduler: shared.index,
+        current: core.current,
+        idle: on(core, core.workers.idle),
+        runnable: on(core, core.workers.runnable),
+        waiting: on(core, core.workers.waiting),
+        io: core.io.outstanding(),
+        timers: core.timers.len(),
+        queued: shared.queue.len(),
+        workers: core.workers.count(),
+        preemptive: core.preemptive,
+    })
+}
+
+fn on(core: &mut Core, list: List) -> Vec<u32> {
+    let (mut at, mut out) = (list.head, Vec::new());
+    while at != NOBODY {
+        out.push(at);
+        at = core.workers.get(at).next;
+    }
+    assert_eq!(out.len(), list.len as usize, "a list's length is the number of its links");
+    out
+}
+
+/// The workers of the caller's scheduler, as anybody sees them.
+///
+/// # Panics
+/// On a plain thread.
+pub fn workers() -> Vec<Seen> {
+    seen(here().expect("a worker asks for its siblings"))
+}
+
+/// A scheduler of the node, visible ones first.
+///
+/// # Panics
+/// When there is none of this number.
+pub fn scheduler(node: &Node, index: usize) -> View {
+    let shared = &node.inner.all()[index];
+    View {
+        counters: shared.counters.read(),
+        queued: shared.queue.len(),
+        load: shared.load.load(Ordering::Relaxed),
+        workers_max: shared.options.workers_max,
+        workers: seen(shared),
+    }
+}
+
+fn seen(shared: &Shared) -> Vec<Seen> {
+    shared.left_over().into_iter().map(see).collect()
+}
+
+fn see(party: &'static Party) -> Seen {
+    let view = &party.view;
+    Seen {
+        id: party.worker.load(Ordering::Relaxed),
+        state: State::from_number(view.state.load(Ordering::Relaxed)),
+        request: view.request.load(Ordering::Relaxed),
+        reason: WaitReason::from_index(party.reason.load(Ordering::Relaxed).into()),
+        thread: view.thread.load(Ordering::Relaxed),
+        switches: view.switches.load(Ordering::Relaxed),
+        requests_done: view.requests_done.load(Ordering::Relaxed),
+        event: std::ptr::from_ref(&party.event) as usize,
+    }
+}

@@ -1,0 +1,177 @@
+//! The harness of the behaviour tests: every body runs with thread workers and with fiber workers,
+//! on 1, 2 and 4 schedulers, and each run ends in an orderly shutdown that leaves nothing behind.
+//!
+//! ```text
+//! both_kinds(|node, kind, n| ...)                     all six
+//! both_kinds_with(|b| b.max_workers(4), |node, ..|)   all six, with options
+//! ```
+//!
+//! *Nothing left behind* means: the report is empty, no thread of the node lives, and as many
+//! descriptors are open as before. Tests of one binary take turns, so that these counts, and the
+//! processors, are their own. A test that hangs is ended by a watchdog that says which it was.
+//!
+//! Named invariant **Own Bodies**: what runs on fibers here are closures of these tests, which keep
+//! no thread-scoped state over anything that waits or yields.
+
+#![allow(unsafe_code, dead_code)] // Each test file uses its own part of the harness.
+
+use std::io::Write;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use ums::{Builder, Node, ShutdownReport, WorkerKind};
+
+/// The kinds that everything is tried with.
+pub const KINDS: [WorkerKind; 2] = [WorkerKind::Thread, WorkerKind::Fiber];
+/// The numbers of schedulers: 1, 2 and N.
+pub const COUNTS: [usize; 3] = [1, 2, 4];
+/// How long a condition may take to become true. Far more than it needs on a slow machine.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one run may take before it is taken for hung.
+const HUNG: Duration = Duration::from_secs(150);
+
+/// Runs the body in both kinds with 1, 2 and 4 schedulers.
+pub fn both_kinds(body: impl Fn(&Node, WorkerKind, usize)) {
+    both_kinds_with(|b| b, body);
+}
+
+/// As [`both_kinds`], with options.
+pub fn both_kinds_with(
+    options: impl Fn(Builder) -> Builder,
+    body: impl Fn(&Node, WorkerKind, usize),
+) {
+    for kind in KINDS {
+        for n in COUNTS {
+            one_kind(kind, |b| options(b.schedulers(n)), |node| body(node, kind, n));
+        }
+    }
+}
+
+/// Runs the body in both kinds on one scheduler: for behaviours inside a scheduler that a second
+/// one must not disturb. The body is run again with its scheduler being one of 2 and one of 4, of
+/// which the others stand idle and do not steal.
+pub fn each_alone(options: impl Fn(Builder) -> Builder, body: impl Fn(&Node, WorkerKind)) {
+    let alone = |b: Builder| options(b).placement(ums::Placement::AlwaysPreferred);
+    both_kinds_with(alone, |node, kind, _| body(node, kind));
+}
+
+/// Runs the body on one node and looks that nothing is left of it. Takes its turn.
+pub fn one_kind(
+    kind: WorkerKind,
+    options: impl FnOnce(Builder) -> Builder,
+    body: impl FnOnce(&Node),
+) {
+    let _turn = turn();
+    let _watch = Watchdog::start(format!("{kind:?} workers"));
+    let descriptors = open_descriptors();
+    assert_eq!(node_threads(), Vec::<String>::new(), "threads of an earlier node still live");
+    let node = build(kind, options);
+    body(&node);
+    let report = node.shutdown(Duration::from_secs(30));
+    assert_eq!(report, ShutdownReport::default(), "the shutdown found {kind:?} workers in trouble");
+    eventually("every thread of the node has ended", || node_threads().is_empty());
+    eventually("every descriptor of the node is closed", || open_descriptors() <= descriptors);
+}
+
+/// Builds a node of this kind.
+pub fn build(kind: WorkerKind, options: impl FnOnce(Builder) -> Builder) -> Node {
+    let builder = options(Node::builder());
+    let builder = match kind {
+        // SAFETY: Own Bodies.
+        WorkerKind::Fiber => unsafe { builder.fiber_workers() },
+        _ => builder,
+    };
+    builder.build().expect("a node can be built here")
+}
+
+/// Waits until the condition holds: a worker yields meanwhile, a plain thread sleeps.
+///
+/// # Panics
+/// When it does not hold after [`PATIENCE`].
+#[track_caller]
+pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < PATIENCE, "in vain waited for: {what}");
+        if ums::is_worker() {
+            ums::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+/// Keeps the processor for this long without yielding.
+pub fn spin(span: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < span {
+        std::hint::spin_loop();
+    }
+}
+
+/// A millisecond, or more of them.
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The kernel's number of the calling thread.
+pub fn thread_number() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// A file of `/proc` about one of our threads; empty when it has ended.
+pub fn about_thread(thread: u32, file: &str) -> String {
+    std::fs::read_to_string(format!("/proc/self/task/{thread}/{file}")).unwrap_or_default()
+}
+
+/// A number from `/proc/self/task/<thread>/status`.
+pub fn thread_status(thread: u32, field: &str) -> u64 {
+    let status = about_thread(thread, "status");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+/// The numbers of all threads of nodes in this process.
+pub fn node_thread_numbers() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc/self/task").expect("/proc is there");
+    let numbers = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+    numbers.filter(|n| about_thread(*n, "comm").starts_with("ums-")).collect()
+}
+
+/// The names of all threads of nodes in this process.
+pub fn node_threads() -> Vec<String> {
+    let names = node_thread_numbers().into_iter().map(|n| about_thread(n, "comm"));
+    names.filter(|name| !name.is_empty()).map(|name| name.trim().to_owned()).collect()
+}
+
+/// How many descriptors this process has open.
+pub fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("/proc is there").count()
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Waits for this test's turn. For tests that build their nodes themselves.
+pub fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Ends the process when it is not dropped in time, because a hung test says nothing.
+pub struct Watchdog(Option<std::sync::mpsc::Sender<()>>);
+
+impl Watchdog {
+    /// Watches from now on.
+    pub fn start(what: String) -> Watchdog {
+        let name = std::thread::current().name().unwrap_or("a test").to_owned();
+        let (alive, watched) = channel::<()>();
+        std::thread::spawn(move || {
+            if watched.recv_timeout(HUNG) == Err(RecvTimeoutError::Timeout) {
+                // Not eprintln: its lock may be what the hung test holds.
+                let _ = writeln!(std::io::stderr(), "{name} hangs ({what})");
+                std::process::abort();
+            }
+        });
+        Watchdog(Some(alive))
+    }
+}
