@@ -1,0 +1,312 @@
+//! COPY table FROM STDIN, in text and CSV format.
+//!
+//! It is one statement and so one work request: the worker waits for the client's data here, parked in a
+//! read, until CopyDone or CopyFail.
+
+use rusqlite::types::Value;
+
+use crate::dialect::{Copy, translate::quote};
+use crate::error::{Failure, Result, SqlError};
+use crate::host::{self, Conn};
+use crate::run::Ran;
+use crate::session::{Session, Tx};
+use crate::wire::message::{Body, utf8};
+use crate::wire::types;
+
+impl Session {
+    pub(crate) fn copy_in(
+        &mut self,
+        conn: &mut dyn Conn,
+        copy: &Copy,
+    ) -> std::result::Result<Ran, Failure> {
+        self.own_gate()?;
+        let own_transaction = self.tx == Tx::Idle;
+        if own_transaction {
+            self.lease()?.execute_batch("BEGIN")?;
+        }
+        let outcome = self.copy_rows(conn, copy);
+        if own_transaction {
+            self.tx = Tx::Implicit;
+            if outcome.is_ok() {
+                self.end_implicit()?;
+            }
+        }
+        Ok(Ran::Complete(format!("COPY {}", outcome?)))
+    }
+
+    fn copy_rows(
+        &mut self,
+        conn: &mut dyn Conn,
+        copy: &Copy,
+    ) -> std::result::Result<usize, Failure> {
+        let (insert, oids) = self.copy_target(copy)?;
+        self.out.copy_in(oids.len());
+        self.flush(conn)?;
+
+        let mut lines = Lines::new(copy);
+        let mut count = 0;
+        // After an error the client's data is read to its end, for the client does not stop sending before.
+        let mut failed: Option<Failure> = None;
+        loop {
+            let (tag, body) = self.await_frame(conn)?;
+            match tag {
+                b'd' if failed.is_none() => {
+                    lines.push(&body);
+                    match self.copy_lines(&insert, &oids, &mut lines) {
+                        Ok(rows) => count += rows,
+                        Err(error) => failed = Some(error.into()),
+                    }
+                }
+                b'd' | b'H' | b'S' => (),
+                b'c' => break,
+                b'f' => {
+                    let reason = Body::new(&body).string().unwrap_or_default().to_owned();
+                    return Err(SqlError::new(
+                        "57014",
+                        format!("COPY from stdin failed: {reason}"),
+                    )
+                    .into());
+                }
+                b'X' => return Err(Failure::Gone),
+                _ => {
+                    return Err(SqlError::fatal(
+                        "08P01",
+                        "unexpected message during COPY from stdin",
+                    )
+                    .into());
+                }
+            }
+        }
+        if let Some(failure) = failed {
+            return Err(failure);
+        }
+        lines.end();
+        Ok(count + self.copy_lines(&insert, &oids, &mut lines)?)
+    }
+
+    /// The statement that inserts one line, and the types of its columns.
+    fn copy_target(&mut self, copy: &Copy) -> Result<(String, Vec<u32>)> {
+        let lease = self.lease()?;
+        let table = quote(&copy.table);
+        let listed: Vec<String> = copy.columns.iter().map(|name| quote(name)).collect();
+        let selected = if listed.is_empty() { "*".to_owned() } else { listed.join(", ") };
+        let prepared = lease.prepare(&format!("SELECT {selected} FROM {table}"))?;
+        let columns: Vec<(String, u32)> = prepared
+            .columns()
+            .map(|column| {
+                (quote(column.name()), column.decl_type().map_or(types::TEXT, types::by_name))
+            })
+            .collect();
+        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
+        let marks = vec!["?"; names.len()].join(", ");
+        let insert = format!("INSERT INTO {table} ({}) VALUES ({marks})", names.join(", "));
+        Ok((insert, columns.iter().map(|(_, oid)| *oid).collect()))
+    }
+
+    fn copy_lines(&mut self, insert: &str, oids: &[u32], lines: &mut Lines<'_>) -> Result<usize> {
+        let mut prepared = self.lease()?.prepare_cached(insert)?;
+        let mut count = 0;
+        while let Some(fields) = lines.next()? {
+            if host::cancelled() {
+                return Err(host::Interrupted.into());
+            }
+            host::yield_if_due();
+            if fields.len() < oids.len() {
+                return Err(SqlError::new(
+                    "22P04",
+                    format!("missing data for column {}", fields.len() + 1),
+                ));
+            }
+            if fields.len() > oids.len() {
+                return Err(SqlError::new("22P04", "extra data after last expected column"));
+            }
+            for (index, field) in fields.iter().enumerate() {
+                let value = match field {
+                    None => Value::Null,
+                    Some(field) => types::decode(Some(field), oids[index], 0)?,
+                };
+                prepared.raw_bind_parameter(index + 1, value)?;
+            }
+            prepared.raw_execute()?;
+            count += 1;
+        }
+        Ok(count)
+    }
+}
+
+/// Cuts the data into lines and the lines into fields.
+struct Lines<'a> {
+    copy: &'a Copy,
+    data: Vec<u8>,
+    at: usize,
+    /// Nothing more comes, so the rest is a line even without its end.
+    ended: bool,
+    skip_header: bool,
+}
+
+type Fields = Vec<Option<Vec<u8>>>;
+
+impl<'a> Lines<'a> {
+    fn new(copy: &'a Copy) -> Lines<'a> {
+        Lines { copy, data: Vec::new(), at: 0, ended: false, skip_header: copy.header }
+    }
+
+    fn push(&mut self, data: &[u8]) {
+        self.data.drain(..self.at);
+        self.at = 0;
+        self.data.extend(data);
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+    }
+
+    fn next(&mut self) -> Result<Option<Fields>> {
+        loop {
+            let Some(line) = self.line()? else { return Ok(None) };
+            if line == b"\\." {
+                self.at = self.data.len();
+                return Ok(None);
+            }
+            if !std::mem::take(&mut self.skip_header) {
+                let fields =
+                    if self.copy.csv { self.csv_fields(&line) } else { self.text_fields(&line) };
+                return Ok(Some(fields));
+            }
+        }
+    }
+
+    /// The next whole line without its end.
+    fn line(&mut self) -> Result<Option<Vec<u8>>> {
+        let rest = &self.data[self.at..];
+        let mut quoted = false;
+        let end = rest.iter().position(|byte| {
+            quoted ^= self.copy.csv && *byte == self.copy.quote;
+            *byte == b'\n' && !quoted
+        });
+        let (len, skip) = match end {
+            Some(end) => (end, end + 1),
+            None if self.ended && !rest.is_empty() => (rest.len(), rest.len()),
+            None => return Ok(None),
+        };
+        let line = rest[..len].strip_suffix(b"\r").unwrap_or(&rest[..len]).to_vec();
+        self.at += skip;
+        utf8(&line)?;
+        Ok(Some(line))
+    }
+
+    fn text_fields(&self, line: &[u8]) -> Fields {
+        let mut fields = vec![Vec::new()];
+        let mut starts = vec![0];
+        let mut bytes = line.iter().copied().enumerate();
+        while let Some((index, byte)) = bytes.next() {
+            let field = fields.last_mut().expect("there is always a last field");
+            if byte == self.copy.delimiter {
+                fields.push(Vec::new());
+                starts.push(index + 1);
+            } else if byte == b'\\' {
+                match bytes.next().map(|(_, next)| next) {
+                    Some(b'n') => field.push(b'\n'),
+                    Some(b't') => field.push(b'\t'),
+                    Some(b'r') => field.push(b'\r'),
+                    Some(b'b') => field.push(8),
+                    Some(b'f') => field.push(12),
+                    Some(b'v') => field.push(11),
+                    Some(other) => field.push(other),
+                    None => field.push(b'\\'),
+                }
+            } else {
+                field.push(byte);
+            }
+        }
+        // Null is told by the field's raw text, before backslashes mean anything.
+        let ends: Vec<usize> =
+            starts.iter().skip(1).map(|start| start - 1).chain([line.len()]).collect();
+        let null = self.copy.null.as_bytes();
+        let raw = starts.iter().zip(ends).map(|(start, end)| &line[*start..end]);
+        raw.zip(fields).map(|(raw, field)| (raw != null).then_some(field)).collect()
+    }
+
+    fn csv_fields(&self, line: &[u8]) -> Fields {
+        let (quote, null) = (self.copy.quote, self.copy.null.as_bytes());
+        let mut fields = Vec::new();
+        let (mut field, mut was_quoted, mut quoted) = (Vec::new(), false, false);
+        let mut bytes = line.iter().copied().peekable();
+        loop {
+            match bytes.next() {
+                Some(byte) if byte == quote && quoted && bytes.peek() == Some(&quote) => {
+                    bytes.next();
+                    field.push(quote);
+                }
+                Some(byte) if byte == quote => {
+                    quoted = !quoted;
+                    was_quoted = true;
+                }
+                Some(byte) if byte != self.copy.delimiter || quoted => field.push(byte),
+                end => {
+                    let is_null = !was_quoted && field == null;
+                    fields.push((!is_null).then(|| std::mem::take(&mut field)));
+                    field.clear();
+                    was_quoted = false;
+                    if end.is_none() {
+                        return fields;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(csv: bool) -> Copy {
+        let (delimiter, null) = if csv { (b',', String::new()) } else { (b'\t', "\\N".into()) };
+        Copy {
+            table: "t".into(),
+            columns: vec![],
+            csv,
+            header: false,
+            delimiter,
+            quote: b'"',
+            null,
+        }
+    }
+
+    fn all(csv: bool, pieces: &[&str]) -> Vec<Vec<Option<String>>> {
+        let copy = copy(csv);
+        let mut lines = Lines::new(&copy);
+        let mut found = Vec::new();
+        let mut take = |lines: &mut Lines<'_>| {
+            while let Some(fields) = lines.next().unwrap() {
+                let text = |field: Vec<u8>| String::from_utf8(field).unwrap();
+                found.push(fields.into_iter().map(|field| field.map(text)).collect());
+            }
+        };
+        for piece in pieces {
+            lines.push(piece.as_bytes());
+            take(&mut lines);
+        }
+        lines.end();
+        take(&mut lines);
+        found
+    }
+
+    fn row(fields: &[&str]) -> Vec<Option<String>> {
+        fields.iter().map(|field| (*field != "NULL").then(|| (*field).to_owned())).collect()
+    }
+
+    #[test]
+    fn text_lines_may_come_in_pieces() {
+        let rows = all(false, &["1\ta\\tb\t\\", "N\n2\t\\\\N", "\tc\r\n\\.\n3"]);
+        assert_eq!(rows[0], row(&["1", "a\tb", "NULL"]));
+        assert_eq!(rows[1], row(&["2", "\\N", "c"]));
+    }
+
+    #[test]
+    fn quoted_csv_fields_may_hold_anything() {
+        let rows = all(true, &["1,\"a,\"\"b\"\"\n", "c\",\n2,\"\",x"]);
+        assert_eq!(rows, [row(&["1", "a,\"b\"\nc", "NULL"]), row(&["2", "", "x"])]);
+    }
+}

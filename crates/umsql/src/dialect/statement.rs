@@ -1,0 +1,442 @@
+//! Which statement a client sent: one that the session carries out itself, or one for SQLite.
+
+use std::time::Duration;
+
+use super::tokens::{Kind, Token};
+use super::translate;
+use crate::error::{Result, SqlError};
+
+/// A statement, recognised and translated.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Statement {
+    Begin {
+        read_only: bool,
+    },
+    Commit,
+    Rollback,
+    Savepoint(String),
+    RollbackTo(String),
+    Release(String),
+    Set {
+        name: String,
+        value: String,
+    },
+    Show(String),
+    /// `RESET x`, or all settings.
+    Reset(Option<String>),
+    /// `DISCARD ALL` and its relatives.
+    Discard,
+    /// `DEALLOCATE x`, or all prepared statements.
+    Deallocate(Option<String>),
+    Copy(Copy),
+    UmsStats,
+    WaitStats,
+    WaitFor(Duration),
+    Backup(String),
+    Kill(u64),
+    /// The query pgbench sends to learn how its tables are partitioned. They are not.
+    PartitionProbe(String),
+    /// A query about something this server never has; it answers without rows.
+    Nothing,
+    /// Accepted without effect; the text is the command tag.
+    Accepted(&'static str),
+    Sql(Sql),
+}
+
+/// Statements for SQLite, carried out one after the other as one.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sql {
+    /// The translated texts.
+    pub(crate) texts: Vec<String>,
+    /// The command tag without its count.
+    pub(crate) tag: &'static str,
+    /// The text stands in the client's query exactly as it is here, beginning at this byte.
+    pub(crate) verbatim_at: Option<usize>,
+    /// It changes the schema.
+    pub(crate) alters: bool,
+    /// It changes the connection it runs on, which can then serve nobody else.
+    pub(crate) pins: bool,
+    /// It cannot run inside a transaction.
+    pub(crate) alone: bool,
+    /// It asks for the catalogue views.
+    pub(crate) catalog: bool,
+}
+
+/// `COPY table (columns) FROM STDIN`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Copy {
+    pub(crate) table: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) csv: bool,
+    pub(crate) header: bool,
+    pub(crate) delimiter: u8,
+    pub(crate) quote: u8,
+    pub(crate) null: String,
+}
+
+/// Reads a statement's tokens from the front.
+pub(crate) struct Reader<'t, 'a> {
+    pub(crate) rest: &'t [Token<'a>],
+}
+
+impl<'t, 'a> Reader<'t, 'a> {
+    pub(crate) fn new(tokens: &'t [Token<'a>]) -> Reader<'t, 'a> {
+        Reader { rest: tokens }
+    }
+
+    /// Takes the keywords, all or none.
+    pub(crate) fn take(&mut self, words: &[&str]) -> bool {
+        let there = self.rest.len() >= words.len()
+            && words.iter().zip(self.rest).all(|(word, token)| token.is(word) || token.sign(word));
+        if there {
+            self.rest = &self.rest[words.len()..];
+        }
+        there
+    }
+
+    pub(crate) fn next(&mut self) -> Result<&'t Token<'a>> {
+        let (first, rest) = self
+            .rest
+            .split_first()
+            .ok_or_else(|| SqlError::syntax("syntax error at end of input"))?;
+        self.rest = rest;
+        Ok(first)
+    }
+
+    pub(crate) fn name(&mut self) -> Result<String> {
+        let token = self.next()?;
+        if token.is_name() { Ok(token.name()) } else { Err(near(token)) }
+    }
+
+    /// A table's name, after its schema if one is given.
+    pub(crate) fn table(&mut self) -> Result<String> {
+        let name = self.name()?;
+        if self.take(&["."]) { self.name() } else { Ok(name) }
+    }
+
+    pub(crate) fn end(&self) -> Result<()> {
+        self.rest.first().map_or(Ok(()), |token| Err(near(token)))
+    }
+}
+
+pub(crate) fn near(token: &Token<'_>) -> SqlError {
+    let error = SqlError::syntax(format!("syntax error at or near \"{}\"", token.text));
+    SqlError { offset: None, ..error }
+}
+
+/// Recognises the statement that `tokens`, which are not empty, spell; `source` is the whole query.
+pub(crate) fn recognise(tokens: &[Token<'_>], source: &str) -> Result<Statement> {
+    if let Some(statement) = session_statement(Reader::new(tokens))? {
+        return Ok(statement);
+    }
+    if let Some(statement) = shape(tokens) {
+        return Ok(statement);
+    }
+    translate::sql(tokens, source).map(Statement::Sql)
+}
+
+/// Statements the session carries out itself.
+fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
+    let first = r.rest[0].text.to_ascii_lowercase();
+    r.rest = &r.rest[1..];
+    let statement = match first.as_str() {
+        "begin" | "start" => {
+            let read_only = r.rest.windows(2).any(|pair| pair[0].is("read") && pair[1].is("only"));
+            Statement::Begin { read_only }
+        }
+        "commit" | "end" => Statement::Commit,
+        "abort" => Statement::Rollback,
+        "rollback" => {
+            let _ = r.take(&["work"]) || r.take(&["transaction"]);
+            if r.take(&["to"]) {
+                r.take(&["savepoint"]);
+                Statement::RollbackTo(r.name()?)
+            } else {
+                Statement::Rollback
+            }
+        }
+        "savepoint" => Statement::Savepoint(r.name()?),
+        "release" => {
+            r.take(&["savepoint"]);
+            Statement::Release(r.name()?)
+        }
+        "set" => set(r)?,
+        "show" => {
+            let name = r.rest.iter().map(|token| token.text).collect::<Vec<_>>().join(" ");
+            Statement::Show(name.to_ascii_lowercase())
+        }
+        "reset" => Statement::Reset(if r.take(&["all"]) { None } else { Some(r.name()?) }),
+        "discard" => Statement::Discard,
+        "deallocate" => {
+            r.take(&["prepare"]);
+            Statement::Deallocate(if r.take(&["all"]) { None } else { Some(r.name()?) })
+        }
+        "copy" => Statement::Copy(copy(r)?),
+        "dbcc" => dbcc(r)?,
+        "waitfor" => waitfor(r)?,
+        "backup" => {
+            r.take(&["database"]);
+            if !r.take(&["to"]) {
+                return Err(SqlError::syntax("syntax error: write BACKUP TO 'file'"));
+            }
+            Statement::Backup(r.next()?.value())
+        }
+        "kill" => {
+            let user = r.next()?;
+            Statement::Kill(user.text.parse().map_err(|_| near(user))?)
+        }
+        "vacuum" => match vacuum_target(r)? {
+            Some(statement) => statement,
+            None => return Ok(None),
+        },
+        "listen" => Statement::Accepted("LISTEN"),
+        "unlisten" => Statement::Accepted("UNLISTEN"),
+        "lock" => Statement::Accepted("LOCK TABLE"),
+        "checkpoint" => Statement::Accepted("CHECKPOINT"),
+        _ => return Ok(None),
+    };
+    Ok(Some(statement))
+}
+
+fn set(mut r: Reader<'_, '_>) -> Result<Statement> {
+    let _ = r.take(&["session"]) || r.take(&["local"]);
+    if r.take(&["transaction"]) || r.take(&["characteristics"]) {
+        return Ok(Statement::Accepted("SET"));
+    }
+    let name = if r.take(&["time", "zone"]) { "timezone".to_owned() } else { r.table()? };
+    let _ = r.take(&["="]) || r.take(&["to"]);
+    let value: String = r.rest.iter().map(Token::value).collect();
+    Ok(Statement::Set { name: name.to_ascii_lowercase(), value })
+}
+
+fn dbcc(mut r: Reader<'_, '_>) -> Result<Statement> {
+    let wrong = || {
+        SqlError::syntax("unknown DBCC command")
+            .hint("DBCC SQLPERF(umsstats) and DBCC SQLPERF(waitstats) are known.")
+    };
+    if !r.take(&["sqlperf", "("]) {
+        return Err(wrong());
+    }
+    let what = r.next()?.value().to_ascii_lowercase();
+    match what.as_str() {
+        "umsstats" => Ok(Statement::UmsStats),
+        "waitstats" => Ok(Statement::WaitStats),
+        _ => Err(wrong()),
+    }
+}
+
+fn waitfor(mut r: Reader<'_, '_>) -> Result<Statement> {
+    if !r.take(&["delay"]) {
+        return Err(SqlError::syntax("syntax error: write WAITFOR DELAY 'hh:mm:ss'"));
+    }
+    let text = r.next()?.value();
+    let wrong = || {
+        SqlError::new("22007", format!("invalid delay: \"{text}\"")).hint("Write hh:mm:ss[.fff].")
+    };
+    let mut parts = text.split(':');
+    let mut seconds = 0.0;
+    for (limit, unit) in [(24.0, 3600.0), (60.0, 60.0), (60.0, 1.0)] {
+        let part: f64 = parts.next().unwrap_or("0").trim().parse().map_err(|_| wrong())?;
+        if !(0.0..limit).contains(&part) {
+            return Err(wrong());
+        }
+        seconds += part * unit;
+    }
+    if parts.next().is_some() {
+        return Err(wrong());
+    }
+    Ok(Statement::WaitFor(Duration::from_secs_f64(seconds)))
+}
+
+/// `VACUUM table` has nothing to do in SQLite; `VACUUM ANALYZE` and plain `VACUUM` are left to it.
+fn vacuum_target(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
+    let analyze = r.rest.iter().any(|token| token.is("analyze"));
+    while ["full", "freeze", "verbose", "into"].iter().any(|word| r.take(&[word])) {}
+    let bare = r.rest.is_empty();
+    Ok((!analyze && !bare && r.rest[0].is_name()).then_some(Statement::Accepted("VACUUM")))
+}
+
+fn copy(mut r: Reader<'_, '_>) -> Result<Copy> {
+    let unsupported = || SqlError::unsupported("only COPY table FROM STDIN is supported");
+    if r.rest.first().is_some_and(|token| token.sign("(")) {
+        return Err(unsupported());
+    }
+    let table = r.table()?;
+    let mut columns = Vec::new();
+    if r.take(&["("]) {
+        columns.push(r.name()?);
+        while r.take(&[","]) {
+            columns.push(r.name()?);
+        }
+        if !r.take(&[")"]) {
+            return Err(r.end().err().unwrap_or_else(|| SqlError::syntax("syntax error in COPY")));
+        }
+    }
+    if !r.take(&["from", "stdin"]) {
+        return Err(unsupported());
+    }
+    let csv = r.rest.iter().any(|token| token.is("csv"));
+    let mut copy = Copy {
+        table,
+        columns,
+        csv,
+        header: false,
+        delimiter: if csv { b',' } else { b'\t' },
+        quote: b'"',
+        null: if csv { String::new() } else { "\\N".into() },
+    };
+    while let Some((token, rest)) = r.rest.split_first() {
+        r.rest = rest;
+        copy_option(&mut copy, token, &mut r)?;
+    }
+    Ok(copy)
+}
+
+fn copy_option(copy: &mut Copy, token: &Token<'_>, r: &mut Reader<'_, '_>) -> Result<()> {
+    let one_byte = |text: String| match text.as_bytes() {
+        [byte] => Ok(*byte),
+        _ => Err(SqlError::unsupported(
+            "COPY delimiter and quote must be a single one-byte character",
+        )),
+    };
+    match token.text.to_ascii_lowercase().as_str() {
+        "with" | "(" | ")" | "," | "csv" | "text" => (),
+        "format" => {
+            let format = r.next()?.value();
+            if !["csv", "text"].contains(&format.to_ascii_lowercase().as_str()) {
+                return Err(SqlError::unsupported(format!(
+                    "COPY format \"{format}\" not supported"
+                )));
+            }
+        }
+        "freeze" | "header" => {
+            let off = match r.rest.first().and_then(|t| crate::wire::types::truth(&t.value())) {
+                Some(on) => {
+                    r.next()?;
+                    !on
+                }
+                None => false,
+            };
+            copy.header |= token.is("header") && !off;
+        }
+        "delimiter" | "delimiters" => {
+            r.take(&["as"]);
+            copy.delimiter = one_byte(r.next()?.value())?;
+        }
+        "quote" => {
+            r.take(&["as"]);
+            copy.quote = one_byte(r.next()?.value())?;
+        }
+        "null" => {
+            r.take(&["as"]);
+            copy.null = r.next()?.value();
+        }
+        "encoding" => {
+            r.next()?;
+        }
+        _ => return Err(near(token)),
+    }
+    Ok(())
+}
+
+/// Queries that are recognised by their shape because SQLite could not even parse them.
+fn shape(tokens: &[Token<'_>]) -> Option<Statement> {
+    if !tokens[0].is("select") {
+        return None;
+    }
+    let mentions = |word: &str| tokens.iter().any(|token| token.is(word));
+    if mentions("pg_partitioned_table") && mentions("array_position") {
+        let table = tokens.iter().find(|token| token.kind == Kind::Text)?;
+        return Some(Statement::PartitionProbe(table.value()));
+    }
+    const NEVER: [&str; 11] = [
+        "pg_policy",
+        "pg_statistic_ext",
+        "pg_publication",
+        "pg_publication_rel",
+        "pg_inherits",
+        "pg_trigger",
+        "pg_rewrite",
+        "pg_foreign_table",
+        "pg_db_role_setting",
+        "pg_shdescription",
+        "pg_partitioned_table",
+    ];
+    NEVER.iter().any(|table| mentions(table)).then_some(Statement::Nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tokens::tokens;
+    use super::*;
+
+    fn of(sql: &str) -> Statement {
+        recognise(&tokens(sql).unwrap(), sql).unwrap()
+    }
+
+    fn refused(sql: &str) -> &'static str {
+        recognise(&tokens(sql).unwrap(), sql).unwrap_err().code
+    }
+
+    #[test]
+    fn transaction_control_is_recognised_in_all_spellings() {
+        assert_eq!(of("BEGIN"), Statement::Begin { read_only: false });
+        assert_eq!(of("start transaction read only"), Statement::Begin { read_only: true });
+        assert_eq!(
+            of("begin isolation level repeatable read"),
+            Statement::Begin { read_only: false }
+        );
+        assert_eq!(of("END"), Statement::Commit);
+        assert_eq!(of("rollback work"), Statement::Rollback);
+        assert_eq!(of("rollback to savepoint \"A b\""), Statement::RollbackTo("A b".into()));
+        assert_eq!(of("release x"), Statement::Release("x".into()));
+    }
+
+    #[test]
+    fn copy_options_of_pgbench_psql_and_psycopg_are_read() {
+        let Statement::Copy(copy) = of("copy pgbench_accounts from stdin with (freeze on)") else {
+            panic!()
+        };
+        assert_eq!(
+            (copy.table.as_str(), copy.csv, copy.delimiter),
+            ("pgbench_accounts", false, b'\t')
+        );
+        let sql =
+            "COPY public.t (a, \"B\") FROM STDIN (FORMAT csv, HEADER, DELIMITER ';', NULL 'x')";
+        let Statement::Copy(copy) = of(sql) else { panic!() };
+        assert_eq!(copy.columns, ["a", "B"]);
+        assert_eq!(
+            (copy.csv, copy.header, copy.delimiter, copy.null.as_str()),
+            (true, true, b';', "x")
+        );
+        assert_eq!(refused("copy t to stdout"), "0A000");
+        assert_eq!(refused("copy t from stdin (format binary)"), "0A000");
+    }
+
+    #[test]
+    fn our_own_statements_are_recognised() {
+        assert_eq!(of("DBCC SQLPERF(umsstats)"), Statement::UmsStats);
+        assert_eq!(of("dbcc sqlperf ( 'WAITSTATS' )"), Statement::WaitStats);
+        assert_eq!(refused("dbcc checkdb"), "42601");
+        assert_eq!(
+            of("WAITFOR DELAY '00:01:02.5'"),
+            Statement::WaitFor(Duration::from_millis(62_500))
+        );
+        assert_eq!(refused("WAITFOR DELAY '00:61:00'"), "22007");
+        assert_eq!(of("backup to 'a.db'"), Statement::Backup("a.db".into()));
+        assert_eq!(of("kill 7"), Statement::Kill(7));
+    }
+
+    #[test]
+    fn settings_are_read_without_their_quotes() {
+        let set =
+            |name: &str, value: &str| Statement::Set { name: name.into(), value: value.into() };
+        assert_eq!(of("set client_encoding to 'UTF8'"), set("client_encoding", "UTF8"));
+        assert_eq!(of("SET search_path = public, x"), set("search_path", "public,x"));
+        assert_eq!(of("set time zone 'UTC'"), set("timezone", "UTC"));
+        assert_eq!(
+            of("show transaction isolation level"),
+            Statement::Show("transaction isolation level".into())
+        );
+    }
+}

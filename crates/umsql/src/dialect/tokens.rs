@@ -1,0 +1,310 @@
+//! Tokens of a SQL text: where each begins and ends and what kind it is. Space and comments are what lies
+//! between two tokens.
+
+use crate::error::{Result, SqlError};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A keyword or a name without quotes.
+    Word,
+    /// A name in double quotes.
+    Quoted,
+    /// `'text'`, with its quotes doubled.
+    Text,
+    /// `E'text'`, with backslashes.
+    Escaped,
+    /// `$tag$text$tag$`.
+    Dollar,
+    Number,
+    /// `$1`.
+    Param,
+    /// An operator or punctuation.
+    Sign,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Token<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) text: &'a str,
+    /// Where it begins in the whole text, in bytes.
+    pub(crate) at: usize,
+}
+
+impl Token<'_> {
+    /// True for the keyword `word`, which is given in lower case.
+    pub(crate) fn is(&self, word: &str) -> bool {
+        self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
+    }
+
+    pub(crate) fn sign(&self, sign: &str) -> bool {
+        self.kind == Kind::Sign && self.text == sign
+    }
+
+    pub(crate) fn end(&self) -> usize {
+        self.at + self.text.len()
+    }
+
+    pub(crate) fn is_name(&self) -> bool {
+        matches!(self.kind, Kind::Word | Kind::Quoted)
+    }
+
+    /// The name this token is, as SQLite would keep it.
+    pub(crate) fn name(&self) -> String {
+        match self.kind {
+            Kind::Quoted => self.text[1..self.text.len() - 1].replace("\"\"", "\""),
+            _ => self.text.to_owned(),
+        }
+    }
+
+    /// The value of a string literal; any other token's own text.
+    pub(crate) fn value(&self) -> String {
+        match self.kind {
+            Kind::Text => self.text[1..self.text.len() - 1].replace("''", "'"),
+            Kind::Escaped => unescape(&self.text[2..self.text.len() - 1]),
+            Kind::Dollar => {
+                let tag = self.text[1..].find('$').map_or(0, |at| at + 2);
+                self.text[tag..self.text.len() - tag].to_owned()
+            }
+            Kind::Quoted => self.name(),
+            _ => self.text.to_owned(),
+        }
+    }
+}
+
+fn unescape(text: &str) -> String {
+    let mut out = String::new();
+    let mut chars = text.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '\'' => {
+                chars.next();
+                out.push('\'');
+            }
+            '\\' => match chars.next() {
+                Some('n') => out.push('\n'),
+                Some('t') => out.push('\t'),
+                Some('r') => out.push('\r'),
+                Some('b') => out.push('\u{8}'),
+                Some('f') => out.push('\u{c}'),
+                Some(other) => out.push(other),
+                None => (),
+            },
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+/// Operators of more than one character, the longest first.
+const LONG_SIGNS: [&str; 19] = [
+    "!~~*", "!~~", "!~*", "~~*", "->>", "::", "<=", ">=", "<>", "!=", "||", "->", "~*", "!~", "~~",
+    "==", "<<", ">>", ":=",
+];
+
+/// Cuts `text` into tokens.
+pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
+    let mut list = Vec::new();
+    let mut at = 0;
+    while let Some(start) = skip_space(text, at)? {
+        let (kind, len) = token(&text[start..])?;
+        list.push(Token { kind, text: &text[start..start + len], at: start });
+        at = start + len;
+    }
+    Ok(list)
+}
+
+/// Where the next token begins.
+fn skip_space(text: &str, mut at: usize) -> Result<Option<usize>> {
+    loop {
+        let rest = &text[at..];
+        let Some(first) = rest.chars().next() else { return Ok(None) };
+        if first.is_whitespace() {
+            at += first.len_utf8();
+        } else if rest.starts_with("--") {
+            at += rest.find('\n').unwrap_or(rest.len());
+        } else if rest.starts_with("/*") {
+            at += comment(rest)?;
+        } else {
+            return Ok(Some(at));
+        }
+    }
+}
+
+/// The length of a comment. Comments nest in PostgreSQL.
+fn comment(text: &str) -> Result<usize> {
+    let (mut depth, mut at) = (0usize, 0);
+    let bytes = text.as_bytes();
+    while at + 1 < bytes.len() {
+        match &bytes[at..at + 2] {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return Ok(at);
+        }
+    }
+    Err(SqlError::syntax("unterminated /* comment"))
+}
+
+fn token(text: &str) -> Result<(Kind, usize)> {
+    let bytes = text.as_bytes();
+    let next = bytes.get(1).copied().unwrap_or(0);
+    match bytes[0] {
+        b'\'' => Ok((Kind::Text, quoted(text, 0, b'\'', false)?)),
+        b'"' => Ok((Kind::Quoted, quoted(text, 0, b'"', false)?)),
+        b'e' | b'E' if next == b'\'' => Ok((Kind::Escaped, quoted(text, 1, b'\'', true)?)),
+        b'$' if next.is_ascii_digit() => {
+            Ok((Kind::Param, 1 + run(&text[1..], |c| c.is_ascii_digit())))
+        }
+        b'$' => dollar(text),
+        b'0'..=b'9' => Ok((Kind::Number, number(bytes))),
+        b'.' if next.is_ascii_digit() => Ok((Kind::Number, number(bytes))),
+        _ => {
+            let word = run(text, |c| c.is_alphanumeric() || c == '_' || c == '$');
+            if word > 0 {
+                return Ok((Kind::Word, word));
+            }
+            let long = LONG_SIGNS.iter().find(|sign| text.starts_with(**sign));
+            let one = text.chars().next().map_or(1, char::len_utf8);
+            Ok((Kind::Sign, long.map_or(one, |sign| sign.len())))
+        }
+    }
+}
+
+fn run(text: &str, mut belongs: impl FnMut(char) -> bool) -> usize {
+    text.find(|c| !belongs(c)).unwrap_or(text.len())
+}
+
+/// The length of a quoted token whose opening quote stands at `open`. A doubled quote stands for itself.
+fn quoted(text: &str, open: usize, quote: u8, backslash: bool) -> Result<usize> {
+    let bytes = text.as_bytes();
+    let mut at = open + 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' if backslash => at += 2,
+            byte if byte == quote && bytes.get(at + 1) == Some(&quote) => at += 2,
+            byte if byte == quote => return Ok(at + 1),
+            _ => at += 1,
+        }
+    }
+    let what = if quote == b'"' { "identifier" } else { "string" };
+    Err(SqlError::syntax(format!("unterminated quoted {what}")))
+}
+
+fn dollar(text: &str) -> Result<(Kind, usize)> {
+    let tag = run(&text[1..], |c| c.is_alphanumeric() || c == '_') + 2;
+    let Some(tag) = text.get(..tag).filter(|tag| tag.ends_with('$')) else {
+        return Ok((Kind::Sign, 1));
+    };
+    match text[tag.len()..].find(tag) {
+        Some(len) => Ok((Kind::Dollar, tag.len() * 2 + len)),
+        None => Err(SqlError::syntax("unterminated dollar-quoted string")),
+    }
+}
+
+fn number(bytes: &[u8]) -> usize {
+    if bytes.len() > 2 && bytes[0] == b'0' && matches!(bytes[1], b'x' | b'X') {
+        return 2 + bytes[2..].iter().take_while(|b| b.is_ascii_hexdigit()).count();
+    }
+    let digits = |at: usize| bytes[at..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let mut len = digits(0);
+    if bytes.get(len) == Some(&b'.') {
+        len += 1 + digits(len + 1);
+    }
+    if matches!(bytes.get(len), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(len + 1), Some(b'+' | b'-')));
+        let exponent = bytes.get(len + 1 + sign..).map_or(0, |_| digits(len + 1 + sign));
+        if exponent > 0 {
+            len += 1 + sign + exponent;
+        }
+    }
+    len
+}
+
+/// Cuts tokens into statements at the semicolons. The body of a trigger keeps its own: such a statement
+/// ends only after `; END`, which is SQLite's rule.
+pub(crate) fn statements<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
+    let mut list = Vec::new();
+    let mut start = 0;
+    for (index, token) in tokens.iter().enumerate() {
+        if !token.sign(";") {
+            continue;
+        }
+        let statement = &tokens[start..index];
+        let ended = statement.len() >= 2
+            && statement[statement.len() - 1].is("end")
+            && statement[statement.len() - 2].sign(";");
+        if !creates_trigger(statement) || ended {
+            if !statement.is_empty() {
+                list.push(statement);
+            }
+            start = index + 1;
+        }
+    }
+    if start < tokens.len() {
+        list.push(&tokens[start..]);
+    }
+    list
+}
+
+fn creates_trigger(statement: &[Token<'_>]) -> bool {
+    let mut words = statement.iter();
+    words.next().is_some_and(|word| word.is("create"))
+        && words
+            .find(|word| !word.is("temp") && !word.is("temporary"))
+            .is_some_and(|w| w.is("trigger"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(sql: &str) -> Vec<&str> {
+        tokens(sql).unwrap().iter().map(|token| token.text).collect()
+    }
+
+    #[test]
+    fn strings_and_comments_hide_what_is_in_them() {
+        let sql = "select 'a;''b' /* ; /* nested */ ; */ , \"c;\"\"d\" -- ;\n, $x$;$x$, E'\\';' ;";
+        let expected =
+            ["select", "'a;''b'", ",", "\"c;\"\"d\"", ",", "$x$;$x$", ",", "E'\\';'", ";"];
+        assert_eq!(texts(sql), expected);
+        assert_eq!(statements(&tokens(sql).unwrap()).len(), 1);
+    }
+
+    #[test]
+    fn numbers_parameters_and_operators_are_cut_apart() {
+        let expected = ["a", "::", "int", "+", "$12", "*", "1.5e-3", "||", ".5", "!~", "é1"];
+        assert_eq!(texts("a::int+$12*1.5e-3||.5!~é1"), expected);
+        assert_eq!(texts("1e 1e+"), ["1", "e", "1", "e", "+"]);
+    }
+
+    #[test]
+    fn values_lose_their_quotes() {
+        let value = |sql: &str| tokens(sql).unwrap()[0].value();
+        assert_eq!(value("'it''s'"), "it's");
+        assert_eq!(value("E'a\\n\\'b'"), "a\n'b");
+        assert_eq!(value("$q$x$q$"), "x");
+        assert_eq!(value("$$$$"), "");
+    }
+
+    #[test]
+    fn a_trigger_keeps_its_semicolons() {
+        let sql = "create trigger x after insert on t begin select 1; select case 1 when 1 then 2 end; \
+                   end; select 3";
+        assert_eq!(statements(&tokens(sql).unwrap()).len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_closed_is_an_error() {
+        for sql in ["'a", "\"a", "/* a", "$a$ b", "E'\\'", "/*/"] {
+            assert_eq!(tokens(sql).unwrap_err().code, "42601", "{sql}");
+        }
+        assert_eq!(texts("$ $a"), ["$", "$", "a"]);
+    }
+}

@@ -1,0 +1,170 @@
+//! Functions that clients of PostgreSQL expect, and two that show the machine: `pg_sleep`, which waits on
+//! the timer list, and `preemptive_sleep`, which leaves the scheduler as an extended procedure does.
+//!
+//! A worker that waits in here is suspended below SQLite's frames. That is sound because such a wait always
+//! ends by returning: a cancelled one returns an error, nothing unwinds.
+
+use std::cell::RefCell;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Error, Result};
+
+use super::Probe;
+use crate::error::CANCELLED;
+use crate::host;
+use crate::wire::{datetime, types};
+
+pub(crate) const VERSION: &str = "PostgreSQL 15.0 (umsql, SQLite ";
+/// The longest sleep a function accepts, in seconds.
+const SLEEP_MAX: f64 = 86_400.0;
+
+/// Gives `connection` all functions.
+pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
+    sleeps(connection, probe)?;
+    session(connection)?;
+    catalog(connection)
+}
+
+fn scalar(
+    connection: &Connection,
+    name: &str,
+    arguments: i32,
+    f: impl Fn(&Context<'_>) -> Result<Value> + Send + 'static,
+) -> Result<()> {
+    connection.create_scalar_function(name, arguments, FunctionFlags::SQLITE_UTF8, f)
+}
+
+fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
+    let probing = probe.clone();
+    scalar(connection, "pg_sleep", 1, move |context| {
+        let time = seconds(context, 1.0)?;
+        if !probing.is_on() {
+            host::sleep(time).map_err(|_| Error::UserFunctionError(CANCELLED.into()))?;
+        }
+        Ok(text(""))
+    })?;
+    let probing = probe.clone();
+    scalar(connection, "preemptive_sleep", 1, move |context| {
+        let time = seconds(context, 1000.0)?;
+        if !probing.is_on() {
+            host::go_preemptive("PREEMPTIVE_SLEEP", || std::thread::sleep(time));
+        }
+        Ok(Value::Integer((time.as_secs_f64() * 1000.0) as i64))
+    })
+}
+
+fn seconds(context: &Context<'_>, units_per_second: f64) -> Result<Duration> {
+    let units = match context.get_raw(0) {
+        ValueRef::Integer(int) => int as f64,
+        ValueRef::Real(real) => real,
+        other => types::to_text(other).trim().parse().unwrap_or(0.0),
+    };
+    Ok(Duration::from_secs_f64((units / units_per_second).clamp(0.0, SLEEP_MAX)))
+}
+
+fn session(connection: &Connection) -> Result<()> {
+    let constant =
+        |name: &str, value: &'static str| scalar(connection, name, 0, move |_| Ok(text(value)));
+    scalar(connection, "version", 0, |_| Ok(text(&format!("{VERSION}{})", rusqlite::version()))))?;
+    constant("current_database", "ums")?;
+    constant("current_catalog", "ums")?;
+    constant("current_schema", "public")?;
+    constant("current_user", "ums")?;
+    constant("session_user", "ums")?;
+    constant("current_role", "ums")?;
+    scalar(connection, "pg_is_in_recovery", 0, |_| Ok(Value::Integer(0)))?;
+    for name in ["now", "clock_timestamp", "statement_timestamp", "transaction_timestamp"] {
+        scalar(connection, name, 0, |_| Ok(text(&now())))?;
+    }
+    scalar(connection, "pg_bool", 1, |context| match context.get_raw(0) {
+        ValueRef::Null => Ok(Value::Null),
+        ValueRef::Integer(int) => Ok(Value::Integer((int != 0).into())),
+        other => match types::truth(&types::to_text(other)) {
+            Some(truth) => Ok(Value::Integer(truth.into())),
+            None => Err(Error::UserFunctionError("invalid input syntax for type boolean".into())),
+        },
+    })?;
+    regexp(connection)
+}
+
+/// The current time, with its zone.
+fn now() -> String {
+    const FROM_1970_TO_2000: i64 = 946_684_800_000_000;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let micros = since.as_micros() as i64 - FROM_1970_TO_2000;
+    format!("{}+00", datetime::format(micros))
+}
+
+/// SQLite calls `regexp(pattern, text)` for `text REGEXP pattern`.
+fn regexp(connection: &Connection) -> Result<()> {
+    type Last = Option<(String, regex_lite::Regex)>;
+    let last: RefCell<Last> = RefCell::default();
+    scalar(connection, "regexp", 2, move |context| {
+        let (pattern, value) = (context.get_raw(0), context.get_raw(1));
+        if pattern == ValueRef::Null || value == ValueRef::Null {
+            return Ok(Value::Null);
+        }
+        let pattern = types::to_text(pattern);
+        let mut last = last.borrow_mut();
+        if last.as_ref().is_none_or(|(known, _)| *known != pattern) {
+            let regex = regex_lite::Regex::new(&pattern)
+                .map_err(|_| Error::UserFunctionError("invalid regular expression".into()))?;
+            *last = Some((pattern, regex));
+        }
+        let matches =
+            last.as_ref().is_some_and(|(_, regex)| regex.is_match(&types::to_text(value)));
+        Ok(Value::Integer(matches.into()))
+    })
+}
+
+/// What psql's queries call while they read the catalogue views.
+fn catalog(connection: &Connection) -> Result<()> {
+    let yes = |_: &Context<'_>| Ok(Value::Integer(1));
+    let null = |_: &Context<'_>| Ok(Value::Null);
+    for name in ["pg_table_is_visible", "pg_type_is_visible", "pg_function_is_visible"] {
+        scalar(connection, name, 1, yes)?;
+    }
+    scalar(connection, "pg_get_userbyid", 1, |_| Ok(text("ums")))?;
+    scalar(connection, "pg_encoding_to_char", 1, |_| Ok(text("UTF8")))?;
+    for name in ["array_to_string", "obj_description", "col_description"] {
+        scalar(connection, name, 2, null)?;
+    }
+    for arguments in [2, 3] {
+        scalar(connection, "pg_get_expr", arguments, |context| context.get(0))?;
+    }
+    scalar(connection, "shobj_description", 2, null)?;
+    scalar(connection, "pg_get_constraintdef", 2, null)?;
+    scalar(connection, "pg_relation_is_publishable", 1, |_| Ok(Value::Integer(0)))?;
+    scalar(connection, "pg_table_size", 1, |_| Ok(Value::Integer(0)))?;
+    scalar(connection, "pg_size_pretty", 1, |context| {
+        Ok(text(&format!("{} bytes", types::to_text(context.get_raw(0)))))
+    })?;
+    scalar(connection, "ums_type_oid", 1, |context| {
+        Ok(Value::Integer(types::by_name(&types::to_text(context.get_raw(0))).into()))
+    })?;
+    scalar(connection, "ums_type_width", 1, |context| {
+        Ok(Value::Integer(width(&types::to_text(context.get_raw(0)))))
+    })?;
+    scalar(connection, "format_type", 2, |context| {
+        let oid = context.get_raw(0).as_i64().unwrap_or(0) as u32;
+        let width = context.get_raw(1).as_i64().unwrap_or(-1);
+        let name = types::name(oid);
+        Ok(text(&if width > 4 { format!("{name}({})", width - 4) } else { name.to_owned() }))
+    })
+}
+
+/// The modifier of `varchar(20)` and the like; -1 when there is none.
+fn width(declared: &str) -> i64 {
+    let inside = declared.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
+    let is_text = matches!(types::by_name(declared), types::VARCHAR | types::BPCHAR);
+    match inside.and_then(|(width, _)| width.trim().parse::<i64>().ok()) {
+        Some(width) if is_text => width + 4,
+        _ => -1,
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}

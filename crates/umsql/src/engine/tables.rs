@@ -1,0 +1,117 @@
+//! The machine's tables in SQL: each of [`host::tables`] is a virtual table that every query can use.
+//!
+//! A cursor takes its snapshot when it is filtered, so one scan sees one moment.
+#![allow(unsafe_code)]
+// Invariant *Base First*: SQLite sees a table and a cursor through a pointer to the base struct, so both
+// are `repr(C)` with that struct as their first field, and nothing here touches it.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, CString, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConnection, VTabCursor};
+use rusqlite::{Connection, Error, Result, ffi};
+
+use crate::host::{self, Cell, HostTable};
+
+const MODULE: Module<'static, Table> = Module::eponymous_only_module();
+
+/// Gives `connection` all tables of the host.
+pub(super) fn register(connection: &Connection) -> Result<()> {
+    for table in host::tables() {
+        let names = table.columns.iter().map(|(name, kind)| format!("\"{name}\" {kind}"));
+        let columns = names.collect::<Vec<_>>().join(", ");
+        let declaration = CString::new(format!("CREATE TABLE x({columns})"))?;
+        let table = Declared { name: table.name, declaration };
+        connection.create_module(table.name, &MODULE, Some(table))?;
+    }
+    Ok(())
+}
+
+struct Declared {
+    name: &'static str,
+    declaration: CString,
+}
+
+#[repr(C)]
+struct Table {
+    base: ffi::sqlite3_vtab,
+    name: &'static str,
+}
+
+// SAFETY: Base First: `base` is the first field of a `repr(C)` struct.
+unsafe impl<'vtab> VTab<'vtab> for Table {
+    type Aux = Declared;
+    type Cursor = Cursor;
+
+    fn connect(
+        _: &mut VTabConnection,
+        aux: Option<&Declared>,
+        _module_name: &[u8],
+        _database_name: &[u8],
+        _table_name: &[u8],
+        _args: &[&[u8]],
+    ) -> Result<(Cow<'static, CStr>, Table)> {
+        let declared =
+            aux.ok_or_else(|| Error::ModuleError("a host table has a declaration".into()))?;
+        let table = Table { base: ffi::sqlite3_vtab::default(), name: declared.name };
+        Ok((Cow::Owned(declared.declaration.clone()), table))
+    }
+
+    fn best_index(&self, info: &mut IndexInfo) -> Result<bool> {
+        info.set_estimated_cost(1000.0);
+        Ok(true)
+    }
+
+    fn open(&'vtab mut self) -> Result<Cursor> {
+        Ok(Cursor {
+            base: ffi::sqlite3_vtab_cursor::default(),
+            name: self.name,
+            rows: Vec::new(),
+            at: 0,
+        })
+    }
+}
+
+#[repr(C)]
+struct Cursor {
+    base: ffi::sqlite3_vtab_cursor,
+    name: &'static str,
+    rows: Vec<Vec<Cell>>,
+    at: usize,
+}
+
+// SAFETY: Base First: `base` is the first field of a `repr(C)` struct.
+unsafe impl VTabCursor for Cursor {
+    fn filter(&mut self, _: c_int, _: Option<&str>, _: &Filters<'_>) -> Result<()> {
+        // A panic must not cross SQLite.
+        let tables = catch_unwind(AssertUnwindSafe(host::tables))
+            .map_err(|_| Error::ModuleError("the host could not give its tables".into()))?;
+        let named = |table: &HostTable| table.name == self.name;
+        self.rows = tables.into_iter().find(named).map(|table| table.rows).unwrap_or_default();
+        self.at = 0;
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.at += 1;
+        Ok(())
+    }
+
+    fn eof(&self) -> bool {
+        self.at >= self.rows.len()
+    }
+
+    fn column(&self, context: &mut Context, index: c_int) -> Result<()> {
+        match self.rows.get(self.at).and_then(|row| row.get(index as usize)) {
+            Some(Cell::Int(int)) => context.set_result(int),
+            Some(Cell::Float(float)) => context.set_result(float),
+            Some(Cell::Text(text)) => context.set_result(text),
+            Some(Cell::Null) | None => context.set_result(&rusqlite::types::Null),
+        }
+    }
+
+    fn rowid(&self) -> Result<i64> {
+        Ok(self.at as i64)
+    }
+}

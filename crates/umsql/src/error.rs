@@ -1,0 +1,264 @@
+//! What can go wrong in a statement, as the client will read it: an SQLSTATE, a sentence, perhaps a hint.
+//!
+//! Two kinds are kept apart. A [`SqlError`] is told to the client and the session goes on, unless it is
+//! fatal. [`Failure::Gone`] means the client itself cannot be reached, so there is nobody to tell.
+//!
+//! The table from SQLite's result codes and messages to SQLSTATE is at the bottom.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+
+use rusqlite::ffi;
+
+use crate::host::Interrupted;
+
+/// An error a client is told about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SqlError {
+    /// The five characters of the SQLSTATE.
+    pub code: &'static str,
+    /// One sentence without a full stop, as PostgreSQL writes them.
+    pub message: Cow<'static, str>,
+    /// What the user could do about it.
+    pub hint: Option<&'static str>,
+    /// Byte offset into the translated statement.
+    pub offset: Option<usize>,
+    /// The connection ends with it.
+    pub fatal: bool,
+}
+
+impl SqlError {
+    /// An error after which the session goes on.
+    pub fn new(code: &'static str, message: impl Into<Cow<'static, str>>) -> SqlError {
+        SqlError { code, message: message.into(), hint: None, offset: None, fatal: false }
+    }
+
+    /// An error that ends the connection.
+    pub fn fatal(code: &'static str, message: impl Into<Cow<'static, str>>) -> SqlError {
+        SqlError { fatal: true, ..SqlError::new(code, message) }
+    }
+
+    /// The client broke the protocol.
+    pub fn protocol(message: impl Into<Cow<'static, str>>) -> SqlError {
+        SqlError::new("08P01", message)
+    }
+
+    /// A syntax error.
+    pub fn syntax(message: impl Into<Cow<'static, str>>) -> SqlError {
+        SqlError::new("42601", message)
+    }
+
+    /// A form that PostgreSQL has and this server does not.
+    pub fn unsupported(message: impl Into<Cow<'static, str>>) -> SqlError {
+        SqlError::new("0A000", message)
+    }
+
+    /// The same error with a hint.
+    pub fn hint(mut self, hint: &'static str) -> SqlError {
+        self.hint = Some(hint);
+        self
+    }
+}
+
+impl fmt::Display for SqlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)
+    }
+}
+
+impl std::error::Error for SqlError {}
+
+/// What a statement answers with.
+pub(crate) type Result<T> = std::result::Result<T, SqlError>;
+
+/// Why a request could not go on.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Tell the client, and go on.
+    Sql(SqlError),
+    /// The client cannot be reached.
+    Gone,
+}
+
+impl<E: Into<SqlError>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Sql(error.into())
+    }
+}
+
+impl Failure {
+    /// For `map_err` at the places that read from or write to the client.
+    pub(crate) fn gone(_: io::Error) -> Failure {
+        Failure::Gone
+    }
+}
+
+pub(crate) const CANCELLED: &str = "canceling statement due to user request";
+
+impl From<Interrupted> for SqlError {
+    fn from(_: Interrupted) -> SqlError {
+        SqlError::new("57014", CANCELLED)
+    }
+}
+
+impl From<rusqlite::Error> for SqlError {
+    fn from(error: rusqlite::Error) -> SqlError {
+        match error {
+            rusqlite::Error::SqliteFailure(error, message) => {
+                let message =
+                    message.unwrap_or_else(|| ffi::code_to_str(error.extended_code).into());
+                from_sqlite(error.extended_code, message)
+            }
+            rusqlite::Error::SqlInputError { error, msg, offset, .. } => SqlError {
+                offset: usize::try_from(offset).ok(),
+                ..from_sqlite(error.extended_code, msg)
+            },
+            rusqlite::Error::NulError(_) => {
+                SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00")
+            }
+            rusqlite::Error::MultipleStatement => {
+                SqlError::syntax("cannot insert multiple commands into a prepared statement")
+            }
+            other => SqlError::new("XX000", other.to_string()),
+        }
+    }
+}
+
+fn from_sqlite(extended: i32, message: String) -> SqlError {
+    let by_extended = match extended {
+        ffi::SQLITE_CONSTRAINT_UNIQUE
+        | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+        | ffi::SQLITE_CONSTRAINT_ROWID => "23505",
+        ffi::SQLITE_CONSTRAINT_NOTNULL => "23502",
+        ffi::SQLITE_CONSTRAINT_FOREIGNKEY => "23503",
+        ffi::SQLITE_CONSTRAINT_CHECK => "23514",
+        ffi::SQLITE_CONSTRAINT_DATATYPE => "42804",
+        _ => "",
+    };
+    if !by_extended.is_empty() {
+        let message = match message.split_once("UNIQUE constraint failed: ") {
+            Some((_, key)) => format!("duplicate key value violates unique constraint on {key}"),
+            None => message,
+        };
+        return SqlError::new(by_extended, message);
+    }
+    match extended & 0xff {
+        ffi::SQLITE_BUSY => {
+            SqlError::new("40001", "could not serialize access due to concurrent update")
+                .hint("The transaction might succeed if retried.")
+        }
+        ffi::SQLITE_INTERRUPT => SqlError::new("57014", CANCELLED),
+        ffi::SQLITE_CONSTRAINT => SqlError::new("23000", message),
+        ffi::SQLITE_LOCKED => SqlError::new("55P03", message),
+        ffi::SQLITE_NOMEM => SqlError::new("53200", message),
+        ffi::SQLITE_READONLY => SqlError::new("25006", message),
+        ffi::SQLITE_IOERR | ffi::SQLITE_CANTOPEN => SqlError::new("58030", message),
+        ffi::SQLITE_CORRUPT | ffi::SQLITE_NOTADB => SqlError::new("XX001", message),
+        ffi::SQLITE_FULL => SqlError::new("53100", message),
+        ffi::SQLITE_TOOBIG => SqlError::new("54000", message),
+        ffi::SQLITE_MISMATCH => SqlError::new("42804", message),
+        ffi::SQLITE_RANGE => SqlError::new("42P02", message),
+        ffi::SQLITE_ERROR => from_message(message),
+        _ => SqlError::new("XX000", message),
+    }
+}
+
+/// SQLite reports most mistakes in a statement as one code; only the sentence tells them apart.
+fn from_message(message: String) -> SqlError {
+    let quoted = |text: &str| text.trim().trim_start_matches("main.").to_owned();
+    let after = |start: &str| message.strip_prefix(start).map(quoted);
+
+    if message == CANCELLED {
+        return SqlError::new("57014", message);
+    }
+    if let Some(table) = after("no such table: ").or_else(|| after("no such view: ")) {
+        return SqlError::new("42P01", format!("relation \"{table}\" does not exist"));
+    }
+    if let Some(column) = after("no such column: ") {
+        return SqlError::new("42703", format!("column \"{column}\" does not exist"));
+    }
+    if message.contains(" has no column named ") {
+        return SqlError::new("42703", message);
+    }
+    if let Some(function) = after("no such function: ") {
+        return SqlError::new("42883", format!("function {function} does not exist"));
+    }
+    if message.starts_with("wrong number of arguments") {
+        return SqlError::new("42883", message);
+    }
+    if let Some(rest) = message.strip_prefix("near \"")
+        && let Some(near) = rest.strip_suffix("\": syntax error")
+    {
+        return SqlError::syntax(format!("syntax error at or near \"{near}\""));
+    }
+    if message == "incomplete input" {
+        return SqlError::syntax("syntax error at end of input");
+    }
+    if message.starts_with("unrecognized token") {
+        return SqlError::syntax(message);
+    }
+    if message.ends_with(" already exists") {
+        return SqlError::new("42P07", message);
+    }
+    if let Some(column) = after("ambiguous column name: ") {
+        return SqlError::new("42702", format!("column reference \"{column}\" is ambiguous"));
+    }
+    if let Some(column) = after("duplicate column name: ") {
+        return SqlError::new("42701", format!("column \"{column}\" specified more than once"));
+    }
+    if message.starts_with("no such savepoint") {
+        return SqlError::new("3B001", message);
+    }
+    if message.starts_with("no such index") || message.starts_with("no such trigger") {
+        return SqlError::new("42704", message);
+    }
+    if message.starts_with("misuse of aggregate") {
+        return SqlError::new("42803", message);
+    }
+    const TOO_COMPLEX: [&str; 4] = [
+        "too many terms in compound SELECT",
+        "Expression tree is too large",
+        "too many SQL variables",
+        "parser stack overflow",
+    ];
+    if TOO_COMPLEX.iter().any(|start| message.starts_with(start)) {
+        return SqlError::new("54001", message);
+    }
+    if message.contains("columns but") && message.contains("values") {
+        return SqlError::syntax(message);
+    }
+    SqlError::new("42601", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failing(sql: &str) -> SqlError {
+        let db = rusqlite::Connection::open_in_memory().unwrap();
+        db.execute_batch("create table t(a integer primary key, b not null, c check (c > 0))")
+            .unwrap();
+        db.execute_batch("insert into t values (1, 1, 1)").unwrap();
+        db.execute_batch(sql).unwrap_err().into()
+    }
+
+    #[test]
+    fn sqlite_errors_become_the_sqlstates_that_clients_look_for() {
+        let expected = [
+            ("select * from missing", "42P01"),
+            ("select missing from t", "42703"),
+            ("select missing(1)", "42883"),
+            ("selec 1", "42601"),
+            ("select", "42601"),
+            ("create table t(a)", "42P07"),
+            ("insert into t values (1, 1, 1)", "23505"),
+            ("insert into t(a) values (2)", "23502"),
+            ("insert into t values (2, 2, -1)", "23514"),
+            ("insert into t values ('x', 2, 2)", "42804"),
+        ];
+        for (sql, code) in expected {
+            assert_eq!(failing(sql).code, code, "{sql}: {}", failing(sql).message);
+        }
+    }
+}

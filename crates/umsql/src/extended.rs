@@ -1,0 +1,411 @@
+//! The extended protocol: Parse, Bind, Describe, Execute, Close, Sync.
+//!
+//! A **portal** is a statement with its parameters bound. Its rows are computed at its first Execute; those
+//! beyond a row limit are kept encoded in the portal, so a suspended portal holds no cursor of the engine.
+//!
+//! The type of an expression may be known from its first row only. When Describe is followed by the Execute
+//! of the same portal, as all drivers do, the description waits for that row; otherwise the statement is
+//! tried for a moment with sample parameters.
+
+use std::sync::Arc;
+
+use rusqlite::types::Value;
+
+use crate::dialect::Statement;
+use crate::dialect::statement::Sql;
+use crate::error::{Failure, Result, SqlError};
+use crate::host::Conn;
+use crate::plan::{self, Plan};
+use crate::run::{Call, Ran, position};
+use crate::session::{OUT_MAX, Session, Tx};
+use crate::statements;
+use crate::wire::message::{Bind, Body, format_of};
+use crate::wire::types::{self, Column};
+
+/// A statement with its parameters bound.
+#[derive(Debug)]
+pub(crate) struct Portal {
+    plan: Arc<Plan>,
+    parameters: Vec<Value>,
+    formats: Vec<u16>,
+    /// How it was described to the client.
+    columns: Option<Vec<Column>>,
+    describe_on_execute: bool,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Fresh,
+    /// DataRow messages that were not asked for yet, from this byte on.
+    Suspended(Vec<u8>, usize),
+    Done,
+}
+
+/// A description: the parameters' types and the columns, if there are any.
+type Columns = Option<Vec<Column>>;
+
+impl Session {
+    /// Carries out one message of an extended cycle.
+    pub(crate) fn extended(
+        &mut self,
+        conn: &mut dyn Conn,
+        tag: u8,
+        body: &[u8],
+    ) -> std::result::Result<(), Failure> {
+        if tag == b'S' {
+            return self.sync();
+        }
+        if self.skip_to_sync {
+            return Ok(());
+        }
+        let mut text = None;
+        let outcome = match tag {
+            b'P' => self.parse(body, &mut text).map_err(Failure::from),
+            b'B' => self.bind(body).map_err(Failure::from),
+            b'D' => self.describe(body).map_err(Failure::from),
+            b'E' => self.execute_portal(conn, body),
+            b'C' => self.close(body).map_err(Failure::from),
+            _ => Ok(()),
+        };
+        if let Err(failure) = outcome {
+            self.skip_to_sync = true;
+            self.fail(failure, |error| position(text.as_deref(), error))?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> std::result::Result<(), Failure> {
+        if let Err(error) = self.end_implicit() {
+            self.fail(error.into(), |_| None)?;
+        }
+        self.skip_to_sync = false;
+        self.several = false;
+        if self.tx != Tx::Block {
+            self.portals = Vec::new();
+        }
+        self.ready();
+        self.let_go();
+        Ok(())
+    }
+
+    fn parse(&mut self, body: &[u8], seen: &mut Option<String>) -> Result<()> {
+        let mut body = Body::new(body);
+        let name = body.string()?;
+        let text = body.string()?;
+        let mut declared = Vec::new();
+        for _ in 0..body.u16()? {
+            declared.push(body.u32()?);
+        }
+        body.end()?;
+        if !name.is_empty() && self.prepared.iter().any(|(known, _)| **known == *name) {
+            return Err(SqlError::new(
+                "42P05",
+                format!("prepared statement \"{name}\" already exists"),
+            ));
+        }
+        *seen = Some(text.to_owned());
+        let plan = match self.server.plan(text, &declared) {
+            Some(plan) => plan,
+            None => self.make_plan(text, &declared)?,
+        };
+        self.check_not_failed(&plan)?;
+        self.prepared.retain(|(known, _)| **known != *name);
+        self.prepared.push((name.into(), plan));
+        if self.prepared.len() == self.prepared.capacity() {
+            self.prepared.shrink_to_fit();
+        }
+        self.out.bare(b'1');
+        Ok(())
+    }
+
+    fn make_plan(&mut self, text: &str, declared: &[u32]) -> Result<Arc<Plan>> {
+        let lease = self.lease()?;
+        let plan = Arc::new(Plan::new(text, declared, lease)?);
+        if let Some(Statement::Sql(sql)) = &plan.statement
+            && let [text] = &sql.texts[..]
+        {
+            if sql.catalog {
+                lease.ensure_catalog()?;
+            }
+            if let Err(error) = lease.prepare_cached(text) {
+                let mut error = SqlError::from(error);
+                error.offset = error.offset.and_then(|offset| Some(sql.verbatim_at? + offset));
+                return Err(error);
+            }
+        }
+        let private = lease.pinned;
+        if !private && self.tx != Tx::Block {
+            self.server.keep_plan(text, declared, &plan);
+        }
+        Ok(plan)
+    }
+
+    fn check_not_failed(&self, plan: &Plan) -> Result<()> {
+        let ends = matches!(
+            plan.statement,
+            Some(Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
+        );
+        if self.tx == Tx::Failed && !ends {
+            let message =
+                "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(SqlError::new("25P02", message));
+        }
+        Ok(())
+    }
+
+    fn plan_named(&self, name: &str) -> Result<Arc<Plan>> {
+        let found = self.prepared.iter().find(|(known, _)| **known == *name);
+        found.map(|(_, plan)| Arc::clone(plan)).ok_or_else(|| {
+            SqlError::new("26000", format!("prepared statement \"{name}\" does not exist"))
+        })
+    }
+
+    fn portal_named(&mut self, name: &str) -> Result<&mut Portal> {
+        let found = self.portals.iter_mut().find(|(known, _)| **known == *name);
+        found
+            .map(|(_, portal)| portal)
+            .ok_or_else(|| SqlError::new("34000", format!("portal \"{name}\" does not exist")))
+    }
+
+    fn bind(&mut self, body: &[u8]) -> Result<()> {
+        let bind = Bind::decode(body)?;
+        let plan = self.plan_named(bind.statement)?;
+        let (given, wanted) = (bind.parameters.len(), plan.types.len());
+        if given != wanted {
+            let message = format!(
+                "bind message supplies {given} parameters, but the statement requires {wanted}"
+            );
+            return Err(SqlError::protocol(message));
+        }
+        if bind.parameter_formats.len() > 1 && bind.parameter_formats.len() != given {
+            return Err(SqlError::protocol("bind message has a wrong number of parameter formats"));
+        }
+        let named = !bind.portal.is_empty();
+        if named && self.portals.iter().any(|(known, _)| **known == *bind.portal) {
+            return Err(SqlError::new(
+                "42P03",
+                format!("portal \"{}\" already exists", bind.portal),
+            ));
+        }
+        let parameters = bind.parameters.iter().enumerate().map(|(index, bytes)| {
+            types::decode(*bytes, plan.types[index], format_of(&bind.parameter_formats, index))
+        });
+        let portal = Portal {
+            parameters: parameters.collect::<Result<_>>()?,
+            plan,
+            formats: bind.result_formats,
+            columns: None,
+            describe_on_execute: false,
+            state: State::Fresh,
+        };
+        self.portals.retain(|(known, _)| **known != *bind.portal);
+        self.portals.push((bind.portal.into(), portal));
+        self.out.bare(b'2');
+        Ok(())
+    }
+
+    fn close(&mut self, body: &[u8]) -> Result<()> {
+        let mut body = Body::new(body);
+        let (kind, name) = (body.u8()?, body.string()?);
+        match kind {
+            b'S' => self.prepared.retain(|(known, _)| **known != *name),
+            b'P' => self.portals.retain(|(known, _)| **known != *name),
+            _ => return Err(SqlError::protocol("invalid CLOSE message subtype")),
+        }
+        self.out.bare(b'3');
+        Ok(())
+    }
+
+    fn describe(&mut self, body: &[u8]) -> Result<()> {
+        let mut body = Body::new(body);
+        let (kind, name) = (body.u8()?, body.string()?);
+        match kind {
+            b'S' => {
+                let plan = self.plan_named(name)?;
+                self.check_not_failed(&plan)?;
+                self.out.parameter_description(&plan.types);
+                let samples: Vec<Value> = plan.types.iter().map(|oid| plan::sample(*oid)).collect();
+                let columns = self.columns_of(&plan, &samples, &[], false)?;
+                self.send_description(columns.as_ref().and_then(|columns| columns.as_ref()));
+            }
+            b'P' => self.describe_portal(name)?,
+            _ => return Err(SqlError::protocol("invalid DESCRIBE message subtype")),
+        }
+        Ok(())
+    }
+
+    fn describe_portal(&mut self, name: &str) -> Result<()> {
+        let executes = self.next_executes(name);
+        let portal = self.portal_named(name)?;
+        let plan = Arc::clone(&portal.plan);
+        let (parameters, formats) = (portal.parameters.clone(), portal.formats.clone());
+        self.check_not_failed(&plan)?;
+        let columns = self.columns_of(&plan, &parameters, &formats, executes)?;
+        match columns {
+            Some(columns) => {
+                self.send_description(columns.as_ref());
+                self.portal_named(name)?.columns = columns;
+            }
+            None => self.portal_named(name)?.describe_on_execute = true,
+        }
+        Ok(())
+    }
+
+    fn send_description(&mut self, columns: Option<&Vec<Column>>) {
+        match columns {
+            Some(columns) => self.out.row_description(columns),
+            None => self.out.bare(b'n'),
+        }
+    }
+
+    /// True when the next message executes that portal.
+    fn next_executes(&self, portal: &str) -> bool {
+        let Some(b'E') = self.peek_tag() else { return false };
+        let mut body = Body::new(self.peek_body());
+        body.string().is_ok_and(|name| name == portal)
+    }
+
+    /// The columns of a plan. The outer `None` means that only a row can tell, and one will come.
+    fn columns_of(
+        &mut self,
+        plan: &Plan,
+        parameters: &[Value],
+        formats: &[u16],
+        row_comes: bool,
+    ) -> Result<Option<Columns>> {
+        let sql = match &plan.statement {
+            Some(Statement::Sql(sql)) => sql,
+            other => {
+                let mut columns = other.as_ref().and_then(statements::columns);
+                for (index, column) in columns.iter_mut().flatten().enumerate() {
+                    column.format = format_of(formats, index);
+                }
+                return Ok(Some(columns));
+            }
+        };
+        self.sql_columns(sql, plan, parameters, formats, row_comes)
+    }
+
+    fn sql_columns(
+        &mut self,
+        sql: &Sql,
+        plan: &Plan,
+        parameters: &[Value],
+        formats: &[u16],
+        row_comes: bool,
+    ) -> Result<Option<Columns>> {
+        let lease = self.lease()?;
+        if sql.catalog {
+            lease.ensure_catalog()?;
+        }
+        let [text] = &sql.texts[..] else { return Ok(Some(None)) };
+        let mut prepared = lease.prepare_cached(text)?;
+        if prepared.column_count() == 0 {
+            return Ok(Some(None));
+        }
+        let known = plan::columns(&prepared, text, &plan.types, lease);
+        let mut values = Vec::new();
+        if known.iter().any(|(_, oid)| oid.is_none()) {
+            if row_comes {
+                return Ok(None);
+            }
+            if prepared.readonly() {
+                let first = |_: &rusqlite::Connection| -> Result<Vec<Option<u32>>> {
+                    crate::run::bind(&mut prepared, parameters)?;
+                    let mut rows = prepared.raw_query();
+                    let Some(row) = rows.next()? else { return Ok(Vec::new()) };
+                    (0..known.len()).map(|index| Ok(types::of_value(row.get_ref(index)?))).collect()
+                };
+                // A statement that fails with sample values has no row that could tell.
+                values = lease.probing(first).unwrap_or_default();
+            }
+        }
+        let value = |index: usize| values.get(index).copied().flatten();
+        Ok(Some(Some(plan::settle(known, formats, value))))
+    }
+
+    fn execute_portal(
+        &mut self,
+        conn: &mut dyn Conn,
+        body: &[u8],
+    ) -> std::result::Result<(), Failure> {
+        let mut body = Body::new(body);
+        let name = body.string()?.to_owned();
+        let limit = (body.u32()? as i32).max(0) as usize;
+        // The portal is taken out while it runs.
+        self.portal_named(&name)?;
+        let at = self.portals.iter().position(|(known, _)| **known == *name).unwrap_or(0);
+        let (key, mut portal) = self.portals.swap_remove(at);
+        let outcome = self.run_portal(conn, &mut portal, limit);
+        self.portals.push((key, portal));
+        outcome
+    }
+
+    fn run_portal(
+        &mut self,
+        conn: &mut dyn Conn,
+        portal: &mut Portal,
+        limit: usize,
+    ) -> std::result::Result<(), Failure> {
+        let plan = Arc::clone(&portal.plan);
+        let Some(statement) = &plan.statement else {
+            self.out.bare(b'I');
+            return Ok(());
+        };
+        match std::mem::replace(&mut portal.state, State::Done) {
+            State::Fresh => (),
+            State::Suspended(rows, at) => {
+                portal.state = self.more_rows(conn, rows, at, limit)?;
+                return Ok(());
+            }
+            State::Done => {
+                self.out.complete("SELECT 0");
+                return Ok(());
+            }
+        }
+        let call = Call {
+            parameters: &portal.parameters,
+            types: &plan.types,
+            formats: &portal.formats,
+            limit,
+            describe: portal.describe_on_execute,
+            columns: portal.columns.clone(),
+        };
+        match self.execute(conn, statement, call)? {
+            Ran::Complete(tag) => self.out.complete(&tag),
+            Ran::Suspended(rest) => {
+                portal.state = State::Suspended(rest, 0);
+                self.out.bare(b's');
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends kept rows up to the limit.
+    fn more_rows(
+        &mut self,
+        conn: &mut dyn Conn,
+        rows: Vec<u8>,
+        start: usize,
+        limit: usize,
+    ) -> std::result::Result<State, Failure> {
+        let (mut at, mut sent) = (start, 0);
+        while at < rows.len() && (limit == 0 || sent < limit) {
+            let header = rows[at + 1..at + 5].try_into().expect("a kept row has its header");
+            let end = at + 1 + u32::from_be_bytes(header) as usize;
+            self.out.bytes.extend(&rows[at..end]);
+            if self.out.bytes.len() > OUT_MAX {
+                self.flush(conn)?;
+            }
+            at = end;
+            sent += 1;
+        }
+        if limit > 0 && sent == limit {
+            self.out.bare(b's');
+            return Ok(State::Suspended(rows, at));
+        }
+        self.out.complete(&format!("SELECT {sent}"));
+        Ok(State::Done)
+    }
+}

@@ -1,0 +1,464 @@
+//! Runs statements: transactions as PostgreSQL has them, and SQL on a leased connection.
+//!
+//! ```text
+//!   Idle ──BEGIN──▶ Block ──error──▶ Failed
+//!    ▲ │              │ ▲               │
+//!    │ └─several──▶ Implicit            │ ROLLBACK TO
+//!    └──COMMIT, ROLLBACK, end───────────┘
+//! ```
+//!
+//! A statement that writes owns the engine's write gate first, and keeps it to the end of its transaction;
+//! so writers wait in a queue and never meet SQLite's own lock. Only a transaction that has read before its
+//! first write can be too late then, and is told so with 40001.
+
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, Statement as Prepared};
+
+use crate::dialect::statement::Sql;
+use crate::dialect::tokens::{statements, tokens};
+use crate::dialect::{Statement, statement};
+use crate::engine::Lease;
+use crate::error::{Failure, Result, SqlError};
+use crate::host::Conn;
+use crate::plan;
+use crate::session::{OUT_MAX, Session, Tx};
+use crate::wire::message::utf8;
+use crate::wire::out::Out;
+use crate::wire::types::{self, Column};
+
+/// How much of a suspended portal's result is kept, in bytes.
+const SUSPENDED_MAX: usize = 64 << 20;
+
+/// How a statement is to be executed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Call<'a> {
+    pub(crate) parameters: &'a [Value],
+    pub(crate) types: &'a [u32],
+    pub(crate) formats: &'a [u16],
+    /// The most rows to send; zero is all.
+    pub(crate) limit: usize,
+    /// Send a RowDescription, or NoData, first.
+    pub(crate) describe: bool,
+    /// The columns as they were described before.
+    pub(crate) columns: Option<Vec<Column>>,
+}
+
+/// How an execution ended.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Ran {
+    /// With this command tag.
+    Complete(String),
+    /// At the row limit; these are the DataRow messages left.
+    Suspended(Vec<u8>),
+}
+
+impl Session {
+    /// Carries out a Query message.
+    pub(crate) fn simple_query(
+        &mut self,
+        conn: &mut dyn Conn,
+        body: &[u8],
+    ) -> std::result::Result<(), Failure> {
+        self.portals.retain(|(name, _)| !name.is_empty());
+        let text = body.strip_suffix(b"\0").unwrap_or(body);
+        let mut text = utf8(text);
+        if let Ok(inner) = text
+            && inner.contains('\0')
+        {
+            text = Err(SqlError::protocol("invalid message format"));
+        }
+        let outcome = match &text {
+            Ok(text) => self.query_text(conn, text),
+            Err(error) => Err(error.clone().into()),
+        };
+        if let Err(failure) = outcome.and_then(|()| Ok(self.end_implicit()?)) {
+            let position = |error: &SqlError| position(text.as_ref().ok().copied(), error);
+            self.fail(failure, position)?;
+        }
+        self.several = false;
+        self.ready();
+        self.let_go();
+        Ok(())
+    }
+
+    fn query_text(&mut self, conn: &mut dyn Conn, text: &str) -> std::result::Result<(), Failure> {
+        let list = tokens(text)?;
+        let all = statements(&list);
+        if all.is_empty() {
+            self.out.bare(b'I');
+        }
+        self.several = all.len() > 1;
+        for tokens in all {
+            let statement = statement::recognise(tokens, text)?;
+            let call = Call { describe: true, ..Call::default() };
+            match self.execute(conn, &statement, call)? {
+                Ran::Complete(tag) => self.out.complete(&tag),
+                Ran::Suspended(_) => unreachable!("a simple query has no row limit"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the client of an error, and leaves the transaction as an error leaves it.
+    pub(crate) fn fail(
+        &mut self,
+        failure: Failure,
+        position: impl Fn(&SqlError) -> Option<usize>,
+    ) -> std::result::Result<(), Failure> {
+        let Failure::Sql(error) = failure else { return Err(failure) };
+        if error.fatal {
+            return Err(Failure::Sql(error));
+        }
+        self.out.error(&error, position(&error));
+        match self.tx {
+            Tx::Idle => (),
+            Tx::Implicit => self.roll_back(Tx::Idle),
+            // Only a savepoint gives a failed transaction something to return to.
+            Tx::Block if self.savepoints.is_empty() => self.roll_back(Tx::Failed),
+            Tx::Block | Tx::Failed => self.tx = Tx::Failed,
+        }
+        self.release_gate_outside();
+        Ok(())
+    }
+
+    fn roll_back(&mut self, then: Tx) {
+        if let Some(lease) = &self.lease
+            && !lease.is_autocommit()
+            && lease.execute_batch("ROLLBACK").is_err()
+        {
+            // A connection that cannot even roll back is closed.
+            self.lease = None;
+        }
+        self.tx = then;
+        self.savepoints.clear();
+        self.release_gate_outside();
+        self.let_go();
+    }
+
+    /// Commits what the statements of one query or cycle did.
+    pub(crate) fn end_implicit(&mut self) -> Result<()> {
+        if self.tx == Tx::Implicit { self.commit() } else { Ok(()) }
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        if let Some(lease) = &self.lease
+            && !lease.is_autocommit()
+            && let Err(error) = lease.execute_batch("COMMIT")
+        {
+            self.roll_back(Tx::Idle);
+            return Err(error.into());
+        }
+        self.tx = Tx::Idle;
+        self.savepoints = Vec::new();
+        self.release_gate_outside();
+        Ok(())
+    }
+
+    /// Releases the gate if the session is outside a transaction of the engine.
+    fn release_gate_outside(&mut self) {
+        let outside = self.lease.as_ref().is_none_or(|lease| lease.is_autocommit());
+        if self.holds_gate && outside {
+            self.holds_gate = false;
+            self.server.engine.gate.release(self.user);
+        }
+    }
+
+    /// Gives the connection back if nothing needs it any more.
+    pub(crate) fn let_go(&mut self) {
+        let free = matches!(self.tx, Tx::Idle | Tx::Failed) && self.savepoints.is_empty();
+        if free && self.lease.as_ref().is_some_and(|lease| !lease.pinned) {
+            self.lease = None;
+        }
+    }
+
+    /// The session's connection.
+    pub(crate) fn lease(&mut self) -> Result<&mut Lease> {
+        if self.lease.is_none() {
+            self.lease = Some(Box::new(self.server.engine.lease()?));
+        }
+        Ok(self.lease.as_mut().expect("it was just put there"))
+    }
+
+    fn begin(&mut self, tx: Tx) -> Result<()> {
+        self.lease()?.execute_batch("BEGIN")?;
+        self.tx = tx;
+        Ok(())
+    }
+
+    /// Executes one statement. Its rows go to the output; its command tag is returned.
+    pub(crate) fn execute(
+        &mut self,
+        conn: &mut dyn Conn,
+        statement: &Statement,
+        call: Call<'_>,
+    ) -> std::result::Result<Ran, Failure> {
+        let ends =
+            matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
+        if self.tx == Tx::Failed && !ends {
+            let message =
+                "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(SqlError::new("25P02", message).into());
+        }
+        match statement {
+            Statement::Sql(sql) => self.execute_sql(conn, sql, call),
+            Statement::Copy(copy) => {
+                self.begin_several()?;
+                self.copy_in(conn, copy)
+            }
+            other => {
+                if let Some(tag) = self.transaction_control(other)? {
+                    if call.describe && call.columns.is_none() && call.limit > 0 {
+                        self.out.bare(b'n');
+                    }
+                    return Ok(Ran::Complete(tag.into()));
+                }
+                self.own_statement(conn, other, call)
+            }
+        }
+    }
+
+    fn begin_several(&mut self) -> Result<()> {
+        if self.several && self.tx == Tx::Idle { self.begin(Tx::Implicit) } else { Ok(()) }
+    }
+
+    /// Carries out transaction control, and gives its command tag.
+    fn transaction_control(&mut self, statement: &Statement) -> Result<Option<&'static str>> {
+        let tag = match statement {
+            Statement::Begin { read_only } => {
+                match self.tx {
+                    Tx::Idle => self.begin(Tx::Block)?,
+                    Tx::Implicit => self.tx = Tx::Block,
+                    _ => self.out.warning("25001", "there is already a transaction in progress"),
+                }
+                self.read_only = *read_only;
+                "BEGIN"
+            }
+            Statement::Commit | Statement::Rollback => {
+                let commits = *statement == Statement::Commit && self.tx != Tx::Failed;
+                if matches!(self.tx, Tx::Idle | Tx::Implicit) {
+                    self.out.warning("25P01", "there is no transaction in progress");
+                }
+                self.read_only = false;
+                if commits {
+                    self.commit()?;
+                    "COMMIT"
+                } else {
+                    self.roll_back(Tx::Idle);
+                    "ROLLBACK"
+                }
+            }
+            Statement::Savepoint(name) => {
+                self.in_block("SAVEPOINT")?;
+                self.lease()?.execute_batch(&format!("SAVEPOINT {}", quote(name)))?;
+                self.savepoints.push(name.as_str().into());
+                "SAVEPOINT"
+            }
+            Statement::Release(name) => {
+                let at = self.savepoint(name, "RELEASE SAVEPOINT")?;
+                self.lease()?.execute_batch(&format!("RELEASE {}", quote(name)))?;
+                self.savepoints.truncate(at);
+                "RELEASE"
+            }
+            Statement::RollbackTo(name) => {
+                let at = self.savepoint(name, "ROLLBACK TO SAVEPOINT")?;
+                self.lease()?.execute_batch(&format!("ROLLBACK TO {}", quote(name)))?;
+                self.savepoints.truncate(at + 1);
+                self.tx = Tx::Block;
+                "ROLLBACK"
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(tag))
+    }
+
+    fn in_block(&self, what: &str) -> Result<()> {
+        if matches!(self.tx, Tx::Idle | Tx::Implicit) {
+            return Err(SqlError::new(
+                "25P01",
+                format!("{what} can only be used in transaction blocks"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn savepoint(&self, name: &str, what: &str) -> Result<usize> {
+        self.in_block(what)?;
+        let found = self.savepoints.iter().rposition(|known| known.eq_ignore_ascii_case(name));
+        found.ok_or_else(|| SqlError::new("3B001", format!("savepoint \"{name}\" does not exist")))
+    }
+
+    fn execute_sql(
+        &mut self,
+        conn: &mut dyn Conn,
+        sql: &Sql,
+        call: Call<'_>,
+    ) -> std::result::Result<Ran, Failure> {
+        if sql.alone && (self.tx != Tx::Idle || self.several) {
+            let message = format!("{} cannot run inside a transaction block", sql.tag);
+            return Err(SqlError::new("25001", message).into());
+        }
+        self.begin_several()?;
+        self.lease()?;
+        let mut lease = self.lease.take().expect("it was just made");
+        let outcome = self.run_texts(conn, &mut lease, sql, call);
+        if sql.alters && !sql.pins {
+            lease.schema_changed();
+            self.server.forget_plans();
+        }
+        lease.pinned |= sql.pins;
+        if lease.is_autocommit() && self.tx == Tx::Block {
+            // SQLite gave the transaction up by itself, as it does when the disk is full.
+            self.savepoints.clear();
+        }
+        self.lease = Some(lease);
+        self.release_gate_outside();
+        outcome
+    }
+
+    fn run_texts(
+        &mut self,
+        conn: &mut dyn Conn,
+        lease: &mut Lease,
+        sql: &Sql,
+        call: Call<'_>,
+    ) -> std::result::Result<Ran, Failure> {
+        if sql.catalog {
+            lease.ensure_catalog()?;
+        }
+        let mut rows = 0;
+        for text in &sql.texts {
+            let located = |failure| locate(failure, sql);
+            let mut prepared = lease.prepare_cached(text).map_err(|error| located(error.into()))?;
+            if !prepared.readonly() {
+                self.own_gate()?;
+            }
+            bind(&mut prepared, call.parameters)?;
+            let mut run = Run { out: &mut self.out, conn, sent: 0, rest: Vec::new() };
+            run.rows(&mut prepared, text, lease, &call)?;
+            if !run.rest.is_empty() {
+                return Ok(Ran::Suspended(run.rest));
+            }
+            let changes = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE");
+            rows += if changes { lease.changes() as usize } else { run.sent };
+            if call.limit > 0 && run.sent == call.limit {
+                // The limit and the result end together: the client asks once more and gets nothing.
+                return Ok(Ran::Suspended(Vec::new()));
+            }
+        }
+        let counts = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE" | "SELECT");
+        Ok(Ran::Complete(if counts { format!("{} {rows}", sql.tag) } else { sql.tag.to_owned() }))
+    }
+
+    /// Owns the write gate from here to the end of the transaction.
+    pub(crate) fn own_gate(&mut self) -> Result<()> {
+        if self.read_only && self.tx == Tx::Block {
+            return Err(SqlError::new(
+                "25006",
+                "cannot execute this statement in a read-only transaction",
+            ));
+        }
+        if !self.holds_gate {
+            self.server.engine.gate.acquire(self.user)?;
+            self.holds_gate = true;
+        }
+        Ok(())
+    }
+}
+
+/// Carries the place of an error in the statement over to its place in the client's query.
+fn locate(failure: Failure, sql: &Sql) -> Failure {
+    match failure {
+        Failure::Sql(mut error) => {
+            error.offset = error.offset.and_then(|offset| Some(sql.verbatim_at? + offset));
+            Failure::Sql(error)
+        }
+        gone => gone,
+    }
+}
+
+/// The place of an error in `text` as PostgreSQL counts it: in characters, from one.
+pub(crate) fn position(text: Option<&str>, error: &SqlError) -> Option<usize> {
+    let before = text?.get(..error.offset?)?;
+    Some(before.chars().count() + 1)
+}
+
+fn quote(name: &str) -> String {
+    crate::dialect::translate::quote(name)
+}
+
+/// Gives every `$n` of the statement its value.
+pub(crate) fn bind(prepared: &mut Prepared<'_>, parameters: &[Value]) -> Result<()> {
+    prepared.clear_bindings();
+    for index in 1..=prepared.parameter_count() {
+        let number =
+            prepared.parameter_name(index).and_then(|name| name.strip_prefix('$')?.parse().ok());
+        let value = number.and_then(|number: usize| parameters.get(number.checked_sub(1)?));
+        let value =
+            value.ok_or_else(|| SqlError::new("42P02", "there is no value for a parameter"))?;
+        prepared.raw_bind_parameter(index, value)?;
+    }
+    Ok(())
+}
+
+/// One statement's rows on their way out.
+struct Run<'a> {
+    out: &'a mut Out,
+    conn: &'a mut dyn Conn,
+    sent: usize,
+    /// DataRow messages beyond the row limit.
+    rest: Vec<u8>,
+}
+
+impl Run<'_> {
+    fn rows(
+        &mut self,
+        prepared: &mut Prepared<'_>,
+        text: &str,
+        db: &Connection,
+        call: &Call<'_>,
+    ) -> std::result::Result<(), Failure> {
+        let count = prepared.column_count();
+        let known = match &call.columns {
+            Some(columns) if columns.len() == count => None,
+            Some(_) if count > 0 => {
+                return Err(SqlError::unsupported("cached plan must not change result type").into());
+            }
+            _ => Some(plan::columns(prepared, text, call.types, db)),
+        };
+        let mut rows = prepared.raw_query();
+        let mut next = rows.next()?;
+        let columns = match (known, &call.columns) {
+            (Some(known), _) => plan::settle(known, call.formats, |index| {
+                types::of_value(next.as_ref()?.get_ref(index).ok()?)
+            }),
+            (None, columns) => columns.clone().unwrap_or_default(),
+        };
+        if call.describe && count > 0 {
+            self.out.row_description(&columns);
+        }
+        while let Some(row) = next {
+            let value = |index: usize| -> Result<ValueRef<'_>> { Ok(row.get_ref(index)?) };
+            if call.limit > 0 && self.sent == call.limit {
+                let mut kept = Out { bytes: std::mem::take(&mut self.rest) };
+                kept.data_row(&columns, value)?;
+                self.rest = kept.bytes;
+                if self.rest.len() > SUSPENDED_MAX {
+                    return Err(SqlError::new(
+                        "54000",
+                        "the rest of a suspended portal is too big",
+                    )
+                    .into());
+                }
+            } else {
+                self.out.data_row(&columns, value)?;
+                self.sent += 1;
+                if self.out.bytes.len() > OUT_MAX {
+                    self.conn.write_all(&self.out.bytes).map_err(Failure::gone)?;
+                    self.out.bytes.clear();
+                }
+            }
+            next = rows.next()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! What all sessions of a server share: the engine, the keys to cancel with, the plans of prepared
+//! statements, and a few buffers.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::auth::{self, Verifier};
+use crate::engine::Engine;
+use crate::error::SqlError;
+use crate::host;
+use crate::plan::Plan;
+use crate::session::Session;
+
+/// What a server is told when it starts.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The database file; it is created when it does not exist. Connections come and go, so a database in
+    /// memory (`:memory:`) cannot be served.
+    pub database: PathBuf,
+    /// The password every user must prove with SCRAM-SHA-256; none lets everyone in.
+    pub password: Option<String>,
+    /// The longest message a logged-in client may send, in bytes.
+    pub max_message: usize,
+}
+
+impl Settings {
+    /// Settings for a database without a password, and messages of at most 64 MiB.
+    pub fn new(database: impl Into<PathBuf>) -> Settings {
+        Settings { database: database.into(), password: None, max_message: 64 << 20 }
+    }
+}
+
+/// How many buffers wait for the next request.
+const BUFFERS_KEPT: usize = 64;
+/// A buffer that grew beyond this is not kept, in bytes.
+const BUFFER_MAX: usize = 128 << 10;
+
+type PlanKey = (Box<str>, Box<[u32]>);
+
+/// A SQL server, without its listener.
+///
+/// ```
+/// let dir = std::env::temp_dir().join(format!("umsql-doc-{}", std::process::id()));
+/// std::fs::create_dir_all(&dir)?;
+/// let server = umsql::Server::open(umsql::Settings::new(dir.join("db")))?;
+/// let session = server.session(1);
+/// assert!(!session.is_logged_in());
+/// # drop(session);
+/// # drop(server);
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) verifier: Option<Verifier>,
+    pub(crate) max_message: usize,
+    keys: Mutex<HashMap<u32, (u32, u64)>>,
+    plans: Mutex<Plans>,
+    buffers: Mutex<Vec<Vec<u8>>>,
+}
+
+/// Plans by their text, so that sessions that prepare the same statement share one.
+#[derive(Debug, Default)]
+struct Plans {
+    known: HashMap<PlanKey, Weak<Plan>>,
+    /// Plans nobody uses any more are removed when there are this many.
+    sweep_at: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    /// Opens the database.
+    ///
+    /// # Errors
+    /// When SQLite cannot open or create it.
+    pub fn open(settings: Settings) -> Result<Arc<Server>, SqlError> {
+        Ok(Arc::new(Server {
+            engine: Arc::new(Engine::open(&settings.database)?),
+            verifier: settings.password.as_deref().map(Verifier::new),
+            max_message: settings.max_message,
+            keys: Mutex::default(),
+            plans: Mutex::default(),
+            buffers: Mutex::default(),
+        }))
+    }
+
+    /// A session for the connection that is `user`.
+    pub fn session(self: &Arc<Server>, user: u64) -> Session {
+        Session::new(Arc::clone(self), user)
+    }
+
+    /// Makes the secret with which the requests of `user` can be cancelled.
+    pub(crate) fn new_key(&self, user: u64) -> (u32, u32) {
+        let (pid, secret) = (user as u32, u32::from_be_bytes(auth::random()));
+        lock(&self.keys).insert(pid, (secret, user));
+        (pid, secret)
+    }
+
+    pub(crate) fn forget_key(&self, user: u64) {
+        lock(&self.keys).remove(&(user as u32));
+    }
+
+    /// Cancels what the session with that number runs, if the secret is the right one.
+    pub(crate) fn cancel(&self, pid: u32, secret: u32) {
+        let user = lock(&self.keys).get(&pid).filter(|key| key.0 == secret).map(|key| key.1);
+        if let Some(user) = user {
+            host::cancel_request(user);
+        }
+    }
+
+    /// The plan another session made for the same text and parameter types.
+    pub(crate) fn plan(&self, text: &str, types: &[u32]) -> Option<Arc<Plan>> {
+        lock(&self.plans).known.get(&(text.into(), types.into()))?.upgrade()
+    }
+
+    pub(crate) fn keep_plan(&self, text: &str, types: &[u32], plan: &Arc<Plan>) {
+        let mut plans = lock(&self.plans);
+        if plans.known.len() >= plans.sweep_at.max(256) {
+            plans.known.retain(|_, plan| plan.strong_count() > 0);
+            plans.sweep_at = plans.known.len() * 2;
+        }
+        plans.known.insert((text.into(), types.into()), Arc::downgrade(plan));
+    }
+
+    /// Forgets all plans: they were made for another schema.
+    pub(crate) fn forget_plans(&self) {
+        lock(&self.plans).known.clear();
+    }
+
+    pub(crate) fn take_buffer(&self) -> Vec<u8> {
+        lock(&self.buffers).pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
+        if buffer.capacity() == 0 || buffer.capacity() > BUFFER_MAX {
+            return;
+        }
+        buffer.clear();
+        let mut buffers = lock(&self.buffers);
+        if buffers.len() < BUFFERS_KEPT {
+            buffers.push(buffer);
+        }
+    }
+}

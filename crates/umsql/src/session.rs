@@ -1,0 +1,507 @@
+//! A session: one client's side of the conversation, carried out one work request at a time.
+//!
+//! ```text
+//!            first packet          SASL (with a password)        welcome
+//!   Startup ─────────────▶ Login ─────────────▶ Proof ─────────────▶ Ready ──▶ closed
+//!      └──────────────────────── (no password) ─────────────────────▲
+//! ```
+//!
+//! A work request consumes one **unit**: a simple query, or the messages of an extended cycle up to its Sync
+//! or Flush. A unit that is not complete stays in the input and the session goes idle; only a cycle longer
+//! than [`UNIT_MAX`] is begun before its end is there. So a statement never waits for the rest of its own
+//! request, with one exception: COPY reads its data on the worker.
+//!
+//! Invariants: an idle session owns no buffer, except a part of a unit; outside a transaction it owns no
+//! connection of the engine and not the write gate.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::auth::{Login, MECHANISM};
+use crate::engine::Lease;
+use crate::error::{Failure, Result, SqlError};
+use crate::extended::Portal;
+use crate::host::{self, Conn};
+use crate::plan::Plan;
+use crate::server::Server;
+use crate::wire::message::{Body, Startup, frame_len, startup_len};
+use crate::wire::out::{Out, Status};
+
+/// The longest message before login, in bytes.
+const LOGIN_MESSAGE_MAX: usize = 10 << 10;
+/// An extended cycle of this many bytes is begun although its Sync has not come.
+const UNIT_MAX: usize = 64 << 10;
+/// How much is read at once, in bytes.
+const CHUNK: usize = 8 << 10;
+/// Output is sent when there is this much of it, in bytes.
+pub(crate) const OUT_MAX: usize = 32 << 10;
+
+/// What a session wants after a work request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Nothing, until more input is readable.
+    Idle,
+    /// Another work request at once: a complete unit is already there.
+    More,
+    /// That the connection is closed.
+    Close,
+}
+
+/// Where a session stands with its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tx {
+    /// Each statement is its own.
+    Idle,
+    /// The statements of one query or cycle are one transaction, which nobody asked for by name.
+    Implicit,
+    /// Between BEGIN and COMMIT.
+    Block,
+    /// Between an error and ROLLBACK.
+    Failed,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Startup,
+    Login,
+    Proof(Box<Login>),
+    Ready,
+}
+
+/// One client's session.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) server: Arc<Server>,
+    pub(crate) user: u64,
+    phase: Phase,
+    input: Vec<u8>,
+    /// How much of `input` is consumed.
+    consumed: usize,
+    /// Where the current unit ends in `input`.
+    unit_end: usize,
+    pub(crate) out: Out,
+
+    pub(crate) tx: Tx,
+    pub(crate) read_only: bool,
+    pub(crate) savepoints: Vec<Box<str>>,
+    pub(crate) lease: Option<Box<Lease>>,
+    pub(crate) holds_gate: bool,
+    /// The current unit has more than one statement, which are then one transaction.
+    pub(crate) several: bool,
+
+    pub(crate) prepared: Vec<(Box<str>, Arc<Plan>)>,
+    pub(crate) portals: Vec<(Box<str>, Portal)>,
+    pub(crate) skip_to_sync: bool,
+    pub(crate) settings: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Session {
+    pub(crate) fn new(server: Arc<Server>, user: u64) -> Session {
+        Session {
+            server,
+            user,
+            phase: Phase::Startup,
+            input: Vec::new(),
+            consumed: 0,
+            unit_end: 0,
+            out: Out::default(),
+            tx: Tx::Idle,
+            read_only: false,
+            savepoints: Vec::new(),
+            lease: None,
+            holds_gate: false,
+            several: false,
+            prepared: Vec::new(),
+            portals: Vec::new(),
+            skip_to_sync: false,
+            settings: Vec::new(),
+        }
+    }
+
+    /// True once the client has logged in. A host may give a client that has not less time.
+    pub fn is_logged_in(&self) -> bool {
+        matches!(self.phase, Phase::Ready)
+    }
+
+    /// True while the session is inside a transaction.
+    pub fn in_transaction(&self) -> bool {
+        self.tx != Tx::Idle
+    }
+
+    /// Carries out one work request: reads what is there and consumes one unit of it.
+    ///
+    /// A panic in here is told to the client as an internal error and ends the connection only.
+    pub fn on_readable(&mut self, conn: &mut dyn Conn) -> Flow {
+        let flow = catch_unwind(AssertUnwindSafe(|| self.request(conn))).unwrap_or_else(|_| {
+            self.out.bytes.clear();
+            self.close_with(conn, &SqlError::fatal("XX000", "internal error"))
+        });
+        self.rest();
+        flow
+    }
+
+    /// Tells the client that the server ends, with SQLSTATE 57P01. The connection is to be closed then.
+    pub fn shut_down(&mut self, conn: &mut dyn Conn) {
+        if self.is_logged_in() {
+            let error =
+                SqlError::fatal("57P01", "terminating connection due to administrator command");
+            self.close_with(conn, &error);
+        }
+    }
+
+    fn request(&mut self, conn: &mut dyn Conn) -> Flow {
+        match self.fill(conn) {
+            Ok(Fill::Unit) => (),
+            Ok(Fill::Part) => return Flow::Idle,
+            Ok(Fill::End) => return Flow::Close,
+            Err(Failure::Sql(error)) => return self.close_with(conn, &error),
+            Err(Failure::Gone) => return Flow::Close,
+        }
+        if self.out.bytes.capacity() == 0 {
+            self.out.bytes = self.server.take_buffer();
+        }
+        match self.unit(conn) {
+            Ok(true) => (),
+            Ok(false) | Err(Failure::Gone) => {
+                let _ = self.flush(conn);
+                return Flow::Close;
+            }
+            Err(Failure::Sql(error)) => return self.close_with(conn, &error),
+        }
+        if self.flush(conn).is_err() {
+            return Flow::Close;
+        }
+        match self.find_unit() {
+            Ok(true) | Err(_) => Flow::More,
+            Ok(false) => Flow::Idle,
+        }
+    }
+
+    fn close_with(&mut self, conn: &mut dyn Conn, error: &SqlError) -> Flow {
+        self.out.error(&SqlError { fatal: true, ..error.clone() }, None);
+        let _ = self.flush(conn);
+        Flow::Close
+    }
+
+    /// Reads until a unit is complete or nothing more is there.
+    fn fill(&mut self, conn: &mut dyn Conn) -> std::result::Result<Fill, Failure> {
+        if self.input.capacity() == 0 {
+            self.input = self.server.take_buffer();
+        }
+        loop {
+            if self.find_unit()? {
+                return Ok(Fill::Unit);
+            }
+            let len = self.input.len();
+            self.input.resize(len + CHUNK, 0);
+            let read = conn.try_read(&mut self.input[len..]);
+            self.input.truncate(len + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Ok(Fill::End),
+                Ok(_) => (),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Fill::Part),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(Failure::gone(error)),
+            }
+        }
+    }
+
+    fn max_message(&self) -> usize {
+        if self.is_logged_in() { self.server.max_message } else { LOGIN_MESSAGE_MAX }
+    }
+
+    /// Looks for a complete unit at the front of the input, and marks its end.
+    fn find_unit(&mut self) -> Result<bool> {
+        let rest = &self.input[self.consumed..];
+        if matches!(self.phase, Phase::Startup) {
+            let len = startup_len(rest, LOGIN_MESSAGE_MAX)?.filter(|len| *len <= rest.len());
+            self.unit_end = self.consumed + len.unwrap_or(0);
+            return Ok(len.is_some());
+        }
+        let (mut end, mut executes, mut closed) = (0, 0, false);
+        while let Some(len) = frame_len(&rest[end..], self.max_message())? {
+            if rest.len() - end < len {
+                break;
+            }
+            let tag = rest[end];
+            let extends = matches!(tag, b'P' | b'B' | b'D' | b'E' | b'C' | b'S' | b'H');
+            if !extends && end > 0 {
+                closed = true;
+                break;
+            }
+            end += len;
+            executes += usize::from(tag == b'E');
+            closed = !extends || matches!(tag, b'S' | b'H') || end >= UNIT_MAX;
+            if closed {
+                // A cycle that goes on after this unit is one transaction with it.
+                self.several = extends && (self.several || executes > 1 || tag != b'S');
+                break;
+            }
+        }
+        self.unit_end = self.consumed + end;
+        Ok(closed)
+    }
+
+    /// Consumes the unit. False when the connection is to be closed.
+    fn unit(&mut self, conn: &mut dyn Conn) -> std::result::Result<bool, Failure> {
+        if matches!(self.phase, Phase::Startup) {
+            let packet = self.input[self.consumed..self.unit_end].to_vec();
+            self.consumed = self.unit_end;
+            return Ok(self.startup(&packet)?);
+        }
+        while self.consumed < self.unit_end {
+            let (tag, body) = self.take_frame()?;
+            let go_on = match self.phase {
+                Phase::Ready => self.message(conn, tag, &body)?,
+                _ => self.password(tag, &body)?,
+            };
+            if !go_on {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The tag of the next message of this unit.
+    pub(crate) fn peek_tag(&self) -> Option<u8> {
+        self.input[self.consumed..self.unit_end].first().copied()
+    }
+
+    /// The body of the next message of this unit.
+    pub(crate) fn peek_body(&self) -> &[u8] {
+        let rest = &self.input[self.consumed..self.unit_end];
+        match frame_len(rest, self.server.max_message) {
+            Ok(Some(len)) => rest.get(5..len).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
+    /// Takes the complete frame at the front of the input.
+    fn take_frame(&mut self) -> Result<(u8, Vec<u8>)> {
+        let rest = &self.input[self.consumed..];
+        let len = frame_len(rest, self.max_message())?.filter(|len| *len <= rest.len());
+        let len = len.ok_or_else(|| SqlError::protocol("a message ends before its length"))?;
+        let frame = (rest[0], rest[5..len].to_vec());
+        self.consumed += len;
+        Ok(frame)
+    }
+
+    /// Takes the next frame and parks the worker until it is there. Only COPY reads like this.
+    pub(crate) fn await_frame(
+        &mut self,
+        conn: &mut dyn Conn,
+    ) -> std::result::Result<(u8, Vec<u8>), Failure> {
+        loop {
+            let rest = &self.input[self.consumed..];
+            if frame_len(rest, self.max_message())?.is_some_and(|len| len <= rest.len()) {
+                return Ok(self.take_frame()?);
+            }
+            self.input.drain(..self.consumed);
+            self.unit_end = self.unit_end.saturating_sub(self.consumed);
+            self.consumed = 0;
+            let len = self.input.len();
+            self.input.resize(len + CHUNK, 0);
+            let read = conn.read(&mut self.input[len..]);
+            self.input.truncate(len + *read.as_ref().unwrap_or(&0));
+            if read.map_err(Failure::gone)? == 0 {
+                return Err(Failure::Gone);
+            }
+        }
+    }
+
+    fn message(
+        &mut self,
+        conn: &mut dyn Conn,
+        tag: u8,
+        body: &[u8],
+    ) -> std::result::Result<bool, Failure> {
+        match tag {
+            b'X' => return Ok(false),
+            b'Q' => self.simple_query(conn, body)?,
+            b'P' | b'B' | b'D' | b'E' | b'C' | b'S' | b'H' => self.extended(conn, tag, body)?,
+            // What is left of a COPY that failed on this side.
+            b'd' | b'c' | b'f' => (),
+            b'F' => {
+                self.out.error(&SqlError::unsupported("function calls are not supported"), None);
+                self.ready();
+            }
+            tag => {
+                return Err(SqlError::fatal(
+                    "08P01",
+                    format!("invalid frontend message type {tag}"),
+                )
+                .into());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends what is in the output buffer.
+    pub(crate) fn flush(&mut self, conn: &mut dyn Conn) -> std::result::Result<(), Failure> {
+        if self.out.bytes.is_empty() {
+            return Ok(());
+        }
+        let sent = conn.write_all(&self.out.bytes).map_err(Failure::gone);
+        self.out.bytes.clear();
+        sent
+    }
+
+    pub(crate) fn ready(&mut self) {
+        let status = match self.tx {
+            Tx::Idle | Tx::Implicit => Status::Idle,
+            Tx::Block => Status::Block,
+            Tx::Failed => Status::Failed,
+        };
+        self.out.ready(status);
+    }
+
+    /// Gives back what an idle session does not own.
+    fn rest(&mut self) {
+        self.server.give_buffer(std::mem::take(&mut self.out.bytes));
+        if self.consumed == self.input.len() {
+            self.server.give_buffer(std::mem::take(&mut self.input));
+        } else if self.consumed > 0 {
+            self.input.drain(..self.consumed);
+        }
+        if self.input.capacity() > 2 * self.input.len() + CHUNK {
+            self.input.shrink_to_fit();
+        }
+        self.unit_end = 0;
+        self.consumed = 0;
+    }
+
+    fn startup(&mut self, packet: &[u8]) -> Result<bool> {
+        match Startup::decode(packet)? {
+            Startup::Encrypt => {
+                self.out.bytes.push(b'N');
+                Ok(true)
+            }
+            Startup::Cancel { pid, secret } => {
+                self.server.cancel(pid, secret);
+                Ok(false)
+            }
+            Startup::Begin { minor, parameters } => {
+                if !parameters.iter().any(|(name, user)| name == "user" && !user.is_empty()) {
+                    return Err(SqlError::fatal(
+                        "28000",
+                        "no PostgreSQL user name specified in startup packet",
+                    ));
+                }
+                self.negotiate(minor, &parameters);
+                if let Some((_, name)) =
+                    parameters.iter().find(|(name, _)| name == "application_name")
+                {
+                    self.settings.push(("application_name".into(), name.as_str().into()));
+                }
+                if self.server.verifier.is_none() {
+                    self.welcome();
+                } else {
+                    self.phase = Phase::Login;
+                    self.out.authentication(10, format!("{MECHANISM}\0\0").as_bytes());
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// A newer minor version, or protocol options, are answered with the version spoken here.
+    fn negotiate(&mut self, minor: u16, parameters: &[(String, String)]) {
+        let unknown: Vec<&str> = parameters
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .filter(|n| n.starts_with("_pq_."))
+            .collect();
+        if minor == 0 && unknown.is_empty() {
+            return;
+        }
+        self.out.message(b'v', |body| {
+            body.extend(0x0003_0000u32.to_be_bytes());
+            body.extend((unknown.len() as u32).to_be_bytes());
+            for name in unknown {
+                body.extend(name.bytes());
+                body.push(0);
+            }
+        });
+    }
+
+    fn password(&mut self, tag: u8, body: &[u8]) -> Result<bool> {
+        let server = Arc::clone(&self.server);
+        let Some(verifier) = &server.verifier else { return Ok(false) };
+        if tag == b'X' {
+            return Ok(false);
+        }
+        if tag != b'p' {
+            return Err(SqlError::fatal("08P01", "expected a SASL response"));
+        }
+        let mut body = Body::new(body);
+        match std::mem::replace(&mut self.phase, Phase::Login) {
+            Phase::Login => {
+                if body.string()? != MECHANISM {
+                    return Err(SqlError::fatal(
+                        "28000",
+                        "the client selected an invalid SASL mechanism",
+                    ));
+                }
+                let first = crate::wire::message::utf8(body.value()?.unwrap_or_default())?;
+                let (login, answer) = Login::begin(verifier, first)?;
+                self.phase = Phase::Proof(Box::new(login));
+                self.out.authentication(11, answer.as_bytes());
+            }
+            Phase::Proof(login) => {
+                let last = crate::wire::message::utf8(body.rest())?;
+                let answer =
+                    host::go_preemptive("PREEMPTIVE_SCRAM", move || login.finish(verifier, last))?;
+                self.out.authentication(12, answer.as_bytes());
+                self.welcome();
+            }
+            Phase::Startup | Phase::Ready => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn welcome(&mut self) {
+        self.phase = Phase::Ready;
+        self.out.authentication(0, b"");
+        let name = self.setting("application_name");
+        let reported = [
+            ("server_version", "15.0"),
+            ("server_encoding", "UTF8"),
+            ("client_encoding", "UTF8"),
+            ("application_name", &name),
+            ("is_superuser", "on"),
+            ("session_authorization", "ums"),
+            ("DateStyle", "ISO, MDY"),
+            ("IntervalStyle", "postgres"),
+            ("TimeZone", "UTC"),
+            ("integer_datetimes", "on"),
+            ("standard_conforming_strings", "on"),
+        ];
+        for (name, value) in reported {
+            self.out.parameter_status(name, value);
+        }
+        let (pid, secret) = self.server.new_key(self.user);
+        self.out.backend_key(pid, secret);
+        self.ready();
+    }
+}
+
+/// What [`Session::fill`] found.
+enum Fill {
+    Unit,
+    Part,
+    End,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.is_logged_in() {
+            self.server.forget_key(self.user);
+        }
+        // The lease rolls its transaction back before the gate lets the next writer in.
+        self.lease = None;
+        if self.holds_gate {
+            self.server.engine.gate.release(self.user);
+        }
+    }
+}

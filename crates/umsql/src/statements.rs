@@ -1,0 +1,234 @@
+//! The statements that SQLite never sees: settings, DBCC, WAITFOR, BACKUP, KILL, and a few answers with a
+//! fixed shape.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::dialect::Statement;
+use crate::error::{Failure, Result, SqlError};
+use crate::host::{self, Conn};
+use crate::run::{Call, Ran};
+use crate::session::{OUT_MAX, Session, Tx};
+use crate::wire::message::format_of;
+use crate::wire::types::{self, Column};
+
+/// Pages that one step of a backup copies.
+const BACKUP_PAGES: i32 = 256;
+
+/// The columns a statement of this file answers with; none when it answers with a tag alone.
+pub(crate) fn columns(statement: &Statement) -> Option<Vec<Column>> {
+    let column = |name: &str, oid| Column::new(name, oid);
+    Some(match statement {
+        Statement::Show(name) => vec![column(&name.replace(' ', "_"), types::TEXT)],
+        Statement::UmsStats => {
+            vec![column("Statistic", types::TEXT), column("Value", types::NUMERIC)]
+        }
+        Statement::WaitStats => vec![
+            column("Wait Type", types::TEXT),
+            column("Requests", types::INT8),
+            column("Wait Time", types::NUMERIC),
+            column("Signal Wait Time", types::NUMERIC),
+        ],
+        Statement::PartitionProbe(_) => vec![
+            column("n", types::INT4),
+            column("partstrat", types::CHAR),
+            column("count", types::INT8),
+        ],
+        Statement::Nothing => vec![column("?column?", types::TEXT)],
+        _ => return None,
+    })
+}
+
+fn text(text: impl Into<String>) -> Value {
+    Value::Text(text.into())
+}
+
+/// A number with one decimal, as umsstats prints it.
+fn one_decimal(value: f64) -> Value {
+    text(format!("{value:.1}"))
+}
+
+impl Session {
+    /// Carries out a statement of this file.
+    pub(crate) fn own_statement(
+        &mut self,
+        conn: &mut dyn Conn,
+        statement: &Statement,
+        call: Call<'_>,
+    ) -> std::result::Result<Ran, Failure> {
+        let (rows, tag) = self.answer(statement)?;
+        let Some(mut columns) = call.columns.or_else(|| columns(statement)) else {
+            return Ok(Ran::Complete(tag.into()));
+        };
+        for (index, column) in columns.iter_mut().enumerate() {
+            column.format = format_of(call.formats, index);
+        }
+        if call.describe {
+            self.out.row_description(&columns);
+        }
+        for row in &rows {
+            self.out.data_row(&columns, |index| Ok(ValueRef::from(&row[index])))?;
+            if self.out.bytes.len() > OUT_MAX {
+                self.flush(conn)?;
+            }
+        }
+        Ok(Ran::Complete(if tag == "SELECT" {
+            format!("SELECT {}", rows.len())
+        } else {
+            tag.into()
+        }))
+    }
+
+    /// The rows of the answer, and its tag.
+    fn answer(&mut self, statement: &Statement) -> Result<(Vec<Vec<Value>>, &'static str)> {
+        let no_rows = Vec::new();
+        Ok(match statement {
+            Statement::Set { name, value } => {
+                self.set(name, value);
+                (no_rows, "SET")
+            }
+            Statement::Show(name) => (vec![vec![text(self.show(name)?)]], "SHOW"),
+            Statement::Reset(name) => {
+                self.settings
+                    .retain(|(known, _)| name.as_ref().is_some_and(|name| **known != **name));
+                (no_rows, "RESET")
+            }
+            Statement::Discard => {
+                self.prepared = Vec::new();
+                self.settings = Vec::new();
+                (no_rows, "DISCARD ALL")
+            }
+            Statement::Deallocate(name) => {
+                self.prepared
+                    .retain(|(known, _)| name.as_ref().is_some_and(|name| **known != **name));
+                (no_rows, "DEALLOCATE")
+            }
+            Statement::UmsStats => {
+                let stats = host::umsstats().into_iter();
+                (
+                    stats.map(|(name, value)| vec![text(name), one_decimal(value)]).collect(),
+                    "SELECT",
+                )
+            }
+            Statement::WaitStats => {
+                let rows = host::waitstats().into_iter().map(|stat| {
+                    let requests = Value::Integer(stat.requests as i64);
+                    vec![
+                        text(stat.reason),
+                        requests,
+                        one_decimal(stat.wait_ms),
+                        one_decimal(stat.signal_ms),
+                    ]
+                });
+                (rows.collect(), "SELECT")
+            }
+            Statement::WaitFor(time) => {
+                host::sleep(*time)?;
+                (no_rows, "WAITFOR")
+            }
+            Statement::Backup(path) => {
+                self.backup(path)?;
+                (no_rows, "BACKUP")
+            }
+            Statement::Kill(user) => {
+                if !host::cancel_request(*user) {
+                    return Err(SqlError::new(
+                        "42704",
+                        format!("user {user} has no request to cancel"),
+                    ));
+                }
+                (no_rows, "KILL")
+            }
+            Statement::PartitionProbe(table) => {
+                let found = self.lease()?.table_exists(None, table.as_str())?;
+                let row = vec![Value::Integer(1), Value::Null, Value::Integer(0)];
+                (if found { vec![row] } else { no_rows }, "SELECT")
+            }
+            Statement::Nothing => (no_rows, "SELECT"),
+            Statement::Accepted(tag) => (no_rows, tag),
+            other => {
+                return Err(SqlError::unsupported(format!("{other:?} cannot be carried out here")));
+            }
+        })
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.settings.retain(|(known, _)| **known != *name);
+        if !value.eq_ignore_ascii_case("default") {
+            self.settings.push((name.into(), value.into()));
+        }
+        const REPORTED: [(&str, &str); 2] =
+            [("application_name", "application_name"), ("timezone", "TimeZone")];
+        if let Some((_, reported)) = REPORTED.iter().find(|(known, _)| *known == name) {
+            let value = self.setting(name);
+            self.out.parameter_status(reported, &value);
+        }
+    }
+
+    /// A setting's value, or its default; empty for one nobody knows.
+    pub(crate) fn setting(&self, name: &str) -> String {
+        let set = self.settings.iter().find(|(known, _)| **known == *name);
+        let default = match name {
+            "server_version" => "15.0",
+            "server_version_num" => "150000",
+            "server_encoding" | "client_encoding" => "UTF8",
+            "search_path" => "\"$user\", public",
+            "timezone" | "time zone" => "UTC",
+            "datestyle" => "ISO, MDY",
+            "standard_conforming_strings" | "integer_datetimes" => "on",
+            "transaction isolation level"
+            | "transaction_isolation"
+            | "default_transaction_isolation" => "serializable",
+            "transaction_read_only" | "default_transaction_read_only" => "off",
+            "max_identifier_length" => "63",
+            _ => "",
+        };
+        set.map_or(default, |(_, value)| value).to_owned()
+    }
+
+    fn show(&self, name: &str) -> Result<String> {
+        let value = self.setting(name);
+        let known = !value.is_empty() || name == "application_name";
+        if known {
+            Ok(value)
+        } else {
+            let message = format!("unrecognized configuration parameter \"{name}\"");
+            Err(SqlError::new("42704", message))
+        }
+    }
+
+    /// Copies the database to `path`, on the hidden scheduler, in steps that let others run.
+    fn backup(&mut self, path: &str) -> Result<()> {
+        if self.tx != Tx::Idle {
+            return Err(SqlError::new("25001", "BACKUP cannot run inside a transaction block"));
+        }
+        if path.is_empty() {
+            return Err(SqlError::new("42601", "BACKUP needs the name of a file"));
+        }
+        let source = self.server.engine.path();
+        host::on_hidden("BACKUP", || copy_database(source, Path::new(path)))
+    }
+}
+
+fn copy_database(source: &Path, target: &Path) -> Result<()> {
+    let from = Connection::open_with_flags(
+        source,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    // One read transaction over all steps: the copy is of one moment, and writers do not restart it.
+    from.execute_batch("BEGIN")?;
+    from.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    let mut to = Connection::open(target)?;
+    let backup = Backup::new(&from, &mut to)?;
+    loop {
+        match backup.step(BACKUP_PAGES)? {
+            StepResult::Done => return Ok(()),
+            StepResult::More => host::sleep(Duration::ZERO)?,
+            _ => host::sleep(Duration::from_millis(5))?,
+        }
+    }
+}

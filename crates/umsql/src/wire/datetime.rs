@@ -1,0 +1,122 @@
+//! Points in time between their text in SQLite and their binary form on the wire, which is the number of
+//! microseconds since 2000-01-01 00:00 UTC.
+
+pub(crate) const DAY: i64 = 86_400_000_000;
+const EPOCH_DAYS: i64 = 10_957; // from 1970 to 2000
+
+/// True when the text names its time zone.
+pub(crate) fn has_zone(text: &[u8]) -> bool {
+    text.ends_with(b"Z") || text.iter().skip(10).any(|byte| b"+-".contains(byte))
+}
+
+/// Reads `YYYY-MM-DD[ HH:MM[:SS[.ffffff]]][Z|+HH[:MM]]`.
+pub(crate) fn parse(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let (date, time) = match text.find([' ', 'T']) {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, ""),
+    };
+    let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || !(0..=9999).contains(&year) {
+        return None;
+    }
+    let days = days_from_civil(year, month, day) - EPOCH_DAYS;
+    Some(days * DAY + time_of_day(time)?)
+}
+
+fn time_of_day(text: &str) -> Option<i64> {
+    if text.is_empty() {
+        return Some(0);
+    }
+    let text = text.trim_end_matches('Z');
+    let (clock, shift) = match text.find(['+', '-']) {
+        Some(at) => (&text[..at], zone(&text[at..])?),
+        None => (text, 0),
+    };
+    let mut parts = clock.split(':');
+    let hours: i64 = parts.next()?.parse().ok()?;
+    let minutes: i64 = parts.next()?.parse().ok()?;
+    let (seconds, micros) = match parts.next() {
+        None => (0, 0),
+        Some(text) => {
+            let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+            let digits: String = fraction.chars().chain("000000".chars()).take(6).collect();
+            (whole.parse::<i64>().ok()?, digits.parse::<i64>().ok()?)
+        }
+    };
+    let in_range =
+        (0..=24).contains(&hours) && (0..60).contains(&minutes) && (0..=60).contains(&seconds);
+    in_range.then(|| ((hours * 60 + minutes) * 60 + seconds) * 1_000_000 + micros - shift)
+}
+
+fn zone(text: &str) -> Option<i64> {
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let (hours, minutes) = text[1..].split_once(':').unwrap_or((&text[1..], "0"));
+    let minutes = hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?;
+    (minutes < 24 * 60).then_some(sign * minutes * 60_000_000)
+}
+
+/// Writes the text of a point in time, with a fraction only where there is one.
+pub(crate) fn format(micros: i64) -> String {
+    let days = micros.div_euclid(DAY);
+    let (year, month, day) = civil_from_days(days + EPOCH_DAYS);
+    let rest = micros.rem_euclid(DAY);
+    let (seconds, fraction) = (rest / 1_000_000, rest % 1_000_000);
+    let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let text = format!("{year:04}-{month:02}-{day:02} {h:02}:{m:02}:{s:02}");
+    if fraction == 0 {
+        return text;
+    }
+    format!("{text}.{fraction:06}").trim_end_matches('0').to_owned()
+}
+
+/// Days since 1970-01-01, in the proleptic Gregorian calendar. Years are counted from March, so that the
+/// leap day is the last of its year; 400 such years are 146,097 days.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let day_of_era = days.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_microseconds_since_2000() {
+        assert_eq!(parse("2000-01-01"), Some(0));
+        assert_eq!(parse("2000-01-01 00:00:01.5"), Some(1_500_000));
+        assert_eq!(parse("1999-12-31T23:59:59Z"), Some(-1_000_000));
+        assert_eq!(parse("2000-01-01 02:00:00+02"), Some(0));
+        assert_eq!(parse("2000-01-01 00:00:00-05:30"), Some(19_800_000_000));
+        for wrong in ["", "x", "2000-13-01", "2000-01-01 25:00", "2000-01-01 1", "9-é-1 é"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_day_of_four_centuries_survives_both_ways() {
+        for day in (-146_097 * 2..146_097).step_by(13) {
+            let text = format(day * DAY + 1);
+            assert_eq!(parse(&text), Some(day * DAY + 1), "{text}");
+        }
+    }
+}

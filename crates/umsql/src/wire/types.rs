@@ -1,0 +1,439 @@
+//! PostgreSQL's types as this server knows them: their numbers (oids), names, and how a value of SQLite's
+//! five storage classes travels as each of them, as text or in binary.
+//!
+//! SQLite types values, not columns. So a column is *described* with a type (by its declaration, or by its
+//! first value), and each value must then fit it: one that does not is an error, never a wrong value.
+
+use rusqlite::types::{Value, ValueRef};
+
+use super::{datetime, message::utf8, numeric};
+use crate::error::{Result, SqlError};
+
+pub(crate) const BOOL: u32 = 16;
+pub(crate) const BYTEA: u32 = 17;
+pub(crate) const CHAR: u32 = 18;
+pub(crate) const NAME: u32 = 19;
+pub(crate) const INT8: u32 = 20;
+pub(crate) const INT2: u32 = 21;
+pub(crate) const INT4: u32 = 23;
+pub(crate) const TEXT: u32 = 25;
+pub(crate) const OID: u32 = 26;
+pub(crate) const JSON: u32 = 114;
+pub(crate) const FLOAT4: u32 = 700;
+pub(crate) const FLOAT8: u32 = 701;
+pub(crate) const UNKNOWN: u32 = 705;
+pub(crate) const BPCHAR: u32 = 1042;
+pub(crate) const VARCHAR: u32 = 1043;
+pub(crate) const DATE: u32 = 1082;
+pub(crate) const TIMESTAMP: u32 = 1114;
+pub(crate) const TIMESTAMPTZ: u32 = 1184;
+pub(crate) const NUMERIC: u32 = 1700;
+pub(crate) const VOID: u32 = 2278;
+pub(crate) const UUID: u32 = 2950;
+pub(crate) const JSONB: u32 = 3802;
+
+/// A column of a result as it is described to the client.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) oid: u32,
+    pub(crate) format: u16,
+}
+
+impl Column {
+    pub(crate) fn new(name: impl Into<String>, oid: u32) -> Column {
+        Column { name: name.into(), oid, format: 0 }
+    }
+}
+
+/// The type that a name in a declaration or a cast means. Names that SQLite alone knows are taken by their
+/// affinity, and what is left is text.
+pub(crate) fn by_name(declared: &str) -> u32 {
+    let lower = declared.trim().to_ascii_lowercase();
+    let name = match (lower.find('('), lower.rfind(')')) {
+        (Some(open), Some(close)) if open < close => {
+            format!("{}{}", lower[..open].trim_end(), &lower[close + 1..])
+        }
+        _ => lower,
+    };
+    match name.as_str() {
+        "int" | "integer" | "int4" | "serial" | "mediumint" => INT4,
+        "bigint" | "int8" | "bigserial" => INT8,
+        "smallint" | "int2" | "tinyint" | "smallserial" => INT2,
+        "oid" | "regclass" | "regtype" => OID,
+        "double precision" | "float" | "float8" | "double" => FLOAT8,
+        "real" | "float4" => FLOAT4,
+        "numeric" | "decimal" => NUMERIC,
+        "bool" | "boolean" => BOOL,
+        "bytea" | "blob" => BYTEA,
+        "varchar" | "character varying" => VARCHAR,
+        "char" | "character" | "bpchar" => BPCHAR,
+        "\"char\"" => CHAR,
+        "name" => NAME,
+        "json" => JSON,
+        "jsonb" => JSONB,
+        "uuid" => UUID,
+        "date" => DATE,
+        "timestamp" | "timestamp without time zone" | "datetime" => TIMESTAMP,
+        "timestamptz" | "timestamp with time zone" => TIMESTAMPTZ,
+        "void" => VOID,
+        other if other.contains("int") && !other.starts_with("interval") => INT8,
+        _ => TEXT,
+    }
+}
+
+/// The name PostgreSQL prints for a type.
+pub(crate) fn name(oid: u32) -> &'static str {
+    match oid {
+        BOOL => "boolean",
+        BYTEA => "bytea",
+        CHAR => "\"char\"",
+        NAME => "name",
+        INT8 => "bigint",
+        INT2 => "smallint",
+        INT4 => "integer",
+        OID => "oid",
+        JSON => "json",
+        FLOAT4 => "real",
+        FLOAT8 => "double precision",
+        BPCHAR => "character",
+        VARCHAR => "character varying",
+        DATE => "date",
+        TIMESTAMP => "timestamp without time zone",
+        TIMESTAMPTZ => "timestamp with time zone",
+        NUMERIC => "numeric",
+        UUID => "uuid",
+        JSONB => "jsonb",
+        VOID => "void",
+        _ => "text",
+    }
+}
+
+/// The width of a type in bytes; -1 when it varies.
+pub(crate) fn size(oid: u32) -> i16 {
+    match oid {
+        BOOL | CHAR => 1,
+        INT2 => 2,
+        INT4 | FLOAT4 | OID | DATE => 4,
+        INT8 | FLOAT8 | TIMESTAMP | TIMESTAMPTZ => 8,
+        UUID => 16,
+        NAME => 64,
+        _ => -1,
+    }
+}
+
+/// The type that describes a value of an expression nobody declared.
+pub(crate) fn of_value(value: ValueRef<'_>) -> Option<u32> {
+    match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(_) => Some(INT8),
+        ValueRef::Real(_) => Some(FLOAT8),
+        ValueRef::Text(_) => Some(TEXT),
+        ValueRef::Blob(_) => Some(BYTEA),
+    }
+}
+
+/// Writes `value` with its length in front, as `column` describes it.
+pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Result<()> {
+    if value == ValueRef::Null {
+        out.extend((-1i32).to_be_bytes());
+        return Ok(());
+    }
+    let at = out.len();
+    out.extend([0; 4]);
+    if column.format == 0 {
+        encode_text(out, value, column.oid)?;
+    } else {
+        encode_binary(out, value, column.oid)?;
+    }
+    let len = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&len.to_be_bytes());
+    Ok(())
+}
+
+fn encode_text(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()> {
+    match oid {
+        BOOL => out.push(if boolean(value)? { b't' } else { b'f' }),
+        INT2 | INT4 | INT8 | OID => {
+            let int = integer(value, oid)?;
+            out.extend(int.to_string().bytes());
+        }
+        TIMESTAMPTZ => {
+            plain(out, value);
+            if let ValueRef::Text(text) = value
+                && !datetime::has_zone(text)
+            {
+                out.extend(b"+00");
+            }
+        }
+        BYTEA => {
+            let bytes = value.as_bytes().map_err(|_| misfit(value, oid))?;
+            out.extend(b"\\x");
+            bytes.iter().for_each(|byte| out.extend(hex(*byte)));
+        }
+        VOID => (),
+        _ => plain(out, value),
+    }
+    Ok(())
+}
+
+fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()> {
+    match oid {
+        BOOL => out.push(boolean(value)?.into()),
+        INT2 => out.extend((integer(value, oid)? as i16).to_be_bytes()),
+        INT4 | OID => out.extend((integer(value, oid)? as i32).to_be_bytes()),
+        INT8 => out.extend(integer(value, oid)?.to_be_bytes()),
+        FLOAT4 => out.extend((float(value, oid)? as f32).to_be_bytes()),
+        FLOAT8 => out.extend(float(value, oid)?.to_be_bytes()),
+        NUMERIC => numeric::encode(out, &to_text(value)).ok_or_else(|| misfit(value, oid))?,
+        DATE => {
+            let micros = datetime::parse(&to_text(value)).ok_or_else(|| misfit(value, oid))?;
+            out.extend((micros.div_euclid(datetime::DAY) as i32).to_be_bytes());
+        }
+        TIMESTAMP | TIMESTAMPTZ => {
+            let micros = datetime::parse(&to_text(value)).ok_or_else(|| misfit(value, oid))?;
+            out.extend(micros.to_be_bytes());
+        }
+        UUID => out.extend(uuid(&to_text(value)).ok_or_else(|| misfit(value, oid))?),
+        BYTEA => out.extend(value.as_bytes().map_err(|_| misfit(value, oid))?),
+        JSONB => {
+            out.push(1);
+            plain(out, value);
+        }
+        VOID => (),
+        _ => plain(out, value),
+    }
+    Ok(())
+}
+
+/// The value in the text form that needs no type.
+fn plain(out: &mut Vec<u8>, value: ValueRef<'_>) {
+    match value {
+        ValueRef::Text(text) => out.extend(text),
+        other => out.extend(to_text(other).bytes()),
+    }
+}
+
+/// The value as text, as a cast to text would give it.
+pub(crate) fn to_text(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Null => String::new(),
+        ValueRef::Integer(int) => int.to_string(),
+        ValueRef::Real(real) if real.is_infinite() && real > 0.0 => "Infinity".into(),
+        ValueRef::Real(real) if real.is_infinite() => "-Infinity".into(),
+        ValueRef::Real(real) if real != 0.0 && !(1e-5..1e15).contains(&real.abs()) => {
+            format!("{real:e}")
+        }
+        ValueRef::Real(real) => real.to_string(),
+        ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        ValueRef::Blob(blob) => {
+            let digits = blob.iter().flat_map(|byte| hex(*byte)).map(char::from);
+            "\\x".chars().chain(digits).collect()
+        }
+    }
+}
+
+fn hex(byte: u8) -> [u8; 2] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]
+}
+
+fn misfit(value: ValueRef<'_>, oid: u32) -> SqlError {
+    let shown: String = to_text(value).chars().take(40).collect();
+    SqlError::new("22P02", format!("value \"{shown}\" does not fit type {}", name(oid))).hint(
+        "SQLite columns hold values of any type; cast the expression to text to read this one.",
+    )
+}
+
+fn boolean(value: ValueRef<'_>) -> Result<bool> {
+    match value {
+        ValueRef::Integer(int) => Ok(int != 0),
+        ValueRef::Real(real) => Ok(real != 0.0),
+        ValueRef::Text(text) => utf8(text).ok().and_then(truth).ok_or_else(|| misfit(value, BOOL)),
+        _ => Err(misfit(value, BOOL)),
+    }
+}
+
+/// The truth value that a text means, in any of PostgreSQL's spellings.
+pub(crate) fn truth(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "t" | "true" | "y" | "yes" | "on" | "1" => Some(true),
+        "f" | "false" | "n" | "no" | "off" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn integer(value: ValueRef<'_>, oid: u32) -> Result<i64> {
+    let int = match value {
+        ValueRef::Integer(int) => int,
+        ValueRef::Real(real) if real.fract() == 0.0 && real.abs() < 9e18 => real as i64,
+        ValueRef::Text(text) => {
+            utf8(text).ok().and_then(|t| t.trim().parse().ok()).ok_or_else(|| misfit(value, oid))?
+        }
+        _ => return Err(misfit(value, oid)),
+    };
+    let fits = match oid {
+        INT2 => i16::try_from(int).is_ok(),
+        INT4 => i32::try_from(int).is_ok(),
+        OID => u32::try_from(int).is_ok(),
+        _ => true,
+    };
+    if fits { Ok(int) } else { Err(SqlError::new("22003", format!("{} out of range", name(oid)))) }
+}
+
+fn float(value: ValueRef<'_>, oid: u32) -> Result<f64> {
+    match value {
+        ValueRef::Integer(int) => Ok(int as f64),
+        ValueRef::Real(real) => Ok(real),
+        ValueRef::Text(text) => {
+            utf8(text).ok().and_then(|t| t.trim().parse().ok()).ok_or_else(|| misfit(value, oid))
+        }
+        _ => Err(misfit(value, oid)),
+    }
+}
+
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.bytes().filter(|b| !b"-{}".contains(b)).collect();
+    unhex(&digits)?.try_into().ok()
+}
+
+fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    let (pairs, []) = digits.as_chunks::<2>() else { return None };
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+/// Reads a parameter of type `oid` that came in `format`.
+pub(crate) fn decode(bytes: Option<&[u8]>, oid: u32, format: u16) -> Result<Value> {
+    match (bytes, format) {
+        (None, _) => Ok(Value::Null),
+        (Some(bytes), 0) => decode_text(utf8(bytes)?, oid),
+        (Some(bytes), _) => decode_binary(bytes, oid),
+    }
+}
+
+fn decode_text(text: &str, oid: u32) -> Result<Value> {
+    let invalid = || {
+        let message = format!("invalid input syntax for type {}: \"{text}\"", name(oid));
+        SqlError::new("22P02", message)
+    };
+    let trimmed = text.trim();
+    match oid {
+        INT2 | INT4 | INT8 | OID => {
+            let int = trimmed.parse().map_err(|_| invalid())?;
+            integer(ValueRef::Integer(int), oid).map(Value::Integer)
+        }
+        FLOAT4 | FLOAT8 => trimmed.parse().map(Value::Real).map_err(|_| invalid()),
+        NUMERIC => match trimmed.parse() {
+            Ok(int) => Ok(Value::Integer(int)),
+            Err(_) => trimmed.parse().map(Value::Real).map_err(|_| invalid()),
+        },
+        BOOL => truth(text).map(|truth| Value::Integer(truth.into())).ok_or_else(invalid),
+        BYTEA => match text.strip_prefix("\\x") {
+            Some(digits) => unhex(digits.as_bytes()).map(Value::Blob).ok_or_else(invalid),
+            None => Ok(Value::Blob(text.as_bytes().into())),
+        },
+        _ if text.contains('\0') => {
+            Err(SqlError::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00"))
+        }
+        _ => Ok(Value::Text(text.into())),
+    }
+}
+
+fn decode_binary(bytes: &[u8], oid: u32) -> Result<Value> {
+    let wrong =
+        || SqlError::new("22P03", format!("incorrect binary data format for type {}", name(oid)));
+    fn array<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+        bytes.try_into().ok()
+    }
+    let value = match oid {
+        BOOL => array(bytes).map(|[byte]| Value::Integer((byte != 0).into())),
+        INT2 => array(bytes).map(|b| Value::Integer(i16::from_be_bytes(b).into())),
+        INT4 => array(bytes).map(|b| Value::Integer(i32::from_be_bytes(b).into())),
+        OID => array(bytes).map(|b| Value::Integer(u32::from_be_bytes(b).into())),
+        INT8 => array(bytes).map(|b| Value::Integer(i64::from_be_bytes(b))),
+        FLOAT4 => array(bytes).map(|b| Value::Real(f32::from_be_bytes(b).into())),
+        FLOAT8 => array(bytes).map(|b| Value::Real(f64::from_be_bytes(b))),
+        NUMERIC => return decode_text(&numeric::decode(bytes).ok_or_else(wrong)?, NUMERIC),
+        DATE => array(bytes).map(|b| {
+            let micros = i64::from(i32::from_be_bytes(b)) * datetime::DAY;
+            Value::Text(datetime::format(micros)[..10].into())
+        }),
+        TIMESTAMP | TIMESTAMPTZ => {
+            array(bytes).map(|b| Value::Text(datetime::format(i64::from_be_bytes(b))))
+        }
+        UUID => array::<16>(bytes).map(|b| Value::Text(uuid_text(&b))),
+        BYTEA => Some(Value::Blob(bytes.into())),
+        JSONB => return decode_text(utf8(bytes.get(1..).ok_or_else(wrong)?)?, TEXT),
+        TEXT | VARCHAR | BPCHAR | NAME | CHAR | JSON | UNKNOWN => {
+            return decode_text(utf8(bytes)?, TEXT);
+        }
+        other => {
+            let message = format!("no binary input function available for type {other}");
+            return Err(SqlError::new("42883", message));
+        }
+    };
+    value.ok_or_else(wrong)
+}
+
+fn uuid_text(bytes: &[u8; 16]) -> String {
+    let digits: String = bytes.iter().flat_map(|b| hex(*b)).map(char::from).collect();
+    let (a, b, c) = (&digits[..8], &digits[8..12], &digits[12..16]);
+    format!("{a}-{b}-{c}-{}-{}", &digits[16..20], &digits[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(value: Value, oid: u32, format: u16) -> Value {
+        let column = Column { name: String::new(), oid, format };
+        let mut out = Vec::new();
+        encode(&mut out, ValueRef::from(&value), &column).unwrap();
+        decode(Some(&out[4..]), oid, format).unwrap()
+    }
+
+    #[test]
+    fn values_survive_the_way_out_and_back_in_both_formats() {
+        let text = |text: &str| Value::Text(text.into());
+        let values = [
+            (Value::Integer(-7), INT2),
+            (Value::Integer(-70_000), INT4),
+            (Value::Integer(i64::MIN), INT8),
+            (Value::Real(1.5), FLOAT4),
+            (Value::Real(-1e300), FLOAT8),
+            (Value::Integer(1), BOOL),
+            (text("öäü"), TEXT),
+            (text("x"), VARCHAR),
+            (Value::Blob(vec![0, 255, 7]), BYTEA),
+            (text("2024-02-29 23:59:59.000001"), TIMESTAMP),
+            (text("1969-12-31"), DATE),
+            (Value::Real(12_345.678), NUMERIC),
+            (Value::Integer(-100_000), NUMERIC),
+            (text("00112233-4455-6677-8899-aabbccddeeff"), UUID),
+            (text("{\"a\":1}"), JSONB),
+        ];
+        for (value, oid) in values {
+            for format in [0, 1] {
+                assert_eq!(round_trip(value.clone(), oid, format), value, "{oid} {format}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_its_column_is_an_error() {
+        let column = |oid, format| Column { name: String::new(), oid, format };
+        let mut out = Vec::new();
+        for format in [0, 1] {
+            let error = encode(&mut out, ValueRef::Integer(1 << 40), &column(INT4, format));
+            assert_eq!(error.unwrap_err().code, "22003");
+            let error = encode(&mut out, ValueRef::Text(b"x"), &column(INT8, format));
+            assert_eq!(error.unwrap_err().code, "22P02");
+        }
+        assert_eq!(decode(Some(b"x"), INT4, 0).unwrap_err().code, "22P02");
+        assert_eq!(decode(Some(b"123"), INT4, 1).unwrap_err().code, "22P03");
+        assert_eq!(decode(Some(b"\xff"), TEXT, 0).unwrap_err().code, "22021");
+        assert_eq!(decode(Some(b"a\0b"), TEXT, 0).unwrap_err().code, "22021");
+        assert_eq!(decode(Some(b"abc"), 99_999, 1).unwrap_err().code, "42883");
+    }
+}
