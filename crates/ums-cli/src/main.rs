@@ -1,2 +1,40 @@
-//! The `ums` command.
-fn main() {}
+//! The `ums` command: serve SQL on our own schedulers, measure them, ask the machine what it
+//! offers. Each subcommand is a file; this one only reads the command line.
+
+mod bench;
+mod probe;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "ums", version, about = "User-mode scheduling for Linux", long_about = None)]
+struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve SQL (PostgreSQL wire protocol, SQLite inside) on user-mode schedulers.
+    Serve(serve::Args),
+    /// Print what this machine offers, what ums uses of it, and why.
+    Probe(probe::Args),
+    /// Measure: `ums bench NAME key=value ...`; `ums bench --list` names the benches.
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// The bench and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match Line::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Probe(args) => probe::run(&args),
+        Command::Bench { args } => bench::run(&args),
+    }
+}

@@ -56,6 +56,8 @@ pub use current::{
 pub use error::{BuildError, EnqueueError, WaitError};
 pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};
 pub use os::driver::Choice as IoChoice;
+pub use os::linux::cpus::Cpus;
+pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};
 pub use placement::Placement;
 pub use reason::{WaitClass, WaitReason};
 pub use request::{RequestId, UserId};

@@ -86,8 +86,7 @@ const EMPTY: Slot = Slot { head: NONE, tail: NONE };
 
 /// Timed requests, delivered in order of deadline and never early.
 ///
-/// ```
-/// # use ums::lists::timer_list::TimerList;
+/// ```text
 /// let mut timers = TimerList::new(0);
 /// let late = timers.insert(5_000_000, "late");
 /// timers.insert(1_000_000, "soon");

@@ -279,14 +279,12 @@ pub enum Owner {
 /// When a forced back end is denied here, with the reason; when `UMS_IO` names none; when the
 /// process is out of descriptors.
 ///
-/// ```
-/// # use wip_io::os::driver::{open, Choice, Owner};
+/// ```text
 /// let mut io = open(Choice::Auto, Owner::ManyThreads)?;
 /// let mut done = Vec::new();
 /// io.waker().wake();
 /// io.wait(None, &mut done);
 /// assert!(done.is_empty(), "a wake ends the wait and is no completion");
-/// # Ok::<(), std::io::Error>(())
 /// ```
 pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
     let choice = match std::env::var("UMS_IO") {

@@ -82,8 +82,7 @@ pub struct Cpus {
 impl Cpus {
     /// Asks the system, for the calling thread.
     ///
-    /// ```
-    /// # use ums::os::linux::cpus::Cpus;
+    /// ```text
     /// let cpus = Cpus::read();
     /// assert!(cpus.count >= 1 && cpus.count <= cpus.affinity);
     /// ```

@@ -93,12 +93,12 @@ impl Facts {
     /// Asks the machine.
     ///
     /// ```
-    /// # use ums::os::linux::facts::{self, Facts};
+    /// # use ums::Facts;
     /// let lines = Facts::read().lines();
     /// for fact in &lines {
     ///     println!("{fact}");
     /// }
-    /// assert!(facts::to_json(&lines).contains("\"kernel\""));
+    /// assert!(ums::facts_to_json(&lines).contains("\"kernel\""));
     /// ```
     pub fn read() -> Facts {
         let groups = Groups::read(Path::new("/"));

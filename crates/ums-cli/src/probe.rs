@@ -1,0 +1,48 @@
+//! `ums probe`: what this machine offers, what ums will use, and the reason for each step down.
+
+use std::process::ExitCode;
+
+/// Options of `ums probe`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print JSON: one object for each fact.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    let mut facts = ums::Facts::read().lines();
+    facts.extend(chosen());
+    if args.json {
+        println!("{}", ums::facts_to_json(&facts));
+        return ExitCode::SUCCESS;
+    }
+    let width = facts.iter().map(|f| f.name.len()).max().unwrap_or(0);
+    for fact in &facts {
+        println!("{:width$}  {}", fact.name, fact.value);
+        if !fact.consequence.is_empty() {
+            println!("{:width$}    -> {}", "", fact.consequence);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// What a node built here would use, by building one of each kind.
+fn chosen() -> Vec<ums::Fact> {
+    let kinds = [("thread workers", false), ("fiber workers", true)];
+    kinds
+        .into_iter()
+        .map(|(name, fibers)| {
+            let builder = ums::Node::builder().schedulers(1);
+            // SAFETY: Nothing Runs: no code of ours or anybody else's runs on these workers.
+            #[allow(unsafe_code)]
+            let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
+            let (value, consequence) = match builder.build() {
+                Ok(node) => (node.io_text(), String::new()),
+                Err(error) => ("not available".to_string(), error.to_string()),
+            };
+            ums::Fact { name, value, consequence }
+        })
+        .collect()
+}
