@@ -100,7 +100,7 @@ pub fn checkpoint() -> Result<(), WaitError> {
 
 /// Whether the work request that the caller carries out was cancelled. False on a plain thread.
 pub fn is_cancelled() -> bool {
-    here().is_some_and(|shared| shared.current_party().cancelled.load(Ordering::Relaxed))
+    here().is_some_and(|shared| shared.current_party().is_cancelled())
 }
 
 /// Waits for this long; other workers run meanwhile (U37, U67).

@@ -55,9 +55,9 @@ pub use current::{
 };
 pub use error::{BuildError, EnqueueError, WaitError};
 pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};
-pub use os::driver::Choice as IoChoice;
 pub use os::linux::cpus::Cpus;
 pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};
+pub use os::linux::open::Choice as IoChoice;
 pub use placement::Placement;
 pub use reason::{WaitClass, WaitReason};
 pub use request::{RequestId, UserId};
@@ -65,5 +65,5 @@ pub use scheduler::WorkerKind;
 pub use serve::{Connection, Next, ServeOptions, Server, ServerCounters, Session, Why};
 pub use task::{JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn};
 pub use umsstats::{Cell, RequestRow, SchedulerRow, Snapshot, Table, WaitRow, WorkerRow};
-pub use user::User;
+pub use user::{User, UserLock};
 pub use worker::State as WorkerState;

@@ -4,7 +4,7 @@
 //! them (U17, G9), hidden schedulers made when somebody wants one (U89).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle as Thread;
 use std::time::Duration;
@@ -12,11 +12,12 @@ use std::time::Duration;
 use crate::error::{BuildError, EnqueueError};
 use crate::limits;
 use crate::os::clock;
-use crate::os::driver::Choice;
+use crate::os::linux::open::Choice;
 use crate::peers::Peers;
 use crate::placement::Placement;
+use crate::request::UserId;
 use crate::scheduler::{self, Options, Shared, WorkerKind, here};
-use crate::task::{self, JoinHandle, TaskError};
+use crate::task::{self, JoinHandle, TaskError, UserState};
 
 /// The options of a node. Made by [`Node::builder`]; the defaults suit a server.
 #[derive(Clone, Debug)]
@@ -198,10 +199,13 @@ impl Builder {
             visible,
             hidden: RwLock::default(),
             threads: Mutex::new(threads),
-            next_user: AtomicU64::new(1),
             closing: AtomicBool::new(false),
-            users: AtomicUsize::new(0),
+            users: Mutex::default(),
         });
+        let weak: std::sync::Weak<NodeInner> = Arc::downgrade(&inner);
+        for shared in &inner.visible {
+            let _ = shared.node.set(weak.clone());
+        }
         if inner.builder.kind == WorkerKind::Fiber {
             // Where the fibers' external calls go (U85). Not to be seen in umsstats (U86).
             let outside = inner.hidden("preemptive", HiddenOptions::default());
@@ -254,9 +258,8 @@ pub(crate) struct NodeInner {
     pub visible: Vec<Arc<Shared>>,
     hidden: RwLock<HashMap<String, Arc<Shared>>>,
     threads: Mutex<Vec<Thread<()>>>,
-    next_user: AtomicU64,
     pub closing: AtomicBool,
-    pub users: AtomicUsize,
+    pub users: Mutex<HashMap<UserId, std::sync::Weak<UserState>>>,
 }
 
 impl NodeInner {
@@ -264,12 +267,12 @@ impl NodeInner {
         self.builder.placement
     }
 
-    pub fn new_user_id(&self) -> u64 {
-        self.next_user.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// The hidden scheduler of this name, made on first use (U89).
-    pub fn hidden(&self, name: &str, options: HiddenOptions) -> std::io::Result<Arc<Shared>> {
+    pub fn hidden(
+        self: &Arc<Self>,
+        name: &str,
+        options: HiddenOptions,
+    ) -> std::io::Result<Arc<Shared>> {
         let found = |map: &HashMap<String, Arc<Shared>>| map.get(name).cloned();
         if let Some(shared) = found(&self.hidden.read().unwrap_or_else(|e| e.into_inner())) {
             return Ok(shared);
@@ -288,6 +291,8 @@ impl NodeInner {
         let index = self.visible.len() + map.len();
         let peers = Arc::new(Peers::new(index + 1));
         let (shared, thread) = scheduler::start(index, made, peers)?;
+        let weak: std::sync::Weak<NodeInner> = Arc::downgrade(self);
+        let _ = shared.node.set(weak);
         self.threads.lock().unwrap_or_else(|e| e.into_inner()).push(thread);
         map.insert(name.to_owned(), shared.clone());
         Ok(shared)
@@ -299,6 +304,12 @@ impl NodeInner {
         let mut hidden: Vec<_> = map.values().cloned().collect();
         hidden.sort_by_key(|s| s.index);
         self.visible.iter().cloned().chain(hidden).collect()
+    }
+
+    /// What is known of the user with this number.
+    pub fn user(&self, id: UserId) -> Option<Arc<UserState>> {
+        let users = self.users.lock().unwrap_or_else(|e| e.into_inner());
+        users.get(&id).and_then(std::sync::Weak::upgrade)
     }
 
     fn least_loaded(&self) -> &Arc<Shared> {
@@ -347,6 +358,21 @@ impl HiddenScheduler {
         task::spawn_on(&self.shared, crate::current::user(), false, f)
     }
 
+    /// Runs `f` here and waits for it. The caller's stack stays as it is meanwhile, so `f` may
+    /// borrow from it. Inside, [`is_cancelled`](crate::is_cancelled) sees the caller's cancellation.
+    ///
+    /// # Panics
+    /// With what `f` panics with, and when the node is shutting down.
+    pub fn run<F, R>(&self, f: F) -> R
+    where
+        F: FnOnce() -> R + Send,
+        R: Send,
+    {
+        let reason = crate::reason::WaitReason::OTHER;
+        scheduler::run_on(&self.shared, reason, f)
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
     /// Its number; hidden schedulers count on from the visible ones.
     pub fn id(&self) -> usize {
         self.shared.index
@@ -364,6 +390,12 @@ pub struct ShutdownReport {
 }
 
 impl Node {
+    /// The node of the worker that calls; None on a plain thread and while preemptive.
+    pub fn current() -> Option<Node> {
+        let inner = here()?.node.get()?.upgrade()?.downcast::<NodeInner>().ok()?;
+        Some(Node { inner, owner: false })
+    }
+
     /// A builder with the defaults: thread workers, one scheduler per processor.
     pub fn builder() -> Builder {
         Builder::default()
@@ -422,6 +454,12 @@ impl Node {
     /// When the system refuses a thread or descriptors, or the node is shutting down.
     pub fn hidden(&self, name: &str, options: HiddenOptions) -> std::io::Result<HiddenScheduler> {
         Ok(HiddenScheduler { shared: self.inner.hidden(name, options)? })
+    }
+
+    /// Cancels the request that this user enqueued last (B59). False: there is no such user, or
+    /// its request has ended.
+    pub fn cancel(&self, user: UserId) -> bool {
+        self.inner.user(user).is_some_and(|u| u.cancel())
     }
 
     /// How many visible schedulers there are.

@@ -253,6 +253,48 @@ impl Running {
     }
 }
 
+/// What belongs to a user and not to its home: found by number.
+pub(crate) struct UserState {
+    pub id: UserId,
+    holds: AtomicUsize,
+    last: Mutex<Option<Running>>,
+}
+
+impl UserState {
+    pub fn new(id: UserId) -> UserState {
+        UserState { id, holds: AtomicUsize::new(0), last: Mutex::new(None) }
+    }
+
+    pub fn hold(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn release(&self) {
+        let held = self.holds.fetch_sub(1, Ordering::Relaxed);
+        assert!(held > 0, "a user released what it does not hold");
+    }
+
+    pub fn is_holding(&self) -> bool {
+        self.holds.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes the request that was enqueued last.
+    pub fn runs(&self, running: Running) {
+        *self.last.lock().unwrap_or_else(|e| e.into_inner()) = Some(running);
+    }
+
+    /// Cancels it. False: it has ended, or there was none.
+    pub fn cancel(&self) -> bool {
+        let last = self.last.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        last.is_some_and(|r| r.cancel())
+    }
+
+    pub fn is_busy(&self) -> bool {
+        let last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+        last.as_ref().is_some_and(|r| !r.is_done())
+    }
+}
+
 fn cancel(state: &RequestState, home: &Shared) {
     pass_on(state.cancel());
     if let Some(request) = home.queue.remove(state.id) {

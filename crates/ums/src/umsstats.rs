@@ -71,6 +71,8 @@ pub struct WorkerRow {
     pub resource: u64,
     /// The worker that holds that, as (scheduler, worker) numbers, and its user, where known.
     pub blocker: Option<(usize, u32, UserId)>,
+    /// The user that holds that, where a user does; 0 for none.
+    pub blocking_user: UserId,
     /// Requests it has carried out.
     pub requests_done: u64,
     /// Times it was switched to.
@@ -117,8 +119,8 @@ pub struct WaitRow {
     pub signal_ns: u64,
 }
 
-/// Everything at once.
-#[derive(Clone, Debug)]
+/// Everything at once. The default is empty: its tables have columns and no rows.
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
     /// Visible schedulers first, then hidden ones.
@@ -242,6 +244,7 @@ fn worker(
         waited_ns: if waits { clock::ticks_to_ns(waited) } else { 0 },
         resource: if waiting { party.resource.load(Ordering::Relaxed) } else { 0 },
         blocker: party.blocker().filter(|_| waiting).and_then(|b| place(b, all)),
+        blocking_user: if waiting { party.blocking_user.load(Ordering::Relaxed) } else { 0 },
         requests_done: view.requests_done.load(Ordering::Relaxed),
         switches: view.switches.load(Ordering::Relaxed),
     }
@@ -449,7 +452,11 @@ impl Snapshot {
             resource true = w.resource,
             blocking_scheduler_id true = w.blocker.map_or(Cell::Null, |b| b.0.into()),
             blocking_worker_id true = w.blocker.map_or(Cell::Null, |b| u64::from(b.1).into()),
-            blocking_user_id true = w.blocker.map_or(Cell::Null, |b| b.2.into()),
+            blocking_user_id true = match (w.blocking_user, w.blocker) {
+                (0, None) => Cell::Null,
+                (0, Some((_, _, user))) => user.into(),
+                (user, _) => user.into(),
+            },
         })
     }
 

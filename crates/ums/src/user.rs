@@ -6,35 +6,43 @@
 //! never wait for a worker (rule 7), or sixteen workers that wait for the lock would keep out the
 //! request that releases it (G11).
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::error::EnqueueError;
+use crate::current::{begin, park, ready};
+use crate::error::{EnqueueError, WaitError};
 use crate::node::{HiddenScheduler, Node, NodeInner};
+use crate::os::clock::{self, NEVER};
+use crate::reason::WaitReason;
 use crate::request::UserId;
 use crate::scheduler::Shared;
-use crate::task::{self, JoinHandle, Running};
+use crate::task::{self, JoinHandle, UserState};
+use crate::wait::{Outcome, Ticket, What};
 
 /// A logical connection. Dropping it ends its association with its scheduler.
 pub struct User {
-    id: UserId,
+    state: Arc<UserState>,
     node: Arc<NodeInner>,
-    /// The preferred visible scheduler, or the hidden one it is bound to.
     home: Home,
-    holds: AtomicUsize,
-    running: Mutex<Option<Running>>,
     /// Counted among the users of its home.
     counted: AtomicBool,
 }
 
+/// Numbers of users are unique in the process.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
 enum Home {
+    /// A visible scheduler, preferred.
     Preferred(usize),
+    /// A hidden one, for good.
     Bound(Arc<Shared>),
 }
 
 impl std::fmt::Debug for User {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("User").field("id", &self.id).field("home", &self.scheduler()).finish()
+        f.debug_struct("User").field("id", &self.state.id).field("home", &self.scheduler()).finish()
     }
 }
 
@@ -62,22 +70,18 @@ impl Node {
 
 impl User {
     fn new(node: Arc<NodeInner>, home: Home) -> User {
-        let id = node.new_user_id();
-        let user = User {
-            id,
-            node,
-            home,
-            holds: AtomicUsize::new(0),
-            running: Mutex::new(None),
-            counted: AtomicBool::new(true),
-        };
+        let state = Arc::new(UserState::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)));
+        let mut users = node.users.lock().unwrap_or_else(|e| e.into_inner());
+        users.insert(state.id, Arc::downgrade(&state));
+        drop(users);
+        let user = User { state, node, home, counted: AtomicBool::new(true) };
         user.home_scheduler().users.fetch_add(1, Ordering::Relaxed);
         user
     }
 
     /// Its number, which no other user of this process's node has.
     pub fn id(&self) -> UserId {
-        self.id
+        self.state.id
     }
 
     /// The number of the scheduler it prefers (and with classic placement never leaves, U24).
@@ -109,15 +113,15 @@ impl User {
             }
             Home::Bound(shared) => shared,
         };
-        let handle = task::spawn_on(shared, self.id, self.is_holding(), f)?;
-        *self.running.lock().unwrap_or_else(|e| e.into_inner()) = Some(handle.running());
+        let handle = task::spawn_on(shared, self.id(), self.is_holding(), f)?;
+        self.state.runs(handle.running());
         Ok(handle)
     }
 
     /// From now on this user holds something that others may wait for: its requests are served at
     /// once (rule 7). Holds nest; each is ended by one [`User::release`].
     pub fn hold(&self) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.state.hold();
     }
 
     /// Ends one [`User::hold`].
@@ -125,32 +129,31 @@ impl User {
     /// # Panics
     /// When there is none.
     pub fn release(&self) {
-        let held = self.holds.fetch_sub(1, Ordering::Relaxed);
-        assert!(held > 0, "a user released what it does not hold");
+        self.state.release();
     }
 
     /// Whether it holds anything.
     pub fn is_holding(&self) -> bool {
-        self.holds.load(Ordering::Relaxed) > 0
+        self.state.is_holding()
     }
 
     /// Cancels the request that it enqueued last, if that has not ended: its waits fail, its
     /// checkpoints say so (B59). True: there was one.
     pub fn cancel(&self) -> bool {
-        let running = self.running.lock().unwrap_or_else(|e| e.into_inner()).clone();
-        running.is_some_and(|r| r.cancel())
+        self.state.cancel()
     }
 
     /// Whether its last request is queued or being carried out.
     pub fn is_busy(&self) -> bool {
-        let running = self.running.lock().unwrap_or_else(|e| e.into_inner());
-        running.as_ref().is_some_and(|r| !r.is_done())
+        self.state.is_busy()
     }
 
     /// Ends its association with its scheduler before it is dropped.
     pub(crate) fn leave(&self) {
         if self.counted.swap(false, Ordering::Relaxed) {
             self.home_scheduler().users.fetch_sub(1, Ordering::Relaxed);
+            let mut users = self.node.users.lock().unwrap_or_else(|e| e.into_inner());
+            users.remove(&self.id());
         }
     }
 }
@@ -158,5 +161,111 @@ impl User {
 impl Drop for User {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+/// A lock that a *user* owns, across its work requests: a database's write lock, for instance.
+///
+/// First come, first served, with direct hand-over. While a user owns it, its requests never wait
+/// for a worker (rule 7). Waits show as `LCK_M_X`, with the owner as the blocking user (B22).
+///
+/// ```
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let lock = std::sync::Arc::new(ums::UserLock::new());
+/// let user = node.user();
+/// let (id, l) = (user.id(), lock.clone());
+/// user.enqueue(move || l.acquire(id, None)).unwrap().join().unwrap().unwrap();
+/// assert_eq!(lock.owner(), Some(user.id())); // no worker is busy, and the user still owns it
+/// let l = lock.clone();
+/// user.enqueue(move || l.release(id)).unwrap().join().unwrap();
+/// assert_eq!(lock.owner(), None);
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+#[derive(Default)]
+pub struct UserLock {
+    state: Mutex<LockState>,
+}
+
+#[derive(Default)]
+struct LockState {
+    owner: Option<(UserId, Option<Arc<UserState>>)>,
+    waiters: VecDeque<(Ticket, UserId, Option<Arc<UserState>>)>,
+}
+
+impl UserLock {
+    /// A lock that nobody owns.
+    pub fn new() -> UserLock {
+        UserLock::default()
+    }
+
+    /// Makes the user the owner; waits while another is, for at most this long.
+    ///
+    /// # Errors
+    /// [`WaitError`]: then the user is not the owner.
+    ///
+    /// # Panics
+    /// When the user is the owner already.
+    pub fn acquire(&self, user: UserId, span: Option<Duration>) -> Result<(), WaitError> {
+        let state = Node::current().and_then(|node| node.inner.user(user));
+        let mut lock = self.lock();
+        let Some((owner, _)) = &lock.owner else {
+            state.iter().for_each(|s| s.hold());
+            lock.owner = Some((user, state));
+            return Ok(());
+        };
+        assert_ne!(*owner, user, "user {user} owns the lock already");
+        let ticket = begin(What::new(WaitReason::LCK_M_X).on(self).blocked_by_user(*owner));
+        lock.waiters.push_back((ticket, user, state));
+        drop(lock);
+        // From here the releaser makes us the owner before it claims our wait.
+        park(ticket, span.map_or(NEVER, clock::after)).ok().inspect_err(|_| {
+            self.lock().waiters.retain(|(t, ..)| *t != ticket);
+        })
+    }
+
+    /// Hands the lock to whoever has waited longest.
+    ///
+    /// # Panics
+    /// When the user is not the owner.
+    pub fn release(&self, user: UserId) {
+        let mut lock = self.lock();
+        let owner = lock.owner.take();
+        assert_eq!(owner.as_ref().map(|o| o.0), Some(user), "only the owner releases the lock");
+        owner.and_then(|o| o.1).into_iter().for_each(|s| s.release());
+        let next = loop {
+            let Some((ticket, next, state)) = lock.waiters.pop_front() else { return };
+            // A waiter whose deadline has passed is claimed already, and gets nothing.
+            if let Some(claimed) = ticket.claim(Outcome::Granted) {
+                state.iter().for_each(|s| s.hold());
+                lock.owner = Some((next, state));
+                // Views show the rest who they wait for now.
+                for (waiting, ..) in &lock.waiters {
+                    waiting.party.blocking_user.store(next, Ordering::Relaxed);
+                }
+                break claimed;
+            }
+        };
+        drop(lock);
+        ready(next);
+    }
+
+    /// The user that owns it.
+    pub fn owner(&self) -> Option<UserId> {
+        self.lock().owner.as_ref().map(|o| o.0)
+    }
+
+    /// How many wait.
+    pub fn waiters(&self) -> usize {
+        self.lock().waiters.len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, LockState> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl std::fmt::Debug for UserLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "UserLock(owner {:?}, {} waiting)", self.owner(), self.waiters())
     }
 }

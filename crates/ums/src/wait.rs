@@ -81,13 +81,15 @@ pub(crate) struct What {
     pub resource: usize,
     /// The party that holds the resource, where it is known.
     pub blocker: Option<&'static Party>,
+    /// The user that holds the resource, where a user does.
+    pub blocking_user: u64,
     /// Whether cancelling the work request ends this wait.
     pub cancellable: bool,
 }
 
 impl What {
     pub(crate) fn new(reason: WaitReason) -> What {
-        What { reason, resource: 0, blocker: None, cancellable: true }
+        What { reason, resource: 0, blocker: None, blocking_user: 0, cancellable: true }
     }
 
     /// Names the resource by the address of the thing that holds its waiters.
@@ -105,6 +107,12 @@ impl What {
     /// Names who holds the resource.
     pub(crate) fn blocked_by(mut self, holder: Option<&'static Party>) -> What {
         self.blocker = holder;
+        self
+    }
+
+    /// Names the user that holds the resource.
+    pub(crate) fn blocked_by_user(mut self, user: u64) -> What {
+        self.blocking_user = user;
         self
     }
 
@@ -134,6 +142,9 @@ pub(crate) struct Party {
     pub(crate) reason: AtomicU16,
     pub(crate) resource: AtomicU64,
     pub(crate) blocker: AtomicPtr<Party>,
+    pub(crate) blocking_user: AtomicU64,
+    /// The party on whose behalf this one runs an errand; null for none.
+    pub(crate) origin: AtomicPtr<Party>,
     /// When the present wait began, in ticks of the clock (B20).
     pub(crate) began: AtomicU64,
     /// When it was claimed: the end of its resource wait, the start of its signal wait (B20).
@@ -216,6 +227,8 @@ impl Party {
             reason: AtomicU16::new(0),
             resource: AtomicU64::new(0),
             blocker: AtomicPtr::new(null_mut()),
+            blocking_user: AtomicU64::new(0),
+            origin: AtomicPtr::new(null_mut()),
             began: AtomicU64::new(0),
             signalled: AtomicU64::new(0),
             io: AtomicU64::new(0),
@@ -252,6 +265,7 @@ impl Party {
         self.resource.store(what.resource as u64, Ordering::Relaxed);
         let blocker = what.blocker.map_or(null_mut(), |b| std::ptr::from_ref(b).cast_mut());
         self.blocker.store(blocker, Ordering::Relaxed);
+        self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
         self.cancellable.store(what.cancellable, Ordering::Relaxed);
         // SeqCst pairs with `cancel`: either we see its flag, or it sees our wait.
         self.word.store(number << STATE_BITS | WAITING, Ordering::SeqCst);
@@ -272,6 +286,15 @@ impl Party {
     pub(crate) fn blocker(&self) -> Option<&'static Party> {
         // SAFETY: Type Stable: the pointer is null or came from a `&'static Party`.
         unsafe { self.blocker.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Whether the work request that this party runs, or runs an errand for, was cancelled.
+    #[allow(unsafe_code)]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        // SAFETY: Type Stable: the pointer is null or came from a `&'static Party`.
+        let origin = unsafe { self.origin.load(Ordering::Relaxed).as_ref() };
+        self.cancelled.load(Ordering::Relaxed)
+            || origin.is_some_and(|o| o.cancelled.load(Ordering::Relaxed))
     }
 
     /// The ticket of the present wait, for views and for the deadlock search.

@@ -105,6 +105,7 @@ impl Engine {
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
         tables::register(&connection)?;
+        rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);
         Ok(Db { connection, probe, schema, catalog: false })
     }

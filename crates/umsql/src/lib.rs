@@ -2,7 +2,7 @@
 //! every point where it can wait on the machine's own lists.
 //!
 //! ```text
-//! host  <-  error  <-  wire  <-  dialect  <-  engine  <-  plan  <-  server  <-  session
+//! host  <-  error  <-  wire  <-  dialect  <-  engine  <-  plan  <-  server  <-  session  <-  listen
 //! ```
 //!
 //! A **session** is a connection's user: a few hundred bytes while it is idle. When input is readable, the
@@ -10,7 +10,7 @@
 //! extended cycle up to its Sync, and says with a [`Flow`] what it wants next. Between requests a session
 //! owns no worker, no stack, no buffer and, outside a transaction, no database connection.
 //!
-//! What it does not do: listen, accept, or keep time. Whoever embeds it does that through [`host`].
+//! [`listen`] puts it on a node of `ums`. Everything else asks the machine through [`host`].
 #![deny(unsafe_code)]
 
 pub mod host;
@@ -30,6 +30,8 @@ mod extended;
 mod run;
 mod session;
 mod statements;
+
+pub mod listen;
 
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};

@@ -192,6 +192,36 @@ fn place(tokens: &[Token<'_>], values: usize, columns: &[u32]) -> Vec<(usize, u3
     found
 }
 
+/// Columns of the catalogue views that psql reads as truth values. A view's columns have no declaration.
+const CATALOG_FLAGS: [&str; 26] = [
+    "relhasindex",
+    "relhasrules",
+    "relhastriggers",
+    "relrowsecurity",
+    "relforcerowsecurity",
+    "relispartition",
+    "relhasoids",
+    "attnotnull",
+    "atthasdef",
+    "attisdropped",
+    "indisunique",
+    "indisprimary",
+    "indisclustered",
+    "indisvalid",
+    "indisreplident",
+    "condeferrable",
+    "condeferred",
+    "rolsuper",
+    "rolinherit",
+    "rolcreaterole",
+    "rolcreatedb",
+    "rolcanlogin",
+    "rolreplication",
+    "rolbypassrls",
+    "datallowconn",
+    "datistemplate",
+];
+
 /// Looks names up among the columns of the tables a statement mentions.
 struct Names<'a> {
     db: &'a Connection,
@@ -219,10 +249,11 @@ impl<'a> Names<'a> {
     }
 
     fn column(&self, name: &str) -> Option<u32> {
-        self.tables.iter().find_map(|table| {
+        let found = self.tables.iter().find_map(|table| {
             let found = self.db.column_metadata(None, table.as_str(), name).ok()?;
             Some(types::by_name(found.0?.to_str().ok()?))
-        })
+        });
+        found.or_else(|| CATALOG_FLAGS.contains(&name).then_some(types::BOOL))
     }
 
     fn columns_of(&self, table: &str) -> Vec<u32> {

@@ -150,6 +150,23 @@ impl Session {
         }
     }
 
+    /// Tells the client that it took too long, with SQLSTATE 57P05. The connection is to be closed then.
+    pub fn time_out(&mut self, conn: &mut dyn Conn) {
+        if self.is_logged_in() {
+            let error =
+                SqlError::fatal("57P05", "terminating connection due to idle-session timeout");
+            self.close_with(conn, &error);
+        }
+    }
+
+    /// What to tell the client when its request was not taken, with SQLSTATE 53300.
+    pub fn refused(&mut self, why: &str) -> Vec<u8> {
+        let error = SqlError::fatal("53300", format!("the server is overloaded: {why}"));
+        self.out.bytes.clear();
+        self.out.error(&error, None);
+        std::mem::take(&mut self.out.bytes)
+    }
+
     fn request(&mut self, conn: &mut dyn Conn) -> Flow {
         match self.fill(conn) {
             Ok(Fill::Unit) => (),

@@ -15,7 +15,7 @@
 //!
 //! Three back ends stand behind the trait, in the order of preference: io_uring for a scheduler
 //! whose baton stays on one thread, epoll with speculative calls for one whose baton moves between
-//! threads, and plain synchronous calls. [`open`] probes and steps down, and says why.
+//! threads, and plain synchronous calls. `linux::open` probes and steps down, and says why.
 //!
 //! Invariants
 //! * *One Holder*: only the holder of the scheduler's baton calls a driver, so it has no locks. A
@@ -26,7 +26,7 @@
 //! * *One Completion*: a token that was answered `Pending` comes back exactly once, cancelled or
 //!   not. Until then the token is not used for another operation.
 //!
-//! It does not do: deadlines (the timer list cancels), fairness between sockets, buffer ownership.
+//! It does not do: the choice of a back end, deadlines (the timer list cancels), fairness between sockets, buffer ownership.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above: Op carries raw pointers.
 
@@ -35,8 +35,6 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
-
-use super::linux::{epoll::Epoll, sync::Sync, uring::Uring};
 
 /// Tokens from here on belong to the drivers themselves.
 pub const TOKEN_MAX: u64 = u64::MAX - 16;
@@ -51,7 +49,8 @@ pub const CURRENT: u64 = u64::MAX;
 /// Results follow the system call of the same name: the byte count, the new descriptor or 0, or
 /// `-errno`. A poll's result is the mask of `poll(2)` events. `MSG_NOSIGNAL` is always implied,
 /// `MSG_WAITALL` is not honoured by every back end, and with `MSG_DONTWAIT` the result may be
-/// `-EAGAIN`.
+/// `-EAGAIN`. Several operations on one side of a descriptor may be pending together; epoll and
+/// the synchronous driver carry them out in the order of arrival, a ring in any order.
 #[derive(Debug, Clone, Copy)]
 #[allow(missing_docs)] // The fields are the arguments of the system calls.
 pub enum Op {
@@ -208,7 +207,7 @@ pub struct Waker {
 
 impl Waker {
     /// A new bell. Its descriptor counts wakes; drivers that see edges need not read it.
-    pub(super) fn new() -> io::Result<Waker> {
+    pub(in crate::os) fn new() -> io::Result<Waker> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker { bell: Arc::new(bell) })
     }
@@ -221,105 +220,12 @@ impl Waker {
 
     /// Empties the counter, for a driver that sees levels instead of edges. Called by the driver
     /// alone, before it looks at what the wake was for.
-    pub(super) fn silence(&self) {
+    pub(in crate::os) fn silence(&self) {
         let _ = rustix::io::read(&*self.bell, &mut [0u8; 8]);
     }
 
     /// The descriptor a driver watches.
-    pub(super) fn fd(&self) -> RawFd {
+    pub(in crate::os) fn fd(&self) -> RawFd {
         self.bell.as_raw_fd()
     }
 }
-
-/// Which back end to open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Choice {
-    /// The best that this machine and this owner allow.
-    #[default]
-    Auto,
-    /// io_uring or an error; epoll for an owner with many threads (a ring belongs to one thread).
-    Uring,
-    /// epoll or an error.
-    Epoll,
-    /// Plain synchronous calls and `poll(2)`.
-    Sync,
-}
-
-impl std::str::FromStr for Choice {
-    type Err = io::Error;
-
-    fn from_str(text: &str) -> io::Result<Choice> {
-        match text {
-            "auto" | "" => Ok(Choice::Auto),
-            "uring" | "io_uring" => Ok(Choice::Uring),
-            "epoll" => Ok(Choice::Epoll),
-            "sync" => Ok(Choice::Sync),
-            _ => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("no I/O driver is called {text:?}; known are auto, uring, epoll and sync"),
-            )),
-        }
-    }
-}
-
-/// Who will call the driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// The calling thread alone, for the driver's whole life (fiber workers).
-    OneThread,
-    /// Any thread that holds the baton (thread workers).
-    ManyThreads,
-}
-
-/// Opens a driver for the calling thread's scheduler. The environment variable `UMS_IO` (`auto`,
-/// `uring`, `epoll`, `sync`) overrides `choice`.
-///
-/// # Errors
-///
-/// When a forced back end is denied here, with the reason; when `UMS_IO` names none; when the
-/// process is out of descriptors.
-///
-/// ```text
-/// let mut io = open(Choice::Auto, Owner::ManyThreads)?;
-/// let mut done = Vec::new();
-/// io.waker().wake();
-/// io.wait(None, &mut done);
-/// assert!(done.is_empty(), "a wake ends the wait and is no completion");
-/// ```
-pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
-    let choice = match std::env::var("UMS_IO") {
-        Ok(forced) => forced.parse()?,
-        Err(_) => choice,
-    };
-    open_as(choice, owner)
-}
-
-/// As [`open`], without the environment.
-///
-/// # Errors
-///
-/// As [`open`].
-pub fn open_as(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
-    const SHARED: &str = "a ring belongs to one thread, and this scheduler has many";
-    match (choice, owner) {
-        (Choice::Sync, _) => Ok(Box::new(Sync::new("it was asked for".into())?)),
-        (Choice::Epoll, _) => Ok(Box::new(Epoll::new("it was asked for".into())?)),
-        (Choice::Uring, Owner::OneThread) => Ok(Box::new(Uring::new()?)),
-        (Choice::Uring, Owner::ManyThreads) => Ok(Box::new(Epoll::new(SHARED.into())?)),
-        (Choice::Auto, Owner::ManyThreads) => epoll_or_sync(SHARED.into()),
-        (Choice::Auto, Owner::OneThread) => match Uring::new() {
-            Ok(ring) => Ok(Box::new(ring)),
-            Err(why) => epoll_or_sync(format!("io_uring: {why}")),
-        },
-    }
-}
-
-fn epoll_or_sync(why: String) -> io::Result<Box<dyn Driver>> {
-    match Epoll::new(why.clone()) {
-        Ok(epoll) => Ok(Box::new(epoll)),
-        Err(error) => Ok(Box::new(Sync::new(format!("{why}; epoll: {error}"))?)),
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -15,7 +15,7 @@ use fiber::{Fiber, Resume};
 use super::{Core, Options, Seat, Shared, WorkerKind, set_here};
 use crate::counters::add;
 use crate::lists::WorkerId;
-use crate::os::driver::{self, Owner};
+use crate::os::linux::open::{self, Owner};
 use crate::os::{self, clock};
 use crate::peers::Peers;
 use crate::request::WorkRequest;
@@ -39,7 +39,7 @@ pub(crate) fn start(
             WorkerKind::Fiber => Owner::OneThread,
             _ => Owner::ManyThreads,
         };
-        let shared = match driver::open(options.io, owner) {
+        let shared = match open::open(options.io, owner) {
             Ok(driver) => Shared::new(index, options, peers, driver),
             Err(error) => return drop(tell.send(Err(error))),
         };

@@ -57,7 +57,7 @@ use crate::worker::Workers;
 
 pub(crate) use host::start;
 pub(crate) use park::ready;
-pub(crate) use preempt::{go_preemptive, short_call};
+pub(crate) use preempt::{go_preemptive, run_on, short_call};
 pub(crate) use turn::Submission;
 
 /// What a worker is made of (U22).
@@ -89,7 +89,7 @@ pub(crate) struct Options {
     pub head_inserts_max: u32,
     pub steal: bool,
     pub pin: Option<usize>,
-    pub io: crate::os::driver::Choice,
+    pub io: crate::os::linux::open::Choice,
 }
 
 /// What anybody may reach of a scheduler.
@@ -112,6 +112,8 @@ pub(crate) struct Shared {
     /// The scheduler where requests of fiber workers go preemptive (U85).
     pub outside: OnceLock<Weak<Shared>>,
     pub peers: Arc<Peers>,
+    /// The node it belongs to, whose type stands above this file.
+    pub node: OnceLock<Weak<dyn std::any::Any + Send + Sync>>,
     /// The parties of all workers, for views.
     pub roster: Mutex<Vec<&'static Party>>,
     /// How the I/O driver describes itself.
@@ -251,6 +253,7 @@ impl Shared {
             online: AtomicBool::new(true),
             stop: AtomicBool::new(false),
             outside: OnceLock::new(),
+            node: OnceLock::new(),
             peers,
             roster: Mutex::new(Vec::new()),
             driver_text,

@@ -19,6 +19,9 @@
 //! A *fiber* cannot leave its thread without taking its siblings along, so its closure moves to a
 //! hidden thread-based scheduler and the fiber waits for it (U85). There each closure again goes
 //! preemptive, so they run side by side.
+//!
+//! Named invariant **Frozen Stack**: what an errand points at lives on the stack of the waiting
+//! caller, who runs again only after the errand has ended that wait.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -30,7 +33,7 @@ use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
 use crate::request::{Job, RequestState};
-use crate::wait::{Claimed, Outcome, Ticket, What};
+use crate::wait::{Claimed, Outcome, Ticket, What, thread_party};
 use crate::worker::{STANDBY, State};
 
 /// Runs external code without holding up the scheduler; see `ums::go_preemptive`.
@@ -139,45 +142,50 @@ impl Shared {
         F: FnOnce() -> R + Send,
         R: Send,
     {
-        let outside = self.outside.get().and_then(|o| o.upgrade());
-        let Some(outside) = outside else {
-            // Only while the node goes down; better late than never.
-            return std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
-        };
-        let (f, result) = (Cell::new(Some(f)), Cell::new(None));
-        let call = || {
-            let f = f.take().expect("an errand is run once");
-            result.set(Some(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                go_preemptive(reason, f)
-            }))));
-        };
         add(&self.counters.preemptive_switches, 1);
-        self.run_errand(&outside, reason, &call);
-        result.take().unwrap_or_else(|| {
-            Err(Box::new("the node shut down before the external code could run"))
-        })
-    }
-
-    fn run_errand(&self, outside: &Arc<Shared>, reason: WaitReason, call: &dyn Fn()) {
-        let party = self.current_party();
-        let ticket = party.begin(What::new(reason).on(outside).uncancellable());
-        // SAFETY: Frozen Stack: `call` borrows from this worker's stack, which stays as it is
-        // until the park below returns; the park is uncancellable and has no deadline, and it is
-        // ended only by `Errand`, after its last use of `call` (Errand::run, Errand::abandon).
-        let call =
-            unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
-        let user = party.view.user.load(Ordering::Relaxed);
-        let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
-        if let Err((_, refused)) = outside.enqueue(Arc::new(errand)) {
-            refused.abandon();
+        match self.outside.get().and_then(|outside| outside.upgrade()) {
+            Some(outside) => run_on(&outside, reason, || go_preemptive(reason, f)),
+            // Only while the node goes down; better late than never.
+            None => std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)),
         }
-        self.park(ticket, NEVER);
     }
 }
 
-/// A fiber's external call on its way to the hidden scheduler. Named invariant **Frozen Stack**:
-/// what it points at lives on the stack of the waiting fiber, which runs again only after the
-/// errand has ended that wait.
+/// Runs `f` as a request of another scheduler and waits for it: the caller's stack stays as it is
+/// meanwhile, so `f` may borrow from it. Err: it panicked, or was not taken.
+pub(crate) fn run_on<F, R>(to: &Shared, reason: WaitReason, f: F) -> std::thread::Result<R>
+where
+    F: FnOnce() -> R + Send,
+    R: Send,
+{
+    let (f, result) = (Cell::new(Some(f)), Cell::new(None));
+    let call = || {
+        let f = f.take().expect("an errand is run once");
+        result.set(Some(std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))));
+    };
+    run_errand(to, reason, &call);
+    result.take().unwrap_or_else(|| Err(Box::new("the node shut down before this could run")))
+}
+
+fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
+    let party = crate::scheduler::here().map_or_else(thread_party, |s| s.current_party());
+    let ticket = party.begin(What::new(reason).on(to).uncancellable());
+    // SAFETY: Frozen Stack: `call` borrows from the caller's stack, which stays as it is until the
+    // park below returns; the park is uncancellable and has no deadline, and it is ended only by
+    // `Errand`, after its last use of `call` (Errand::run, Errand::abandon).
+    let call = unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
+    let user = party.view.user.load(Ordering::Relaxed);
+    let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
+    if let Err((_, refused)) = to.enqueue(Arc::new(errand)) {
+        refused.abandon();
+    }
+    match here() {
+        Some(shared) => shared.park(ticket, NEVER),
+        None => ticket.park_thread(NEVER),
+    };
+}
+
+/// A closure on its way to another scheduler.
 struct Errand {
     state: RequestState,
     call: Call,
@@ -205,8 +213,13 @@ impl Job for Errand {
     }
 
     fn run(&self) {
+        // What the errand does can see that its origin was cancelled.
+        let me = here().map(|shared| shared.current_party());
+        let origin = std::ptr::from_ref(self.ticket.party).cast_mut();
+        me.inspect(|me| me.origin.store(origin, Ordering::Relaxed));
         // SAFETY: Frozen Stack: the wait has not ended, so the closure is there.
         unsafe { (*self.call.0)() };
+        me.inspect(|me| me.origin.store(std::ptr::null_mut(), Ordering::Relaxed));
         self.end_the_wait();
     }
 

@@ -349,7 +349,8 @@ fn shape(tokens: &[Token<'_>]) -> Option<Statement> {
         let table = tokens.iter().find(|token| token.kind == Kind::Text)?;
         return Some(Statement::PartitionProbe(table.value()));
     }
-    const NEVER: [&str; 11] = [
+    const NEVER: [&str; 12] = [
+        "pg_proc",
         "pg_policy",
         "pg_statistic_ext",
         "pg_publication",

@@ -370,6 +370,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
                 self.operand = Some(self.put(1, &format!("{lower}()")));
             }
             "generate_series" if self.next_is(1, "(") => return self.series(),
+            "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
             "unlogged" if self.at == 1 => self.skip(1),
             "concurrently" if self.tokens[0].is("create") => self.skip(1),
             "using" if self.next_is(1, "btree") => self.skip(2),
@@ -482,6 +483,16 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             len += 2;
         }
         Some((len, types::by_name(&name)))
+    }
+
+    /// `ARRAY(SELECT ..)` becomes one text in PostgreSQL's form of an array.
+    fn array(&mut self) -> bool {
+        let Some(close) = self.closing(self.at + 1) else { return false };
+        let select = Rewriter::new(self.source, &self.tokens[self.at + 2..close]).run();
+        let list = format!("SELECT NULL AS item WHERE 0 UNION ALL {select}");
+        let text = format!("(SELECT '{{' || coalesce(group_concat(item), '') || '}}' FROM ({list}))");
+        self.operand = Some(self.put(close + 1 - self.at, &text));
+        true
     }
 
     /// In PostgreSQL the column of `generate_series(..) AS i` is called `i`, or `generate_series`.

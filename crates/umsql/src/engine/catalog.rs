@@ -1,17 +1,18 @@
 //! The part of PostgreSQL's catalogue that psql and drivers read, as views over SQLite's own schema table.
 //!
 //! They are temporary views, made on a connection when a statement first mentions one. An object's number
-//! is its row number in `sqlite_schema` above the numbers PostgreSQL keeps for itself.
+//! is its row number in `sqlite_schema` above the numbers PostgreSQL keeps for itself. The casts are there because psql compares
+//! numbers with texts, which SQLite does as PostgreSQL does only for a column that has a type.
 
 /// Creates all views.
 pub(super) const VIEWS: &str = r#"
 CREATE TEMP VIEW pg_namespace AS
-  SELECT 2200 AS oid, 'public' AS nspname, 10 AS nspowner, NULL AS nspacl
-  UNION ALL SELECT 11, 'pg_catalog', 10, NULL
-  UNION ALL SELECT 13000, 'information_schema', 10, NULL;
+  SELECT CAST(2200 AS INTEGER) AS oid, 'public' AS nspname, 10 AS nspowner, NULL AS nspacl
+  UNION ALL SELECT CAST(11 AS INTEGER), 'pg_catalog', 10, NULL
+  UNION ALL SELECT CAST(13000 AS INTEGER), 'information_schema', 10, NULL;
 
 CREATE TEMP VIEW pg_class AS
-  SELECT s.rowid + 16384 AS oid, s.name AS relname, 2200 AS relnamespace, 10 AS relowner, 2 AS relam,
+  SELECT CAST(s.rowid + 16384 AS INTEGER) AS oid, s.name AS relname, 2200 AS relnamespace, 10 AS relowner, 2 AS relam,
     CASE s.type WHEN 'table' THEN 'r' WHEN 'index' THEN 'i' ELSE 'v' END AS relkind,
     s.tbl_name AS ums_table, s.rowid + 16384 AS relfilenode, 0 AS reltoastrelid, 0 AS reltablespace,
     0 AS relpages, -1 AS reltuples, 0 AS relchecks, 0 AS relhasrules, 0 AS relhastriggers,
@@ -23,23 +24,23 @@ CREATE TEMP VIEW pg_class AS
   WHERE s.type IN ('table', 'index', 'view') AND s.name NOT LIKE 'sqlite~_%' ESCAPE '~';
 
 CREATE TEMP VIEW pg_attribute AS
-  SELECT c.oid AS attrelid, p.name AS attname, ums_type_oid(p.type) AS atttypid,
+  SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname, ums_type_oid(p.type) AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
     p.dflt_value IS NOT NULL AS atthasdef, 0 AS attisdropped, 0 AS attcollation, '' AS attidentity,
     '' AS attgenerated, 'p' AS attstorage, NULL AS attstattarget, '' AS attcompression, 0 AS attndims,
     -1 AS attlen, NULL AS attacl, NULL AS attfdwoptions, NULL AS attoptions, 0 AS attislocal
   FROM pg_class c JOIN pragma_table_info(c.relname) p WHERE c.relkind IN ('r', 'v')
   UNION ALL
-  SELECT c.oid, p.name, 25, -1, p.seqno + 1, 0, 0, 0, 0, '', '', 'p', NULL, '', 0, -1, NULL, NULL, NULL, 0
+  SELECT CAST(c.oid AS INTEGER), p.name, 25, -1, p.seqno + 1, 0, 0, 0, 0, '', '', 'p', NULL, '', 0, -1, NULL, NULL, NULL, 0
   FROM pg_class c JOIN pragma_index_info(c.relname) p WHERE c.relkind = 'i';
 
 CREATE TEMP VIEW pg_attrdef AS
-  SELECT c.oid * 1000 + p.cid AS oid, c.oid AS adrelid, p.cid + 1 AS adnum, p.dflt_value AS adbin
+  SELECT c.oid * 1000 + p.cid AS oid, CAST(c.oid AS INTEGER) AS adrelid, CAST(p.cid + 1 AS INTEGER) AS adnum, p.dflt_value AS adbin
   FROM pg_class c JOIN pragma_table_info(c.relname) p
   WHERE c.relkind = 'r' AND p.dflt_value IS NOT NULL;
 
 CREATE TEMP VIEW pg_index AS
-  SELECT i.oid AS indexrelid, t.oid AS indrelid, l."unique" AS indisunique,
+  SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid, l."unique" AS indisunique,
     l.origin = 'pk' OR i.relname = t.relname || '_pkey' AS indisprimary, 0 AS indisclustered, 1 AS indisvalid,
     0 AS indisreplident, 0 AS indisexclusion, 1 AS indimmediate, '' AS indkey, NULL AS indexprs, NULL AS indpred,
     (SELECT count(*) FROM pragma_index_info(i.relname)) AS indnatts
@@ -47,7 +48,7 @@ CREATE TEMP VIEW pg_index AS
   WHERE t.relkind = 'r' AND i.relkind = 'i';
 
 CREATE TEMP VIEW pg_type AS
-  SELECT column1 AS oid, column2 AS typname, 11 AS typnamespace, column3 AS typlen, 'b' AS typtype,
+  SELECT CAST(column1 AS INTEGER) AS oid, column2 AS typname, 11 AS typnamespace, column3 AS typlen, 'b' AS typtype,
     column4 AS typcategory, 0 AS typelem, 0 AS typrelid, 0 AS typarray, 0 AS typbasetype, -1 AS typtypmod,
     0 AS typcollation, 10 AS typowner, 1 AS typisdefined, ',' AS typdelim, 0 AS typnotnull, NULL AS typdefault,
     NULL AS typacl
@@ -74,7 +75,6 @@ CREATE TEMP VIEW pg_description AS SELECT 0 AS objoid, 0 AS classoid, 0 AS objsu
 CREATE TEMP VIEW pg_collation AS SELECT 0 AS oid, '' AS collname, 0 AS collnamespace WHERE 0;
 CREATE TEMP VIEW pg_enum AS SELECT 0 AS oid, 0 AS enumtypid, '' AS enumlabel, 0 AS enumsortorder WHERE 0;
 CREATE TEMP VIEW pg_range AS SELECT 0 AS rngtypid, 0 AS rngsubtype WHERE 0;
-CREATE TEMP VIEW pg_proc AS SELECT 0 AS oid, '' AS proname, 0 AS pronamespace WHERE 0;
 CREATE TEMP VIEW pg_extension AS SELECT 0 AS oid, '' AS extname, '' AS extversion WHERE 0;
 CREATE TEMP VIEW pg_auth_members AS SELECT 0 AS roleid, 0 AS member WHERE 0;
 CREATE TEMP VIEW pg_constraint AS

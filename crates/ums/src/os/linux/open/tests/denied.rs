@@ -82,6 +82,9 @@ fn a_filter_that_denies_io_uring_gives_epoll_and_says_why_u58() {
     deny(libc::SYS_epoll_pwait2, libc::ENOSYS);
     let io = open(Choice::Auto, Owner::ManyThreads).unwrap();
     assert!(io.describe().contains("whole milliseconds"), "{}", io.describe());
+    let (mut io, start) = (io, Instant::now());
+    io.wait(Some(1_700_000), &mut Vec::new());
+    assert!(start.elapsed() >= Duration::from_nanos(1_700_000), "rounded up, not down");
     prove(io);
     deny(libc::SYS_epoll_create1, libc::EPERM);
     let io = open(Choice::Auto, Owner::OneThread).unwrap();

@@ -1,0 +1,284 @@
+//! `ums serve`: SQL over the PostgreSQL wire protocol, on our own schedulers.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use ums::{Builder, HiddenOptions, IoChoice, Node, Placement, ServeOptions};
+use umsql::listen::{self, Patience};
+
+/// Options of `ums serve`. Without any it serves a database in the user's data directory on
+/// 127.0.0.1:5433.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Address to listen on. Any but a loopback address needs --allow-remote and a password.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5433")]
+    listen: SocketAddr,
+
+    /// The database file; made when it does not exist. Default: ums/ums.db in the user's data
+    /// directory.
+    #[arg(long, value_name = "FILE")]
+    db: Option<PathBuf>,
+
+    /// What workers are made of: kernel threads, or fibers (faster switches).
+    #[arg(long, value_enum, default_value_t = Workers::Thread)]
+    workers: Workers,
+
+    /// Schedulers. Default: one for each processor that this process may use.
+    #[arg(long, value_name = "N")]
+    schedulers: Option<usize>,
+
+    /// Most workers in all; further requests wait in line. Default: 512 for up to four processors.
+    #[arg(long, value_name = "N")]
+    max_workers: Option<usize>,
+
+    /// How users and their requests are spread over schedulers.
+    #[arg(long, value_enum, default_value_t = Place::Hinted)]
+    placement: Place,
+
+    /// SQL Server 2000's behaviour as a whole: classic placement, first in first out, 255 workers.
+    #[arg(long, conflicts_with_all = ["placement", "max_workers"])]
+    classic: bool,
+
+    /// The I/O back end: auto, uring, epoll or sync. UMS_IO in the environment overrides it.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    io: IoChoice,
+
+    /// Requests that may wait for a worker on one scheduler; more are refused with an error.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    queue_limit: usize,
+
+    /// Close connections that send nothing for this many seconds. Default: never.
+    #[arg(long, value_name = "SECONDS")]
+    idle_timeout: Option<u64>,
+
+    /// Also listen here for one administrator, who is served by workers of its own even when all
+    /// others are stuck. Loopback only.
+    #[arg(long, value_name = "ADDR:PORT")]
+    admin: Option<SocketAddr>,
+
+    /// Clients must prove the password on the first line of this file (SCRAM-SHA-256).
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+
+    /// Permit an address that other machines can reach.
+    #[arg(long)]
+    allow_remote: bool,
+
+    /// Seconds that running requests get to finish after SIGTERM or Ctrl-C.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    grace: u64,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Workers {
+    /// A kernel thread each: sound with any code.
+    Thread,
+    /// A fiber each, on one kernel thread per scheduler.
+    Fiber,
+    /// A fiber-fast worker with its own thread context: not available yet.
+    Context,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Place {
+    /// A user stays for life on the scheduler that had the fewest.
+    Classic,
+    /// A request goes to the user's scheduler unless that is loaded 20 % above the least loaded.
+    Hinted,
+    /// Each request goes to the least loaded scheduler.
+    LeastLoaded,
+    /// Each request goes to the user's scheduler; new users to the least loaded.
+    AlwaysPreferred,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match serve(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ums serve: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn serve(args: &Args) -> Fallible<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    raise_descriptor_limit();
+    let settings = settings(args)?;
+    let database = settings.database.clone();
+    let node = builder(args)?.build()?;
+    let server = umsql::Server::open(settings)
+        .map_err(|error| format!("cannot open the database {}: {error}", database.display()))?;
+    let patience =
+        Patience { idle: args.idle_timeout.map(Duration::from_secs), ..Patience::default() };
+
+    let listener = listen_on(args.listen)?;
+    let main = listen::serve(&node, listener, ServeOptions::default(), server.clone(), patience)?;
+    let admin = match args.admin {
+        Some(address) => Some(listen::serve(
+            &node,
+            listen_on(address)?,
+            ServeOptions {
+                // Workers that are always there and serve nobody else (B18).
+                on: Some(node.hidden("admin", HiddenOptions { max_workers: Some(3), ready: 3 })?),
+                max_connections: 1,
+            },
+            server.clone(),
+            patience,
+        )?),
+        None => None,
+    };
+    greet(args, &node, &main, admin.as_ref(), &database)?;
+
+    signals.forever().next();
+    eprintln!("ums: stopping; running requests have {} s (again to stop at once)", args.grace);
+    std::thread::spawn(move || {
+        signals.forever().next();
+        eprintln!("ums: stopped at once");
+        std::process::exit(130);
+    });
+    let grace = Duration::from_secs(args.grace);
+    main.stop_and_wait(grace);
+    if let Some(admin) = admin {
+        admin.stop_and_wait(Duration::from_secs(1));
+    }
+    let report = node.shutdown(Duration::from_secs(1).min(grace));
+    drop((main, server));
+    if report.cancelled > 0 {
+        eprintln!("ums: {} requests were cancelled", report.cancelled);
+    }
+    if report.left > 0 {
+        eprintln!("ums: {} workers did not end and were left", report.left);
+    }
+    eprintln!("ums: stopped");
+    Ok(())
+}
+
+fn settings(args: &Args) -> Fallible<umsql::Settings> {
+    let password = args.password_file.as_deref().map(read_password).transpose()?;
+    if !args.listen.ip().is_loopback() {
+        if !args.allow_remote {
+            return Err(format!(
+                "{} can be reached from other machines: add --allow-remote (and --password-file) if that is meant",
+                args.listen
+            )
+            .into());
+        }
+        if password.is_none() {
+            return Err("an address that other machines can reach needs --password-file".into());
+        }
+    }
+    if args.admin.is_some_and(|admin| !admin.ip().is_loopback()) {
+        return Err("the administrator's address must be a loopback address".into());
+    }
+    let path = match &args.db {
+        Some(path) => path.clone(),
+        None => default_database()?,
+    };
+    let mut settings = umsql::Settings::new(path);
+    settings.password = password;
+    Ok(settings)
+}
+
+fn read_password(path: &Path) -> Fallible<String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("cannot read the password file {}: {error}", path.display()))?;
+    match text.lines().next().unwrap_or("") {
+        "" => Err(format!("the first line of {} is empty", path.display()).into()),
+        password => Ok(password.to_string()),
+    }
+}
+
+/// `ums/ums.db` in the user's data directory, which is made.
+fn default_database() -> Fallible<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".local/share"));
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
+    let dir = data.unwrap_or_else(std::env::temp_dir).join("ums");
+    std::fs::create_dir_all(&dir).map_err(|error| {
+        format!("cannot make {} for the database ({error}): name a file with --db", dir.display())
+    })?;
+    Ok(dir.join("ums.db"))
+}
+
+/// What SQL workers need: SQLite's deepest legal statement uses some hundred KiB, even with the
+/// limits that the engine sets.
+const SQL_STACK: usize = 1 << 20;
+
+fn builder(args: &Args) -> Fallible<Builder> {
+    let mut builder =
+        Node::builder().io(args.io).queue_limit(args.queue_limit).stack_size(SQL_STACK);
+    if let Some(n) = args.schedulers {
+        builder = builder.schedulers(n);
+    }
+    if let Some(n) = args.max_workers {
+        builder = builder.max_workers(n);
+    }
+    builder = builder.placement(match args.placement {
+        Place::Classic => Placement::Classic,
+        Place::Hinted => Placement::Hinted,
+        Place::LeastLoaded => Placement::LeastLoaded,
+        Place::AlwaysPreferred => Placement::AlwaysPreferred,
+    });
+    if args.classic {
+        builder = builder.classic();
+    }
+    match args.workers {
+        Workers::Thread => Ok(builder),
+        // SAFETY: Fiber Contract: what runs on these workers is umsql and SQLite. umsql holds no
+        // thread-scoped borrow or lock over a wait; SQLite is opened without connection mutexes
+        // and keeps no thread-scoped state over its callbacks.
+        #[allow(unsafe_code)]
+        Workers::Fiber => Ok(unsafe { builder.fiber_workers() }),
+        Workers::Context => {
+            Err("--workers context is not available yet: use thread or fiber".into())
+        }
+    }
+}
+
+fn listen_on(address: SocketAddr) -> Fallible<TcpListener> {
+    TcpListener::bind(address)
+        .map_err(|error| format!("cannot listen on {address}: {error}").into())
+}
+
+fn greet(
+    args: &Args,
+    node: &Node,
+    main: &ums::Server,
+    admin: Option<&ums::Server>,
+    database: &Path,
+) -> Fallible<()> {
+    let address = main.local_addr()?;
+    let schedulers = node.scheduler_count();
+    let kind = format!("{:?}", node.worker_kind()).to_lowercase();
+    eprintln!("ums: database {}", database.display());
+    eprintln!("ums: {schedulers} schedulers, {kind} workers; I/O: {}", node.io_text());
+    if let Some(admin) = admin {
+        eprintln!("ums: administrator on {}", admin.local_addr()?);
+    }
+    if args.password_file.is_none() {
+        eprintln!("ums: no password is asked for (--password-file)");
+    }
+    eprintln!("ums: listening on {address}; try: psql -h {} -p {}", address.ip(), address.port());
+    Ok(())
+}
+
+/// One descriptor for each connection: take all that the system gives.
+fn raise_descriptor_limit() {
+    // SAFETY: Own Result: both calls read and write one local.
+    #[allow(unsafe_code)]
+    unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max
+        {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Sockets: the shape of `std::net` and `std::os::unix::net`, for workers and plain threads alike.
+//!
+//! A worker that waits for a socket parks, and others of its scheduler run meanwhile; a plain
+//! thread just blocks. The types work anywhere and may be handed from one to the other.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use ums::net::{TcpListener, TcpStream};
+//!
+//! let node = ums::Node::builder().build()?;
+//! node.run(|| {
+//!     let listener = TcpListener::bind("127.0.0.1:0")?;
+//!     let address = listener.local_addr()?;
+//!     let server = ums::spawn(move || {
+//!         let (mut stream, _) = listener.accept()?;
+//!         stream.write_all(b"hello")
+//!     });
+//!     let mut text = String::new();
+//!     TcpStream::connect(address)?.read_to_string(&mut text)?;
+//!     assert_eq!(text, "hello");
+//!     server.join().unwrap()
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where it differs from std
+//!
+//! * A timeout ends with [`ErrorKind::TimedOut`](std::io::ErrorKind::TimedOut); std gives
+//!   `WouldBlock` on Linux. Timeouts belong to the object, not to the socket: a clone begins with
+//!   those of its original and then has its own. Streams also have a *deadline*, an instant after
+//!   which nothing waits any more, however often bytes trickle in.
+//! * When the work request is cancelled, what waits, and what is about to read, accept or connect,
+//!   fails with an error whose source is [`WaitError::Cancelled`](crate::WaitError::Cancelled). A
+//!   write goes on as far as it can without waiting, so that a request can still say farewell.
+//! * Accepting can be done in a loop that ignores errors: see [`TcpListener::accept`].
+//! * Names are resolved by a call that goes preemptive ([`ToSocketAddrs`]); literal addresses are not.
+//! * The descriptors are in non-blocking mode. There is no `set_nonblocking`, and no `SIGPIPE`.
+//! * An operation that does not wait still yields when its caller's quantum is over (B8), so a
+//!   client that never pauses does not keep its scheduler to itself.
+//!
+//! Inside [`go_preemptive`](crate::go_preemptive) a caller is a plain thread: it blocks, and does
+//! not hear of cancellation.
+//!
+//! # Dropping, cloning, shutting down
+//!
+//! [`TcpStream::try_clone`] makes a second descriptor of the same socket. Dropping one of them
+//! neither wakes nor disturbs who waits on the other; the connection ends with the last. Who wants to
+//! end the waits of others calls [`TcpStream::shutdown`]: they read the end of the stream.
+//!
+//! # What is tried first
+//!
+//! Reads go to the back end at once: epoll and the synchronous one try them before they wait, and
+//! a ring tries them when it is entered. Writes are tried here, without blocking, because a
+//! socket nearly always has room: only one that has none becomes an I/O request.
+//!
+//! It does not do: TLS, ancillary data (passing descriptors), raw sockets.
+
+mod resolve;
+mod socket;
+mod tcp;
+mod udp;
+mod unix;
+mod unix_datagram;
+
+pub use resolve::ToSocketAddrs;
+pub use tcp::{Incoming, TcpListener, TcpStream};
+pub use udp::UdpSocket;
+pub use unix::{UnixIncoming, UnixListener, UnixStream};
+pub use unix_datagram::UnixDatagram;

@@ -1,0 +1,541 @@
+//! What all sockets have in common: the descriptor, its timeouts, and the operations.
+//!
+//! ```text
+//!   TcpStream, UdpSocket, ...  --has a-->  Socket<the std type>
+//!                                            adoption   the driver may keep a registration
+//!                                            std        owns the descriptor; names and options
+//!                                            limits     timeouts and the deadline
+//! ```
+//!
+//! Invariants
+//! * *Frozen Buffer*: `wait_for` and `try_now` return only after the kernel is done with the
+//!   buffers, which are borrowed, and the headers, which lie in the caller's frame.
+//! * *Adopted*: a descriptor is adopted for as long as its `Socket` lives, and the adoption is
+//!   taken back before the descriptor is closed or given away.
+//! * *Fresh Number*: a descriptor number that the kernel has just returned belongs to nobody else.
+
+#![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "Fresh Number", stated above.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::net::addr::SocketAddrStorage;
+use rustix::net::SocketAddrAny;
+
+use crate::current::{begin, checkpoint, park, yield_if_due};
+use crate::error::WaitError;
+use crate::io::wait_for;
+use crate::os::clock::{self, NEVER};
+use crate::os::driver::Op;
+use crate::os::linux::call::{Tried, try_now};
+use crate::os::linux::owned::{self, Kind};
+use crate::reason::WaitReason;
+use crate::wait::{Outcome, What};
+
+/// Most buffers that one call takes (`IOV_MAX`).
+const BUFFERS_MAX: usize = 1024;
+/// Shortest and longest pause before asking again where the kernel has no event to wait for.
+const PAUSE_MIN: Duration = Duration::from_micros(500);
+const PAUSE_MAX: Duration = Duration::from_millis(32);
+/// Pause of a listener after it found no descriptor left.
+const PAUSE_SHORT: Duration = Duration::from_millis(10);
+
+/// See the module's text.
+pub(super) struct Socket<S> {
+    // Dropped first (Adopted).
+    adoption: Adoption,
+    pub std: S,
+    limits: Limits,
+}
+
+/// The right of drivers to rely on a descriptor number.
+struct Adoption(RawFd);
+
+impl Drop for Adoption {
+    fn drop(&mut self) {
+        owned::release(self.0);
+    }
+}
+
+/// How long operations may wait, in nanoseconds, and until when.
+struct Limits {
+    read_ns: AtomicU64,
+    write_ns: AtomicU64,
+    deadline: AtomicU64,
+}
+
+/// The two directions that have timeouts.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    Read,
+    Write,
+}
+
+impl Limits {
+    fn none() -> Limits {
+        let never = || AtomicU64::new(NEVER);
+        Limits { read_ns: never(), write_ns: never(), deadline: never() }
+    }
+
+    fn copy(&self) -> Limits {
+        let copy = |word: &AtomicU64| AtomicU64::new(word.load(Ordering::Relaxed));
+        let Limits { read_ns, write_ns, deadline } = self;
+        Limits { read_ns: copy(read_ns), write_ns: copy(write_ns), deadline: copy(deadline) }
+    }
+
+    fn span(&self, way: Way) -> &AtomicU64 {
+        match way {
+            Way::Read => &self.read_ns,
+            Way::Write => &self.write_ns,
+        }
+    }
+
+    /// When an operation that begins now must end. Reads the clock only if there is a timeout.
+    fn end(&self, way: Way) -> u64 {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        match self.span(way).load(Ordering::Relaxed) {
+            NEVER => deadline,
+            span => deadline.min(clock::now().saturating_add(span)),
+        }
+    }
+}
+
+impl<S: AsRawFd> Socket<S> {
+    /// Takes a socket that is in non-blocking mode already.
+    pub fn new(std: S, kind: Kind) -> Socket<S> {
+        let fd = std.as_raw_fd();
+        owned::adopt(fd, kind);
+        Socket { adoption: Adoption(fd), std, limits: Limits::none() }
+    }
+
+    /// Another descriptor of the same socket, with a copy of the timeouts.
+    pub fn again(&self, std: S, kind: Kind) -> Socket<S> {
+        Socket { limits: self.limits.copy(), ..Socket::new(std, kind) }
+    }
+
+    /// Gives the descriptor away, in non-blocking mode.
+    pub fn into_std(self) -> S {
+        let Socket { adoption, std, .. } = self;
+        drop(adoption);
+        std
+    }
+
+    fn fd(&self) -> RawFd {
+        self.adoption.0
+    }
+
+    pub fn set_timeout(&self, way: Way, span: Option<Duration>) -> io::Result<()> {
+        let ns = match span {
+            None => NEVER,
+            Some(Duration::ZERO) => {
+                let text = "a timeout of zero would end every wait at once; None means no timeout";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            Some(span) => u64::try_from(span.as_nanos()).unwrap_or(NEVER),
+        };
+        self.limits.span(way).store(ns, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub fn timeout(&self, way: Way) -> Option<Duration> {
+        let ns = self.limits.span(way).load(Ordering::Relaxed);
+        (ns != NEVER).then(|| Duration::from_nanos(ns))
+    }
+
+    pub fn set_deadline(&self, at: Option<Instant>) {
+        let at = at.map(|at| clock::after(at.saturating_duration_since(Instant::now())));
+        self.limits.deadline.store(at.unwrap_or(NEVER), Ordering::Relaxed);
+    }
+
+    /// `recv(2)`.
+    pub fn receive(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
+        let op = Op::Recv { fd: self.fd(), buf: buf.as_mut_ptr(), len: buf.len(), flags };
+        // SAFETY: Frozen Buffer: `buf` is borrowed, for us alone.
+        unsafe { self.read(op) }
+    }
+
+    /// `recvmsg(2)` into several buffers.
+    pub fn receive_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut msg = empty_header();
+        msg.msg_iov = bufs.as_mut_ptr().cast();
+        msg.msg_iovlen = bufs.len().min(BUFFERS_MAX) as _;
+        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, and `msg` live on.
+        unsafe { self.read(Op::RecvMsg { fd: self.fd(), msg: &mut msg, flags: 0 }) }
+    }
+
+    /// `recvfrom(2)`. No address: the sender has none.
+    pub fn receive_from(
+        &self,
+        buf: &mut [u8],
+        flags: i32,
+    ) -> io::Result<(usize, Option<SocketAddrAny>)> {
+        let mut name = MaybeUninit::<SocketAddrStorage>::zeroed();
+        let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+        let mut msg = empty_header();
+        msg.msg_name = name.as_mut_ptr().cast();
+        msg.msg_namelen = size_of_val(&name) as libc::socklen_t;
+        (msg.msg_iov, msg.msg_iovlen) = (&mut iov, 1);
+        // SAFETY: Frozen Buffer: `buf` is borrowed; `msg`, `iov` and `name` lie in this frame.
+        let n = unsafe { self.read(Op::RecvMsg { fd: self.fd(), msg: &mut msg, flags })? };
+        let named = msg.msg_namelen as usize >= size_of::<libc::sa_family_t>();
+        // SAFETY: Frozen Buffer: the kernel has written an address of this length, and is done.
+        Ok((n, named.then(|| unsafe { SocketAddrAny::new(name, msg.msg_namelen) })))
+    }
+
+    /// `send(2)`.
+    pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        let op = Op::Send { fd: self.fd(), buf: buf.as_ptr(), len: buf.len(), flags: 0 };
+        // SAFETY: Frozen Buffer: `buf` is borrowed.
+        unsafe { self.write(op) }
+    }
+
+    /// `sendmsg(2)` from several buffers.
+    pub fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut msg = empty_header();
+        msg.msg_iov = bufs.as_ptr().cast_mut().cast();
+        msg.msg_iovlen = bufs.len().min(BUFFERS_MAX) as _;
+        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, and `msg` live on.
+        unsafe { self.write(Op::SendMsg { fd: self.fd(), msg: &msg, flags: 0 }) }
+    }
+
+    /// `sendto(2)`. With `patient`, a full queue at the receiver, of which no event would tell,
+    /// is asked again at growing intervals.
+    pub fn send_to(&self, buf: &[u8], to: &SocketAddrAny, patient: bool) -> io::Result<usize> {
+        let mut iov = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
+        let mut msg = empty_header();
+        msg.msg_name = to.as_ptr().cast_mut().cast();
+        msg.msg_namelen = to.addr_len();
+        (msg.msg_iov, msg.msg_iovlen) = (&mut iov, 1);
+        let flags = if patient { libc::MSG_DONTWAIT } else { 0 };
+        let op = Op::SendMsg { fd: self.fd(), msg: &msg, flags };
+        let mut patience = self.patience(WaitReason::NETWORK_WRITE);
+        loop {
+            // SAFETY: Frozen Buffer: `buf` and `to` are borrowed; `msg` and `iov` lie in this frame.
+            match unsafe { self.write(op) } {
+                Err(error) if patient && error.raw_os_error() == Some(libc::EAGAIN) => {
+                    patience.pause()?;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Waits at growing intervals, within the time that a write has.
+    pub fn patience(&self, reason: WaitReason) -> Patience {
+        Patience { reason, fd: self.fd(), next: PAUSE_MIN, end: self.limits.end(Way::Write) }
+    }
+
+    /// # Safety
+    /// *Frozen Buffer*.
+    unsafe fn read(&self, op: Op) -> io::Result<usize> {
+        checkpoint()?;
+        // SAFETY: Frozen Buffer: passed on.
+        unsafe { wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read)) }
+    }
+
+    /// Tries first: there nearly always is room, and then this is one cheap system call, and the
+    /// worker keeps the baton.
+    ///
+    /// # Safety
+    /// *Frozen Buffer*.
+    unsafe fn write(&self, op: Op) -> io::Result<usize> {
+        yield_if_due();
+        // SAFETY: Frozen Buffer: passed on.
+        if let Tried::Finished(result) = unsafe { try_now(&op) } {
+            return usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+        }
+        // SAFETY: Frozen Buffer: passed on.
+        unsafe { wait_for(op, WaitReason::NETWORK_WRITE, self.limits.end(Way::Write)) }
+    }
+
+    /// Accepts one connection. `short` remembers that descriptors had run out.
+    pub fn accept(&self, short: &AtomicBool, deadline: u64) -> io::Result<OwnedFd> {
+        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let op = Op::Accept { fd: self.fd(), flags };
+        loop {
+            checkpoint()?;
+            if short.swap(false, Ordering::Relaxed) {
+                pause(WaitReason::NETWORK_ACCEPT, self.fd(), PAUSE_SHORT, deadline)?;
+            }
+            // SAFETY: Frozen Buffer: this operation has none.
+            let error = match unsafe { wait_for(op, WaitReason::NETWORK_ACCEPT, deadline) } {
+                // SAFETY: Fresh Number: it is the kernel's answer to our accept.
+                Ok(fd) => return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
+                Err(error) => error,
+            };
+            match error.raw_os_error() {
+                // This connection failed before anybody saw it; the next one may not.
+                Some(libc::ECONNABORTED | libc::EPROTO) => {}
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                    short.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+}
+
+/// Asks again and again, less and less often.
+pub(super) struct Patience {
+    reason: WaitReason,
+    fd: RawFd,
+    next: Duration,
+    end: u64,
+}
+
+impl Patience {
+    pub fn pause(&mut self) -> io::Result<()> {
+        pause(self.reason, self.fd, self.next, self.end)?;
+        self.next = (self.next * 2).min(PAUSE_MAX);
+        Ok(())
+    }
+}
+
+/// Waits for this long, at most until the deadline, which is an error.
+fn pause(reason: WaitReason, fd: RawFd, span: Duration, deadline: u64) -> io::Result<()> {
+    let until = clock::after(span);
+    match park(begin(What::new(reason).fd(fd)), until.min(deadline)) {
+        Outcome::TimedOut if until < deadline => Ok(()),
+        outcome => Ok(outcome.ok()?),
+    }
+}
+
+/// Whether this is how a cancelled work request's operations fail.
+pub(super) fn is_cancelled_error(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|e| e.downcast_ref::<WaitError>());
+    inner == Some(&WaitError::Cancelled)
+}
+
+fn empty_header() -> libc::msghdr {
+    // SAFETY: Frozen Buffer: a header of zeros points at nothing and is valid.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// What every socket type has: conversions, descriptors, clones, the pending error.
+macro_rules! socket_type {
+    ($name:ident, $std:ty, $kind:expr) => {
+        impl $name {
+            /// Another descriptor of the same socket; see the module's text.
+            ///
+            /// # Errors
+            /// When the process is out of descriptors.
+            pub fn try_clone(&self) -> io::Result<$name> {
+                Ok($name::of(self.socket.again(self.socket.std.try_clone()?, $kind)))
+            }
+
+            /// The socket's pending error, which this clears.
+            ///
+            /// # Errors
+            /// When the socket cannot be asked.
+            pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+                self.socket.std.take_error()
+            }
+        }
+
+        /// Puts the socket, and with it every clone of it, into non-blocking mode.
+        impl From<$std> for $name {
+            fn from(std: $std) -> $name {
+                std.set_nonblocking(true).expect("every socket has a non-blocking mode");
+                $name::of(Socket::new(std, $kind))
+            }
+        }
+
+        /// Puts the socket into blocking mode, as std's callers expect. Clones that were made
+        /// before share the mode: they must not be used any more.
+        impl From<$name> for $std {
+            fn from(socket: $name) -> $std {
+                let std = socket.socket.into_std();
+                std.set_nonblocking(false).expect("every socket has a blocking mode");
+                std
+            }
+        }
+
+        /// The descriptor must be a socket of this type.
+        impl From<OwnedFd> for $name {
+            fn from(fd: OwnedFd) -> $name {
+                <$std>::from(fd).into()
+            }
+        }
+
+        /// The descriptor stays in non-blocking mode.
+        impl From<$name> for OwnedFd {
+            fn from(socket: $name) -> OwnedFd {
+                socket.socket.into_std().into()
+            }
+        }
+
+        impl AsFd for $name {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.socket.std.as_fd()
+            }
+        }
+
+        impl AsRawFd for $name {
+            fn as_raw_fd(&self) -> RawFd {
+                self.socket.std.as_raw_fd()
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Debug::fmt(&self.socket.std, f)
+            }
+        }
+    };
+}
+
+/// Timeouts, for everything but listeners.
+macro_rules! timeouts {
+    ($name:ident) => {
+        impl $name {
+            /// How long a read may wait; None, the default, is for ever.
+            ///
+            /// # Errors
+            /// `InvalidInput` for a timeout of zero.
+            pub fn set_read_timeout(&self, span: Option<Duration>) -> io::Result<()> {
+                self.socket.set_timeout(Way::Read, span)
+            }
+
+            /// How long a write may wait; None, the default, is for ever.
+            ///
+            /// # Errors
+            /// `InvalidInput` for a timeout of zero.
+            pub fn set_write_timeout(&self, span: Option<Duration>) -> io::Result<()> {
+                self.socket.set_timeout(Way::Write, span)
+            }
+
+            /// The timeout of reads.
+            ///
+            /// # Errors
+            /// None; the shape is std's.
+            pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+                Ok(self.socket.timeout(Way::Read))
+            }
+
+            /// The timeout of writes.
+            ///
+            /// # Errors
+            /// None; the shape is std's.
+            pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+                Ok(self.socket.timeout(Way::Write))
+            }
+
+            /// No read or write waits beyond this instant, whatever the timeouts say; None, the
+            /// default, is no limit.
+            pub fn set_deadline(&self, at: Option<Instant>) {
+                self.socket.set_deadline(at);
+            }
+        }
+    };
+}
+
+/// `Read` and `Write` by reference and by value, `peek` and `shutdown`.
+macro_rules! stream_type {
+    ($name:ident) => {
+        impl $name {
+            /// Reads without taking: the next read sees the same bytes.
+            ///
+            /// # Errors
+            /// As for reads.
+            pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.socket.receive(buf, libc::MSG_PEEK)
+            }
+
+            /// Ends one direction or both, for all clones. Who waits to read, here or at the
+            /// peer of an ended writing side, reads the end of the stream.
+            ///
+            /// # Errors
+            /// `NotConnected` when the connection has ended already.
+            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+                self.socket.std.shutdown(how)
+            }
+        }
+
+        impl Read for &$name {
+            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                // The kernel would wait for a byte that has no place.
+                if buf.is_empty() { Ok(0) } else { self.socket.receive(buf, 0) }
+            }
+
+            fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                let empty = bufs.iter().all(|b| b.is_empty());
+                if empty { Ok(0) } else { self.socket.receive_vectored(bufs) }
+            }
+        }
+
+        impl Write for &$name {
+            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+                self.socket.send(buf)
+            }
+
+            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.socket.send_vectored(bufs)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        impl Read for $name {
+            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                (&*self).read(buf)
+            }
+
+            fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                (&*self).read_vectored(bufs)
+            }
+        }
+
+        impl Write for $name {
+            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+                (&*self).write(buf)
+            }
+
+            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                (&*self).write_vectored(bufs)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+    };
+}
+
+/// `send`, `recv` and `peek` of connected datagram sockets.
+macro_rules! datagram_type {
+    ($name:ident) => {
+        impl $name {
+            /// Sends one datagram to the connected peer.
+            ///
+            /// # Errors
+            /// The system's, `TimedOut`, or cancellation.
+            pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+                self.socket.send(buf)
+            }
+
+            /// Receives one datagram; what does not fit is lost.
+            ///
+            /// # Errors
+            /// The system's, `TimedOut`, or cancellation.
+            pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.socket.receive(buf, 0)
+            }
+
+            /// As `recv`, without taking the datagram.
+            ///
+            /// # Errors
+            /// The system's, `TimedOut`, or cancellation.
+            pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.socket.receive(buf, libc::MSG_PEEK)
+            }
+        }
+    };
+}
+
+pub(super) use {datagram_type, socket_type, stream_type, timeouts};

@@ -1,0 +1,226 @@
+//! TCP: listeners and streams.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, listen, socket_with};
+
+use super::resolve::{ToSocketAddrs, each_address};
+use super::socket::{Socket, Way, is_cancelled_error, socket_type, stream_type, timeouts};
+use crate::current::checkpoint;
+use crate::io::wait_writable;
+use crate::os::clock::{self, NEVER};
+use crate::os::linux::owned::Kind;
+use crate::reason::WaitReason;
+
+/// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+pub(super) const BACKLOG: i32 = 4096;
+
+/// A socket that accepts connections.
+pub struct TcpListener {
+    socket: Socket<std::net::TcpListener>,
+    short: AtomicBool,
+}
+
+socket_type!(TcpListener, std::net::TcpListener, Kind::Other);
+
+impl TcpListener {
+    fn of(socket: Socket<std::net::TcpListener>) -> TcpListener {
+        TcpListener { socket, short: AtomicBool::new(false) }
+    }
+
+    /// Listens on the first of these addresses that works; port 0 takes a free one. An address
+    /// whose former connections linger may be taken again (`SO_REUSEADDR`).
+    ///
+    /// # Errors
+    /// The last address's error, or that of the name's resolution.
+    pub fn bind<A: ToSocketAddrs>(address: A) -> io::Result<TcpListener> {
+        each_address(address, |address| {
+            let std = std::net::TcpListener::bind(address)?;
+            // std's queue is short; a listening socket takes another length.
+            listen(&std, BACKLOG)?;
+            Ok(std.into())
+        })
+    }
+
+    /// Waits for a connection. One that its peer has reset while it stood in the queue is
+    /// dropped, and the next one waited for.
+    ///
+    /// # Errors
+    /// The system's. When it is out of descriptors or memory, the connection stays in the queue
+    /// and the next call pauses for 10 ms before it looks again: a loop that goes on after errors
+    /// needs no pause of its own. When the work request is cancelled, every call fails.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.accept_until(NEVER)
+    }
+
+    /// As [`accept`](TcpListener::accept), for at most this long.
+    ///
+    /// # Errors
+    /// Also `TimedOut`.
+    pub fn accept_timeout(&self, span: Duration) -> io::Result<(TcpStream, SocketAddr)> {
+        self.accept_until(clock::after(span))
+    }
+
+    fn accept_until(&self, deadline: u64) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            let stream = self.accept_stream(deadline)?;
+            match stream.peer_addr() {
+                Ok(peer) => return Ok((stream, peer)),
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn accept_stream(&self, deadline: u64) -> io::Result<TcpStream> {
+        let fd = self.socket.accept(&self.short, deadline)?;
+        Ok(TcpStream::of(Socket::new(fd.into(), Kind::Stream)))
+    }
+
+    /// Accepts for ever; ends when the work request is cancelled, as it is at shutdown.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming { listener: self }
+    }
+
+    /// The address it listens on.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.std.local_addr()
+    }
+
+    /// The time to live of its packets.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.socket.std.ttl()
+    }
+
+    /// Sets the time to live of its packets.
+    ///
+    /// # Errors
+    /// When the value is none.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.socket.std.set_ttl(ttl)
+    }
+}
+
+/// The connections of a listener; see [`TcpListener::incoming`].
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    listener: &'a TcpListener,
+}
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn next(&mut self) -> Option<io::Result<TcpStream>> {
+        let accepted = self.listener.accept_stream(NEVER);
+        (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
+    }
+}
+
+/// A TCP connection. Dropping it closes this descriptor.
+pub struct TcpStream {
+    socket: Socket<std::net::TcpStream>,
+}
+
+socket_type!(TcpStream, std::net::TcpStream, Kind::Stream);
+stream_type!(TcpStream);
+timeouts!(TcpStream);
+
+impl TcpStream {
+    fn of(socket: Socket<std::net::TcpStream>) -> TcpStream {
+        TcpStream { socket }
+    }
+
+    /// Connects to the first of these addresses that answers.
+    ///
+    /// # Errors
+    /// The last address's error, that of the name's resolution, or cancellation.
+    pub fn connect<A: ToSocketAddrs>(address: A) -> io::Result<TcpStream> {
+        each_address(address, |address| connect_until(&address, NEVER))
+    }
+
+    /// Connects within this time.
+    ///
+    /// # Errors
+    /// The system's, `TimedOut`, cancellation, or `InvalidInput` for a timeout of zero.
+    pub fn connect_timeout(address: &SocketAddr, span: Duration) -> io::Result<TcpStream> {
+        if span.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"));
+        }
+        connect_until(address, clock::after(span))
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.std.local_addr()
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    /// `NotConnected` when the connection has ended.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.std.peer_addr()
+    }
+
+    /// Sends small writes at once instead of collecting them (`TCP_NODELAY`).
+    ///
+    /// # Errors
+    /// When the socket refuses.
+    pub fn set_nodelay(&self, yes: bool) -> io::Result<()> {
+        self.socket.std.set_nodelay(yes)
+    }
+
+    /// Whether small writes are sent at once.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        self.socket.std.nodelay()
+    }
+
+    /// The time to live of its packets.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn ttl(&self) -> io::Result<u32> {
+        self.socket.std.ttl()
+    }
+
+    /// Sets the time to live of its packets.
+    ///
+    /// # Errors
+    /// When the value is none.
+    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
+        self.socket.std.set_ttl(ttl)
+    }
+}
+
+/// Starts to connect, waits until the socket is writable, and asks how it ended.
+fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
+    checkpoint()?;
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(family, SocketType::STREAM, flags, None)?;
+    let stream = TcpStream::of(Socket::new(fd.into(), Kind::Stream));
+    match connect(&stream, address) {
+        Ok(()) => return Ok(stream),
+        Err(Errno::INPROGRESS) => {}
+        Err(error) => Err(error)?,
+    }
+    wait_writable(stream.as_raw_fd(), WaitReason::NETWORK_CONNECT, deadline)?;
+    stream.take_error()?.map_or(Ok(stream), Err)
+}

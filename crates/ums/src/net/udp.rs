@@ -1,0 +1,121 @@
+//! UDP.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::SocketAddrAny;
+
+use super::resolve::{ToSocketAddrs, each_address};
+use super::socket::{Socket, Way, datagram_type, socket_type, timeouts};
+use crate::os::linux::owned::Kind;
+
+/// A UDP socket.
+pub struct UdpSocket {
+    socket: Socket<std::net::UdpSocket>,
+}
+
+socket_type!(UdpSocket, std::net::UdpSocket, Kind::Other);
+datagram_type!(UdpSocket);
+timeouts!(UdpSocket);
+
+/// Options that are std's own, word for word.
+macro_rules! options {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
+        impl UdpSocket {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// The system's.
+                pub fn $name(&self, $($arg: $kind),*) -> io::Result<$out> {
+                    self.socket.std.$name($($arg),*)
+                }
+            )*
+        }
+    };
+}
+
+options! {
+    /// This end's address.
+    local_addr() -> SocketAddr;
+    /// The connected peer's address.
+    peer_addr() -> SocketAddr;
+    /// Allows sending to broadcast addresses.
+    set_broadcast(yes: bool) -> ();
+    /// Whether sending to broadcast addresses is allowed.
+    broadcast() -> bool;
+    /// The time to live of its packets.
+    ttl() -> u32;
+    /// Sets the time to live of its packets.
+    set_ttl(ttl: u32) -> ();
+    /// Joins a multicast group.
+    join_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
+    /// Leaves a multicast group.
+    leave_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
+    /// Joins a multicast group.
+    join_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
+    /// Leaves a multicast group.
+    leave_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
+    /// Sets the time to live of multicast packets.
+    set_multicast_ttl_v4(ttl: u32) -> ();
+    /// Whether this host hears its own multicast packets.
+    set_multicast_loop_v4(yes: bool) -> ();
+    /// Whether this host hears its own multicast packets.
+    set_multicast_loop_v6(yes: bool) -> ();
+}
+
+impl UdpSocket {
+    fn of(socket: Socket<std::net::UdpSocket>) -> UdpSocket {
+        UdpSocket { socket }
+    }
+
+    /// Binds to the first of these addresses that works; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// The last address's error, or that of the name's resolution.
+    pub fn bind<A: ToSocketAddrs>(address: A) -> io::Result<UdpSocket> {
+        each_address(address, |address| Ok(std::net::UdpSocket::bind(address)?.into()))
+    }
+
+    /// Names the peer of `send` and `recv`. Nothing is sent, so nothing is waited for.
+    ///
+    /// # Errors
+    /// The last address's error, or that of the name's resolution.
+    pub fn connect<A: ToSocketAddrs>(&self, address: A) -> io::Result<()> {
+        each_address(address, |address| self.socket.std.connect(address))
+    }
+
+    /// Sends one datagram to the first of these addresses.
+    ///
+    /// # Errors
+    /// The system's, `TimedOut`, or cancellation.
+    pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], address: A) -> io::Result<usize> {
+        let none = || io::Error::new(io::ErrorKind::InvalidInput, "no addresses to send data to");
+        let to = address.to_socket_addrs()?.next().ok_or_else(none)?;
+        self.socket.send_to(buf, &SocketAddrAny::from(to), false)
+    }
+
+    /// Receives one datagram; what does not fit is lost.
+    ///
+    /// # Errors
+    /// The system's, `TimedOut`, or cancellation.
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.receive_from(buf, 0)
+    }
+
+    /// As [`recv_from`](UdpSocket::recv_from), without taking the datagram.
+    ///
+    /// # Errors
+    /// The system's, `TimedOut`, or cancellation.
+    pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.receive_from(buf, libc::MSG_PEEK)
+    }
+
+    fn receive_from(&self, buf: &mut [u8], flags: i32) -> io::Result<(usize, SocketAddr)> {
+        let (n, from) = self.socket.receive_from(buf, flags)?;
+        let from = from.expect("a UDP datagram has a sender's address");
+        Ok((n, SocketAddr::try_from(from)?))
+    }
+}

@@ -1,0 +1,187 @@
+//! Unix stream sockets: listeners, streams and pairs.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, listen, socket_with,
+};
+
+use super::socket::{Socket, Way, is_cancelled_error, socket_type, stream_type, timeouts};
+use super::tcp::BACKLOG;
+use crate::current::checkpoint;
+use crate::os::clock::{self, NEVER};
+use crate::os::linux::owned::Kind;
+use crate::reason::WaitReason;
+
+/// std's address in the form that system calls take.
+pub(super) fn address_of(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
+    Ok(match (address.as_pathname(), address.as_abstract_name()) {
+        (Some(path), _) => SocketAddrUnix::new(path)?,
+        (None, Some(name)) => SocketAddrUnix::new_abstract_name(name)?,
+        (None, None) => SocketAddrUnix::new_unnamed(),
+    })
+}
+
+/// A Unix socket that accepts connections.
+pub struct UnixListener {
+    socket: Socket<net::UnixListener>,
+    short: AtomicBool,
+}
+
+socket_type!(UnixListener, net::UnixListener, Kind::Other);
+
+impl UnixListener {
+    fn of(socket: Socket<net::UnixListener>) -> UnixListener {
+        UnixListener { socket, short: AtomicBool::new(false) }
+    }
+
+    /// Listens at this path, which must not exist. Dropping the listener does not remove it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
+        UnixListener::bind_addr(&SocketAddr::from_pathname(path)?)
+    }
+
+    /// Listens at this address, which may be abstract.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
+        let std = net::UnixListener::bind_addr(address)?;
+        listen(&std, BACKLOG)?;
+        Ok(std.into())
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// As for [`TcpListener::accept`](super::TcpListener::accept), pause included.
+    pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        self.accept_until(NEVER)
+    }
+
+    /// As [`accept`](UnixListener::accept), for at most this long.
+    ///
+    /// # Errors
+    /// Also `TimedOut`.
+    pub fn accept_timeout(&self, span: Duration) -> io::Result<(UnixStream, SocketAddr)> {
+        self.accept_until(clock::after(span))
+    }
+
+    fn accept_until(&self, deadline: u64) -> io::Result<(UnixStream, SocketAddr)> {
+        let stream = self.accept_stream(deadline)?;
+        let peer = stream.peer_addr()?;
+        Ok((stream, peer))
+    }
+
+    fn accept_stream(&self, deadline: u64) -> io::Result<UnixStream> {
+        let fd = self.socket.accept(&self.short, deadline)?;
+        Ok(UnixStream::of(Socket::new(fd.into(), Kind::Stream)))
+    }
+
+    /// Accepts for ever; ends when the work request is cancelled, as it is at shutdown.
+    pub fn incoming(&self) -> UnixIncoming<'_> {
+        UnixIncoming { listener: self }
+    }
+
+    /// The address it listens at.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.std.local_addr()
+    }
+}
+
+/// The connections of a listener; see [`UnixListener::incoming`].
+#[derive(Debug)]
+pub struct UnixIncoming<'a> {
+    listener: &'a UnixListener,
+}
+
+impl Iterator for UnixIncoming<'_> {
+    type Item = io::Result<UnixStream>;
+
+    fn next(&mut self) -> Option<io::Result<UnixStream>> {
+        let accepted = self.listener.accept_stream(NEVER);
+        (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
+    }
+}
+
+/// A Unix stream connection. Dropping it closes this descriptor.
+pub struct UnixStream {
+    socket: Socket<net::UnixStream>,
+}
+
+socket_type!(UnixStream, net::UnixStream, Kind::Stream);
+stream_type!(UnixStream);
+timeouts!(UnixStream);
+
+impl UnixStream {
+    fn of(socket: Socket<net::UnixStream>) -> UnixStream {
+        UnixStream { socket }
+    }
+
+    /// Connects to the listener at this path.
+    ///
+    /// # Errors
+    /// The system's, or cancellation.
+    pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
+        UnixStream::connect_addr(&SocketAddr::from_pathname(path)?)
+    }
+
+    /// Connects to the listener at this address, which may be abstract. No event tells when a
+    /// listener's full queue has room again, so that is asked at growing intervals.
+    ///
+    /// # Errors
+    /// The system's, or cancellation.
+    pub fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
+        let address = address_of(address)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let stream = UnixStream::of(Socket::new(fd.into(), Kind::Stream));
+        let mut patience = stream.socket.patience(WaitReason::NETWORK_CONNECT);
+        loop {
+            checkpoint()?;
+            match connect(&stream, &address) {
+                Ok(()) => return Ok(stream),
+                Err(Errno::AGAIN) => patience.pause()?,
+                Err(error) => Err(error)?,
+            }
+        }
+    }
+
+    /// Two streams that are connected to each other.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
+        let (one, two) = net::UnixStream::pair()?;
+        Ok((one.into(), two.into()))
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.std.local_addr()
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.std.peer_addr()
+    }
+}

@@ -1,0 +1,145 @@
+//! Unix datagram sockets.
+//!
+//! The kernel limits the datagrams that wait at a receiver. A connected sender is told by an event
+//! when there is room again; one that names its receiver with each datagram is not, so
+//! [`UnixDatagram::send_to`] asks again at growing intervals.
+
+use std::ffi::OsStr;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{self, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::net::{SocketAddrAny, SocketAddrUnix};
+
+use super::socket::{Socket, Way, datagram_type, socket_type, timeouts};
+use super::unix::address_of;
+use crate::os::linux::owned::Kind;
+
+/// A Unix datagram socket.
+pub struct UnixDatagram {
+    socket: Socket<net::UnixDatagram>,
+}
+
+socket_type!(UnixDatagram, net::UnixDatagram, Kind::Other);
+datagram_type!(UnixDatagram);
+timeouts!(UnixDatagram);
+
+impl UnixDatagram {
+    fn of(socket: Socket<net::UnixDatagram>) -> UnixDatagram {
+        UnixDatagram { socket }
+    }
+
+    /// Binds to this path, which must not exist. Dropping the socket does not remove it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
+        Ok(net::UnixDatagram::bind(path)?.into())
+    }
+
+    /// Binds to this address, which may be abstract.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
+        Ok(net::UnixDatagram::bind_addr(address)?.into())
+    }
+
+    /// A socket without an address.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn unbound() -> io::Result<UnixDatagram> {
+        Ok(net::UnixDatagram::unbound()?.into())
+    }
+
+    /// Two sockets that are connected to each other.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
+        let (one, two) = net::UnixDatagram::pair()?;
+        Ok((one.into(), two.into()))
+    }
+
+    /// Names the peer of `send`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
+        self.socket.std.connect(path)
+    }
+
+    /// Names the peer of `send` by an address, which may be abstract.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
+        self.socket.std.connect_addr(address)
+    }
+
+    /// Sends one datagram to the socket at this path.
+    ///
+    /// # Errors
+    /// The system's, `TimedOut`, or cancellation.
+    pub fn send_to<P: AsRef<Path>>(&self, buf: &[u8], path: P) -> io::Result<usize> {
+        self.send_to_addr(buf, &SocketAddr::from_pathname(path)?)
+    }
+
+    /// Sends one datagram to this address, which may be abstract.
+    ///
+    /// # Errors
+    /// The system's, `TimedOut`, or cancellation.
+    pub fn send_to_addr(&self, buf: &[u8], address: &SocketAddr) -> io::Result<usize> {
+        self.socket.send_to(buf, &SocketAddrAny::from(address_of(address)?), true)
+    }
+
+    /// Receives one datagram; what does not fit is lost.
+    ///
+    /// # Errors
+    /// The system's, `TimedOut`, or cancellation.
+    pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let (n, from) = self.socket.receive_from(buf, 0)?;
+        Ok((n, std_address(from)?))
+    }
+
+    /// Ends one direction or both, for all clones.
+    ///
+    /// # Errors
+    /// `NotConnected` when it has no peer.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.std.shutdown(how)
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// When the socket cannot be asked.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.std.local_addr()
+    }
+
+    /// The connected peer's address.
+    ///
+    /// # Errors
+    /// `NotConnected` when it has no peer.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.std.peer_addr()
+    }
+}
+
+/// The kernel's address in the form that std takes; an empty path is its unnamed address.
+fn std_address(any: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
+    let unix = any.map(SocketAddrUnix::try_from).transpose()?;
+    let Some(unix) = unix else { return SocketAddr::from_pathname("") };
+    if let Some(name) = unix.abstract_name() {
+        return SocketAddr::from_abstract_name(name);
+    }
+    let path = unix.path().unwrap_or_default();
+    SocketAddr::from_pathname(OsStr::from_bytes(path.to_bytes()))
+}

@@ -1,0 +1,110 @@
+//! The choice of a driver: probe, step down, say why (U58).
+//!
+//! ```text
+//!                    one thread                     many threads
+//!   auto     io_uring -> epoll -> sync              epoll -> sync
+//!   uring    io_uring, or the error                 epoll: a ring belongs to one thread
+//!   epoll    epoll, or the error                    the same
+//!   sync     sync                                   the same
+//! ```
+//!
+//! Containers deny io_uring by default, so stepping down is nothing unusual and needs no
+//! configuration; the reason is kept in the driver's description.
+
+use std::io;
+
+use super::epoll::Epoll;
+use super::sync::Sync;
+use super::uring::Uring;
+use crate::os::driver::Driver;
+
+/// Which back end to open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Choice {
+    /// The best that this machine and this owner allow.
+    #[default]
+    Auto,
+    /// io_uring or an error; epoll for an owner with many threads (a ring belongs to one thread).
+    Uring,
+    /// epoll or an error.
+    Epoll,
+    /// Plain synchronous calls and `poll(2)`.
+    Sync,
+}
+
+impl std::str::FromStr for Choice {
+    type Err = io::Error;
+
+    fn from_str(text: &str) -> io::Result<Choice> {
+        match text {
+            "auto" | "" => Ok(Choice::Auto),
+            "uring" | "io_uring" => Ok(Choice::Uring),
+            "epoll" => Ok(Choice::Epoll),
+            "sync" => Ok(Choice::Sync),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("no I/O driver is called {text:?}; known are auto, uring, epoll and sync"),
+            )),
+        }
+    }
+}
+
+/// Who will call the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The calling thread alone, for the driver's whole life (fiber workers).
+    OneThread,
+    /// Any thread that holds the baton (thread workers).
+    ManyThreads,
+}
+
+/// Opens a driver for the calling thread's scheduler. The environment variable `UMS_IO` (`auto`,
+/// `uring`, `epoll`, `sync`) overrides `choice`.
+///
+///
+/// When a forced back end is denied here, with the reason; when `UMS_IO` names none; when the
+/// process is out of descriptors.
+///
+/// ```text
+/// let mut io = open(Choice::Auto, Owner::ManyThreads)?;
+/// let mut done = Vec::new();
+/// io.waker().wake();
+/// io.wait(None, &mut done);
+/// assert!(done.is_empty(), "a wake ends the wait and is no completion");
+/// ```
+pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
+    let choice = match std::env::var("UMS_IO") {
+        Ok(forced) => forced.parse()?,
+        Err(_) => choice,
+    };
+    open_as(choice, owner)
+}
+
+/// As [`open`], without the environment.
+///
+///
+/// As [`open`].
+pub fn open_as(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
+    const SHARED: &str = "a ring belongs to one thread, and this scheduler has many";
+    match (choice, owner) {
+        (Choice::Sync, _) => Ok(Box::new(Sync::new("it was asked for".into())?)),
+        (Choice::Epoll, _) => Ok(Box::new(Epoll::new("it was asked for".into())?)),
+        (Choice::Uring, Owner::OneThread) => Ok(Box::new(Uring::new()?)),
+        (Choice::Uring, Owner::ManyThreads) => Ok(Box::new(Epoll::new(SHARED.into())?)),
+        (Choice::Auto, Owner::ManyThreads) => epoll_or_sync(SHARED.into()),
+        (Choice::Auto, Owner::OneThread) => match Uring::new() {
+            Ok(ring) => Ok(Box::new(ring)),
+            Err(why) => epoll_or_sync(format!("io_uring: {why}")),
+        },
+    }
+}
+
+fn epoll_or_sync(why: String) -> io::Result<Box<dyn Driver>> {
+    match Epoll::new(why.clone()) {
+        Ok(epoll) => Ok(Box::new(epoll)),
+        Err(error) => Ok(Box::new(Sync::new(format!("{why}; epoll: {error}"))?)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

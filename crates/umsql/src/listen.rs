@@ -1,0 +1,112 @@
+//! A server on a node: each connection is a user, each of its units one work request.
+//!
+//! What it does not do: it makes no node and no listener; `ums serve` does.
+
+use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ums::{Connection, EnqueueError, Next, Node, ServeOptions, Why};
+
+use crate::host::Conn;
+use crate::server::Server;
+use crate::session::{Flow, Session};
+
+/// How long clients may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// From connecting to being logged in.
+    pub login: Duration,
+    /// Between two requests; none for ever.
+    pub idle: Option<Duration>,
+    /// To send or take the next bytes in the middle of a request; none for ever.
+    pub transfer: Option<Duration>,
+}
+
+impl Default for Patience {
+    /// A minute to log in and to send or take bytes, no limit between requests.
+    fn default() -> Patience {
+        let minute = Duration::from_secs(60);
+        Patience { login: minute, idle: None, transfer: Some(minute) }
+    }
+}
+
+/// Serves `server` on `listener` with workers of `node`.
+///
+/// # Errors
+/// Those of [`Node::serve`].
+pub fn serve(
+    node: &Node,
+    listener: TcpListener,
+    options: ServeOptions,
+    server: Arc<Server>,
+    patience: Patience,
+) -> io::Result<ums::Server> {
+    node.serve(listener, options, move |user, _peer| {
+        let session = server.session(user.id());
+        Box::new(Served { session, patience })
+    })
+}
+
+struct Served {
+    session: Session,
+    patience: Patience,
+}
+
+impl ums::Session for Served {
+    fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next {
+        conn.timeout = self.patience.transfer;
+        let mut wire = Wire { conn };
+        let flow = match why {
+            // The client speaks first.
+            Why::Connected => Flow::Idle,
+            Why::Readable | Why::Again => self.session.on_readable(&mut wire),
+            Why::TimedOut => {
+                self.session.time_out(&mut wire);
+                Flow::Close
+            }
+            Why::Stopping => {
+                wire.conn.timeout = Some(Duration::from_secs(1));
+                self.session.shut_down(&mut wire);
+                Flow::Close
+            }
+        };
+        let limit = if self.session.is_logged_in() {
+            self.patience.idle
+        } else {
+            Some(self.patience.login)
+        };
+        match flow {
+            Flow::Close => Next::Close,
+            Flow::More => Next::Again,
+            Flow::Idle => limit.map_or(Next::Wait, Next::WaitAtMost),
+        }
+    }
+
+    fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
+        self.session.refused(&error.to_string())
+    }
+}
+
+struct Wire<'a, 'b> {
+    conn: &'a mut Connection<'b>,
+}
+
+impl Conn for Wire<'_, '_> {
+    fn user(&self) -> u64 {
+        self.conn.user().id()
+    }
+
+    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.conn.try_read(buf)
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.conn.read(buf)
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.conn.write_all(bytes)
+    }
+}

@@ -1,0 +1,371 @@
+//! What a client of the `postgres` crate sees: both protocols, types, transactions, COPY, cancelling.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use postgres::error::SqlState;
+use postgres::{Client, NoTls, SimpleQueryMessage};
+
+mod common;
+use common::TestServer;
+
+/// The rows of a simple query, as text.
+fn rows(client: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
+    let messages = client.simple_query(sql).unwrap();
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
+        }
+        _ => None,
+    };
+    messages.into_iter().filter_map(row).collect()
+}
+
+fn one(client: &mut Client, sql: &str) -> String {
+    rows(client, sql).remove(0).remove(0).unwrap_or_else(|| "NULL".into())
+}
+
+fn code<T>(result: Result<T, postgres::Error>) -> SqlState {
+    match result {
+        Ok(_) => panic!("the statement succeeded"),
+        Err(error) => error.code().unwrap_or_else(|| panic!("no SQLSTATE: {error}")).clone(),
+    }
+}
+
+#[test]
+fn results_have_the_types_that_postgresql_gives_them() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client
+        .batch_execute(
+            "create table t(i int primary key, s smallint, b bigint, f real, d double precision, x text,
+             v varchar(9), y bytea, o bool);
+             insert into t values (7, 8, 9000000000, 1.5, 2.5, 'text', 'vc', x'00ff', true)",
+        )
+        .unwrap();
+    let row = client.query_one("select * from t where i = $1", &[&7i32]).unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i16>(1), row.get::<_, i64>(2)), (7, 8, 9_000_000_000));
+    assert_eq!((row.get::<_, f32>(3), row.get::<_, f64>(4)), (1.5, 2.5));
+    assert_eq!((row.get::<_, &str>(5), row.get::<_, &str>(6)), ("text", "vc"));
+    assert_eq!((row.get::<_, &[u8]>(7), row.get::<_, bool>(8)), (&[0, 255][..], true));
+
+    let sql = "select 1, 'a', count(*), max(b), sum(i), i + 1, $1::int + 1, b > 5, i::text, length(x), abs(d)
+               from t";
+    let row = client.query_one(sql, &[&41i32]).unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, &str>(1)), (1, "a"));
+    assert_eq!((row.get::<_, i64>(2), row.get::<_, i64>(3), row.get::<_, i64>(4)), (1, 9_000_000_000, 7));
+    assert_eq!((row.get::<_, i32>(5), row.get::<_, i32>(6), row.get::<_, bool>(7)), (8, 42, true));
+    assert_eq!((row.get::<_, &str>(8), row.get::<_, i32>(9), row.get::<_, f64>(10)), ("7", 4, 2.5));
+    let row = client.query_one("select case when 1 then 'no rule' end, nullif(1, 1)", &[]).unwrap();
+    assert_eq!(row.get::<_, &str>(0), "no rule");
+}
+
+#[test]
+fn parameters_get_the_types_of_the_columns_they_meet() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table t(id int primary key, name text, big bigint)").unwrap();
+    let names = |sql: &str, client: &mut Client| -> Vec<String> {
+        let statement = client.prepare(sql).unwrap();
+        statement.params().iter().map(|kind| kind.name().to_owned()).collect()
+    };
+    let cases: [(&str, &[&str]); 8] = [
+        ("insert into t values ($1, $2, $3)", &["int4", "text", "int8"]),
+        ("insert into t (big, id) values ($1, $2), ($3, 5)", &["int8", "int4", "int8"]),
+        ("select * from t where id = $1 and big between $2 and $3", &["int4", "int8", "int8"]),
+        ("select * from t where id in ($2, $1) limit $3", &["int4", "int4", "int8"]),
+        ("update t set name = $1, big = big + $2 where $3 < t.id", &["text", "int8", "int4"]),
+        ("select $1::float8, cast($2 as bigint), $3", &["float8", "int8", "text"]),
+        ("select pg_sleep($1)", &["float8"]),
+        ("select '$1', \"name\" from t -- $2", &[]),
+    ];
+    for (sql, expected) in cases {
+        assert_eq!(names(sql, &mut client), expected, "{sql}");
+    }
+    let inserted = client.execute("insert into t values ($1, $2, $3)", &[&1i32, &"x", &Some(5i64)]);
+    assert_eq!(inserted.unwrap(), 1);
+    let row = client.query_one("insert into t(id) values ($1) returning id, name", &[&2i32]).unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, Option<&str>>(1)), (2, None));
+    // SQLite numbers parameters in the order it meets them; the client numbers them by name.
+    let row = client.query_one("select $2::int, $1::int", &[&1i32, &2i32]).unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (2, 1));
+}
+
+#[test]
+fn a_failed_transaction_refuses_everything_until_it_ends() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table t(a int primary key)").unwrap();
+    client.batch_execute("begin; insert into t values (1)").unwrap();
+    assert_eq!(code(client.batch_execute("insert into t values (1)")), SqlState::UNIQUE_VIOLATION);
+    assert_eq!(code(client.batch_execute("select 1")), SqlState::IN_FAILED_SQL_TRANSACTION);
+    assert_eq!(code(client.query("select 1", &[])), SqlState::IN_FAILED_SQL_TRANSACTION);
+    client.batch_execute("commit").unwrap();
+    assert_eq!(one(&mut client, "select count(*) from t"), "0");
+
+    client.batch_execute("begin; insert into t values (1); savepoint s").unwrap();
+    assert_eq!(code(client.batch_execute("selec")), SqlState::SYNTAX_ERROR);
+    client.batch_execute("rollback to s; insert into t values (2); release s; commit").unwrap();
+    assert_eq!(one(&mut client, "select count(*) from t"), "2");
+}
+
+#[test]
+fn the_statements_of_one_query_are_one_transaction() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table t(a int unique)").unwrap();
+    let failed = client.batch_execute("insert into t values (1); insert into t values (1)");
+    assert_eq!(code(failed), SqlState::UNIQUE_VIOLATION);
+    assert_eq!(one(&mut client, "select count(*) from t"), "0");
+    client.batch_execute("insert into t values (1); begin; insert into t values (2)").unwrap();
+    client.batch_execute("rollback").unwrap();
+    assert_eq!(one(&mut client, "select count(*) from t"), "0");
+}
+
+#[test]
+fn writers_pass_one_at_a_time_and_none_is_lost() {
+    let server = TestServer::start();
+    server.client().batch_execute("create table t(n int); insert into t values (0)").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = server.client();
+                for _ in 0..20 {
+                    let mut transaction = client.transaction().unwrap();
+                    transaction.execute("update t set n = n + $1", &[&1i32]).unwrap();
+                    transaction.query_one("select n from t", &[]).unwrap();
+                    transaction.commit().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(one(&mut server.client(), "select n from t"), "160");
+}
+
+#[test]
+fn a_transaction_that_read_too_early_is_told_to_try_again() {
+    let server = TestServer::start();
+    let (mut first, mut second) = (server.client(), server.client());
+    first.batch_execute("create table t(n int); insert into t values (0)").unwrap();
+    first.batch_execute("begin; select n from t").unwrap();
+    second.batch_execute("update t set n = 5").unwrap();
+    let late = first.batch_execute("update t set n = n + 1");
+    assert_eq!(code(late), SqlState::T_R_SERIALIZATION_FAILURE);
+    first.batch_execute("rollback; update t set n = n + 1").unwrap();
+    assert_eq!(one(&mut second, "select n from t"), "6");
+}
+
+#[test]
+fn a_connection_that_goes_away_gives_its_transaction_and_the_gate_back() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table t(n int)").unwrap();
+    client.batch_execute("begin; insert into t values (1)").unwrap();
+    drop(client);
+    let mut client = server.client();
+    client.batch_execute("insert into t values (2)").unwrap();
+    assert_eq!(one(&mut client, "select group_concat(n) from t"), "2");
+}
+
+#[test]
+fn copy_takes_text_and_csv_and_refuses_bad_lines() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table t(a int primary key, b text)").unwrap();
+    let mut copy = client.copy_in("copy t from stdin with (freeze on)").unwrap();
+    for n in 0..10_000 {
+        writeln!(copy, "{n}\t{}", if n % 2 == 0 { "\\N" } else { "x\\ty" }).unwrap();
+    }
+    assert_eq!(copy.finish().unwrap(), 10_000);
+    assert_eq!(one(&mut client, "select count(b) || max(b) from t"), "5000x\ty");
+
+    let mut copy = client.copy_in("copy t (b, a) from stdin (format csv, header)").unwrap();
+    copy.write_all(b"b,a\n\"q,\"\"\",-1\n,-2").unwrap();
+    assert_eq!(copy.finish().unwrap(), 2);
+    assert_eq!(one(&mut client, "select b from t where a = -1"), "q,\"");
+
+    let mut copy = client.copy_in("copy t from stdin").unwrap();
+    copy.write_all(b"20000\tok\n20001\n").unwrap();
+    assert_eq!(code(copy.finish()), SqlState::BAD_COPY_FILE_FORMAT);
+    assert_eq!(one(&mut client, "select count(*) from t where a >= 20000"), "0");
+    assert_eq!(code(client.copy_in("copy nothere from stdin").map(|_| ())), SqlState::UNDEFINED_TABLE);
+}
+
+#[test]
+fn running_and_waiting_statements_can_be_cancelled() {
+    let server = TestServer::start();
+    let mut holder = server.client();
+    holder.batch_execute("create table t(n int)").unwrap();
+    holder.batch_execute("begin; insert into t values (1)").unwrap();
+    let statements = [
+        "select pg_sleep(60)",
+        "waitfor delay '00:01:00'",
+        "with recursive c(x) as (select 1 union all select x + 1 from c) select count(*) from c",
+        "insert into t values (2)",
+    ];
+    for statement in statements {
+        let mut client = server.client();
+        let token = client.cancel_token();
+        let begun = Instant::now();
+        let canceller = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            token.cancel_query(NoTls).unwrap();
+        });
+        assert_eq!(code(client.batch_execute(statement)), SqlState::QUERY_CANCELED, "{statement}");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{statement}");
+        canceller.join().unwrap();
+        assert_eq!(one(&mut client, "select 1"), "1");
+    }
+}
+
+#[test]
+fn errors_carry_a_sqlstate_and_a_place() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table t(a int not null)").unwrap();
+    let cases = [
+        ("selec 1", SqlState::SYNTAX_ERROR),
+        ("select * from nothere", SqlState::UNDEFINED_TABLE),
+        ("select nothere from t", SqlState::UNDEFINED_COLUMN),
+        ("select nothere(1)", SqlState::UNDEFINED_FUNCTION),
+        ("create table t(a int)", SqlState::DUPLICATE_TABLE),
+        ("insert into t values (null)", SqlState::NOT_NULL_VIOLATION),
+        ("show nothere", SqlState::UNDEFINED_OBJECT),
+        ("savepoint s", SqlState::NO_ACTIVE_SQL_TRANSACTION),
+        ("begin read only; insert into t values (1)", SqlState::READ_ONLY_SQL_TRANSACTION),
+        ("begin; vacuum", SqlState::ACTIVE_SQL_TRANSACTION),
+        ("select 'open", SqlState::SYNTAX_ERROR),
+        ("alter table t add constraint c foreign key (a) references t(a)", SqlState::FEATURE_NOT_SUPPORTED),
+    ];
+    for (sql, expected) in cases {
+        assert_eq!(code(client.batch_execute(sql)), expected, "{sql}");
+        let _ = client.batch_execute("rollback");
+    }
+    let error = client.simple_query("select 'ö', nothere from t").unwrap_err();
+    let position = error.as_db_error().unwrap().position().unwrap();
+    assert_eq!(*position, postgres::error::ErrorPosition::Original(13));
+}
+
+#[test]
+fn a_portal_can_be_read_in_parts() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let mut transaction = client.transaction().unwrap();
+    let portal = transaction.bind("select i from generate_series(1, 25) as i", &[]).unwrap();
+    let mut sizes = Vec::new();
+    loop {
+        let part = transaction.query_portal(&portal, 10).unwrap();
+        if part.is_empty() {
+            break;
+        }
+        sizes.push(part.len());
+    }
+    assert_eq!(sizes, [10, 10, 5]);
+}
+
+#[test]
+fn prepared_statements_survive_a_change_of_the_schema() {
+    let server = TestServer::start();
+    let (mut first, mut second) = (server.client(), server.client());
+    first.batch_execute("create table t(a int); insert into t values (1)").unwrap();
+    let statement = first.prepare("select * from t").unwrap();
+    assert_eq!(first.query(&statement, &[]).unwrap()[0].len(), 1);
+    second.batch_execute("alter table t add column b text default 'new'").unwrap();
+    assert_eq!(code(first.query(&statement, &[]).map(|_| ())), SqlState::FEATURE_NOT_SUPPORTED);
+    let row = first.query_one("select * from t", &[]).unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, &str>(1)), (1, "new"));
+}
+
+#[test]
+fn temporary_tables_belong_to_their_session() {
+    let server = TestServer::start();
+    let (mut first, mut second) = (server.client(), server.client());
+    first.batch_execute("create temp table mine(a int)").unwrap();
+    first.batch_execute("insert into mine values (1)").unwrap();
+    assert_eq!(one(&mut first, "select count(*) from mine"), "1");
+    assert_eq!(code(second.batch_execute("select * from mine")), SqlState::UNDEFINED_TABLE);
+}
+
+#[test]
+fn umsstats_has_the_rows_of_the_seed_in_both_protocols() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let simple = rows(&mut client, "DBCC SQLPERF(umsstats)");
+    let names: Vec<&str> = simple.iter().take(8).filter_map(|row| row[0].as_deref()).collect();
+    let expected = [
+        "Scheduler ID",
+        "  num users",
+        "  num runnable",
+        "  num workers",
+        "  idle workers",
+        "  work queued",
+        "  cntxt switches",
+        "  cntxt switches(idle)",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(simple.len(), 16);
+    assert!(simple.iter().all(|row| row[1].as_deref().unwrap().split_once('.').unwrap().1.len() == 1));
+    assert_eq!(client.query("dbcc sqlperf(umsstats)", &[]).unwrap().len(), 16);
+    assert!(!rows(&mut client, "select * from ums_schedulers").is_empty());
+    assert!(client.query("select * from ums_waiting_tasks where 1 = 0", &[]).unwrap().is_empty());
+    rows(&mut client, "dbcc sqlperf(waitstats)");
+}
+
+#[test]
+fn a_backup_is_a_whole_database_even_while_others_write() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client
+        .batch_execute("create table t(a text); insert into t select hex(randomblob(400)) \
+                        from generate_series(1, 3000)")
+        .unwrap();
+    let copy = server.dir.join("copy.db");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = server.client();
+            for _ in 0..50 {
+                writer.batch_execute("insert into t values ('later')").unwrap();
+            }
+        });
+        client.batch_execute(&format!("backup to '{}'", copy.display())).unwrap();
+    });
+    let copied = rusqlite::Connection::open(copy).unwrap();
+    let check: String = copied.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
+    let count: i64 = copied.query_row("select count(*) from t", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    assert!((3000..=3050).contains(&count), "{count}");
+}
+
+#[test]
+fn a_password_is_proved_with_scram() {
+    let server = TestServer::with(|settings| settings.password = Some("pässword".into()));
+    let mut client = server.config().password("pässword").connect(NoTls).unwrap();
+    assert_eq!(one(&mut client, "select 1"), "1");
+    let refused = server.config().password("wrong").connect(NoTls).map(|_| ());
+    assert_eq!(code(refused), SqlState::INVALID_PASSWORD);
+    assert!(server.client_without_password().is_err());
+}
+
+impl TestServer {
+    fn client_without_password(&self) -> Result<Client, postgres::Error> {
+        self.config().connect(NoTls)
+    }
+}
+
+#[test]
+fn psql_finds_tables_columns_and_indexes_in_the_catalogue() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    client.batch_execute("create table t(a int primary key, b varchar(20) not null default 'x')").unwrap();
+    client.batch_execute("create unique index t_b on t(b)").unwrap();
+    let list = "SELECT c.relname, c.relhasindex FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_namespace n \
+                ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','') AND n.nspname !~ '^pg_toast' \
+                AND c.relname OPERATOR(pg_catalog.~) '^(t)$' COLLATE pg_catalog.default \
+                AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY 1";
+    assert_eq!(rows(&mut client, list), [[Some("t".to_owned()), Some("t".to_owned())]]);
+    let columns = "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM \
+                   pg_catalog.pg_attribute a WHERE a.attrelid = 't'::regclass ORDER BY a.attnum";
+    let found = rows(&mut client, columns);
+    assert_eq!(found[0][1].as_deref(), Some("integer"));
+    assert_eq!(found[1][1].as_deref(), Some("character varying(20)"));
+}
