@@ -311,7 +311,8 @@ impl Ticket {
         let from = self.number << STATE_BITS | WAITING;
         let to = self.number << STATE_BITS | outcome as u64;
         let swap = self.party.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
-        swap.is_ok().then_some(Claimed { party: self.party })
+        // Not `then_some`, which would make a claim, and drop it, where there is none.
+        swap.ok().map(|_| Claimed { party: self.party })
     }
 
     /// Whether nobody has ended it yet.
