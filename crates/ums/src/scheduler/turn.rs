@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, Shared, Timed};
+use super::{Core, Shared, Timed, WorkerKind};
 use crate::counters::{add, set};
 use crate::door::Letter;
 use crate::lists::WorkerId;
@@ -127,6 +127,11 @@ impl Shared {
     /// A yield in the middle of a request (U47): the others get a turn, or nobody does.
     #[inline]
     pub(crate) fn yield_now(&self) {
+        if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
+            // A destructor yields during a panic. The panic count is the host thread's: another
+            // fiber would take itself for panicking (rule 11). Nobody else gets a turn.
+            return;
+        }
         let next = self.with(|core| {
             assert!(!core.in_routine, "a completion routine must not yield");
             add(&self.counters.yields, 1);
