@@ -82,7 +82,8 @@ impl WorkQueue {
     pub fn front(&self) -> Option<(u64, bool)> {
         let lanes = self.lock();
         let front = lanes.urgent.front().or_else(|| lanes.fresh.front())?;
-        Some((front.state().enqueued, front.state().urgent))
+        // The lane says it, not the request: one that was promoted is in the urgent lane.
+        Some((front.state().enqueued, !lanes.urgent.is_empty()))
     }
 
     /// Takes this request out, wherever it stands.
@@ -207,6 +208,7 @@ mod tests {
         assert!(queue.push(awaited).is_ok());
         assert!(queue.promote(id));
         assert!(!queue.promote(id));
+        assert!(queue.front().is_some_and(|(_, urgent)| urgent), "it may have a reserve worker");
         assert_eq!(users(&queue), [2, 1]);
     }
 }
