@@ -29,6 +29,7 @@ mod current;
 mod door;
 mod error;
 mod io;
+pub mod net;
 mod limits;
 mod lists;
 mod node;

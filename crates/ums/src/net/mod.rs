@@ -56,6 +56,7 @@
 //! It does not do: TLS, ancillary data (passing descriptors), raw sockets.
 
 mod resolve;
+mod shape;
 mod socket;
 mod tcp;
 mod udp;

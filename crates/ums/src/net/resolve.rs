@@ -5,8 +5,7 @@
 //! two apart before it blocks, hence this one.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::net::ToSocketAddrs as Std;
+use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::current::go_preemptive;
 use crate::reason::WaitReason;
@@ -29,10 +28,10 @@ pub trait ToSocketAddrs {
 macro_rules! addresses {
     ($($kind:ty),*) => { $(
         impl ToSocketAddrs for $kind {
-            type Iter = <$kind as Std>::Iter;
+            type Iter = <$kind as net::ToSocketAddrs>::Iter;
 
             fn to_socket_addrs(&self) -> io::Result<Self::Iter> {
-                Std::to_socket_addrs(self)
+                net::ToSocketAddrs::to_socket_addrs(self)
             }
         }
     )* };
@@ -95,11 +94,13 @@ impl ToSocketAddrs for (String, u16) {
     }
 }
 
-fn look_up<N: Std + Send>(name: N) -> io::Result<N::Iter>
+fn look_up<N>(name: N) -> io::Result<N::Iter>
 where
-    N::Iter: Send,
+    N: net::ToSocketAddrs<Iter: Send> + Send,
 {
-    go_preemptive(WaitReason::PREEMPTIVE_RESOLVE, move || name.to_socket_addrs())
+    go_preemptive(WaitReason::PREEMPTIVE_RESOLVE, move || {
+        net::ToSocketAddrs::to_socket_addrs(&name)
+    })
 }
 
 /// Tries each address in order until one works; gives the last error.

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, listen, socket_with};
 
 use super::resolve::{ToSocketAddrs, each_address};
-use super::socket::{Socket, Way, is_cancelled_error, socket_type, stream_type, timeouts};
+use super::shape::{socket_type, stream_type, timeouts};
+use super::socket::{Socket, Way, is_cancelled_error};
 use crate::current::checkpoint;
 use crate::io::wait_writable;
 use crate::os::clock::{self, NEVER};

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::net::SocketAddrAny;
 
 use super::resolve::{ToSocketAddrs, each_address};
-use super::socket::{Socket, Way, datagram_type, socket_type, timeouts};
+use super::shape::{datagram_type, socket_type, timeouts};
+use super::socket::{Socket, Way};
 use crate::os::linux::owned::Kind;
 
 /// A UDP socket.

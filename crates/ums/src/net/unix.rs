@@ -14,7 +14,8 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, listen, socket_with,
 };
 
-use super::socket::{Socket, Way, is_cancelled_error, socket_type, stream_type, timeouts};
+use super::shape::{socket_type, stream_type, timeouts};
+use super::socket::{Socket, Way, is_cancelled_error};
 use super::tcp::BACKLOG;
 use crate::current::checkpoint;
 use crate::os::clock::{self, NEVER};

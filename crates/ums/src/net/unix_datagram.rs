@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
-use super::socket::{Socket, Way, datagram_type, socket_type, timeouts};
+use super::shape::{datagram_type, socket_type, timeouts};
+use super::socket::{Socket, Way};
 use super::unix::address_of;
 use crate::os::linux::owned::Kind;
 

@@ -1,0 +1,236 @@
+//! What the socket types show: the same methods and conversions, written once.
+//!
+//! ```text
+//!   socket_type!    all six       conversions from and to std, descriptors, try_clone, take_error
+//!   timeouts!       not listeners timeouts and the deadline
+//!   stream_type!    two           Read, Write, peek, shutdown
+//!   datagram_type!  two           send, recv, peek
+//! ```
+//!
+//! Each type has a field `socket` and a constructor `of(socket)`, and uses the names that stand in
+//! the macros. Macros instead of traits, so that a user needs no import to call a method.
+
+/// What every socket type has: conversions, descriptors, clones, the pending error.
+macro_rules! socket_type {
+    ($name:ident, $std:ty, $kind:expr) => {
+        impl $name {
+            /// Another descriptor of the same socket; see the module's text.
+            ///
+            /// # Errors
+            /// When the process is out of descriptors.
+            pub fn try_clone(&self) -> io::Result<$name> {
+                Ok($name::of(self.socket.again(self.socket.std.try_clone()?, $kind)))
+            }
+
+            /// The socket's pending error, which this clears.
+            ///
+            /// # Errors
+            /// When the socket cannot be asked.
+            pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+                self.socket.std.take_error()
+            }
+        }
+
+        /// Puts the socket, and with it every clone of it, into non-blocking mode.
+        impl From<$std> for $name {
+            fn from(std: $std) -> $name {
+                std.set_nonblocking(true).expect("every socket has a non-blocking mode");
+                $name::of(Socket::new(std, $kind))
+            }
+        }
+
+        /// Puts the socket into blocking mode, as std's callers expect. Clones that were made
+        /// before share the mode: they must not be used any more.
+        impl From<$name> for $std {
+            fn from(socket: $name) -> $std {
+                let std = socket.socket.into_std();
+                std.set_nonblocking(false).expect("every socket has a blocking mode");
+                std
+            }
+        }
+
+        /// The descriptor must be a socket of this type.
+        impl From<OwnedFd> for $name {
+            fn from(fd: OwnedFd) -> $name {
+                <$std>::from(fd).into()
+            }
+        }
+
+        /// The descriptor stays in non-blocking mode.
+        impl From<$name> for OwnedFd {
+            fn from(socket: $name) -> OwnedFd {
+                socket.socket.into_std().into()
+            }
+        }
+
+        impl AsFd for $name {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.socket.std.as_fd()
+            }
+        }
+
+        impl AsRawFd for $name {
+            fn as_raw_fd(&self) -> RawFd {
+                self.socket.std.as_raw_fd()
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Debug::fmt(&self.socket.std, f)
+            }
+        }
+    };
+}
+
+/// Timeouts, for everything but listeners.
+macro_rules! timeouts {
+    ($name:ident) => {
+        impl $name {
+            /// How long a read may wait; None, the default, is for ever.
+            ///
+            /// # Errors
+            /// `InvalidInput` for a timeout of zero.
+            pub fn set_read_timeout(&self, span: Option<Duration>) -> io::Result<()> {
+                self.socket.set_timeout(Way::Read, span)
+            }
+
+            /// How long a write may wait; None, the default, is for ever.
+            ///
+            /// # Errors
+            /// `InvalidInput` for a timeout of zero.
+            pub fn set_write_timeout(&self, span: Option<Duration>) -> io::Result<()> {
+                self.socket.set_timeout(Way::Write, span)
+            }
+
+            /// The timeout of reads.
+            ///
+            /// # Errors
+            /// None; the shape is std's.
+            pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+                Ok(self.socket.timeout(Way::Read))
+            }
+
+            /// The timeout of writes.
+            ///
+            /// # Errors
+            /// None; the shape is std's.
+            pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+                Ok(self.socket.timeout(Way::Write))
+            }
+
+            /// No read or write waits beyond this instant, whatever the timeouts say; None, the
+            /// default, is no limit.
+            pub fn set_deadline(&self, at: Option<Instant>) {
+                self.socket.set_deadline(at);
+            }
+        }
+    };
+}
+
+/// `Read` and `Write` by reference and by value, `peek` and `shutdown`.
+macro_rules! stream_type {
+    ($name:ident) => {
+        impl $name {
+            /// Reads without taking: the next read sees the same bytes.
+            ///
+            /// # Errors
+            /// As for reads.
+            pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.socket.receive(buf, libc::MSG_PEEK)
+            }
+
+            /// Ends one direction or both, for all clones. Who waits to read, here or at the
+            /// peer of an ended writing side, reads the end of the stream.
+            ///
+            /// # Errors
+            /// `NotConnected` when the connection has ended already.
+            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+                self.socket.std.shutdown(how)
+            }
+        }
+
+        impl Read for &$name {
+            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                // The kernel would wait for a byte that has no place.
+                if buf.is_empty() { Ok(0) } else { self.socket.receive(buf, 0) }
+            }
+
+            fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                let empty = bufs.iter().all(|b| b.is_empty());
+                if empty { Ok(0) } else { self.socket.receive_vectored(bufs) }
+            }
+        }
+
+        impl Write for &$name {
+            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+                self.socket.send(buf)
+            }
+
+            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.socket.send_vectored(bufs)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+
+        impl Read for $name {
+            fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+                (&*self).read(buf)
+            }
+
+            fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                (&*self).read_vectored(bufs)
+            }
+        }
+
+        impl Write for $name {
+            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+                (&*self).write(buf)
+            }
+
+            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                (&*self).write_vectored(bufs)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+    };
+}
+
+/// `send`, `recv` and `peek` of connected datagram sockets.
+macro_rules! datagram_type {
+    ($name:ident) => {
+        impl $name {
+            /// Sends one datagram to the connected peer.
+            ///
+            /// # Errors
+            /// The system's, `TimedOut`, or cancellation.
+            pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+                self.socket.send(buf)
+            }
+
+            /// Receives one datagram; what does not fit is lost.
+            ///
+            /// # Errors
+            /// The system's, `TimedOut`, or cancellation.
+            pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.socket.receive(buf, 0)
+            }
+
+            /// As `recv`, without taking the datagram.
+            ///
+            /// # Errors
+            /// The system's, `TimedOut`, or cancellation.
+            pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.socket.receive(buf, libc::MSG_PEEK)
+            }
+        }
+    };
+}
+
+pub(super) use {datagram_type, socket_type, stream_type, timeouts};
