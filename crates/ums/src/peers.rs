@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{OnceLock, Weak};
 
-use crate::request::WorkRequest;
+use crate::request::{RequestId, WorkRequest};
 use crate::scheduler::Shared;
 
 /// The visible schedulers of a node.
@@ -72,6 +72,30 @@ impl Peers {
         }
     }
 
+    /// Tells the queue that has this request that it became urgent, at home or wherever it was
+    /// taken to, and wakes its scheduler.
+    pub fn promote(&self, home: &Shared, id: RequestId) {
+        if home.queue.promote(id) {
+            home.door.wake();
+        } else if home.options.steal {
+            let mut others = self.list().iter().filter_map(Weak::upgrade);
+            if let Some(other) = others.find(|other| other.queue.promote(id)) {
+                other.door.wake();
+            }
+        }
+    }
+
+    /// As [`Peers::promote`], for all requests that became urgent together.
+    pub fn promote_all(&self, home: &Shared) {
+        if home.queue.promote_all() {
+            home.door.wake();
+        }
+        let others = self.list().iter().filter(|_| home.options.steal);
+        for other in others.filter_map(Weak::upgrade).filter(|o| o.queue.promote_all()) {
+            other.door.wake();
+        }
+    }
+
     /// Takes an unstarted request from the peer that has most waiting, and moves its load (B5).
     pub fn steal(&self, thief: &Shared) -> Option<WorkRequest> {
         let peers = self.list().iter().enumerate().filter(|(at, _)| *at != thief.index);
@@ -81,8 +105,9 @@ impl Peers {
             .filter(|(waiting, _)| *waiting > 0)
             .max_by_key(|(waiting, _)| *waiting)?;
         let request = victim.queue.take_for_another()?;
-        victim.load.fetch_sub(1, Ordering::Relaxed);
+        // In this order, so that the request is never in nobody's load: a shutdown adds them up.
         thief.load.fetch_add(1, Ordering::Relaxed);
+        victim.load.fetch_sub(1, Ordering::Relaxed);
         Some(request)
     }
 }

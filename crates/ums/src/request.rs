@@ -47,8 +47,11 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct RequestState {
     pub id: RequestId,
     pub user: UserId,
-    /// Served at once, because its user holds what others wait for (rule 7).
-    pub urgent: bool,
+    /// Served at once, because its user holds what others wait for (rule 7), or because a worker
+    /// waits for its end (G11). Once true it stays true.
+    urgent: AtomicBool,
+    /// As `urgent`, for all tasks of a scope together.
+    pub with_scope: Option<Arc<AtomicBool>>,
     /// No other scheduler may take it.
     pub bound: bool,
     /// When it was enqueued, in ticks.
@@ -64,13 +67,25 @@ impl RequestState {
         RequestState {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             user,
-            urgent,
+            urgent: AtomicBool::new(urgent),
+            with_scope: None,
             bound: false,
             enqueued: clock::ticks(),
             phase: AtomicU8::new(QUEUED),
             cancelled: AtomicBool::new(false),
             party: Mutex::new(None),
         }
+    }
+
+    /// Whether it must not wait for a worker.
+    pub fn is_urgent(&self) -> bool {
+        let scope = self.with_scope.as_ref().is_some_and(|s| s.load(Ordering::Relaxed));
+        scope || self.urgent.load(Ordering::Relaxed)
+    }
+
+    /// From now on it must not. If it is queued, the queue has to be told.
+    pub fn make_urgent(&self) {
+        self.urgent.store(true, Ordering::Relaxed);
     }
 
     /// A worker starts it. False: it was cancelled before, and must be abandoned.

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -200,11 +200,10 @@ impl<T> JoinHandle<T> {
     /// A worker is about to wait for this task: let it not stand in the queue behind requests for
     /// which there may never be a worker.
     fn promote(&self) {
-        if here().is_some()
-            && self.task.state().is_queued()
-            && self.home.queue.promote(self.task.state().id)
-        {
-            self.home.door.wake();
+        let state = self.task.state();
+        if here().is_some() && state.is_queued() {
+            state.make_urgent();
+            self.home.peers.promote(&self.home, state.id);
         }
     }
 
@@ -324,9 +323,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let task = Arc::new(Task::new(user, urgent, f));
-    shared.enqueue(task.clone() as WorkRequest).map_err(|(error, _)| error)?;
-    Ok(JoinHandle { task, home: shared.clone() })
+    queue(shared, Task::new(user, urgent, f))
 }
 
 /// As [`spawn_on`], without a user, and no other scheduler takes it.
@@ -337,6 +334,14 @@ where
 {
     let mut task = Task::new(0, false, f);
     task.state.bound = true;
+    queue(shared, task)
+}
+
+fn queue<F, T>(shared: &Arc<Shared>, task: Task<F, T>) -> Result<JoinHandle<T>, EnqueueError>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
     let task = Arc::new(task);
     shared.enqueue(task.clone() as WorkRequest).map_err(|(error, _)| error)?;
     Ok(JoinHandle { task, home: shared.clone() })
@@ -398,6 +403,8 @@ struct ScopeCount {
     running: AtomicUsize,
     panicked: AtomicUsize,
     waiter: Mutex<Option<Ticket>>,
+    /// A worker waits for all of them, so that none may wait for a worker (G11).
+    urgent: Arc<AtomicBool>,
 }
 
 impl ScopeCount {
@@ -412,7 +419,11 @@ impl ScopeCount {
         claimed.into_iter().for_each(ready);
     }
 
-    fn wait(&self) {
+    fn wait(&self, home: &Shared) {
+        self.urgent.store(true, Ordering::Relaxed);
+        if self.running.load(Ordering::Relaxed) > 0 {
+            home.peers.promote_all(home);
+        }
         loop {
             let mut waiter = self.waiter.lock().unwrap_or_else(|e| e.into_inner());
             if self.running.load(Ordering::Acquire) == 0 {
@@ -490,7 +501,7 @@ where
         env: std::marker::PhantomData,
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope.open.wait();
+    scope.open.wait(&scope.shared);
     match result {
         Err(panic) => std::panic::resume_unwind(panic),
         Ok(_) if scope.open.panicked.load(Ordering::Relaxed) > 0 => {
@@ -577,7 +588,9 @@ mod scoped {
         // SAFETY: Scope: the closure, whether it is run or dropped unrun, is gone before the count
         // is told, and `scope` returns only after that; so it never outlives 'scope.
         let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
-        match spawn_on(&scope.shared, current::user(), false, call) {
+        let mut task = Task::new(current::user(), false, call);
+        task.state.with_scope = Some(scope.open.urgent.clone());
+        match queue(&scope.shared, task) {
             Ok(inner) => ScopedJoinHandle { inner, slot, scope: &scope.open },
             Err(error) => panic!("the scope's task was not taken: {error}"),
         }

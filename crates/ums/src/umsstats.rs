@@ -281,7 +281,7 @@ fn queued(s: &Shared) -> Vec<RequestRow> {
             scheduler: s.index,
             worker: None,
             state: "PENDING".to_string(),
-            urgent: state.urgent,
+            urgent: state.is_urgent(),
             queued_ns: clock::ticks_to_ns(now.saturating_sub(state.enqueued)),
         });
     });

@@ -45,7 +45,7 @@ impl WorkQueue {
             return Err((EnqueueError::ShuttingDown, request));
         }
         let queued = lanes.urgent.len() + lanes.fresh.len();
-        if request.state().urgent {
+        if request.state().is_urgent() {
             lanes.urgent.push_back(request);
         } else if queued >= self.bound {
             return Err((EnqueueError::QueueFull(queued), request));
@@ -98,14 +98,48 @@ impl WorkQueue {
         found
     }
 
-    /// Moves a waiting request to the urgent lane's front, because a worker waits for its end.
-    /// False: it is not here (any more).
+    /// Queues what was taken from another queue, past the bound: it has been accepted once.
+    pub fn adopt(&self, request: WorkRequest) -> Result<(), WorkRequest> {
+        let mut lanes = self.lock();
+        if lanes.closed {
+            return Err(request);
+        }
+        let Lanes { urgent, fresh, .. } = &mut *lanes;
+        let lane = if request.state().is_urgent() { urgent } else { fresh };
+        lane.push_back(request);
+        self.publish(&lanes);
+        Ok(())
+    }
+
+    /// Moves a waiting request that became urgent to the urgent lane, because a worker waits for
+    /// its end. False: it is not here (any more).
+    ///
+    /// The caller has made it urgent *before*. So if another scheduler has it in hand, on the way
+    /// from this queue to its own, it will see that when it puts it down, after us.
     pub fn promote(&self, id: crate::request::RequestId) -> bool {
         let mut lanes = self.lock();
-        let found = lanes.fresh.iter().rposition(|r| r.state().id == id);
+        let is_it = |r: &WorkRequest| r.state().id == id;
+        // Parents join the child they spawned first, or last.
+        let first = lanes.fresh.front().is_some_and(is_it).then_some(0);
+        let found = first.or_else(|| lanes.fresh.iter().rposition(is_it));
         let request = found.and_then(|at| lanes.fresh.remove(at));
         let promoted = request.is_some();
         lanes.urgent.extend(request);
+        self.publish(&lanes);
+        promoted
+    }
+
+    /// As [`WorkQueue::promote`], for all that became urgent together.
+    pub fn promote_all(&self) -> bool {
+        if self.len() == 0 {
+            return false;
+        }
+        let mut lanes = self.lock();
+        let (urgent, fresh): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut lanes.fresh).into_iter().partition(|r| r.state().is_urgent());
+        let promoted = !urgent.is_empty();
+        lanes.fresh = fresh;
+        lanes.urgent.extend(urgent);
         self.publish(&lanes);
         promoted
     }

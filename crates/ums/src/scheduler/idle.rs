@@ -24,6 +24,7 @@ impl Shared {
         if self.trim(me) {
             return;
         }
+        self.join_the_ended();
         self.peers_announce();
         self.door.announce_sleep();
         if self.may_sleep() {
@@ -62,7 +63,7 @@ impl Shared {
         } else if can_start && self.options.steal && self.online.load(Ordering::Relaxed) {
             if let Some(request) = self.peers.steal(self) {
                 add(&self.counters.stolen, 1);
-                if let Err((_, request)) = self.queue.push(request) {
+                if let Err(request) = self.queue.adopt(request) {
                     // Shutting down: it will not run here, nor anywhere.
                     self.load.fetch_sub(1, Ordering::Relaxed);
                     request.abandon();

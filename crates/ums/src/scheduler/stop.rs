@@ -38,7 +38,8 @@ impl Shared {
         }
     }
 
-    /// Gives threads that have ended back to the system.
+    /// Gives threads that have ended back to the system: an ended thread keeps its stack until
+    /// somebody joins it (U40).
     pub(super) fn join_the_ended(&self) {
         let mut graves = self.graves.lock().unwrap_or_else(|e| e.into_inner());
         let mut at = 0;
