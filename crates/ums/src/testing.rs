@@ -105,6 +105,16 @@ fn on(core: &mut Core, list: List) -> Vec<u32> {
     out
 }
 
+/// Puts a request on the I/O list of the caller's scheduler that completes when the descriptor is
+/// readable, and then runs this routine (U64). False: it completed at once, and the routine has
+/// been called.
+///
+/// # Panics
+/// On a plain thread.
+pub fn when_readable(fd: std::os::fd::RawFd, routine: impl FnOnce(i32) + Send + 'static) -> bool {
+    crate::io::submit_poll(fd, Box::new(routine)).is_some()
+}
+
 /// The workers of the caller's scheduler, as anybody sees them.
 ///
 /// # Panics

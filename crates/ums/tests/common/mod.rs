@@ -15,12 +15,16 @@
 
 #![allow(unsafe_code, dead_code)] // Each test file uses its own part of the harness.
 
+pub mod seccomp;
+
 use std::io::Write;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use ums::{Builder, Node, ShutdownReport, WorkerKind};
+use ums::{Builder, JoinHandle, Node, Placement, ShutdownReport, TaskError, UserLock, WorkerKind};
 
 /// The kinds that everything is tried with.
 pub const KINDS: [WorkerKind; 2] = [WorkerKind::Thread, WorkerKind::Fiber];
@@ -48,12 +52,33 @@ pub fn both_kinds_with(
     }
 }
 
-/// Runs the body in both kinds on one scheduler: for behaviours inside a scheduler that a second
-/// one must not disturb. The body is run again with its scheduler being one of 2 and one of 4, of
-/// which the others stand idle and do not steal.
-pub fn each_alone(options: impl Fn(Builder) -> Builder, body: impl Fn(&Node, WorkerKind)) {
-    let alone = |b: Builder| options(b).placement(ums::Placement::AlwaysPreferred);
-    both_kinds_with(alone, |node, kind, _| body(node, kind));
+/// As [`both_kinds_with`], for behaviours inside one scheduler: whatever is spawned stays where it
+/// was spawned, because no scheduler takes requests from another. The body uses scheduler 0, or
+/// each in turn.
+pub fn each_alone(options: impl Fn(Builder) -> Builder, body: impl Fn(&Node, WorkerKind, usize)) {
+    both_kinds_with(|b| options(b.placement(Placement::AlwaysPreferred)), body);
+}
+
+/// Runs `f` on a scheduler and waits for it, from a plain thread.
+pub fn on<T: Send + 'static>(
+    node: &Node,
+    scheduler: usize,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    match start(node, scheduler, f).join() {
+        Ok(value) => value,
+        Err(TaskError::Panicked(panic)) => std::panic::resume_unwind(panic),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Starts `f` on a scheduler, from a plain thread.
+pub fn start<T: Send + 'static>(
+    node: &Node,
+    scheduler: usize,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    node.spawn_on(scheduler, f).expect("the node takes work")
 }
 
 /// Runs the body on one node and looks that nothing is left of it. Takes its turn.
@@ -99,6 +124,74 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
         } else {
             std::thread::sleep(Duration::from_micros(200));
         }
+    }
+}
+
+/// What happened, in order. Cloning gives another handle.
+pub struct Log<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Clone for Log<T> {
+    fn clone(&self) -> Log<T> {
+        Log(self.0.clone())
+    }
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Log<T> {
+        Log(Arc::default())
+    }
+}
+
+impl<T: Clone> Log<T> {
+    /// Notes one more thing.
+    pub fn push(&self, what: T) {
+        self.0.lock().expect("a log's lock is never held over a panic").push(what);
+    }
+
+    /// What was noted so far.
+    pub fn all(&self) -> Vec<T> {
+        self.0.lock().expect("a log's lock is never held over a panic").clone()
+    }
+
+    /// How much was noted so far.
+    pub fn len(&self) -> usize {
+        self.0.lock().expect("a log's lock is never held over a panic").len()
+    }
+}
+
+/// A gate that workers wait at, in order: a lock that the test itself owns at first. Each worker
+/// that gets through lets the next one through.
+#[derive(Clone)]
+pub struct Gate {
+    lock: Arc<UserLock>,
+    next: Arc<AtomicU64>,
+}
+
+impl Gate {
+    const KEEPER: u64 = u64::MAX;
+
+    /// A gate that is shut.
+    pub fn shut() -> Gate {
+        let lock = UserLock::new();
+        lock.acquire(Gate::KEEPER, None).expect("a new lock is free");
+        Gate { lock: Arc::new(lock), next: Arc::new(AtomicU64::new(1 << 32)) }
+    }
+
+    /// Waits until it is open.
+    pub fn pass(&self) {
+        let me = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock.acquire(me, None).expect("nobody cancels who waits at a gate");
+        self.lock.release(me);
+    }
+
+    /// Opens it. The first who waits becomes runnable.
+    pub fn open(&self) {
+        self.lock.release(Gate::KEEPER);
+    }
+
+    /// How many wait at it.
+    pub fn waiters(&self) -> usize {
+        self.lock.waiters()
     }
 }
 
@@ -158,7 +251,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Ends the process when it is not dropped in time, because a hung test says nothing.
-pub struct Watchdog(Option<std::sync::mpsc::Sender<()>>);
+pub struct Watchdog(#[allow(dead_code)] std::sync::mpsc::Sender<()>);
 
 impl Watchdog {
     /// Watches from now on.
@@ -172,6 +265,21 @@ impl Watchdog {
                 std::process::abort();
             }
         });
-        Watchdog(Some(alive))
+        Watchdog(alive)
     }
+}
+
+/// What the child process of a test is to do: `None` in the test itself.
+pub fn child_errand() -> Option<String> {
+    std::env::var(CHILD).ok()
+}
+
+const CHILD: &str = "UMS_TEST_CHILD";
+
+/// Runs this test again in a process of its own, which finds `errand` in [`child_errand`]: for what
+/// would end or change the whole process.
+pub fn run_child(test: &str, errand: &str) -> Output {
+    let mut command = Command::new(std::env::current_exe().expect("a test knows its file"));
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, errand);
+    command.output().expect("a test can run itself")
 }
