@@ -4,8 +4,11 @@
 //!
 //! What it does not do: parse. SQLite is the parser; here only shapes are recognised.
 
-pub(crate) mod statement;
 pub(crate) mod tokens;
+
+mod rewrite;
 pub(crate) mod translate;
+
+pub(crate) mod statement;
 
 pub(crate) use statement::{Copy, Statement};

@@ -76,6 +76,8 @@ impl Engine {
         let schema = self.schema.load(Ordering::Acquire);
         if db.schema != schema {
             db.connection.flush_prepared_statement_cache();
+            // Columns are looked up in the connection's copy of the schema; a step makes it look again.
+            db.connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
             db.schema = schema;
         }
         Ok(Lease { engine: Arc::clone(self), db: Some(db), pinned: false })

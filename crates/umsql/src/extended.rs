@@ -42,6 +42,18 @@ enum State {
     Done,
 }
 
+/// The columns as the statement was described, in the formats of this portal.
+fn described(portal: &Portal) -> Columns {
+    if portal.describe_on_execute {
+        return None;
+    }
+    let mut columns = portal.plan.described.get()?.to_vec();
+    for (index, column) in columns.iter_mut().enumerate() {
+        column.format = format_of(&portal.formats, index);
+    }
+    Some(columns)
+}
+
 /// A description: the parameters' types and the columns, if there are any.
 type Columns = Option<Vec<Column>>;
 
@@ -227,7 +239,10 @@ impl Session {
                 self.out.parameter_description(&plan.types);
                 let samples: Vec<Value> = plan.types.iter().map(|oid| plan::sample(*oid)).collect();
                 let columns = self.columns_of(&plan, &samples, &[], false)?;
-                self.send_description(columns.as_ref().and_then(|columns| columns.as_ref()));
+                // What was described stays so, for every session that shares the plan.
+                let columns = columns.flatten().map(Vec::into_boxed_slice);
+                let columns = columns.map(|columns| &**plan.described.get_or_init(|| columns));
+                self.send_description(columns);
             }
             b'P' => self.describe_portal(name)?,
             _ => return Err(SqlError::protocol("invalid DESCRIBE message subtype")),
@@ -244,7 +259,7 @@ impl Session {
         let columns = self.columns_of(&plan, &parameters, &formats, executes)?;
         match columns {
             Some(columns) => {
-                self.send_description(columns.as_ref());
+                self.send_description(columns.as_deref());
                 self.portal_named(name)?.columns = columns;
             }
             None => self.portal_named(name)?.describe_on_execute = true,
@@ -252,7 +267,7 @@ impl Session {
         Ok(())
     }
 
-    fn send_description(&mut self, columns: Option<&Vec<Column>>) {
+    fn send_description(&mut self, columns: Option<&[Column]>) {
         match columns {
             Some(columns) => self.out.row_description(columns),
             None => self.out.bare(b'n'),
@@ -370,7 +385,7 @@ impl Session {
             formats: &portal.formats,
             limit,
             describe: portal.describe_on_execute,
-            columns: portal.columns.clone(),
+            columns: portal.columns.clone().or_else(|| described(portal)),
         };
         match self.execute(conn, statement, call)? {
             Ran::Complete(tag) => self.out.complete(&tag),

@@ -6,14 +6,20 @@
 //!
 //! What it does not do: execute.
 
+mod results;
+
+use std::sync::OnceLock;
+
+use rusqlite::Connection;
 use rusqlite::types::Value;
-use rusqlite::{Connection, Statement as Prepared};
 
 use crate::dialect::Statement;
+use crate::dialect::statement;
 use crate::dialect::tokens::{Kind, Token, statements, tokens};
-use crate::dialect::{statement, tokens as lexer};
 use crate::error::{Result, SqlError};
 use crate::wire::types::{self, Column};
+
+pub(crate) use results::columns;
 
 /// The most parameters a statement can have on the wire.
 const PARAMETERS_MAX: usize = 65_535;
@@ -25,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) statement: Option<Statement>,
     /// The types of its parameters.
     pub(crate) types: Box<[u32]>,
+    /// Its columns as they were described before it was bound; executions keep to that.
+    pub(crate) described: OnceLock<Box<[Column]>>,
 }
 
 impl Plan {
@@ -34,7 +42,11 @@ impl Plan {
         let all = statements(&list);
         let [tokens] = all[..] else {
             if all.is_empty() {
-                return Ok(Plan { statement: None, types: declared.into() });
+                return Ok(Plan {
+                    statement: None,
+                    types: declared.into(),
+                    described: OnceLock::new(),
+                });
             }
             return Err(SqlError::syntax(
                 "cannot insert multiple commands into a prepared statement",
@@ -42,7 +54,7 @@ impl Plan {
         };
         let statement = statement::recognise(tokens, text)?;
         let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
-        Ok(Plan { statement: Some(statement), types })
+        Ok(Plan { statement: Some(statement), types, described: OnceLock::new() })
     }
 }
 
@@ -67,11 +79,20 @@ fn parameter_types(
     found.iter_mut().filter(|oid| **oid == types::UNKNOWN).for_each(|oid| *oid = types::TEXT);
     if found.contains(&0) {
         let inserted = inserted_columns(tokens, names);
+        // The parenthesis that opened the list of literals and parameters we are in.
+        let mut list = None;
         for (index, token) in tokens.iter().enumerate() {
+            if token.sign("(") {
+                list = Some(index);
+            } else if !(token.sign(",") || matches!(token.kind, Kind::Number | Kind::Param)) {
+                list = None;
+            }
             let Some(number) = number(token) else { continue };
             if found[number - 1] == 0 {
-                let here = inserted.iter().find(|(at, _)| *at == index).map(|(_, oid)| *oid);
-                found[number - 1] = here.or_else(|| beside(tokens, index, names)).unwrap_or(0);
+                let here = inserted.binary_search_by_key(&index, |(at, _)| *at);
+                let here = here.ok().map(|at| inserted[at].1);
+                found[number - 1] =
+                    here.or_else(|| beside(tokens, index, list, names)).unwrap_or(0);
             }
         }
     }
@@ -79,8 +100,8 @@ fn parameter_types(
     Ok(found.into())
 }
 
-/// The type of a parameter by what stands beside it.
-fn beside(tokens: &[Token<'_>], at: usize, names: &Names<'_>) -> Option<u32> {
+/// The type of a parameter by what stands beside it; `list` is where the list begins that it is in.
+fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_>) -> Option<u32> {
     let back = |steps: usize| at.checked_sub(steps).and_then(|index| tokens.get(index));
     let after = |steps: usize| tokens.get(at + steps);
     if after(1).is_some_and(|token| token.sign("::"))
@@ -110,13 +131,8 @@ fn beside(tokens: &[Token<'_>], at: usize, names: &Names<'_>) -> Option<u32> {
         }
         return if sign.text.is_empty() { None } else { names.operand(tokens.get(index)?) };
     }
-    // `x IN ($1, $2)` and `f($1)`.
-    let open = (0..at)
-        .rev()
-        .find(|index| !tokens[*index].sign(",") && number(&tokens[*index]).is_none())?;
-    if !tokens[open].sign("(") || open == 0 {
-        return None;
-    }
+    // `x IN ($1, 2)` and `f($1)`.
+    let open = list.filter(|open| *open > 0)?;
     match tokens[open - 1].text.to_ascii_lowercase().as_str() {
         "in" => {
             let not = usize::from(open >= 2 && tokens[open - 2].is("not"));
@@ -274,234 +290,6 @@ impl<'a> Names<'a> {
             Kind::Text => Some(types::TEXT),
             _ => None,
         }
-    }
-}
-
-/// The columns of a prepared statement: their names, and their types where those are known without a value.
-pub(crate) fn columns(
-    prepared: &Prepared<'_>,
-    text: &str,
-    parameters: &[u32],
-    db: &Connection,
-) -> Vec<(String, Option<u32>)> {
-    let mut columns: Vec<(String, Option<u32>)> = prepared
-        .columns()
-        .map(|column| (column.name().to_owned(), column.decl_type().map(types::by_name)))
-        .collect();
-    if columns.iter().any(|(_, oid)| oid.is_none())
-        && let Ok(tokens) = lexer::tokens(text)
-    {
-        let names = Names::new(db, &tokens);
-        let items = result_items(&tokens);
-        let known = items.len() == columns.len();
-        for (index, column) in columns.iter_mut().enumerate() {
-            if column.1.is_none() {
-                column.1 = match items.get(index).filter(|_| known) {
-                    Some(item) => expression(without_alias(item), parameters, &names),
-                    None => names.column(&column.0),
-                };
-            }
-            // SQLite names a column after its text; PostgreSQL names it after the function.
-            if let Some(item) = items.get(index).filter(|_| known) {
-                rename(&mut column.0, item);
-            }
-        }
-    }
-    columns
-}
-
-fn rename(name: &mut String, item: &[Token<'_>]) {
-    if item.iter().map(|token| token.text.len()).sum::<usize>() > name.len() || item.len() < 2 {
-        if item.len() == 1 && !item[0].is_name() && name.as_str() == item[0].text {
-            "?column?".clone_into(name);
-        }
-        return;
-    }
-    if without_alias(item).len() != item.len() {
-        return;
-    }
-    *name = match item {
-        [first, open, ..] if first.is("cast") && open.sign("(") => match item.get(2..4) {
-            Some([inner, r#as]) if inner.is_name() && r#as.is("as") => inner.name(),
-            _ => item.iter().rev().nth(1).map_or_else(String::new, |token| token.text.to_owned()),
-        },
-        [function, open, ..] if function.kind == Kind::Word && open.sign("(") => {
-            function.text.to_ascii_lowercase()
-        }
-        [.., dot, last] if dot.sign(".") => last.name(),
-        _ => "?column?".to_owned(),
-    };
-}
-
-/// The items between SELECT and FROM, or behind RETURNING. Empty when an item is a star.
-fn result_items<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
-    let mut depth = 0usize;
-    let mut items = Vec::new();
-    let mut start = None;
-    for (index, token) in tokens.iter().enumerate() {
-        match token.text {
-            "(" => depth += 1,
-            ")" => depth = depth.saturating_sub(1),
-            _ if depth > 0 => (),
-            _ if start.is_none() && (token.is("select") || token.is("returning")) => {
-                let skip = tokens.get(index + 1).is_some_and(|t| t.is("distinct") || t.is("all"));
-                start = Some(index + 1 + usize::from(skip));
-            }
-            "," => {
-                if let Some(from) = start {
-                    items.push(&tokens[from.min(index)..index]);
-                    start = Some(index + 1);
-                }
-            }
-            _ if ends_items(token) => {
-                if let Some(from) = start {
-                    items.push(&tokens[from.min(index)..index]);
-                    return star_free(items);
-                }
-            }
-            _ => (),
-        }
-    }
-    items.extend(start.filter(|from| *from < tokens.len()).map(|from| &tokens[from..]));
-    star_free(items)
-}
-
-fn ends_items(token: &Token<'_>) -> bool {
-    const WORDS: [&str; 9] =
-        ["from", "where", "group", "having", "order", "limit", "union", "except", "intersect"];
-    WORDS.iter().any(|word| token.is(word))
-}
-
-fn star_free<'t, 'a>(items: Vec<&'t [Token<'a>]>) -> Vec<&'t [Token<'a>]> {
-    let star = |item: &&[Token<'_>]| match item {
-        [.., last] => last.sign("*"),
-        [] => true,
-    };
-    if items.iter().any(star) { Vec::new() } else { items }
-}
-
-fn without_alias<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
-    match item {
-        [rest @ .., r#as, name] if r#as.is("as") && name.is_name() => rest,
-        [rest @ .., last, name]
-            if name.is_name()
-                && !name.is("end")
-                && (last.sign(")")
-                    || last.is_name()
-                    || matches!(last.kind, Kind::Number | Kind::Text)) =>
-        {
-            // `a b` names an item; `NOT b` does not.
-            if last.is("not") || last.is("is") || last.is("null") {
-                item
-            } else {
-                &item[..rest.len() + 1]
-            }
-        }
-        _ => item,
-    }
-}
-
-/// The type of an expression, where a simple rule tells it.
-fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Option<u32> {
-    if item.is_empty() || item[0].is("case") || item[0].is("select") {
-        return None;
-    }
-    let mut depth = 0usize;
-    let mut operands = Vec::new();
-    let mut start = 0;
-    for (index, token) in item.iter().enumerate() {
-        match token.text {
-            "(" => depth += 1,
-            ")" => depth = depth.saturating_sub(1),
-            _ if depth > 0 => (),
-            "=" | "<" | ">" | "<=" | ">=" | "<>" | "!=" | "==" => return Some(types::BOOL),
-            "||" => return Some(types::TEXT),
-            "+" | "-" | "*" | "/" | "%" => {
-                if index > start {
-                    operands.push(&item[start..index]);
-                }
-                start = index + 1;
-            }
-            _ if ["and", "or", "not", "is", "in", "like", "between", "exists", "regexp"]
-                .iter()
-                .any(|word| token.is(word)) =>
-            {
-                return Some(types::BOOL);
-            }
-            _ => (),
-        }
-    }
-    operands.push(&item[start..]);
-    let mut kinds = operands.iter().map(|tokens| operand(tokens, parameters, names));
-    if operands.len() == 1 {
-        return kinds.next()?;
-    }
-    // Arithmetic: the widest of the operands.
-    let rank = |oid: u32| match oid {
-        types::INT2 => Some(0),
-        types::INT4 => Some(1),
-        types::INT8 => Some(2),
-        types::NUMERIC => Some(3),
-        types::FLOAT4 => Some(4),
-        types::FLOAT8 => Some(5),
-        _ => None,
-    };
-    kinds.try_fold(types::INT2, |widest, kind| {
-        let kind = kind?;
-        if rank(kind)? > rank(widest)? { Some(kind) } else { Some(widest) }
-    })
-}
-
-/// The type of one operand: a literal, a column, a parameter, a cast, or a call.
-fn operand(tokens: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Option<u32> {
-    match tokens {
-        [one] if one.kind == Kind::Param => parameters.get(number(one)?.checked_sub(1)?).copied(),
-        [one] if one.is("true") || one.is("false") => Some(types::BOOL),
-        [one] if one.is("current_timestamp") => Some(types::TIMESTAMPTZ),
-        [one] if one.is("current_date") => Some(types::DATE),
-        [one] if one.is("null") => Some(types::TEXT),
-        [one] => names.operand(one),
-        [.., dot, last] if dot.sign(".") => names.column(&last.name()),
-        [cast, open, inner @ .., close] if cast.is("cast") && open.sign("(") && close.sign(")") => {
-            let r#as = inner.iter().rposition(|token| token.is("as"))?;
-            type_at(&inner[r#as + 1..])
-        }
-        [open, inner @ .., close] if open.sign("(") && close.sign(")") => {
-            expression(inner, parameters, names)
-        }
-        [function, open, inner @ .., _] if open.sign("(") => {
-            let inner = inner.split(|token| token.sign(",")).next().unwrap_or(inner);
-            call(&function.text.to_ascii_lowercase(), || expression(inner, parameters, names))
-        }
-        _ => None,
-    }
-}
-
-fn call(function: &str, first: impl Fn() -> Option<u32>) -> Option<u32> {
-    match function {
-        "count" | "row_number" | "rank" | "dense_rank" | "ntile" | "random" | "changes" => {
-            Some(types::INT8)
-        }
-        "length" | "instr" | "unicode" | "sign" | "preemptive_sleep" => Some(types::INT4),
-        "avg" | "total" | "julianday" | "sqrt" | "ln" | "exp" | "power" => Some(types::FLOAT8),
-        "lower" | "upper" | "substr" | "substring" | "trim" | "replace" | "hex" | "quote"
-        | "typeof" | "group_concat" | "string_agg" | "printf" | "format" | "version"
-        | "current_database" | "current_user" | "current_schema" | "strftime" | "time" => {
-            Some(types::TEXT)
-        }
-        "date" => Some(types::DATE),
-        "datetime" => Some(types::TIMESTAMP),
-        "now" | "clock_timestamp" | "statement_timestamp" | "transaction_timestamp" => {
-            Some(types::TIMESTAMPTZ)
-        }
-        "pg_bool" | "pg_is_in_recovery" | "pg_table_is_visible" => Some(types::BOOL),
-        "pg_sleep" => Some(types::VOID),
-        "max" | "min" | "coalesce" | "ifnull" | "nullif" | "abs" | "lag" | "lead" => first(),
-        "sum" => first().map(|oid| match oid {
-            types::INT2 | types::INT4 => types::INT8,
-            other => other,
-        }),
-        _ => None,
     }
 }
 

@@ -44,7 +44,10 @@ fn results_have_the_types_that_postgresql_gives_them() {
         )
         .unwrap();
     let row = client.query_one("select * from t where i = $1", &[&7i32]).unwrap();
-    assert_eq!((row.get::<_, i32>(0), row.get::<_, i16>(1), row.get::<_, i64>(2)), (7, 8, 9_000_000_000));
+    assert_eq!(
+        (row.get::<_, i32>(0), row.get::<_, i16>(1), row.get::<_, i64>(2)),
+        (7, 8, 9_000_000_000)
+    );
     assert_eq!((row.get::<_, f32>(3), row.get::<_, f64>(4)), (1.5, 2.5));
     assert_eq!((row.get::<_, &str>(5), row.get::<_, &str>(6)), ("text", "vc"));
     assert_eq!((row.get::<_, &[u8]>(7), row.get::<_, bool>(8)), (&[0, 255][..], true));
@@ -53,7 +56,10 @@ fn results_have_the_types_that_postgresql_gives_them() {
                from t";
     let row = client.query_one(sql, &[&41i32]).unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, &str>(1)), (1, "a"));
-    assert_eq!((row.get::<_, i64>(2), row.get::<_, i64>(3), row.get::<_, i64>(4)), (1, 9_000_000_000, 7));
+    assert_eq!(
+        (row.get::<_, i64>(2), row.get::<_, i64>(3), row.get::<_, i64>(4)),
+        (1, 9_000_000_000, 7)
+    );
     assert_eq!((row.get::<_, i32>(5), row.get::<_, i32>(6), row.get::<_, bool>(7)), (8, 42, true));
     assert_eq!((row.get::<_, &str>(8), row.get::<_, i32>(9), row.get::<_, f64>(10)), ("7", 4, 2.5));
     let row = client.query_one("select case when 1 then 'no rule' end, nullif(1, 1)", &[]).unwrap();
@@ -84,7 +90,8 @@ fn parameters_get_the_types_of_the_columns_they_meet() {
     }
     let inserted = client.execute("insert into t values ($1, $2, $3)", &[&1i32, &"x", &Some(5i64)]);
     assert_eq!(inserted.unwrap(), 1);
-    let row = client.query_one("insert into t(id) values ($1) returning id, name", &[&2i32]).unwrap();
+    let row =
+        client.query_one("insert into t(id) values ($1) returning id, name", &[&2i32]).unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, Option<&str>>(1)), (2, None));
     // SQLite numbers parameters in the order it meets them; the client numbers them by name.
     let row = client.query_one("select $2::int, $1::int", &[&1i32, &2i32]).unwrap();
@@ -188,7 +195,10 @@ fn copy_takes_text_and_csv_and_refuses_bad_lines() {
     copy.write_all(b"20000\tok\n20001\n").unwrap();
     assert_eq!(code(copy.finish()), SqlState::BAD_COPY_FILE_FORMAT);
     assert_eq!(one(&mut client, "select count(*) from t where a >= 20000"), "0");
-    assert_eq!(code(client.copy_in("copy nothere from stdin").map(|_| ())), SqlState::UNDEFINED_TABLE);
+    assert_eq!(
+        code(client.copy_in("copy nothere from stdin").map(|_| ())),
+        SqlState::UNDEFINED_TABLE
+    );
 }
 
 #[test]
@@ -235,7 +245,10 @@ fn errors_carry_a_sqlstate_and_a_place() {
         ("begin read only; insert into t values (1)", SqlState::READ_ONLY_SQL_TRANSACTION),
         ("begin; vacuum", SqlState::ACTIVE_SQL_TRANSACTION),
         ("select 'open", SqlState::SYNTAX_ERROR),
-        ("alter table t add constraint c foreign key (a) references t(a)", SqlState::FEATURE_NOT_SUPPORTED),
+        (
+            "alter table t add constraint c foreign key (a) references t(a)",
+            SqlState::FEATURE_NOT_SUPPORTED,
+        ),
     ];
     for (sql, expected) in cases {
         assert_eq!(code(client.batch_execute(sql)), expected, "{sql}");
@@ -304,7 +317,9 @@ fn umsstats_has_the_rows_of_the_seed_in_both_protocols() {
     ];
     assert_eq!(names, expected);
     assert_eq!(simple.len(), 16);
-    assert!(simple.iter().all(|row| row[1].as_deref().unwrap().split_once('.').unwrap().1.len() == 1));
+    assert!(
+        simple.iter().all(|row| row[1].as_deref().unwrap().split_once('.').unwrap().1.len() == 1)
+    );
     assert_eq!(client.query("dbcc sqlperf(umsstats)", &[]).unwrap().len(), 16);
     assert!(!rows(&mut client, "select * from ums_schedulers").is_empty());
     assert!(client.query("select * from ums_waiting_tasks where 1 = 0", &[]).unwrap().is_empty());
@@ -316,8 +331,10 @@ fn a_backup_is_a_whole_database_even_while_others_write() {
     let server = TestServer::start();
     let mut client = server.client();
     client
-        .batch_execute("create table t(a text); insert into t select hex(randomblob(400)) \
-                        from generate_series(1, 3000)")
+        .batch_execute(
+            "create table t(a text); insert into t select hex(randomblob(400)) \
+                        from generate_series(1, 3000)",
+        )
         .unwrap();
     let copy = server.dir.join("copy.db");
     std::thread::scope(|scope| {
@@ -356,7 +373,9 @@ impl TestServer {
 fn psql_finds_tables_columns_and_indexes_in_the_catalogue() {
     let server = TestServer::start();
     let mut client = server.client();
-    client.batch_execute("create table t(a int primary key, b varchar(20) not null default 'x')").unwrap();
+    client
+        .batch_execute("create table t(a int primary key, b varchar(20) not null default 'x')")
+        .unwrap();
     client.batch_execute("create unique index t_b on t(b)").unwrap();
     let list = "SELECT c.relname, c.relhasindex FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_namespace n \
                 ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','') AND n.nspname !~ '^pg_toast' \

@@ -101,11 +101,17 @@ const LONG_SIGNS: [&str; 19] = [
     "==", "<<", ">>", ":=",
 ];
 
+/// The most tokens in one query.
+const TOKENS_MAX: usize = 2_000_000;
+
 /// Cuts `text` into tokens.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
     let mut list = Vec::new();
     let mut at = 0;
     while let Some(start) = skip_space(text, at)? {
+        if list.len() == TOKENS_MAX {
+            return Err(SqlError::new("54001", "the query has too many words and signs"));
+        }
         let (kind, len) = token(&text[start..])?;
         list.push(Token { kind, text: &text[start..start + len], at: start });
         at = start + len;

@@ -43,7 +43,10 @@ CREATE TEMP VIEW pg_index AS
   SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid, l."unique" AS indisunique,
     l.origin = 'pk' OR i.relname = t.relname || '_pkey' AS indisprimary, 0 AS indisclustered, 1 AS indisvalid,
     0 AS indisreplident, 0 AS indisexclusion, 1 AS indimmediate, '' AS indkey, NULL AS indexprs, NULL AS indpred,
-    (SELECT count(*) FROM pragma_index_info(i.relname)) AS indnatts
+    (SELECT count(*) FROM pragma_index_info(i.relname)) AS indnatts,
+    'CREATE INDEX ' || i.relname || ' ON ' || t.relname || ' USING btree ('
+      || (SELECT group_concat(coalesce(x.name, 'expression'), ', ') FROM pragma_index_info(i.relname) x) || ')'
+      AS ums_definition
   FROM pg_class t JOIN pragma_index_list(t.relname) l JOIN pg_class i ON i.relname = l.name
   WHERE t.relkind = 'r' AND i.relkind = 'i';
 

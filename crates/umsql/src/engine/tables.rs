@@ -107,7 +107,7 @@ unsafe impl VTabCursor for Cursor {
             Some(Cell::Int(int)) => context.set_result(int),
             Some(Cell::Float(float)) => context.set_result(float),
             Some(Cell::Text(text)) => context.set_result(text),
-            Some(Cell::Null) | None => context.set_result(&rusqlite::types::Null),
+            Some(Cell::Null) | None => context.set_result(rusqlite::types::Null),
         }
     }
 

@@ -1,0 +1,534 @@
+//! The pass over a statement's tokens that copies what it does not know and rewrites what it does.
+//!
+//! A cast `x::t` is the one form that reaches backwards: the pass remembers where the last complete operand
+//! began in the output, and puts `CAST(` there.
+//!
+//! Work is bounded on purpose: a client may send anything. What lies deeper, is longer or moves more bytes
+//! than the limits below goes to SQLite untranslated, and SQLite refuses it.
+
+use super::tokens::{Kind, Token};
+use crate::wire::types;
+
+/// The tokens, which are part of `source`, in SQLite's spelling.
+pub(super) fn rewrite(source: &str, tokens: &[Token<'_>]) -> String {
+    Rewriter::new(source, tokens).run()
+}
+
+/// An open parenthesis in the output.
+struct Open {
+    /// Where the operand that it belongs to began: the function's name, or the parenthesis itself.
+    operand: usize,
+    /// It is the one of `CAST (`.
+    cast: bool,
+}
+
+struct Rewriter<'t, 'a> {
+    source: &'a str,
+    tokens: &'t [Token<'a>],
+    at: usize,
+    out: String,
+    /// Where the last complete operand began in `out`; none after an operator.
+    operand: Option<usize>,
+    open: Vec<Open>,
+    /// The end of the last token that was copied, to copy the space behind it.
+    copied: usize,
+    /// How many rewriters are at work around this one.
+    depth: usize,
+    /// How many bytes casts have moved so far.
+    moved: usize,
+}
+
+/// Forms inside forms are translated this deep; what is deeper goes to SQLite as it is, which refuses it.
+const DEPTH_MAX: usize = 16;
+/// Casts of casts move their operand again and again; after this many bytes no more is translated.
+const MOVED_MAX: usize = 16 << 20;
+/// A form of more tokens is not translated.
+const FORM_MAX: usize = 2000;
+
+impl<'t, 'a> Rewriter<'t, 'a> {
+    fn new(source: &'a str, tokens: &'t [Token<'a>]) -> Rewriter<'t, 'a> {
+        let copied = tokens[0].at;
+        let end = tokens[tokens.len() - 1].end();
+        let out = String::with_capacity(end - copied + 16);
+        Rewriter {
+            source,
+            tokens,
+            at: 0,
+            out,
+            operand: None,
+            open: Vec::new(),
+            copied,
+            depth: 0,
+            moved: 0,
+        }
+    }
+
+    fn run(mut self) -> String {
+        while let Some(token) = self.peek(0) {
+            if !self.special(&token) {
+                self.copy(&token);
+            }
+        }
+        self.out
+    }
+
+    fn peek(&self, ahead: usize) -> Option<Token<'a>> {
+        self.tokens.get(self.at + ahead).copied()
+    }
+
+    fn next_is(&self, ahead: usize, text: &str) -> bool {
+        self.peek(ahead).is_some_and(|token| token.is(text) || token.sign(text))
+    }
+
+    /// Skips `count` tokens.
+    fn skip(&mut self, count: usize) {
+        self.at += count;
+        if let Some(last) = self.tokens.get(self.at - 1) {
+            self.copied = last.end();
+        }
+    }
+
+    /// Writes `text` in the place of the next `count` tokens.
+    fn put(&mut self, count: usize, text: &str) -> usize {
+        self.space();
+        let start = self.out.len();
+        self.out.push_str(text);
+        self.skip(count);
+        start
+    }
+
+    /// Copies the space in front of the next token; a comment becomes one space.
+    fn space(&mut self) {
+        let Some(token) = self.peek(0) else { return };
+        let gap = &self.source[self.copied..token.at];
+        if gap.chars().all(char::is_whitespace) {
+            self.out.push_str(gap);
+        } else {
+            self.out.push(' ');
+        }
+    }
+
+    fn copy(&mut self, token: &Token<'a>) {
+        let name_before = self.at > 0 && self.tokens[self.at - 1].kind == Kind::Word;
+        let after_dot = self.at > 0 && self.tokens[self.at - 1].sign(".");
+        let start = self.put(1, token.text);
+        match (token.kind, token.text) {
+            (Kind::Sign, "(") => {
+                let cast = name_before && self.tokens[self.at - 2].is("cast");
+                let call = name_before && !is_operator_word(&self.tokens[self.at - 2]);
+                let operand = if call { self.operand.unwrap_or(start) } else { start };
+                self.open.push(Open { operand, cast });
+                self.operand = None;
+            }
+            (Kind::Sign, ")") => self.operand = self.open.pop().map(|open| open.operand),
+            (Kind::Sign, ".") => (),
+            (Kind::Sign, _) => self.operand = None,
+            (Kind::Word, _) if is_operator_word(token) && !after_dot => self.operand = None,
+            _ if after_dot && self.operand.is_some() => (),
+            _ => self.operand = Some(start),
+        }
+    }
+
+    /// Translates a form that begins at `token`. False when there is none.
+    fn special(&mut self, token: &Token<'a>) -> bool {
+        match token.kind {
+            Kind::Sign => self.special_sign(token),
+            Kind::Word => self.special_word(token),
+            Kind::Escaped | Kind::Dollar => {
+                let text = format!("'{}'", token.value().replace('\'', "''"));
+                self.operand = Some(self.put(1, &text));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn special_sign(&mut self, token: &Token<'a>) -> bool {
+        let operator = match token.text {
+            "::" => return self.cast_suffix(),
+            "~" if self.operand.is_some() => "REGEXP",
+            "!~" => "NOT REGEXP",
+            "~*" => "REGEXP '(?i)' ||",
+            "!~*" => "NOT REGEXP '(?i)' ||",
+            "~~" | "~~*" => "LIKE",
+            "!~~" | "!~~*" => "NOT LIKE",
+            _ => return false,
+        };
+        self.operator(1, operator);
+        true
+    }
+
+    fn operator(&mut self, count: usize, operator: &str) {
+        self.put(count, &format!(" {operator} "));
+        self.operand = None;
+    }
+
+    fn special_word(&mut self, token: &Token<'a>) -> bool {
+        let lower = token.text.to_ascii_lowercase();
+        let dotted = self.next_is(1, ".");
+        match lower.as_str() {
+            "pg_catalog" | "public" if dotted => self.skip_prefix(),
+            "information_schema" if dotted => {
+                self.operand = Some(self.put(2, "information_schema_"));
+                // The name that follows continues this one.
+                if let Some(name) = self.peek(0) {
+                    self.copied = name.at;
+                    self.put(1, name.text);
+                }
+            }
+            "operator" if self.next_is(1, "(") => return self.spelled_operator(),
+            "collate" if self.next_is(1, "pg_catalog") => self.skip(4),
+            "ilike" => self.operator(1, "LIKE"),
+            "as" if self.open.last().is_some_and(|open| open.cast) => {
+                let Some((len, oid)) = self.type_name(1) else { return false };
+                self.put(1 + len, &format!("AS {}", storage(oid)));
+            }
+            "current_user" | "session_user" | "current_catalog" | "current_schema"
+            | "current_role"
+                if !self.next_is(1, "(") =>
+            {
+                self.operand = Some(self.put(1, &format!("{lower}()")));
+            }
+            "generate_series" if self.next_is(1, "(") => return self.series(),
+            "array" if self.next_is(1, "(") && self.next_is(2, "select") => return self.array(),
+            "pg_get_indexdef" if self.next_is(1, "(") => return self.index_definition(),
+            "unlogged" if self.at == 1 => self.skip(1),
+            "concurrently" if self.tokens[0].is("create") => self.skip(1),
+            "using" if self.next_is(1, "btree") => self.skip(2),
+            "default" if self.next_is(1, "now") => {
+                self.put(4, "DEFAULT CURRENT_TIMESTAMP");
+            }
+            "serial" | "bigserial" | "smallserial" if self.tokens[0].is("create") => {
+                self.put(1, "INTEGER");
+            }
+            "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
+                if self.peek(1).is_some_and(|token| token.kind == Kind::Text) =>
+            {
+                // A literal with its type in front: the text alone says the same.
+                self.skip_prefix_word();
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Leaves out a schema's name and its dot.
+    fn skip_prefix(&mut self) {
+        self.space();
+        self.skip(2);
+        self.copied = self.peek(0).map_or(self.copied, |next| next.at);
+    }
+
+    fn skip_prefix_word(&mut self) {
+        self.space();
+        self.skip(1);
+        self.copied = self.peek(0).map_or(self.copied, |next| next.at);
+    }
+
+    /// `OPERATOR(pg_catalog.~)`.
+    fn spelled_operator(&mut self) -> bool {
+        let mut len = 2;
+        while self.peek(len).is_some_and(|token| token.is_name() || token.sign(".")) {
+            len += 1;
+        }
+        let (Some(sign), true) = (self.peek(len), self.next_is(len + 1, ")")) else { return false };
+        let operator = match sign.text {
+            "~" => "REGEXP",
+            "!~" => "NOT REGEXP",
+            "~~" => "LIKE",
+            "!~~" => "NOT LIKE",
+            other => other,
+        };
+        self.operator(len + 2, operator);
+        true
+    }
+
+    /// The operand that just ended gets a type.
+    fn cast_suffix(&mut self) -> bool {
+        let (Some(start), Some((len, oid))) = (self.operand, self.type_name(1)) else {
+            return false;
+        };
+        if self.moved > MOVED_MAX {
+            return false;
+        }
+        let type_at = if self.next_is(1, "pg_catalog") { 3 } else { 1 };
+        let regclass = self.next_is(type_at, "regclass");
+        self.skip(1 + len);
+        self.moved += self.out.len() - start;
+        let operand = self.out.split_off(start);
+        let operand = operand.trim_end();
+        let text = match oid {
+            types::BOOL => format!("pg_bool({operand})"),
+            types::DATE => format!("date({operand})"),
+            _ if regclass => format!(
+                "(SELECT c.oid FROM (SELECT {operand} AS ums_x), pg_class c \
+                 WHERE c.relname = ums_x OR c.oid = ums_x)"
+            ),
+            _ => format!("CAST({operand} AS {})", storage(oid)),
+        };
+        self.out.push_str(&text);
+        self.operand = Some(start);
+        true
+    }
+
+    /// The type whose name begins `ahead` tokens from here: how many tokens it takes, and its number.
+    fn type_name(&self, ahead: usize) -> Option<(usize, u32)> {
+        let mut len = 0;
+        if self.next_is(ahead, "pg_catalog") && self.next_is(ahead + 1, ".") {
+            len = 2;
+        }
+        let first = self.peek(ahead + len).filter(Token::is_name)?;
+        let mut name = first.text.to_owned();
+        len += 1;
+        let follows: &[&str] = match first.text.to_ascii_lowercase().as_str() {
+            "double" => &["precision"],
+            "character" => &["varying"],
+            _ => &[],
+        };
+        for word in follows {
+            if self.next_is(ahead + len, word) {
+                name = format!("{name} {word}");
+                len += 1;
+            }
+        }
+        if self.next_is(ahead + len, "(") {
+            while !self.next_is(ahead + len, ")") {
+                self.peek(ahead + len)?;
+                len += 1;
+            }
+            len += 1;
+        }
+        if ["with", "without"].iter().any(|word| self.next_is(ahead + len, word))
+            && self.next_is(ahead + len + 1, "time")
+        {
+            let with = self.next_is(ahead + len, "with");
+            name.push_str(if with { " with time zone" } else { "" });
+            len += 3;
+        }
+        if self.next_is(ahead + len, "[") && self.next_is(ahead + len + 1, "]") {
+            len += 2;
+        }
+        Some((len, types::by_name(&name)))
+    }
+
+    /// A function of SQLite cannot query, so the definition of an index is looked up by a query in its place.
+    fn index_definition(&mut self) -> bool {
+        let Some(close) = self.closing(self.at + 1) else { return false };
+        let arguments = &self.tokens[self.at + 2..close];
+        let index = arguments.split(|token| token.sign(",")).next().unwrap_or_default();
+        if index.is_empty() {
+            return false;
+        }
+        let index = self.inner(index);
+        let text = format!("(SELECT ums_definition FROM pg_index x WHERE x.indexrelid = {index})");
+        self.operand = Some(self.put(close + 1 - self.at, &text));
+        true
+    }
+
+    /// `ARRAY(SELECT ..)` becomes one text in PostgreSQL's form of an array.
+    fn array(&mut self) -> bool {
+        let Some(close) = self.closing(self.at + 1) else { return false };
+        let select = self.inner(&self.tokens[self.at + 2..close]);
+        let list = format!("SELECT NULL AS item WHERE 0 UNION ALL {select}");
+        let text =
+            format!("(SELECT '{{' || coalesce(group_concat(item), '') || '}}' FROM ({list}))");
+        self.operand = Some(self.put(close + 1 - self.at, &text));
+        true
+    }
+
+    /// In PostgreSQL the column of `generate_series(..) AS i` is called `i`, or `generate_series`.
+    fn series(&mut self) -> bool {
+        let from = self.at > 0
+            && (self.tokens[self.at - 1].is("from")
+                || self.tokens[self.at - 1].is("join")
+                || self.tokens[self.at - 1].sign(","));
+        let Some(close) = self.closing(self.at + 1).filter(|_| from && !self.open_is_call()) else {
+            return false;
+        };
+        let mut after = close + 1;
+        let aliased = self.tokens.get(after).is_some_and(|token| token.is("as"));
+        after += usize::from(aliased);
+        let alias = match self.tokens.get(after) {
+            Some(token) if token.is_name() && (aliased || !is_clause_word(token)) => token,
+            _ => {
+                after = close;
+                &self.tokens[self.at]
+            }
+        };
+        let mut column = alias.text;
+        let list = after + 1;
+        if self.tokens.get(list).is_some_and(|token| token.sign("(")) && after > close {
+            column = self.tokens.get(list + 1).map_or(column, |token| token.text);
+            after = list + 2;
+        }
+        let call = self.inner(&self.tokens[self.at + 1..=close]);
+        let text =
+            format!("(SELECT value AS {column} FROM generate_series{call}) AS {}", alias.text);
+        let count = after + 1 - self.at;
+        self.put(count.min(self.tokens.len() - self.at), &text);
+        self.operand = None;
+        true
+    }
+
+    /// True inside the arguments of a function, where a comma does not continue a FROM clause.
+    fn open_is_call(&self) -> bool {
+        let Some(open) = self.open.last() else { return false };
+        !self.out[open.operand..].starts_with('(')
+    }
+
+    /// The translation of a part of the statement.
+    fn inner(&self, tokens: &'t [Token<'a>]) -> String {
+        let depth = self.depth + 1;
+        Rewriter { depth, ..Rewriter::new(self.source, tokens) }.run()
+    }
+
+    /// The parenthesis that closes the one at `open`, if the form is one to translate.
+    fn closing(&self, open: usize) -> Option<usize> {
+        if self.depth >= DEPTH_MAX {
+            return None;
+        }
+        let mut depth = 0usize;
+        for (index, token) in self.tokens.iter().enumerate().skip(open).take(FORM_MAX) {
+            if token.sign("(") {
+                depth += 1;
+            } else if token.sign(")") {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(index);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The type name for a SQLite cast to what PostgreSQL calls `oid`.
+fn storage(oid: u32) -> &'static str {
+    match oid {
+        types::INT2 | types::INT4 | types::OID => "int",
+        types::INT8 => "bigint",
+        types::FLOAT4 | types::FLOAT8 => "real",
+        types::NUMERIC => "numeric",
+        types::BOOL => "boolean",
+        types::BYTEA => "blob",
+        _ => "text",
+    }
+}
+
+/// Words that stand between operands, so that neither a call nor a cast reaches over them.
+fn is_operator_word(token: &Token<'_>) -> bool {
+    const WORDS: [&str; 34] = [
+        "select",
+        "from",
+        "where",
+        "and",
+        "or",
+        "not",
+        "in",
+        "is",
+        "like",
+        "between",
+        "then",
+        "else",
+        "when",
+        "case",
+        "on",
+        "values",
+        "as",
+        "by",
+        "having",
+        "limit",
+        "offset",
+        "returning",
+        "set",
+        "distinct",
+        "all",
+        "union",
+        "except",
+        "intersect",
+        "any",
+        "exists",
+        "using",
+        "join",
+        "order",
+        "group",
+    ];
+    token.kind == Kind::Word && WORDS.iter().any(|word| token.is(word))
+}
+
+fn is_clause_word(token: &Token<'_>) -> bool {
+    const WORDS: [&str; 16] = [
+        "where", "order", "group", "limit", "join", "left", "right", "inner", "cross", "full",
+        "natural", "on", "union", "offset", "having", "except",
+    ];
+    WORDS.iter().any(|word| token.is(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tokens::tokens;
+    use super::*;
+
+    fn one(source: &str) -> String {
+        rewrite(source, &tokens(source).unwrap())
+    }
+
+    #[test]
+    fn casts_take_the_whole_operand_before_them() {
+        let cases = [
+            ("select $1::int + 1", "select CAST($1 AS int) + 1"),
+            ("select a.b::text", "select CAST(a.b AS text)"),
+            ("select f(x, (1))::int8", "select CAST(f(x, (1)) AS bigint)"),
+            ("select (a + b)::double precision", "select CAST((a + b) AS real)"),
+            ("select x::int::text", "select CAST(CAST(x AS int) AS text)"),
+            ("select 1 where a in (1)::int", "select 1 where a in CAST((1) AS int)"),
+            ("select '1'::pg_catalog.int4", "select CAST('1' AS int)"),
+            ("select 't'::bool", "select pg_bool('t')"),
+            ("select $1::varchar(20)[] , 2", "select CAST($1 AS text) , 2"),
+            ("select cast(a as timestamp with time zone)", "select cast(a AS text)"),
+            ("select ':: x'", "select ':: x'"),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn catalogue_spellings_become_sqlite_ones() {
+        let from = "select 1 from pg_catalog.pg_class c where c.relname OPERATOR(pg_catalog.~) '^(t)$' \
+                    COLLATE pg_catalog.default and pg_catalog.f(c.oid)";
+        let to = "select 1 from pg_class c where c.relname  REGEXP  '^(t)$' and f(c.oid)";
+        assert_eq!(one(from), to);
+        assert_eq!(one("select current_user, E'a\\n'"), "select current_user(), 'a\n'");
+        assert_eq!(one("select ~1, a ~ 'x'"), "select ~1, a  REGEXP  'x'");
+    }
+
+    #[test]
+    fn a_series_gives_its_column_the_name_postgresql_gives_it() {
+        let cases = [
+            (
+                "select i from generate_series(1, $1::int) as i where i > 1",
+                "select i from (SELECT value AS i FROM generate_series(1, CAST($1 AS int))) AS i where i > 1",
+            ),
+            (
+                "select * from generate_series(1,3)",
+                "select * from (SELECT value AS generate_series FROM generate_series(1,3)) AS generate_series",
+            ),
+            (
+                "select n from generate_series(1,3) t(n)",
+                "select n from (SELECT value AS n FROM generate_series(1,3)) AS t",
+            ),
+        ];
+        for (from, to) in cases {
+            assert_eq!(one(from), to);
+        }
+    }
+
+    #[test]
+    fn work_stays_bounded_when_forms_are_nested() {
+        let nested = format!("select {}1{}", "array(select ".repeat(3000), ")".repeat(3000));
+        assert!(one(&nested).len() < nested.len() * 20);
+        let casts = format!("select 1{}", "::regclass".repeat(3000));
+        assert!(one(&casts).len() < 1 << 20);
+    }
+}
