@@ -24,30 +24,31 @@
 //! ```
 
 // A file uses only what stands above it.
-mod counters;
-mod current;
-mod door;
 mod error;
+mod limits;
+mod reason;
+mod counters;
+mod os;
+mod wait;
+mod door;
+mod request;
+mod lists;
+mod worker;
+mod work_queue;
+mod peers;
+mod scheduler;
+mod placement;
+mod current;
+pub mod sync;
 mod io;
 pub mod net;
-mod limits;
-mod lists;
-mod node;
-mod os;
-mod peers;
-mod placement;
-mod reason;
-mod request;
-mod scheduler;
-mod serve;
 mod task;
+mod node;
+mod user;
+mod serve;
+mod umsstats;
 #[doc(hidden)]
 pub mod testing;
-mod umsstats;
-mod user;
-mod wait;
-mod work_queue;
-mod worker;
 
 pub use counters::SchedulerCounters;
 pub use current::{

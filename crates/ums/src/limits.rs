@@ -6,6 +6,8 @@ pub const WORKERS_PER_SCHEDULER_MAX: usize = 1 << 20;
 pub const CLASSIC_WORKERS: usize = 255;
 /// How long a worker may be idle before it is destroyed: 15 minutes (U39, B15).
 pub const TRIM_AFTER_NS: u64 = 15 * 60 * 1_000_000_000;
+/// How long a worker beyond the limit stays for the next request of a holder: 1 s (rule 7).
+pub const TRIM_RESERVE_AFTER_NS: u64 = 1_000_000_000;
 /// How long a worker may run before `yield_if_due` yields: 4 ms (B8).
 pub const QUANTUM_NS: u64 = 4_000_000;
 /// How often in a row a signalled worker may go to the head of the runnable list (B9).
@@ -20,8 +22,6 @@ pub const WARM_STACKS: usize = 256;
 pub const QUEUE_MAX: usize = 1 << 20;
 /// Load a preferred scheduler may have above the least loaded one, in per cent (B1).
 pub const HINT_SLACK_PERCENT: usize = 20;
-/// Yields after which a busy scheduler looks at timers and I/O even when nothing hints at them.
-pub const LOOK_EVERY: u32 = 64;
 
 /// The automatic maximum of workers for this many processors (B14).
 pub fn workers_for(cpus: usize) -> usize {

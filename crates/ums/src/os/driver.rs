@@ -207,7 +207,7 @@ pub struct Waker {
 
 impl Waker {
     /// A new bell. Its descriptor counts wakes; drivers that see edges need not read it.
-    pub(in crate::os) fn new() -> io::Result<Waker> {
+    pub(crate) fn new() -> io::Result<Waker> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waker { bell: Arc::new(bell) })
     }

@@ -142,7 +142,7 @@ impl Core {
         let worker = self.workers.get(id);
         let idle_for = clock::ticks_to_ns(clock::ticks().saturating_sub(worker.since));
         if self.workers.count() > shared.options.workers_max {
-            return 0;
+            return crate::limits::TRIM_RESERVE_AFTER_NS.saturating_sub(idle_for);
         }
         if self.workers.count() <= shared.options.workers_floor {
             return u64::MAX;

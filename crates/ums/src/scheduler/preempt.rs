@@ -46,7 +46,7 @@ where
     let Some(shared) = here() else { return f() };
     let result = match shared.options.kind {
         WorkerKind::Fiber => shared.move_outside(reason, f),
-        _ => shared.leave(reason, f),
+        _ => shared.leave(reason, true, f),
     };
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -64,11 +64,16 @@ pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
 }
 
 impl Shared {
-    fn leave<R>(&self, reason: WaitReason, f: impl FnOnce() -> R) -> std::thread::Result<R> {
+    fn leave<R>(
+        &self,
+        reason: WaitReason,
+        counted: bool,
+        f: impl FnOnce() -> R,
+    ) -> std::thread::Result<R> {
         self.take_preemptive_place();
         let began = clock::ticks();
-        let row = self.waits.row(reason);
-        add(&row.begun, 1);
+        let row = counted.then(|| self.waits.row(reason));
+        row.inspect(|row| add(&row.begun, 1));
         self.look();
         let (party, next) = self.with(|core| {
             let me = core.current;
@@ -94,7 +99,7 @@ impl Shared {
         set_here(Some(self));
 
         let now = clock::ticks();
-        row.ended(now.saturating_sub(began), now.saturating_sub(signalled));
+        row.inspect(|row| row.ended(now.saturating_sub(began), now.saturating_sub(signalled)));
         self.give_preemptive_place();
         result
     }
@@ -144,7 +149,12 @@ impl Shared {
     {
         add(&self.counters.preemptive_switches, 1);
         match self.outside.get().and_then(|outside| outside.upgrade()) {
-            Some(outside) => run_on(&outside, reason, || go_preemptive(reason, f)),
+            // Counted as the fiber's wait; the errand's own leave is not counted again (B29).
+            Some(outside) => run_on(&outside, reason, || match here() {
+                Some(hidden) => hidden.leave(reason, false, f),
+                None => Ok(f()),
+            })
+            .and_then(|result| result),
             // Only while the node goes down; better late than never.
             None => std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)),
         }

@@ -94,7 +94,9 @@ impl Shared {
         };
         let now = clock::ticks();
         let waited = now.saturating_sub(request.state().enqueued);
-        self.waits.row(WaitReason::THREADPOOL).ended(waited, 0);
+        let row = self.waits.row(WaitReason::THREADPOOL);
+        add(&row.begun, 1);
+        row.ended(waited, 0);
         let from = core.workers.get(id).state;
         core.workers.shift(id, from, State::Running, now);
         core.workers.get(id).request = Some(request);

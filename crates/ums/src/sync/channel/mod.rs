@@ -1,0 +1,402 @@
+//! Channels: values from many senders to many receivers, each to one of them, in order.
+//!
+//! ```text
+//!   senders -> [senders that wait for room] -> [buffer, up to its bound] -> receivers
+//!                                              [receivers that wait for a value]
+//! ```
+//!
+//! At most one of the two lists has somebody in it. A value that meets a waiting receiver goes
+//! straight into its hands (see `slot.rs`), and room that a receiver makes goes to the first waiting
+//! sender's value, so neither can be snatched by somebody who comes later. A rendezvous channel is
+//! one whose bound is 0.
+//!
+//! A channel ends from both sides: when the last sender is gone, receivers get what is left and
+//! then [`RecvError`]; when the last receiver is gone, what is left is dropped, and senders get
+//! their values back.
+//!
+//! A message between two parties that take turns costs each of them one short lock. No code of a
+//! value (its destructor) ever runs under it.
+
+mod errors;
+mod oneshot;
+mod select;
+mod slot;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+pub use errors::{
+    RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
+};
+pub use oneshot::{OneReceiver, OneSender, oneshot};
+pub use select::Select;
+
+use self::slot::Slots;
+use super::patience::Patience;
+use super::queue::{Batch, ShortGuard, ShortLock};
+use crate::current;
+use crate::reason::WaitReason;
+use crate::wait::{Claimed, Outcome};
+
+/// A channel without a buffer: `send` waits until a receiver has taken the value.
+pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
+    bounded(0)
+}
+
+/// A channel that holds up to `bound` values; `send` waits for room. 0 makes a rendezvous.
+///
+/// ```
+/// let (tx, rx) = ums::sync::channel::bounded(1);
+/// std::thread::scope(|s| {
+///     s.spawn(move || (0..3).for_each(|n| tx.send(n).unwrap()));
+///     assert_eq!(rx.iter().collect::<Vec<_>>(), [0, 1, 2]);
+/// });
+/// ```
+pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Shared {
+        senders: AtomicUsize::new(1),
+        receivers: AtomicUsize::new(1),
+        state: ShortLock::new(State {
+            buffer: VecDeque::new(),
+            bound,
+            no_senders: false,
+            no_receivers: false,
+            senders: Slots::new(),
+            receivers: Slots::new(),
+        }),
+    });
+    (Sender { shared: shared.clone() }, Receiver { shared })
+}
+
+/// A channel that holds any number of values; `send` never waits.
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    bounded(usize::MAX)
+}
+
+/// The side that sends. Clones send into the same channel.
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// The side that receives. Clones receive from the same channel; each value goes to one of them.
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+}
+
+struct Shared<T> {
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+    state: ShortLock<State<T>>,
+}
+
+/// The channel, behind its short lock. Whoever waits for a value finds the buffer empty and no
+/// sender waiting; whoever waits for room finds the buffer full and no receiver waiting.
+struct State<T> {
+    buffer: VecDeque<T>,
+    bound: usize,
+    no_senders: bool,
+    no_receivers: bool,
+    senders: Slots<T>,
+    receivers: Slots<T>,
+}
+
+impl<T> State<T> {
+    /// Passes a value on as far as that takes no waiting; who received it must be made ready.
+    #[inline]
+    fn put(&mut self, value: T) -> Result<Option<Claimed>, TrySendError<T>> {
+        if self.no_receivers {
+            return Err(TrySendError::Disconnected(value));
+        }
+        match self.receivers.put(value) {
+            Ok(receiver) => Ok(Some(receiver)),
+            Err(value) if self.buffer.len() < self.bound => {
+                self.buffer.push_back(value);
+                Ok(None)
+            }
+            Err(value) => Err(TrySendError::Full(value)),
+        }
+    }
+
+    /// Takes the oldest value; the sender that gets its room (or whose value it is) must be made
+    /// ready.
+    #[inline]
+    fn take(&mut self) -> Result<(T, Option<Claimed>), TryRecvError> {
+        if let Some(value) = self.buffer.pop_front() {
+            let sender = self.senders.take().map(|(next, sender)| {
+                self.buffer.push_back(next);
+                sender
+            });
+            return Ok((value, sender));
+        }
+        match self.senders.take() {
+            Some((value, sender)) => Ok((value, Some(sender))),
+            None if self.no_senders => Err(TryRecvError::Disconnected),
+            None => Err(TryRecvError::Empty),
+        }
+    }
+
+    /// Whether [`take`](State::take) may have an answer other than Empty. A sender that is about to
+    /// give up counts; who then looks finds it gone.
+    fn has_something(&self) -> bool {
+        !self.buffer.is_empty() || !self.senders.is_empty() || self.no_senders
+    }
+
+    fn senders(&mut self) -> &mut Slots<T> {
+        &mut self.senders
+    }
+
+    fn receivers(&mut self) -> &mut Slots<T> {
+        &mut self.receivers
+    }
+}
+
+/// Lets go of the short lock, then makes the peer run.
+#[inline]
+fn unlock_and_ready<T>(state: ShortGuard<'_, State<T>>, peer: Option<Claimed>) {
+    drop(state);
+    peer.into_iter().for_each(current::ready);
+}
+
+impl<T> Sender<T> {
+    /// Sends; waits for room as long as it takes, deaf to cancellation.
+    ///
+    /// # Errors
+    /// There is no receiver any more; the value comes back.
+    pub fn send(&self, mut value: T) -> Result<(), SendError<T>> {
+        loop {
+            value = match self.send_within(value, Patience::Endless) {
+                Ok(()) => return Ok(()),
+                Err(SendTimeoutError::Disconnected(value)) => return Err(SendError(value)),
+                Err(SendTimeoutError::Wait(value, _)) => value,
+            }
+        }
+    }
+
+    /// Sends if that takes no waiting.
+    ///
+    /// # Errors
+    /// There is no room, or no receiver any more; the value comes back.
+    pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
+        let mut state = self.shared.state.lock();
+        let peer = state.put(value)?;
+        unlock_and_ready(state, peer);
+        Ok(())
+    }
+
+    /// Sends within this time.
+    ///
+    /// # Errors
+    /// There is no receiver any more, the time passed, or the work request was cancelled; the value
+    /// comes back.
+    pub fn send_for(&self, value: T, time: Duration) -> Result<(), SendTimeoutError<T>> {
+        self.send_within(value, Patience::For(time))
+    }
+
+    /// Sends before this moment.
+    ///
+    /// # Errors
+    /// As [`send_for`](Sender::send_for).
+    pub fn send_until(&self, value: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
+        self.send_within(value, Patience::Until(deadline))
+    }
+
+    /// How many values are in the buffer, at some moment during the call.
+    pub fn len(&self) -> usize {
+        self.shared.state.lock().buffer.len()
+    }
+
+    /// Whether the buffer is empty, at some moment during the call.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn send_within(&self, value: T, patience: Patience) -> Result<(), SendTimeoutError<T>> {
+        let mut state = self.shared.state.lock();
+        let value = match state.put(value) {
+            Ok(peer) => {
+                unlock_and_ready(state, peer);
+                return Ok(());
+            }
+            Err(TrySendError::Disconnected(value)) => {
+                return Err(SendTimeoutError::Disconnected(value));
+            }
+            Err(TrySendError::Full(value)) => value,
+        };
+        let what = patience.what(WaitReason::CHANNEL_SEND, &self.shared.state);
+        match slot::wait(state, State::senders, Some(value), what, patience.deadline()) {
+            (Outcome::Granted, None) => Ok(()),
+            (Outcome::Granted, Some(value)) => Err(SendTimeoutError::Disconnected(value)),
+            (failed, Some(value)) => match failed.ok() {
+                Ok(()) => Ok(()),
+                Err(e) => Err(SendTimeoutError::Wait(value, e)),
+            },
+            (_, None) => unreachable!("a value is taken only from a sender that is granted"),
+        }
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Receives; waits for a value as long as it takes, deaf to cancellation.
+    ///
+    /// # Errors
+    /// There is no value and no sender any more.
+    pub fn recv(&self) -> Result<T, RecvError> {
+        loop {
+            match self.recv_within(Patience::Endless) {
+                Ok(value) => return Ok(value),
+                Err(RecvTimeoutError::Disconnected) => return Err(RecvError),
+                Err(RecvTimeoutError::Wait(_)) => {}
+            }
+        }
+    }
+
+    /// Receives if that takes no waiting.
+    ///
+    /// # Errors
+    /// There is no value now, or no sender any more either.
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        let mut state = self.shared.state.lock();
+        let (value, peer) = state.take()?;
+        unlock_and_ready(state, peer);
+        Ok(value)
+    }
+
+    /// Receives within this time.
+    ///
+    /// # Errors
+    /// There is no value and no sender any more, the time passed, or the work request was cancelled.
+    pub fn recv_for(&self, time: Duration) -> Result<T, RecvTimeoutError> {
+        self.recv_within(Patience::For(time))
+    }
+
+    /// Receives before this moment.
+    ///
+    /// # Errors
+    /// As [`recv_for`](Receiver::recv_for).
+    pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
+        self.recv_within(Patience::Until(deadline))
+    }
+
+    /// The values as they come, until no sender is left.
+    pub fn iter(&self) -> impl Iterator<Item = T> {
+        std::iter::from_fn(|| self.recv().ok())
+    }
+
+    /// The values that are there now.
+    pub fn try_iter(&self) -> impl Iterator<Item = T> {
+        std::iter::from_fn(|| self.try_recv().ok())
+    }
+
+    /// How many values are in the buffer, at some moment during the call.
+    pub fn len(&self) -> usize {
+        self.shared.state.lock().buffer.len()
+    }
+
+    /// Whether the buffer is empty, at some moment during the call.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn recv_within(&self, patience: Patience) -> Result<T, RecvTimeoutError> {
+        let mut state = self.shared.state.lock();
+        match state.take() {
+            Ok((value, peer)) => {
+                unlock_and_ready(state, peer);
+                return Ok(value);
+            }
+            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Empty) => {}
+        }
+        let what = patience.what(WaitReason::CHANNEL_RECEIVE, &self.shared.state);
+        match slot::wait(state, State::receivers, None, what, patience.deadline()) {
+            (Outcome::Granted, value) => value.ok_or(RecvTimeoutError::Disconnected),
+            (failed, _) => Err(failed.ok().map_or_else(RecvTimeoutError::Wait, |()| {
+                unreachable!("what is not granted has failed")
+            })),
+        }
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Sender<T> {
+        self.shared.senders.fetch_add(1, Ordering::Relaxed);
+        Sender { shared: self.shared.clone() }
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Receiver<T> {
+        self.shared.receivers.fetch_add(1, Ordering::Relaxed);
+        Receiver { shared: self.shared.clone() }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut state = self.shared.state.lock();
+            state.no_senders = true;
+            let batch = state.receivers.end_all();
+            drop(state);
+            batch.ready();
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        if self.shared.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut state = self.shared.state.lock();
+            state.no_receivers = true;
+            let unread = mem::take(&mut state.buffer);
+            let batch: Batch = state.senders.end_all();
+            drop(state);
+            batch.ready();
+            // The values' destructors are foreign code: not under the short lock.
+            drop(unread);
+        }
+    }
+}
+
+/// The values as they come, until no sender is left.
+pub struct IntoIter<T>(Receiver<T>);
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+    fn next(&mut self) -> Option<T> {
+        self.0.recv().ok()
+    }
+}
+
+impl<T> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter(self)
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for IntoIter<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IntoIter").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Select: receives from the first of several channels that has something.
+//!
+//! One party waits in several lists with the same ticket and a slot for each. The first peer to
+//! claim the ticket wins, and a value is put only into the winner's slot: every other peer is
+//! refused and takes its value back (see `slot.rs`). The entries are taken out again, each under its
+//! own channel's short lock, before the slots go: Slot Stays.
+//!
+//! A channel without senders counts as ready: its arm gets [`RecvError`].
+
+#![allow(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use super::slot::Slot;
+use super::{Receiver, RecvError, TryRecvError};
+use crate::current;
+use crate::error::WaitError;
+use crate::reason::WaitReason;
+use crate::sync::patience::Patience;
+use crate::wait::{Outcome, Ticket};
+
+/// Several receivers to wait for at once, each with what to do with its value.
+///
+/// When several have a value, the arm added first is taken; a channel that always has one starves
+/// those after it, so add the urgent ones first and the busy ones last.
+///
+/// ```
+/// use ums::sync::channel::{Select, unbounded};
+/// let (_stop, stopped) = unbounded::<()>();
+/// let (tx, numbers) = unbounded();
+/// tx.send(7).unwrap();
+/// let got = Select::new()
+///     .recv(&stopped, |_| None)
+///     .recv(&numbers, |n| n.ok())
+///     .wait();
+/// assert_eq!(got, Some(7));
+/// ```
+#[must_use = "a select does nothing until one of its waits is called"]
+pub struct Select<'a, R> {
+    arms: Vec<Box<dyn Arm<R> + 'a>>,
+}
+
+impl<'a, R: 'a> Select<'a, R> {
+    /// A select without arms.
+    pub fn new() -> Select<'a, R> {
+        Select { arms: Vec::new() }
+    }
+
+    /// Adds a receiver; `act` gets its value when this arm is the one.
+    pub fn recv<T: 'a>(
+        mut self,
+        receiver: &'a Receiver<T>,
+        act: impl FnOnce(Result<T, RecvError>) -> R + 'a,
+    ) -> Select<'a, R> {
+        self.arms.push(Box::new(RecvArm { receiver, slot: Slot::new(None), act: Some(act) }));
+        self
+    }
+
+    /// Runs the first arm that is ready, if that takes no waiting.
+    pub fn try_now(mut self) -> Option<R> {
+        self.arms.iter_mut().find_map(|arm| arm.try_now())
+    }
+
+    /// Runs the first arm that is ready; waits as long as it takes, deaf to cancellation.
+    ///
+    /// # Panics
+    /// When there are no arms: it would wait for ever.
+    pub fn wait(mut self) -> R {
+        assert!(!self.arms.is_empty(), "a select without arms would wait for ever");
+        loop {
+            if let Ok(r) = self.wait_within(Patience::Endless) {
+                return r;
+            }
+        }
+    }
+
+    /// As [`wait`](Select::wait), for at most this time.
+    ///
+    /// # Errors
+    /// The time passed, or the work request was cancelled.
+    pub fn wait_for(mut self, time: Duration) -> Result<R, WaitError> {
+        self.wait_within(Patience::For(time))
+    }
+
+    /// As [`wait`](Select::wait), until this moment at the latest.
+    ///
+    /// # Errors
+    /// The moment came, or the work request was cancelled.
+    pub fn wait_until(mut self, deadline: Instant) -> Result<R, WaitError> {
+        self.wait_within(Patience::Until(deadline))
+    }
+
+    fn wait_within(&mut self, patience: Patience) -> Result<R, WaitError> {
+        let patience = patience.fixed();
+        loop {
+            if let Some(r) = self.arms.iter_mut().find_map(|arm| arm.try_now()) {
+                return Ok(r);
+            }
+            let outcome = self.park(patience);
+            if let Some(r) = self.arms.iter_mut().find_map(|arm| arm.take_slot()) {
+                return Ok(r);
+            }
+            // Granted without a value: some channel has ended, or has become ready meanwhile.
+            outcome.ok()?;
+        }
+    }
+
+    /// Waits in all channels at once; Granted means "look again".
+    fn park(&self, patience: Patience) -> Outcome {
+        let ticket = current::begin(patience.what(WaitReason::CHANNEL_RECEIVE, &self.arms));
+        let queued = Queued { arms: &self.arms, ticket };
+        // An arm that is ready already ends the wait before it is parked; unless a peer was quicker
+        // in an arm before it, and then the outcome is taken by parking, which does not wait.
+        // SAFETY: Slot Stays: `queued` takes the ticket out of every arm before we return, and
+        // the arms, which own the slots, are borrowed for as long.
+        let ready = self.arms.iter().any(|arm| unsafe { !arm.queue_unless_ready(ticket) });
+        let abandoned = ready && ticket.abandon();
+        let outcome =
+            if abandoned { Outcome::Granted } else { current::park(ticket, patience.deadline()) };
+        drop(queued);
+        outcome
+    }
+}
+
+impl<'a, R: 'a> Default for Select<'a, R> {
+    fn default() -> Select<'a, R> {
+        Select::new()
+    }
+}
+
+/// The arms that may have our ticket; it is taken out of all of them when this is dropped.
+struct Queued<'s, 'a, R> {
+    arms: &'s [Box<dyn Arm<R> + 'a>],
+    ticket: Ticket,
+}
+
+impl<R> Drop for Queued<'_, '_, R> {
+    fn drop(&mut self) {
+        self.arms.iter().for_each(|arm| arm.unqueue(self.ticket));
+    }
+}
+
+/// One channel of a select, whatever its type.
+trait Arm<R> {
+    /// Takes a value, or the news that there will be none, and acts on it.
+    fn try_now(&mut self) -> Option<R>;
+    /// Acts on the value that a peer has put into our slot, if it is this arm that won.
+    fn take_slot(&mut self) -> Option<R>;
+    /// Queues the ticket; false, and not queued, when there is something to take now.
+    ///
+    /// # Safety
+    /// Slot Stays: the ticket must be unqueued before the arm goes.
+    unsafe fn queue_unless_ready(&self, ticket: Ticket) -> bool;
+    /// Takes the ticket out.
+    fn unqueue(&self, ticket: Ticket);
+}
+
+struct RecvArm<'a, T, F> {
+    receiver: &'a Receiver<T>,
+    slot: Slot<T>,
+    act: Option<F>,
+}
+
+impl<T, F> RecvArm<'_, T, F> {
+    fn act<R>(&mut self, result: Result<T, RecvError>) -> R
+    where
+        F: FnOnce(Result<T, RecvError>) -> R,
+    {
+        self.act.take().expect("a select ends with its first act")(result)
+    }
+}
+
+impl<T, R, F: FnOnce(Result<T, RecvError>) -> R> Arm<R> for RecvArm<'_, T, F> {
+    fn try_now(&mut self) -> Option<R> {
+        match self.receiver.try_recv() {
+            Ok(value) => Some(self.act(Ok(value))),
+            Err(TryRecvError::Disconnected) => Some(self.act(Err(RecvError))),
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+
+    fn take_slot(&mut self) -> Option<R> {
+        self.slot.take().map(|value| self.act(Ok(value)))
+    }
+
+    unsafe fn queue_unless_ready(&self, ticket: Ticket) -> bool {
+        let mut state = self.receiver.shared.state.lock();
+        let ready = state.has_something();
+        if !ready {
+            // SAFETY: Slot Stays: the slot lives as long as the arm, and the caller promises that
+            // the ticket is taken out before that goes.
+            unsafe { state.receivers.queue(ticket, &self.slot) };
+        }
+        !ready
+    }
+
+    fn unqueue(&self, ticket: Ticket) {
+        self.receiver.shared.state.lock().receivers.remove(ticket);
+    }
+}
+
+impl<R> std::fmt::Debug for Select<'_, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Select").field("arms", &self.arms.len()).finish()
+    }
+}

@@ -1,0 +1,171 @@
+//! The slot: where a value passes from one party straight to another that waits for it.
+//!
+//! A party that waits in a channel has a slot on its own stack: a sender's holds the value to be
+//! taken, a receiver's is empty until a value is put there. So a hand-over needs no second look by
+//! the party that waited, and no place in the channel.
+//!
+//! ```text
+//!   the peer, under the channel's short lock        the owner of the slot
+//!   1 pops the entry                                begin, push the entry, unlock, park
+//!   2 puts (takes) the value                        ...
+//!   3 claims the ticket                             granted: step 2 happened before step 3, and the
+//!     refused: undoes step 2, next entry              peer has forgotten the slot: look into it
+//!                                                   failed: take the short lock, so that no peer is
+//!                                                     between 1 and 3; take the entry out; look
+//! ```
+//!
+//! Named invariant. **Slot Stays**: whoever finds an entry in the list under the short lock may use
+//! its slot until it claims the ticket or lets go of the short lock. It holds because an owner
+//! leaves its slot only after its ticket was granted through *this* list, or after it has taken
+//! the entry out under the short lock; an unwinding owner does the latter too.
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::mem;
+use std::ptr::NonNull;
+
+use crate::current;
+use crate::sync::queue::{Batch, ShortGuard, ShortLock, WaitQueue};
+use crate::wait::{Claimed, Outcome, Ticket, What};
+
+/// A place for one value, on the stack (or in the box) of the party that waits.
+pub(super) struct Slot<T>(UnsafeCell<Option<T>>);
+
+struct SlotPtr<T>(NonNull<UnsafeCell<Option<T>>>);
+
+impl<T> Clone for SlotPtr<T> {
+    fn clone(&self) -> SlotPtr<T> {
+        *self
+    }
+}
+
+impl<T> Copy for SlotPtr<T> {}
+
+// SAFETY: Slot Stays: the pointer is used under the short lock only, to move a `T` from one thread
+// to another.
+unsafe impl<T: Send> Send for SlotPtr<T> {}
+
+impl<T> SlotPtr<T> {
+    /// # Safety
+    /// The caller has found it in a list whose short lock it holds, and has not claimed its ticket.
+    unsafe fn replace(self, value: Option<T>) -> Option<T> {
+        // SAFETY: Slot Stays: the slot is there, and the short lock keeps others away from it.
+        unsafe { mem::replace(&mut *self.0.as_ref().get(), value) }
+    }
+}
+
+impl<T> Slot<T> {
+    pub(super) fn new(value: Option<T>) -> Slot<T> {
+        Slot(UnsafeCell::new(value))
+    }
+
+    /// Takes what is in it, when the wait is over.
+    pub(super) fn take(&mut self) -> Option<T> {
+        self.0.get_mut().take()
+    }
+}
+
+/// Who waits with a slot, first come first served.
+pub(super) struct Slots<T>(WaitQueue<SlotPtr<T>>);
+
+impl<T> Slots<T> {
+    pub(super) const fn new() -> Slots<T> {
+        Slots(WaitQueue::new())
+    }
+
+    /// Queues `ticket`, behind everybody, with `slot`.
+    ///
+    /// # Safety
+    /// Slot Stays: before the slot goes, also by unwinding, its owner takes the ticket out under
+    /// this list's short lock, or knows that it was granted through this list.
+    pub(super) unsafe fn queue(&mut self, ticket: Ticket, slot: &Slot<T>) {
+        self.0.push(ticket, SlotPtr(NonNull::from(&slot.0)));
+    }
+
+    /// Takes a ticket out, if it is still in.
+    pub(super) fn remove(&mut self, ticket: Ticket) {
+        self.0.remove(ticket);
+    }
+
+    /// Hands `value` to the first who still waits; gives it back when there is none.
+    pub(super) fn put(&mut self, mut value: T) -> Result<Claimed, T> {
+        while let Some((ticket, slot)) = self.0.pop() {
+            // SAFETY: Slot Stays: found in the list, `&mut self` is under the short lock, and the
+            // ticket is claimed below.
+            let before = unsafe { slot.replace(Some(value)) };
+            debug_assert!(before.is_none(), "a receiver's slot is empty while it waits");
+            if let Some(claimed) = ticket.claim(Outcome::Granted) {
+                return Ok(claimed);
+            }
+            // SAFETY: Slot Stays: the claim was refused, so the owner still has to come to us.
+            value = unsafe { slot.replace(None) }.expect("nobody else touches the slot");
+        }
+        Err(value)
+    }
+
+    /// Takes the value of the first who still waits.
+    pub(super) fn take(&mut self) -> Option<(T, Claimed)> {
+        while let Some((ticket, slot)) = self.0.pop() {
+            // SAFETY: Slot Stays: as in `put`.
+            let value = unsafe { slot.replace(None) }.expect("a sender's slot is full");
+            if let Some(claimed) = ticket.claim(Outcome::Granted) {
+                return Some((value, claimed));
+            }
+            // SAFETY: Slot Stays: as in `put`.
+            unsafe { slot.replace(Some(value)) };
+        }
+        None
+    }
+
+    /// Ends all waits, each slot as it is.
+    pub(super) fn end_all(&mut self) -> Batch {
+        self.0.grant_all()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// Takes the entry of a single wait out when it is dropped.
+struct Entry<'a, S, T> {
+    home: &'a ShortLock<S>,
+    list: fn(&mut S) -> &mut Slots<T>,
+    ticket: Ticket,
+}
+
+impl<S, T> Drop for Entry<'_, S, T> {
+    fn drop(&mut self) {
+        (self.list)(&mut self.home.lock()).remove(self.ticket);
+    }
+}
+
+/// Waits in `list` with a slot that holds `value`; afterwards, what the slot holds then.
+pub(super) fn wait<S, T>(
+    mut state: ShortGuard<'_, S>,
+    list: fn(&mut S) -> &mut Slots<T>,
+    value: Option<T>,
+    what: What,
+    deadline: u64,
+) -> (Outcome, Option<T>) {
+    let mut slot = Slot::new(value);
+    let ticket = current::begin(what);
+    // SAFETY: Slot Stays: `entry` takes it out before the slot goes, for it is declared after the
+    // slot; it is forgotten only when this list, the only one it is in, has granted the ticket.
+    unsafe { list(&mut state).queue(ticket, &slot) };
+    let entry = Entry { home: state.home(), list, ticket };
+    drop(state);
+    let outcome = current::park(ticket, deadline);
+    if outcome == Outcome::Granted {
+        mem::forget(entry);
+    } else {
+        drop(entry);
+    }
+    (outcome, slot.take())
+}

@@ -1,0 +1,258 @@
+//! Channels by threads: order, hand-over, ends, and races of deadlines with values.
+
+use super::*;
+use crate::error::WaitError;
+use crate::sync::testing::{Dice, LONG, SHORT, until};
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+fn waiting_receivers<T>(rx: &Receiver<T>) -> usize {
+    rx.shared.state.lock().receivers.len()
+}
+
+fn waiting_senders<T>(tx: &Sender<T>) -> usize {
+    tx.shared.state.lock().senders.len()
+}
+
+#[test]
+fn values_arrive_in_order_through_every_kind() {
+    for (tx, rx) in [rendezvous(), bounded(1), bounded(7), unbounded()] {
+        std::thread::scope(|s| {
+            s.spawn(move || (0..2_000).for_each(|n| tx.send(n).unwrap()));
+            assert!(rx.iter().eq(0..2_000));
+            assert_eq!(rx.recv(), Err(RecvError));
+        });
+    }
+}
+
+#[test]
+fn a_waiting_receiver_gets_the_value_itself_and_in_order() {
+    let (tx, rx) = unbounded();
+    let got = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        for i in 0..3 {
+            let (rx, got) = (&rx, &got);
+            s.spawn(move || {
+                let value = rx.recv().unwrap();
+                got.lock().unwrap().push((i, value));
+            });
+            until(|| waiting_receivers(rx) == i + 1);
+        }
+        for value in 0..3 {
+            tx.send(value).unwrap();
+            assert!(tx.is_empty(), "it did not go through the buffer");
+            assert_eq!(rx.try_recv(), Err(TryRecvError::Empty), "nobody can snatch it");
+        }
+    });
+    let mut got = got.into_inner().unwrap();
+    got.sort_unstable();
+    assert_eq!(got, [(0, 0), (1, 1), (2, 2)]);
+}
+
+#[test]
+fn room_goes_to_the_first_waiting_sender() {
+    let (tx, rx) = bounded(1);
+    std::thread::scope(|s| {
+        tx.send(0).unwrap();
+        for i in 1..=3 {
+            let tx = &tx;
+            s.spawn(move || tx.send(i).unwrap());
+            until(|| waiting_senders(tx) == i);
+        }
+        for i in 0..=3 {
+            assert_eq!(rx.try_recv(), Ok(i));
+            let full = tx.try_send(9);
+            assert_eq!(full.is_err(), i < 3, "the room is taken already");
+        }
+    });
+    assert_eq!(rx.recv(), Ok(9));
+}
+
+#[test]
+fn a_rendezvous_needs_both() {
+    let (tx, rx) = rendezvous();
+    assert_eq!(tx.try_send(1), Err(TrySendError::Full(1)));
+    let late = SendTimeoutError::Wait(1, WaitError::TimedOut);
+    assert_eq!(tx.send_for(1, SHORT), Err(late));
+    assert_eq!(rx.recv_for(SHORT), Err(RecvTimeoutError::Wait(WaitError::TimedOut)));
+    std::thread::scope(|s| {
+        s.spawn(|| tx.send_for(2, LONG).unwrap());
+        until(|| waiting_senders(&tx) == 1);
+        assert_eq!(rx.try_recv(), Ok(2));
+        s.spawn(|| assert_eq!(rx.recv_for(LONG), Ok(3)));
+        until(|| waiting_receivers(&rx) == 1);
+        assert_eq!(tx.try_send(3), Ok(()));
+    });
+}
+
+#[test]
+fn the_last_sender_ends_it_after_what_is_left() {
+    let (tx, rx) = unbounded();
+    let second = tx.clone();
+    tx.send(1).unwrap();
+    drop(tx);
+    assert_eq!(rx.recv(), Ok(1));
+    assert_eq!(rx.try_recv(), Err(TryRecvError::Empty), "the clone is still there");
+    std::thread::scope(|s| {
+        let waiters: Vec<_> = (0..2).map(|_| s.spawn(|| rx.recv())).collect();
+        until(|| waiting_receivers(&rx) == 2);
+        drop(second);
+        assert!(waiters.into_iter().all(|w| w.join().unwrap() == Err(RecvError)));
+    });
+    assert_eq!(rx.try_recv(), Err(TryRecvError::Disconnected));
+    assert_eq!(rx.recv_until(Instant::now()), Err(RecvTimeoutError::Disconnected));
+    assert_eq!(rx.try_iter().count(), 0);
+}
+
+#[test]
+fn the_last_receiver_gives_senders_their_values_back() {
+    let (tx, rx) = bounded(1);
+    let left = Arc::new(());
+    tx.send(left.clone()).unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| tx.send(Arc::new(())));
+        until(|| waiting_senders(&tx) == 1);
+        drop(rx.clone());
+        drop(rx);
+        assert_eq!(waiter.join().unwrap().map_err(|e| Arc::strong_count(&e.0)), Err(1));
+    });
+    assert_eq!(Arc::strong_count(&left), 1, "what was left in the channel is dropped");
+    assert!(matches!(tx.try_send(left), Err(TrySendError::Disconnected(_))));
+    let gone = tx.send_until(Arc::default(), Instant::now());
+    assert!(matches!(gone, Err(SendTimeoutError::Disconnected(_))));
+}
+
+#[test]
+fn a_destructor_may_use_the_channel_it_is_dropped_from() {
+    struct Talker(Sender<Talker>);
+    impl Drop for Talker {
+        fn drop(&mut self) {
+            assert!(self.0.is_empty());
+        }
+    }
+    let (tx, rx) = unbounded();
+    tx.send(Talker(tx.clone())).unwrap();
+    drop(rx);
+    assert!(tx.send(Talker(tx.clone())).is_err());
+}
+
+/// Every value is boxed, so a value lost, doubled or torn shows as a leak or a crash too.
+fn race(bound: usize) {
+    const SENDERS: u64 = 2;
+    const EACH: u64 = 4_000;
+    let (tx, rx) = bounded(bound);
+    let (sent, got) = (Mutex::new(HashSet::new()), Mutex::new(HashSet::new()));
+    std::thread::scope(|s| {
+        for sender in 0..SENDERS {
+            let (tx, sent) = (tx.clone(), &sent);
+            s.spawn(move || {
+                let (mut dice, mut mine) = (Dice(sender + 1), HashSet::new());
+                for i in 0..EACH {
+                    let value = sender * EACH + i;
+                    let time = Duration::from_nanos(dice.roll(60_000));
+                    if tx.send_for(Box::new(value), time).is_ok() {
+                        mine.insert(value);
+                    }
+                }
+                sent.lock().unwrap().extend(mine);
+            });
+        }
+        drop(tx);
+        for seed in 5..7 {
+            let (rx, got) = (rx.clone(), &got);
+            s.spawn(move || {
+                let (mut dice, mut mine) = (Dice(seed), HashSet::new());
+                loop {
+                    match rx.recv_for(Duration::from_nanos(dice.roll(60_000))) {
+                        Ok(value) => assert!(mine.insert(*value), "a value came twice"),
+                        Err(RecvTimeoutError::Wait(_)) => {}
+                        Err(RecvTimeoutError::Disconnected) => break,
+                    }
+                }
+                got.lock().unwrap().extend(mine);
+            });
+        }
+    });
+    assert_eq!(sent.into_inner().unwrap(), got.into_inner().unwrap());
+    assert_eq!(waiting_receivers(&rx), 0);
+}
+
+#[test]
+fn deadlines_race_with_values_and_none_is_lost() {
+    race(0);
+    race(1);
+    race(16);
+}
+
+#[test]
+fn a_oneshot_carries_one_value() {
+    let (tx, rx) = oneshot();
+    assert_eq!(rx.try_recv(), Err(TryRecvError::Empty));
+    tx.send(5).unwrap();
+    assert_eq!(rx.recv(), Ok(5));
+    let (tx, rx) = oneshot::<u8>();
+    drop(tx);
+    assert_eq!(rx.recv_for(LONG), Err(RecvTimeoutError::Disconnected));
+    let (tx, rx) = oneshot();
+    assert!(rx.recv_until(Instant::now()).is_err());
+    drop(rx);
+    assert_eq!(tx.send(5), Err(SendError(5)));
+}
+
+#[test]
+fn select_takes_the_first_that_has_something() {
+    let (number_tx, numbers) = unbounded::<u32>();
+    let (text_tx, texts) = rendezvous::<String>();
+    let pick = || Select::new().recv(&numbers, |n| n.map(|n| n.to_string())).recv(&texts, |t| t);
+    assert_eq!(pick().try_now(), None);
+    assert_eq!(pick().wait_for(SHORT), Err(WaitError::TimedOut));
+    assert_eq!(pick().wait_until(Instant::now()), Err(WaitError::TimedOut));
+    number_tx.send(3).unwrap();
+    assert_eq!(pick().try_now(), Some(Ok("3".into())));
+    std::thread::scope(|s| {
+        let picker = s.spawn(|| pick().wait());
+        until(|| waiting_receivers(&texts) == 1);
+        text_tx.send("hello".into()).unwrap();
+        assert_eq!(picker.join().unwrap(), Ok("hello".into()));
+        assert_eq!(waiting_receivers(&numbers), 0, "it has left the other channel");
+        let picker = s.spawn(|| pick().wait());
+        until(|| waiting_receivers(&texts) == 1);
+        drop(number_tx);
+        assert_eq!(picker.join().unwrap(), Err(RecvError));
+    });
+}
+
+#[test]
+fn select_races_with_deadlines_and_nothing_is_lost_or_doubled() {
+    const EACH: u64 = 3_000;
+    let channels = [bounded(0), bounded(1), unbounded()];
+    let receivers: Vec<_> = channels.iter().map(|(_, rx)| rx.clone()).collect();
+    let sums = Mutex::new((0, 0));
+    std::thread::scope(|s| {
+        for (seed, (tx, _)) in channels.into_iter().enumerate() {
+            s.spawn(move || (1..=EACH).for_each(|n| tx.send(n * (seed as u64 + 1)).unwrap()));
+        }
+        for seed in 1..=2 {
+            let (receivers, sums) = (&receivers, &sums);
+            s.spawn(move || {
+                let (mut dice, mut open) = (Dice(seed), vec![true; 3]);
+                while open.contains(&true) {
+                    let mut select = Select::new();
+                    for (i, rx) in receivers.iter().enumerate().filter(|(i, _)| open[*i]) {
+                        select = select.recv(rx, move |value| (i, value));
+                    }
+                    match select.wait_for(Duration::from_nanos(dice.roll(40_000))) {
+                        Ok((_, Ok(value))) => {
+                            let mut sums = sums.lock().unwrap();
+                            *sums = (sums.0 + 1, sums.1 + value);
+                        }
+                        Ok((i, Err(RecvError))) => open[i] = false,
+                        Err(e) => assert_eq!(e, WaitError::TimedOut),
+                    }
+                }
+            });
+        }
+    });
+    let sum_of_one = EACH * (EACH + 1) / 2;
+    assert_eq!(sums.into_inner().unwrap(), (3 * EACH, 6 * sum_of_one));
+}

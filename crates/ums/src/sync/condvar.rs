@@ -1,0 +1,243 @@
+//! The condition variable: wait, with a mutex let go meanwhile, until somebody says "look again".
+//!
+//! A waiter queues its ticket here before it unlocks the mutex, so a notification that comes after
+//! the unlock finds it: nothing is lost between the two. Once notified it queues for the mutex like
+//! anybody else. Moving it straight from this queue to the mutex's was considered and left out: on
+//! a cooperative scheduler the notifier has mostly unlocked before the waiter runs at all, so the
+//! move would spare nothing, and it would let a notifier reach into a mutex it has not borrowed.
+//!
+//! A notification is given to one who still waits, never to one whose deadline has passed. There
+//! are no spurious wake-ups, but the condition may have changed back before the mutex is had again:
+//! use the `_while` forms.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::mutex::MutexGuard;
+use super::patience::Patience;
+use super::queue::{ShortLock, WaitQueue};
+use super::raw_mutex::RawMutex;
+use crate::current;
+use crate::error::WaitError;
+use crate::reason::WaitReason;
+use crate::wait::Outcome;
+
+/// A condition variable for [`Mutex`](super::Mutex) guards, which it takes by `&mut`.
+///
+/// ```
+/// use ums::sync::{Condvar, Mutex};
+/// let (ready, changed) = (Mutex::new(false), Condvar::new());
+/// std::thread::scope(|s| {
+///     s.spawn(|| {
+///         *ready.lock() = true;
+///         changed.notify_one();
+///     });
+///     changed.wait_while(&mut ready.lock(), |ready| !*ready);
+/// });
+/// ```
+pub struct Condvar {
+    queue: ShortLock<WaitQueue>,
+}
+
+impl Condvar {
+    /// A condition variable nobody waits on.
+    pub const fn new() -> Condvar {
+        Condvar { queue: ShortLock::new(WaitQueue::new()) }
+    }
+
+    /// Unlocks, waits to be notified, locks again.
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        while self.wait_within(guard, Patience::Endless).is_err() {}
+    }
+
+    /// Waits while the condition holds.
+    pub fn wait_while<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) {
+        while condition(guard) {
+            self.wait(guard);
+        }
+    }
+
+    /// As [`wait`](Condvar::wait), for at most this time.
+    ///
+    /// # Errors
+    /// The time passed or the work request was cancelled; the mutex is locked again all the same.
+    pub fn wait_for<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        time: Duration,
+    ) -> Result<(), WaitError> {
+        self.wait_within(guard, Patience::For(time))
+    }
+
+    /// As [`wait`](Condvar::wait), until this moment at the latest.
+    ///
+    /// # Errors
+    /// As [`wait_for`](Condvar::wait_for).
+    pub fn wait_until<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        deadline: Instant,
+    ) -> Result<(), WaitError> {
+        self.wait_within(guard, Patience::Until(deadline))
+    }
+
+    /// Waits while the condition holds, for at most this time in all.
+    ///
+    /// # Errors
+    /// As [`wait_for`](Condvar::wait_for), and the condition still holds.
+    pub fn wait_while_for<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        time: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> Result<(), WaitError> {
+        let patience = Patience::For(time).fixed();
+        while condition(guard) {
+            if let Err(e) = self.wait_within(guard, patience) {
+                return if condition(guard) { Err(e) } else { Ok(()) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the first waiter look again.
+    pub fn notify_one(&self) {
+        let granted = self.queue.lock().grant_one();
+        granted.into_iter().for_each(current::ready);
+    }
+
+    /// Lets all who wait now look again, in the order they came.
+    pub fn notify_all(&self) {
+        let granted = self.queue.lock().grant_all();
+        granted.ready();
+    }
+
+    fn wait_within<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        patience: Patience,
+    ) -> Result<(), WaitError> {
+        let mut queue = self.queue.lock();
+        let ticket = current::begin(patience.what(WaitReason::CONDVAR, self));
+        queue.push(ticket, ());
+        drop(queue);
+        guard.raw().unlock();
+        let relock = Relock(guard.raw());
+        let outcome = current::park(ticket, patience.deadline());
+        if outcome != Outcome::Granted {
+            self.queue.lock().remove(ticket);
+        }
+        drop(relock);
+        outcome.ok()
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+}
+
+/// Locks when dropped, so that the guard's owner has the mutex again however the wait ends.
+struct Relock<'a>(&'a RawMutex);
+
+impl Drop for Relock<'_> {
+    fn drop(&mut self) {
+        self.0.lock(WaitReason::MUTEX);
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Condvar {
+        Condvar::new()
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Condvar").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::Mutex;
+    use crate::sync::testing::{Dice, SHORT, until};
+
+    #[test]
+    fn notify_one_wakes_the_first_and_only_it() {
+        let (m, cv) = (Mutex::new(Vec::new()), Condvar::new());
+        std::thread::scope(|s| {
+            for i in 0..3 {
+                let (m, cv) = (&m, &cv);
+                s.spawn(move || {
+                    let mut order = m.lock();
+                    cv.wait(&mut order);
+                    order.push(i);
+                });
+                until(|| cv.waiting() == i + 1);
+            }
+            for i in 0..3 {
+                cv.notify_one();
+                until(|| m.lock().len() == i + 1);
+                assert_eq!(cv.waiting(), 2 - i);
+            }
+        });
+        assert_eq!(m.into_inner(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn notify_all_wakes_all_and_later_ones_wait() {
+        let (m, cv) = (Mutex::new(0), Condvar::new());
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| cv.wait_while(&mut m.lock(), |n| *n == 0));
+            }
+            until(|| cv.waiting() == 4);
+            *m.lock() = 1;
+            cv.notify_all();
+        });
+        let mut guard = m.lock();
+        assert_eq!(cv.wait_for(&mut guard, SHORT), Err(WaitError::TimedOut));
+        assert_eq!(*guard, 1, "the mutex is ours again");
+        assert!(m.try_lock().is_none());
+        let past = Instant::now();
+        assert_eq!(cv.wait_until(&mut guard, past), Err(WaitError::TimedOut));
+        assert_eq!(cv.wait_while_for(&mut guard, SHORT, |_| true), Err(WaitError::TimedOut));
+        assert_eq!(cv.wait_while_for(&mut guard, SHORT, |_| false), Ok(()));
+    }
+
+    #[test]
+    fn notifications_race_with_deadlines_and_no_item_is_lost() {
+        const ITEMS: usize = 3_000;
+        let (m, cv) = (Mutex::new(0_usize), Condvar::new());
+        let taken = Mutex::new(0);
+        std::thread::scope(|s| {
+            for seed in 1..=3 {
+                let (m, cv, taken) = (&m, &cv, &taken);
+                s.spawn(move || {
+                    let mut dice = Dice(seed);
+                    while *taken.lock() < ITEMS {
+                        let time = Duration::from_nanos(dice.roll(50_000));
+                        let mut items = m.lock();
+                        let _ = cv.wait_while_for(&mut items, time, |items| *items == 0);
+                        if *items > 0 {
+                            *items -= 1;
+                            *taken.lock() += 1;
+                        }
+                    }
+                });
+            }
+            for _ in 0..ITEMS {
+                *m.lock() += 1;
+                cv.notify_one();
+            }
+        });
+        assert_eq!((m.into_inner(), taken.into_inner()), (0, ITEMS));
+        assert_eq!(cv.waiting(), 0);
+    }
+}

@@ -1,0 +1,216 @@
+//! The event: something that has happened, or not yet.
+//!
+//! ```text
+//!          | set()                           | a wait that finds it set
+//! manual   | stays set; all who wait go on   | leaves it set
+//! auto     | lets one go on, and only if     | takes it: it is unset again
+//!          | nobody waits, stays set         |
+//! ```
+//!
+//! `PulseEvent` is not offered: it wakes whoever happens to wait at that instant and nobody else,
+//! so every use of it is a lost wake-up that has not happened yet. Those who want it want a
+//! condition variable.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::patience::Patience;
+use super::queue::{Batch, ShortLock, WaitQueue};
+use crate::current;
+use crate::error::WaitError;
+use crate::reason::WaitReason;
+use crate::wait::Outcome;
+
+/// An event, manual or auto reset.
+///
+/// ```
+/// let done = ums::sync::Event::manual(false);
+/// std::thread::scope(|s| {
+///     s.spawn(|| done.set());
+///     done.wait();
+/// });
+/// assert!(done.is_set());
+/// ```
+pub struct Event {
+    /// Set only under the short lock; taken by anybody.
+    set: AtomicBool,
+    resets_itself: bool,
+    queue: ShortLock<WaitQueue>,
+}
+
+impl Event {
+    /// An event that stays set until it is reset.
+    pub const fn manual(set: bool) -> Event {
+        Event::new(set, false)
+    }
+
+    /// An event that lets one wait go on for each set.
+    pub const fn auto(set: bool) -> Event {
+        Event::new(set, true)
+    }
+
+    const fn new(set: bool, resets_itself: bool) -> Event {
+        let queue = ShortLock::new(WaitQueue::new());
+        Event { set: AtomicBool::new(set), resets_itself, queue }
+    }
+
+    /// Sets it: lets all go on (manual), or the first, or the next who comes (auto).
+    pub fn set(&self) {
+        let mut batch = Batch::new();
+        let mut queue = self.queue.lock();
+        if self.resets_itself {
+            match queue.grant_one() {
+                Some(claimed) => batch.push(claimed),
+                None => self.set.store(true, Ordering::Release),
+            }
+        } else {
+            self.set.store(true, Ordering::Release);
+            batch = queue.grant_all();
+        }
+        drop(queue);
+        batch.ready();
+    }
+
+    /// Unsets it. True: it was set.
+    pub fn reset(&self) -> bool {
+        self.set.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether it is set, at some moment during the call. Takes nothing.
+    pub fn is_set(&self) -> bool {
+        self.set.load(Ordering::Acquire)
+    }
+
+    /// Waits until it is set, deaf to cancellation.
+    pub fn wait(&self) {
+        while self.wait_within(Patience::Endless).is_err() {}
+    }
+
+    /// As [`wait`](Event::wait), for at most this time.
+    ///
+    /// # Errors
+    /// The time passed, or the work request was cancelled.
+    pub fn wait_for(&self, time: Duration) -> Result<(), WaitError> {
+        self.wait_within(Patience::For(time))
+    }
+
+    /// As [`wait`](Event::wait), until this moment at the latest.
+    ///
+    /// # Errors
+    /// The moment came, or the work request was cancelled.
+    pub fn wait_until(&self, deadline: Instant) -> Result<(), WaitError> {
+        self.wait_within(Patience::Until(deadline))
+    }
+
+    fn wait_within(&self, patience: Patience) -> Result<(), WaitError> {
+        if self.take() {
+            return Ok(());
+        }
+        let mut queue = self.queue.lock();
+        // It is set under the short lock, so a set comes before this look or finds our ticket.
+        if self.take() {
+            return Ok(());
+        }
+        let ticket = current::begin(patience.what(WaitReason::EVENT, self));
+        queue.push(ticket, ());
+        drop(queue);
+        let outcome = current::park(ticket, patience.deadline());
+        if outcome != Outcome::Granted {
+            self.queue.lock().remove(ticket);
+        }
+        outcome.ok()
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
+        if self.resets_itself { self.is_set() && self.reset() } else { self.is_set() }
+    }
+
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.resets_itself { "auto" } else { "manual" };
+        f.debug_struct("Event").field("reset", &kind).field("set", &self.is_set()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::testing::{Dice, LONG, SHORT, until};
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_manual_event_lets_all_go_on_until_it_is_reset() {
+        let event = Event::manual(false);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| event.wait());
+            }
+            until(|| event.waiting() == 3);
+            event.set();
+        });
+        event.wait();
+        assert!(event.is_set());
+        assert!(event.reset());
+        assert_eq!(event.wait_for(SHORT), Err(WaitError::TimedOut));
+        assert_eq!(event.waiting(), 0);
+    }
+
+    #[test]
+    fn an_auto_event_lets_one_go_on_in_order_and_a_set_is_kept() {
+        let (event, order) = (Event::auto(false), Mutex::new(Vec::new()));
+        std::thread::scope(|s| {
+            for i in 0..3 {
+                let (event, order) = (&event, &order);
+                s.spawn(move || {
+                    event.wait_for(LONG).unwrap();
+                    order.lock().unwrap().push(i);
+                });
+                until(|| event.waiting() == i + 1);
+            }
+            for i in 0..3 {
+                event.set();
+                until(|| order.lock().unwrap().len() == i + 1);
+            }
+        });
+        assert_eq!(order.into_inner().unwrap(), [0, 1, 2]);
+        event.set();
+        event.set();
+        assert_eq!(event.wait_until(Instant::now()), Ok(()));
+        assert_eq!(event.wait_until(Instant::now()), Err(WaitError::TimedOut));
+    }
+
+    #[test]
+    fn sets_race_with_deadlines_and_none_is_lost() {
+        const SETS: usize = 3_000;
+        let (event, got) = (Event::auto(false), AtomicUsize::new(0));
+        std::thread::scope(|s| {
+            for seed in 1..=3 {
+                let (event, got) = (&event, &got);
+                s.spawn(move || {
+                    let mut dice = Dice(seed);
+                    while got.load(Ordering::Relaxed) < SETS {
+                        let time = Duration::from_nanos(dice.roll(50_000));
+                        if event.wait_for(time).is_ok() {
+                            got.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            for sent in 1..=SETS {
+                event.set();
+                // One at a time, for a second set of a set event counts once.
+                until(|| got.load(Ordering::Relaxed) >= sent);
+            }
+        });
+        assert_eq!(got.into_inner(), SETS);
+    }
+}

@@ -1,0 +1,234 @@
+//! The mutex without its data: who owns it, and who waits.
+//!
+//! ```text
+//! word             | meaning                     | lock             | unlock
+//! null             | free                        | -> me            | (nobody owns it)
+//! owner            | owned, nobody waits         | -> owner+WAITERS | -> null
+//! owner + WAITERS  | owned, somebody may wait    | queue            | short lock, hand over
+//! null + WAITERS   | never                       |                  |
+//! ```
+//!
+//! The owner is a party, so a waiter can name its blocker (B22) and a party that would wait for
+//! itself is told so. The transitions in the first two rows are one compare-and-swap and touch
+//! nothing else. `WAITERS` is set and cleared under the short lock only, and while it is set nobody
+//! changes the word without the short lock.
+//!
+//! No wake-up is lost: a waiter sets WAITERS with a compare-and-swap on the value that shows an
+//! owner, so the owner's own swap to null fails from then on and it comes to the short lock, where
+//! it finds the ticket, queued before the lock was let go. A failed waiter leaves WAITERS as it is;
+//! the next unlock finds the queue empty and frees the mutex.
+//!
+//! Named invariant: **Type Stable** of `wait.rs`: a pointer to a party stays good for ever.
+
+#![allow(unsafe_code)]
+
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::patience::Patience;
+use super::queue::{ShortLock, WaitQueue};
+use crate::current;
+use crate::error::WaitError;
+use crate::reason::WaitReason;
+use crate::wait::{Outcome, Party};
+
+const WAITERS: usize = 1;
+
+fn has_waiters(word: *mut Party) -> bool {
+    word.addr() & WAITERS != 0
+}
+
+fn with_waiters(word: *mut Party) -> *mut Party {
+    word.map_addr(|addr| addr | WAITERS)
+}
+
+/// The party that a word names.
+fn owner(word: *mut Party) -> Option<&'static Party> {
+    let party = word.map_addr(|addr| addr & !WAITERS);
+    // SAFETY: Type Stable: the word is null or was made from a `&'static Party`.
+    unsafe { party.as_ref() }
+}
+
+/// Mutual exclusion, first come first served.
+pub(super) struct RawMutex {
+    /// See the table above.
+    word: AtomicPtr<Party>,
+    queue: ShortLock<WaitQueue>,
+}
+
+impl RawMutex {
+    pub(super) const fn new() -> RawMutex {
+        RawMutex { word: AtomicPtr::new(null_mut()), queue: ShortLock::new(WaitQueue::new()) }
+    }
+
+    /// Locks if it is free.
+    #[inline]
+    pub(super) fn try_lock(&self) -> bool {
+        self.try_lock_as(current::party())
+    }
+
+    /// Locks, whatever it takes.
+    ///
+    /// # Panics
+    /// When the caller owns it already: it would wait for itself.
+    #[inline]
+    pub(super) fn lock(&self, reason: WaitReason) {
+        let me = current::party();
+        // An endless wait can fail only as a deadlock's victim, and here there is no way to say so.
+        while !self.try_lock_as(me) && self.lock_slow(me, reason, Patience::Endless).is_err() {}
+    }
+
+    /// Locks within the caller's patience.
+    #[inline]
+    pub(super) fn lock_within(&self, reason: WaitReason, p: Patience) -> Result<(), WaitError> {
+        let me = current::party();
+        if self.try_lock_as(me) { Ok(()) } else { self.lock_slow(me, reason, p) }
+    }
+
+    /// Unlocks, by its owner: hands over to the first waiter, or frees it.
+    #[inline]
+    pub(super) fn unlock(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        let free =
+            || self.word.compare_exchange(word, null_mut(), Ordering::Release, Ordering::Relaxed);
+        if has_waiters(word) || free().is_err() {
+            self.unlock_slow();
+        }
+    }
+
+    pub(super) fn is_locked(&self) -> bool {
+        !self.word.load(Ordering::Relaxed).is_null()
+    }
+
+    #[inline]
+    fn try_lock_as(&self, me: &'static Party) -> bool {
+        let me = from_ref(me).cast_mut();
+        self.word.compare_exchange(null_mut(), me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn lock_slow(
+        &self,
+        me: &'static Party,
+        reason: WaitReason,
+        patience: Patience,
+    ) -> Result<(), WaitError> {
+        let mut queue = self.queue.lock();
+        let Some(word) = self.take_or_announce(me) else { return Ok(()) };
+        let holder = owner(word);
+        assert!(
+            !(holder.is_some_and(|h| std::ptr::eq(h, me)) && matches!(patience, Patience::Endless)),
+            "this worker locks a mutex that it holds already: it would wait for itself"
+        );
+        let ticket = current::begin(patience.what(reason, self).blocked_by(holder));
+        queue.push(ticket, ());
+        drop(queue);
+        let outcome = current::park(ticket, patience.deadline());
+        if outcome != Outcome::Granted {
+            self.queue.lock().remove(ticket);
+        }
+        outcome.ok()
+    }
+
+    /// Under the short lock. None: it was free and is now the caller's. Else the word of its
+    /// owner, who is bound to come to the short lock when it unlocks.
+    fn take_or_announce(&self, me: &'static Party) -> Option<*mut Party> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while !has_waiters(word) {
+            let (to, order) = if word.is_null() {
+                (from_ref(me).cast_mut(), Ordering::Acquire)
+            } else {
+                (with_waiters(word), Ordering::Relaxed)
+            };
+            match self.word.compare_exchange(word, to, order, Ordering::Relaxed) {
+                Ok(null) if null.is_null() => return None,
+                Ok(_) => return Some(to),
+                Err(now) => word = now,
+            }
+        }
+        Some(word)
+    }
+
+    #[cold]
+    fn unlock_slow(&self) {
+        let mut queue = self.queue.lock();
+        let next = queue.grant_one();
+        let word = match &next {
+            Some(claimed) if queue.is_empty() => from_ref(claimed.party).cast_mut(),
+            Some(claimed) => with_waiters(from_ref(claimed.party).cast_mut()),
+            None => null_mut(),
+        };
+        self.word.store(word, Ordering::Release);
+        drop(queue);
+        next.into_iter().for_each(current::ready);
+    }
+
+    /// How many tickets are queued.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::testing::{SHORT, until};
+
+    #[test]
+    fn the_word_takes_each_row_of_its_table() {
+        let m = RawMutex::new();
+        let word = || m.word.load(Ordering::Relaxed);
+        assert!(word().is_null());
+        assert!(m.try_lock());
+        assert!(std::ptr::eq(owner(word()).unwrap(), current::party()));
+        assert!(!m.try_lock());
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                m.lock(WaitReason::MUTEX);
+                assert!(std::ptr::eq(owner(word()).unwrap(), current::party()));
+                assert!(!has_waiters(word()), "nobody is left in the queue");
+                m.unlock();
+            });
+            until(|| m.waiting() == 1);
+            assert!(has_waiters(word()));
+            m.unlock();
+        });
+        assert!(word().is_null());
+    }
+
+    #[test]
+    fn a_failed_waiter_leaves_a_mutex_that_can_be_unlocked() {
+        let m = RawMutex::new();
+        m.lock(WaitReason::MUTEX);
+        std::thread::scope(|s| {
+            let wait = || m.lock_within(WaitReason::MUTEX, Patience::For(SHORT));
+            assert_eq!(s.spawn(wait).join().unwrap(), Err(WaitError::TimedOut));
+        });
+        assert_eq!(m.waiting(), 0);
+        m.unlock();
+        assert!(!m.is_locked());
+    }
+
+    #[test]
+    fn a_waiter_names_its_blocker_b22() {
+        let m = RawMutex::new();
+        m.lock(WaitReason::MUTEX);
+        let me = from_ref(current::party()).cast_mut();
+        std::thread::scope(|s| {
+            let (tell, told) = std::sync::mpsc::channel();
+            let m = &m;
+            s.spawn(move || {
+                tell.send(current::party()).unwrap();
+                m.lock(WaitReason::MUTEX);
+                m.unlock();
+            });
+            let waiter = told.recv().unwrap();
+            until(|| m.waiting() == 1);
+            assert_eq!(waiter.blocker.load(Ordering::Relaxed), me);
+            let resource = waiter.resource.load(Ordering::Relaxed);
+            assert_eq!(resource, from_ref(m).addr() as u64);
+            m.unlock();
+        });
+    }
+}

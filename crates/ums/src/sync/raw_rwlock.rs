@@ -1,0 +1,209 @@
+//! The reader-writer lock without its data: many share it, or one has it alone.
+//!
+//! ```text
+//! word = readers << 2 | WAITERS << 1 | WRITER
+//!
+//! readers | WAITERS | WRITER | meaning                     | share       | exclude
+//! 0       | 0       | 0      | free                        | +1 reader   | -> WRITER
+//! n       | 0       | 0      | n readers                   | +1 reader   | queue
+//! 0       | 0       | 1      | a writer                    | queue       | queue
+//! n or 0  | 1       | 0 or 1 | as above, somebody may wait | queue       | queue
+//! ```
+//!
+//! The protocol is the semaphore's. While WAITERS is set, shares are taken under the short lock
+//! only. Leaving is one subtraction that sees WAITERS in the same swap; who sees it, and leaves
+//! nobody behind, comes to the short lock and grants. `readers = 0, WAITERS, no WRITER` lasts from
+//! a leaver's subtraction to its grant; who comes then queues and is found by that grant. A waiter
+//! that fails grants too: it may have been the writer that kept readers waiting.
+//!
+//! Named invariant: **Type Stable** of `wait.rs`: a pointer to a party stays good for ever.
+
+#![allow(unsafe_code)]
+
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::patience::Patience;
+use super::queue::{Batch, ShortLock, WaitQueue};
+use crate::current;
+use crate::error::WaitError;
+use crate::reason::WaitReason;
+use crate::wait::{Outcome, Party};
+
+const WRITER: usize = 1;
+const WAITERS: usize = 2;
+const READER: usize = 4;
+
+/// What a party wants of the lock, or has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    Shared,
+    Exclusive,
+}
+
+impl Share {
+    /// What the share is in the word.
+    fn bits(self) -> usize {
+        match self {
+            Share::Shared => READER,
+            Share::Exclusive => WRITER,
+        }
+    }
+
+    /// Whether it can be had beside those who hold the lock now.
+    fn fits(self, word: usize) -> bool {
+        match self {
+            Share::Shared => word & WRITER == 0,
+            Share::Exclusive => word & !WAITERS == 0,
+        }
+    }
+
+    fn reason(self) -> WaitReason {
+        match self {
+            Share::Shared => WaitReason::RWLOCK_SHARED,
+            Share::Exclusive => WaitReason::RWLOCK_EXCLUSIVE,
+        }
+    }
+}
+
+/// Shared and exclusive ownership, first come first served.
+pub(super) struct RawRwLock {
+    /// See the table above.
+    word: AtomicUsize,
+    /// The party that writes. For views only (B22): it may be a moment old.
+    writer: AtomicPtr<Party>,
+    queue: ShortLock<WaitQueue<Share>>,
+}
+
+impl RawRwLock {
+    pub(super) const fn new() -> RawRwLock {
+        RawRwLock {
+            word: AtomicUsize::new(0),
+            writer: AtomicPtr::new(null_mut()),
+            queue: ShortLock::new(WaitQueue::new()),
+        }
+    }
+
+    /// Takes the share if it can be had and nobody waits.
+    #[inline]
+    pub(super) fn try_lock(&self, share: Share) -> bool {
+        let take = |word| (word & WAITERS == 0 && share.fits(word)).then(|| word + share.bits());
+        let taken = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok();
+        if taken && share == Share::Exclusive {
+            self.note_writer(current::party());
+        }
+        taken
+    }
+
+    /// Takes the share, whatever it takes.
+    ///
+    /// # Panics
+    /// When the caller is the writer: it would wait for itself.
+    #[inline]
+    pub(super) fn lock(&self, share: Share) {
+        while self.lock_within(share, Patience::Endless).is_err() {}
+    }
+
+    /// Takes the share within the caller's patience.
+    #[inline]
+    pub(super) fn lock_within(&self, share: Share, patience: Patience) -> Result<(), WaitError> {
+        if self.try_lock(share) { Ok(()) } else { self.lock_slow(share, patience) }
+    }
+
+    /// Gives the share back, by whoever holds it.
+    #[inline]
+    pub(super) fn unlock(&self, share: Share) {
+        if share == Share::Exclusive {
+            self.writer.store(null_mut(), Ordering::Relaxed);
+        }
+        let left = self.word.fetch_sub(share.bits(), Ordering::Release) - share.bits();
+        if left == WAITERS {
+            self.grant_next();
+        }
+    }
+
+    /// The writer shares what it had alone, together with the readers at the head of the queue.
+    pub(super) fn downgrade(&self) {
+        self.writer.store(null_mut(), Ordering::Relaxed);
+        let before = self.word.fetch_add(READER - WRITER, Ordering::Release);
+        if before & WAITERS != 0 {
+            self.grant_next();
+        }
+    }
+
+    #[cold]
+    fn lock_slow(&self, share: Share, patience: Patience) -> Result<(), WaitError> {
+        let mut queue = self.queue.lock();
+        let take_or_announce = |word| match word {
+            word if word & WAITERS == 0 && share.fits(word) => word + share.bits(),
+            _ => word | WAITERS,
+        };
+        let step = |word| Some(take_or_announce(word));
+        let before = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, step);
+        let before = before.expect("the step always has an answer");
+        if take_or_announce(before) & WAITERS == 0 {
+            if share == Share::Exclusive {
+                self.note_writer(current::party());
+            }
+            return Ok(());
+        }
+        let writer = self.writer();
+        assert!(
+            !(matches!(patience, Patience::Endless)
+                && writer.is_some_and(|w| std::ptr::eq(w, current::party()))),
+            "this worker locks a reader-writer lock that it writes: it would wait for itself"
+        );
+        let ticket = current::begin(patience.what(share.reason(), self).blocked_by(writer));
+        queue.push(ticket, share);
+        drop(queue);
+        let outcome = current::park(ticket, patience.deadline());
+        if outcome != Outcome::Granted {
+            self.queue.lock().remove(ticket);
+            self.grant_next();
+        }
+        outcome.ok()
+    }
+
+    /// Lets in from the head of the queue who fits: one writer, or readers up to the next writer.
+    #[cold]
+    fn grant_next(&self) {
+        let mut batch = Batch::new();
+        let mut queue = self.queue.lock();
+        while let Some(share) = queue.first() {
+            // Acquire: what the leavers did passes on to whom we grant.
+            if !share.fits(self.word.load(Ordering::Acquire)) {
+                break;
+            }
+            let Some(claimed) = queue.claim_first() else { continue };
+            self.word.fetch_add(share.bits(), Ordering::Relaxed);
+            if share == Share::Exclusive {
+                self.note_writer(claimed.party);
+            }
+            batch.push(claimed);
+        }
+        if queue.is_empty() {
+            self.word.fetch_and(!WAITERS, Ordering::Relaxed);
+        }
+        drop(queue);
+        batch.ready();
+    }
+
+    fn note_writer(&self, party: &'static Party) {
+        self.writer.store(from_ref(party).cast_mut(), Ordering::Relaxed);
+    }
+
+    fn writer(&self) -> Option<&'static Party> {
+        // SAFETY: Type Stable: the pointer is null or was made from a `&'static Party`.
+        unsafe { self.writer.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_free(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == 0
+    }
+}

@@ -1,0 +1,348 @@
+//! The semaphore: a number of permits, and a queue for them.
+//!
+//! ```text
+//! word = permits << 1 | WAITERS
+//!
+//! WAITERS | meaning               | acquire(n)                    | add(n)
+//! 0       | nobody waits          | enough: -n, else set, queue   | +n
+//! 1       | somebody may wait     | queue                         | +n, then grant
+//! ```
+//!
+//! *Grant*, under the short lock: while the first in the queue wants no more than there is, take
+//! that much and claim it; when the queue is empty, clear WAITERS. While WAITERS is set, permits
+//! are taken under the short lock only, so they can only grow behind the granter's back.
+//!
+//! No permit is stranded. All accesses are to one word, so they have one order. A waiter sets
+//! WAITERS and sees the permits in the same swap (S); an adder adds and sees WAITERS in the same
+//! swap (A). If A comes before S, the waiter has seen the permits. If S comes before A, the adder
+//! sees WAITERS and comes to the short lock, behind the waiter who queues under it. A waiter that
+//! fails grants too: it may have been the large one that kept small ones waiting behind it.
+
+use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::patience::Patience;
+use super::queue::{Batch, ShortLock, WaitQueue};
+use crate::current;
+use crate::error::WaitError;
+use crate::reason::WaitReason;
+use crate::wait::Outcome;
+
+const WAITERS: usize = 1;
+const ONE: usize = 2;
+
+/// Permits that parties take and give back, first come first served.
+///
+/// A large acquisition is not passed by smaller ones that come later, so it is not starved.
+///
+/// ```
+/// let seats = ums::sync::Semaphore::new(2);
+/// let one = seats.acquire();
+/// let two = seats.acquire();
+/// assert!(seats.try_acquire().is_none());
+/// drop(one);
+/// assert_eq!(seats.available(), 1);
+/// two.forget();
+/// assert_eq!(seats.available(), 1);
+/// ```
+pub struct Semaphore {
+    /// See the table above.
+    word: AtomicUsize,
+    queue: ShortLock<WaitQueue<usize>>,
+}
+
+/// Permits taken from a semaphore; dropping it gives them back.
+///
+/// Permits are a number, not a place: unlike a mutex's guard they may be given back by another
+/// party than the one that took them.
+#[derive(Debug)]
+#[must_use = "the permits are given back when this is dropped"]
+pub struct Permit<'a> {
+    semaphore: &'a Semaphore,
+    permits: usize,
+}
+
+impl Semaphore {
+    /// The largest number of permits.
+    pub const MAX: usize = usize::MAX >> 1;
+
+    /// A semaphore with this many permits.
+    ///
+    /// # Panics
+    /// When that is more than [`Semaphore::MAX`].
+    pub const fn new(permits: usize) -> Semaphore {
+        assert!(permits <= Semaphore::MAX, "a semaphore holds at most usize::MAX / 2 permits");
+        Semaphore { word: AtomicUsize::new(permits * ONE), queue: ShortLock::new(WaitQueue::new()) }
+    }
+
+    /// Takes one permit; waits as long as it takes, deaf to cancellation.
+    pub fn acquire(&self) -> Permit<'_> {
+        self.acquire_many(1)
+    }
+
+    /// Takes one permit if that takes no waiting.
+    pub fn try_acquire(&self) -> Option<Permit<'_>> {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes one permit within this time.
+    ///
+    /// # Errors
+    /// The time passed, or the work request was cancelled.
+    pub fn acquire_for(&self, time: Duration) -> Result<Permit<'_>, WaitError> {
+        self.acquire_within(1, Patience::For(time))
+    }
+
+    /// Takes one permit before this moment.
+    ///
+    /// # Errors
+    /// The moment came, or the work request was cancelled.
+    pub fn acquire_until(&self, deadline: Instant) -> Result<Permit<'_>, WaitError> {
+        self.acquire_within(1, Patience::Until(deadline))
+    }
+
+    /// Takes `n` permits at once; waits as long as it takes, deaf to cancellation.
+    pub fn acquire_many(&self, n: usize) -> Permit<'_> {
+        loop {
+            if let Ok(permit) = self.acquire_within(n, Patience::Endless) {
+                return permit;
+            }
+        }
+    }
+
+    /// Takes `n` permits at once if that takes no waiting.
+    pub fn try_acquire_many(&self, n: usize) -> Option<Permit<'_>> {
+        // Not `then_some`: that would make a permit, and give it back, where there is none.
+        self.take(n).then(|| Permit { semaphore: self, permits: n })
+    }
+
+    /// Takes `n` permits at once within this time.
+    ///
+    /// # Errors
+    /// The time passed, or the work request was cancelled.
+    pub fn acquire_many_for(&self, n: usize, time: Duration) -> Result<Permit<'_>, WaitError> {
+        self.acquire_within(n, Patience::For(time))
+    }
+
+    /// Takes `n` permits at once before this moment.
+    ///
+    /// # Errors
+    /// The moment came, or the work request was cancelled.
+    pub fn acquire_many_until(&self, n: usize, by: Instant) -> Result<Permit<'_>, WaitError> {
+        self.acquire_within(n, Patience::Until(by))
+    }
+
+    /// Adds permits; those who wait for them get them.
+    ///
+    /// # Panics
+    /// When there would be more than [`Semaphore::MAX`].
+    pub fn add_permits(&self, n: usize) {
+        let add = |word: usize| {
+            let permits = (word / ONE).checked_add(n).filter(|p| *p <= Semaphore::MAX);
+            permits.map(|permits| (permits * ONE) | (word & WAITERS))
+        };
+        let before = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, add);
+        let before = before.expect("a semaphore holds at most usize::MAX / 2 permits");
+        if before & WAITERS != 0 {
+            self.grant_next();
+        }
+    }
+
+    /// How many permits are free, at some moment during the call.
+    pub fn available(&self) -> usize {
+        self.word.load(Ordering::Relaxed) / ONE
+    }
+
+    fn acquire_within(&self, n: usize, patience: Patience) -> Result<Permit<'_>, WaitError> {
+        if !self.take(n) {
+            self.acquire_slow(n, patience)?;
+        }
+        Ok(Permit { semaphore: self, permits: n })
+    }
+
+    /// Takes `n` if nobody waits and there are as many.
+    #[inline]
+    fn take(&self, n: usize) -> bool {
+        let fits = |word| (word & WAITERS == 0 && word / ONE >= n).then(|| word - n * ONE);
+        self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, fits).is_ok()
+    }
+
+    #[cold]
+    fn acquire_slow(&self, n: usize, patience: Patience) -> Result<(), WaitError> {
+        let mut queue = self.queue.lock();
+        let take_or_announce = |word| match word {
+            free if free & WAITERS == 0 && free / ONE >= n => free - n * ONE,
+            _ => word | WAITERS,
+        };
+        let step = |word| Some(take_or_announce(word));
+        let before = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, step);
+        let before = before.expect("the step always has an answer");
+        if take_or_announce(before) & WAITERS == 0 {
+            return Ok(());
+        }
+        let ticket = current::begin(patience.what(WaitReason::SEMAPHORE, self));
+        queue.push(ticket, n);
+        drop(queue);
+        let outcome = current::park(ticket, patience.deadline());
+        if outcome != Outcome::Granted {
+            self.queue.lock().remove(ticket);
+            self.grant_next();
+        }
+        outcome.ok()
+    }
+
+    #[cold]
+    fn grant_next(&self) {
+        let mut batch = Batch::new();
+        let mut queue = self.queue.lock();
+        while let Some(n) = queue.first() {
+            // Acquire: what the adder did before it added passes on to whom we grant.
+            if self.word.load(Ordering::Acquire) / ONE < n {
+                break;
+            }
+            if let Some(claimed) = queue.claim_first() {
+                self.word.fetch_sub(n * ONE, Ordering::Relaxed);
+                batch.push(claimed);
+            }
+        }
+        if queue.is_empty() {
+            self.word.fetch_and(!WAITERS, Ordering::Relaxed);
+        }
+        drop(queue);
+        batch.ready();
+    }
+
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+}
+
+impl Permit<'_> {
+    /// How many permits this is.
+    pub fn permits(&self) -> usize {
+        self.permits
+    }
+
+    /// Keeps the permits out of the semaphore for good (until [`Semaphore::add_permits`]).
+    pub fn forget(self) {
+        mem::forget(self);
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.semaphore.add_permits(self.permits);
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("available", &self.available()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::testing::{Dice, SHORT, until};
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn permits_go_out_in_the_order_of_coming_and_a_large_wish_is_not_passed() {
+        let (s, order) = (Semaphore::new(0), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for (at, n) in [3, 1, 2].into_iter().enumerate() {
+                let (s, order) = (&s, &order);
+                scope.spawn(move || {
+                    s.acquire_many(n).forget();
+                    order.lock().unwrap().push(n);
+                });
+                until(|| s.waiting() == at + 1);
+            }
+            s.add_permits(2);
+            assert_eq!((s.waiting(), s.available()), (3, 2), "the first wants three");
+            assert!(s.try_acquire().is_none(), "nobody passes those who wait");
+            s.add_permits(1);
+            assert_eq!((s.waiting(), s.available()), (2, 0));
+            until(|| order.lock().unwrap().len() == 1);
+            s.add_permits(1);
+            until(|| order.lock().unwrap().len() == 2);
+            s.add_permits(2);
+        });
+        assert_eq!(order.into_inner().unwrap(), [3, 1, 2]);
+        assert_eq!(s.available(), 0);
+    }
+
+    #[test]
+    fn one_release_may_serve_several_u54() {
+        let s = Semaphore::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| s.acquire().forget());
+            }
+            until(|| s.waiting() == 4);
+            s.add_permits(5);
+        });
+        assert_eq!(s.available(), 1);
+        assert!(s.try_acquire().is_some(), "nobody waits any more");
+    }
+
+    #[test]
+    fn a_large_wish_that_fails_lets_those_behind_it_in() {
+        let (s, failed) = (Semaphore::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let large = s.acquire_many_for(5, SHORT * 20);
+                assert_eq!(large.err(), Some(WaitError::TimedOut));
+                failed.store(true, Ordering::Relaxed);
+            });
+            until(|| s.waiting() == 1);
+            // Behind the large wish although there are two permits.
+            s.acquire_many(2).forget();
+            assert!(failed.load(Ordering::Relaxed) || s.waiting() == 0);
+        });
+        assert_eq!(s.available(), 0);
+        assert_eq!(s.acquire_until(Instant::now()).err(), Some(WaitError::TimedOut));
+    }
+
+    #[test]
+    fn nothing_is_granted_beyond_the_permits_and_none_is_lost() {
+        const PERMITS: usize = 5;
+        let (s, out) = (Semaphore::new(PERMITS), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for seed in 1..=4 {
+                let (s, out) = (&s, &out);
+                scope.spawn(move || {
+                    let mut dice = Dice(seed);
+                    for _ in 0..3_000 {
+                        let n = dice.roll(PERMITS as u64) as usize + 1;
+                        let time = Duration::from_nanos(dice.roll(60_000));
+                        let permit = match dice.roll(3) {
+                            0 => s.try_acquire_many(n),
+                            1 => s.acquire_many_for(n, time).ok(),
+                            _ => Some(s.acquire_many(n)),
+                        };
+                        if let Some(permit) = permit {
+                            let now = out.fetch_add(n, Ordering::SeqCst) + n;
+                            assert!(now <= PERMITS);
+                            out.fetch_sub(n, Ordering::SeqCst);
+                            drop(permit);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!((s.available(), s.waiting()), (PERMITS, 0));
+        assert_eq!(s.word.load(Ordering::Relaxed) & WAITERS, 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "at most")]
+    fn too_many_permits_are_refused() {
+        Semaphore::new(Semaphore::MAX).add_permits(1);
+    }
+}
