@@ -3,6 +3,7 @@
 
 use super::Shared;
 use crate::lists::NOBODY;
+use crate::os::linux::open;
 use crate::wait::Party;
 
 impl Shared {
@@ -25,6 +26,12 @@ impl Shared {
             let _ = thread.join();
         }
         self.with(|core| self.publish(core));
+        // A ring must go where it came from, on this thread (rule 1); the last owner of this
+        // scheduler may be anywhere. If there is no descriptor for a stand-in, it stays.
+        if let Ok(stand_in) = open::open_as(open::Choice::Sync, open::Owner::ManyThreads) {
+            let ring = self.with(|core| std::mem::replace(&mut core.driver, stand_in));
+            drop(ring);
+        }
     }
 
     /// Cancels what is outstanding (idle users' reads) and waits for every completion (rule 10).
