@@ -51,7 +51,7 @@
 //!
 //! Reads go to the back end at once: epoll and the synchronous one try them before they wait, and
 //! a ring tries them when it is entered. Writes are tried here, without blocking, because a
-//! socket nearly always has room: only one that has none becomes an I/O request.
+//! socket nearly always has room: only where there is none the wait for it is an I/O request.
 //!
 //! It does not do: TLS, ancillary data (passing descriptors), raw sockets.
 

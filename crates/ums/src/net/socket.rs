@@ -27,7 +27,7 @@ use rustix::net::addr::SocketAddrStorage;
 
 use crate::current::{begin, checkpoint, park, yield_if_due};
 use crate::error::WaitError;
-use crate::io::wait_for;
+use crate::io::{wait_for, wait_writable};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::Op;
 use crate::os::linux::call::{Tried, try_now};
@@ -236,19 +236,26 @@ impl<S: AsRawFd> Socket<S> {
         unsafe { wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read)) }
     }
 
-    /// Tries first: there nearly always is room, and then this is one cheap system call, and the
-    /// worker keeps the baton.
+    /// Tries, and waits only for room: there nearly always is some, and then this is one cheap
+    /// system call, and the worker keeps the baton.
+    ///
+    /// The send itself is never left to a ring. A ring that must wait repeats it with whatever the
+    /// first attempt left of the buffer, and a Unix datagram socket that finds its receiver's queue
+    /// full has used it up by then: an empty datagram would be sent (seen with Linux 6.18).
     ///
     /// # Safety
     /// *Frozen Buffer*.
     unsafe fn write(&self, op: Op) -> io::Result<usize> {
         yield_if_due();
-        // SAFETY: Frozen Buffer: passed on.
-        if let Tried::Finished(result) = unsafe { try_now(&op) } {
-            return usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+        let mut deadline = None;
+        loop {
+            // SAFETY: Frozen Buffer: passed on.
+            if let Tried::Finished(result) = unsafe { try_now(&op) } {
+                return usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+            }
+            let deadline = *deadline.get_or_insert_with(|| self.limits.end(Way::Write));
+            wait_writable(self.fd(), WaitReason::NETWORK_WRITE, deadline)?;
         }
-        // SAFETY: Frozen Buffer: passed on.
-        unsafe { wait_for(op, WaitReason::NETWORK_WRITE, self.limits.end(Way::Write)) }
     }
 
     /// Accepts one connection. `short` remembers that descriptors had run out.

@@ -1,0 +1,152 @@
+//! Waits that are ended from outside: cancellation, shutdown, and descriptors that run out.
+
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use ums::net::{TcpStream, UdpSocket, UnixListener};
+
+use crate::common::{KINDS, build, eventually, ms, turn};
+use crate::{back_ends, everywhere, is_cancelled, listener, tcp_pair};
+
+const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
+
+/// Lets a task get into its wait.
+fn settle() {
+    std::thread::sleep(ms(10));
+}
+
+#[test]
+fn cancelling_ends_reads_writes_and_accepts_that_wait_b59() {
+    everywhere(|node| {
+        let (mut here, there) = tcp_pair();
+        let mut full = here.try_clone().unwrap();
+        let (listener, _) = listener();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let read = node.spawn(move || is_cancelled(here.read(&mut [0]))).unwrap();
+        let write = node.spawn(move || is_cancelled(full.write_all(&vec![0; 64 << 20]))).unwrap();
+        let accept = node.spawn(move || is_cancelled(listener.accept())).unwrap();
+        let receive = node.spawn(move || is_cancelled(socket.recv_from(&mut [0]))).unwrap();
+        settle();
+        for task in [read, write, accept, receive] {
+            assert!(!task.is_finished());
+            task.cancel();
+            assert!(task.join().unwrap());
+        }
+        drop(there);
+    });
+}
+
+#[test]
+fn a_cancelled_request_reads_no_more_but_can_say_farewell_b59() {
+    everywhere(|node| {
+        let (mut here, mut there) = tcp_pair();
+        there.write_all(b"there is something to read").unwrap();
+        let task = node.spawn(move || {
+            ums::wait_for_cancel().unwrap_err();
+            assert!(is_cancelled(here.read(&mut [0])));
+            assert!(is_cancelled(TcpStream::connect(here.peer_addr().unwrap())));
+            here.write_all(b"farewell").unwrap();
+        });
+        settle();
+        let task = task.unwrap();
+        task.cancel();
+        task.join().unwrap();
+        let mut text = [0; 8];
+        there.read_exact(&mut text).unwrap();
+        assert_eq!(&text, b"farewell");
+    });
+}
+
+#[test]
+fn a_loop_over_incoming_connections_ends_when_it_is_cancelled() {
+    everywhere(|node| {
+        let (listener, address) = listener();
+        let task = node.spawn(move || listener.incoming().filter(Result::is_ok).count()).unwrap();
+        let streams: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        settle();
+        task.cancel();
+        assert!(task.join().unwrap() <= streams.len());
+    });
+}
+
+#[test]
+fn a_node_shuts_down_although_workers_wait_for_sockets_g13() {
+    for kind in KINDS {
+        for io in back_ends(kind) {
+            for n in [1, 2] {
+                let _turn = turn();
+                let node = build(kind, |b| b.schedulers(n).io(io));
+                let (listener, address) = listener();
+                let folder = tempfile::tempdir().unwrap();
+                let unix = UnixListener::bind(folder.path().join("socket")).unwrap();
+                let peers: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+                let server = node.spawn(move || {
+                    let streams = listener.incoming().map(Result::unwrap);
+                    let echo = |s: TcpStream| move || is_cancelled(crate::echo(&s));
+                    let tasks: Vec<_> = streams.map(|s| ums::spawn(echo(s))).collect();
+                    tasks
+                        .into_iter()
+                        .filter(|_| true)
+                        .map(|t| t.join().unwrap())
+                        .filter(|c| *c)
+                        .count()
+                });
+                let other = node.spawn(move || unix.incoming().count());
+                peers.iter().for_each(|peer| crate::round(peer, b"alive"));
+                let report = node.shutdown(ms(20));
+                assert_eq!((report.cancelled, report.left), (12, 0), "{kind:?}, {n}, {io:?}");
+                assert_eq!(server.unwrap().join().unwrap(), peers.len());
+                assert_eq!(other.unwrap().join().unwrap(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn accepting_without_descriptors_fails_pauses_and_recovers() {
+    everywhere(|node| {
+        let (listener, address) = listener();
+        let client = TcpStream::connect(address).unwrap();
+        let old = getrlimit(Resource::Nofile);
+        // Descriptors below this number are all in use, or made so.
+        let fill: Vec<_> = (0..64).map(|_| client.try_clone().unwrap()).collect();
+        let highest = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        let tight = rustix::process::Rlimit { current: Some(highest / 2), maximum: old.maximum };
+        setrlimit(Resource::Nofile, tight).unwrap();
+        let (errors, waited, listener) = node.run(move || {
+            let began = Instant::now();
+            let errors: Vec<_> = (0..4).map(|_| listener.accept().err()).collect();
+            (errors, began.elapsed(), listener)
+        });
+        setrlimit(Resource::Nofile, old).unwrap();
+        for error in errors {
+            assert_eq!(error.unwrap().raw_os_error(), Some(EMFILE));
+        }
+        assert!(waited >= Duration::from_millis(30), "each but the first pauses");
+        drop(fill);
+        let from = node.run(move || listener.accept().unwrap().1);
+        assert_eq!(from, client.local_addr().unwrap(), "the connection was still in the queue");
+    });
+}
+
+#[test]
+fn a_preemptive_worker_uses_sockets_like_a_plain_thread() {
+    everywhere(|node| {
+        let (mut here, mut there) = tcp_pair();
+        let task = node.spawn(move || {
+            ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || -> io::Result<u8> {
+                let mut byte = [0];
+                here.read_exact(&mut byte)?;
+                Ok(byte[0])
+            })
+        });
+        settle();
+        let task = task.unwrap();
+        // Others run meanwhile, also on its scheduler.
+        assert_eq!((0..2).map(|_| node.run(|| 1)).sum::<i32>(), 2);
+        there.write_all(&[7]).unwrap();
+        assert_eq!(task.join().unwrap().unwrap(), 7);
+        eventually("it has come home", || node.run(ums::is_worker));
+    });
+}

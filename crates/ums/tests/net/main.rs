@@ -1,0 +1,91 @@
+//! Sockets, with both kinds of workers, on 1 and 2 schedulers, over every I/O back end.
+//!
+//! `everywhere` runs a body on each such node and looks that nothing is left of it. Durations are
+//! asserted from below only.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod ends;
+mod tcp;
+mod udp;
+mod unix;
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+
+use common::{build, one_kind};
+use ums::net::{TcpListener, TcpStream};
+use ums::{IoChoice, Node, WorkerKind};
+
+/// The back ends that a kind of worker can have. A ring belongs to one thread, so thread workers
+/// have none; where io_uring is denied nobody has.
+fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
+    static RING: OnceLock<bool> = OnceLock::new();
+    let mut list = vec![IoChoice::Epoll, IoChoice::Sync];
+    let has_ring = || {
+        let _turn = common::turn();
+        let node = build(kind, |b| b.schedulers(1));
+        node.io_text().starts_with("io_uring")
+    };
+    if kind == WorkerKind::Fiber && *RING.get_or_init(has_ring) {
+        list.push(IoChoice::Uring);
+    }
+    list
+}
+
+/// Runs the body on every kind of node.
+fn everywhere(body: impl Fn(&Node)) {
+    for kind in common::KINDS {
+        for io in back_ends(kind) {
+            for n in [1, 2] {
+                eprintln!("{kind:?} workers, {n} schedulers, {io:?}");
+                one_kind(kind, |b| b.schedulers(n).io(io), &body);
+            }
+        }
+    }
+}
+
+/// A listener on a free port of this host.
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Two ends of a TCP connection.
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let (listener, address) = listener();
+    let here = TcpStream::connect(address).unwrap();
+    let (there, from) = listener.accept().unwrap();
+    assert_eq!(from, here.local_addr().unwrap());
+    (here, there)
+}
+
+/// Sends everything back until the other side has no more to say.
+fn echo(stream: &TcpStream) -> io::Result<u64> {
+    io::copy(&mut &*stream, &mut &*stream)
+}
+
+/// Writes a message, reads it back and compares.
+fn round(mut stream: &TcpStream, text: &[u8]) {
+    stream.write_all(text).unwrap();
+    let mut back = vec![0; text.len()];
+    stream.read_exact(&mut back).unwrap();
+    assert_eq!(back, text);
+}
+
+/// What kind of error it is.
+#[track_caller]
+fn kind_of<T>(result: io::Result<T>) -> io::ErrorKind {
+    result.err().expect("this must fail").kind()
+}
+
+/// Whether it failed because the request was cancelled.
+#[track_caller]
+fn is_cancelled<T>(result: io::Result<T>) -> bool {
+    let error = result.err().expect("this must fail");
+    let inner = error.get_ref().and_then(|e| e.downcast_ref::<ums::WaitError>());
+    inner == Some(&ums::WaitError::Cancelled)
+}

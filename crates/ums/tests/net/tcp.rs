@@ -1,0 +1,401 @@
+//! TCP: echoes, timeouts, ends of connections, big transfers, clones, options.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Ipv4Addr, Shutdown};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_linger;
+use ums::net::{TcpListener, TcpStream};
+
+use crate::common::ms;
+use crate::{echo, everywhere, kind_of, listener, round, tcp_pair};
+
+#[test]
+fn two_hundred_connections_echo() {
+    const CLIENTS: usize = 200;
+    everywhere(|node| {
+        let (listener, address) = listener();
+        let server = node.spawn(move || {
+            let streams = listener.incoming().take(CLIENTS).map(Result::unwrap);
+            let tasks: Vec<_> = streams.map(|s| ums::spawn(move || echo(&s).unwrap())).collect();
+            tasks.into_iter().map(|t| t.join().unwrap()).sum::<u64>()
+        });
+        node.run(move || {
+            let client = move |i: usize| {
+                let stream = TcpStream::connect(address).unwrap();
+                stream.set_nodelay(true).unwrap();
+                (0..5).for_each(|n| round(&stream, format!("client {i}, round {n}").as_bytes()));
+                500
+            };
+            let tasks: Vec<_> = (0..CLIENTS).map(|i| ums::spawn(move || client(i))).collect();
+            assert_eq!(tasks.into_iter().map(|t| t.join().unwrap()).sum::<usize>(), CLIENTS * 500);
+        });
+        assert!(server.unwrap().join().unwrap() > (CLIENTS * 5 * 16) as u64);
+    });
+}
+
+#[test]
+fn plain_threads_and_workers_talk_to_each_other() {
+    everywhere(|node| {
+        let (listener, address) = listener();
+        let listener = Arc::new(listener);
+        // Two serve, one of each sort, behind one listener.
+        let serve = |listener: Arc<TcpListener>| {
+            move || (0..8).map(|_| echo(&listener.accept().unwrap().0).unwrap()).sum::<u64>()
+        };
+        let worker = node.spawn(serve(listener.clone())).unwrap();
+        let plain = thread::spawn(serve(listener));
+        let client = move || round(&TcpStream::connect(address).unwrap(), &[7; 10_000]);
+        let threads: Vec<_> = (0..8).map(|_| thread::spawn(client)).collect();
+        let workers: Vec<_> = (0..8).map(|_| node.spawn(client).unwrap()).collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        workers.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!((worker.join().unwrap(), plain.join().unwrap()), (80_000, 80_000));
+    });
+}
+
+#[test]
+fn a_stream_is_handed_from_a_thread_to_workers_of_any_scheduler() {
+    everywhere(|node| {
+        let (mut here, mut there) = tcp_pair();
+        for i in 0..8u8 {
+            let reader = move || {
+                let mut byte = [0];
+                there.read_exact(&mut byte).unwrap();
+                (there, byte[0])
+            };
+            let on = usize::from(i) % node.scheduler_count();
+            let task = node.spawn_on(on, reader).unwrap();
+            here.write_all(&[i]).unwrap();
+            let (back, byte) = task.join().unwrap();
+            assert_eq!(byte, i);
+            there = back;
+        }
+    });
+}
+
+/// Fills the socket until a write has to wait.
+fn fill(mut stream: &TcpStream) -> io::Result<u64> {
+    let block = vec![0; 1 << 16];
+    let mut sum = 0;
+    loop {
+        match stream.write(&block) {
+            Ok(n) => sum += n as u64,
+            Err(error) if sum == 0 => return Err(error),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                return Ok(sum);
+            }
+        }
+    }
+}
+
+fn timeouts() {
+    let (mut here, mut there) = tcp_pair();
+    assert_eq!(here.read_timeout().unwrap(), None);
+    assert_eq!(kind_of(here.set_read_timeout(Some(Duration::ZERO))), io::ErrorKind::InvalidInput);
+    here.set_read_timeout(Some(ms(20))).unwrap();
+    here.set_write_timeout(Some(ms(30))).unwrap();
+    assert_eq!(here.try_clone().unwrap().write_timeout().unwrap(), Some(ms(30)));
+
+    let began = Instant::now();
+    assert_eq!(kind_of(here.read(&mut [0])), io::ErrorKind::TimedOut);
+    assert!(began.elapsed() >= ms(20));
+    there.write_all(b"x").unwrap();
+    here.set_read_timeout(Some(ms(60_000))).unwrap();
+    assert_eq!(here.read(&mut [0; 9]).unwrap(), 1, "a stream is good after a timeout");
+
+    let began = Instant::now();
+    let mut sent = fill(&here).unwrap();
+    assert!(began.elapsed() >= ms(30));
+    here.set_write_timeout(None).unwrap();
+    here.set_deadline(Some(Instant::now() + ms(20)));
+    // The kernel may have moved something on meanwhile, and have room for a little more.
+    sent += fill(&here).unwrap_or_else(|error| {
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        0
+    });
+    assert_eq!(kind_of(here.read(&mut [0])), io::ErrorKind::TimedOut, "the deadline is past");
+    here.set_deadline(None);
+    here.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(io::copy(&mut there, &mut io::sink()).unwrap(), sent);
+
+    let (listener, _) = listener();
+    assert_eq!(kind_of(listener.accept_timeout(ms(5))), io::ErrorKind::TimedOut);
+}
+
+#[test]
+fn reads_writes_and_accepts_end_at_their_timeouts() {
+    everywhere(|node| {
+        node.run(timeouts);
+        timeouts();
+    });
+}
+
+fn connecting() {
+    let (listener, address) = listener();
+    drop(listener);
+    let refused = io::ErrorKind::ConnectionRefused;
+    assert_eq!(kind_of(TcpStream::connect(address)), refused);
+    assert_eq!(kind_of(TcpStream::connect_timeout(&address, ms(60_000))), refused);
+    assert_eq!(kind_of(TcpStream::connect_timeout(&address, ms(0))), io::ErrorKind::InvalidInput);
+    // The first address is refused, the second answers.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let both = [address, listener.local_addr().unwrap()];
+    assert_eq!(TcpStream::connect(&both[..]).unwrap().peer_addr().unwrap(), both[1]);
+
+    // A listener whose queue is full leaves the next ones without an answer.
+    rustix::net::listen(&listener, 0).unwrap();
+    let connect = || TcpStream::connect_timeout(&both[1], ms(50));
+    let attempts: Vec<_> = (0..4).map(|_| connect()).collect();
+    assert_eq!(
+        kind_of(attempts.into_iter().collect::<io::Result<Vec<_>>>()),
+        io::ErrorKind::TimedOut
+    );
+}
+
+#[test]
+fn connecting_is_refused_timed_out_or_tried_at_the_next_address() {
+    everywhere(|node| {
+        node.run(connecting);
+        connecting();
+    });
+}
+
+#[test]
+fn names_are_resolved_preemptively_and_addresses_are_not() {
+    everywhere(|node| {
+        let away = |node: &ums::Node| {
+            let rows = node.snapshot().schedulers;
+            rows.iter().map(|row| row.counters.preemptive_switches).sum::<u64>()
+        };
+        node.run(|| {
+            let (listener, address) = listener();
+            let tasks = [format!("127.0.0.1:{}", address.port()), address.to_string()];
+            tasks.iter().for_each(|name| drop(TcpStream::connect(name.as_str()).unwrap()));
+            drop(listener);
+        });
+        assert_eq!(away(node), 0);
+        node.run(|| {
+            let (_listener, address) = listener();
+            drop(TcpStream::connect(("localhost", address.port())).unwrap());
+        });
+        assert!(away(node) > 0);
+    });
+}
+
+#[test]
+fn a_reset_is_an_error_on_both_sides_of_a_stream() {
+    everywhere(|node| {
+        let (mut here, there) = tcp_pair();
+        let task = node.spawn(move || kind_of(here.read(&mut [0]))).unwrap();
+        thread::sleep(ms(5));
+        set_socket_linger(&there, Some(Duration::ZERO)).unwrap();
+        drop(there);
+        assert_eq!(task.join().unwrap(), io::ErrorKind::ConnectionReset);
+
+        let (mut here, there) = tcp_pair();
+        drop(there);
+        // The first write provokes the reset, a later one meets it: an error, and no signal.
+        let task = node.spawn(move || {
+            (0..1000).find_map(|_| {
+                ums::sleep(ms(1)).unwrap();
+                here.write(b"x").err()
+            })
+        });
+        let error = task.unwrap().join().unwrap().unwrap().kind();
+        assert!(matches!(error, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset));
+    });
+}
+
+#[test]
+fn a_connection_reset_in_the_queue_is_not_handed_out() {
+    everywhere(|node| {
+        node.run(|| {
+            let (listener, address) = listener();
+            let gone = TcpStream::connect(address).unwrap();
+            set_socket_linger(&gone, Some(Duration::ZERO)).unwrap();
+            drop(gone);
+            let good = TcpStream::connect(address).unwrap();
+            assert_eq!(listener.accept().unwrap().1, good.local_addr().unwrap());
+        });
+    });
+}
+
+#[test]
+fn one_direction_ends_and_the_other_goes_on() {
+    everywhere(|node| {
+        let (mut here, mut there) = tcp_pair();
+        let server = node.spawn(move || {
+            let mut question = String::new();
+            there.read_to_string(&mut question).unwrap();
+            there.write_all(question.to_uppercase().as_bytes()).unwrap();
+        });
+        let answer = node.run(move || {
+            here.write_all(b"question").unwrap();
+            here.shutdown(Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            here.read_to_string(&mut answer).unwrap();
+            answer
+        });
+        assert_eq!(answer, "QUESTION");
+        server.unwrap().join().unwrap();
+    });
+}
+
+#[test]
+fn sixteen_mebibytes_pass_a_slow_reader_unharmed() {
+    const SIZE: usize = 16 << 20;
+    everywhere(|node| {
+        let (mut here, mut there) = tcp_pair();
+        let data: Vec<u8> =
+            (0..SIZE as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let data = Arc::new(data);
+        let sent = data.clone();
+        let writer = node.spawn(move || here.write_all(&sent).unwrap()).unwrap();
+        let same = node.run(move || {
+            let mut got = Vec::with_capacity(SIZE);
+            let mut block = vec![0; 100_000];
+            loop {
+                match there.read(&mut block).unwrap() {
+                    0 => break got == *data,
+                    n => got.extend_from_slice(&block[..n]),
+                }
+                if got.len() % 7 == 0 {
+                    ums::sleep(ms(1)).unwrap();
+                }
+            }
+        });
+        assert!(same, "what arrived is what was sent");
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn vectored_peeked_and_empty_transfers_behave_as_std_s() {
+    everywhere(|node| {
+        node.run(|| {
+            let (mut here, mut there) = tcp_pair();
+            assert_eq!(here.read(&mut []).unwrap(), 0, "no place, no wait");
+            let parts = [IoSlice::new(b"one "), IoSlice::new(b""), IoSlice::new(b"two")];
+            assert_eq!(here.write_vectored(&parts).unwrap(), 7);
+            let mut start = [0; 3];
+            assert_eq!(there.peek(&mut start).unwrap(), 3);
+            assert_eq!(&start, b"one");
+            let (mut a, mut b) = ([0; 5], [0; 5]);
+            let mut parts = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
+            assert_eq!(there.read_vectored(&mut parts).unwrap(), 7);
+            assert_eq!((&a, &b), (b"one t", b"wo\0\0\0"));
+            drop(here);
+            assert_eq!(there.read(&mut a).unwrap(), 0);
+        });
+    });
+}
+
+#[test]
+fn options_are_those_of_the_socket() {
+    everywhere(|node| {
+        node.run(|| {
+            let (here, there) = tcp_pair();
+            assert_eq!(here.peer_addr().unwrap(), there.local_addr().unwrap());
+            assert!(!here.nodelay().unwrap());
+            here.set_nodelay(true).unwrap();
+            here.set_ttl(42).unwrap();
+            let clone = here.try_clone().unwrap();
+            assert!(clone.nodelay().unwrap() && clone.ttl().unwrap() == 42);
+            assert!(here.take_error().unwrap().is_none());
+            assert!(format!("{here:?}").contains("TcpStream"));
+        });
+    });
+}
+
+#[test]
+fn streams_come_from_std_and_go_back() {
+    everywhere(|node| {
+        let (listener, address) = listener();
+        let std = std::net::TcpStream::connect(address).unwrap();
+        let (there, _) = listener.accept().unwrap();
+        let mut std = node.run(move || {
+            let stream = TcpStream::from(std);
+            let peer = ums::spawn(move || echo(&there).unwrap());
+            round(&stream, b"as ours");
+            stream.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(peer.join().unwrap(), 7);
+            std::net::TcpStream::from(stream)
+        });
+        assert_eq!(std.read(&mut [0]).unwrap(), 0, "std's stream blocks until the end is there");
+    });
+}
+
+#[test]
+fn dropping_a_stream_leaves_the_waits_on_its_clone_alone() {
+    everywhere(|node| {
+        let (here, mut there) = tcp_pair();
+        let mut clone = here.try_clone().unwrap();
+        let reader = node.spawn(move || {
+            let mut byte = [0];
+            clone.read_exact(&mut byte).unwrap();
+            (byte[0], clone)
+        });
+        thread::sleep(ms(5));
+        node.run(move || drop(here));
+        there.write_all(b"!").unwrap();
+        let (byte, mut clone) = reader.unwrap().join().unwrap();
+        assert_eq!(byte, b'!');
+        // Shutting a clone down does end the others' waits.
+        let other = clone.try_clone().unwrap();
+        let reader = node.spawn(move || clone.read(&mut [0]).unwrap());
+        thread::sleep(ms(5));
+        other.shutdown(Shutdown::Both).unwrap();
+        assert_eq!(reader.unwrap().join().unwrap(), 0);
+    });
+}
+
+#[test]
+fn several_workers_wait_on_both_sides_of_one_stream() {
+    everywhere(|node| {
+        let (here, there) = tcp_pair();
+        let (here, there) = (Arc::new(here), Arc::new(there));
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let there = there.clone();
+                node.spawn(move || {
+                    let mut byte = [0];
+                    (&*there).read_exact(&mut byte).unwrap();
+                    byte[0]
+                })
+            })
+            .collect();
+        let writers = (0..4u8).map(|i| {
+            let here = here.clone();
+            node.spawn(move || (&*here).write_all(&[i]).unwrap()).unwrap()
+        });
+        writers.for_each(|t| t.join().unwrap());
+        let mut got: Vec<_> = readers.into_iter().map(|t| t.unwrap().join().unwrap()).collect();
+        got.sort_unstable();
+        assert_eq!(got, [0, 1, 2, 3]);
+    });
+}
+
+#[test]
+fn a_busy_connection_does_not_keep_its_scheduler_to_itself_b8() {
+    everywhere(|node| {
+        let done = Arc::new(AtomicBool::new(false));
+        let seen = done.clone();
+        // Each step finds its byte there, so none of them ever has to wait.
+        let busy = node.spawn_on(0, move || {
+            let (mut here, mut there) = tcp_pair();
+            while !seen.load(Ordering::Relaxed) {
+                here.write_all(&[1; 4]).unwrap();
+                there.read_exact(&mut [0; 4]).unwrap();
+            }
+        });
+        thread::sleep(ms(5));
+        let other = node.spawn_on(0, move || done.store(true, Ordering::Relaxed));
+        other.unwrap().join().unwrap();
+        busy.unwrap().join().unwrap();
+    });
+}
