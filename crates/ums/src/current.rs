@@ -31,7 +31,7 @@ pub(crate) fn party() -> &'static Party {
 /// Starts a wait of the caller.
 #[inline]
 pub(crate) fn begin(what: What) -> Ticket {
-    party().begin(what)
+    here().map_or_else(thread_party, |shared| shared.waiting_party()).begin(what)
 }
 
 /// Parks the caller until its wait has ended; `deadline` in nanoseconds of the clock.
@@ -115,12 +115,20 @@ pub fn is_cancelled() -> bool {
 /// # Ok::<(), ums::BuildError>(())
 /// ```
 pub fn sleep(span: Duration) -> Result<(), WaitError> {
+    sleep_as(WaitReason::SLEEP, span)
+}
+
+/// As [`sleep`], under a reason of the caller's own in views and statistics.
+///
+/// # Errors
+/// As [`sleep`].
+pub fn sleep_as(reason: WaitReason, span: Duration) -> Result<(), WaitError> {
     let deadline = clock::after(span);
     if here().is_none() {
         std::thread::sleep(span);
         return Ok(());
     }
-    match park(begin(What::new(WaitReason::SLEEP)), deadline) {
+    match park(begin(What::new(reason)), deadline) {
         Outcome::TimedOut => Ok(()),
         other => other.ok(),
     }

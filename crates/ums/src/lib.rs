@@ -53,7 +53,7 @@ pub mod testing;
 pub use counters::SchedulerCounters;
 pub use current::{
     checkpoint, go_preemptive, is_cancelled, is_worker, scheduler_id, short_external_call, sleep,
-    wait_for_cancel, worker_id, worker_kind, yield_if_due, yield_now,
+    sleep_as, wait_for_cancel, worker_id, worker_kind, yield_if_due, yield_now,
 };
 pub use error::{BuildError, EnqueueError, WaitError};
 pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};

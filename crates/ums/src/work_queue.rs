@@ -17,6 +17,8 @@ pub(crate) struct WorkQueue {
     lanes: Mutex<Lanes>,
     len: AtomicUsize,
     urgent: AtomicUsize,
+    /// Requests ever queued: tells an idle loop whether there is news.
+    pushed: AtomicUsize,
     bound: usize,
 }
 
@@ -34,6 +36,7 @@ impl WorkQueue {
             lanes: Mutex::default(),
             len: AtomicUsize::new(0),
             urgent: AtomicUsize::new(0),
+            pushed: AtomicUsize::new(0),
             bound,
         }
     }
@@ -53,6 +56,7 @@ impl WorkQueue {
             lanes.fresh.push_back(request);
         }
         self.publish(&lanes);
+        self.pushed.store(self.pushed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Ok(())
     }
 
@@ -108,6 +112,7 @@ impl WorkQueue {
         let lane = if request.state().is_urgent() { urgent } else { fresh };
         lane.push_back(request);
         self.publish(&lanes);
+        self.pushed.store(self.pushed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Ok(())
     }
 
@@ -158,6 +163,11 @@ impl WorkQueue {
     #[inline]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
+    }
+
+    /// How many requests were ever queued here (it may wrap).
+    pub fn pushed(&self) -> usize {
+        self.pushed.load(Ordering::Relaxed)
     }
 
     /// How many of them are urgent.

@@ -105,6 +105,14 @@ pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     ums::sleep(time).map_err(|_| Interrupted)
 }
 
+/// Waits for `time` because a client asked for it, with the reason `WAITFOR`.
+///
+/// # Errors
+/// When the request is cancelled first.
+pub fn wait_for(time: Duration) -> Result<(), Interrupted> {
+    ums::sleep_as(WaitReason::register("WAITFOR", WaitClass::Queue), time).map_err(|_| Interrupted)
+}
+
 /// Runs `f` outside the scheduler, which serves other workers in the meantime.
 pub fn go_preemptive<R: Send>(reason: &'static str, f: impl FnOnce() -> R + Send) -> R {
     ums::go_preemptive(WaitReason::register(reason, WaitClass::External), f)

@@ -127,7 +127,7 @@ impl Session {
                 (rows.collect(), "SELECT")
             }
             Statement::WaitFor(time) => {
-                host::sleep(*time)?;
+                host::wait_for(*time)?;
                 (no_rows, "WAITFOR")
             }
             Statement::Backup(path) => {

@@ -56,8 +56,11 @@ impl Shared {
             if can_start {
                 return false;
             }
-            // Out of workers: somebody idle may take what waits here.
-            if self.options.steal {
+            // Out of workers: somebody idle may take what waits here. Said once for each request,
+            // or two schedulers that are both out of workers would wake each other for ever.
+            let pushed = self.queue.pushed();
+            let news = self.with(|core| std::mem::replace(&mut core.told_peers, pushed) != pushed);
+            if self.options.steal && news {
                 self.peers.wake_one(self.index);
             }
         } else if can_start && self.options.steal && self.online.load(Ordering::Relaxed) {

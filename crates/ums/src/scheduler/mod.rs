@@ -171,6 +171,8 @@ pub(crate) struct Core {
     /// When the current quantum began; 0 when nobody has asked yet.
     pub quantum_began: u64,
     pub preemptive: usize,
+    /// Up to which request the peers were told that this scheduler is out of workers.
+    pub told_peers: usize,
     /// Workers that wait for a place among the preemptive ones (B30).
     pub preemptive_waiters: VecDeque<Ticket>,
 }
@@ -239,6 +241,7 @@ impl Shared {
             create_again: 0,
             quantum_began: 0,
             preemptive: 0,
+            told_peers: 0,
             preemptive_waiters: VecDeque::new(),
         };
         Arc::new_cyclic(|me| Shared {

@@ -36,6 +36,19 @@ impl Shared {
         self.with(|core| core.party_of(core.current, self.standby))
     }
 
+    /// As `current_party`, for one that is about to wait. Checked before a ticket exists, so that no
+    /// resource is left with a ticket of a party that never parks.
+    #[inline]
+    pub(crate) fn waiting_party(&self) -> &'static Party {
+        self.with(|core| {
+            assert!(
+                !core.in_routine,
+                "a completion routine must not wait: hand the wait to a request"
+            );
+            core.party_of(core.current, self.standby)
+        })
+    }
+
     /// Parks the current worker until its wait ends.
     pub(crate) fn park(&self, ticket: Ticket, deadline: u64) -> Outcome {
         let party = ticket.party;
@@ -59,10 +72,6 @@ impl Shared {
 
     fn park_on(&self, ticket: Ticket, deadline: u64, began: u64) {
         let (me, timer) = self.with(|core| {
-            assert!(
-                !core.in_routine,
-                "a completion routine must not wait: hand the wait to a request"
-            );
             let me = core.current;
             assert_ne!(me, STANDBY, "the standby never waits");
             let timer =

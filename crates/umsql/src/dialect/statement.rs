@@ -189,6 +189,7 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
             Some(statement) => statement,
             None => return Ok(None),
         },
+        "close" => Statement::Accepted("CLOSE CURSOR"),
         "listen" => Statement::Accepted("LISTEN"),
         "unlisten" => Statement::Accepted("UNLISTEN"),
         "lock" => Statement::Accepted("LOCK TABLE"),

@@ -41,7 +41,7 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
     scalar(connection, "pg_sleep", 1, move |context| {
         let time = seconds(context, 1.0)?;
         if !probing.is_on() {
-            host::sleep(time).map_err(|_| Error::UserFunctionError(CANCELLED.into()))?;
+            host::wait_for(time).map_err(|_| Error::UserFunctionError(CANCELLED.into()))?;
         }
         Ok(text(""))
     })?;
@@ -75,6 +75,8 @@ fn session(connection: &Connection) -> Result<()> {
     constant("session_user", "ums")?;
     constant("current_role", "ums")?;
     scalar(connection, "pg_is_in_recovery", 0, |_| Ok(Value::Integer(0)))?;
+    // There are no advisory locks, so there is none to give back; pools of connections ask for it.
+    scalar(connection, "pg_advisory_unlock_all", 0, |_| Ok(text("")))?;
     for name in ["now", "clock_timestamp", "statement_timestamp", "transaction_timestamp"] {
         scalar(connection, name, 0, |_| Ok(text(&now())))?;
     }

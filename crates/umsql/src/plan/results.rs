@@ -227,7 +227,7 @@ fn call(function: &str, first: impl Fn() -> Option<u32>) -> Option<u32> {
             Some(types::TIMESTAMPTZ)
         }
         "pg_bool" | "pg_is_in_recovery" | "pg_table_is_visible" => Some(types::BOOL),
-        "pg_sleep" => Some(types::VOID),
+        "pg_sleep" | "pg_advisory_unlock_all" => Some(types::VOID),
         "max" | "min" | "coalesce" | "ifnull" | "nullif" | "abs" | "lag" | "lead" => first(),
         "sum" => first().map(|oid| match oid {
             types::INT2 | types::INT4 => types::INT8,
