@@ -1,8 +1,202 @@
-//! `ums bench`: measures the machine.
+//! `ums bench`: measures the machine, and prints JSON lines.
+//!
+//! Each bench does the work that other schedulers are measured with, called the same way
+//! (`NAME key=value ...`), so that one harness can run them in turn. One process runs one bench,
+//! because pinning and memory are the whole process's; `all` runs each in a process of its own.
+//! Exit status: 0, or 2 for a call that makes no sense, or 3 after a line that says why it was
+//! skipped. docs/performance.md has results and says how they were measured.
 
-use std::process::ExitCode;
+mod echo;
+mod floor;
+mod meter;
+mod setup;
+mod syscalls;
+mod tasks;
+mod waits;
 
-/// Runs a bench.
-pub fn run(_args: &[String]) -> ExitCode {
-    ExitCode::FAILURE
+use std::process::{Command, ExitCode};
+
+use meter::{Args, Lines, Ran, Stop};
+
+struct Bench {
+    name: &'static str,
+    keys: &'static str,
+    what: &'static str,
+    run: fn(&Args) -> Ran,
+    /// How `all` calls it, each a run of its own. Empty: not at all.
+    short: &'static [&'static str],
+}
+
+const BENCHES: [Bench; 11] = [
+    Bench {
+        name: "switch",
+        keys: "tasks=2 total=10000000",
+        what: "tasks that yield in turn, on one CPU",
+        run: tasks::switch,
+        short: &["tasks=2 total=200000", "tasks=1000 total=200000"],
+    },
+    Bench {
+        name: "spawn",
+        keys: "cpus=1 n=1000000 workers=512",
+        what: "batches of 1000 empty tasks, made and joined",
+        run: tasks::spawn,
+        short: &["cpus=1 n=20000"],
+    },
+    Bench {
+        name: "pingpong",
+        keys: "cpus=1 n=1000000",
+        what: "round trips over two channels",
+        run: waits::pingpong,
+        short: &["cpus=1 n=20000", "cpus=2 n=20000"],
+    },
+    Bench {
+        name: "ring",
+        keys: "n=5000000 tasks=503",
+        what: "a number passed round a ring of tasks",
+        run: waits::ring,
+        short: &["n=50000"],
+    },
+    Bench {
+        name: "skynet",
+        keys: "cpus=1 leaves=1000000 workers=65536",
+        what: "a tree of tasks, ten children each",
+        run: tasks::skynet,
+        short: &["leaves=10000 workers=2048"],
+    },
+    Bench {
+        name: "mutex",
+        keys: "tasks=1000 iters=1000",
+        what: "lock, increment, yield while holding, unlock",
+        run: waits::mutex,
+        short: &["tasks=100 iters=100"],
+    },
+    Bench {
+        name: "timers",
+        keys: "n=100000",
+        what: "tasks that sleep 1 to 1000 ms: how late they wake",
+        run: waits::timers,
+        short: &["n=1000"],
+    },
+    Bench {
+        name: "idle_memory",
+        keys: "n=100000",
+        what: "memory of tasks that wait (also called idle)",
+        run: tasks::idle,
+        short: &["n=1000"],
+    },
+    Bench {
+        name: "echo",
+        keys: "port=7000 block=none|naive|proper style=task|user workers=4096",
+        what: "serves on 127.0.0.1 until it is ended; a load generator measures it",
+        run: echo::echo,
+        short: &[],
+    },
+    Bench {
+        name: "floor",
+        keys: "rounds=20",
+        what: "our switches against the bare ones",
+        run: floor::floor,
+        short: &["rounds=3"],
+    },
+    Bench {
+        name: "syscalls",
+        keys: "n=1000000",
+        what: "system calls for each yield and switch, counted by the kernel",
+        run: syscalls::syscalls,
+        short: &["n=10000"],
+    },
+];
+
+/// Runs `ums bench ARGS`.
+pub fn run(args: &[String]) -> ExitCode {
+    let Some((name, rest)) = args.split_first() else {
+        eprint!("{}", help());
+        return ExitCode::from(2);
+    };
+    match name.as_str() {
+        "--help" | "-h" | "help" => print!("{}", help()),
+        "--list" => BENCHES.iter().for_each(|bench| println!("{}", bench.name)),
+        "all" => return all(rest),
+        _ => {
+            let name = if name == "idle" { "idle_memory" } else { name };
+            let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
+                eprintln!("ums bench: there is no bench '{name}'; --list names them");
+                return ExitCode::from(2);
+            };
+            return one(bench, rest);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn one(bench: &Bench, args: &[String]) -> ExitCode {
+    match Args::parse(args).and_then(|args| (bench.run)(&args)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Skip(reason)) => {
+            Lines { bench: bench.name.to_owned(), peer: "ums" }.skip(&reason);
+            ExitCode::from(3)
+        }
+        Err(Stop::Usage(text)) => {
+            eprintln!("ums bench {}: {text}", bench.name);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// A short run of everything, in both kinds where there are two.
+fn all(args: &[String]) -> ExitCode {
+    let Ok(program) = std::env::current_exe() else {
+        eprintln!("ums bench all: cannot find the program that this process runs");
+        return ExitCode::FAILURE;
+    };
+    let mut ending = ExitCode::SUCCESS;
+    for bench in &BENCHES {
+        let kinds: &[&str] =
+            if bench.name == "floor" { &[""] } else { &["kind=fiber", "kind=thread"] };
+        for (short, kind) in bench.short.iter().flat_map(|s| kinds.iter().map(move |k| (s, k))) {
+            let mut child = Command::new(&program);
+            child.args(["bench", bench.name]).args(short.split(' ')).args(args);
+            child.args((!kind.is_empty()).then_some(kind));
+            match child.status().map(|status| status.code()) {
+                Ok(Some(0 | 3)) => {}
+                other => {
+                    eprintln!("ums bench {} {short} {kind}: ended with {other:?}", bench.name);
+                    ending = ExitCode::FAILURE;
+                }
+            }
+        }
+    }
+    ending
+}
+
+fn help() -> String {
+    let mut text = String::from(
+        "Measures the machine and prints JSON lines.\n\n\
+         Usage: ums bench NAME [key=value ...]\n       \
+         ums bench all           a short run of everything but echo\n       \
+         ums bench --list\n\n\
+         Keys of every bench (but floor): kind=fiber|thread io=auto|uring|epoll|sync stack=BYTES\n\
+         Sizes shown are those for fibers; threads do less by default.\n\n",
+    );
+    for Bench { name, keys, what, .. } in &BENCHES {
+        text += &format!("  {name:<12} {what}\n               {keys}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bench_is_named_in_the_help() {
+        let text = help();
+        assert!(BENCHES.iter().all(|bench| text.contains(bench.name) && text.contains(bench.keys)));
+    }
+
+    #[test]
+    fn an_unknown_bench_is_a_wrong_call() {
+        assert_eq!(run(&["swich".into()]), ExitCode::from(2));
+        assert_eq!(run(&["switch".into(), "tasks=two".into()]), ExitCode::from(2));
+    }
 }

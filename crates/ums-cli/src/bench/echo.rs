@@ -1,0 +1,110 @@
+//! The echo server: reads up to 1024 bytes, writes them back, until it is ended by a signal.
+//!
+//! Two styles. `style=task`: a task for each connection, which waits in `read`. `style=user`: each
+//! connection is a user and each message a work request, so that an idle connection has neither
+//! worker nor stack nor buffer.
+//!
+//! With `block=`, a message that begins with the byte 1 sleeps for 10 ms in a system call first:
+//! `naive` calls it as it is and holds up its scheduler, `proper` goes preemptive.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+
+use ums::net::{TcpListener, TcpStream};
+use ums::{Connection, Next, ServeOptions, Session, WaitReason, Why};
+
+use super::meter::{Args, Ran, Stop, block_10ms};
+use super::setup::Setup;
+
+#[derive(Clone, Copy)]
+enum Block {
+    Never,
+    Naive,
+    Proper,
+}
+
+impl Block {
+    fn read(args: &Args) -> Result<Block, Stop> {
+        match args.text("block", "none") {
+            "none" => Ok(Block::Never),
+            "naive" => Ok(Block::Naive),
+            "proper" => Ok(Block::Proper),
+            other => Err(Stop::Usage(format!("block={other}: none, naive or proper"))),
+        }
+    }
+
+    /// What the handler does with a message before it answers.
+    fn handle(self, message: &[u8]) {
+        match self {
+            Block::Naive if message[0] == 1 => block_10ms(),
+            Block::Proper if message[0] == 1 => {
+                ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, block_10ms);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// `echo port= block= style= workers=`.
+pub fn echo(args: &Args) -> Ran {
+    let setup = Setup::read(args)?;
+    let block = Block::read(args)?;
+    let port = args.number("port", 7000)? as u16;
+    let workers = args.number("workers", 4096)?;
+    let style = args.text("style", "task").to_owned();
+    args.all_known()?;
+    let node = setup.node(1, workers)?;
+    let at = SocketAddr::from(([127, 0, 0, 1], port));
+    let system = |error: std::io::Error| Stop::Skip(format!("{at}: {error}"));
+    match style.as_str() {
+        "task" => node.run(move || accept(at, block)).map_err(system),
+        "user" => {
+            let listener = std::net::TcpListener::bind(at).map_err(system)?;
+            let options = ServeOptions::default();
+            let make = move |_: &ums::User, _| Box::new(Echo(block)) as Box<dyn Session>;
+            let _server = node.serve(listener, options, make).map_err(system)?;
+            loop {
+                std::thread::park();
+            }
+        }
+        other => Err(Stop::Usage(format!("style={other}: task or user"))),
+    }
+}
+
+fn accept(at: SocketAddr, block: Block) -> std::io::Result<()> {
+    let listener = TcpListener::bind(at)?;
+    loop {
+        let (stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        ums::spawn(move || converse(stream, block));
+    }
+}
+
+/// One connection as a task.
+fn converse(mut stream: TcpStream, block: Block) {
+    let mut buffer = [0; 1024];
+    while let Ok(n @ 1..) = stream.read(&mut buffer) {
+        block.handle(&buffer[..n]);
+        if stream.write_all(&buffer[..n]).is_err() {
+            return;
+        }
+    }
+}
+
+/// One connection as a user.
+struct Echo(Block);
+
+impl Session for Echo {
+    fn request(&mut self, conn: &mut Connection<'_>, _: Why) -> Next {
+        let mut buffer = [0; 1024];
+        match conn.try_read(&mut buffer) {
+            Ok(0) => Next::Close,
+            Ok(n) => {
+                self.0.handle(&buffer[..n]);
+                if conn.write_all(&buffer[..n]).is_ok() { Next::Wait } else { Next::Close }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Next::Wait,
+            Err(_) => Next::Close,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The floor: what the machine's switches cost bare, and what ours cost above that, in one run.
+//!
+//! ```text
+//! raw_pair_ns        one resume + suspend of the `fiber` crate, two fibers in turn
+//! fiber_switch_ns    one switch between two fiber workers through a full turn
+//! fiber_ratio        the second over the first
+//! futex_handoff_ns   one hand-off between two threads by bare futex words, both on CPU 0
+//! thread_switch_ns   one switch between two thread workers, both on CPU 0
+//! thread_ratio       the second over the first
+//! ```
+//!
+//! Rounds of all four alternate, and each metric is its best round: noise only ever adds.
+//!
+//! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own closure.
+
+#![allow(unsafe_code)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use fiber::{Fiber, StackConfig, StackPool};
+use rustix::thread::futex;
+use ums::Node;
+
+use super::meter::{Args, Ran, Stop};
+use super::setup::Setup;
+
+/// `floor rounds=`.
+pub fn floor(args: &Args) -> Ran {
+    let rounds = args.number("rounds", 20)?;
+    let fibers = Setup::read(&Args::parse(&["kind=fiber".into()])?)?;
+    let threads = Setup::read(&Args::parse(&["kind=thread".into()])?)?;
+    args.all_known()?;
+    let (by_fiber, by_thread) = (fibers.node(1, 16)?, threads.node(1, 16)?);
+    let mut best = [f64::INFINITY; 4];
+    for _ in 0..rounds {
+        let now = [
+            raw_pairs(200_000)?,
+            yields(&by_fiber, 200_000),
+            handoffs(20_000),
+            yields(&by_thread, 20_000),
+        ];
+        best.iter_mut().zip(now).for_each(|(best, now)| *best = best.min(now));
+    }
+    let lines = fibers.lines("floor");
+    let [raw, fiber, bare, thread] = best;
+    lines.metric("raw_pair_ns", raw, "ns");
+    lines.metric("fiber_switch_ns", fiber, "ns");
+    lines.metric("fiber_ratio", fiber / raw, "ratio");
+    lines.metric("futex_handoff_ns", bare, "ns");
+    lines.metric("thread_switch_ns", thread, "ns");
+    lines.metric("thread_ratio", thread / bare, "ratio");
+    Ok(())
+}
+
+/// Nanoseconds for one resume and suspend.
+fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
+    let mut pool = StackPool::new(StackConfig::default());
+    let mut spinner = || {
+        let stack = pool.take().map_err(|error| Stop::Skip(error.to_string()))?;
+        Ok(Fiber::new(stack, "floor", move |me| {
+            for _ in 0..pairs / 2 {
+                // SAFETY: Inside: this is the closure that `me` was handed to.
+                unsafe { me.suspend() };
+            }
+        }))
+    };
+    let mut fibers = [spinner()?, spinner()?];
+    let began = Instant::now();
+    for _ in 0..pairs / 2 {
+        for fiber in &mut fibers {
+            let _ = black_box(fiber.resume());
+        }
+    }
+    let each = began.elapsed().as_nanos() as f64 / pairs as f64;
+    for mut fiber in fibers {
+        // The last resume of each runs it to its end.
+        let _ = fiber.resume();
+        pool.give(fiber.into_stack());
+    }
+    Ok(each)
+}
+
+/// Nanoseconds for one switch between two workers that yield to each other.
+fn yields(node: &Node, switches: u64) -> f64 {
+    node.run(move || {
+        let yielding = move || {
+            // Once round before the clock is read, so that both are there.
+            ums::yield_now();
+            let began = Instant::now();
+            for _ in 0..switches / 2 {
+                ums::yield_now();
+            }
+            began.elapsed().as_nanos() as f64 / switches as f64
+        };
+        let other = ums::spawn(yielding);
+        let first = ums::spawn(yielding).join().expect("a yielding task");
+        other.join().expect("a yielding task").min(first)
+    })
+}
+
+/// Nanoseconds for one hand-off between two threads that wake each other and then sleep.
+fn handoffs(handoffs: u32) -> f64 {
+    let turn = Arc::new(AtomicU32::new(0));
+    let player = |mine: u32| {
+        let turn = turn.clone();
+        move || {
+            for at in (mine..handoffs).step_by(2) {
+                loop {
+                    let now = turn.load(Ordering::Acquire);
+                    if now == at {
+                        break;
+                    }
+                    let _ = futex::wait(&turn, futex::Flags::PRIVATE, now, None);
+                }
+                turn.store(at + 1, Ordering::Release);
+                let _ = futex::wake(&turn, futex::Flags::PRIVATE, 1);
+            }
+        }
+    };
+    let other = std::thread::spawn(player(1));
+    let began = Instant::now();
+    player(0)();
+    let _ = other.join();
+    began.elapsed().as_nanos() as f64 / f64::from(handoffs)
+}

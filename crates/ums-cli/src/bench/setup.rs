@@ -1,0 +1,75 @@
+//! What is measured: a node made for one bench, and the processors it runs on.
+//!
+//! This file holds the unsafe choice of fiber workers for the benches. Named invariant **Own
+//! Code**: what runs on a bench's workers is written in this folder, holds no thread's lock and no
+//! thread-local borrow over a wait, and calls only `ums` and `std` functions that keep neither.
+
+#![allow(unsafe_code)]
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use ums::{IoChoice, Node, WorkerKind};
+
+use super::meter::{Args, Lines, Stop};
+
+/// The arguments that every bench knows.
+pub struct Setup {
+    pub kind: WorkerKind,
+    io: IoChoice,
+    stack: u64,
+}
+
+impl Setup {
+    /// Reads `kind=`, `io=` and `stack=`.
+    pub fn read(args: &Args) -> Result<Setup, Stop> {
+        let kind = match args.text("kind", "fiber") {
+            "fiber" => WorkerKind::Fiber,
+            "thread" => WorkerKind::Thread,
+            other => return Err(Stop::Usage(format!("kind={other}: fiber or thread"))),
+        };
+        let io = args.text("io", "auto");
+        let io =
+            io.parse().map_err(|_| Stop::Usage(format!("io={io}: auto, uring, epoll, sync")))?;
+        Ok(Setup { kind, io, stack: args.number("stack", 0)? })
+    }
+
+    /// Lines for this bench from this kind of worker.
+    pub fn lines(&self, bench: impl Into<String>) -> Lines {
+        let peer = if self.is_fiber() { "ums-fiber" } else { "ums-thread" };
+        Lines { bench: bench.into(), peer }
+    }
+
+    /// Whether the workers are fibers.
+    pub fn is_fiber(&self) -> bool {
+        self.kind == WorkerKind::Fiber
+    }
+
+    /// The first number for fibers, the second for threads, whose operations take longer.
+    pub fn size(&self, fiber: u64, thread: u64) -> u64 {
+        if self.is_fiber() { fiber } else { thread }
+    }
+
+    /// A node of one scheduler for each of the first `cpus` processors, and nothing of the
+    /// process runs elsewhere.
+    pub fn node(&self, cpus: u64, workers: u64) -> Result<Node, Stop> {
+        pin(cpus)?;
+        let builder = Node::builder()
+            .schedulers(cpus as usize)
+            .max_workers(workers as usize * cpus as usize)
+            .queue_limit(1 << 22)
+            .io(self.io)
+            .pin(cpus > 1);
+        let builder =
+            if self.stack > 0 { builder.stack_size(self.stack as usize) } else { builder };
+        // SAFETY: Own Code: the benches of this folder are all that runs here.
+        let builder = if self.is_fiber() { unsafe { builder.fiber_workers() } } else { builder };
+        builder.build().map_err(|error| Stop::Skip(error.to_string()))
+    }
+}
+
+/// Keeps the calling thread, and the threads that it will make, on the first `cpus` processors.
+pub fn pin(cpus: u64) -> Result<(), Stop> {
+    let mut set = CpuSet::new();
+    (0..cpus as usize).for_each(|cpu| set.set(cpu));
+    sched_setaffinity(None, &set)
+        .map_err(|error| Stop::Skip(format!("cannot pin to the first {cpus} CPUs: {error}")))
+}

@@ -1,0 +1,85 @@
+//! System calls that a yield and a switch make, counted by the kernel.
+//!
+//! The kernel's own tracepoint `raw_syscalls:sys_enter` is the meter: it sees every call of every
+//! thread of this process, so nothing can be missed. It needs the right to trace; where that is
+//! denied the bench is skipped.
+//!
+//! Named invariant **Plain Record**: the record handed to the kernel is a byte array that outlives
+//! the call, as long as its own size field says.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::FromRawFd;
+
+use super::meter::{Args, Lines, Ran, Stop};
+use super::setup::Setup;
+
+/// `syscalls n=`.
+pub fn syscalls(args: &Args) -> Ran {
+    let setup = Setup::read(args)?;
+    let n = args.number("n", setup.size(1_000_000, 10_000))?;
+    args.all_known()?;
+    let lines = setup.lines("syscalls");
+    // Before the node is built, so that its threads inherit the meter.
+    let mut calls = Calls::count_from_now()?;
+    setup.node(1, 16)?.run(move || {
+        // What a reading itself costs is taken off.
+        let before = calls.read();
+        let reading = calls.read() - before;
+        let per_op = |lines: &Lines, metric, calls: u64| {
+            lines.metric(metric, calls.saturating_sub(reading) as f64 / n as f64, "count");
+        };
+
+        let before = calls.read();
+        for _ in 0..n {
+            ums::yield_now();
+        }
+        per_op(&lines, "per_yield_with_nothing_to_do", calls.read() - before);
+
+        let other = ums::spawn(move || (0..=n).for_each(|_| ums::yield_now()));
+        ums::yield_now();
+        let before = calls.read();
+        for _ in 0..n {
+            ums::yield_now();
+        }
+        per_op(&lines, "per_yield_with_switch", calls.read() - before);
+        other.join().expect("a yielding task");
+    });
+    Ok(())
+}
+
+/// The system calls of this thread and of those that it makes from now on.
+struct Calls(File);
+
+impl Calls {
+    fn count_from_now() -> Result<Calls, Stop> {
+        let denied = |what: &str, error| Stop::Skip(format!("{what}: {error}"));
+        let id = "events/raw_syscalls/sys_enter/id";
+        let id = std::fs::read_to_string(format!("/sys/kernel/tracing/{id}"))
+            .or_else(|_| std::fs::read_to_string(format!("/sys/kernel/debug/tracing/{id}")))
+            .map_err(|error| denied("the kernel's tracepoints cannot be read", error))?;
+        let id: u64 = id.trim().parse().map_err(|_| Stop::Skip("no tracepoint number".into()))?;
+        // perf_event_attr, first version: type, size, config, four words, flags, and the rest 0.
+        const TRACEPOINT: u32 = 2;
+        const INHERIT: u64 = 1 << 1;
+        let mut record = [0u64; 8];
+        record[0] = u64::from(TRACEPOINT) | 64 << 32;
+        record[1] = id;
+        record[5] = INHERIT;
+        // SAFETY: Plain Record: 64 bytes, and the size field says 64.
+        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &record, 0, -1, -1, 0) };
+        if fd < 0 {
+            return Err(denied("perf_event_open", std::io::Error::last_os_error()));
+        }
+        // SAFETY: Plain Record: the kernel has just made this descriptor for us.
+        Ok(Calls(unsafe { File::from_raw_fd(fd as i32) }))
+    }
+
+    fn read(&mut self) -> u64 {
+        let mut count = [0; 8];
+        self.0.read_exact(&mut count).expect("a counter can be read");
+        u64::from_ne_bytes(count)
+    }
+}
