@@ -49,10 +49,9 @@ unsafe fn on_worker(
     reason: WaitReason,
     deadline: u64,
 ) -> io::Result<usize> {
-    let party = shared.current_party();
+    let party = shared.waiting_party();
     let ticket = party.begin(What::new(reason).fd(op.fd()).uncancellable());
     let submission = shared.with(|core| {
-        assert!(!core.in_routine, "a completion routine must not wait: hand the wait to a request");
         // SAFETY: Frozen Buffer: the caller's promise, and this frame stays until the completion.
         unsafe { core.submit(op, Completion::Wake(ticket)) }
     });
@@ -144,9 +143,12 @@ pub(crate) unsafe fn submit(op: Op, routine: Routine) -> Option<u64> {
     match submission {
         Submission::Pending(token) => Some(token),
         Submission::Call(routine, result) => {
-            routine(result);
+            shared.run_routine(routine, result);
             None
         }
         Submission::Done(_) => unreachable!("a routine is called"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -514,9 +514,10 @@ impl Node {
         }
         let mut threads =
             std::mem::take(&mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()));
-        if busy() == 0 {
-            wait_until(Duration::from_secs(5), || threads.iter().all(Thread::is_finished));
-        }
+        // Both are in order of the schedulers' numbers. One that is still busy will not end.
+        let ending =
+            || all.iter().zip(&threads).filter(|(s, _)| s.load.load(Ordering::Acquire) == 0);
+        wait_until(Duration::from_secs(5), || ending().all(|(_, thread)| thread.is_finished()));
         for thread in threads.drain(..).filter(Thread::is_finished) {
             let _ = thread.join();
         }

@@ -99,12 +99,13 @@ impl Peers {
     /// Takes an unstarted request from the peer that has most waiting, and moves its load (B5).
     pub fn steal(&self, thief: &Shared) -> Option<WorkRequest> {
         let peers = self.list().iter().enumerate().filter(|(at, _)| *at != thief.index);
-        let (_, victim) = peers
-            .filter_map(|(_, p)| p.upgrade())
-            .map(|p| (p.queue.len(), p))
-            .filter(|(waiting, _)| *waiting > 0)
-            .max_by_key(|(waiting, _)| *waiting)?;
-        let request = victim.queue.take_for_another()?;
+        let loaded =
+            || peers.clone().filter_map(|(_, p)| p.upgrade()).filter(|p| p.queue.len() > 0);
+        let most = loaded().max_by_key(|p| p.queue.len())?;
+        // The others after it, because what waits there may be bound to it.
+        let (victim, request) = std::iter::once(most)
+            .chain(loaded())
+            .find_map(|p| p.queue.take_for_another().map(|request| (p, request)))?;
         // In this order, so that the request is never in nobody's load: a shutdown adds them up.
         thief.load.fetch_add(1, Ordering::Relaxed);
         victim.load.fetch_sub(1, Ordering::Relaxed);

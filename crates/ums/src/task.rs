@@ -190,9 +190,10 @@ impl<T> JoinHandle<T> {
         let ticket = begin(what());
         if self.task.wait(ticket) {
             park(ticket, deadline).ok().inspect_err(|_| self.task.forget_waiter())?;
-        } else {
-            let abandoned = ticket.abandon();
-            debug_assert!(abandoned || self.task.state().is_done());
+        } else if !ticket.abandon() {
+            // A cancellation may have claimed the wait before it was given up. The result is there
+            // all the same, but its wake-up is on the way, and has to be taken.
+            let _ = park(ticket, NEVER);
         }
         Ok(self.task.take().expect("a joined task has a result, once"))
     }

@@ -40,8 +40,13 @@ impl Shared {
         }
     }
 
+    /// Says that it would take work from others, if it could start it: who cannot must not be the
+    /// one that is woken for it.
     fn peers_announce(&self) {
-        if self.options.steal {
+        if self.options.steal
+            && self.online.load(Ordering::Relaxed)
+            && self.with(|core| self.can_start(core))
+        {
             self.peers.announce_idle(self.index);
         }
     }

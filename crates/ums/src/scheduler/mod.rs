@@ -122,11 +122,14 @@ pub(crate) struct Shared {
     /// Threads that have ended or are ending.
     graves: Mutex<Vec<JoinHandle<()>>>,
     busy: Cell<bool>,
+    /// A completion routine is running: it must not wait (rule 9).
+    in_routine: Cell<bool>,
     core: UnsafeCell<Core>,
 }
 
-// SAFETY: Baton: `busy` and `core` are touched only by the baton's holder, and the baton is handed
-// from thread to thread by an event (release, acquire); everything else is Sync by itself.
+// SAFETY: Baton: `busy`, `in_routine` and `core` are touched only by the baton's holder, and the
+// baton is handed from thread to thread by an event (release, acquire); everything else is Sync by
+// itself.
 unsafe impl Sync for Shared {}
 // SAFETY: Baton: as above; fibers inside `core` are resumed by their host thread only (Home).
 unsafe impl Send for Shared {}
@@ -164,8 +167,6 @@ pub(crate) struct Core {
     pub done: Vec<Done>,
     /// Routines of completed requests, to be run outside any borrow.
     pub routines: VecDeque<(Routine, IoResult)>,
-    /// A completion routine is running: it must not wait (rule 9).
-    pub in_routine: bool,
     /// No worker could be created: do not try again before this time.
     pub create_again: u64,
     /// When the current quantum began; 0 when nobody has asked yet.
@@ -173,6 +174,8 @@ pub(crate) struct Core {
     pub preemptive: usize,
     /// Up to which request the peers were told that this scheduler is out of workers.
     pub told_peers: usize,
+    /// Places among the preemptive ones that are given to workers which have not run since.
+    pub preemptive_granted: usize,
     /// Workers that wait for a place among the preemptive ones (B30).
     pub preemptive_waiters: VecDeque<Ticket>,
 }
@@ -237,11 +240,11 @@ impl Shared {
             }),
             done: Vec::new(),
             routines: VecDeque::new(),
-            in_routine: false,
             create_again: 0,
             quantum_began: 0,
             preemptive: 0,
             told_peers: 0,
+            preemptive_granted: 0,
             preemptive_waiters: VecDeque::new(),
         };
         Arc::new_cyclic(|me| Shared {
@@ -263,6 +266,7 @@ impl Shared {
             standby: Party::take(door.address(), crate::worker::STANDBY),
             graves: Mutex::new(Vec::new()),
             busy: Cell::new(false),
+            in_routine: Cell::new(false),
             core: UnsafeCell::new(core),
             options,
         })
@@ -284,6 +288,19 @@ impl Shared {
             self.peers.wake_one(self.index);
         }
         Ok(())
+    }
+
+    /// Called before anything that may give the baton away: a completion routine must not, for it
+    /// runs in the middle of somebody else's turn (rule 9).
+    ///
+    /// # Panics
+    /// In a completion routine.
+    #[inline]
+    pub(crate) fn may_switch(&self) {
+        assert!(
+            !self.in_routine.get(),
+            "a completion routine must not wait or yield: hand the wait to a request"
+        );
     }
 
     /// Publishes the lengths of the lists.

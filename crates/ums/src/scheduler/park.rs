@@ -37,16 +37,12 @@ impl Shared {
     }
 
     /// As `current_party`, for one that is about to wait. Checked before a ticket exists, so that no
-    /// resource is left with a ticket of a party that never parks.
+    /// resource is left with a ticket of a party that never parks; and outside `with`, so that the
+    /// panic leaves the lists in order.
     #[inline]
     pub(crate) fn waiting_party(&self) -> &'static Party {
-        self.with(|core| {
-            assert!(
-                !core.in_routine,
-                "a completion routine must not wait: hand the wait to a request"
-            );
-            core.party_of(core.current, self.standby)
-        })
+        self.may_switch();
+        self.current_party()
     }
 
     /// Parks the current worker until its wait ends.

@@ -44,6 +44,7 @@ where
 {
     // A plain thread, or already preemptive: nothing to leave, nothing counted twice (B29).
     let Some(shared) = here() else { return f() };
+    shared.may_switch();
     let result = match shared.options.kind {
         WorkerKind::Fiber => shared.move_outside(reason, f),
         _ => shared.leave(reason, true, f),
@@ -118,7 +119,7 @@ impl Shared {
     fn take_preemptive_place(&self) {
         let party = self.current_party();
         let ticket = self.with(|core| {
-            if core.preemptive < self.options.preemptive_max {
+            if core.preemptive + core.preemptive_granted < self.options.preemptive_max {
                 return None;
             }
             let what = What::new(WaitReason::PREEMPTIVE_CAP).uncancellable();
@@ -128,6 +129,7 @@ impl Shared {
         });
         if let Some(ticket) = ticket {
             self.park(ticket, NEVER);
+            self.with(|core| core.preemptive_granted -= 1);
         }
     }
 
@@ -136,6 +138,8 @@ impl Shared {
             core.preemptive -= 1;
             let next = core.preemptive_waiters.pop_front();
             if let Some(claimed) = next.and_then(|t: Ticket| t.claim(Outcome::Granted)) {
+                // The place is the waiter's from now on, not of whoever asks before it runs.
+                core.preemptive_granted += 1;
                 core.wake(claimed.kept());
             }
         });
@@ -178,7 +182,7 @@ where
 }
 
 fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
-    let party = crate::scheduler::here().map_or_else(thread_party, |s| s.current_party());
+    let party = here().map_or_else(thread_party, |shared| shared.waiting_party());
     let ticket = party.begin(What::new(reason).on(to).uncancellable());
     // SAFETY: Frozen Stack: `call` borrows from the caller's stack, which stays as it is until the
     // park below returns; the park is uncancellable and has no deadline, and it is ended only by

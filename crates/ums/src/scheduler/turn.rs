@@ -10,7 +10,7 @@ use super::{Core, Shared, Timed, WorkerKind};
 use crate::counters::{add, set};
 use crate::door::Letter;
 use crate::lists::WorkerId;
-use crate::lists::io_list::{Completed, Completion};
+use crate::lists::io_list::{Completed, Completion, IoResult, Routine};
 use crate::os::clock;
 use crate::reason::WaitReason;
 use crate::wait::Outcome;
@@ -44,19 +44,21 @@ impl Shared {
 
     #[cold]
     fn run_routines(&self) {
-        // Run outside any borrow: a routine may enqueue and submit. It must not wait.
-        while let Some((routine, result)) = self.with(|core| {
-            let next = core.routines.pop_front();
-            core.in_routine = next.is_some();
-            next
-        }) {
-            add(&self.counters.routines, 1);
-            let call = std::panic::AssertUnwindSafe(move || routine(result));
-            if std::panic::catch_unwind(call).is_err() {
-                add(&self.counters.panics, 1);
-            }
-            self.with(|core| core.in_routine = false);
+        while let Some((routine, result)) = self.with(|core| core.routines.pop_front()) {
+            self.run_routine(routine, result);
         }
+    }
+
+    /// Runs a completion routine, outside any borrow: it may enqueue and submit. It must not wait.
+    pub(crate) fn run_routine(&self, routine: Routine, result: IoResult) {
+        add(&self.counters.routines, 1);
+        // One that submits what completes at once has the next one run inside it (U66).
+        let outer = self.in_routine.replace(true);
+        let call = std::panic::AssertUnwindSafe(move || routine(result));
+        if std::panic::catch_unwind(call).is_err() {
+            add(&self.counters.panics, 1);
+        }
+        self.in_routine.set(outer);
     }
 
     /// Chooses who is next and makes it Running: the runnable worker or the queued request that
@@ -134,8 +136,8 @@ impl Shared {
             // fiber would take itself for panicking (rule 11). Nobody else gets a turn.
             return;
         }
+        self.may_switch();
         let next = self.with(|core| {
-            assert!(!core.in_routine, "a completion routine must not yield");
             add(&self.counters.yields, 1);
             if !self.quiet(core) || self.queue.len() > 0 {
                 return Err(());
