@@ -32,8 +32,8 @@ def one_round():
         waiter.send(ADD)
     if not PLAIN:
         wait_for("every worker waits", lambda: umsstats(admin), lambda s: s["work queued"] >= WORKERS)
-        blocked = admin.query("select * from ums_waiting_tasks")
-        assert len(blocked) >= WORKERS, f"{len(blocked)} waiting tasks"
+        waiting = lambda: admin.query("select * from ums_waiting_tasks where wait_type = 'LCK_M_X'")
+        wait_for("every worker waits for the lock", waiting, lambda rows: len(rows) >= WORKERS)
     # With no worker free these two would wait for ever, were they to queue like any other.
     owner.query(ADD)
     owner.query("commit")
