@@ -50,8 +50,20 @@
 //! # What is tried first
 //!
 //! Reads go to the back end at once: epoll and the synchronous one try them before they wait, and
-//! a ring tries them when it is entered. Writes are tried here, without blocking, because a
-//! socket nearly always has room: only where there is none the wait for it is an I/O request.
+//! a ring tries them when it is entered. Writes are tried here, because a socket nearly always has
+//! room: only where there is none the wait for it is an I/O request. System calls of the server
+//! per echo round (64 bytes there and back, one scheduler of fibers, counted by perf):
+//!
+//! ```text
+//!                                     1 connection                    100 busy ones
+//! epoll                               3.0 epoll_pwait2, recv, send    2.1
+//! ring, writes tried here             2.0 io_uring_enter, send        1.1
+//! ring, writes left to it             2.0 io_uring_enter twice        0.2
+//! ```
+//!
+//! Writes on the ring would save calls where many are busy (and about a seventh of the processor
+//! time, in that measurement). They are tried here all the same: the answer then leaves at once,
+//! not when the ring is next entered, which may be many turns of other workers later.
 //!
 //! It does not do: TLS, ancillary data (passing descriptors), raw sockets.
 
