@@ -1,0 +1,263 @@
+//! The idle loop: one wait in the kernel, and what ends it (U72-U76, G5, G6).
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use ums::net::UnixStream;
+use ums::testing::scheduler;
+use ums::{IoChoice, Node, Placement, UserLock, WaitReason};
+
+/// Whatever wakes a scheduler here must not be a timer: it would come much too late.
+const LATE: Duration = Duration::from_secs(600);
+
+fn sleeps(node: &Node, index: usize) -> bool {
+    node.snapshot().schedulers[index].is_idle
+}
+
+/// Waits until the scheduler sleeps in the kernel and has no business left.
+fn until_idle(node: &Node, index: usize) {
+    eventually("the scheduler is idle", || sleeps(node, index));
+    std::thread::sleep(ms(2));
+    eventually("the scheduler is idle", || sleeps(node, index));
+}
+
+/// Runs the body for each scheduler of each node while a worker of it waits for something far off,
+/// so that the idle loop is hosted by one that waits, not only by one that has nothing to do.
+fn each_idle(body: impl Fn(&Node, usize)) {
+    let alone = |b: ums::Builder| b.placement(Placement::AlwaysPreferred);
+    both_kinds_with(alone, |node, _, n| {
+        for i in 0..n {
+            let sleeper = start(node, i, || ums::sleep(LATE));
+            eventually("it sleeps", || scheduler(node, i).counters.timers == 1);
+            until_idle(node, i);
+            body(node, i);
+            sleeper.cancel();
+            drop(sleeper.join());
+        }
+    });
+}
+
+#[test]
+fn a_new_request_wakes_it_g5() {
+    each_idle(|node, i| assert_eq!(on(node, i, ums::scheduler_id), Some(i)));
+}
+
+#[test]
+fn a_release_by_a_plain_thread_wakes_it_g5() {
+    each_idle(|node, i| {
+        let gate = Gate::shut();
+        let theirs = gate.clone();
+        let waiter = start(node, i, move || theirs.pass());
+        eventually("it waits", || gate.waiters() == 1);
+        until_idle(node, i);
+        gate.open();
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_release_on_another_scheduler_comes_through_the_door_g5_g6() {
+    let alone = |b: ums::Builder| b.placement(Placement::AlwaysPreferred);
+    both_kinds_with(alone, |node, kind, n| {
+        for i in 0..n {
+            let lock = Arc::new(UserLock::new());
+            lock.acquire(1, None).unwrap();
+            let theirs = lock.clone();
+            let waiter = start(node, i, move || {
+                let before = (ums::worker_id(), thread_number());
+                theirs.acquire(2, None).unwrap();
+                assert_eq!((ums::worker_id(), thread_number()), before, "at home, in {kind:?}");
+                theirs.release(2);
+                ums::scheduler_id()
+            });
+            eventually("it waits", || lock.waiters() == 1);
+            until_idle(node, i);
+            let releaser = (i + 1) % n;
+            on(node, releaser, move || lock.release(1));
+            assert_eq!(waiter.join().unwrap(), Some(i));
+        }
+    });
+}
+
+#[test]
+fn a_worker_coming_home_wakes_it_g5_g8() {
+    each_idle(|node, i| {
+        let thread = on(node, i, || {
+            ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || std::thread::sleep(ms(10)));
+            ums::scheduler_id()
+        });
+        assert_eq!(thread, Some(i));
+    });
+}
+
+#[test]
+fn a_cancellation_wakes_it_g5_b59() {
+    each_idle(|node, i| {
+        let waiter = start(node, i, ums::wait_for_cancel);
+        eventually("it waits", || scheduler(node, i).counters.waiting == 2);
+        until_idle(node, i);
+        waiter.cancel();
+        assert!(waiter.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn a_shutdown_wakes_it_g5() {
+    for kind in KINDS {
+        for n in COUNTS {
+            // `one_kind` shuts the node down and finds everything ended.
+            one_kind(
+                kind,
+                |b| b.schedulers(n),
+                |node| {
+                    for i in 0..n {
+                        on(node, i, || ());
+                        until_idle(node, i);
+                    }
+                },
+            );
+        }
+    }
+}
+
+/// A stream between a worker and a plain thread.
+fn stream() -> (UnixStream, StdStream) {
+    let (theirs, ours) = StdStream::pair().unwrap();
+    (UnixStream::try_from(theirs).unwrap(), ours)
+}
+
+#[test]
+fn a_completion_wakes_it_whatever_the_back_end_u74_u75() {
+    for choice in [IoChoice::Auto, IoChoice::Epoll, IoChoice::Sync] {
+        let options = |b: ums::Builder| b.io(choice).placement(Placement::AlwaysPreferred);
+        both_kinds_with(options, |node, _, n| {
+            for i in 0..n {
+                // Completion first: the timer is far off.
+                let (mut theirs, mut ours) = stream();
+                let sleeper = start(node, i, || ums::sleep(LATE));
+                let reader = start(node, i, move || theirs.read(&mut [0; 8]));
+                eventually("it reads", || scheduler(node, i).counters.pending_io == 1);
+                until_idle(node, i);
+                ours.write_all(b"hello").unwrap();
+                assert_eq!(reader.join().unwrap().unwrap(), 5);
+                sleeper.cancel();
+                drop(sleeper.join());
+                // Expiry first: the completion never comes.
+                let (mut theirs, ours) = stream();
+                let reader = start(node, i, move || theirs.read(&mut [0; 8]));
+                eventually("it reads", || scheduler(node, i).counters.pending_io == 1);
+                let sleeper = start(node, i, || ums::sleep(ms(20)));
+                sleeper.join().unwrap().unwrap();
+                assert!(!reader.is_finished());
+                drop(ours);
+                assert_eq!(reader.join().unwrap().unwrap(), 0);
+            }
+        });
+    }
+}
+
+#[test]
+fn each_scheduler_has_an_event_of_its_own_u73() {
+    let alone = |b: ums::Builder| b.placement(Placement::AlwaysPreferred);
+    both_kinds_with(alone, |node, _, n| {
+        for i in 0..n {
+            on(node, i, || ());
+            until_idle(node, i);
+        }
+        let sleeps = |i: usize| scheduler(node, i).counters.idle_switches;
+        for woken in 0..n {
+            let before: Vec<_> = (0..n).map(sleeps).collect();
+            for _ in 0..5 {
+                on(node, woken, || ());
+                until_idle(node, woken);
+            }
+            for i in 0..n {
+                let again = sleeps(i) - before[i];
+                assert_eq!(again > 0, i == woken, "{woken} was woken, {i} slept {again} times");
+            }
+        }
+    });
+}
+
+/// Voluntary switches and nanoseconds on a processor of each thread of nodes.
+fn activity() -> BTreeMap<u32, (u64, u64)> {
+    let of = |thread| {
+        let switches = thread_status(thread, "voluntary_ctxt_switches");
+        let schedstat = about_thread(thread, "schedstat");
+        let on_cpu = schedstat.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
+        (switches, on_cpu)
+    };
+    node_thread_numbers().into_iter().map(|thread| (thread, of(thread))).collect()
+}
+
+#[test]
+fn an_idle_node_does_nothing_at_all_u76_u72_b57() {
+    for kind in KINDS {
+        for n in COUNTS {
+            one_kind(
+                kind,
+                |b| b.schedulers(n),
+                |node| {
+                    // There are workers that have worked, one that waits, and one that reads.
+                    let tasks: Vec<_> = (0..20)
+                        .map(|at| start(node, at % n, move || ums::sleep(ms(at as u64 % 5))))
+                        .collect();
+                    tasks.into_iter().for_each(|t| t.join().unwrap().unwrap());
+                    let waiter = start(node, 0, ums::wait_for_cancel);
+                    let (mut theirs, ours) = stream();
+                    let reader = start(node, n - 1, move || theirs.read(&mut [0; 8]));
+                    eventually("it waits", || scheduler(node, 0).counters.waiting > 0);
+                    eventually("it reads", || scheduler(node, n - 1).counters.pending_io == 1);
+                    (0..n).for_each(|i| until_idle(node, i));
+                    std::thread::sleep(ms(50));
+
+                    let before = activity();
+                    std::thread::sleep(Duration::from_secs(1));
+                    let after = activity();
+                    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+                    for (thread, (switches, on_cpu)) in &before {
+                        let (switches_now, on_cpu_now) = after[thread];
+                        assert_eq!(switches_now, *switches, "thread {thread} of {kind:?} woke up");
+                        assert!(on_cpu_now - on_cpu < 1_000_000, "it computed");
+                    }
+                    waiter.cancel();
+                    drop(waiter.join());
+                    drop(ours);
+                    assert_eq!(reader.join().unwrap().unwrap(), 0);
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn the_next_timer_is_the_only_timeout_of_its_sleep_u72() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                let sleeper = start(node, i, || {
+                    let began = Instant::now();
+                    ums::sleep(ms(120)).unwrap();
+                    began.elapsed()
+                });
+                eventually("it sleeps", || scheduler(node, i).counters.timers == 1);
+                until_idle(node, i);
+                let before = scheduler(node, i).counters.idle_switches;
+                assert!(sleeper.join().unwrap() >= ms(120));
+                until_idle(node, i);
+                let slept = scheduler(node, i).counters.idle_switches - before;
+                // To sleep till the timer; perhaps once more because it woke a moment early.
+                assert!(slept <= 3, "slept {slept} times for one timer");
+            }
+        },
+    );
+}

@@ -1,0 +1,291 @@
+//! Everything at once, at random, from a seed: workers that yield, sleep, spawn, join, cancel,
+//! panic, borrow and go preemptive, in both kinds on 1, 2 and 4 schedulers, with limits so small
+//! that every one of them is hit. What is looked for is a lost wake-up: then a run never ends, and
+//! the watchdog says so.
+//!
+//! `UMS_STRESS_SECONDS` makes each run longer (default half a second), `UMS_STRESS_SEED` repeats
+//! one. A seed fixes what each worker does, not how the system interleaves them.
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use ums::{Builder, HiddenOptions, HiddenScheduler, Node, TaskError, WaitError, WaitReason};
+
+/// Random numbers: SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % sides
+    }
+
+    fn micros(&mut self, most: u64) -> Duration {
+        Duration::from_micros(self.roll(most))
+    }
+}
+
+/// What the players share.
+struct Game {
+    node: Node,
+    hidden: HiddenScheduler,
+    schedulers: usize,
+    over: AtomicBool,
+    moves: AtomicU64,
+}
+
+/// What a move may do besides: children make smaller moves.
+#[derive(Clone, Copy)]
+struct Depth(u32);
+
+fn play(game: &Arc<Game>, seed: u64) {
+    let mut dice = Dice(seed);
+    while !game.over.load(Ordering::Relaxed) {
+        make_a_move(game, &mut dice, Depth(2));
+    }
+}
+
+fn make_a_move(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
+    game.moves.fetch_add(1, Ordering::Relaxed);
+    let kinds = if depth.0 == 0 { 6 } else { 14 };
+    match dice.roll(kinds) {
+        0 | 1 => ums::yield_now(),
+        2 => drop(ums::sleep(dice.micros(1_500))),
+        3 => drop(ums::sleep(Duration::ZERO)),
+        4 => spin(dice.micros(40)),
+        5 => go_outside(dice),
+        6 => family(game, dice, depth),
+        7 => elsewhere(game, dice, depth),
+        8 => cancelled(game, dice),
+        9 => impatient(dice),
+        10 => borrowing(dice),
+        11 => panicking(dice),
+        12 => hidden(game, dice),
+        _ => raced(dice),
+    }
+}
+
+fn go_outside(dice: &mut Dice) {
+    let span = dice.micros(300);
+    ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || std::thread::sleep(span));
+}
+
+/// A few children, each with a move of its own; all are joined.
+fn family(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
+    let children: Vec<_> = (0..=dice.roll(3))
+        .map(|_| {
+            let (game, seed) = (game.clone(), dice.roll(u64::MAX));
+            ums::spawn(move || make_a_move(&game, &mut Dice(seed), Depth(depth.0 - 1)))
+        })
+        .collect();
+    for child in children {
+        child.join().expect("a child that nobody cancels ends well");
+    }
+}
+
+/// A child on a scheduler of the dice's choice.
+fn elsewhere(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
+    let (to, seed, g) = (dice.roll(game.schedulers as u64), dice.roll(u64::MAX), game.clone());
+    let work = move || make_a_move(&g, &mut Dice(seed), Depth(depth.0 - 1));
+    let child = game.node.spawn_on(to as usize, work).expect("the queue has room");
+    child.join().expect("a child that nobody cancels ends well");
+}
+
+/// A child that waits until it is cancelled, at a moment of the dice's choice.
+fn cancelled(game: &Arc<Game>, dice: &mut Dice) {
+    let child = match dice.roll(2) {
+        0 => ums::spawn(ums::wait_for_cancel),
+        _ => {
+            let to = dice.roll(game.schedulers as u64) as usize;
+            game.node.spawn_on(to, ums::wait_for_cancel).expect("the queue has room")
+        }
+    };
+    match dice.roll(3) {
+        0 => ums::yield_now(),
+        1 => drop(ums::sleep(dice.micros(200))),
+        _ => {}
+    }
+    child.cancel();
+    match child.join() {
+        Ok(Err(WaitError::Cancelled)) | Err(TaskError::Cancelled) => {}
+        other => panic!("a cancelled wait ended as {other:?}"),
+    }
+}
+
+/// A join that often gives up before its child ends.
+fn impatient(dice: &mut Dice) {
+    let (long, short) = (dice.micros(500), dice.micros(500));
+    let mut child = ums::spawn(move || ums::sleep(long));
+    match child.join_for(short) {
+        Ok(result) => drop(result.expect("it ran")),
+        Err(_) => drop(child.join().expect("it ran, later")),
+    }
+}
+
+/// A child that joins another while it is cancelled itself: three parties race for one wait.
+fn raced(dice: &mut Dice) {
+    let (long, short, pause) = (dice.micros(60), dice.micros(400), dice.micros(60));
+    let child = ums::spawn(move || {
+        let mut inner = ums::spawn(move || spin(long));
+        loop {
+            match inner.join_for(short) {
+                Ok(_) => return,
+                Err(WaitError::TimedOut) => {}
+                Err(_) => return drop(inner.join()),
+            }
+        }
+    });
+    ums::yield_now();
+    spin(pause);
+    child.cancel();
+    drop(child.join());
+}
+
+fn borrowing(dice: &mut Dice) {
+    let mut places = [0u64; 3];
+    let seed = dice.roll(1_000);
+    ums::scope(|s| {
+        for (i, place) in places.iter_mut().enumerate() {
+            s.spawn(move || {
+                ums::yield_now();
+                *place = seed + i as u64;
+            });
+        }
+    });
+    assert_eq!(places, [seed, seed + 1, seed + 2]);
+}
+
+fn panicking(dice: &mut Dice) {
+    struct YieldsWhenDropped;
+    impl Drop for YieldsWhenDropped {
+        fn drop(&mut self) {
+            ums::yield_now();
+        }
+    }
+    let nasty = dice.roll(2) == 0;
+    let child = ums::spawn(move || {
+        let _guard = nasty.then_some(YieldsWhenDropped);
+        std::panic::resume_unwind(Box::new("on purpose"));
+    });
+    assert!(matches!(child.join(), Err(TaskError::Panicked(_))));
+}
+
+fn hidden(game: &Arc<Game>, dice: &mut Dice) {
+    let span = dice.micros(100);
+    let work = move || {
+        ums::yield_now();
+        spin(span);
+        ums::scheduler_id()
+    };
+    let child = game.hidden.spawn(work).expect("the queue has room");
+    assert_eq!(child.join().expect("it ran"), Some(game.hidden.id()));
+}
+
+/// One game of this many players at once, for the length that was asked for.
+fn game(node: &Node, schedulers: usize, players: u64, seed: u64) {
+    let hidden = node.hidden("stress", HiddenOptions::default()).expect("it can be made");
+    let game = Arc::new(Game {
+        node: node.clone(),
+        hidden,
+        schedulers,
+        over: AtomicBool::new(false),
+        moves: AtomicU64::new(0),
+    });
+    let players: Vec<_> = (0..players)
+        .map(|i| {
+            let game = game.clone();
+            let start = seed.wrapping_add(i << 32);
+            node.spawn(move || play(&game, start)).expect("the queue has room")
+        })
+        .collect();
+    let mut before = 0;
+    let end = Instant::now() + seconds();
+    while Instant::now() < end {
+        std::thread::sleep(ms(100));
+        let now = game.moves.load(Ordering::Relaxed);
+        if now == before {
+            eprintln!("seed {seed}: nobody moved for 100 ms after {now} moves");
+        }
+        before = now;
+    }
+    game.over.store(true, Ordering::Relaxed);
+    for mut player in players {
+        match player.join_for(PATIENCE) {
+            Ok(result) => result.expect("a player ends well"),
+            Err(_) => hung(node, seed),
+        }
+    }
+}
+
+/// Says who hangs, and stays for a debugger when asked to.
+fn hung(node: &Node, seed: u64) -> ! {
+    for s in node.snapshot().schedulers {
+        eprintln!("{s:?}");
+    }
+    for w in node.snapshot().workers {
+        eprintln!("{w:?}");
+    }
+    eprintln!("seed {seed}: hung, process {}", std::process::id());
+    if std::env::var_os("UMS_STRESS_STAY").is_some() {
+        std::thread::sleep(Duration::from_secs(3600));
+    }
+    std::process::abort();
+}
+
+fn seconds() -> Duration {
+    let text = std::env::var("UMS_STRESS_SECONDS").unwrap_or_default();
+    Duration::from_secs_f64(text.parse().unwrap_or(0.5))
+}
+
+fn seed() -> u64 {
+    let text = std::env::var("UMS_STRESS_SEED").unwrap_or_default();
+    text.parse().unwrap_or_else(|_| {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(1, |d| d.as_nanos() as u64)
+    })
+}
+
+fn stress(players: u64, options: impl Fn(Builder) -> Builder) {
+    let seed = seed();
+    eprintln!("UMS_STRESS_SEED={seed}");
+    both_kinds_with(options, |node, _, n| game(node, n, players, seed));
+}
+
+#[test]
+fn many_players_with_room_for_all_leave_nothing_behind_g13() {
+    stress(40, |b| b);
+}
+
+#[test]
+fn many_players_on_few_workers_leave_nothing_behind_g11() {
+    stress(12, |b| b.max_workers(8));
+}
+
+#[test]
+fn workers_come_and_go_at_once_u39() {
+    stress(12, |b| b.max_workers(16).idle_worker_timeout(Duration::ZERO));
+}
+
+#[test]
+fn few_may_be_preemptive_b30() {
+    stress(24, |b| b.preemptive_limit(1));
+}
+
+#[test]
+fn the_classic_profile_holds_g13() {
+    stress(24, Builder::classic);
+}
+
+#[test]
+fn the_synchronous_back_end_holds_u58() {
+    stress(24, |b| b.io(ums::IoChoice::Sync));
+}

@@ -1,0 +1,257 @@
+//! Timers: their list, their place in a turn, and what an expired one does (U67-U71, G12).
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use common::*;
+use ums::net::UnixStream;
+use ums::testing::{lists, scheduler};
+use ums::{UserLock, WaitError, WorkerKind, WorkerState};
+
+/// Yields until so many workers of this scheduler wait.
+fn until_waiting(count: usize) {
+    eventually("they wait", || lists().waiting.len() == count);
+}
+
+#[test]
+fn a_wait_with_a_timeout_is_on_the_timer_list_too_u67() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                on(node, i, || {
+                    let lock = Arc::new(UserLock::new());
+                    lock.acquire(1, None).unwrap();
+                    let theirs = lock.clone();
+                    let waiter = ums::spawn(move || theirs.acquire(2, Some(ms(60_000))));
+                    until_waiting(1);
+                    assert_eq!((lists().timers, lock.waiters()), (1, 1), "on both lists");
+                    lock.release(1);
+                    waiter.join().unwrap().unwrap();
+                    assert_eq!(lists().timers, 0, "a wait that was granted leaves no timer");
+                    lock.release(2);
+
+                    // No timeout, no timer.
+                    lock.acquire(1, None).unwrap();
+                    let theirs = lock.clone();
+                    let waiter = ums::spawn(move || theirs.acquire(2, None));
+                    until_waiting(1);
+                    assert_eq!(lists().timers, 0);
+                    lock.release(1);
+                    waiter.join().unwrap().unwrap();
+                    lock.release(2);
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn a_wait_that_times_out_leaves_the_resources_queue_u69() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                on(node, i, || {
+                    let lock = Arc::new(UserLock::new());
+                    lock.acquire(1, None).unwrap();
+                    let theirs = lock.clone();
+                    let waiter = ums::spawn(move || theirs.acquire(2, Some(ms(5))));
+                    assert_eq!(waiter.join().unwrap(), Err(WaitError::TimedOut));
+                    assert_eq!((lists().timers, lock.waiters()), (0, 0));
+                    lock.release(1);
+                    assert_eq!(lock.owner(), None, "it is handed to nobody who gave up");
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn an_expired_timer_leaves_its_list_and_its_worker_is_runnable_u69() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                on(node, i, || {
+                    let (me, log) = (lists().current, Log::default());
+                    let sleepers: Vec<_> = (0..2)
+                        .map(|_| {
+                            let log = log.clone();
+                            ums::spawn(move || {
+                                ums::sleep(ms(100)).unwrap();
+                                log.push(lists());
+                            })
+                        })
+                        .collect();
+                    until_waiting(2);
+                    assert_eq!((lists().timers, log.len()), (2, 0));
+                    let [first, second] = lists().waiting[..] else { panic!("two wait") };
+                    spin(ms(120));
+                    assert_eq!((lists().timers, log.len()), (2, 0), "nobody looks but who yields");
+                    ums::yield_now();
+                    // What the first sleeper saw when it ran: both timers were off the list, and
+                    // the other sleeper and the yielder were runnable, in this order.
+                    let seen = log.all();
+                    assert_eq!(seen[0].current, first);
+                    assert_eq!(seen[0].timers, 0);
+                    assert_eq!(seen[0].runnable, [second, me]);
+                    assert!(seen[0].waiting.is_empty());
+                    for sleeper in sleepers {
+                        sleeper.join().unwrap();
+                    }
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn timers_come_after_io_in_a_turn_u68_g3() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                on(node, i, || {
+                    let log = Log::default();
+                    let (mut here, mut there) = UnixStream::pair().unwrap();
+                    let note = log.clone();
+                    // It begins to wait before the reader does: order of waiting is not what counts.
+                    let sleeper = ums::spawn(move || {
+                        ums::sleep(ms(100)).unwrap();
+                        note.push("timer");
+                    });
+                    until_waiting(1);
+                    let note = log.clone();
+                    let reader = ums::spawn(move || {
+                        there.read_exact(&mut [0]).unwrap();
+                        note.push("I/O");
+                    });
+                    until_waiting(2);
+                    // A ring takes in what was submitted within so many looks.
+                    (0..100).for_each(|_| ums::yield_now());
+                    assert_eq!(log.len(), 0, "it is too early for the timer");
+                    spin(ms(120)); // the timer is due
+                    here.write_all(b"x").unwrap();
+                    spin(ms(1)); // the completion is there, and a look at it is due
+                    ums::yield_now();
+                    assert_eq!(log.all(), ["I/O", "timer"], "one turn found both, in this order");
+                    sleeper.join().unwrap();
+                    reader.join().unwrap();
+                });
+            }
+        },
+    );
+}
+
+/// What a sleeper sees when its timer fires while only one other worker, which yields, is about.
+fn expire_on_an_empty_list(kind: WorkerKind) {
+    let what = |b: ums::Builder| b.placement(ums::Placement::AlwaysPreferred);
+    for n in COUNTS {
+        one_kind(
+            kind,
+            |b| what(b.schedulers(n)),
+            |node| {
+                for i in 0..n {
+                    let handle = node.clone();
+                    on(node, i, move || {
+                        let log = Log::default();
+                        let note = log.clone();
+                        let sleeper = ums::spawn(move || {
+                            ums::sleep(ms(100)).unwrap();
+                            note.push((lists(), thread_number()));
+                        });
+                        until_waiting(1);
+                        assert!(lists().runnable.is_empty());
+                        let switches = || scheduler(&handle, i).counters.context_switches;
+                        let before = switches();
+                        ums::yield_now();
+                        assert_eq!(switches(), before, "nothing is due: the yielder stays");
+                        spin(ms(120));
+                        ums::yield_now();
+                        let (seen, thread) = log.all().pop().expect("the sleeper was next");
+                        assert_eq!(seen.runnable, [lists().current], "the yielder parked");
+                        let same = thread == thread_number();
+                        assert_eq!(same, kind == WorkerKind::Fiber, "{thread}");
+                        assert_eq!(switches(), before + 2, "to it and back, nobody between");
+                        sleeper.join().unwrap();
+                    });
+                }
+            },
+        );
+    }
+}
+
+#[test]
+fn with_an_empty_runnable_list_the_expired_ones_thread_is_signalled_u70_g12() {
+    expire_on_an_empty_list(WorkerKind::Thread);
+}
+
+#[test]
+fn with_an_empty_runnable_list_the_expired_ones_fiber_is_switched_to_u71_g12() {
+    expire_on_an_empty_list(WorkerKind::Fiber);
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_deadlines_and_never_early_u67() {
+    both_kinds(|node, _, _| {
+        node.run(|| {
+            let (woken, spans) = (Arc::new(AtomicU64::new(0)), [9, 1, 30, 0, 17, 4, 60, 2]);
+            let sleepers: Vec<_> = spans
+                .map(|span| {
+                    let woken = woken.clone();
+                    ums::spawn(move || {
+                        let began = std::time::Instant::now();
+                        ums::sleep(ms(span)).unwrap();
+                        assert!(began.elapsed() >= ms(span), "early: {:?}", began.elapsed());
+                        woken.fetch_add(1, SeqCst);
+                    })
+                })
+                .into();
+            for sleeper in sleepers {
+                sleeper.join().unwrap();
+            }
+            assert_eq!(woken.load(SeqCst), 8);
+        });
+    });
+}
+
+#[test]
+fn a_sleep_that_is_cancelled_leaves_no_timer_b59() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                on(node, i, || {
+                    let sleeper = ums::spawn(|| ums::sleep(ms(600_000)));
+                    until_waiting(1);
+                    assert_eq!(lists().timers, 1);
+                    sleeper.cancel();
+                    assert_eq!(sleeper.join().unwrap(), Err(WaitError::Cancelled));
+                    assert_eq!(lists().timers, 0);
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn a_waiting_worker_is_seen_to_wait_from_outside_u67() {
+    both_kinds(|node, _, n| {
+        let sleeper = start(node, n - 1, || ums::sleep(ms(600_000)));
+        eventually("it waits", || {
+            let view = scheduler(node, n - 1);
+            let waits = |w: &ums::testing::Seen| {
+                w.state == WorkerState::Waiting && w.reason == ums::WaitReason::SLEEP
+            };
+            view.workers.iter().any(waits) && view.counters.timers == 1
+        });
+        sleeper.cancel();
+        assert_eq!(sleeper.join().unwrap(), Err(WaitError::Cancelled));
+    });
+}
