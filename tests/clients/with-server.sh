@@ -20,11 +20,18 @@ cleanup() {
 }
 trap cleanup EXIT
 
+# Below the range from which the system gives ports to outgoing connections, so that none of those takes one meanwhile.
 read -r UMS_PORT UMS_ADMIN_PORT < <(python3 -c '
-import socket
-both = [socket.socket() for _ in range(2)]
-for s in both: s.bind(("127.0.0.1", 0))
-print(*(s.getsockname()[1] for s in both))')
+import random, socket
+free = []
+while len(free) < 2:
+    s = socket.socket()
+    try:
+        s.bind(("127.0.0.1", random.randrange(15000, 30000)))
+        free.append(s)
+    except OSError:
+        pass
+print(*(s.getsockname()[1] for s in free))')
 export UMS_HOST=127.0.0.1 UMS_PORT UMS_ADMIN_PORT UMS_DB=$folder/test.db
 
 "$UMS_BIN" serve --listen "127.0.0.1:$UMS_PORT" --admin "127.0.0.1:$UMS_ADMIN_PORT" --db "$UMS_DB" "${options[@]}" \

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# skew.sh: the skew of classic placement (U25), and that the default policy removes it. Starts its own servers, with two
+# schedulers each, in turn; needs $UMS_BIN and two processors.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+rounds=${ROUNDS:-3}
+run() { "$here/with-server.sh" --schedulers 2 --placement "$1" -- python3 "$here/skew.py" | grep -E '^[0-9]+$'; }
+ratios=()
+for _ in $(seq "$rounds"); do
+    classic=$(run classic)
+    hinted=$(run hinted)
+    echo "skew.sh: two hot connections, statements done: classic $classic, hinted $hinted"
+    ratios+=("$(python3 -c "print($hinted / $classic)")")
+done
+median=$(printf '%s\n' "${ratios[@]}" | sort -g | sed -n "$(((rounds + 1) / 2))p")
+echo "skew.sh: the default does $median times the work of classic placement (median of $rounds)"
+# Not the target of 1.7, which needs a quiet machine: this only says that the skew is gone.
+python3 -c "import sys; sys.exit(0 if $median > 1.2 else 1)"
