@@ -209,7 +209,13 @@ fn stacks_are_as_large_as_asked_for_b16() {
         },
     );
     // The default of a thread worker.
-    one_kind(WorkerKind::Thread, |b| b, |node| drop(on(node, 0, || dig(MIB))));
+    one_kind(
+        WorkerKind::Thread,
+        |b| b,
+        |node| {
+            on(node, 0, || dig(MIB));
+        },
+    );
 }
 
 #[test]

@@ -24,6 +24,21 @@ fn worker() -> (usize, u32) {
     ums::worker_id().expect("on a worker")
 }
 
+/// Makes workers, and lets them become idle.
+fn idle_workers(node: &Node, s: usize, count: usize) {
+    let gate = Gate::shut();
+    let tasks: Vec<_> = (0..count)
+        .map(|_| {
+            let gate = gate.clone();
+            start(node, s, move || gate.pass())
+        })
+        .collect();
+    eventually("all wait", || gate.waiters() == count);
+    gate.open();
+    tasks.into_iter().for_each(|t| t.join().unwrap());
+    at_rest(node, s);
+}
+
 #[test]
 fn an_idle_worker_takes_the_request_u27() {
     each_alone(
@@ -128,7 +143,7 @@ fn restless(rounds: usize, me: usize, mut look: impl FnMut((usize, u32))) {
     for round in 0..rounds {
         match (me + round) % 4 {
             0 => ums::sleep(std::time::Duration::from_micros(40)).unwrap(),
-            1 => drop(ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ())),
+            1 => ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ()),
             2 => ums::spawn(|| ()).join().unwrap(),
             _ => ums::yield_now(),
         }
@@ -266,6 +281,8 @@ fn the_running_worker_goes_on_with_queued_requests_without_a_switch_u51() {
     each_alone(
         |b| b,
         |node, _, n| {
+            // There are other workers that could take them.
+            idle_workers(node, n - 1, 3);
             let (go, log) = (Arc::new(AtomicBool::new(false)), Log::default());
             let g = go.clone();
             let busy = start(node, n - 1, move || {
@@ -361,6 +378,7 @@ fn a_finished_worker_takes_a_queued_request_without_a_switch_g4() {
     each_alone(
         |b| b,
         |node, _, n| {
+            idle_workers(node, n - 1, 3);
             let me = node.clone();
             let (first, second) = on(node, n - 1, move || {
                 let (s, node) = (n - 1, me.clone());

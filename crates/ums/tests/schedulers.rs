@@ -102,7 +102,7 @@ fn each_scheduler_has_five_lists_u19() {
                     let (g, e) = (gate.clone(), ends.clone());
                     let tasks = [
                         ums::spawn(move || g.pass()),
-                        ums::spawn(|| drop(ums::sleep(PATIENCE))),
+                        ums::spawn(|| assert!(ums::sleep(PATIENCE).is_err(), "it is cancelled")),
                         ums::spawn(move || {
                             while !e.load(SeqCst) {
                                 ums::yield_now();
@@ -173,7 +173,7 @@ fn a_worker_is_on_at_most_one_list_and_its_state_says_which_u20() {
                                 check_one_list();
                                 lock.release(1000 + me as u64);
                             }
-                            2 => drop(ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ())),
+                            2 => ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ()),
                             _ => ums::yield_now(),
                         }
                     }
@@ -340,7 +340,7 @@ fn work_queue_waiters_and_waiter_list_are_three_things_g1() {
             let options = |b: ums::Builder| {
                 b.schedulers(n).max_workers(3 * n).placement(Placement::AlwaysPreferred)
             };
-            one_kind(kind, options, |node| three_things(node));
+            one_kind(kind, options, three_things);
         }
     }
 }
@@ -350,8 +350,8 @@ fn three_things(node: &Node) {
     let (g, r) = (gate.clone(), ran.clone());
     let tasks = [
         start(node, 0, move || g.pass()),
-        start(node, 0, || drop(ums::sleep(PATIENCE))),
-        start(node, 0, || drop(ums::wait_for_cancel())),
+        start(node, 0, || assert!(ums::sleep(PATIENCE).is_err(), "it is cancelled")),
+        start(node, 0, || assert!(ums::wait_for_cancel().is_err(), "it is cancelled")),
     ];
     eventually("three wait", || {
         scheduler(node, 0).workers.iter().filter(|w| w.state == WorkerState::Waiting).count() == 3

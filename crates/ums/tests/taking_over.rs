@@ -400,7 +400,7 @@ fn at_most_one_worker_is_viable_on_each_scheduler_u13() {
                                 viable.alone(|| {});
                                 lock.release(1000 + me as u64);
                             }
-                            2 => drop(ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ())),
+                            2 => ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ()),
                             _ => ums::yield_now(),
                         }
                     }
