@@ -79,6 +79,8 @@ pub(crate) enum Failure {
     Sql(SqlError),
     /// The client cannot be reached.
     Gone,
+    /// Nothing happened yet: the statement is to be tried again later, in another work request.
+    Later,
 }
 
 impl<E: Into<SqlError>> From<E> for Failure {

@@ -81,6 +81,9 @@ impl Session {
             _ => Ok(()),
         };
         if let Err(failure) = outcome {
+            if matches!(failure, Failure::Later) {
+                return Err(failure);
+            }
             self.skip_to_sync = true;
             self.fail(failure, |error| position(text.as_deref(), error))?;
         }
@@ -387,7 +390,11 @@ impl Session {
             describe: portal.describe_on_execute,
             columns: portal.columns.clone().or_else(|| described(portal)),
         };
-        match self.execute(conn, statement, call)? {
+        let outcome = self.execute(conn, statement, call);
+        if matches!(outcome, Err(Failure::Later)) {
+            portal.state = State::Fresh;
+        }
+        match outcome? {
             Ran::Complete(tag) => self.out.complete(&tag),
             Ran::Suspended(rest) => {
                 portal.state = State::Suspended(rest, 0);

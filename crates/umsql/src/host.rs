@@ -160,6 +160,11 @@ impl Gate {
         self.lock.acquire(user, None).map_err(|_| Interrupted)
     }
 
+    /// How many workers are parked in [`Gate::acquire`].
+    pub fn waiters(&self) -> usize {
+        self.lock.waiters()
+    }
+
     /// Gives the gate to whoever waits first. `user` must be the owner.
     pub fn release(&self, user: u64) {
         self.lock.release(user);

@@ -43,6 +43,10 @@ pub fn serve(
     server: Arc<Server>,
     patience: Patience,
 ) -> io::Result<ums::Server> {
+    let rows = node.snapshot().schedulers;
+    let workers =
+        rows.iter().take(node.scheduler_count()).map(|row| row.workers_max).sum::<usize>();
+    server.limit_waiting_writers(workers / 2);
     node.serve(listener, options, move |user, _peer| {
         let session = server.session(user.id());
         Box::new(Served { session, patience })
@@ -62,6 +66,7 @@ impl ums::Session for Served {
             // The client speaks first.
             Why::Connected => Flow::Idle,
             Why::Readable | Why::Again => self.session.on_readable(&mut wire),
+            Why::TimedOut if self.session.is_deferred() => self.session.try_again(&mut wire),
             Why::TimedOut => {
                 self.session.time_out(&mut wire);
                 Flow::Close
@@ -80,6 +85,7 @@ impl ums::Session for Served {
         match flow {
             Flow::Close => Next::Close,
             Flow::More => Next::Again,
+            Flow::Later(time) => Next::WaitAtMost(time),
             Flow::Idle => limit.map_or(Next::Wait, Next::WaitAtMost),
         }
     }

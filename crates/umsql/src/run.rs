@@ -91,7 +91,9 @@ impl Session {
         for tokens in all {
             let statement = statement::recognise(tokens, text)?;
             let call = Call { describe: true, ..Call::default() };
-            match self.execute(conn, &statement, call)? {
+            let outcome = self.execute(conn, &statement, call)?;
+            self.may_defer = false;
+            match outcome {
                 Ran::Complete(tag) => self.out.complete(&tag),
                 Ran::Suspended(_) => unreachable!("a simple query has no row limit"),
             }
@@ -350,14 +352,19 @@ impl Session {
     }
 
     /// Owns the write gate from here to the end of the transaction.
-    pub(crate) fn own_gate(&mut self) -> Result<()> {
+    ///
+    /// Workers that wait for the gate must not be all there are: the gate's owner may be a client that is
+    /// waiting for us to answer another of its connections. So when many wait already, a statement that has
+    /// done nothing yet gives its worker back and is tried again later.
+    pub(crate) fn own_gate(&mut self) -> std::result::Result<(), Failure> {
         if self.read_only && self.tx == Tx::Block {
-            return Err(SqlError::new(
-                "25006",
-                "cannot execute this statement in a read-only transaction",
-            ));
+            let message = "cannot execute this statement in a read-only transaction";
+            return Err(SqlError::new("25006", message).into());
         }
         if !self.holds_gate {
+            if self.may_defer && self.server.gate_is_crowded() {
+                return Err(Failure::Later);
+            }
             self.server.engine.gate.acquire(self.user)?;
             self.holds_gate = true;
         }

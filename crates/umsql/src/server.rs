@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use crate::auth::{self, Verifier};
 use crate::engine::Engine;
@@ -36,6 +38,17 @@ const BUFFERS_KEPT: usize = 64;
 /// A buffer that grew beyond this is not kept, in bytes.
 const BUFFER_MAX: usize = 128 << 10;
 
+/// With what a session's requests can be cancelled.
+#[derive(Debug)]
+struct Key {
+    secret: u32,
+    user: u64,
+    /// A statement of it is put off, so that there is no request to cancel,
+    deferred: bool,
+    /// and someone wanted to.
+    cancelled: bool,
+}
+
 type PlanKey = (Box<str>, Box<[u32]>);
 
 /// A SQL server, without its listener.
@@ -56,7 +69,11 @@ pub struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) verifier: Option<Verifier>,
     pub(crate) max_message: usize,
-    keys: Mutex<HashMap<u32, (u32, u64)>>,
+    keys: Mutex<HashMap<u32, Key>>,
+    /// The most workers that may wait for the write gate.
+    waiting_max: AtomicUsize,
+    /// How many statements are put off.
+    deferred: AtomicUsize,
     plans: Mutex<Plans>,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
@@ -84,6 +101,8 @@ impl Server {
             verifier: settings.password.as_deref().map(Verifier::new),
             max_message: settings.max_message,
             keys: Mutex::default(),
+            waiting_max: AtomicUsize::new(usize::MAX),
+            deferred: AtomicUsize::new(0),
             plans: Mutex::default(),
             buffers: Mutex::default(),
         }))
@@ -97,7 +116,7 @@ impl Server {
     /// Makes the secret with which the requests of `user` can be cancelled.
     pub(crate) fn new_key(&self, user: u64) -> (u32, u32) {
         let (pid, secret) = (user as u32, u32::from_be_bytes(auth::random()));
-        lock(&self.keys).insert(pid, (secret, user));
+        lock(&self.keys).insert(pid, Key { secret, user, deferred: false, cancelled: false });
         (pid, secret)
     }
 
@@ -107,10 +126,50 @@ impl Server {
 
     /// Cancels what the session with that number runs, if the secret is the right one.
     pub(crate) fn cancel(&self, pid: u32, secret: u32) {
-        let user = lock(&self.keys).get(&pid).filter(|key| key.0 == secret).map(|key| key.1);
+        let user =
+            lock(&self.keys).get(&pid).filter(|key| key.secret == secret).map(|key| key.user);
         if let Some(user) = user {
-            host::cancel_request(user);
+            self.cancel_user(user);
         }
+    }
+
+    /// Cancels what `user` runs, or what it will run when the time has come. False when there is nothing.
+    pub(crate) fn cancel_user(&self, user: u64) -> bool {
+        if host::cancel_request(user) {
+            return true;
+        }
+        let mut keys = lock(&self.keys);
+        let deferred = keys.get_mut(&(user as u32)).filter(|key| key.user == user && key.deferred);
+        deferred.map(|key| key.cancelled = true).is_some()
+    }
+
+    /// Lets at most this many workers wait for writers before them; further statements that want to write
+    /// are put off without a worker. Half of the workers is a good number.
+    pub fn limit_waiting_writers(&self, workers: usize) {
+        self.waiting_max.store(workers.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn gate_is_crowded(&self) -> bool {
+        self.engine.gate.waiters() >= self.waiting_max.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the statement of `user` is put off, and says for how long: the more there are, the longer,
+    /// so that looking again costs the same however many they are.
+    pub(crate) fn defer(&self, user: u64) -> Duration {
+        if let Some(key) = lock(&self.keys).get_mut(&(user as u32)) {
+            key.deferred = true;
+        }
+        let deferred = self.deferred.fetch_add(1, Ordering::Relaxed) as u64;
+        Duration::from_micros((deferred * 200).clamp(1_000, 50_000))
+    }
+
+    /// Ends what [`Server::defer`] began. True when it was cancelled meanwhile.
+    pub(crate) fn end_deferral(&self, user: u64) -> bool {
+        self.deferred.fetch_sub(1, Ordering::Relaxed);
+        let mut keys = lock(&self.keys);
+        let Some(key) = keys.get_mut(&(user as u32)) else { return false };
+        key.deferred = false;
+        std::mem::take(&mut key.cancelled)
     }
 
     /// The plan another session made for the same text and parameter types.

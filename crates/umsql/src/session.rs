@@ -17,6 +17,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::auth::{Login, MECHANISM};
 use crate::engine::Lease;
@@ -44,6 +45,8 @@ pub enum Flow {
     Idle,
     /// Another work request at once: a complete unit is already there.
     More,
+    /// To be called with [`Session::try_again`] after this time: too many writers wait already.
+    Later(Duration),
     /// That the connection is closed.
     Close,
 }
@@ -89,6 +92,10 @@ pub struct Session {
     pub(crate) holds_gate: bool,
     /// The current unit has more than one statement, which are then one transaction.
     pub(crate) several: bool,
+    /// A statement that finds many writers waiting may give its worker back.
+    pub(crate) may_defer: bool,
+    /// One did.
+    deferred: bool,
 
     pub(crate) prepared: Vec<(Box<str>, Arc<Plan>)>,
     pub(crate) portals: Vec<(Box<str>, Portal)>,
@@ -112,6 +119,8 @@ impl Session {
             lease: None,
             holds_gate: false,
             several: false,
+            may_defer: false,
+            deferred: false,
             prepared: Vec::new(),
             portals: Vec::new(),
             skip_to_sync: false,
@@ -133,6 +142,24 @@ impl Session {
     ///
     /// A panic in here is told to the client as an internal error and ends the connection only.
     pub fn on_readable(&mut self, conn: &mut dyn Conn) -> Flow {
+        // More input, or the end of it, while a statement is put off: it waits on a worker then, or an
+        // impatient client would make us look again and again.
+        self.may_defer = !self.deferred;
+        self.one_request(conn)
+    }
+
+    /// Carries out the statement that was put off with [`Flow::Later`].
+    pub fn try_again(&mut self, conn: &mut dyn Conn) -> Flow {
+        self.may_defer = true;
+        self.one_request(conn)
+    }
+
+    /// True while a statement is put off.
+    pub fn is_deferred(&self) -> bool {
+        self.deferred
+    }
+
+    fn one_request(&mut self, conn: &mut dyn Conn) -> Flow {
         let flow = catch_unwind(AssertUnwindSafe(|| self.request(conn))).unwrap_or_else(|_| {
             self.out.bytes.clear();
             self.close_with(conn, &SqlError::fatal("XX000", "internal error"))
@@ -173,13 +200,22 @@ impl Session {
             Ok(Fill::Part) => return Flow::Idle,
             Ok(Fill::End) => return Flow::Close,
             Err(Failure::Sql(error)) => return self.close_with(conn, &error),
-            Err(Failure::Gone) => return Flow::Close,
+            Err(Failure::Gone | Failure::Later) => return Flow::Close,
         }
+        let cancelled = std::mem::take(&mut self.deferred) && self.server.end_deferral(self.user);
         if self.out.bytes.capacity() == 0 {
             self.out.bytes = self.server.take_buffer();
         }
-        match self.unit(conn) {
+        match self.unit(conn, cancelled) {
             Ok(true) => (),
+            Err(Failure::Later) => {
+                if self.flush(conn).is_err() {
+                    return Flow::Close;
+                }
+                self.let_go();
+                self.deferred = true;
+                return Flow::Later(self.server.defer(self.user));
+            }
             Ok(false) | Err(Failure::Gone) => {
                 let _ = self.flush(conn);
                 return Flow::Close;
@@ -260,20 +296,30 @@ impl Session {
         Ok(closed)
     }
 
-    /// Consumes the unit. False when the connection is to be closed.
-    fn unit(&mut self, conn: &mut dyn Conn) -> std::result::Result<bool, Failure> {
+    /// Consumes the unit. False when the connection is to be closed. A unit that was put off and `cancelled`
+    /// meanwhile begins with the message that is cancelled.
+    fn unit(&mut self, conn: &mut dyn Conn, cancelled: bool) -> std::result::Result<bool, Failure> {
         if matches!(self.phase, Phase::Startup) {
             let packet = self.input[self.consumed..self.unit_end].to_vec();
             self.consumed = self.unit_end;
             return Ok(self.startup(&packet)?);
         }
+        let mut cancelled = cancelled;
         while self.consumed < self.unit_end {
+            let start = self.consumed;
             let (tag, body) = self.take_frame()?;
-            let go_on = match self.phase {
-                Phase::Ready => self.message(conn, tag, &body)?,
-                _ => self.password(tag, &body)?,
+            if std::mem::take(&mut cancelled) {
+                self.message_cancelled(tag)?;
+                continue;
+            }
+            let outcome = match self.phase {
+                Phase::Ready => self.message(conn, tag, &body),
+                _ => self.password(tag, &body).map_err(Failure::from),
             };
-            if !go_on {
+            if matches!(outcome, Err(Failure::Later)) {
+                self.consumed = start;
+            }
+            if !outcome? {
                 return Ok(false);
             }
         }
@@ -352,6 +398,18 @@ impl Session {
             }
         }
         Ok(true)
+    }
+
+    /// The answer to a message whose statement was cancelled while it was put off.
+    fn message_cancelled(&mut self, tag: u8) -> std::result::Result<(), Failure> {
+        self.fail(SqlError::from(host::Interrupted).into(), |_| None)?;
+        if tag == b'Q' {
+            self.ready();
+            self.let_go();
+        } else {
+            self.skip_to_sync = true;
+        }
+        Ok(())
     }
 
     /// Sends what is in the output buffer.
@@ -512,6 +570,9 @@ enum Fill {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.deferred {
+            self.server.end_deferral(self.user);
+        }
         if self.is_logged_in() {
             self.server.forget_key(self.user);
         }

@@ -135,7 +135,7 @@ impl Session {
                 (no_rows, "BACKUP")
             }
             Statement::Kill(user) => {
-                if !host::cancel_request(*user) {
+                if !self.server.cancel_user(*user) {
                     return Err(SqlError::new(
                         "42704",
                         format!("user {user} has no request to cancel"),

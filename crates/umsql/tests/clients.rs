@@ -388,3 +388,31 @@ fn psql_finds_tables_columns_and_indexes_in_the_catalogue() {
     assert_eq!(found[0][1].as_deref(), Some("integer"));
     assert_eq!(found[1][1].as_deref(), Some("character varying(20)"));
 }
+
+/// The holder's thread may be the one that waits for our answer on another connection, as in pgbench.
+#[test]
+fn many_waiting_writers_leave_workers_for_the_others() {
+    let node = ums::Node::builder().schedulers(2).max_workers(4).build().unwrap();
+    let server = TestServer::on(node, |_| ());
+    let mut holder = server.client();
+    holder.batch_execute("create table t(n int)").unwrap();
+    holder.batch_execute("begin; insert into t values (0)").unwrap();
+    let mut writers: Vec<Client> = (0..12).map(|_| server.client()).collect();
+    let mut other = server.client();
+    let token = writers[11].cancel_token();
+    std::thread::scope(|scope| {
+        let inserts: Vec<_> = writers
+            .iter_mut()
+            .map(|writer| scope.spawn(|| writer.execute("insert into t values ($1)", &[&1i32])))
+            .collect();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(one(&mut other, "select count(*) from t"), "0");
+        token.cancel_query(NoTls).unwrap();
+        let mut results = inserts.into_iter();
+        let last = results.next_back().unwrap().join().unwrap();
+        assert_eq!(code(last), SqlState::QUERY_CANCELED);
+        holder.batch_execute("insert into t values (0); commit").unwrap();
+        results.for_each(|insert| assert_eq!(insert.join().unwrap().unwrap(), 1));
+    });
+    assert_eq!(one(&mut other, "select count(*) from t"), "13");
+}
