@@ -27,6 +27,7 @@ mod server;
 
 mod copy;
 mod extended;
+mod login;
 mod run;
 mod session;
 mod statements;

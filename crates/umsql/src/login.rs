@@ -1,0 +1,127 @@
+//! How a session begins: the first packet, the proof of the password, and what the server says of itself.
+
+use std::sync::Arc;
+
+use crate::auth::{Login, MECHANISM};
+use crate::error::{Result, SqlError};
+use crate::host;
+use crate::session::{Phase, Session};
+use crate::wire::message::{Body, Startup, utf8};
+
+impl Session {
+    /// Takes the first packet. False when the connection is to be closed.
+    pub(crate) fn startup(&mut self, packet: &[u8]) -> Result<bool> {
+        match Startup::decode(packet)? {
+            Startup::Encrypt => {
+                self.out.bytes.push(b'N');
+                Ok(true)
+            }
+            Startup::Cancel { pid, secret } => {
+                self.server.cancel(pid, secret);
+                Ok(false)
+            }
+            Startup::Begin { minor, parameters } => {
+                if !parameters.iter().any(|(name, user)| name == "user" && !user.is_empty()) {
+                    return Err(SqlError::fatal(
+                        "28000",
+                        "no PostgreSQL user name specified in startup packet",
+                    ));
+                }
+                self.negotiate(minor, &parameters);
+                if let Some((_, name)) =
+                    parameters.iter().find(|(name, _)| name == "application_name")
+                {
+                    self.settings.push(("application_name".into(), name.as_str().into()));
+                }
+                if self.server.verifier.is_none() {
+                    self.welcome();
+                } else {
+                    self.phase = Phase::Login;
+                    self.out.authentication(10, format!("{MECHANISM}\0\0").as_bytes());
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// A newer minor version, or protocol options, are answered with the version spoken here.
+    fn negotiate(&mut self, minor: u16, parameters: &[(String, String)]) {
+        let unknown: Vec<&str> = parameters
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .filter(|n| n.starts_with("_pq_."))
+            .collect();
+        if minor == 0 && unknown.is_empty() {
+            return;
+        }
+        self.out.message(b'v', |body| {
+            body.extend(0x0003_0000u32.to_be_bytes());
+            body.extend((unknown.len() as u32).to_be_bytes());
+            for name in unknown {
+                body.extend(name.bytes());
+                body.push(0);
+            }
+        });
+    }
+
+    /// Takes a message of the login. False when the connection is to be closed.
+    pub(crate) fn password(&mut self, tag: u8, body: &[u8]) -> Result<bool> {
+        let server = Arc::clone(&self.server);
+        let Some(verifier) = &server.verifier else { return Ok(false) };
+        if tag == b'X' {
+            return Ok(false);
+        }
+        if tag != b'p' {
+            return Err(SqlError::fatal("08P01", "expected a SASL response"));
+        }
+        let mut body = Body::new(body);
+        match std::mem::replace(&mut self.phase, Phase::Login) {
+            Phase::Login => {
+                if body.string()? != MECHANISM {
+                    return Err(SqlError::fatal(
+                        "28000",
+                        "the client selected an invalid SASL mechanism",
+                    ));
+                }
+                let first = utf8(body.value()?.unwrap_or_default())?;
+                let (login, answer) = Login::begin(verifier, first)?;
+                self.phase = Phase::Proof(Box::new(login));
+                self.out.authentication(11, answer.as_bytes());
+            }
+            Phase::Proof(login) => {
+                let last = utf8(body.rest())?;
+                let answer =
+                    host::go_preemptive("PREEMPTIVE_SCRAM", move || login.finish(verifier, last))?;
+                self.out.authentication(12, answer.as_bytes());
+                self.welcome();
+            }
+            Phase::Startup | Phase::Ready => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn welcome(&mut self) {
+        self.phase = Phase::Ready;
+        self.out.authentication(0, b"");
+        let name = self.setting("application_name");
+        let reported = [
+            ("server_version", "15.0"),
+            ("server_encoding", "UTF8"),
+            ("client_encoding", "UTF8"),
+            ("application_name", &name),
+            ("is_superuser", "on"),
+            ("session_authorization", "ums"),
+            ("DateStyle", "ISO, MDY"),
+            ("IntervalStyle", "postgres"),
+            ("TimeZone", "UTC"),
+            ("integer_datetimes", "on"),
+            ("standard_conforming_strings", "on"),
+        ];
+        for (name, value) in reported {
+            self.out.parameter_status(name, value);
+        }
+        let (pid, secret) = self.server.new_key(self.user);
+        self.out.backend_key(pid, secret);
+        self.ready();
+    }
+}
