@@ -131,7 +131,7 @@ fn a_shutdown_wakes_it_g5() {
 /// A stream between a worker and a plain thread.
 fn stream() -> (UnixStream, StdStream) {
     let (theirs, ours) = StdStream::pair().unwrap();
-    (UnixStream::try_from(theirs).unwrap(), ours)
+    (UnixStream::from(theirs), ours)
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn each_scheduler_has_an_event_of_its_own_u73() {
                 on(node, woken, || ());
                 until_idle(node, woken);
             }
-            for i in 0..n {
-                let again = sleeps(i) - before[i];
+            for (i, before) in before.into_iter().enumerate() {
+                let again = sleeps(i) - before;
                 assert_eq!(again > 0, i == woken, "{woken} was woken, {i} slept {again} times");
             }
         }

@@ -150,7 +150,7 @@ fn several_workers_of_one_scheduler_may_run_at_once_u80() {
                         let meeting = meeting.clone();
                         // Nobody passes until all of them are there at the same time.
                         start(node, i, move || {
-                            ums::go_preemptive(OUTSIDE, || drop(meeting.wait()));
+                            ums::go_preemptive(OUTSIDE, || meeting.wait());
                         })
                     })
                     .collect();

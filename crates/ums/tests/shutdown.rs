@@ -1,0 +1,498 @@
+//! How things end: panics, cancellations, and the shutdown of a node (G13, B59, rules 10 and 11).
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::io::Read;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use common::*;
+use ums::net::UnixStream;
+use ums::testing::{lists, scheduler};
+use ums::{EnqueueError, HiddenOptions, Node, ShutdownReport, TaskError, WaitError, WaitReason};
+use ums::{WorkerKind, WorkerState};
+
+const LATE: Duration = Duration::from_secs(600);
+const GRACE: Duration = Duration::from_secs(30);
+const NO_GRACE: Duration = Duration::ZERO;
+
+/// The body ends the node itself. Afterwards nothing is left of it.
+fn each_end(
+    options: impl Fn(ums::Builder) -> ums::Builder,
+    body: impl Fn(Node, WorkerKind, usize),
+) {
+    for kind in KINDS {
+        for n in COUNTS {
+            let _turn = turn();
+            let _watch = Watchdog::start(format!("{kind:?} workers on {n} schedulers"));
+            let descriptors = open_descriptors();
+            body(build(kind, |b| options(b.schedulers(n))), kind, n);
+            eventually("every thread of the node has ended", || node_threads().is_empty());
+            eventually("every descriptor is closed", || open_descriptors() <= descriptors);
+        }
+    }
+}
+
+#[test]
+fn a_panic_ends_its_request_and_the_worker_lives_on_g13() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                on(node, i, || {
+                    let bad = ums::spawn(|| {
+                        let me = ums::worker_id();
+                        std::panic::resume_unwind(Box::new(me))
+                    });
+                    let ended: Result<(), _> = bad.join();
+                    let Err(TaskError::Panicked(panic)) = ended else {
+                        panic!("its error says that it panicked")
+                    };
+                    let who = *panic.downcast::<Option<(usize, u32)>>().unwrap();
+                    // The last that became idle takes the next request.
+                    let next = ums::spawn(ums::worker_id).join().unwrap();
+                    assert_eq!(next, who, "the worker lives on");
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn what_runs_finishes_within_the_grace_time_g13() {
+    each_end(
+        |b| b,
+        |node, _, n| {
+            let done = Arc::new(AtomicUsize::new(0));
+            for i in 0..4 * n {
+                let done = done.clone();
+                let task = move || {
+                    ums::sleep(ms(30)).unwrap();
+                    ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
+                        std::thread::sleep(ms(5));
+                    });
+                    ums::spawn(|| ums::sleep(ms(1))).join().unwrap().unwrap();
+                    done.fetch_add(1, SeqCst);
+                };
+                drop(start(&node, i % n, task));
+            }
+            eventually("they run", || scheduler(&node, n - 1).counters.waiting > 0);
+            assert_eq!(node.shutdown(GRACE), ShutdownReport::default());
+            assert_eq!(done.load(SeqCst), 4 * n);
+        },
+    );
+}
+
+#[test]
+fn what_is_queued_still_runs_within_the_grace_time_g13() {
+    each_end(
+        |b| b.placement(ums::Placement::AlwaysPreferred),
+        |node, _, n| {
+            let done = Arc::new(AtomicUsize::new(0));
+            for i in 0..200 * n {
+                let done = done.clone();
+                let task = move || {
+                    ums::yield_now();
+                    done.fetch_add(1, SeqCst)
+                };
+                drop(start(&node, i % n, task));
+            }
+            assert_eq!(node.shutdown(GRACE), ShutdownReport::default());
+            assert_eq!(done.load(SeqCst), 200 * n);
+        },
+    );
+}
+
+#[test]
+fn what_waits_too_long_is_cancelled_and_counted_g13_b59() {
+    each_end(
+        |b| b,
+        |node, _, n| {
+            let outcomes = Log::default();
+            for i in 0..2 * n {
+                let outcomes = outcomes.clone();
+                drop(start(&node, i % n, move || outcomes.push(ums::sleep(LATE))));
+            }
+            let sleeping = || -> u64 { (0..n).map(|i| scheduler(&node, i).counters.timers).sum() };
+            eventually("they sleep", || sleeping() == 2 * n as u64);
+            let report = node.shutdown(NO_GRACE);
+            assert_eq!(report, ShutdownReport { cancelled: 2 * n, left: 0 });
+            assert_eq!(outcomes.all(), vec![Err(WaitError::Cancelled); 2 * n]);
+        },
+    );
+}
+
+#[test]
+fn what_is_queued_too_long_never_runs_and_its_joiner_learns_of_it_g13() {
+    each_end(
+        |b| b.max_workers(4).placement(ums::Placement::AlwaysPreferred),
+        |node, _, n| {
+            let (stop, ran) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            // One that does not yield, so that what is behind it is not begun.
+            let still = stop.clone();
+            let busy = start(&node, n - 1, move || {
+                while !still.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            });
+            eventually("it runs", || scheduler(&node, n - 1).load == 1);
+            std::thread::sleep(ms(5));
+            let flag = ran.clone();
+            let behind = start(&node, n - 1, move || flag.store(true, SeqCst));
+            let report = std::thread::scope(|s| {
+                let ending = s.spawn(|| node.clone().shutdown(NO_GRACE));
+                // Its joiner is told at once; then the busy one may end.
+                assert!(matches!(behind.join(), Err(TaskError::Cancelled)));
+                stop.store(true, SeqCst);
+                ending.join().unwrap()
+            });
+            busy.join().unwrap();
+            assert_eq!(report.left, 0);
+            assert!(report.cancelled >= 1);
+            assert!(!ran.load(SeqCst));
+        },
+    );
+}
+
+#[test]
+fn outstanding_io_is_reaped_g13_rule_10() {
+    each_end(
+        |b| b,
+        |node, _, n| {
+            let mut ends = Vec::new();
+            let errors = Log::default();
+            for i in 0..2 * n {
+                let (theirs, ours) = StdStream::pair().unwrap();
+                ends.push(ours);
+                let errors = errors.clone();
+                let read = move || {
+                    let error = UnixStream::from(theirs).read(&mut [0; 8]).unwrap_err();
+                    errors.push(error.kind());
+                };
+                drop(start(&node, i % n, read));
+            }
+            let reading =
+                || -> u64 { (0..n).map(|i| scheduler(&node, i).counters.pending_io).sum() };
+            eventually("they read", || reading() == 2 * n as u64);
+            let report = node.shutdown(NO_GRACE);
+            assert_eq!(report, ShutdownReport { cancelled: 2 * n, left: 0 });
+            assert_eq!(errors.len(), 2 * n);
+        },
+    );
+}
+
+#[test]
+fn a_node_that_is_ending_takes_no_work_g13() {
+    each_end(
+        |b| b,
+        |node, _, _| {
+            let handle = node.clone();
+            let own = node.hidden("own", HiddenOptions::default()).unwrap();
+            assert_eq!(node.shutdown(GRACE), ShutdownReport::default());
+            assert_eq!(handle.spawn(|| ()).unwrap_err(), EnqueueError::ShuttingDown);
+            assert_eq!(handle.spawn_on(0, || ()).unwrap_err(), EnqueueError::ShuttingDown);
+            assert_eq!(own.spawn(|| ()).unwrap_err(), EnqueueError::ShuttingDown);
+            assert!(handle.hidden("new", HiddenOptions::default()).is_err());
+            // Ending it again finds nothing to do.
+            assert_eq!(handle.shutdown(GRACE), ShutdownReport::default());
+        },
+    );
+}
+
+#[test]
+fn dropping_the_owner_ends_the_node_and_dropping_a_handle_does_not_g13() {
+    each_end(
+        |b| b,
+        |node, _, n| {
+            drop(node.clone());
+            assert_eq!(on(&node, n - 1, || 7), 7);
+            drop(node);
+        },
+    );
+}
+
+#[test]
+fn a_worker_may_not_end_its_own_node_g13() {
+    both_kinds(|node, _, _| {
+        let handle = node.clone();
+        let ended = node.spawn(move || handle.shutdown(NO_GRACE)).unwrap().join();
+        assert!(matches!(ended, Err(TaskError::Panicked(_))));
+        assert_eq!(node.run(|| 7), 7, "the node is as it was");
+    });
+}
+
+#[test]
+fn hidden_schedulers_end_with_their_node_g13() {
+    each_end(
+        |b| b,
+        |node, _, _| {
+            let done = Arc::new(AtomicUsize::new(0));
+            for name in ["one", "two", "three"] {
+                let own = node.hidden(name, HiddenOptions { ready: 2, ..Default::default() });
+                let done = done.clone();
+                let work = move || {
+                    ums::sleep(ms(10)).unwrap();
+                    done.fetch_add(1, SeqCst)
+                };
+                drop(own.unwrap().spawn(work).unwrap());
+            }
+            assert_eq!(node.shutdown(GRACE), ShutdownReport::default());
+            assert_eq!(done.load(SeqCst), 3);
+        },
+    );
+}
+
+#[test]
+fn one_that_never_ends_is_reported_alone_and_the_others_end_g13() {
+    each_end(
+        |b| b.placement(ums::Placement::AlwaysPreferred),
+        |node, _, n| {
+            let stop = Arc::new(AtomicBool::new(false));
+            for i in 0..n {
+                on(&node, i, || ());
+            }
+            let still = stop.clone();
+            // It neither yields nor waits, so nobody can end it.
+            let stuck = start(&node, 0, move || {
+                while !still.load(SeqCst) {
+                    std::thread::sleep(ms(1));
+                }
+            });
+            eventually("it runs", || {
+                let workers = scheduler(&node, 0).workers;
+                workers.iter().any(|w| w.state == WorkerState::Running && w.request != 0)
+            });
+            let report = node.shutdown(ms(10));
+            assert_eq!((report.cancelled, report.left), (1, 1));
+            // Released in the end, it ends, and its scheduler with it.
+            stop.store(true, SeqCst);
+            stuck.join().unwrap();
+        },
+    );
+}
+
+#[test]
+fn cancellation_is_seen_at_every_wait_and_checkpoint_b59() {
+    type Wait = fn() -> bool;
+    let waits: [(&str, Wait); 6] = [
+        ("sleep", || ums::sleep(LATE) == Err(WaitError::Cancelled)),
+        ("wait", || ums::wait_for_cancel() == Err(WaitError::Cancelled)),
+        ("join", || {
+            let mut child = ums::spawn(ums::wait_for_cancel);
+            let ended = matches!(child.join_for(LATE), Err(WaitError::Cancelled));
+            child.cancel();
+            child.join().is_ok() && ended
+        }),
+        ("lock", || {
+            let lock = ums::sync::Mutex::new(());
+            let _held = lock.lock();
+            let ended = matches!(lock.lock_for(LATE), Err(WaitError::Cancelled));
+            ended
+        }),
+        ("checkpoint", || {
+            while ums::checkpoint().is_ok() {
+                ums::yield_now();
+            }
+            ums::is_cancelled()
+        }),
+        ("already", || {
+            while !ums::is_cancelled() {
+                ums::yield_now();
+            }
+            // A wait that begins afterwards ends at once.
+            ums::sleep(LATE) == Err(WaitError::Cancelled)
+        }),
+    ];
+    both_kinds(|node, _, n| {
+        for (name, wait) in waits {
+            let begun = Arc::new(AtomicBool::new(false));
+            let flag = begun.clone();
+            let task = start(node, n - 1, move || {
+                flag.store(true, SeqCst);
+                wait()
+            });
+            eventually("it has begun", || begun.load(SeqCst));
+            std::thread::sleep(ms(1));
+            task.cancel();
+            assert!(task.join().unwrap(), "{name} did not see it");
+            // The next request of that worker is not cancelled.
+            assert!(!on(node, n - 1, ums::is_cancelled));
+            assert_eq!(on(node, n - 1, || ums::sleep(ms(1))), Ok(()));
+        }
+    });
+}
+
+#[test]
+fn a_request_cancelled_before_it_begins_never_runs_b59() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                on(node, i, || {
+                    let ran = Arc::new(AtomicBool::new(false));
+                    let flag = ran.clone();
+                    let task = ums::spawn(move || flag.store(true, SeqCst));
+                    task.cancel(); // we have not yielded since: nobody can have begun it
+                    assert!(matches!(task.join(), Err(TaskError::Cancelled)));
+                    ums::sleep(ms(1)).unwrap();
+                    assert!(!ran.load(SeqCst));
+                });
+            }
+        },
+    );
+}
+
+/// Calls a closure when it is dropped.
+struct Finally<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn a_destructor_may_wait_during_a_panic_and_no_sibling_sees_the_panic_rule_11() {
+    each_alone(
+        |b| b,
+        |node, kind, n| {
+            for i in 0..n {
+                on(node, i, move || {
+                    let stop = Arc::new(AtomicBool::new(false));
+                    let (end, seen) = (stop.clone(), Log::default());
+                    let note = seen.clone();
+                    let sibling = ums::spawn(move || {
+                        while !end.load(SeqCst) {
+                            note.push(std::thread::panicking());
+                            ums::yield_now();
+                        }
+                        // It may itself panic, and catch that.
+                        std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(1))).is_err()
+                    });
+                    eventually("the sibling runs", || seen.len() > 0);
+                    let waits = Log::default();
+                    let outcome = waits.clone();
+                    let falling = ums::spawn(move || {
+                        let _guard = Finally(|| {
+                            let began = Instant::now();
+                            ums::yield_now();
+                            let slept = ums::sleep(ms(20)).is_ok();
+                            outcome.push((slept, began.elapsed() >= ms(20)));
+                            ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ());
+                        });
+                        std::panic::resume_unwind(Box::new("on purpose"))
+                    });
+                    let fell: Result<(), _> = falling.join();
+                    assert!(matches!(fell, Err(TaskError::Panicked(_))));
+                    assert_eq!(waits.all(), [(true, true)], "the destructor did its waits");
+                    stop.store(true, SeqCst);
+                    assert!(sibling.join().unwrap());
+                    assert!(seen.all().iter().all(|panicking| !panicking), "in {kind:?} workers");
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn an_endless_wait_during_a_panic_of_a_fiber_aborts_with_a_sentence_rule_11() {
+    let me = "an_endless_wait_during_a_panic_of_a_fiber_aborts_with_a_sentence_rule_11";
+    if let Some(n) = child_errand() {
+        let node = build(WorkerKind::Fiber, |b| b.schedulers(n.parse().unwrap()));
+        node.run(|| {
+            let _guard = Finally(|| {
+                let _ = ums::sleep(LATE);
+            });
+            std::panic::resume_unwind(Box::new("on purpose"))
+        })
+    }
+    // Ten seconds of patience each: all numbers of schedulers at once.
+    std::thread::scope(|s| {
+        for n in COUNTS {
+            s.spawn(move || {
+                let output = run_child(me, &n.to_string());
+                let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(!output.status.success());
+                assert!(text.contains("in a destructor during a panic"), "{text}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_scope_ends_its_tasks_even_when_its_body_panics_g13() {
+    both_kinds(|node, _, n| {
+        on(node, n - 1, || {
+            let mut ended = [false; 4];
+            let body = std::panic::AssertUnwindSafe(|| {
+                ums::scope(|s| {
+                    for place in &mut ended {
+                        s.spawn(move || {
+                            ums::sleep(ms(5)).unwrap();
+                            *place = true;
+                        });
+                    }
+                    std::panic::resume_unwind(Box::new("on purpose"))
+                })
+            });
+            let result: Result<(), _> = std::panic::catch_unwind(body);
+            assert!(result.is_err());
+            assert_eq!(ended, [true; 4], "all of them ended first");
+        });
+    });
+}
+
+#[test]
+fn a_scope_on_the_only_worker_ends_g11() {
+    for kind in KINDS {
+        for n in COUNTS {
+            one_kind(
+                kind,
+                |b| b.schedulers(n).max_workers(n).placement(ums::Placement::AlwaysPreferred),
+                |node| {
+                    for i in 0..n {
+                        let sum = on(node, i, || {
+                            let mut parts = [0; 8];
+                            ums::scope(|s| {
+                                for (at, part) in parts.iter_mut().enumerate() {
+                                    s.spawn(move || {
+                                        ums::yield_now();
+                                        *part = at;
+                                    });
+                                }
+                            });
+                            let late = ums::spawn(|| ums::spawn(|| 14).join().unwrap());
+                            parts.iter().sum::<usize>() + late.join().unwrap()
+                        });
+                        assert_eq!(sum, 42);
+                    }
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn joining_what_ends_while_it_is_cancelled_leaves_no_trace_b59_g13() {
+    both_kinds(|node, _, n| {
+        for round in 0..300_u64 {
+            // The joiner's wait begins, is cancelled and finds the result, all at about one time.
+            let joiner = start(node, n - 1, move || {
+                let mut child = ums::spawn(move || spin(Duration::from_micros(round % 40)));
+                let joined = child.join_for(LATE);
+                ums::yield_now();
+                assert!(joined.is_ok() || ums::is_cancelled());
+                let _ = child; // not joined twice
+                ums::sleep(Duration::ZERO)
+            });
+            spin(Duration::from_micros(round % 50));
+            joiner.cancel();
+            drop(joiner.join());
+        }
+        assert_eq!(on(node, n - 1, || lists().waiting.len()), 0);
+    });
+}
