@@ -1,0 +1,174 @@
+//! What is known of waits: their reasons, their times, who is in the way (B20-B22).
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use ums::sync::Mutex;
+use ums::testing::{lists, scheduler};
+use ums::{Node, UserLock, WaitClass, WaitReason, WaitRow, WorkerState};
+
+fn row(node: &Node, reason: WaitReason) -> Option<WaitRow> {
+    node.snapshot().waits.into_iter().find(|row| row.reason == reason)
+}
+
+#[test]
+fn each_reason_has_its_count_and_its_times_b20() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                node.reset_waits();
+                assert!(row(node, WaitReason::SLEEP).is_none(), "nothing since the reset");
+                let first = start(node, i, || ums::sleep(ms(60)));
+                eventually("it sleeps", || scheduler(node, i).counters.timers == 1);
+                let seen = row(node, WaitReason::SLEEP).expect("a wait has begun");
+                assert_eq!((seen.begun, seen.count), (1, 0), "begun, and not over");
+                first.join().unwrap().unwrap();
+                on(node, i, || ums::sleep(ms(20)).unwrap());
+                let seen = row(node, WaitReason::SLEEP).expect("two waits are over");
+                assert_eq!((seen.begun, seen.count), (2, 2));
+                assert!(seen.total_ns >= 80_000_000 * 9 / 10, "{seen:?}");
+                assert!(seen.max_ns >= 60_000_000 * 9 / 10, "{seen:?}");
+                assert!(seen.max_ns <= seen.total_ns && seen.signal_ns <= seen.total_ns);
+            }
+        },
+    );
+}
+
+#[test]
+fn the_time_until_the_signal_and_the_time_after_it_are_told_apart_b20() {
+    each_alone(
+        |b| b,
+        |node, _, n| {
+            for i in 0..n {
+                node.reset_waits();
+                on(node, i, || {
+                    let lock = Arc::new(UserLock::new());
+                    lock.acquire(1, None).unwrap();
+                    let theirs = lock.clone();
+                    let waiter = ums::spawn(move || theirs.acquire(2, None));
+                    eventually("it waits", || lists().waiting.len() == 1);
+                    spin(ms(20)); // resource wait
+                    lock.release(1);
+                    spin(ms(50)); // signal wait: it could run, and we do not yield
+                    waiter.join().unwrap().unwrap();
+                    lock.release(2);
+                });
+                let seen = row(node, WaitReason::LCK_M_X).expect("it waited");
+                let resource = seen.total_ns - seen.signal_ns;
+                assert!(resource >= 18_000_000, "{seen:?}");
+                assert!(seen.signal_ns >= 45_000_000, "{seen:?}");
+            }
+        },
+    );
+}
+
+#[test]
+fn waiting_for_a_worker_is_a_wait_of_its_own_b21() {
+    for kind in KINDS {
+        for n in COUNTS {
+            one_kind(
+                kind,
+                |b| b.schedulers(n).max_workers(n).placement(ums::Placement::AlwaysPreferred),
+                |node| {
+                    node.reset_waits();
+                    let first = start(node, n - 1, || ums::sleep(ms(40)));
+                    eventually("it sleeps", || scheduler(node, n - 1).counters.timers == 1);
+                    let second = start(node, n - 1, || ());
+                    eventually("it is queued", || scheduler(node, n - 1).queued == 1);
+                    first.join().unwrap().unwrap();
+                    second.join().unwrap();
+                    let seen = row(node, WaitReason::THREADPOOL).expect("it waited");
+                    assert_eq!(seen.class, WaitClass::Queue);
+                    assert!(seen.max_ns > 0);
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn reasons_fall_into_classes_b21() {
+    let class = WaitReason::class;
+    assert_eq!(class(WaitReason::MUTEX), WaitClass::Resource);
+    assert_eq!(class(WaitReason::SLEEP), WaitClass::Queue);
+    assert_eq!(class(WaitReason::THREADPOOL), WaitClass::Queue);
+    assert_eq!(class(WaitReason::SCHEDULER_YIELD), WaitClass::Resource);
+    for reason in WaitReason::all() {
+        let outside =
+            reason.name().starts_with("PREEMPTIVE_") && reason != WaitReason::PREEMPTIVE_CAP;
+        assert_eq!(class(reason) == WaitClass::External, outside, "{reason:?}");
+    }
+}
+
+#[test]
+fn a_waiting_task_names_what_it_waits_for_and_who_is_in_the_way_b22() {
+    both_kinds(|node, _, n| {
+        let (owner, waiter) = (node.user(), node.user());
+        let lock = Arc::new(UserLock::new());
+        lock.acquire(owner.id(), None).unwrap();
+        let (theirs, id) = (lock.clone(), waiter.id());
+        let waits = waiter.enqueue(move || theirs.acquire(id, None)).unwrap();
+        eventually("it waits", || lock.waiters() == 1);
+        let find = || {
+            let workers = node.snapshot().workers;
+            workers.into_iter().find(|w| w.user == id && w.state == WorkerState::Waiting)
+        };
+        eventually("the views show it", || find().is_some());
+        let seen = find().expect("nobody released it");
+        assert_eq!(seen.reason, Some(WaitReason::LCK_M_X));
+        assert_eq!(seen.resource, Arc::as_ptr(&lock) as u64);
+        assert_eq!(seen.blocking_user, owner.id());
+        lock.release(owner.id());
+        waits.join().unwrap().unwrap();
+
+        // A lock that workers hold: the blocker is a worker.
+        let mutex = Arc::new(Mutex::new(()));
+        let (held, gate) = (mutex.clone(), Gate::shut());
+        let (theirs, wanted) = (gate.clone(), mutex.clone());
+        let holder = start(node, n - 1, move || {
+            let _guard = held.lock();
+            theirs.pass();
+            ums::worker_id()
+        });
+        eventually("it holds the lock", || gate.waiters() == 1);
+        let waits = start(node, 0, move || drop(wanted.lock()));
+        let find = || {
+            let workers = node.snapshot().workers;
+            workers.into_iter().find(|w| w.reason == Some(WaitReason::MUTEX))
+        };
+        eventually("the views show it", || find().is_some());
+        let blocker = find().and_then(|w| w.blocker).map(|(on, worker, _)| (on, worker));
+        gate.open();
+        assert_eq!(blocker, holder.join().unwrap());
+        waits.join().unwrap();
+    });
+}
+
+#[test]
+fn the_views_as_tables_have_a_cell_for_each_column_b22() {
+    both_kinds(|node, _, n| {
+        let sleeper = start(node, n - 1, || ums::sleep(ms(600_000)));
+        eventually("it sleeps", || scheduler(node, n - 1).counters.timers == 1);
+        let tables = node.snapshot().tables();
+        let names: Vec<_> = tables.iter().map(|t| t.name).collect();
+        let expected = [
+            "ums_schedulers",
+            "ums_workers",
+            "ums_requests",
+            "ums_waiting_tasks",
+            "ums_wait_stats",
+        ];
+        assert_eq!(names, expected);
+        for table in &tables {
+            assert!(!table.rows.is_empty(), "{} has rows", table.name);
+            assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        }
+        sleeper.cancel();
+        drop(sleeper.join());
+    });
+}
