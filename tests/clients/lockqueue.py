@@ -24,22 +24,31 @@ ADD = "update lockqueue set n = n + 1 where id = 1"
 
 
 def one_round():
-    # Twice as many waiters as workers: the first half holds every worker, the rest is queued.
-    waiters = [Conn() for _ in range(2 * WORKERS)]
     owner.query("begin")
     owner.query(ADD)
+    # Some of these wait with a worker, the rest without one: waiters never take all workers of a scheduler.
+    waiters = [Conn() for _ in range(2 * WORKERS)]
     for waiter in waiters:
         waiter.send(ADD)
+    sleepers = []
     if not PLAIN:
-        wait_for("every worker waits", lambda: umsstats(admin), lambda s: s["work queued"] >= WORKERS)
-        waiting = lambda: admin.query("select * from ums_waiting_tasks where wait_type = 'LCK_M_X'")
-        wait_for("every worker waits for the lock", waiting, lambda rows: len(rows) >= WORKERS)
-    # With no worker free these two would wait for ever, were they to queue like any other.
+        blocked = lambda: admin.query("select * from ums_waiting_tasks where wait_type = 'LCK_M_X'")
+        wait_for("workers wait for the lock", blocked, lambda rows: len(rows) >= WORKERS // 2 - 1)
+        # These take the other workers, and more of them stand in the queue.
+        sleepers = [Conn() for _ in range(WORKERS)]
+        for sleeper in sleepers:
+            sleeper.send("waitfor delay '00:00:04'")
+        busy = lambda s: s["num workers"] - s["idle workers"] >= WORKERS and s["work queued"] > 0
+        wait_for("every worker is busy", lambda: umsstats(admin), busy)
+    # With no worker free these two would wait with everybody else, were they to queue like any other.
     owner.query(ADD)
     owner.query("commit")
-    for waiter in waiters:
-        waiter.until_ready()
-        waiter.close()
+    if not PLAIN:
+        reserve = admin.query("select sum(reserve_workers) from ums_schedulers")
+        assert int(reserve[0][0]) > 0, "the owner was served by a reserve worker"
+    for conn in waiters + sleepers:
+        conn.until_ready()
+        conn.close()
 
 
 for number in range(ROUNDS):

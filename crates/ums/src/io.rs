@@ -70,7 +70,7 @@ unsafe fn on_worker(
         if party.cancelled.load(Ordering::SeqCst) {
             core.cancel_io(token);
         }
-        (deadline != NEVER).then(|| core.timers.insert(deadline, Timed::Io(token)))
+        (deadline != NEVER).then(|| core.set_timer(deadline, Timed::Io(token)))
     });
     let outcome = shared.park(ticket, NEVER);
     party.io.store(0, Ordering::Relaxed);

@@ -33,6 +33,7 @@ pub struct Builder {
     stack_size: Option<usize>,
     precommit: bool,
     idle_worker_timeout: Duration,
+    idle_spin: Duration,
     preemptive_limit: Option<usize>,
     pin: bool,
     io: Choice,
@@ -51,6 +52,7 @@ impl Default for Builder {
             stack_size: None,
             precommit: false,
             idle_worker_timeout: Duration::from_nanos(limits::TRIM_AFTER_NS),
+            idle_spin: Duration::ZERO,
             preemptive_limit: None,
             pin: false,
             io: Choice::Auto,
@@ -117,6 +119,14 @@ impl Builder {
     /// How long a worker may be idle before it is destroyed (U39). Default 15 minutes.
     pub fn idle_worker_timeout(mut self, span: Duration) -> Builder {
         self.idle_worker_timeout = span;
+        self
+    }
+
+    /// How long a scheduler without work looks for some before it sleeps (B57). Default zero: an
+    /// idle scheduler uses no processor time. Some tens of microseconds can pay where a wake-up
+    /// costs more than the processor's time.
+    pub fn idle_spin(mut self, span: Duration) -> Builder {
+        self.idle_spin = span;
         self
     }
 
@@ -235,6 +245,7 @@ impl Builder {
             stack_size: stack,
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
+            idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
             head_inserts_max: if self.fifo { 0 } else { limits::HEAD_INSERTS_MAX },
             steal: visible && self.placement.steals(),
             pin,

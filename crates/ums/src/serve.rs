@@ -63,6 +63,8 @@ pub enum Next {
     WaitAtMost(Duration),
     /// Another work request, behind those that wait already.
     Again,
+    /// Nothing, not even input, until somebody calls [`Resumer::resume`].
+    Park,
     /// The end.
     Close,
 }
@@ -82,7 +84,7 @@ pub trait Session: Send + 'static {
 
 /// What a session sees of its connection: the socket, and its user.
 pub struct Connection<'a> {
-    client: &'a Client,
+    client: &'a Arc<Client>,
     /// Longest that one read or write waits; None for ever.
     pub timeout: Option<Duration>,
 }
@@ -114,8 +116,34 @@ impl Connection<'_> {
         retry(|| (&self.client.stream).write(buf))
     }
 
+    /// What ends a [`Next::Park`] of this connection, from anywhere.
+    pub fn resumer(&self) -> Resumer {
+        Resumer { client: Arc::downgrade(self.client) }
+    }
+
     fn deadline(&self) -> u64 {
         self.timeout.map_or(NEVER, clock::after)
+    }
+}
+
+/// Ends a [`Next::Park`].
+pub struct Resumer {
+    client: Weak<Client>,
+}
+
+impl Resumer {
+    /// The session gets a work request, with [`Why::Again`]; at once if it is parked, else as soon
+    /// as it parks. It must be called once for each park, and never waits.
+    pub fn resume(&self) {
+        if let Some(client) = self.client.upgrade() {
+            client.resume(Why::Again);
+        }
+    }
+}
+
+impl std::fmt::Debug for Resumer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Resumer")
     }
 }
 
@@ -169,7 +197,15 @@ struct Client {
     session: Mutex<Option<Box<dyn Session>>>,
     /// Where its next read is armed, and under which token: 0 when it is not.
     armed: Mutex<Armed>,
+    parked: Mutex<Parked>,
     server: Weak<Inner>,
+}
+
+/// A park and its end may come in either order.
+#[derive(Default)]
+struct Parked {
+    parked: bool,
+    resumed: bool,
 }
 
 #[derive(Default)]
@@ -234,6 +270,28 @@ impl Client {
         self.enqueue(why);
     }
 
+    /// The session is in its place again and waits to be resumed; it may have been already.
+    fn park(self: &Arc<Self>) {
+        let mut parked = self.parked.lock().unwrap_or_else(|e| e.into_inner());
+        parked.parked = true;
+        let resumed = std::mem::take(&mut parked.resumed);
+        drop(parked);
+        if resumed || self.stopping() {
+            self.resume(Why::Again);
+        }
+    }
+
+    fn resume(self: &Arc<Self>, why: Why) {
+        let mut parked = self.parked.lock().unwrap_or_else(|e| e.into_inner());
+        let was_parked = std::mem::take(&mut parked.parked);
+        // A stop is seen by whoever parks later.
+        parked.resumed = !was_parked && why != Why::Stopping;
+        drop(parked);
+        if was_parked {
+            self.enqueue(why);
+        }
+    }
+
     fn enqueue(self: &Arc<Self>, why: Why) {
         let client = self.clone();
         if let Err(error) = self.user.enqueue(move || client.carry_out(why)) {
@@ -267,6 +325,7 @@ impl Client {
         *self.lock_session() = Some(session);
         match next {
             Next::Again => self.enqueue(Why::Again),
+            Next::Park => self.park(),
             Next::WaitAtMost(span) => self.arm(Some(span)),
             _ => self.arm(None),
         }
@@ -482,6 +541,7 @@ impl Inner {
             peer,
             session: Mutex::new(Some(session)),
             armed: Mutex::default(),
+            parked: Mutex::default(),
             server: Arc::downgrade(self),
         });
         self.accepted.fetch_add(1, Ordering::Relaxed);
@@ -536,7 +596,10 @@ impl Server {
         self.inner.disarm();
         let clients = self.inner.clients.lock().unwrap_or_else(|e| e.into_inner());
         let clients: Vec<_> = clients.values().cloned().collect();
-        clients.iter().for_each(|c| c.disarm());
+        for client in clients {
+            client.disarm();
+            client.resume(Why::Stopping);
+        }
     }
 
     /// Stops, and waits until every connection has said goodbye or the grace time is over. True:

@@ -189,7 +189,32 @@ pub struct UserLock {
 #[derive(Default)]
 struct LockState {
     owner: Option<(UserId, Option<Arc<UserState>>)>,
-    waiters: VecDeque<(Ticket, UserId, Option<Arc<UserState>>)>,
+    waiters: VecDeque<Waiter>,
+    /// How many of the waiters are workers.
+    workers: usize,
+}
+
+struct Waiter {
+    user: UserId,
+    state: Option<Arc<UserState>>,
+    how: How,
+}
+
+/// How a waiter learns that it owns the lock.
+enum How {
+    /// A worker waits.
+    Parked(Ticket),
+    /// Nobody does; this enqueues the user's next request.
+    Away(Box<dyn FnOnce() + Send>),
+}
+
+/// What became of [`UserLock::acquire_or_leave`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// The user owns the lock.
+    Now,
+    /// It has a place in the line; it owns the lock when the callback has been called.
+    Later,
 }
 
 impl UserLock {
@@ -206,21 +231,64 @@ impl UserLock {
     /// # Panics
     /// When the user is the owner already.
     pub fn acquire(&self, user: UserId, span: Option<Duration>) -> Result<(), WaitError> {
+        self.join(user, span, None).map(drop)
+    }
+
+    /// As [`UserLock::acquire`]; but when `crowd` workers wait already, the caller keeps its worker:
+    /// the user gets its place in the line without one, and `granted` is called (by the releaser,
+    /// it must not wait) when the lock is the user's. So a lock, however popular, never takes all
+    /// workers, and requests that do not need it go on.
+    ///
+    /// # Errors
+    /// [`WaitError`]: then the user is not the owner, and has no place.
+    ///
+    /// # Panics
+    /// When the user is the owner already.
+    pub fn acquire_or_leave(
+        &self,
+        user: UserId,
+        crowd: usize,
+        granted: impl FnOnce() + Send + 'static,
+    ) -> Result<Acquired, WaitError> {
+        self.join(user, None, Some((crowd, Box::new(granted))))
+    }
+
+    fn join(
+        &self,
+        user: UserId,
+        span: Option<Duration>,
+        leave: Option<(usize, Box<dyn FnOnce() + Send>)>,
+    ) -> Result<Acquired, WaitError> {
         let state = Node::current().and_then(|node| node.inner.user(user));
         let mut lock = self.lock();
         let Some((owner, _)) = &lock.owner else {
             state.iter().for_each(|s| s.hold());
             lock.owner = Some((user, state));
-            return Ok(());
+            return Ok(Acquired::Now);
         };
         assert_ne!(*owner, user, "user {user} owns the lock already");
-        let ticket = begin(What::new(WaitReason::LCK_M_X).on(self).blocked_by_user(*owner));
-        lock.waiters.push_back((ticket, user, state));
+        let owner = *owner;
+        if let Some((crowd, granted)) = leave
+            && lock.workers >= crowd
+        {
+            lock.waiters.push_back(Waiter { user, state, how: How::Away(granted) });
+            return Ok(Acquired::Later);
+        }
+        let ticket = begin(What::new(WaitReason::LCK_M_X).on(self).blocked_by_user(owner));
+        lock.waiters.push_back(Waiter { user, state, how: How::Parked(ticket) });
+        lock.workers += 1;
         drop(lock);
         // From here the releaser makes us the owner before it claims our wait.
-        park(ticket, span.map_or(NEVER, clock::after)).ok().inspect_err(|_| {
-            self.lock().waiters.retain(|(t, ..)| *t != ticket);
-        })
+        let outcome = park(ticket, span.map_or(NEVER, clock::after)).ok();
+        if outcome.is_err() {
+            let mut lock = self.lock();
+            let is_it = |w: &Waiter| matches!(w.how, How::Parked(t) if t == ticket);
+            if let Some(at) = lock.waiters.iter().position(is_it) {
+                lock.waiters.remove(at);
+                lock.workers -= 1;
+            }
+        }
+        outcome.map(|()| Acquired::Now)
     }
 
     /// Hands the lock to whoever has waited longest.
@@ -232,21 +300,47 @@ impl UserLock {
         let owner = lock.owner.take();
         assert_eq!(owner.as_ref().map(|o| o.0), Some(user), "only the owner releases the lock");
         owner.and_then(|o| o.1).into_iter().for_each(|s| s.release());
-        let next = loop {
-            let Some((ticket, next, state)) = lock.waiters.pop_front() else { return };
-            // A waiter whose deadline has passed is claimed already, and gets nothing.
-            if let Some(claimed) = ticket.claim(Outcome::Granted) {
-                state.iter().for_each(|s| s.hold());
-                lock.owner = Some((next, state));
-                // Views show the rest who they wait for now.
-                for (waiting, ..) in &lock.waiters {
-                    waiting.party.blocking_user.store(next, Ordering::Relaxed);
+        let (claimed, granted) = loop {
+            let Some(Waiter { user, state, how }) = lock.waiters.pop_front() else { return };
+            let next = match how {
+                How::Away(granted) => (None, Some(granted)),
+                How::Parked(ticket) => {
+                    lock.workers -= 1;
+                    // One whose deadline has passed is claimed already, and gets nothing.
+                    let Some(claimed) = ticket.claim(Outcome::Granted) else { continue };
+                    (Some(claimed), None)
                 }
-                break claimed;
+            };
+            state.iter().for_each(|s| s.hold());
+            lock.owner = Some((user, state));
+            // Views show the rest who they wait for now.
+            for waiter in &lock.waiters {
+                if let How::Parked(ticket) = waiter.how {
+                    ticket.party.blocking_user.store(user, Ordering::Relaxed);
+                }
             }
+            break next;
         };
         drop(lock);
-        ready(next);
+        claimed.into_iter().for_each(ready);
+        granted.into_iter().for_each(|granted| granted());
+    }
+
+    /// Takes back the place of a user that left (see [`UserLock::acquire_or_leave`]) and gives its
+    /// callback, uncalled. None: it has no place (any more).
+    pub fn give_up(&self, user: UserId) -> Option<Box<dyn FnOnce() + Send>> {
+        let mut lock = self.lock();
+        let is_it = |w: &Waiter| w.user == user && matches!(w.how, How::Away(_));
+        let at = lock.waiters.iter().position(is_it)?;
+        match lock.waiters.remove(at)?.how {
+            How::Away(granted) => Some(granted),
+            How::Parked(_) => None,
+        }
+    }
+
+    /// How many workers wait.
+    pub fn waiting_workers(&self) -> usize {
+        self.lock().workers
     }
 
     /// The user that owns it.
@@ -254,7 +348,7 @@ impl UserLock {
         self.lock().owner.as_ref().map(|o| o.0)
     }
 
-    /// How many wait.
+    /// How many users wait, with a worker or without.
     pub fn waiters(&self) -> usize {
         self.lock().waiters.len()
     }

@@ -267,8 +267,10 @@ impl Party {
         self.blocker.store(blocker, Ordering::Relaxed);
         self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
         self.cancellable.store(what.cancellable, Ordering::Relaxed);
-        // SeqCst pairs with `cancel`: either we see its flag, or it sees our wait.
-        self.word.store(number << STATE_BITS | WAITING, Ordering::SeqCst);
+        // SeqCst pairs with `cancel`: either we see its flag, or it sees our wait. A wait that is
+        // deaf to cancels needs no such order, and it costs as much as the rest of this.
+        let order = if what.cancellable { Ordering::SeqCst } else { Ordering::Release };
+        self.word.store(number << STATE_BITS | WAITING, order);
         Ticket { party: self, number }
     }
 

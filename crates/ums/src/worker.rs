@@ -69,11 +69,32 @@ pub(crate) struct Worker<S> {
     pub state: State,
     pub prev: WorkerId,
     pub next: WorkerId,
+    /// It is Runnable because its wait was ended, not because it yielded.
+    waited: bool,
     /// When it entered its list, in ticks.
     pub since: u64,
     /// The request it shall start with when it is next chosen.
     pub request: Option<WorkRequest>,
     pub seat: S,
+}
+
+impl<S> Worker<S> {
+    #[inline]
+    fn put(&mut self, to: State, now: u64) {
+        self.state = to;
+        self.waited = false;
+        self.since = now;
+        self.party.view.state.store(to as u8, Ordering::Relaxed);
+    }
+}
+
+impl Party {
+    /// Whether the worker behind this party is in that state, as its scheduler's current worker
+    /// last said.
+    #[inline]
+    pub(crate) fn is(&self, state: State) -> bool {
+        self.view.state.load(Ordering::Relaxed) == state as u8
+    }
 }
 
 /// All workers of one scheduler, and the three lists of them.
@@ -124,6 +145,7 @@ impl<S> Workers<S> {
         let worker = Worker {
             party,
             state: State::New,
+            waited: false,
             prev: NOBODY,
             next: NOBODY,
             since: now,
@@ -182,6 +204,7 @@ impl<S> Workers<S> {
         );
         self.unlink(id, from);
         self.enter(id, State::Runnable, now);
+        self.get(id).waited = true;
         if self.head_inserts >= self.head_inserts_max {
             self.head_inserts = 0;
             self.push_back(Which::Runnable, id);
@@ -194,14 +217,50 @@ impl<S> Workers<S> {
     }
 
     /// A yield: the first runnable worker becomes Running, and the yielder takes the last place.
+    /// Gives the first, and whether it comes from a wait; None: nobody is runnable, and the yielder
+    /// stays what it is. Both moves in one, because
+    /// this is what a busy scheduler does most.
     #[inline]
-    pub fn rotate(&mut self, yielder: WorkerId) {
+    pub fn rotate(&mut self, yielder: WorkerId) -> Option<(WorkerId, bool)> {
         let next = self.runnable.head;
-        let since = self.get(next).since;
-        self.shift(next, State::Runnable, State::Running, since);
+        if next == NOBODY {
+            return None;
+        }
+        let worker = self.get(next);
+        assert_eq!(worker.state, State::Runnable, "the runnable list holds runnable workers");
+        let (second, since, waited) = (worker.next, worker.since, worker.waited);
+        worker.next = NOBODY;
+        worker.put(State::Running, since);
+        self.passes_the_head(next, NOBODY);
+        let last = if second == NOBODY {
+            self.runnable.head = yielder;
+            NOBODY
+        } else {
+            self.runnable.head = second;
+            self.get(second).prev = NOBODY;
+            let last = self.runnable.tail;
+            self.get(last).next = yielder;
+            last
+        };
+        self.runnable.tail = yielder;
+        let worker = self.get(yielder);
+        assert_eq!(worker.state, State::Running, "who yields runs");
+        worker.prev = last;
         // Not the clock: nobody compares this time until a request is queued, and then the next
         // yield takes the path that reads it.
-        self.shift(yielder, State::Running, State::Runnable, since);
+        worker.put(State::Runnable, since);
+        Some((next, waited))
+    }
+
+    /// A worker leaves the runnable list: keeps count of B9's head insertions.
+    #[inline]
+    fn passes_the_head(&mut self, id: WorkerId, prev: WorkerId) {
+        if self.signalled_tail == id {
+            self.signalled_tail = prev;
+        } else if self.signalled_tail == NOBODY {
+            // One that merely yielded gets its turn: the run of head insertions is over.
+            self.head_inserts = 0;
+        }
     }
 
     /// The runnable worker that is next, without taking it.
@@ -209,11 +268,9 @@ impl<S> Workers<S> {
         (self.runnable.head != NOBODY).then_some(self.runnable.head)
     }
 
+    #[inline]
     fn enter(&mut self, id: WorkerId, to: State, now: u64) {
-        let worker = self.get(id);
-        worker.state = to;
-        worker.since = now;
-        worker.party.view.state.store(to as u8, Ordering::Relaxed);
+        self.get(id).put(to, now);
     }
 
     #[inline]
@@ -229,12 +286,7 @@ impl<S> Workers<S> {
         let (prev, next) = (worker.prev, worker.next);
         (worker.prev, worker.next) = (NOBODY, NOBODY);
         if which == Which::Runnable {
-            if self.signalled_tail == id {
-                self.signalled_tail = prev;
-            } else if self.signalled_tail == NOBODY {
-                // One that merely yielded gets its turn: the run of head insertions is over.
-                self.head_inserts = 0;
-            }
+            self.passes_the_head(id, prev);
         }
         match prev {
             NOBODY => self.list(which).head = next,

@@ -34,6 +34,9 @@ pub trait Conn {
     /// Any error, a timeout included, ends the connection.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
+    /// What gives a session that was parked ([`crate::Flow::Later`]) its next work request.
+    fn resume(&self) -> Box<dyn FnOnce() + Send>;
+
     /// Writes all of `bytes`, and parks the worker while the client does not take them.
     ///
     /// # Errors
@@ -161,8 +164,32 @@ impl Gate {
     }
 
     /// How many workers are parked in [`Gate::acquire`].
-    pub fn waiters(&self) -> usize {
-        self.lock.waiters()
+    pub fn waiting_workers(&self) -> usize {
+        self.lock.waiting_workers()
+    }
+
+    /// Takes the gate if it is free (true), else a place in the line without a worker: `granted` is called
+    /// when the gate is the user's.
+    ///
+    /// # Errors
+    /// When the request is cancelled first.
+    pub fn acquire_or_leave(
+        &self,
+        user: u64,
+        granted: Box<dyn FnOnce() + Send>,
+    ) -> Result<bool, Interrupted> {
+        let acquired = self.lock.acquire_or_leave(user, 0, granted).map_err(|_| Interrupted)?;
+        Ok(acquired == ums::Acquired::Now)
+    }
+
+    /// Takes back the place of a user that left, and gives what was to be called.
+    pub fn give_up(&self, user: u64) -> Option<Box<dyn FnOnce() + Send>> {
+        self.lock.give_up(user)
+    }
+
+    /// Whether `user` owns the gate.
+    pub fn is_owned_by(&self, user: u64) -> bool {
+        self.lock.owner() == Some(user)
     }
 
     /// Gives the gate to whoever waits first. `user` must be the owner.

@@ -43,10 +43,10 @@ pub fn serve(
     server: Arc<Server>,
     patience: Patience,
 ) -> io::Result<ums::Server> {
-    let rows = node.snapshot().schedulers;
-    let workers =
-        rows.iter().take(node.scheduler_count()).map(|row| row.workers_max).sum::<usize>();
-    server.limit_waiting_writers(workers / 2);
+    // So few that they can never be all workers of a scheduler.
+    let shares = node.snapshot().schedulers.into_iter().take(node.scheduler_count());
+    let share = shares.map(|row| row.workers_max).min().unwrap_or(1);
+    server.limit_waiting_writers(share - 1);
     node.serve(listener, options, move |user, _peer| {
         let session = server.session(user.id());
         Box::new(Served { session, patience })
@@ -66,7 +66,6 @@ impl ums::Session for Served {
             // The client speaks first.
             Why::Connected => Flow::Idle,
             Why::Readable | Why::Again => self.session.on_readable(&mut wire),
-            Why::TimedOut if self.session.is_deferred() => self.session.try_again(&mut wire),
             Why::TimedOut => {
                 self.session.time_out(&mut wire);
                 Flow::Close
@@ -85,7 +84,7 @@ impl ums::Session for Served {
         match flow {
             Flow::Close => Next::Close,
             Flow::More => Next::Again,
-            Flow::Later(time) => Next::WaitAtMost(time),
+            Flow::Later => Next::Park,
             Flow::Idle => limit.map_or(Next::Wait, Next::WaitAtMost),
         }
     }
@@ -110,6 +109,11 @@ impl Conn for Wire<'_, '_> {
 
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.conn.read(buf)
+    }
+
+    fn resume(&self) -> Box<dyn FnOnce() + Send> {
+        let resumer = self.conn.resumer();
+        Box::new(move || resumer.resume())
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {

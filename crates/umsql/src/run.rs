@@ -157,7 +157,7 @@ impl Session {
     }
 
     /// Releases the gate if the session is outside a transaction of the engine.
-    fn release_gate_outside(&mut self) {
+    pub(crate) fn release_gate_outside(&mut self) {
         let outside = self.lease.as_ref().is_none_or(|lease| lease.is_autocommit());
         if self.holds_gate && outside {
             self.holds_gate = false;
@@ -355,7 +355,7 @@ impl Session {
     ///
     /// Workers that wait for the gate must not be all there are: the gate's owner may be a client that is
     /// waiting for us to answer another of its connections. So when many wait already, a statement that has
-    /// done nothing yet gives its worker back and is tried again later.
+    /// done nothing yet gives its worker back and takes its place in the line without one.
     pub(crate) fn own_gate(&mut self) -> std::result::Result<(), Failure> {
         if self.read_only && self.tx == Tx::Block {
             let message = "cannot execute this statement in a read-only transaction";

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use crate::auth::{self, Verifier};
 use crate::engine::Engine;
@@ -72,8 +71,6 @@ pub struct Server {
     keys: Mutex<HashMap<u32, Key>>,
     /// The most workers that may wait for the write gate.
     waiting_max: AtomicUsize,
-    /// How many statements are put off.
-    deferred: AtomicUsize,
     plans: Mutex<Plans>,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
@@ -102,7 +99,6 @@ impl Server {
             max_message: settings.max_message,
             keys: Mutex::default(),
             waiting_max: AtomicUsize::new(usize::MAX),
-            deferred: AtomicUsize::new(0),
             plans: Mutex::default(),
             buffers: Mutex::default(),
         }))
@@ -133,39 +129,43 @@ impl Server {
         }
     }
 
-    /// Cancels what `user` runs, or what it will run when the time has come. False when there is nothing.
+    /// Cancels what `user` runs, or what it will run when the write gate is its own. False when there is
+    /// nothing.
     pub(crate) fn cancel_user(&self, user: u64) -> bool {
         if host::cancel_request(user) {
             return true;
         }
         let mut keys = lock(&self.keys);
-        let deferred = keys.get_mut(&(user as u32)).filter(|key| key.user == user && key.deferred);
-        deferred.map(|key| key.cancelled = true).is_some()
+        let Some(key) = keys.get_mut(&(user as u32)) else { return false };
+        if key.user != user || !key.deferred {
+            return false;
+        }
+        key.cancelled = true;
+        drop(keys);
+        // If it has no place any more the gate is its own, and it will see that it was cancelled.
+        self.engine.gate.give_up(user).into_iter().for_each(|resume| resume());
+        true
     }
 
     /// Lets at most this many workers wait for writers before them; further statements that want to write
-    /// are put off without a worker. Half of the workers is a good number.
+    /// wait without a worker.
     pub fn limit_waiting_writers(&self, workers: usize) {
-        self.waiting_max.store(workers.max(1), Ordering::Relaxed);
+        self.waiting_max.store(workers, Ordering::Relaxed);
     }
 
     pub(crate) fn gate_is_crowded(&self) -> bool {
-        self.engine.gate.waiters() >= self.waiting_max.load(Ordering::Relaxed)
+        self.engine.gate.waiting_workers() >= self.waiting_max.load(Ordering::Relaxed)
     }
 
-    /// Notes that the statement of `user` is put off, and says for how long: the more there are, the longer,
-    /// so that looking again costs the same however many they are.
-    pub(crate) fn defer(&self, user: u64) -> Duration {
+    /// Notes that the statement of `user` is put off.
+    pub(crate) fn defer(&self, user: u64) {
         if let Some(key) = lock(&self.keys).get_mut(&(user as u32)) {
             key.deferred = true;
         }
-        let deferred = self.deferred.fetch_add(1, Ordering::Relaxed) as u64;
-        Duration::from_micros((deferred * 200).clamp(1_000, 50_000))
     }
 
     /// Ends what [`Server::defer`] began. True when it was cancelled meanwhile.
     pub(crate) fn end_deferral(&self, user: u64) -> bool {
-        self.deferred.fetch_sub(1, Ordering::Relaxed);
         let mut keys = lock(&self.keys);
         let Some(key) = keys.get_mut(&(user as u32)) else { return false };
         key.deferred = false;

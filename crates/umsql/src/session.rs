@@ -17,7 +17,6 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::auth::Login;
 use crate::engine::Lease;
@@ -45,8 +44,8 @@ pub enum Flow {
     Idle,
     /// Another work request at once: a complete unit is already there.
     More,
-    /// To be called with [`Session::try_again`] after this time: too many writers wait already.
-    Later(Duration),
+    /// Nothing, until [`Conn::resume`]'s closure has been called: too many writers wait already.
+    Later,
     /// That the connection is closed.
     Close,
 }
@@ -142,24 +141,7 @@ impl Session {
     ///
     /// A panic in here is told to the client as an internal error and ends the connection only.
     pub fn on_readable(&mut self, conn: &mut dyn Conn) -> Flow {
-        // More input, or the end of it, while a statement is put off: it waits on a worker then, or an
-        // impatient client would make us look again and again.
-        self.may_defer = !self.deferred;
-        self.one_request(conn)
-    }
-
-    /// Carries out the statement that was put off with [`Flow::Later`].
-    pub fn try_again(&mut self, conn: &mut dyn Conn) -> Flow {
         self.may_defer = true;
-        self.one_request(conn)
-    }
-
-    /// True while a statement is put off.
-    pub fn is_deferred(&self) -> bool {
-        self.deferred
-    }
-
-    fn one_request(&mut self, conn: &mut dyn Conn) -> Flow {
         let flow = catch_unwind(AssertUnwindSafe(|| self.request(conn))).unwrap_or_else(|_| {
             self.out.bytes.clear();
             self.close_with(conn, &SqlError::fatal("XX000", "internal error"))
@@ -202,7 +184,7 @@ impl Session {
             Err(Failure::Sql(error)) => return self.close_with(conn, &error),
             Err(Failure::Gone | Failure::Later) => return Flow::Close,
         }
-        let cancelled = std::mem::take(&mut self.deferred) && self.server.end_deferral(self.user);
+        let cancelled = self.come_back();
         if self.out.bytes.capacity() == 0 {
             self.out.bytes = self.server.take_buffer();
         }
@@ -213,8 +195,7 @@ impl Session {
                     return Flow::Close;
                 }
                 self.let_go();
-                self.deferred = true;
-                return Flow::Later(self.server.defer(self.user));
+                return self.take_a_place(conn);
             }
             Ok(false) | Err(Failure::Gone) => {
                 let _ = self.flush(conn);
@@ -222,6 +203,8 @@ impl Session {
             }
             Err(Failure::Sql(error)) => return self.close_with(conn, &error),
         }
+        // A statement that waited for the gate may have ended without writing.
+        self.release_gate_outside();
         if self.flush(conn).is_err() {
             return Flow::Close;
         }
@@ -229,6 +212,27 @@ impl Session {
             Ok(true) | Err(_) => Flow::More,
             Ok(false) => Flow::Idle,
         }
+    }
+
+    /// Waits for the write gate without a worker.
+    fn take_a_place(&mut self, conn: &mut dyn Conn) -> Flow {
+        self.deferred = true;
+        self.server.defer(self.user);
+        match self.server.engine.gate.acquire_or_leave(self.user, conn.resume()) {
+            Ok(false) => Flow::Later,
+            // It has become free meanwhile, or the request was cancelled: the next one will see.
+            Ok(true) | Err(_) => Flow::More,
+        }
+    }
+
+    /// Ends what `take_a_place` began: the gate is this session's, or the statement was cancelled, which is
+    /// the answer.
+    fn come_back(&mut self) -> bool {
+        if !std::mem::take(&mut self.deferred) {
+            return false;
+        }
+        self.holds_gate |= self.server.engine.gate.is_owned_by(self.user);
+        self.server.end_deferral(self.user)
     }
 
     fn close_with(&mut self, conn: &mut dyn Conn, error: &SqlError) -> Flow {
@@ -457,7 +461,8 @@ enum Fill {
 impl Drop for Session {
     fn drop(&mut self) {
         if self.deferred {
-            self.server.end_deferral(self.user);
+            drop(self.server.engine.gate.give_up(self.user));
+            self.come_back();
         }
         if self.is_logged_in() {
             self.server.forget_key(self.user);

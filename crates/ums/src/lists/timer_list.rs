@@ -168,6 +168,12 @@ impl<T: Copy> TimerList<T> {
         now >= self.bound
     }
 
+    /// No entry is earlier than this. It may be too early after a cancel, until the next `expire`.
+    #[inline]
+    pub fn bound(&self) -> u64 {
+        self.bound
+    }
+
     /// Puts an item on the list until `deadline`; one that has passed is due at once.
     ///
     /// # Panics

@@ -58,6 +58,23 @@ pub fn ticks_to_ns(span: u64) -> u64 {
     (u128::from(span) * u128::from(elapsed.0) / u128::from(elapsed.1.max(1))) as u64
 }
 
+/// A number of ticks that takes no longer than this span, and not much less: who sleeps that many
+/// ticks before looking at the clock again is never late.
+pub fn ticks_within(span_ns: u64) -> u64 {
+    if cfg!(not(target_arch = "x86_64")) {
+        return span_ns;
+    }
+    let (ns0, t0) = start();
+    let (ns, ticks) = (now() - ns0, ticks().saturating_sub(t0));
+    if ns < 1_000_000 {
+        // Too early to tell how fast they go.
+        return 0;
+    }
+    let exact = u128::from(span_ns) * u128::from(ticks) / u128::from(ns);
+    // The two clocks are read one after the other, and the kernel steers one of them.
+    u64::try_from(exact - exact / 64).unwrap_or(u64::MAX / 2)
+}
+
 /// The deadline that lies `span` from now; [`NEVER`] when that is beyond the clock.
 pub fn after(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_nanos()).map_or(NEVER, |ns| now().saturating_add(ns))

@@ -74,7 +74,10 @@ impl Shared {
     /// taken out, and its stack goes back to the pool.
     #[inline]
     pub(super) fn resume_current(&self) -> bool {
-        let Some(fiber) = self.with(Core::current_fiber) else { return false };
+        let fiber = self.with(|core| core.fiber);
+        if fiber.is_null() {
+            return false;
+        }
         // SAFETY: Home: this is the host thread's root, the only place that resumes, and the
         // pointer comes from the seat of a living worker. No borrow of the core is alive.
         if unsafe { (*fiber).resume() } == Resume::Finished {
@@ -88,11 +91,11 @@ impl Shared {
         let worker = self.with(|core| {
             let id = core.current;
             core.current = STANDBY;
-            core.suspenders[id as usize] = None;
+            core.fiber = std::ptr::null_mut();
             core.workers.remove(id)
         });
         worker.party.give_back();
-        let Seat::Fiber(fiber) = worker.seat else { return };
+        let Seat::Fiber(fiber, _) = worker.seat else { return };
         // SAFETY: Home: it has finished and its worker is gone, so this is the only pointer to
         // what `create_worker` boxed.
         let stack = unsafe { Box::from_raw(fiber) }.into_stack();
@@ -188,15 +191,16 @@ impl Shared {
     ) -> std::io::Result<Seat> {
         let pool = core.stacks.as_mut().expect("a fiber scheduler has stacks");
         let stack = pool.take().map_err(std::io::Error::other)?;
-        if core.suspenders.len() <= id as usize {
-            core.suspenders.resize(id as usize + 1, None);
-        }
         let fiber = Fiber::new(stack, name, move |suspender| {
             let shared = super::here().expect("a fiber is resumed by its host thread");
-            shared.with(|core| core.suspenders[id as usize] = Some(suspender));
+            shared.with(|core| {
+                if let Seat::Fiber(_, way_out) = &mut core.workers.get(id).seat {
+                    *way_out = Some(suspender);
+                }
+            });
             shared.worker_main(id, party);
         });
-        Ok(Seat::Fiber(Box::into_raw(Box::new(fiber))))
+        Ok(Seat::Fiber(Box::into_raw(Box::new(fiber)), None))
     }
 
     fn thread_seat(
@@ -212,7 +216,7 @@ impl Shared {
             party.view.thread.store(os::thread_number(), Ordering::Relaxed);
             // Not until somebody chooses us may we touch anything: we do not have the baton.
             party.event.wait();
-            if State::from_number(party.view.state.load(Ordering::Relaxed)) != State::Retired {
+            if !party.is(State::Retired) {
                 set_here(Some(&shared));
                 shared.worker_main(id, party);
                 set_here(None);
@@ -224,14 +228,16 @@ impl Shared {
 
     /// What every worker runs, thread or fiber. Returns when the worker was retired.
     fn worker_main(&self, me: WorkerId, party: &'static Party) {
-        let state = || State::from_number(party.view.state.load(Ordering::Relaxed));
-        if state() != State::Running && state() != State::Retired {
+        if !party.is(State::Running) && !party.is(State::Retired) {
             self.until_chosen(me, party);
         }
-        while state() != State::Retired {
+        while !party.is(State::Retired) {
             let request = self.with(|core| core.workers.get(me).request.take());
             self.carry_out(request.expect("a worker is chosen with a request"), party);
-            self.with(|core| core.workers.shift(me, State::Running, State::Idle, clock::ticks()));
+            self.with(|core| {
+                core.turn_at = clock::ticks();
+                core.workers.shift(me, State::Running, State::Idle, core.turn_at);
+            });
             self.until_chosen(me, party);
         }
     }

@@ -13,6 +13,10 @@ use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock;
 use crate::worker::{STANDBY, State};
 
+/// How long to sleep at most while threads that were told to end have not: nobody says when they
+/// have.
+const JOIN_AGAIN_AFTER_NS: u64 = 10_000_000;
+
 impl Shared {
     /// Nothing can run: steal, trim, or sleep once. Returns to look again.
     #[cold]
@@ -24,20 +28,41 @@ impl Shared {
         if self.trim(me) {
             return;
         }
-        self.join_the_ended();
+        let ending = self.join_the_ended();
+        if self.options.idle_spin_ns > 0 && self.spin() {
+            return;
+        }
         self.peers_announce();
         self.door.announce_sleep();
         if self.may_sleep() {
             add(&self.counters.idle_switches, 1);
             self.with(|core| {
                 let timeout = core.sleep_for(self);
+                let again = ending.then_some(JOIN_AGAIN_AFTER_NS);
+                let timeout = timeout.into_iter().chain(again).min();
                 core.driver.wait(timeout, &mut core.done);
+                core.turn_at = clock::ticks();
             });
         }
         self.door.awake();
         if self.options.steal {
             self.peers.busy(self.index);
         }
+    }
+
+    /// Looks again and again for a moment before sleeping, if that was asked for (B57). True: there
+    /// is something.
+    #[cold]
+    fn spin(&self) -> bool {
+        let end = clock::now() + self.options.idle_spin_ns;
+        while clock::now() < end {
+            let news = self.with(|core| !self.quiet(core));
+            if news || self.queue.len() > 0 && self.with(|core| self.can_start(core)) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
     }
 
     /// Says that it would take work from others, if it could start it: who cannot must not be the
@@ -99,6 +124,7 @@ impl Shared {
             self.with(|core| {
                 let timeout = core.sleep_for(self).map_or(ns, |t| t.min(ns));
                 core.driver.wait(Some(timeout), &mut core.done);
+                core.turn_at = clock::ticks();
             });
         }
         self.door.awake();

@@ -86,6 +86,7 @@ pub(crate) struct Options {
     pub stack_size: usize,
     pub precommit: bool,
     pub trim_after_ns: u64,
+    pub idle_spin_ns: u64,
     pub head_inserts_max: u32,
     pub steal: bool,
     pub pin: Option<usize>,
@@ -139,8 +140,9 @@ pub(crate) enum Seat {
     /// Its thread waits on the party's event.
     Thread(Option<JoinHandle<()>>),
     /// The host thread resumes it. Boxed, and reached through a raw pointer while it runs, so that
-    /// the table of workers may move meanwhile.
-    Fiber(*mut Fiber),
+    /// the table of workers may move meanwhile. The suspender is its own way out, known once it
+    /// has started.
+    Fiber(*mut Fiber, Option<Suspender>),
 }
 
 /// What expires.
@@ -156,12 +158,17 @@ pub(crate) enum Timed {
 pub(crate) struct Core {
     pub workers: Workers<Seat>,
     pub timers: TimerList<Timed>,
+    /// No timer is due before this many ticks: spares the turn a look at the clock.
+    pub timers_sleep_until: u64,
     pub io: IoList,
     pub driver: Box<dyn Driver>,
     /// Who holds the baton.
     pub current: WorkerId,
-    /// Where the current fiber suspends itself, by worker number.
-    pub suspenders: Vec<Option<Suspender>>,
+    /// When the present turn began, in ticks: spares a worker that has waited a reading when it
+    /// runs again. Whoever hands the baton to such a worker has set it shortly before.
+    pub turn_at: u64,
+    /// What the host thread resumes next; null when the standby is current, or a thread.
+    pub fiber: *mut Fiber,
     pub stacks: Option<StackPool>,
     /// Completions that the driver has given and nobody has looked at.
     pub done: Vec<Done>,
@@ -227,10 +234,12 @@ impl Shared {
         let core = Core {
             workers: Workers::new(options.head_inserts_max),
             timers: TimerList::new(crate::os::clock::now()),
+            timers_sleep_until: 0,
             io: IoList::new(),
             driver,
             current: crate::worker::STANDBY,
-            suspenders: vec![None],
+            turn_at: 0,
+            fiber: std::ptr::null_mut(),
             stacks: (options.kind == WorkerKind::Fiber).then(|| {
                 StackPool::new(fiber::StackConfig {
                     size: options.stack_size,
@@ -317,7 +326,7 @@ impl Shared {
 
     /// Sets a time limit for an I/O request of this scheduler, whose baton the caller holds.
     pub(crate) fn time_io(&self, deadline: u64, token: u64) -> crate::lists::timer_list::TimerId {
-        self.with(|core| core.timers.insert(deadline, Timed::Io(token)))
+        self.with(|core| core.set_timer(deadline, Timed::Io(token)))
     }
 
     /// Takes a time limit back.

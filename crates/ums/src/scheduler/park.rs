@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::switch::WayOut;
 use super::{Shared, Timed, WorkerKind, here};
 use crate::door::Door;
 use crate::lists::WorkerId;
@@ -59,20 +60,21 @@ impl Shared {
             mine.kept();
         } else {
             self.park_on(ticket, deadline, began);
-            let now = clock::ticks();
+            let now = self.with(|core| core.turn_at);
             let signalled = party.signalled.load(Ordering::Relaxed);
             row.ended(now.saturating_sub(began), now.saturating_sub(signalled));
         }
         ticket.take_outcome().expect("a worker runs again only after its wait was claimed")
     }
 
+    #[inline(always)]
     fn park_on(&self, ticket: Ticket, deadline: u64, began: u64) {
         let (me, timer) = self.with(|core| {
             let me = core.current;
             assert_ne!(me, STANDBY, "the standby never waits");
-            let timer =
-                (deadline != NEVER).then(|| core.timers.insert(deadline, Timed::Wait(ticket)));
+            let timer = (deadline != NEVER).then(|| core.set_timer(deadline, Timed::Wait(ticket)));
             core.workers.shift(me, State::Running, State::Waiting, began);
+            core.turn_at = began;
             (me, timer)
         });
         if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
@@ -89,26 +91,38 @@ impl Shared {
     /// somebody is chosen. If that is itself it just returns: no switch at all. Else it hands the
     /// baton on and returns when it is Running again, or Retired. If it gets the baton back while
     /// it is neither, it hosts the idle loop: any worker may (U50).
+    #[inline(always)]
     pub(super) fn until_chosen(&self, me: WorkerId, party: &'static Party) {
         crate::counters::add(&self.counters.turns, 1);
         loop {
-            self.look();
-            let next = self.with(|core| {
-                let next = self.choose(core);
-                self.publish(core);
-                next
-            });
-            match next {
-                Some(next) if next == me => return,
-                Some(next) => self.switch_to(next),
-                None => self.idle(me),
-            }
+            let way_out = self.turn(me);
+            self.leave_by(way_out);
             // Written by whoever chose or retired us, before it gave us the baton or our event.
-            let state = State::from_number(party.view.state.load(Ordering::Relaxed));
-            if matches!(state, State::Running | State::Retired) {
+            if party.is(State::Running) || party.is(State::Retired) {
                 return;
             }
         }
+    }
+
+    /// One turn of a worker that waits or has ended its request: hands the baton to whoever is
+    /// next. Stay: that is itself, or there is nobody and time has passed.
+    #[inline(never)]
+    fn turn(&self, me: WorkerId) -> WayOut {
+        let quiet = self.with(|core| self.quiet(core));
+        if !quiet {
+            self.look();
+            self.with(|core| core.turn_at = clock::ticks());
+        }
+        let (next, way_out) = self.with(|core| {
+            let next = self.choose(core);
+            self.publish(core);
+            let other = next.filter(|next| *next != me);
+            (next, other.map_or(WayOut::Stay, |other| core.hand_over(self, other)))
+        });
+        if next.is_none() {
+            self.idle(me);
+        }
+        way_out
     }
 
     /// Rule 11: a destructor waits during a panic. The panic count is the host thread's, so no
@@ -121,7 +135,8 @@ impl Shared {
             let mine = self.with(|core| {
                 let mine = core.workers.get(me).state == State::Runnable;
                 if mine {
-                    core.workers.shift(me, State::Runnable, State::Running, clock::ticks());
+                    core.turn_at = clock::ticks();
+                    core.workers.shift(me, State::Runnable, State::Running, core.turn_at);
                 }
                 mine
             });

@@ -79,6 +79,7 @@ impl Shared {
         let (party, next) = self.with(|core| {
             let me = core.current;
             core.workers.shift(me, State::Running, State::Preemptive, began);
+            core.turn_at = clock::ticks();
             core.preemptive += 1;
             add(&self.counters.preemptive_switches, 1);
             max(&self.counters.preemptive_max, core.preemptive as u64);

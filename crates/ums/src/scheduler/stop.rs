@@ -46,8 +46,8 @@ impl Shared {
     }
 
     /// Gives threads that have ended back to the system: an ended thread keeps its stack until
-    /// somebody joins it (U40).
-    pub(super) fn join_the_ended(&self) {
+    /// somebody joins it (U40). True: some were told to end and have not yet.
+    pub(super) fn join_the_ended(&self) -> bool {
         let mut graves = self.graves.lock().unwrap_or_else(|e| e.into_inner());
         let mut at = 0;
         while at < graves.len() {
@@ -57,6 +57,7 @@ impl Shared {
                 at += 1;
             }
         }
+        !graves.is_empty()
     }
 
     /// Parties of workers that have not ended, for the report of an unclean end.

@@ -8,6 +8,8 @@
 //! Named invariants. **Home**: a fiber is resumed only by its scheduler's host thread. **Baton**:
 //! setting the next worker's event gives the baton away; see `scheduler/mod.rs`.
 
+use fiber::Suspender;
+
 use super::{Core, Seat, Shared, WorkerKind};
 use crate::counters::add;
 use crate::lists::WorkerId;
@@ -19,30 +21,22 @@ impl Shared {
     /// or when it was retired. The current worker's state has been set by the caller.
     #[inline]
     pub(super) fn switch_to(&self, to: WorkerId) {
-        add(&self.counters.context_switches, 1);
-        match self.options.kind {
-            WorkerKind::Fiber => {
-                let suspender = self.with(|core| {
-                    let me = core.current;
-                    core.hand_to(to);
-                    core.suspenders[me as usize]
-                });
-                // None: the standby is the host thread's root loop, which resumes `to` next.
-                if let Some(suspender) = suspender {
-                    // SAFETY: Home: this worker was current, so this is its own stack.
-                    unsafe { suspender.suspend() };
-                }
-            }
-            _ => {
-                let (mine, theirs) = self.with(|core| {
-                    let mine = core.party_of(core.current, self.standby);
-                    core.hand_to(to);
-                    (mine, core.party_of(to, self.standby))
-                });
-                theirs.event.set();
-                // The baton is gone. Only our own event is ours now.
-                mine.event.wait();
-            }
+        let way_out = self.with(|core| core.hand_over(self, to));
+        self.leave_by(way_out);
+    }
+
+    /// The second half of a switch: parks the worker that has handed the baton on.
+    ///
+    /// Always inlined, and so is what stands between it and the caller of a yield or wait: a
+    /// return that was called before a fiber left its stack is mispredicted, for the processor's
+    /// return stack is then another's. What is computed before a switch may be called.
+    #[inline(always)]
+    pub(super) fn leave_by(&self, way_out: WayOut) {
+        match way_out {
+            WayOut::Stay => {}
+            // SAFETY: Home: this worker was current until now, so this is its own stack.
+            WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
+            WayOut::Hand(mine, theirs) => hand(mine, theirs),
         }
     }
 
@@ -58,30 +52,70 @@ impl Shared {
     }
 }
 
+/// How the worker that was current leaves.
+pub(super) enum WayOut {
+    /// Not at all: it is the host thread's root loop, which resumes the current fiber next, or it
+    /// was chosen itself.
+    Stay,
+    /// A fiber suspends itself.
+    Suspend(Suspender),
+    /// A thread sets the next one's event, the second, and waits on its own, the first.
+    Hand(&'static Party, &'static Party),
+}
+
+#[inline(never)]
+fn hand(mine: &'static Party, theirs: &'static Party) {
+    theirs.event.set();
+    // The baton is gone. Only our own event is ours now.
+    mine.event.wait();
+}
+
 impl Core {
+    /// The first half of a switch: `to` is current from now on. The caller leaves by what this
+    /// gives.
+    #[inline]
+    pub(super) fn hand_over(&mut self, shared: &Shared, to: WorkerId) -> WayOut {
+        add(&shared.counters.context_switches, 1);
+        let me = self.current;
+        if shared.options.kind == WorkerKind::Fiber {
+            self.hand_to(to);
+            return match self.way_out_of(me) {
+                Some(suspender) => WayOut::Suspend(suspender),
+                None => WayOut::Stay,
+            };
+        }
+        let mine = self.party_of(me, shared.standby);
+        self.hand_to(to);
+        WayOut::Hand(mine, self.party_of(to, shared.standby))
+    }
+
+    #[inline]
+    fn way_out_of(&mut self, id: WorkerId) -> Option<Suspender> {
+        if id == STANDBY {
+            return None;
+        }
+        match self.workers.get(id).seat {
+            Seat::Fiber(_, suspender) => suspender,
+            Seat::Thread(_) => None,
+        }
+    }
+
     #[inline]
     pub(super) fn hand_to(&mut self, to: WorkerId) {
         self.current = to;
         self.quantum_began = 0;
+        self.fiber = std::ptr::null_mut();
         if to != STANDBY {
-            add(&self.workers.get(to).party.view.switches, 1);
+            let worker = self.workers.get(to);
+            add(&worker.party.view.switches, 1);
+            if let Seat::Fiber(fiber, _) = worker.seat {
+                self.fiber = fiber;
+            }
         }
     }
 
     #[inline]
     pub(super) fn party_of(&mut self, id: WorkerId, standby: &'static Party) -> &'static Party {
         if id == STANDBY { standby } else { self.workers.get(id).party }
-    }
-
-    /// The current worker's fiber; None when the standby is current.
-    #[inline]
-    pub(super) fn current_fiber(&mut self) -> Option<*mut fiber::Fiber> {
-        if self.current == STANDBY {
-            return None;
-        }
-        match self.workers.get(self.current).seat {
-            Seat::Fiber(fiber) => Some(fiber),
-            Seat::Thread(_) => unreachable!("a fiber scheduler has fiber workers"),
-        }
     }
 }

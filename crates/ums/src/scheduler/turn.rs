@@ -6,11 +6,13 @@
 
 use std::sync::atomic::Ordering;
 
+use super::switch::WayOut;
 use super::{Core, Shared, Timed, WorkerKind};
 use crate::counters::{add, set};
 use crate::door::Letter;
 use crate::lists::WorkerId;
 use crate::lists::io_list::{Completed, Completion, IoResult, Routine};
+use crate::lists::timer_list::TimerId;
 use crate::os::clock;
 use crate::reason::WaitReason;
 use crate::wait::Outcome;
@@ -32,14 +34,14 @@ impl Shared {
         });
     }
 
-    /// Whether a look would find anything: loads only, except that timers and an I/O back end
-    /// without a ring need the clock.
+    /// Whether a look would find anything: loads only, and a reading of the processor's counter
+    /// when timers are set.
     #[inline]
     pub(super) fn quiet(&self, core: &mut Core) -> bool {
         self.door.is_empty()
             && core.done.is_empty()
-            && (core.driver_is_quiet())
-            && (core.timers.is_empty() || !core.timers.due(clock::now()))
+            && core.driver_is_quiet()
+            && core.timers_are_quiet()
     }
 
     #[cold]
@@ -95,6 +97,7 @@ impl Shared {
             return None;
         };
         let now = clock::ticks();
+        core.turn_at = now;
         let waited = now.saturating_sub(request.state().enqueued);
         let row = self.waits.row(WaitReason::THREADPOOL);
         add(&row.begun, 1);
@@ -129,44 +132,47 @@ impl Shared {
     }
 
     /// A yield in the middle of a request (U47): the others get a turn, or nobody does.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn yield_now(&self) {
+        let way_out = self.yielding_turn();
+        self.leave_by(way_out);
+    }
+
+    #[inline(never)]
+    fn yielding_turn(&self) -> WayOut {
         if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
             // A destructor yields during a panic. The panic count is the host thread's: another
             // fiber would take itself for panicking (rule 11). Nobody else gets a turn.
-            return;
+            return WayOut::Stay;
         }
         self.may_switch();
-        let next = self.with(|core| {
+        let quickly = self.with(|core| {
             add(&self.counters.yields, 1);
-            if !self.quiet(core) || self.queue.len() > 0 {
-                return Err(());
+            if self.queue.len() > 0 || !self.quiet(core) {
+                return None;
             }
             // One that yields and finds nobody else selects itself: a yield, not a switch (A.2).
-            let Some(next) = core.workers.next_runnable() else { return Ok(None) };
-            core.workers.rotate(core.current);
-            Ok(Some(next))
+            let Some((next, waited)) = core.workers.rotate(core.current) else {
+                return Some(WayOut::Stay);
+            };
+            if waited {
+                core.turn_at = clock::ticks();
+            }
+            Some(core.hand_over(self, next))
         });
-        match next {
-            Ok(None) => {}
-            Ok(Some(next)) => self.switch_to(next),
-            Err(()) => self.yield_after_a_look(),
-        }
+        quickly.unwrap_or_else(|| self.yield_after_a_look())
     }
 
     #[cold]
-    fn yield_after_a_look(&self) {
+    fn yield_after_a_look(&self) -> WayOut {
         self.look();
-        let next = self.with(|core| {
-            let next = self.choose(core)?;
-            let now = clock::ticks();
-            core.workers.shift(core.current, State::Running, State::Runnable, now);
+        self.with(|core| {
+            let Some(next) = self.choose(core) else { return WayOut::Stay };
+            core.turn_at = clock::ticks();
+            core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
             self.publish(core);
-            Some(next)
-        });
-        if let Some(next) = next {
-            self.switch_to(next);
-        }
+            core.hand_over(self, next)
+        })
     }
 }
 
@@ -174,6 +180,34 @@ impl Core {
     #[inline]
     fn driver_is_quiet(&mut self) -> bool {
         self.io.outstanding() == 0 || !self.driver.ready()
+    }
+
+    #[inline]
+    fn timers_are_quiet(&mut self) -> bool {
+        self.timers.is_empty()
+            || clock::ticks() < self.timers_sleep_until
+            || !self.timers_need_a_look()
+    }
+
+    /// Reads the clock, and notes until when that need not be done again.
+    #[cold]
+    fn timers_need_a_look(&mut self) -> bool {
+        let (ticks, now) = (clock::ticks(), clock::now());
+        let due = self.timers.due(now);
+        if !due {
+            let left = self.timers.bound() - now;
+            self.timers_sleep_until = ticks + clock::ticks_within(left);
+        }
+        due
+    }
+
+    /// Sets a timer.
+    #[inline]
+    pub(crate) fn set_timer(&mut self, deadline: u64, timed: Timed) -> TimerId {
+        if deadline < self.timers.bound() {
+            self.timers_sleep_until = 0;
+        }
+        self.timers.insert(deadline, timed)
     }
 
     /// Whether creating a worker has not just failed.

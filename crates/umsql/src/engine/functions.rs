@@ -52,6 +52,16 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
             host::go_preemptive("PREEMPTIVE_SLEEP", || std::thread::sleep(time));
         }
         Ok(Value::Integer((time.as_secs_f64() * 1000.0) as i64))
+    })?;
+    // What a cooperative scheduler must never meet, on purpose: it computes and does not yield.
+    let probing = probe.clone();
+    scalar(connection, "busy_loop", 1, move |context| {
+        let time = seconds(context, 1000.0)?;
+        let begun = std::time::Instant::now();
+        while !probing.is_on() && begun.elapsed() < time {
+            std::hint::spin_loop();
+        }
+        Ok(Value::Integer((time.as_secs_f64() * 1000.0) as i64))
     })
 }
 

@@ -214,6 +214,7 @@ impl<T> Sender<T> {
         self.len() == 0
     }
 
+    #[inline]
     fn send_within(&self, value: T, patience: Patience) -> Result<(), SendTimeoutError<T>> {
         let mut state = self.shared.state.lock();
         let value = match state.put(value) {
@@ -301,6 +302,7 @@ impl<T> Receiver<T> {
         self.len() == 0
     }
 
+    #[inline]
     fn recv_within(&self, patience: Patience) -> Result<T, RecvTimeoutError> {
         let mut state = self.shared.state.lock();
         match state.take() {

@@ -147,6 +147,9 @@ impl<S, T> Drop for Entry<'_, S, T> {
 }
 
 /// Waits in `list` with a slot that holds `value`; afterwards, what the slot holds then.
+///
+/// Inlined, as few returns as possible after the switch: see `leave_by` in `scheduler/switch.rs`.
+#[inline(always)]
 pub(super) fn wait<S, T>(
     mut state: ShortGuard<'_, S>,
     list: fn(&mut S) -> &mut Slots<T>,

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""The administrator is served while a worker of every other scheduler spins without yielding (B18), and can cancel.
+
+Server: --schedulers 2. SELECT busy_loop(ms) is the worker that does not yield (U8, U9).
+"""
+
+from wire import ADMIN_PORT, Checks, Conn, Refused, wait_for
+
+checks = Checks()
+
+admin = Conn(ADMIN_PORT)
+SPIN = 6000
+
+
+def all_schedulers_spin():
+    spinners = [Conn() for _ in range(2)]
+    for spinner in spinners:
+        spinner.send(f"select busy_loop({SPIN}), busy_loop(1)")
+    running = lambda: admin.query("select user_id, scheduler_id from ums_requests where worker_id is not null and user_id <> 0")
+    busy = wait_for("both schedulers spin", running, lambda rows: len({row[1] for row in rows} & {"0", "1"}) == 2)
+    return spinners, [row[0] for row in busy if row[1] in ("0", "1")]
+
+
+def answers_and_cancels():
+    spinners, users = all_schedulers_spin()
+    assert admin.query("select 1") == [("1",)]
+    for user in users:
+        admin.query(f"kill {user}")
+    # The statement sees it when the loop is over: a worker is never stopped by force.
+    for spinner in spinners:
+        try:
+            spinner.until_ready()
+            raise AssertionError("the cancelled statement came to its end")
+        except Refused as refused:
+            assert refused.code == "57014", refused
+        spinner.close()
+
+
+checks.case("the administrator is answered and cancels", answers_and_cancels)
+checks.equal("the others are served again", [("2",)], Conn().query("select 2"))
+checks.finish()
