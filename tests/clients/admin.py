@@ -12,13 +12,18 @@ admin = Conn(ADMIN_PORT)
 SPIN = 6000
 
 
+RUNNING = "select user_id, scheduler_id from ums_requests where worker_id is not null and user_id <> 0"
+
+
 def all_schedulers_spin():
-    spinners = [Conn() for _ in range(2)]
-    for spinner in spinners:
-        spinner.send(f"select busy_loop({SPIN}), busy_loop(1)")
-    running = lambda: admin.query("select user_id, scheduler_id from ums_requests where worker_id is not null and user_id <> 0")
-    busy = wait_for("both schedulers spin", running, lambda rows: len({row[1] for row in rows} & {"0", "1"}) == 2)
-    return spinners, [row[0] for row in busy if row[1] in ("0", "1")]
+    """One after the other, so that each new connection comes to a scheduler that still serves."""
+    spinners, rows = [], []
+    for number in range(2):
+        spinners.append(Conn())
+        spinners[-1].send(f"select busy_loop({SPIN}), busy_loop(1)")
+        spinning = lambda rows: len({row[1] for row in rows} & {"0", "1"}) > number
+        rows = wait_for(f"{number + 1} schedulers spin", lambda: admin.query(RUNNING), spinning, SPIN / 1000)
+    return spinners, [row[0] for row in rows if row[1] in ("0", "1")]
 
 
 def answers_and_cancels():

@@ -61,6 +61,9 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
         while !probing.is_on() && begun.elapsed() < time {
             std::hint::spin_loop();
         }
+        if host::cancelled() {
+            return Err(Error::UserFunctionError(CANCELLED.into()));
+        }
         Ok(Value::Integer((time.as_secs_f64() * 1000.0) as i64))
     })
 }
