@@ -261,3 +261,24 @@ fn the_next_timer_is_the_only_timeout_of_its_sleep_u72() {
         },
     );
 }
+
+#[test]
+fn spinning_before_sleeping_is_asked_for_and_ends_b57() {
+    const SPIN: Duration = Duration::from_millis(300);
+    let spinning = |b: ums::Builder| b.idle_spin(SPIN).placement(Placement::AlwaysPreferred);
+    both_kinds_with(spinning, |node, _, n| {
+        let me = n - 1;
+        on(node, me, || ());
+        until_idle(node, me);
+        // Requests that come while it spins find it awake: they cost it no sleep of their own.
+        let before = scheduler(node, me).counters.idle_switches;
+        for _ in 0..20 {
+            on(node, me, || ());
+        }
+        let slept = scheduler(node, me).counters.idle_switches - before;
+        assert!(slept < 20, "it slept {slept} times between 20 requests");
+        // With nothing to do it sleeps in the end, and what comes then wakes it.
+        until_idle(node, me);
+        assert_eq!(on(node, me, || ums::sleep(ms(1))), Ok(()));
+    });
+}

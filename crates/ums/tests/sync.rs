@@ -17,7 +17,7 @@ use ums::{WaitError, spawn, yield_now};
 fn waiters_of_a_mutex_run_in_order_and_not_before_the_owner_yields_u53_u55_u56() {
     each_alone(
         |b| b,
-        |node, _| {
+        |node, _, _| {
             node.run(|| {
                 let (m, here) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
                 let ran = Arc::new(AtomicUsize::new(0));
@@ -81,7 +81,7 @@ fn workers_of_all_schedulers_and_plain_threads_share_a_mutex_g6() {
 fn a_leaving_writer_moves_all_waiting_readers_u54() {
     each_alone(
         |b| b,
-        |node, _| {
+        |node, _, _| {
             node.run(|| {
                 let lock = Arc::new(RwLock::new(0));
                 let (came, inside) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(3)));

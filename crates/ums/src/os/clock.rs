@@ -65,7 +65,10 @@ pub fn ticks_within(span_ns: u64) -> u64 {
         return span_ns;
     }
     let (ns0, t0) = start();
-    let (ns, ticks) = (now() - ns0, ticks().saturating_sub(t0));
+    // In this order: who loses the processor between the two readings takes the ticks for slower
+    // than they are, and looks too early. `start` reads in the other order, for the same reason.
+    let ticks = ticks().saturating_sub(t0);
+    let ns = now() - ns0;
     if ns < 1_000_000 {
         // Too early to tell how fast they go.
         return 0;
