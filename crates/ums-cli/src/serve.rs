@@ -1,4 +1,8 @@
 //! `ums serve`: SQL over the PostgreSQL wire protocol, on our own schedulers.
+//!
+//! Unsafe in two places. Named invariants. **Fiber Contract**: what runs on fiber workers does not
+//! rely on thread-scoped state over a wait or yield. **Own Result**: the kernel writes only into
+//! our local.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

@@ -13,12 +13,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::error::{NeedsThread, WaitError};
 use crate::limits::QUANTUM_NS;
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
+use crate::scheduler::WorkerKind;
 use crate::scheduler::{self, here};
 use crate::wait::{Outcome, Party, Ticket, What, thread_party};
-use crate::{WaitError, scheduler::WorkerKind};
 
 pub(crate) use crate::scheduler::ready;
 
@@ -183,6 +184,18 @@ pub fn scheduler_id() -> Option<usize> {
 /// What the caller's worker is made of; None on a plain thread and while preemptive.
 pub fn worker_kind() -> Option<WorkerKind> {
     here().map(|shared| shared.options.kind)
+}
+
+/// Says that the component that follows needs a kernel thread of its own, and so does not run on
+/// fiber workers (U88).
+///
+/// # Errors
+/// [`NeedsThread`] on a fiber worker; call it inside [`go_preemptive`], or use thread workers.
+pub fn require_thread(component: &'static str) -> Result<(), NeedsThread> {
+    match worker_kind() {
+        Some(WorkerKind::Fiber) => Err(NeedsThread(component)),
+        _ => Ok(()),
+    }
 }
 
 /// The caller's worker, as (scheduler, worker) numbers.

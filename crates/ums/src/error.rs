@@ -50,6 +50,11 @@ pub enum EnqueueError {
     ShuttingDown,
 }
 
+/// A component that needs a thread of its own was called on a fiber worker (U88).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} needs a thread of its own: call it through go_preemptive, or use thread workers")]
+pub struct NeedsThread(pub &'static str);
+
 /// Why a node could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {

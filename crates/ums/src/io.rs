@@ -9,6 +9,9 @@
 //! the operation completed at once (U66).
 //!
 //! On a plain thread the operation is done by blocking that thread.
+//!
+//! Named invariant **Frozen Buffer**: what an operation points at stays valid and untouched until
+//! its completion; here because the waiting frame cannot go on before.
 
 #![allow(unsafe_code)]
 

@@ -35,7 +35,6 @@ mod request;
 mod lists;
 mod worker;
 mod work_queue;
-mod peers;
 mod scheduler;
 mod placement;
 mod current;
@@ -52,10 +51,11 @@ pub mod testing;
 
 pub use counters::SchedulerCounters;
 pub use current::{
-    checkpoint, go_preemptive, is_cancelled, is_worker, scheduler_id, short_external_call, sleep,
-    sleep_as, wait_for_cancel, worker_id, worker_kind, yield_if_due, yield_now,
+    checkpoint, go_preemptive, is_cancelled, is_worker, require_thread, scheduler_id,
+    short_external_call, sleep, sleep_as, wait_for_cancel, worker_id, worker_kind, yield_if_due,
+    yield_now,
 };
-pub use error::{BuildError, EnqueueError, WaitError};
+pub use error::{BuildError, EnqueueError, NeedsThread, WaitError};
 pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};
 pub use os::linux::cpus::Cpus;
 pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};

@@ -2,6 +2,9 @@
 //!
 //! One scheduler per processor that the process may use (U15, B55), workers spread evenly over
 //! them (U17, G9), hidden schedulers made when somebody wants one (U89).
+//!
+//! The one `unsafe fn` here is a promise of the caller's, **Fiber Contract**: what runs on fiber
+//! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe itself.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +16,9 @@ use crate::error::{BuildError, EnqueueError};
 use crate::limits;
 use crate::os::clock;
 use crate::os::linux::open::Choice;
-use crate::peers::Peers;
 use crate::placement::Placement;
 use crate::request::UserId;
+use crate::scheduler::Peers;
 use crate::scheduler::{self, Options, Shared, WorkerKind, here};
 use crate::task::{self, JoinHandle, TaskError, UserState};
 
@@ -481,6 +484,19 @@ impl Node {
     /// What its workers are made of.
     pub fn worker_kind(&self) -> WorkerKind {
         self.inner.builder.kind
+    }
+
+    /// Takes a visible scheduler out of service, or puts it back: while it is offline no new users
+    /// or requests come to it, and it goes on with those it has (B6). At least one stays online.
+    ///
+    /// # Panics
+    /// When there is no such scheduler, and when it would be the last.
+    pub fn set_online(&self, scheduler: usize, online: bool) {
+        let all = &self.inner.visible;
+        let others =
+            all.iter().filter(|s| s.index != scheduler && s.online.load(Ordering::Relaxed));
+        assert!(online || others.count() > 0, "the last scheduler online cannot be taken offline");
+        all[scheduler].online.store(online, Ordering::Relaxed);
     }
 
     /// How its I/O back end describes itself, with the reason for each step down.

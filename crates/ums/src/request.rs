@@ -122,11 +122,6 @@ impl RequestState {
         (*link).map_or(Cancelled { claimed: None, io: None }, cancel_party)
     }
 
-    /// Whether somebody asked for its end.
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
-    }
-
     /// Whether it has ended, or will never begin.
     pub fn is_done(&self) -> bool {
         self.phase.load(Ordering::Acquire) == DONE

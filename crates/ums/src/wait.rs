@@ -298,12 +298,6 @@ impl Party {
         self.cancelled.load(Ordering::Relaxed)
             || origin.is_some_and(|o| o.cancelled.load(Ordering::Relaxed))
     }
-
-    /// The ticket of the present wait, for views and for the deadlock search.
-    pub(crate) fn present_wait(&'static self) -> Option<Ticket> {
-        let word = self.word.load(Ordering::Acquire);
-        (word & STATE_MASK == WAITING).then_some(Ticket { party: self, number: word >> STATE_BITS })
-    }
 }
 
 impl Ticket {

@@ -358,3 +358,145 @@ enum Which {
     Runnable,
     Waiting,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    /// Workers 1..=n, all idle.
+    fn idle(n: u32, head_inserts_max: u32) -> Workers<()> {
+        let mut workers = Workers::new(head_inserts_max);
+        for id in 1..=n {
+            let party = Party::take(std::ptr::null_mut(), id);
+            assert_eq!(workers.add(party, (), 0), id);
+            workers.shift(id, State::New, State::Idle, 0);
+        }
+        workers
+    }
+
+    fn waiting(n: u32, head_inserts_max: u32) -> Workers<()> {
+        let mut workers = idle(n, head_inserts_max);
+        for id in 1..=n {
+            workers.shift(id, State::Idle, State::Running, 0);
+            workers.shift(id, State::Running, State::Waiting, 0);
+        }
+        workers
+    }
+
+    fn yielders(workers: &mut Workers<()>, ids: impl IntoIterator<Item = u32>) {
+        for id in ids {
+            workers.shift(id, State::Waiting, State::Running, 0);
+            workers.shift(id, State::Running, State::Runnable, 0);
+        }
+    }
+
+    #[test]
+    fn signalled_workers_run_before_those_that_yielded_in_the_order_of_signals_b9() {
+        let mut workers = waiting(5, 1000);
+        yielders(&mut workers, [4, 5]);
+        [1, 2, 3].map(|id| workers.wake(id, 0));
+        assert_eq!(workers.on(workers.runnable), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn after_the_cap_a_signalled_worker_goes_to_the_tail_b9() {
+        let mut workers = waiting(5, 2);
+        yielders(&mut workers, [5]);
+        [1, 2, 3, 4].map(|id| workers.wake(id, 0));
+        // The third in a row goes to the tail; the count starts again with the fourth.
+        assert_eq!(workers.on(workers.runnable), [1, 2, 4, 5, 3]);
+    }
+
+    #[test]
+    fn a_plain_fifo_list_has_no_head_insertions_rule_15() {
+        let mut workers = waiting(4, 0);
+        yielders(&mut workers, [4]);
+        [1, 2, 3].map(|id| workers.wake(id, 0));
+        assert_eq!(workers.on(workers.runnable), [4, 1, 2, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "was woken")]
+    fn waking_a_worker_that_does_not_wait_is_refused_u20() {
+        idle(1, 1000).wake(1, 0);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Start,
+        Wait,
+        Yield,
+        Finish,
+        Wake(usize),
+        Next,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            Just(Step::Start),
+            Just(Step::Wait),
+            Just(Step::Yield),
+            Just(Step::Finish),
+            (0..8usize).prop_map(Step::Wake),
+            Just(Step::Next),
+        ]
+    }
+
+    proptest! {
+        /// One List: whatever happens, each worker is on the list that its state says, once, and
+        /// the lists agree with a model of plain queues.
+        #[test]
+        fn each_worker_is_on_the_list_that_its_state_says_u20(
+            steps in prop::collection::vec(step(), 0..400),
+        ) {
+            let mut workers = idle(8, 3);
+            let mut model_waiting: VecDeque<u32> = VecDeque::new();
+            let mut current: Option<u32> = None;
+            for step in steps {
+                match (step, current) {
+                    (Step::Start, None) if workers.idle.len > 0 => {
+                        let id = workers.idle.tail;
+                        workers.shift(id, State::Idle, State::Running, 0);
+                        current = Some(id);
+                    }
+                    (Step::Wait, Some(id)) => {
+                        workers.shift(id, State::Running, State::Waiting, 0);
+                        model_waiting.push_back(id);
+                        current = None;
+                    }
+                    (Step::Yield, Some(id)) => {
+                        workers.shift(id, State::Running, State::Runnable, 0);
+                        current = None;
+                    }
+                    (Step::Finish, Some(id)) => {
+                        workers.shift(id, State::Running, State::Idle, 0);
+                        current = None;
+                    }
+                    (Step::Wake(at), _) if at < model_waiting.len() => {
+                        let id = model_waiting.remove(at).unwrap();
+                        workers.wake(id, 0);
+                    }
+                    (Step::Next, None) => {
+                        if let Some(id) = workers.next_runnable() {
+                            workers.shift(id, State::Runnable, State::Running, 0);
+                            current = Some(id);
+                        }
+                    }
+                    _ => {}
+                }
+                let lists = [workers.idle, workers.runnable, workers.waiting];
+                let on: Vec<Vec<u32>> = lists.into_iter().map(|l| workers.on(l)).collect();
+                prop_assert_eq!(on.iter().map(Vec::len).sum::<usize>() + usize::from(current.is_some()), 8);
+                let states = [State::Idle, State::Runnable, State::Waiting];
+                for (ids, state) in on.iter().zip(states) {
+                    for id in ids {
+                        prop_assert_eq!(workers.get(*id).state, state);
+                    }
+                }
+                prop_assert_eq!(&on[2], &Vec::from(model_waiting.clone()));
+            }
+        }
+    }
+}

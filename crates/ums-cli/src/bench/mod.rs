@@ -109,10 +109,12 @@ const BENCHES: [Bench; 11] = [
 
 /// Runs `ums bench ARGS`.
 pub fn run(args: &[String]) -> ExitCode {
-    let Some((name, rest)) = args.split_first() else {
+    // Keys may stand before the name too, so that a harness can be given `ums bench kind=thread`.
+    let Some(at) = args.iter().position(|arg| !arg.contains('=')) else {
         eprint!("{}", help());
         return ExitCode::from(2);
     };
+    let (name, rest) = (&args[at], &[&args[..at], &args[at + 1..]].concat());
     match name.as_str() {
         "--help" | "-h" | "help" => print!("{}", help()),
         "--list" => BENCHES.iter().for_each(|bench| println!("{}", bench.name)),

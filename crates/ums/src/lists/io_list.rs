@@ -39,7 +39,6 @@ struct Slot {
     /// None once completed, while the result waits for its worker.
     completion: Option<Completion>,
     result: IoResult,
-    began: u64,
 }
 
 /// The outstanding requests of one scheduler.
@@ -56,10 +55,10 @@ impl IoList {
     }
 
     /// Puts a request on the list; gives its token, which is never 0.
-    pub fn insert(&mut self, completion: Completion, began: u64) -> u64 {
+    pub fn insert(&mut self, completion: Completion) -> u64 {
         self.generation = self.generation.wrapping_add(1).max(1);
         let generation = self.generation;
-        let slot = Slot { generation, completion: Some(completion), result: 0, began };
+        let slot = Slot { generation, completion: Some(completion), result: 0 };
         self.outstanding += 1;
         u64::from(generation) << 32 | self.slots.insert(slot) as u64
     }
@@ -109,12 +108,6 @@ impl IoList {
         outstanding.map(|(at, s)| u64::from(s.generation) << 32 | at as u64).collect()
     }
 
-    /// When the oldest outstanding request began, in ticks.
-    pub fn oldest(&self) -> Option<u64> {
-        let outstanding = self.slots.iter().filter(|(_, s)| s.completion.is_some());
-        outstanding.map(|(_, s)| s.began).min()
-    }
-
     fn find(&self, token: u64) -> Option<usize> {
         let at = (token & 0xFFFF_FFFF) as usize;
         let slot = self.slots.get(at)?;
@@ -129,7 +122,7 @@ mod tests {
     #[test]
     fn a_completed_request_leaves_the_list_before_its_routine_runs_u63() {
         let mut list = IoList::new();
-        let token = list.insert(Completion::Call(Box::new(|_| {})), 0);
+        let token = list.insert(Completion::Call(Box::new(|_| {})));
         assert!(list.is_outstanding(token));
         let Some(Completed::Call(routine, 7)) = list.complete(token, 7) else {
             panic!("the routine comes back with its result")
@@ -142,9 +135,9 @@ mod tests {
     #[test]
     fn a_token_of_an_ended_request_finds_nothing_u62() {
         let mut list = IoList::new();
-        let first = list.insert(Completion::Call(Box::new(|_| {})), 0);
+        let first = list.insert(Completion::Call(Box::new(|_| {})));
         assert!(list.complete(first, 0).is_some());
-        let second = list.insert(Completion::Call(Box::new(|_| {})), 0);
+        let second = list.insert(Completion::Call(Box::new(|_| {})));
         assert_ne!(first, second);
         assert!(!list.is_outstanding(first) && list.is_outstanding(second));
         assert_eq!(list.tokens(), [second]);

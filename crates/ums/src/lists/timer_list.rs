@@ -142,6 +142,7 @@ impl<T: Copy> TimerList<T> {
 
     /// Makes room for this many entries beyond those present, so that inserting them allocates
     /// nothing.
+    #[cfg_attr(not(test), allow(dead_code))] // For owners that know how many will come.
     pub fn reserve(&mut self, additional: usize) {
         let vacant = self.entries.len() - self.len();
         self.entries.reserve(additional.saturating_sub(vacant));

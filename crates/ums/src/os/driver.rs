@@ -52,6 +52,7 @@ pub const CURRENT: u64 = u64::MAX;
 /// `-EAGAIN`. Several operations on one side of a descriptor may be pending together; epoll and
 /// the synchronous driver carry them out in the order of arrival, a ring in any order.
 #[derive(Debug, Clone, Copy)]
+#[allow(dead_code)] // Files come later; the drivers carry their operations out, and are tested with them.
 #[allow(missing_docs)] // The fields are the arguments of the system calls.
 pub enum Op {
     /// Completes when the descriptor is readable, hung up or in error. Holds no buffer.
@@ -162,6 +163,7 @@ pub struct Done {
 /// One scheduler's I/O. See the module's text for the protocol.
 pub trait Driver: Send {
     /// Which back end this is: `io_uring`, `epoll` or `sync`.
+    #[cfg_attr(not(test), allow(dead_code))] // The tests of the back ends ask.
     fn name(&self) -> &'static str;
 
     /// One sentence for people: the flags in use, and why nothing better was chosen.
@@ -196,6 +198,7 @@ pub trait Driver: Send {
     fn waker(&self) -> Waker;
 
     /// Operations submitted and not yet delivered.
+    #[cfg_attr(not(test), allow(dead_code))] // The tests of the back ends ask.
     fn pending(&self) -> usize;
 }
 

@@ -17,8 +17,8 @@ use crate::counters::add;
 use crate::lists::WorkerId;
 use crate::os::linux::open::{self, Owner};
 use crate::os::{self, clock};
-use crate::peers::Peers;
 use crate::request::WorkRequest;
+use crate::scheduler::Peers;
 use crate::wait::Party;
 use crate::worker::{STANDBY, State};
 

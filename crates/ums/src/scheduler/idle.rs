@@ -94,15 +94,19 @@ impl Shared {
                 self.peers.wake_one(self.index);
             }
         } else if can_start && self.options.steal && self.online.load(Ordering::Relaxed) {
-            if let Some(request) = self.peers.steal(self) {
-                add(&self.counters.stolen, 1);
-                if let Err(request) = self.queue.adopt(request) {
-                    // Shutting down: it will not run here, nor anywhere.
-                    self.load.fetch_sub(1, Ordering::Relaxed);
-                    request.abandon();
-                }
-                return false;
-            }
+            return !self.steal();
+        }
+        true
+    }
+
+    /// Takes an unstarted request from another scheduler (B5). True: there was one.
+    fn steal(&self) -> bool {
+        let Some(request) = self.peers.steal(self) else { return false };
+        add(&self.counters.stolen, 1);
+        if let Err(request) = self.queue.adopt(request) {
+            // Shutting down: it will not run here, nor anywhere.
+            self.load.fetch_sub(1, Ordering::Relaxed);
+            request.abandon();
         }
         true
     }

@@ -27,6 +27,7 @@
 
 #![allow(unsafe_code)]
 
+mod peers;
 mod host;
 mod idle;
 mod park;
@@ -49,7 +50,6 @@ use crate::lists::WorkerId;
 use crate::lists::io_list::{IoList, IoResult, Routine};
 use crate::lists::timer_list::TimerList;
 use crate::os::driver::{Done, Driver};
-use crate::peers::Peers;
 use crate::request::WorkRequest;
 use crate::wait::{Party, Ticket};
 use crate::work_queue::WorkQueue;
@@ -57,6 +57,7 @@ use crate::worker::Workers;
 
 pub(crate) use host::start;
 pub(crate) use park::ready;
+pub(crate) use peers::Peers;
 pub(crate) use preempt::{go_preemptive, run_on, short_call};
 pub(crate) use turn::Submission;
 

@@ -95,8 +95,10 @@ impl Shared {
     pub(super) fn until_chosen(&self, me: WorkerId, party: &'static Party) {
         crate::counters::add(&self.counters.turns, 1);
         loop {
-            let way_out = self.turn(me);
-            self.leave_by(way_out);
+            match self.turn() {
+                WayOut::Nowhere => self.idle(me),
+                way_out => self.leave_by(way_out),
+            }
             // Written by whoever chose or retired us, before it gave us the baton or our event.
             if party.is(State::Running) || party.is(State::Retired) {
                 return;
@@ -105,24 +107,23 @@ impl Shared {
     }
 
     /// One turn of a worker that waits or has ended its request: hands the baton to whoever is
-    /// next. Stay: that is itself, or there is nobody and time has passed.
+    /// next. Nowhere: there is nobody.
     #[inline(never)]
-    fn turn(&self, me: WorkerId) -> WayOut {
+    fn turn(&self) -> WayOut {
         let quiet = self.with(|core| self.quiet(core));
         if !quiet {
             self.look();
             self.with(|core| core.turn_at = clock::ticks());
         }
-        let (next, way_out) = self.with(|core| {
+        self.with(|core| {
             let next = self.choose(core);
             self.publish(core);
-            let other = next.filter(|next| *next != me);
-            (next, other.map_or(WayOut::Stay, |other| core.hand_over(self, other)))
-        });
-        if next.is_none() {
-            self.idle(me);
-        }
-        way_out
+            match next {
+                Some(next) if next == core.current => WayOut::Stay,
+                Some(next) => core.hand_over(self, next),
+                None => WayOut::Nowhere,
+            }
+        })
     }
 
     /// Rule 11: a destructor waits during a panic. The panic count is the host thread's, so no

@@ -33,7 +33,7 @@ impl Shared {
     #[inline(always)]
     pub(super) fn leave_by(&self, way_out: WayOut) {
         match way_out {
-            WayOut::Stay => {}
+            WayOut::Stay | WayOut::Nowhere => {}
             // SAFETY: Home: this worker was current until now, so this is its own stack.
             WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
             WayOut::Hand(mine, theirs) => hand(mine, theirs),
@@ -57,6 +57,8 @@ pub(super) enum WayOut {
     /// Not at all: it is the host thread's root loop, which resumes the current fiber next, or it
     /// was chosen itself.
     Stay,
+    /// Nobody can run: it hosts the idle loop.
+    Nowhere,
     /// A fiber suspends itself.
     Suspend(Suspender),
     /// A thread sets the next one's event, the second, and waits on its own, the first.

@@ -314,7 +314,7 @@ impl Core {
         op: crate::os::driver::Op,
         completion: Completion,
     ) -> Submission {
-        let token = self.io.insert(completion, clock::ticks());
+        let token = self.io.insert(completion);
         // SAFETY: Frozen Buffer: passed on to the caller.
         match unsafe { self.driver.submit(token, op) } {
             crate::os::driver::Submitted::Pending => Submission::Pending(token),

@@ -9,7 +9,7 @@ pub fn each_kind_of_operation_can_be_cancelled(mut rig: Rig) {
     let (mut buf, filler) = ([0u8; 64], [0u8; 65_536]);
     while rustix::io::write(&full.fd, &filler).is_ok() {}
     let mut iov = [libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: 64 }];
-    // SAFETY: all zeros is a message header without name, data and control bytes.
+    // SAFETY: Plain Call: all zeros is a message header without name, data and control bytes.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     (msg.msg_iov, msg.msg_iovlen) = (iov.as_mut_ptr(), 1);
     let (reader, _writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap();

@@ -41,7 +41,7 @@ fn filter(number: libc::c_long, hit: u32, miss: u32) {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, miss),
     ];
     let program = libc::sock_fprog { len: 4, filter: program.as_mut_ptr() };
-    // SAFETY: the program is well formed and lives through the calls.
+    // SAFETY: Plain Call: the program is well formed and lives through the calls.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
@@ -135,7 +135,7 @@ fn looking_at_nothing_makes_no_system_call_u59() {
             io.reap(&mut done);
         }
     }
-    // SAFETY: ends the process at once; nothing is left to clean up in this child.
+    // SAFETY: Plain Call: ends the process at once; nothing is left to clean up in this child.
     unsafe { libc::_exit(wrong.min(1)) }
 }
 

@@ -15,7 +15,7 @@ pub fn tcp_connects_accepts_and_echoes_u57(mut rig: Rig) {
     assert_eq!(rig.run(2, connect_op(&client, &addr)), 0);
     let accepted = rig.take(1);
     assert!(accepted >= 0);
-    // SAFETY: the accept just returned this descriptor to us alone.
+    // SAFETY: Contract: the accept just returned this descriptor to us alone.
     let server = rig.own(unsafe { OwnedFd::from_raw_fd(accepted) }, Kind::Stream);
     for round in 0..100u8 {
         let (mut at_server, mut at_client) = ([0; 64], [0; 64]);
@@ -242,7 +242,7 @@ pub fn datagrams_go_by_message(mut rig: Rig) {
 }
 
 fn message(iov: &mut [libc::iovec]) -> libc::msghdr {
-    // SAFETY: all zeros is a message header without name, data and control bytes.
+    // SAFETY: Plain Call: all zeros is a message header without name, data and control bytes.
     let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
     msg.msg_iov = iov.as_mut_ptr();
     msg.msg_iovlen = iov.len();
