@@ -396,7 +396,7 @@ mod tests {
     fn signalled_workers_run_before_those_that_yielded_in_the_order_of_signals_b9() {
         let mut workers = waiting(5, 1000);
         yielders(&mut workers, [4, 5]);
-        [1, 2, 3].map(|id| workers.wake(id, 0));
+        (1..=3).for_each(|id| workers.wake(id, 0));
         assert_eq!(workers.on(workers.runnable), [1, 2, 3, 4, 5]);
     }
 
@@ -404,7 +404,7 @@ mod tests {
     fn after_the_cap_a_signalled_worker_goes_to_the_tail_b9() {
         let mut workers = waiting(5, 2);
         yielders(&mut workers, [5]);
-        [1, 2, 3, 4].map(|id| workers.wake(id, 0));
+        (1..=4).for_each(|id| workers.wake(id, 0));
         // The third in a row goes to the tail; the count starts again with the fourth.
         assert_eq!(workers.on(workers.runnable), [1, 2, 4, 5, 3]);
     }
@@ -413,7 +413,7 @@ mod tests {
     fn a_plain_fifo_list_has_no_head_insertions_rule_15() {
         let mut workers = waiting(4, 0);
         yielders(&mut workers, [4]);
-        [1, 2, 3].map(|id| workers.wake(id, 0));
+        (1..=3).for_each(|id| workers.wake(id, 0));
         assert_eq!(workers.on(workers.runnable), [4, 1, 2, 3]);
     }
 
