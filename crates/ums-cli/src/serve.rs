@@ -55,6 +55,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     queue_limit: usize,
 
+    /// Refuse requests that have waited this many seconds for a worker. Default: never.
+    #[arg(long, value_name = "SECONDS")]
+    queue_timeout: Option<u64>,
+
     /// Close connections that send nothing for this many seconds. Default: never.
     #[arg(long, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
@@ -220,6 +224,9 @@ fn builder(args: &Args) -> Fallible<Builder> {
         Node::builder().io(args.io).queue_limit(args.queue_limit).stack_size(SQL_STACK);
     if let Some(n) = args.schedulers {
         builder = builder.schedulers(n);
+    }
+    if let Some(seconds) = args.queue_timeout {
+        builder = builder.queue_timeout(Duration::from_secs(seconds));
     }
     if let Some(n) = args.max_workers {
         builder = builder.max_workers(n);

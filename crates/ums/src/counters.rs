@@ -70,6 +70,8 @@ counters! {
         failed_to_create_worker,
         /// Workers made beyond the limit for a holder's request (rule 7).
         reserve_workers,
+        /// Requests that waited too long for a worker and were not carried out (B19).
+        queue_timeouts,
         /// When the timer list was last looked at, in nanoseconds.
         last_timer_look,
         /// Short external calls that took longer than a quantum (B28).

@@ -45,6 +45,9 @@ pub enum EnqueueError {
     /// The work queue is at its bound (G2, B19): the caller should tell its client to come later.
     #[error("the work queue is full ({0} requests are waiting for a worker)")]
     QueueFull(usize),
+    /// It waited for a worker longer than `Builder::queue_timeout` allows (B19).
+    #[error("the request waited too long for a worker")]
+    WaitedTooLong,
     /// The node takes no more work.
     #[error("the node is shutting down")]
     ShuttingDown,

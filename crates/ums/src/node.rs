@@ -37,6 +37,7 @@ pub struct Builder {
     precommit: bool,
     idle_worker_timeout: Duration,
     idle_spin: Duration,
+    queue_timeout: Duration,
     preemptive_limit: Option<usize>,
     pin: bool,
     io: Choice,
@@ -56,6 +57,7 @@ impl Default for Builder {
             precommit: false,
             idle_worker_timeout: Duration::from_nanos(limits::TRIM_AFTER_NS),
             idle_spin: Duration::ZERO,
+            queue_timeout: Duration::MAX,
             preemptive_limit: None,
             pin: false,
             io: Choice::Auto,
@@ -102,6 +104,14 @@ impl Builder {
     /// Requests that may wait for a worker on one scheduler before more are refused (G2, B19).
     pub fn queue_limit(mut self, n: usize) -> Builder {
         self.queue_limit = n;
+        self
+    }
+
+    /// How long a request may wait for a worker (B19). One that waited longer is not carried out:
+    /// its `JoinHandle` says cancelled, a served client is told and its connection closed. Requests
+    /// of users that hold something are exempt. Default: as long as it takes.
+    pub fn queue_timeout(mut self, span: Duration) -> Builder {
+        self.queue_timeout = span;
         self
     }
 
@@ -249,6 +259,7 @@ impl Builder {
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
             idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
+            queue_timeout_ns: u64::try_from(self.queue_timeout.as_nanos()).unwrap_or(u64::MAX),
             head_inserts_max: if self.fifo { 0 } else { limits::HEAD_INSERTS_MAX },
             steal: visible && self.placement.steals(),
             pin,

@@ -56,6 +56,8 @@ pub(crate) struct RequestState {
     pub bound: bool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
+    /// Where it stands in its work queue, or last stood. Written under the queue's lock.
+    pub place: AtomicU64,
     phase: AtomicU8,
     cancelled: AtomicBool,
     party: Mutex<Option<&'static Party>>,
@@ -71,6 +73,7 @@ impl RequestState {
             with_scope: None,
             bound: false,
             enqueued: clock::ticks(),
+            place: AtomicU64::new(0),
             phase: AtomicU8::new(QUEUED),
             cancelled: AtomicBool::new(false),
             party: Mutex::new(None),
@@ -103,8 +106,11 @@ impl RequestState {
         true
     }
 
-    /// Its worker has finished it.
+    /// Its worker has finished it. A job may say so itself, before it tells who waits for it.
     pub fn finish(&self) {
+        if self.is_done() {
+            return;
+        }
         let mut link = self.party.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(party) = link.take() {
             party.cancelled.store(false, Ordering::Relaxed);

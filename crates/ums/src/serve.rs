@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -198,7 +198,38 @@ struct Client {
     /// Where its next read is armed, and under which token: 0 when it is not.
     armed: Mutex<Armed>,
     parked: Mutex<Parked>,
+    /// What became of its request between `enqueue` and a worker.
+    fate: AtomicU8,
     server: Weak<Inner>,
+}
+
+/// On its way into a work queue.
+const GOING: u8 = 0;
+/// In a queue, or with a worker.
+const TAKEN: u8 = 1;
+/// Dropped before it ran: refused at once, waited too long, or its node shut down.
+const DROPPED: u8 = 2;
+
+/// A request of a client. If it is dropped unrun, the client is told: by whoever comes second, the
+/// one that queued it or this.
+struct Turn {
+    client: Arc<Client>,
+    ran: bool,
+}
+
+impl Turn {
+    fn run(mut self, why: Why) {
+        self.ran = true;
+        self.client.carry_out(why);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.ran && self.client.fate.swap(DROPPED, Ordering::AcqRel) == TAKEN {
+            self.client.refuse_late();
+        }
+    }
 }
 
 /// A park and its end may come in either order.
@@ -293,14 +324,30 @@ impl Client {
     }
 
     fn enqueue(self: &Arc<Self>, why: Why) {
-        let client = self.clone();
-        if let Err(error) = self.user.enqueue(move || client.carry_out(why)) {
-            if let Some(session) = &mut *self.lock_session() {
-                let last_words = session.refused(error);
-                let _ = (&self.stream).write(&last_words);
-            }
-            self.close();
+        self.fate.store(GOING, Ordering::Relaxed);
+        let turn = Turn { client: self.clone(), ran: false };
+        match self.user.enqueue(move || turn.run(why)) {
+            Err(error) => self.refuse(error),
+            Ok(_) if self.fate.swap(TAKEN, Ordering::AcqRel) == DROPPED => self.refuse_late(),
+            Ok(_) => {}
         }
+    }
+
+    /// Its request was queued and then never carried out.
+    fn refuse_late(&self) {
+        self.refuse(if self.stopping() || self.user.node_is_closing() {
+            EnqueueError::ShuttingDown
+        } else {
+            EnqueueError::WaitedTooLong
+        });
+    }
+
+    fn refuse(&self, error: EnqueueError) {
+        if let Some(session) = &mut *self.lock_session() {
+            let last_words = session.refused(error);
+            let _ = (&self.stream).write(&last_words);
+        }
+        self.close();
     }
 
     /// One work request.
@@ -542,6 +589,7 @@ impl Inner {
             session: Mutex::new(Some(session)),
             armed: Mutex::default(),
             parked: Mutex::default(),
+            fate: AtomicU8::new(GOING),
             server: Arc::downgrade(self),
         });
         self.accepted.fetch_add(1, Ordering::Relaxed);

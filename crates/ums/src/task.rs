@@ -204,7 +204,7 @@ impl<T> JoinHandle<T> {
         let state = self.task.state();
         if here().is_some() && state.is_queued() {
             state.make_urgent();
-            self.home.peers.promote(&self.home, state.id);
+            self.home.peers.promote(&self.home, state);
         }
     }
 
@@ -297,7 +297,7 @@ impl UserState {
 
 fn cancel(state: &RequestState, home: &Shared) {
     pass_on(state.cancel());
-    if let Some(request) = home.queue.remove(state.id) {
+    if let Some(request) = home.queue.remove(state) {
         home.load.fetch_sub(1, Ordering::Relaxed);
         request.abandon();
     }
@@ -324,7 +324,7 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    queue(shared, Task::new(user, urgent, f))
+    queue(shared.clone(), Task::new(user, urgent, f))
 }
 
 /// As [`spawn_on`], without a user, and no other scheduler takes it.
@@ -335,17 +335,17 @@ where
 {
     let mut task = Task::new(0, false, f);
     task.state.bound = true;
-    queue(shared, task)
+    queue(shared.clone(), task)
 }
 
-fn queue<F, T>(shared: &Arc<Shared>, task: Task<F, T>) -> Result<JoinHandle<T>, EnqueueError>
+fn queue<F, T>(home: Arc<Shared>, task: Task<F, T>) -> Result<JoinHandle<T>, EnqueueError>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
     let task = Arc::new(task);
-    shared.enqueue(task.clone() as WorkRequest).map_err(|(error, _)| error)?;
-    Ok(JoinHandle { task, home: shared.clone() })
+    home.enqueue(task.clone() as WorkRequest).map_err(|(error, _)| error)?;
+    Ok(JoinHandle { task, home })
 }
 
 /// Queues a task on the scheduler that the caller runs on; an idle scheduler may take it from
@@ -388,7 +388,7 @@ where
     T: Send + 'static,
 {
     let here = here().expect("spawn is called on a worker; on a plain thread use Node::spawn");
-    spawn_on(&here.arc(), current::user(), false, f)
+    queue(here.arc(), Task::new(current::user(), false, f))
 }
 
 /// A scope in which tasks may borrow from the caller's stack; see [`scope`].
@@ -591,7 +591,7 @@ mod scoped {
         let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
         let mut task = Task::new(current::user(), false, call);
         task.state.with_scope = Some(scope.open.urgent.clone());
-        match queue(&scope.shared, task) {
+        match queue(scope.shared.clone(), task) {
             Ok(inner) => ScopedJoinHandle { inner, slot, scope: &scope.open },
             Err(error) => panic!("the scope's task was not taken: {error}"),
         }

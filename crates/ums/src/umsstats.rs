@@ -404,6 +404,7 @@ impl Snapshot {
             turn_count true = s.counters.turns,
             requests_done true = s.counters.requests_done,
             stolen_requests true = s.counters.stolen,
+            queue_timeouts true = s.counters.queue_timeouts,
             reserve_workers true = s.counters.reserve_workers,
             failed_to_create_worker true = s.counters.failed_to_create_worker,
             panics true = s.counters.panics,

@@ -148,6 +148,11 @@ impl User {
         self.state.is_busy()
     }
 
+    /// Whether its node takes no more work.
+    pub(crate) fn node_is_closing(&self) -> bool {
+        self.node.closing.load(Ordering::Relaxed)
+    }
+
     /// Ends its association with its scheduler before it is dropped.
     pub(crate) fn leave(&self) {
         if self.counted.swap(false, Ordering::Relaxed) {

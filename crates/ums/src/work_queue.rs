@@ -4,13 +4,17 @@
 //! (U29), so that an idle scheduler can take requests from one whose worker does not yield (B5,
 //! rule 3). Requests of users that hold a resource have a lane of their own that is served first
 //! (B12, rule 7). The length can be read without the lock; nothing queued costs one load.
+//!
+//! A *lane* is a line of *places*, numbered as they are taken. A request knows its place, so it is
+//! found there at once, however long the line is; one that leaves from the middle leaves its
+//! place empty, and whoever is served next is the first of those that stand.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::EnqueueError;
-use crate::request::WorkRequest;
+use crate::request::{RequestState, WorkRequest};
 
 /// Requests without a worker, of one scheduler.
 pub(crate) struct WorkQueue {
@@ -24,9 +28,74 @@ pub(crate) struct WorkQueue {
 
 #[derive(Default)]
 struct Lanes {
-    urgent: VecDeque<WorkRequest>,
-    fresh: VecDeque<WorkRequest>,
+    urgent: Lane,
+    fresh: Lane,
     closed: bool,
+}
+
+/// Requests in a line. The first place is never an empty one.
+#[derive(Default)]
+struct Lane {
+    places: VecDeque<Option<WorkRequest>>,
+    /// The number of the first place.
+    first: u64,
+    len: usize,
+}
+
+impl Lane {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn front(&self) -> Option<&WorkRequest> {
+        self.places.front()?.as_ref()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &WorkRequest> {
+        self.places.iter().flatten()
+    }
+
+    fn push_back(&mut self, request: WorkRequest) {
+        let place = self.first + self.places.len() as u64;
+        request.state().place.store(place, Ordering::Relaxed);
+        self.places.push_back(Some(request));
+        self.len += 1;
+    }
+
+    fn pop_front(&mut self) -> Option<WorkRequest> {
+        self.take(0)
+    }
+
+    /// Takes a request that has stood in some lane, if it stands in this one.
+    fn take_out(&mut self, request: &RequestState) -> Option<WorkRequest> {
+        // Places are written under the queue's lock, which the caller holds. The number may be
+        // from another queue: then whoever stands there, if anybody does, is another.
+        let place = request.place.load(Ordering::Relaxed).checked_sub(self.first)? as usize;
+        let found = self.places.get(place)?.as_ref()?;
+        if found.state().id == request.id { self.take(place) } else { None }
+    }
+
+    /// Takes the first that is so.
+    fn take_first(&mut self, so: impl Fn(&RequestState) -> bool) -> Option<WorkRequest> {
+        let is = |r: &Option<WorkRequest>| r.as_ref().is_some_and(|r| so(r.state()));
+        self.places.iter().position(is).and_then(|place| self.take(place))
+    }
+
+    fn take(&mut self, place: usize) -> Option<WorkRequest> {
+        let request = self.places.get_mut(place)?.take()?;
+        self.len -= 1;
+        while let Some(None) = self.places.front() {
+            self.places.pop_front();
+            self.first += 1;
+        }
+        Some(request)
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = WorkRequest> {
+        self.first += self.places.len() as u64;
+        self.len = 0;
+        std::mem::take(&mut self.places).into_iter().flatten()
+    }
 }
 
 impl WorkQueue {
@@ -74,10 +143,7 @@ impl WorkQueue {
     pub fn take_for_another(&self) -> Option<WorkRequest> {
         let mut lanes = self.lock();
         let Lanes { urgent, fresh, .. } = &mut *lanes;
-        let found = [urgent, fresh].into_iter().find_map(|lane| {
-            let at = lane.iter().position(|r| !r.state().bound)?;
-            lane.remove(at)
-        });
+        let found = [urgent, fresh].into_iter().find_map(|lane| lane.take_first(|r| !r.bound));
         self.publish(&lanes);
         found
     }
@@ -87,17 +153,14 @@ impl WorkQueue {
         let lanes = self.lock();
         let front = lanes.urgent.front().or_else(|| lanes.fresh.front())?;
         // The lane says it, not the request: one that was promoted is in the urgent lane.
-        Some((front.state().enqueued, !lanes.urgent.is_empty()))
+        Some((front.state().enqueued, lanes.urgent.len() > 0))
     }
 
     /// Takes this request out, wherever it stands.
-    pub fn remove(&self, id: crate::request::RequestId) -> Option<WorkRequest> {
+    pub fn remove(&self, request: &RequestState) -> Option<WorkRequest> {
         let mut lanes = self.lock();
         let Lanes { urgent, fresh, .. } = &mut *lanes;
-        let found = [fresh, urgent].into_iter().find_map(|lane| {
-            let at = lane.iter().position(|r| r.state().id == id)?;
-            lane.remove(at)
-        });
+        let found = [fresh, urgent].into_iter().find_map(|lane| lane.take_out(request));
         self.publish(&lanes);
         found
     }
@@ -121,17 +184,12 @@ impl WorkQueue {
     ///
     /// The caller has made it urgent *before*. So if another scheduler has it in hand, on the way
     /// from this queue to its own, it will see that when it puts it down, after us.
-    pub fn promote(&self, id: crate::request::RequestId) -> bool {
+    pub fn promote(&self, request: &RequestState) -> bool {
         let mut lanes = self.lock();
-        let is_it = |r: &WorkRequest| r.state().id == id;
-        // Parents join the child they spawned first, or last.
-        let first = lanes.fresh.front().is_some_and(is_it).then_some(0);
-        let found = first.or_else(|| lanes.fresh.iter().rposition(is_it));
-        let request = found.and_then(|at| lanes.fresh.remove(at));
-        let promoted = request.is_some();
-        lanes.urgent.extend(request);
+        let Some(found) = lanes.fresh.take_out(request) else { return false };
+        lanes.urgent.push_back(found);
         self.publish(&lanes);
-        promoted
+        true
     }
 
     /// As [`WorkQueue::promote`], for all that became urgent together.
@@ -140,13 +198,15 @@ impl WorkQueue {
             return false;
         }
         let mut lanes = self.lock();
-        let (urgent, fresh): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut lanes.fresh).into_iter().partition(|r| r.state().is_urgent());
-        let promoted = !urgent.is_empty();
-        lanes.fresh = fresh;
-        lanes.urgent.extend(urgent);
+        let before = lanes.urgent.len();
+        let all: Vec<_> = lanes.fresh.drain().collect();
+        for request in all {
+            let lane =
+                if request.state().is_urgent() { &mut lanes.urgent } else { &mut lanes.fresh };
+            lane.push_back(request);
+        }
         self.publish(&lanes);
-        promoted
+        lanes.urgent.len() > before
     }
 
     /// Refuses new requests from now on and gives back those that wait.
@@ -154,7 +214,7 @@ impl WorkQueue {
         let mut lanes = self.lock();
         lanes.closed = true;
         let Lanes { urgent, fresh, .. } = &mut *lanes;
-        let left = urgent.drain(..).chain(fresh.drain(..)).collect();
+        let left = urgent.drain().chain(fresh.drain()).collect();
         self.publish(&lanes);
         left
     }
@@ -179,7 +239,7 @@ impl WorkQueue {
     /// Looks at each waiting request, for views. Keep it short: producers wait.
     pub fn each(&self, mut look: impl FnMut(&WorkRequest)) {
         let lanes = self.lock();
-        lanes.urgent.iter().chain(&lanes.fresh).for_each(&mut look);
+        lanes.urgent.iter().chain(lanes.fresh.iter()).for_each(&mut look);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Lanes> {
@@ -247,12 +307,32 @@ mod tests {
     fn an_awaited_request_is_promoted_g11() {
         let queue = WorkQueue::new(10);
         let awaited = request(2, false);
-        let id = awaited.state().id;
         assert!(queue.push(request(1, false)).is_ok());
-        assert!(queue.push(awaited).is_ok());
-        assert!(queue.promote(id));
-        assert!(!queue.promote(id));
+        assert!(queue.push(awaited.clone()).is_ok());
+        assert!(queue.promote(awaited.state()));
+        assert!(!queue.promote(awaited.state()));
         assert!(queue.front().is_some_and(|(_, urgent)| urgent), "it may have a reserve worker");
         assert_eq!(users(&queue), [2, 1]);
+    }
+
+    #[test]
+    fn who_leaves_from_the_middle_leaves_the_order_of_the_others_u29() {
+        let queue = WorkQueue::new(10);
+        let all: Vec<_> = (0..6).map(|user| request(user, false)).collect();
+        all.iter().for_each(|r| assert!(queue.push(r.clone()).is_ok()));
+        assert!(queue.remove(all[2].state()).is_some());
+        assert!(queue.remove(all[2].state()).is_none());
+        assert!(queue.remove(all[0].state()).is_some());
+        assert_eq!(queue.len(), 4);
+        assert_eq!(queue.take(false).map(|r| r.state().user), Some(1));
+        // The first place is that of 3 now; a stranger that once stood in such a place is no match.
+        let other = WorkQueue::new(10);
+        let stranger = request(9, false);
+        (0..4).for_each(|user| assert!(other.push(request(user, false)).is_ok()));
+        assert!(other.push(stranger.clone()).is_ok());
+        assert!(queue.remove(stranger.state()).is_none());
+        assert!(queue.promote(all[4].state()));
+        assert_eq!(users(&queue), [4, 3, 5]);
+        assert!(queue.remove(all[5].state()).is_none());
     }
 }

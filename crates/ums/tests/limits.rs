@@ -377,3 +377,23 @@ fn threadpool(node: &Node) -> (u64, u64) {
     let row = waits.iter().find(|w| w.reason == ums::WaitReason::THREADPOOL);
     row.map_or((0, 0), |w| (w.count, w.total_ns))
 }
+
+#[test]
+fn a_request_that_waited_too_long_is_not_carried_out_b19() {
+    let node = Node::builder()
+        .schedulers(1)
+        .max_workers(1)
+        .queue_timeout(Duration::from_millis(20))
+        .build()
+        .unwrap();
+    let holds = node.spawn(|| std::thread::sleep(Duration::from_millis(100))).unwrap();
+    let ran = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let flag = ran.clone();
+    let late = node.spawn(move || flag.store(true, SeqCst)).unwrap();
+    assert!(matches!(late.join(), Err(ums::TaskError::Cancelled)));
+    holds.join().unwrap();
+    assert!(!ran.load(SeqCst));
+    let timeouts = node.snapshot().schedulers[0].counters.queue_timeouts;
+    assert_eq!(timeouts, 1);
+    assert_eq!(node.shutdown(Duration::from_secs(5)).left, 0);
+}

@@ -244,7 +244,7 @@ impl Shared {
 
     /// One work request, from start to end (U32).
     fn carry_out(&self, request: WorkRequest, party: &'static Party) {
-        if request.state().start(party) {
+        if !self.waited_too_long(&request) && request.state().start(party) {
             // Jobs keep their own panics; this is for what a job itself gets wrong.
             let run = std::panic::AssertUnwindSafe(|| request.run());
             if std::panic::catch_unwind(run).is_err() {
@@ -258,6 +258,18 @@ impl Shared {
         self.load.fetch_sub(1, Ordering::Relaxed);
         add(&self.counters.requests_done, 1);
         add(&party.view.requests_done, 1);
+    }
+
+    /// Whether the client of this request has surely given up (B19). Those of holders are exempt.
+    fn waited_too_long(&self, request: &WorkRequest) -> bool {
+        let limit = self.options.queue_timeout_ns;
+        if limit == u64::MAX || request.state().is_urgent() {
+            return false;
+        }
+        let waited = clock::ticks().saturating_sub(request.state().enqueued);
+        let late = clock::ticks_to_ns(waited) > limit;
+        add(&self.counters.queue_timeouts, u64::from(late));
+        late
     }
 
     fn pin_here(&self) {

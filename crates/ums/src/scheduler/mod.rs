@@ -88,6 +88,7 @@ pub(crate) struct Options {
     pub precommit: bool,
     pub trim_after_ns: u64,
     pub idle_spin_ns: u64,
+    pub queue_timeout_ns: u64,
     pub head_inserts_max: u32,
     pub steal: bool,
     pub pin: Option<usize>,
@@ -291,6 +292,10 @@ impl Shared {
         if let Err(refused) = self.queue.push(request) {
             self.load.fetch_sub(1, Ordering::Relaxed);
             return Err(refused);
+        }
+        if !self.peers.has_others() && here().is_some_and(|here| std::ptr::eq(here, self)) {
+            // The caller holds this scheduler's baton, so it is awake; and there is nobody else.
+            return Ok(());
         }
         // The fence in `wake` stands between our push and both looks: at `asleep` (against the
         // idle protocol in door.rs) and at the idle mask (against the same order in idle.rs).

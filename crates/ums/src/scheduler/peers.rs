@@ -16,7 +16,7 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{OnceLock, Weak};
 
-use crate::request::{RequestId, WorkRequest};
+use crate::request::{RequestState, WorkRequest};
 use crate::scheduler::Shared;
 
 /// The visible schedulers of a node.
@@ -35,6 +35,11 @@ impl Peers {
     /// Names the schedulers, once, before any of them runs.
     pub fn introduce(&self, list: Box<[Weak<Shared>]>) {
         let _ = self.list.set(list);
+    }
+
+    /// Whether there is more than one.
+    pub fn has_others(&self) -> bool {
+        self.list().len() > 1
     }
 
     fn list(&self) -> &[Weak<Shared>] {
@@ -74,12 +79,12 @@ impl Peers {
 
     /// Tells the queue that has this request that it became urgent, at home or wherever it was
     /// taken to, and wakes its scheduler.
-    pub fn promote(&self, home: &Shared, id: RequestId) {
-        if home.queue.promote(id) {
+    pub fn promote(&self, home: &Shared, request: &RequestState) {
+        if home.queue.promote(request) {
             home.door.wake();
         } else if home.options.steal {
             let mut others = self.list().iter().filter_map(Weak::upgrade);
-            if let Some(other) = others.find(|other| other.queue.promote(id)) {
+            if let Some(other) = others.find(|other| other.queue.promote(request)) {
                 other.door.wake();
             }
         }
