@@ -60,6 +60,8 @@ counters! {
         routines,
         /// I/O requests completed.
         io_completions,
+        /// Requests refused because the work queue was full (G2). Written from outside the baton.
+        requests_refused,
         /// Requests taken from another scheduler's work queue.
         stolen,
         /// Workers created.

@@ -150,7 +150,8 @@ impl Builder {
         self
     }
 
-    /// Pins each scheduler's threads to a processor of its own. Default off (U16).
+    /// Pins each scheduler's threads to a processor of its own, as far as there are processors for
+    /// them. Default off (U16).
     pub fn pin(mut self, yes: bool) -> Builder {
         self.pin = yes;
         self
@@ -188,7 +189,8 @@ impl Builder {
     /// [`BuildError`] says which option makes no sense, or what the system refused.
     pub fn build(self) -> Result<Node, BuildError> {
         clock::start();
-        let cpus = crate::os::linux::cpus::Cpus::read().count;
+        let machine = crate::os::linux::cpus::Cpus::read();
+        let cpus = machine.count;
         let count = self.schedulers.unwrap_or(cpus);
         let option = |text: String| Err(BuildError::Option(text));
         if count == 0 || count > 1024 {
@@ -210,7 +212,9 @@ impl Builder {
         for index in 0..count {
             // 255 over 4: 64, 64, 64, 63 (G9).
             let share = workers / count + usize::from(index < workers % count);
-            let options = self.options(index.to_string(), true, share, self.pin.then_some(index));
+            // Processor numbers need not begin at 0: places come from the mask, not from counting.
+            let place = machine.allowed.get(index).copied().filter(|_| self.pin);
+            let options = self.options(index.to_string(), true, share, place);
             let started = scheduler::start(index, options, peers.clone());
             let (shared, thread) = started.map_err(os("starting a scheduler"))?;
             visible.push(shared);

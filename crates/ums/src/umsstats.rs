@@ -403,6 +403,7 @@ impl Snapshot {
             yield_count true = s.counters.yields,
             turn_count true = s.counters.turns,
             requests_done true = s.counters.requests_done,
+            refused_requests true = s.counters.requests_refused,
             stolen_requests true = s.counters.stolen,
             queue_timeouts true = s.counters.queue_timeouts,
             reserve_workers true = s.counters.reserve_workers,

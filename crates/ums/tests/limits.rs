@@ -327,7 +327,9 @@ fn past_the_queues_bound_a_request_is_refused_with_a_clear_error_g2_b19() {
                 let refused = node.spawn_on(0, || ()).err();
                 assert_eq!(refused, Some(EnqueueError::QueueFull(3)));
                 assert!(refused.unwrap().to_string().contains("3 requests are waiting"));
-                assert_eq!(scheduler(node, 0).load, 4, "a refused request is no load");
+                let v = scheduler(node, 0);
+                assert_eq!(v.load, 4, "a refused request is no load");
+                assert_eq!(v.counters.requests_refused, 1, "and is counted");
                 // One that others wait for is never refused (B12).
                 holder.hold();
                 let urgent = holder.enqueue(|| ()).unwrap();
@@ -380,20 +382,28 @@ fn threadpool(node: &Node) -> (u64, u64) {
 
 #[test]
 fn a_request_that_waited_too_long_is_not_carried_out_b19() {
-    let node = Node::builder()
-        .schedulers(1)
-        .max_workers(1)
-        .queue_timeout(Duration::from_millis(20))
-        .build()
-        .unwrap();
-    let holds = node.spawn(|| std::thread::sleep(Duration::from_millis(100))).unwrap();
-    let ran = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let flag = ran.clone();
-    let late = node.spawn(move || flag.store(true, SeqCst)).unwrap();
-    assert!(matches!(late.join(), Err(ums::TaskError::Cancelled)));
-    holds.join().unwrap();
-    assert!(!ran.load(SeqCst));
-    let timeouts = node.snapshot().schedulers[0].counters.queue_timeouts;
-    assert_eq!(timeouts, 1);
-    assert_eq!(node.shutdown(Duration::from_secs(5)).left, 0);
+    for kind in KINDS {
+        for n in COUNTS {
+            let options = |b: Builder| {
+                let b = b.schedulers(n).max_workers(n).queue_timeout(ms(20));
+                b.placement(Placement::AlwaysPreferred)
+            };
+            one_kind(kind, options, |node| {
+                let gate = Gate::shut();
+                let g = gate.clone();
+                let busy = start(node, 0, move || g.pass());
+                eventually("the worker waits", || gate.waiters() == 1);
+                let ran = Arc::new(AtomicUsize::new(0));
+                let r = ran.clone();
+                let late = start(node, 0, move || r.fetch_add(1, SeqCst));
+                std::thread::sleep(ms(40));
+                gate.open();
+                assert!(matches!(late.join(), Err(ums::TaskError::Cancelled)));
+                busy.join().unwrap();
+                on(node, 0, || ());
+                assert_eq!(ran.load(SeqCst), 0);
+                assert_eq!(scheduler(node, 0).counters.queue_timeouts, 1);
+            });
+        }
+    }
 }

@@ -474,5 +474,18 @@ fn pinned_schedulers_have_a_processor_each_u16() {
                 assert_eq!(scheduler(node, 0).workers.len(), 1);
             },
         );
+        // Places are those of the mask, whose first need not be processor 0.
+        let last = *cpus.allowed.last().unwrap();
+        let masked = std::thread::spawn(move || {
+            let mut mask = rustix::thread::CpuSet::new();
+            mask.set(last);
+            rustix::thread::sched_setaffinity(None, &mask).unwrap();
+            one_kind(
+                kind,
+                |b| b.pin(true),
+                |node| assert_eq!(on(node, 0, || allowed(thread_number())), last.to_string()),
+            );
+        });
+        masked.join().unwrap();
     }
 }

@@ -291,6 +291,7 @@ impl Shared {
         self.load.fetch_add(1, Ordering::Relaxed);
         if let Err(refused) = self.queue.push(request) {
             self.load.fetch_sub(1, Ordering::Relaxed);
+            self.counters.requests_refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused);
         }
         if !self.peers.has_others() && here().is_some_and(|here| std::ptr::eq(here, self)) {
