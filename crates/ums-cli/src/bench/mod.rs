@@ -58,10 +58,10 @@ const BENCHES: [Bench; 11] = [
     },
     Bench {
         name: "skynet",
-        keys: "cpus=1 leaves=1000000 workers=65536",
+        keys: "cpus=1 leaves=1000000 workers=512",
         what: "a tree of tasks, ten children each",
         run: tasks::skynet,
-        short: &["leaves=10000 workers=2048"],
+        short: &["leaves=10000"],
     },
     Bench {
         name: "mutex",

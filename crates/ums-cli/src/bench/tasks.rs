@@ -59,7 +59,7 @@ pub fn skynet(args: &Args) -> Ran {
     let setup = Setup::read(args)?;
     let cpus = cpus(args)?;
     let leaves = args.number("leaves", 1_000_000)?;
-    let workers = args.number("workers", setup.size(65_536, 512))?;
+    let workers = args.number("workers", 512)?;
     args.all_known()?;
     let lines = setup.lines(format!("skynet/{cpus}cpu"));
     let node = setup.node(cpus, workers)?;
