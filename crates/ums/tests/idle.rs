@@ -282,3 +282,35 @@ fn spinning_before_sleeping_is_asked_for_and_ends_b57() {
         assert_eq!(on(node, me, || ums::sleep(ms(1))), Ok(()));
     });
 }
+
+#[test]
+fn who_is_out_of_workers_is_not_the_one_woken_for_anothers_request_b5() {
+    for kind in KINDS {
+        for n in [3, 4] {
+            // One worker each: the first one's spins, the second one's waits, the last is idle.
+            one_kind(
+                kind,
+                |b| b.schedulers(n).max_workers(n),
+                |node| {
+                    let gate = Gate::shut();
+                    let theirs = gate.clone();
+                    let waiter = start(node, 1, move || theirs.pass());
+                    eventually("it waits", || gate.waiters() == 1);
+                    (1..n).for_each(|i| until_idle(node, i));
+                    let taken = on(node, 0, || {
+                        let child = ums::spawn(ums::scheduler_id);
+                        let began = Instant::now();
+                        while !child.is_finished() && began.elapsed() < PATIENCE {
+                            std::hint::spin_loop();
+                        }
+                        assert!(child.is_finished(), "an idle scheduler left it lying");
+                        child.join().unwrap()
+                    });
+                    assert!(taken.is_some_and(|by| by >= 2), "taken by {taken:?}");
+                    gate.open();
+                    waiter.join().unwrap();
+                },
+            );
+        }
+    }
+}

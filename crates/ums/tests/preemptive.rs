@@ -331,19 +331,23 @@ fn coming_home_waits_for_its_turn_and_that_is_signal_wait_g8_b26() {
         |node, _, n| {
             for i in 0..n {
                 node.reset_waits();
-                let began = Arc::new(AtomicBool::new(false));
-                let left = began.clone();
+                let (away, coming) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+                let (left, back) = (away.clone(), coming.clone());
                 let traveller = start(node, i, move || {
                     eventually("the other one is there", || !lists().runnable.is_empty());
                     ums::go_preemptive(OUTSIDE, || {
                         assert!(block_until(|| left.load(SeqCst)));
+                        back.store(true, SeqCst);
                     });
                     Instant::now()
                 });
                 let keeper = start(node, i, move || {
                     eventually("the other one has left", || lists().runnable.is_empty());
-                    began.store(true, SeqCst);
-                    spin(ms(60)); // it is back long before we let go
+                    away.store(true, SeqCst);
+                    while !coming.load(SeqCst) {
+                        std::hint::spin_loop();
+                    }
+                    spin(ms(100)); // it is back long before we let go
                     Instant::now()
                 });
                 let (home, let_go) = (traveller.join().unwrap(), keeper.join().unwrap());
