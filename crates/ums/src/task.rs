@@ -278,9 +278,19 @@ impl UserState {
         self.holds.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes the request that was enqueued last.
-    pub fn runs(&self, running: Running) {
-        *self.last.lock().unwrap_or_else(|e| e.into_inner()) = Some(running);
+    /// Notes the request that is about to be enqueued, and gives the one before: it is dropped
+    /// outside the lock, for with it its result may go, whose destructor is not ours.
+    fn runs(&self, running: Running) -> Option<Running> {
+        self.last.lock().unwrap_or_else(|e| e.into_inner()).replace(running)
+    }
+
+    /// The request was refused: the one before is the last again, unless there is a newer one.
+    fn does_not_run(&self, refused: RequestId, before: Option<Running>) {
+        let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+        let is_last = last.as_ref().is_some_and(|r| r.request.state().id == refused);
+        let gone = if is_last { std::mem::replace(&mut *last, before) } else { before };
+        drop(last);
+        drop(gone);
     }
 
     /// Cancels it. False: it has ended, or there was none.
@@ -325,6 +335,27 @@ where
     T: Send + 'static,
 {
     queue(shared.clone(), Task::new(user, urgent, f))
+}
+
+/// As [`spawn_on`], for a user, who knows of it before a worker can: another scheduler may begin
+/// it before the enqueuer gets any further, and it must be possible to cancel it then.
+pub(crate) fn spawn_for<F, T>(
+    shared: &Arc<Shared>,
+    user: &UserState,
+    f: F,
+) -> Result<JoinHandle<T>, EnqueueError>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let task = Arc::new(Task::new(user.id, user.is_holding(), f));
+    let handle = JoinHandle { task: task.clone(), home: shared.clone() };
+    let before = user.runs(handle.running());
+    if let Err((error, _)) = shared.enqueue(task as WorkRequest) {
+        user.does_not_run(handle.request_id(), before);
+        return Err(error);
+    }
+    Ok(handle)
 }
 
 /// As [`spawn_on`], without a user, and no other scheduler takes it.

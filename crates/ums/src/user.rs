@@ -113,9 +113,7 @@ impl User {
             }
             Home::Bound(shared) => shared,
         };
-        let handle = task::spawn_on(shared, self.id(), self.is_holding(), f)?;
-        self.state.runs(handle.running());
-        Ok(handle)
+        task::spawn_for(shared, &self.state, f)
     }
 
     /// From now on this user holds something that others may wait for: its requests are served at

@@ -474,3 +474,51 @@ fn the_request_of_a_holder_is_served_beyond_the_maximum_of_workers_g11() {
         }
     }
 }
+
+#[test]
+fn a_request_can_be_cancelled_as_soon_as_it_runs_b59() {
+    both_kinds(|node, _, n| {
+        let user = Arc::new(node.user());
+        let mut waiting: Vec<_> = Vec::new();
+        for round in 0..200 {
+            let next = user.clone();
+            let gate = Arc::new(UserLock::new());
+            gate.acquire(u64::MAX, None).unwrap();
+            let theirs = gate.clone();
+            // Enqueued by a worker, so that another scheduler may run it beside the enqueuer.
+            waiting.push(start(node, round % n, move || {
+                let id = next.id();
+                next.enqueue(move || theirs.acquire(id, None)).unwrap()
+            }));
+            eventually("it waits", || gate.waiters() == 1);
+            assert!(user.cancel(), "it runs, and its user does not know it");
+        }
+        for request in waiting {
+            assert_eq!(request.join().unwrap().join().unwrap(), Err(WaitError::Cancelled));
+        }
+    });
+}
+
+#[test]
+fn a_refused_request_is_not_the_users_last_g2() {
+    for kind in KINDS {
+        one_kind(
+            kind,
+            |b| b.schedulers(1).max_workers(1).queue_limit(1),
+            |node| {
+                let (gate, user, other) = (Arc::new(UserLock::new()), node.user(), node.user());
+                gate.acquire(other.id(), None).unwrap();
+                let (theirs, id) = (gate.clone(), user.id());
+                let first = user.enqueue(move || theirs.acquire(id, None)).unwrap();
+                eventually("it waits", || gate.waiters() == 1);
+                let queued = other.enqueue(|| ()).unwrap();
+                let refused = user.enqueue(|| ()).err();
+                assert_eq!(refused, Some(ums::EnqueueError::QueueFull(1)));
+                assert!(user.is_busy() && user.cancel(), "its first one runs still");
+                assert_eq!(first.join().unwrap(), Err(WaitError::Cancelled));
+                queued.join().unwrap();
+                assert!(!user.is_busy());
+            },
+        );
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::*;
 use ums::sync::Mutex;
 use ums::testing::{lists, scheduler};
-use ums::{Node, UserLock, WaitClass, WaitReason, WaitRow, WorkerState};
+use ums::{Node, UserLock, WaitClass, WaitError, WaitReason, WaitRow, WorkerState};
 
 fn row(node: &Node, reason: WaitReason) -> Option<WaitRow> {
     node.snapshot().waits.into_iter().find(|row| row.reason == reason)
@@ -146,6 +146,46 @@ fn a_waiting_task_names_what_it_waits_for_and_who_is_in_the_way_b22() {
         gate.open();
         assert_eq!(blocker, holder.join().unwrap());
         waits.join().unwrap();
+    });
+}
+
+#[test]
+fn a_deadlock_shows_as_a_circle_of_blockers_and_cancelling_one_ends_it_b22() {
+    both_kinds(|node, _, n| {
+        let locks = [Arc::new(UserLock::new()), Arc::new(UserLock::new())];
+        let users = [node.user(), node.user()];
+        let both = Gate::shut();
+        let crossed = |me: usize| {
+            let (mine, theirs) = (locks[me].clone(), locks[1 - me].clone());
+            let (id, both) = (users[me].id(), both.clone());
+            let request = move || {
+                mine.acquire(id, None).unwrap();
+                both.pass();
+                let got = theirs.acquire(id, None);
+                if got.is_ok() {
+                    theirs.release(id);
+                }
+                mine.release(id);
+                got
+            };
+            users[me].enqueue(request).unwrap()
+        };
+        let requests = [crossed(0), crossed(1)];
+        eventually("each has its own", || both.waiters() == 2);
+        both.open();
+        let blocked_by = |id| {
+            let workers = node.snapshot().workers;
+            let row = workers.into_iter().find(|w| w.user == id)?;
+            (row.reason == Some(WaitReason::LCK_M_X)).then_some(row.blocking_user)
+        };
+        let [a, b] = [users[0].id(), users[1].id()];
+        eventually("they wait for each other", || {
+            blocked_by(a) == Some(b) && blocked_by(b) == Some(a)
+        });
+        assert!(users[n % 2].cancel());
+        let ended = requests.map(|r| r.join().unwrap());
+        assert_eq!(ended[n % 2], Err(WaitError::Cancelled));
+        assert_eq!(ended[1 - n % 2], Ok(()));
     });
 }
 

@@ -1,0 +1,378 @@
+//! Serving: connections as users, sessions as what workers call (U30, U31, G2, G13).
+//!
+//! One session serves all tests. What the client sends tells it what to do:
+//!
+//! | byte | what the session does |
+//! |---|---|
+//! | `e` | answers `e` |
+//! | `p` | parks; the test has its resumer. When it is resumed it answers `r` |
+//! | `q` | resumes itself, and then parks; it answers `r` too |
+//! | `t` | gives its client 20 milliseconds, and answers `t` when they are over |
+//! | `l` | gives its client an hour |
+//! | `g` | passes the gate, and answers `g` |
+//! | `!` | panics |
+//!
+//! When the server stops it says `bye`; when there is no room for its request, `full`.
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::*;
+use ums::testing::scheduler;
+use ums::{Connection, EnqueueError, Next, Node, Placement, Resumer, ServeOptions, Server};
+use ums::{Session, Why};
+
+/// What a test and its sessions share.
+#[derive(Clone)]
+struct Shared {
+    log: Log<Why>,
+    gate: Gate,
+    resumer: Arc<Mutex<Option<Resumer>>>,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        Shared { log: Log::default(), gate: Gate::shut(), resumer: Arc::default() }
+    }
+
+    /// Ends the park of the session that has said that it will park.
+    fn resume(&self) {
+        let take = || self.resumer.lock().unwrap().take();
+        let mut resumer = None;
+        eventually("a session parks", || (resumer = take(), resumer.is_some()).1);
+        resumer.expect("it was there").resume();
+    }
+
+    fn saw(&self, why: Why) -> usize {
+        self.log.all().into_iter().filter(|w| *w == why).count()
+    }
+}
+
+struct Served {
+    shared: Shared,
+    was_parked: bool,
+}
+
+impl Session for Served {
+    fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next {
+        self.shared.log.push(why);
+        let answer: &[u8] = match why {
+            Why::Stopping => b"bye",
+            Why::TimedOut => b"t",
+            Why::Again if std::mem::take(&mut self.was_parked) => b"r",
+            _ => b"",
+        };
+        if conn.write_all(answer).is_err() {
+            return Next::Close;
+        }
+        let mut byte = [0];
+        match conn.try_read(&mut byte) {
+            Ok(1) => self.obey(conn, byte[0]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Next::Wait,
+            _ => Next::Close,
+        }
+    }
+
+    fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
+        assert!(matches!(error, EnqueueError::QueueFull(4)), "{error}");
+        b"full".to_vec()
+    }
+}
+
+impl Served {
+    fn obey(&mut self, conn: &mut Connection<'_>, byte: u8) -> Next {
+        match byte {
+            b'p' => {
+                self.was_parked = true;
+                *self.shared.resumer.lock().unwrap() = Some(conn.resumer());
+                return Next::Park;
+            }
+            b'q' => {
+                self.was_parked = true;
+                conn.resumer().resume();
+                return Next::Park;
+            }
+            b't' => return Next::WaitAtMost(ms(20)),
+            b'l' => return Next::WaitAtMost(Duration::from_secs(3600)),
+            b'g' => self.shared.gate.pass(),
+            b'!' => panic!("a session panics, as its test wants"),
+            _ => {}
+        }
+        if conn.write_all(&[byte]).is_ok() { Next::Again } else { Next::Close }
+    }
+}
+
+fn serve(node: &Node, shared: &Shared, options: ServeOptions) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let shared = shared.clone();
+    let make = move |_: &ums::User, _| -> Box<dyn Session> {
+        Box::new(Served { shared: shared.clone(), was_parked: false })
+    };
+    node.serve(listener, options, make).unwrap()
+}
+
+/// The test's side of a connection.
+struct Client(TcpStream);
+
+impl Client {
+    /// Connects, and waits until its session has been called for the first time.
+    fn new(server: &Server) -> Client {
+        let stream = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut client = Client(stream);
+        client.expect("e", "e");
+        client
+    }
+
+    fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).unwrap();
+    }
+
+    #[track_caller]
+    fn read(&mut self, answer: &str) {
+        let mut got = vec![0; answer.len()];
+        self.0.read_exact(&mut got).unwrap();
+        assert_eq!(String::from_utf8_lossy(&got), answer);
+    }
+
+    #[track_caller]
+    fn expect(&mut self, question: &str, answer: &str) {
+        self.send(question);
+        self.read(answer);
+    }
+
+    /// What comes until the connection is closed.
+    fn rest(mut self) -> String {
+        let mut rest = String::new();
+        self.0.read_to_string(&mut rest).unwrap();
+        rest
+    }
+}
+
+fn at_rest(node: &Node) {
+    let loads = || (0..node.scheduler_count()).map(|s| scheduler(node, s).load);
+    eventually("no session has a worker", || loads().sum::<usize>() == 0);
+}
+
+fn each(body: impl Fn(&Node, &Shared, &Server, usize)) {
+    both_kinds(|node, _, n| {
+        let shared = Shared::new();
+        let server = serve(node, &shared, ServeOptions::default());
+        body(node, &shared, &server, n);
+        assert!(server.stop_and_wait(PATIENCE), "everybody has said goodbye");
+        assert_eq!(server.counters().open, 0);
+    });
+}
+
+#[test]
+fn many_connections_are_served_by_few_workers_u30_u31() {
+    for kind in KINDS {
+        for n in COUNTS {
+            one_kind(
+                kind,
+                |b| b.schedulers(n).max_workers(2 * n),
+                |node| {
+                    let shared = Shared::new();
+                    let server = serve(node, &shared, ServeOptions::default());
+                    let mut clients: Vec<_> = (0..60).map(|_| Client::new(&server)).collect();
+                    for _ in 0..3 {
+                        clients.iter_mut().for_each(|c| c.send("eee"));
+                        clients.iter_mut().for_each(|c| c.read("eee"));
+                    }
+                    at_rest(node);
+                    let counters = server.counters();
+                    assert_eq!((counters.open, counters.accepted, counters.refused), (60, 60, 0));
+                    drop(clients);
+                    eventually("all have left", || server.counters().open == 0);
+                    let users = || node.snapshot().schedulers.iter().map(|s| s.users).sum();
+                    eventually("so have their users", || 0_usize == users());
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn a_parked_session_is_called_when_it_is_resumed_and_not_for_input() {
+    each(|node, shared, server, _| {
+        let mut client = Client::new(server);
+        for round in 1..=3 {
+            at_rest(node);
+            client.send("p");
+            eventually("it parks", || shared.resumer.lock().unwrap().is_some());
+            at_rest(node);
+            let calls = shared.log.len();
+            client.send("e");
+            std::thread::sleep(ms(5));
+            assert_eq!(shared.log.len(), calls, "input is no reason while it parks, {round}");
+            shared.resume();
+            client.read("re");
+        }
+    });
+}
+
+#[test]
+fn a_session_that_is_resumed_before_it_parks_is_called_all_the_same() {
+    each(|_, _, server, _| {
+        let mut client = Client::new(server);
+        for _ in 0..50 {
+            client.expect("q", "r");
+        }
+    });
+}
+
+#[test]
+fn a_resume_that_races_with_the_park_is_never_lost() {
+    each(|_, shared, server, _| {
+        let mut client = Client::new(server);
+        for _ in 0..100 {
+            client.send("p");
+            // As soon as there is something to resume, which is before it has parked.
+            shared.resume();
+            client.read("r");
+        }
+    });
+}
+
+#[test]
+fn a_session_whose_client_is_silent_for_too_long_is_told() {
+    each(|node, shared, server, _| {
+        let mut client = Client::new(server);
+        client.expect("t", "t");
+        client.expect("t", "t");
+        assert_eq!(shared.saw(Why::TimedOut), 2);
+        client.send("l");
+        at_rest(node);
+        let timers = || (0..node.scheduler_count()).map(|s| scheduler(node, s).counters.timers);
+        eventually("its time runs", || timers().sum::<u64>() == 1);
+        client.expect("e", "e");
+        eventually("its timer is gone", || timers().sum::<u64>() == 0);
+        assert_eq!(shared.saw(Why::TimedOut), 2, "it was in time");
+    });
+}
+
+#[test]
+fn a_client_is_told_when_the_queue_is_full_g2() {
+    for kind in KINDS {
+        for n in COUNTS {
+            one_kind(
+                kind,
+                |b| {
+                    let b = b.schedulers(n).max_workers(n).queue_limit(4);
+                    b.placement(Placement::AlwaysPreferred)
+                },
+                |node| {
+                    let shared = Shared::new();
+                    let server = serve(node, &shared, ServeOptions::default());
+                    let mut client = Client::new(&server);
+                    at_rest(node);
+                    let pass = |s| {
+                        let gate = shared.gate.clone();
+                        start(node, s, move || gate.pass())
+                    };
+                    let mut stuck: Vec<_> = (0..n).map(pass).collect();
+                    eventually("every worker waits", || shared.gate.waiters() == n);
+                    stuck.extend((0..4 * n).map(|at| pass(at % n)));
+                    client.send("e");
+                    assert_eq!(client.rest(), "full");
+                    eventually("it has left", || server.counters().open == 0);
+                    shared.gate.open();
+                    stuck.into_iter().for_each(|t| t.join().unwrap());
+                    Client::new(&server).expect("e", "e");
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn a_panic_closes_only_its_own_connection_g13() {
+    each(|_, shared, server, _| {
+        let mut well: Vec<_> = (0..4).map(|_| Client::new(server)).collect();
+        for _ in 0..3 {
+            let mut ill = Client::new(server);
+            ill.send("!");
+            assert_eq!(ill.rest(), "");
+            well.iter_mut().for_each(|c| c.expect("e", "e"));
+        }
+        eventually("the ill ones have left", || server.counters().open == 4);
+        assert_eq!(shared.saw(Why::Stopping), 0);
+    });
+}
+
+#[test]
+fn stopping_says_goodbye_to_idle_timed_busy_and_parked_sessions_g13() {
+    each(|node, shared, server, _| {
+        let (mut timed, mut parked, mut busy) =
+            (Client::new(server), Client::new(server), Client::new(server));
+        let idle = Client::new(server);
+        timed.send("l");
+        parked.send("p");
+        eventually("it parks", || shared.resumer.lock().unwrap().is_some());
+        at_rest(node);
+        busy.send("g");
+        eventually("it is busy", || shared.gate.waiters() == 1);
+        server.stop();
+        for client in [idle, timed, parked] {
+            assert_eq!(client.rest(), "bye");
+        }
+        eventually("they have left", || server.counters().open == 1);
+        assert!(!server.stop_and_wait(ms(20)), "one is busy");
+        shared.gate.open();
+        assert_eq!(busy.rest(), "gbye", "its request ends first");
+        assert_eq!(shared.saw(Why::Stopping), 4, "each was told once");
+    });
+}
+
+#[test]
+fn a_session_that_parks_while_the_server_stops_says_goodbye_too_g13() {
+    each(|_, shared, server, _| {
+        let clients: Vec<_> = (0..20).map(|_| Client::new(server)).collect();
+        let mut clients = clients.into_iter().map(|mut c| (c.send("p"), c).1).collect::<Vec<_>>();
+        assert!(server.stop_and_wait(PATIENCE));
+        for client in clients.drain(..) {
+            assert_eq!(client.rest(), "bye");
+        }
+        assert_eq!(shared.saw(Why::Stopping), 20);
+    });
+}
+
+#[test]
+fn a_cancelled_session_leaves_its_wait_b59() {
+    each(|node, shared, server, _| {
+        let mut client = Client::new(server);
+        client.send("g");
+        eventually("it waits", || shared.gate.waiters() == 1);
+        let user = node.snapshot().workers.iter().find(|w| w.user != 0).map(|w| w.user).unwrap();
+        assert!(server.cancel(user));
+        // The gate does not expect to be left: the session panics, and its connection closes.
+        assert_eq!(client.rest(), "");
+        eventually("it has left", || server.counters().open == 0);
+        assert!(!server.cancel(user), "there is no such user any more");
+        assert_eq!(shared.gate.waiters(), 0);
+    });
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_at_once() {
+    both_kinds(|node, _, _| {
+        let shared = Shared::new();
+        let options = ServeOptions { on: None, max_connections: 2 };
+        let server = serve(node, &shared, options);
+        let (mut first, second) = (Client::new(&server), Client::new(&server));
+        let mut third = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        third.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(third.read(&mut [0]).unwrap(), 0);
+        assert_eq!((server.counters().refused, server.counters().open), (1, 2));
+        drop(second);
+        eventually("there is room again", || server.counters().open == 1);
+        Client::new(&server).expect("e", "e");
+        first.expect("e", "e");
+    });
+}
