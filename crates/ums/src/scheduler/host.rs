@@ -178,7 +178,7 @@ impl Shared {
         core.create_again = 0;
         add(&self.counters.workers_created, 1);
         add(&self.counters.reserve_workers, u64::from(reserve));
-        self.roster.lock().unwrap_or_else(|e| e.into_inner()).push(party);
+        self.roster.lock().unwrap_or_else(|e| e.into_inner()).insert(id, party);
         Some(id)
     }
 

@@ -150,11 +150,8 @@ impl Shared {
     pub(super) fn retire(&self, victim: WorkerId) {
         add(&self.counters.workers_retired, 1);
         let kind = self.options.kind;
-        let party = self.with(|core| {
-            core.workers.shift(victim, State::Idle, State::Retired, 0);
-            core.workers.get(victim).party
-        });
-        self.roster.lock().unwrap_or_else(|e| e.into_inner()).retain(|p| !std::ptr::eq(*p, party));
+        self.with(|core| core.workers.shift(victim, State::Idle, State::Retired, 0));
+        self.roster.lock().unwrap_or_else(|e| e.into_inner()).remove(&victim);
         if kind == WorkerKind::Fiber {
             return self.switch_to(victim);
         }

@@ -37,7 +37,7 @@ mod switch;
 mod turn;
 
 use std::cell::{Cell, UnsafeCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
@@ -117,8 +117,8 @@ pub(crate) struct Shared {
     pub peers: Arc<Peers>,
     /// The node it belongs to, whose type stands above this file.
     pub node: OnceLock<Weak<dyn std::any::Any + Send + Sync>>,
-    /// The parties of all workers, for views.
-    pub roster: Mutex<Vec<&'static Party>>,
+    /// The parties of all workers by their numbers, for views.
+    pub roster: Mutex<BTreeMap<WorkerId, &'static Party>>,
     /// How the I/O driver describes itself.
     pub driver_text: String,
     standby: &'static Party,
@@ -272,7 +272,7 @@ impl Shared {
             outside: OnceLock::new(),
             node: OnceLock::new(),
             peers,
-            roster: Mutex::new(Vec::new()),
+            roster: Mutex::default(),
             driver_text,
             standby: Party::take(door.address(), crate::worker::STANDBY),
             graves: Mutex::new(Vec::new()),
