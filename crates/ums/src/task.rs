@@ -526,6 +526,8 @@ where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 {
     let here = here().expect("a scope of tasks is opened on a worker: use Node::run");
+    // Now, and not when the scope waits: a panic there would let borrows end before their tasks.
+    here.may_switch();
     let scope = Scope {
         shared: here.arc(),
         open: ScopeCount::default(),

@@ -285,3 +285,20 @@ fn a_look_costs_what_completed_not_what_is_outstanding_g14() {
         },
     );
 }
+
+#[test]
+fn no_scope_is_opened_in_a_completion_routine_which_could_not_wait_for_its_tasks() {
+    on_each_scheduler(
+        |b| b,
+        |_| {
+            let (read, send) = pipe();
+            let opened = Arc::new(AtomicBool::new(false));
+            let saw = opened.clone();
+            let routine = move |_| crate::scope(|_| saw.store(true, SeqCst));
+            assert!(super::submit_poll(read.as_raw_fd(), Box::new(routine)).is_some());
+            write(&send);
+            until(|| Arc::strong_count(&opened) == 1);
+            assert!(!opened.load(SeqCst));
+        },
+    );
+}
