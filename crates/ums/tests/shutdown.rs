@@ -496,3 +496,31 @@ fn joining_what_ends_while_it_is_cancelled_leaves_no_trace_b59_g13() {
         assert_eq!(on(node, n - 1, || lists().waiting.len()), 0);
     });
 }
+
+#[test]
+fn external_calls_while_the_node_goes_down_harm_nobody_u85_g13() {
+    each_end(
+        |b| b,
+        |node, _, n| {
+            let hidden = node.hidden("errands", HiddenOptions::default()).unwrap();
+            let answers = Log::default();
+            for i in 0..n {
+                let (hidden, answers) = (hidden.clone(), answers.clone());
+                drop(start(&node, i, move || {
+                    assert_eq!(ums::sleep(LATE), Err(WaitError::Cancelled));
+                    // Nobody takes requests any more; what cleans up is done all the same.
+                    answers.push(ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || true));
+                    let run = std::panic::AssertUnwindSafe(|| hidden.run(|| true));
+                    answers.push(std::panic::catch_unwind(run).is_err());
+                    ums::yield_now();
+                    answers.push(true);
+                }));
+            }
+            let sleeping = || -> u64 { (0..n).map(|i| scheduler(&node, i).counters.timers).sum() };
+            eventually("they sleep", || sleeping() == n as u64);
+            let report = node.shutdown(NO_GRACE);
+            assert_eq!(report, ShutdownReport { cancelled: n, left: 0 });
+            assert_eq!(answers.all(), vec![true; 3 * n]);
+        },
+    );
+}

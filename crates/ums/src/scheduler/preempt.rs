@@ -153,16 +153,23 @@ impl Shared {
         R: Send,
     {
         add(&self.counters.preemptive_switches, 1);
-        match self.outside.get().and_then(|outside| outside.upgrade()) {
+        let mut f = Some(f);
+        if let Some(outside) = self.outside.get().and_then(|outside| outside.upgrade()) {
             // Counted as the fiber's wait; the errand's own leave is not counted again (B29).
-            Some(outside) => run_on(&outside, reason, || match here() {
-                Some(hidden) => hidden.leave(reason, false, f),
-                None => Ok(f()),
-            })
-            .and_then(|result| result),
-            // Only while the node goes down; better late than never.
-            None => std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)),
+            let result = run_on(&outside, reason, || {
+                let f = f.take().expect("an errand is run once");
+                match here() {
+                    Some(hidden) => hidden.leave(reason, false, f),
+                    None => Ok(f()),
+                }
+            });
+            if f.is_none() {
+                return result.and_then(|result| result);
+            }
         }
+        // Not taken, for the node goes down. It may be what cleans up, so it is done here.
+        let f = f.take().expect("it has not been run");
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
     }
 }
 
@@ -191,8 +198,11 @@ fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
     let call = unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
     let user = party.view.user.load(Ordering::Relaxed);
     let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
-    if let Err((_, refused)) = to.enqueue(Arc::new(errand)) {
-        refused.abandon();
+    if to.enqueue(Arc::new(errand)).is_err() {
+        // The caller has not parked, so it must not be woken.
+        let abandoned = ticket.abandon();
+        debug_assert!(abandoned, "nobody else knows this wait");
+        return;
     }
     match here() {
         Some(shared) => shared.park(ticket, NEVER),
