@@ -643,8 +643,10 @@ impl Server {
         self.inner.stopping.store(true, Ordering::SeqCst);
         self.inner.disarm();
         let clients = self.inner.clients.lock().unwrap_or_else(|e| e.into_inner());
-        let clients: Vec<_> = clients.values().cloned().collect();
-        for client in clients {
+        let all: Vec<_> = clients.values().cloned().collect();
+        // A client that is refused its last request leaves at once, and takes this lock.
+        drop(clients);
+        for client in all {
             client.disarm();
             client.resume(Why::Stopping);
         }

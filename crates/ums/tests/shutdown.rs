@@ -5,6 +5,7 @@
 mod common;
 
 use std::io::Read;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 use common::*;
 use ums::net::UnixStream;
 use ums::testing::{lists, scheduler};
+use ums::{Connection, Next, ServeOptions, Session, Why, WorkerKind, WorkerState};
 use ums::{EnqueueError, HiddenOptions, Node, ShutdownReport, TaskError, WaitError, WaitReason};
-use ums::{WorkerKind, WorkerState};
 
 const LATE: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(30);
@@ -521,6 +522,42 @@ fn external_calls_while_the_node_goes_down_harm_nobody_u85_g13() {
             let report = node.shutdown(NO_GRACE);
             assert_eq!(report, ShutdownReport { cancelled: n, left: 0 });
             assert_eq!(answers.all(), vec![true; 3 * n]);
+        },
+    );
+}
+
+/// Parks at once; says so when it is refused.
+struct Parks;
+
+impl Session for Parks {
+    fn request(&mut self, _: &mut Connection<'_>, _: Why) -> Next {
+        Next::Park
+    }
+
+    fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
+        error.to_string().into_bytes()
+    }
+}
+
+#[test]
+fn a_server_that_outlives_its_node_tells_its_parked_sessions_and_stops_g13() {
+    each_end(
+        |b| b,
+        |node, _, _| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let parks = |_: &ums::User, _| -> Box<dyn Session> { Box::new(Parks) };
+            let server = node.serve(listener, ServeOptions::default(), parks).unwrap();
+            let connect = || TcpStream::connect(server.local_addr().unwrap()).unwrap();
+            let clients: Vec<_> = (0..4).map(|_| connect()).collect();
+            eventually("they have come", || server.counters().accepted == 4);
+            assert_eq!(node.shutdown(GRACE), ShutdownReport::default());
+            server.stop();
+            assert_eq!(server.counters().open, 0);
+            for mut client in clients {
+                let mut last_words = String::new();
+                client.read_to_string(&mut last_words).unwrap();
+                assert_eq!(last_words, EnqueueError::ShuttingDown.to_string());
+            }
         },
     );
 }
