@@ -439,7 +439,10 @@ impl Node {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        let own = here().map(|s| s.arc()).filter(|s| s.options.visible);
+        let is_ours = |s: &Arc<Shared>| {
+            self.inner.visible.get(s.index).is_some_and(|ours| Arc::ptr_eq(ours, s))
+        };
+        let own = here().map(|s| s.arc()).filter(is_ours);
         let shared = own.unwrap_or_else(|| self.inner.least_loaded().clone());
         task::spawn_on(&shared, crate::current::user(), false, f)
     }

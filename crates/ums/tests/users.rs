@@ -522,3 +522,36 @@ fn a_refused_request_is_not_the_users_last_g2() {
         );
     }
 }
+
+#[test]
+fn a_result_nobody_took_may_ask_for_its_user_when_it_is_dropped() {
+    struct Asks(Arc<User>);
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            self.0.is_busy();
+        }
+    }
+
+    both_kinds(|node, _, _| {
+        let user = Arc::new(node.user());
+        for _ in 0..3 {
+            let asks = Asks(user.clone());
+            drop(user.enqueue(move || asks).unwrap());
+            eventually("the request has ended", || !user.is_busy());
+        }
+        user.enqueue(|| ()).unwrap().join().unwrap();
+    });
+}
+
+#[test]
+fn a_worker_of_another_node_queues_where_it_is_told() {
+    let _turn = turn();
+    let here = build(WorkerKind::Thread, |b| b.schedulers(1));
+    let there = build(WorkerKind::Fiber, |b| b.schedulers(1));
+    let handle = there.clone();
+    let kinds = here.run(move || (ums::worker_kind(), handle.run(ums::worker_kind)));
+    assert_eq!(kinds, (Some(WorkerKind::Thread), Some(WorkerKind::Fiber)));
+    assert_eq!(there.shutdown(ms(30_000)).left, 0);
+    assert_eq!(here.shutdown(ms(30_000)).left, 0);
+}
