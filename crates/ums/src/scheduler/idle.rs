@@ -106,7 +106,7 @@ impl Shared {
         if let Err(request) = self.queue.adopt(request) {
             // Shutting down: it will not run here, nor anywhere.
             self.load.fetch_sub(1, Ordering::Relaxed);
-            request.abandon();
+            self.in_a_turn(move || request.abandon());
         }
         true
     }

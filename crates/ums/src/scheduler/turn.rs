@@ -54,10 +54,15 @@ impl Shared {
     /// Runs a completion routine, outside any borrow: it may enqueue and submit. It must not wait.
     pub(crate) fn run_routine(&self, routine: Routine, result: IoResult) {
         add(&self.counters.routines, 1);
+        self.in_a_turn(move || routine(result));
+    }
+
+    /// Runs code that is not ours in the middle of a turn, when the current worker may be one that
+    /// waits: it must not wait too (rule 9).
+    pub(super) fn in_a_turn(&self, call: impl FnOnce()) {
         // One that submits what completes at once has the next one run inside it (U66).
         let outer = self.in_routine.replace(true);
-        let call = std::panic::AssertUnwindSafe(move || routine(result));
-        if std::panic::catch_unwind(call).is_err() {
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err() {
             add(&self.counters.panics, 1);
         }
         self.in_routine.set(outer);
@@ -196,7 +201,7 @@ impl Core {
         let due = self.timers.due(now);
         if !due {
             let left = self.timers.bound() - now;
-            self.timers_sleep_until = ticks + clock::ticks_within(left);
+            self.timers_sleep_until = ticks.saturating_add(clock::ticks_within(left));
         }
         due
     }
