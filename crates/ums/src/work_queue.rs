@@ -42,6 +42,9 @@ struct Lane {
     len: usize,
 }
 
+/// As many empty places are left alone.
+const PLACES_KEPT: usize = 64;
+
 impl Lane {
     fn len(&self) -> usize {
         self.len
@@ -87,6 +90,11 @@ impl Lane {
         while let Some(None) = self.places.front() {
             self.places.pop_front();
             self.first += 1;
+        }
+        if self.places.len() > 2 * self.len + PLACES_KEPT {
+            // One at the front stays while others leave behind it: those who stand close up.
+            let all: Vec<_> = self.drain().collect();
+            all.into_iter().for_each(|request| self.push_back(request));
         }
         Some(request)
     }
@@ -334,5 +342,22 @@ mod tests {
         assert!(queue.promote(all[4].state()));
         assert_eq!(users(&queue), [4, 3, 5]);
         assert!(queue.remove(all[5].state()).is_none());
+    }
+
+    #[test]
+    fn who_stays_at_the_front_keeps_no_places_of_those_who_left_g2() {
+        let queue = WorkQueue::new(10);
+        let first = request(1, false);
+        assert!(queue.push(first.clone()).is_ok());
+        for user in 2..10_000 {
+            let leaves = request(user, false);
+            assert!(queue.push(leaves.clone()).is_ok());
+            assert!(queue.remove(leaves.state()).is_some());
+        }
+        let last = request(10_000, false);
+        assert!(queue.push(last.clone()).is_ok());
+        assert!(queue.lock().fresh.places.len() <= PLACES_KEPT + 3);
+        assert!(queue.promote(last.state()), "it is found in its new place");
+        assert_eq!(users(&queue), [10_000, 1]);
     }
 }
