@@ -630,3 +630,6 @@ mod scoped {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

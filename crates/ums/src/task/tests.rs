@@ -1,0 +1,72 @@
+//! A race inside a join, which is too short to be met from outside.
+//!
+//! Unsafe code stands here for **Contract**: what runs on fibers are closures of this test, which
+//! keep no thread-scoped state over a wait.
+
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::os::clock::NEVER;
+use crate::reason::WaitReason;
+use crate::wait::What;
+use crate::{Node, ShutdownReport, WorkerKind};
+
+/// The joiner looks for the result in vain, the task ends, the joiner's wait begins, a cancellation
+/// claims it, and the joiner sees that the result is there: it must take the wake-up all the same.
+fn join_what_ends_while_cancels_rain(node: &Node) {
+    let flag = || Arc::new(AtomicBool::new(false));
+    let (begun, go, over) = (flag(), flag(), flag());
+    let wait = |flag: &AtomicBool| {
+        while !flag.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+    };
+    let let_go = go.clone();
+    let child = node.spawn_on(node.scheduler_count() - 1, move || wait(&let_go)).unwrap();
+    let (tell, end) = (begun.clone(), over.clone());
+    let joiner = node.spawn_on(0, move || {
+        tell.store(true, SeqCst);
+        // Called when the join has looked for the result and found none.
+        let what = || {
+            go.store(true, SeqCst);
+            while !child.is_finished() {
+                std::hint::spin_loop();
+            }
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(5) {} // its result is put down
+            What::new(WaitReason::JOIN)
+        };
+        let joined = child.join_as(what, NEVER);
+        end.store(true, SeqCst);
+        // Whatever was left behind would meet these waits.
+        (0..3).for_each(|_| drop(crate::sleep(Duration::ZERO)));
+        joined.is_ok()
+    });
+    let joiner = joiner.unwrap();
+    wait(&begun);
+    while !over.load(SeqCst) {
+        joiner.cancel();
+    }
+    // It has the result, unless the processor was lost before that was put down. It has ended well.
+    let _ = joiner.join().unwrap();
+}
+
+#[test]
+fn a_cancelled_join_that_finds_its_result_takes_its_wake_up_b59() {
+    for kind in [WorkerKind::Thread, WorkerKind::Fiber] {
+        for n in [2, 4] {
+            let builder = Node::builder().schedulers(n);
+            let builder = match kind {
+                // SAFETY: Contract: as the header says.
+                WorkerKind::Fiber => unsafe { builder.fiber_workers() },
+                _ => builder,
+            };
+            let node = builder.build().unwrap();
+            (0..200).for_each(|_| join_what_ends_while_cancels_rain(&node));
+            assert_eq!(node.shutdown(Duration::from_secs(30)), ShutdownReport::default());
+        }
+    }
+}
