@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::switch::WayOut;
+use super::switch::{Handed, WayOut};
 use super::{Shared, Timed, WorkerKind, here};
 use crate::door::Door;
 use crate::lists::WorkerId;
@@ -115,15 +115,16 @@ impl Shared {
             self.look();
             self.with(|core| core.turn_at = clock::ticks());
         }
-        self.with(|core| {
+        let handed = self.with(|core| {
             let next = self.choose(core);
             self.publish(core);
             match next {
-                Some(next) if next == core.current => WayOut::Stay,
+                Some(next) if next == core.current => Handed::Left(WayOut::Stay),
                 Some(next) => core.hand_over(self, next),
-                None => WayOut::Nowhere,
+                None => Handed::Left(WayOut::Nowhere),
             }
-        })
+        });
+        handed.by_event()
     }
 
     /// Rule 11: a destructor waits during a panic. The panic count is the host thread's, so no

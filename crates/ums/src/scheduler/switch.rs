@@ -21,8 +21,8 @@ impl Shared {
     /// or when it was retired. The current worker's state has been set by the caller.
     #[inline]
     pub(super) fn switch_to(&self, to: WorkerId) {
-        let way_out = self.with(|core| core.hand_over(self, to));
-        self.leave_by(way_out);
+        let handed = self.with(|core| core.hand_over(self, to));
+        self.leave_by(handed.by_event());
     }
 
     /// The second half of a switch: parks the worker that has handed the baton on.
@@ -36,7 +36,6 @@ impl Shared {
             WayOut::Stay | WayOut::Nowhere => {}
             // SAFETY: Home: this worker was current until now, so this is its own stack.
             WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
-            WayOut::Hand(mine, theirs) => hand(mine, theirs),
         }
     }
 
@@ -52,17 +51,40 @@ impl Shared {
     }
 }
 
-/// How the worker that was current leaves.
+/// How the worker that was current leaves. Two words, so that it comes back in registers.
 pub(super) enum WayOut {
-    /// Not at all: it is the host thread's root loop, which resumes the current fiber next, or it
-    /// was chosen itself.
+    /// Not at all: it goes on, for it was chosen itself, or has the baton back; or it is the host
+    /// thread's root loop, which resumes the current fiber next.
     Stay,
     /// Nobody can run: it hosts the idle loop.
     Nowhere,
     /// A fiber suspends itself.
     Suspend(Suspender),
+}
+
+/// What became of the baton, to be acted on outside any borrow of the lists. What makes one and
+/// what consumes it are inlined together: handed on through memory, it would cost as much as the
+/// rest of a yield.
+#[must_use]
+pub(super) enum Handed {
+    /// It has been given as far as it can be; this is what is left to do.
+    Left(WayOut),
     /// A thread sets the next one's event, the second, and waits on its own, the first.
-    Hand(&'static Party, &'static Party),
+    Thread(&'static Party, &'static Party),
+}
+
+impl Handed {
+    /// Hands over from thread to thread, where it is one, and gives what is left to do.
+    #[inline(always)]
+    pub(super) fn by_event(self) -> WayOut {
+        match self {
+            Handed::Left(way_out) => way_out,
+            Handed::Thread(mine, theirs) => {
+                hand(mine, theirs);
+                WayOut::Stay
+            }
+        }
+    }
 }
 
 #[inline(never)]
@@ -75,20 +97,17 @@ fn hand(mine: &'static Party, theirs: &'static Party) {
 impl Core {
     /// The first half of a switch: `to` is current from now on. The caller leaves by what this
     /// gives.
-    #[inline]
-    pub(super) fn hand_over(&mut self, shared: &Shared, to: WorkerId) -> WayOut {
+    #[inline(always)]
+    pub(super) fn hand_over(&mut self, shared: &Shared, to: WorkerId) -> Handed {
         add(&shared.counters.context_switches, 1);
         let me = self.current;
         if shared.options.kind == WorkerKind::Fiber {
             self.hand_to(to);
-            return match self.way_out_of(me) {
-                Some(suspender) => WayOut::Suspend(suspender),
-                None => WayOut::Stay,
-            };
+            return Handed::Left(self.way_out_of(me).map_or(WayOut::Stay, WayOut::Suspend));
         }
         let mine = self.party_of(me, shared.standby);
         self.hand_to(to);
-        WayOut::Hand(mine, self.party_of(to, shared.standby))
+        Handed::Thread(mine, self.party_of(to, shared.standby))
     }
 
     #[inline]

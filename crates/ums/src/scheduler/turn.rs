@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::switch::WayOut;
+use super::switch::{Handed, WayOut};
 use super::{Core, Shared, Timed, WorkerKind};
 use crate::counters::{add, set};
 use crate::door::Letter;
@@ -158,26 +158,30 @@ impl Shared {
             }
             // One that yields and finds nobody else selects itself: a yield, not a switch (A.2).
             let Some((next, waited)) = core.workers.rotate(core.current) else {
-                return Some(WayOut::Stay);
+                return Some(Handed::Left(WayOut::Stay));
             };
             if waited {
                 core.turn_at = clock::ticks();
             }
             Some(core.hand_over(self, next))
         });
-        quickly.unwrap_or_else(|| self.yield_after_a_look())
+        match quickly {
+            Some(handed) => handed.by_event(),
+            None => self.yield_after_a_look(),
+        }
     }
 
     #[cold]
     fn yield_after_a_look(&self) -> WayOut {
         self.look();
-        self.with(|core| {
-            let Some(next) = self.choose(core) else { return WayOut::Stay };
+        let handed = self.with(|core| {
+            let Some(next) = self.choose(core) else { return Handed::Left(WayOut::Stay) };
             core.turn_at = clock::ticks();
             core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
             self.publish(core);
             core.hand_over(self, next)
-        })
+        });
+        handed.by_event()
     }
 }
 
