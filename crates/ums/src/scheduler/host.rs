@@ -47,15 +47,24 @@ pub(crate) fn start(
         set_here(Some(&shared));
         shared.make_ready();
         let _ = tell.send(Ok(shared.clone()));
-        match shared.options.kind {
+        or_abort(|| match shared.options.kind {
             WorkerKind::Fiber => shared.fiber_root(),
             _ => shared.thread_standby(),
-        }
+        });
         set_here(None);
     })?;
     let ended = || Err(std::io::Error::other("the scheduler's thread ended at its start"));
     let shared = told.recv().unwrap_or_else(|_| ended())?;
     Ok((shared, thread))
+}
+
+/// Whoever panics outside every request holds the baton, and nobody could ever take it: better a
+/// sentence and an end than a scheduler that hangs.
+fn or_abort(main: impl FnOnce()) {
+    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)).is_err() {
+        eprintln!("ums: a scheduler panicked outside every request: aborting");
+        std::process::abort();
+    }
 }
 
 impl Shared {
@@ -218,7 +227,7 @@ impl Shared {
             party.event.wait();
             if !party.is(State::Retired) {
                 set_here(Some(&shared));
-                shared.worker_main(id, party);
+                or_abort(|| shared.worker_main(id, party));
                 set_here(None);
             }
             party.give_back();
