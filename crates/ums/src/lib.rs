@@ -57,11 +57,11 @@ pub use current::{
 };
 pub use error::{BuildError, EnqueueError, NeedsThread, WaitError};
 pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};
-pub use os::linux::cpus::Cpus;
+pub use os::linux::cpus::{Cpus, Limit, Quota};
 pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};
 pub use os::linux::open::Choice as IoChoice;
 pub use placement::Placement;
-pub use reason::{WaitClass, WaitReason};
+pub use reason::{REASONS_MAX, WaitClass, WaitReason};
 pub use request::{RequestId, UserId};
 pub use scheduler::WorkerKind;
 pub use serve::{Connection, Next, Resumer, ServeOptions, Server, ServerCounters, Session, Why};

@@ -134,14 +134,15 @@ fn what_is_queued_too_long_never_runs_and_its_joiner_learns_of_it_g13() {
         |node, _, n| {
             let (stop, ran) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             // One that does not yield, so that what is behind it is not begun.
-            let still = stop.clone();
+            let (still, runs) = (stop.clone(), Arc::new(AtomicBool::new(false)));
+            let began = runs.clone();
             let busy = start(&node, n - 1, move || {
+                began.store(true, SeqCst);
                 while !still.load(SeqCst) {
                     std::hint::spin_loop();
                 }
             });
-            eventually("it runs", || scheduler(&node, n - 1).load == 1);
-            std::thread::sleep(ms(5));
+            eventually("it runs", || runs.load(SeqCst));
             let flag = ran.clone();
             let behind = start(&node, n - 1, move || flag.store(true, SeqCst));
             let report = std::thread::scope(|s| {

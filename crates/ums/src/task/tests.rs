@@ -42,7 +42,9 @@ fn join_what_ends_while_cancels_rain(node: &Node) {
         let joined = child.join_as(what, NEVER);
         end.store(true, SeqCst);
         // Whatever was left behind would meet these waits.
-        (0..3).for_each(|_| drop(crate::sleep(Duration::ZERO)));
+        for _ in 0..3 {
+            let _ = crate::sleep(Duration::ZERO);
+        }
         joined.is_ok()
     });
     let joiner = joiner.unwrap();
