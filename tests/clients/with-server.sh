@@ -31,7 +31,11 @@ while len(free) < 2:
         free.append(s)
     except OSError:
         pass
-print(*(s.getsockname()[1] for s in free))')
+ports = [s.getsockname()[1] for s in free]
+# Nobody waits for this process, so the ports must be free before they are told.
+for s in free:
+    s.close()
+print(*ports)')
 export UMS_HOST=127.0.0.1 UMS_PORT UMS_ADMIN_PORT UMS_DB=$folder/test.db
 
 "$UMS_BIN" serve --listen "127.0.0.1:$UMS_PORT" --admin "127.0.0.1:$UMS_ADMIN_PORT" --db "$UMS_DB" "${options[@]}" \
