@@ -18,7 +18,7 @@ use crate::limits::QUANTUM_NS;
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
 use crate::scheduler::WorkerKind;
-use crate::scheduler::{self, here};
+use crate::scheduler::{self, away, here};
 use crate::wait::{Outcome, Party, Ticket, What, thread_party};
 
 pub(crate) use crate::scheduler::ready;
@@ -99,9 +99,15 @@ pub fn checkpoint() -> Result<(), WaitError> {
     if is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) }
 }
 
-/// Whether the work request that the caller carries out was cancelled. False on a plain thread.
+/// Whether the work request that the caller carries out was cancelled, also while it is
+/// preemptive. False on a plain thread.
 pub fn is_cancelled() -> bool {
-    here().is_some_and(|shared| shared.current_party().is_cancelled())
+    worker_party().is_some_and(Party::is_cancelled)
+}
+
+/// The worker that is calling, on its scheduler or away from it.
+fn worker_party() -> Option<&'static Party> {
+    here().map(|shared| shared.current_party()).or_else(away)
 }
 
 /// Waits for this long; other workers run meanwhile (U37, U67).
@@ -214,5 +220,5 @@ pub fn wait_for_cancel() -> Result<(), WaitError> {
 
 /// The user whose request the caller carries out; 0 is nobody.
 pub(crate) fn user() -> crate::request::UserId {
-    here().map_or(0, |shared| shared.current_party().view.user.load(Ordering::Relaxed))
+    worker_party().map_or(0, |party| party.view.user.load(Ordering::Relaxed))
 }

@@ -19,7 +19,7 @@ use crate::os::linux::open::Choice;
 use crate::placement::Placement;
 use crate::request::UserId;
 use crate::scheduler::Peers;
-use crate::scheduler::{self, Options, Shared, WorkerKind, here};
+use crate::scheduler::{self, Options, Shared, WorkerKind, away, here};
 use crate::task::{self, JoinHandle, TaskError, UserState};
 
 /// The options of a node. Made by [`Node::builder`]; the defaults suit a server.
@@ -207,19 +207,19 @@ impl Builder {
         }
         let os = |what| move |source| BuildError::Os { what, source };
         let peers = Arc::new(Peers::new(count));
-        let mut visible = Vec::new();
-        let mut threads = Vec::new();
+        let mut started = Started::default();
         for index in 0..count {
             // 255 over 4: 64, 64, 64, 63 (G9).
             let share = workers / count + usize::from(index < workers % count);
             // Processor numbers need not begin at 0: places come from the mask, not from counting.
             let place = machine.allowed.get(index).copied().filter(|_| self.pin);
             let options = self.options(index.to_string(), true, share, place);
-            let started = scheduler::start(index, options, peers.clone());
-            let (shared, thread) = started.map_err(os("starting a scheduler"))?;
-            visible.push(shared);
-            threads.push(thread);
+            let made = scheduler::start(index, options, peers.clone());
+            let (shared, thread) = made.map_err(os("starting a scheduler"))?;
+            started.schedulers.push(shared);
+            started.threads.push(thread);
         }
+        let (visible, threads) = started.keep();
         peers.introduce(visible.iter().map(Arc::downgrade).collect());
         let inner = Arc::new(NodeInner {
             builder: self,
@@ -233,6 +233,8 @@ impl Builder {
         for shared in &inner.visible {
             let _ = shared.node.set(weak.clone());
         }
+        // From here on an error takes down what was started: the node is dropped.
+        let node = Ok(Node { inner: inner.clone(), owner: true });
         if inner.builder.kind == WorkerKind::Fiber {
             // Where the fibers' external calls go (U85). Not to be seen in umsstats (U86).
             let outside = inner.hidden("preemptive", HiddenOptions::default());
@@ -241,7 +243,7 @@ impl Builder {
                 let _ = shared.outside.set(Arc::downgrade(&outside));
             }
         }
-        Ok(Node { inner, owner: true })
+        node
     }
 
     fn options(&self, name: String, visible: bool, max: usize, pin: Option<usize>) -> Options {
@@ -268,6 +270,28 @@ impl Builder {
             steal: visible && self.placement.steals(),
             pin,
             io: self.io,
+        }
+    }
+}
+
+/// Schedulers of a node that is being built. Dropped early, it takes them down again.
+#[derive(Default)]
+struct Started {
+    schedulers: Vec<Arc<Shared>>,
+    threads: Vec<Thread<()>>,
+}
+
+impl Started {
+    fn keep(mut self) -> (Vec<Arc<Shared>>, Vec<Thread<()>>) {
+        (std::mem::take(&mut self.schedulers), std::mem::take(&mut self.threads))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.schedulers.iter().for_each(|shared| shared.end());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
         }
     }
 }
@@ -515,6 +539,8 @@ impl Node {
             all.iter().filter(|s| s.index != scheduler && s.online.load(Ordering::Relaxed));
         assert!(online || others.count() > 0, "the last scheduler online cannot be taken offline");
         all[scheduler].online.store(online, Ordering::Relaxed);
+        // If it sleeps it has said that it would take work: it looks again, and says so no more.
+        all[scheduler].door.send(crate::door::Letter::LookAgain);
     }
 
     /// How its I/O back end describes itself, with the reason for each step down.
@@ -532,7 +558,8 @@ impl Node {
     }
 
     fn end(&self, grace: Duration) -> ShutdownReport {
-        assert!(here().is_none(), "a node is shut down from a plain thread, not from its worker");
+        let is_worker = here().is_some() || away().is_some();
+        assert!(!is_worker, "a node is shut down from a plain thread, not from its worker");
         let node = &self.inner;
         let mut report = ShutdownReport::default();
         if node.closing.swap(true, Ordering::AcqRel) {
@@ -554,8 +581,7 @@ impl Node {
             wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
         }
         for shared in &all {
-            shared.stop.store(true, Ordering::Release);
-            shared.door.send(crate::door::Letter::LookAgain);
+            shared.end();
         }
         let mut threads =
             std::mem::take(&mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()));
@@ -583,8 +609,18 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if self.owner && here().is_none() {
-            self.end(Duration::from_secs(10));
+        if !self.owner {
+            return;
+        }
+        let (node, grace) = (self.clone(), Duration::from_secs(10));
+        if here().is_none() && away().is_none() {
+            node.end(grace);
+            return;
+        }
+        // A worker cannot wait for its own end: somebody else does.
+        let ender = std::thread::Builder::new().name("ums-ender".into());
+        if let Err(error) = ender.spawn(move || node.end(grace)) {
+            eprintln!("ums: a node dropped by its own worker could not be shut down: {error}");
         }
     }
 }
@@ -601,4 +637,25 @@ pub(crate) fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
         pause = (pause * 2).min(Duration::from_millis(10));
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_that_fails_half_way_takes_down_what_it_had_started_g13() {
+        let builder = Node::builder();
+        let mut started = Started::default();
+        let peers = Arc::new(Peers::new(2));
+        for index in 0..2 {
+            let options = builder.options(index.to_string(), true, 2, None);
+            let (shared, thread) = scheduler::start(index, options, peers.clone()).unwrap();
+            started.schedulers.push(shared);
+            started.threads.push(thread);
+        }
+        let left: Vec<_> = started.schedulers.iter().map(Arc::downgrade).collect();
+        drop(started);
+        assert!(left.iter().all(|shared| shared.upgrade().is_none()), "their threads have ended");
+    }
 }

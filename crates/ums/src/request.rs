@@ -15,6 +15,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::door::Door;
 use crate::os::clock;
 use crate::wait::{Claimed, Party};
 
@@ -54,6 +55,8 @@ pub(crate) struct RequestState {
     pub with_scope: Option<Arc<AtomicBool>>,
     /// No other scheduler may take it.
     pub bound: bool,
+    /// Never refused because a queue is full: it is one of few, and somebody relies on it.
+    pub past_bound: bool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
     /// Where it stands in its work queue, or last stood. Written under the queue's lock.
@@ -72,6 +75,7 @@ impl RequestState {
             urgent: AtomicBool::new(urgent),
             with_scope: None,
             bound: false,
+            past_bound: false,
             enqueued: clock::ticks(),
             place: AtomicU64::new(0),
             phase: AtomicU8::new(QUEUED),
@@ -120,8 +124,7 @@ impl RequestState {
         self.phase.store(DONE, Ordering::Release);
     }
 
-    /// Asks for its end. The caller makes the claimed party ready and passes on `io`, the I/O
-    /// request that the worker waits for (0: none), to the worker's door.
+    /// Asks for its end. The caller makes the claimed party ready and passes on `io`.
     pub fn cancel(&self) -> Cancelled {
         let link = self.party.lock().unwrap_or_else(|e| e.into_inner());
         self.cancelled.store(true, Ordering::Relaxed);
@@ -143,12 +146,15 @@ impl RequestState {
 #[must_use]
 pub(crate) struct Cancelled {
     pub claimed: Option<Claimed>,
-    pub io: Option<(&'static Party, u64)>,
+    /// The I/O request it waits for, and the door of the scheduler that has it.
+    pub io: Option<(&'static Door, u64)>,
 }
 
-/// Cancels whatever request this party runs.
+/// Cancels whatever request this party runs. The door is read here, as long as the party cannot
+/// have become another's: a token means something to one scheduler only.
 pub(crate) fn cancel_party(party: &'static Party) -> Cancelled {
     let claimed = party.cancel();
     let io = party.io.load(Ordering::SeqCst);
-    Cancelled { claimed, io: (io != 0).then_some((party, io)) }
+    let door = if io == 0 { None } else { Door::of(party) };
+    Cancelled { claimed, io: door.map(|door| (door, io)) }
 }

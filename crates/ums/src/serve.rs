@@ -200,6 +200,8 @@ struct Client {
     parked: Mutex<Parked>,
     /// What became of its request between `enqueue` and a worker.
     fate: AtomicU8,
+    /// It was told that it is refused.
+    told: AtomicBool,
     server: Weak<Inner>,
 }
 
@@ -343,6 +345,11 @@ impl Client {
     }
 
     fn refuse(&self, error: EnqueueError) {
+        // A request may have run, and the next one been queued, before whoever queued it has noted
+        // that: then both find the next one's fate.
+        if self.told.swap(true, Ordering::AcqRel) {
+            return;
+        }
         if let Some(session) = &mut *self.lock_session() {
             let last_words = session.refused(error);
             let _ = (&self.stream).write(&last_words);
@@ -525,7 +532,7 @@ impl Inner {
                 }
                 let home = at.upgrade().expect("its routine runs on the scheduler");
                 // Refused only when the node shuts down: then nobody needs to be accepted.
-                let _ = crate::task::spawn_bound(&home, move || inner.accept());
+                let _ = crate::task::spawn_surely(&home, move || inner.accept());
             }),
         );
         let Some(token) = token else { return };
@@ -590,6 +597,7 @@ impl Inner {
             armed: Mutex::default(),
             parked: Mutex::default(),
             fate: AtomicU8::new(GOING),
+            told: AtomicBool::new(false),
             server: Arc::downgrade(self),
         });
         self.accepted.fetch_add(1, Ordering::Relaxed);

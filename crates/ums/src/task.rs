@@ -15,7 +15,7 @@ use crate::error::{EnqueueError, WaitError};
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
 use crate::request::{Cancelled, Job, RequestId, RequestState, UserId, WorkRequest};
-use crate::scheduler::{Shared, here};
+use crate::scheduler::{self, Shared, away, here};
 use crate::wait::{Outcome, Ticket, What};
 
 /// Why a task has no result.
@@ -111,7 +111,7 @@ where
     fn abandon(&self) {
         let stage = std::mem::replace(&mut self.lock().stage, Stage::Running);
         // The closure's destructor is the caller's code; what it does is not ours to pass on.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(stage)));
+        scheduler::contain(|| drop(stage));
         self.end(Err(TaskError::Cancelled));
     }
 }
@@ -202,7 +202,7 @@ impl<T> JoinHandle<T> {
     /// which there may never be a worker.
     fn promote(&self) {
         let state = self.task.state();
-        if here().is_some() && state.is_queued() {
+        if (here().is_some() || away().is_some()) && state.is_queued() {
             state.make_urgent();
             self.home.peers.promote(&self.home, state);
         }
@@ -278,19 +278,16 @@ impl UserState {
         self.holds.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes the request that is about to be enqueued, and gives the one before: it is dropped
-    /// outside the lock, for with it its result may go, whose destructor is not ours.
-    fn runs(&self, running: Running) -> Option<Running> {
-        self.last.lock().unwrap_or_else(|e| e.into_inner()).replace(running)
-    }
-
-    /// The request was refused: the one before is the last again, unless there is a newer one.
-    fn does_not_run(&self, refused: RequestId, before: Option<Running>) {
+    /// Enqueues a request and, if it was taken, notes it as the last one: both under the lock, so
+    /// that a cancellation finds either this one or the one before.
+    fn enqueue(&self, running: Running) -> Result<(), EnqueueError> {
         let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
-        let is_last = last.as_ref().is_some_and(|r| r.request.state().id == refused);
-        let gone = if is_last { std::mem::replace(&mut *last, before) } else { before };
+        let taken = running.home.enqueue(running.request.clone());
+        let before = if taken.is_ok() { last.replace(running) } else { Some(running) };
         drop(last);
-        drop(gone);
+        // With it its result or its closure may go, whose destructor is not ours.
+        drop(before);
+        taken.map_err(|(error, _)| error)
     }
 
     /// Cancels it. False: it has ended, or there was none.
@@ -316,9 +313,7 @@ fn cancel(state: &RequestState, home: &Shared) {
 /// Does what a cancellation found to do: runs the claimed party, asks for the end of its I/O.
 pub(crate) fn pass_on(found: Cancelled) {
     found.claimed.into_iter().for_each(ready);
-    if let Some((party, io)) = found.io
-        && let Some(door) = crate::door::Door::of(party)
-    {
+    if let Some((door, io)) = found.io {
         door.send(crate::door::Letter::CancelIo(io));
     }
 }
@@ -349,12 +344,8 @@ where
     T: Send + 'static,
 {
     let task = Arc::new(Task::new(user.id, user.is_holding(), f));
-    let handle = JoinHandle { task: task.clone(), home: shared.clone() };
-    let before = user.runs(handle.running());
-    if let Err((error, _)) = shared.enqueue(task as WorkRequest) {
-        user.does_not_run(handle.request_id(), before);
-        return Err(error);
-    }
+    let handle = JoinHandle { task, home: shared.clone() };
+    user.enqueue(handle.running())?;
     Ok(handle)
 }
 
@@ -367,6 +358,18 @@ where
     let mut task = Task::new(0, false, f);
     task.state.bound = true;
     queue(shared.clone(), task)
+}
+
+/// As [`spawn_bound`], for what must not be lost: a full queue takes it all the same. Err: the node
+/// shuts down.
+pub(crate) fn spawn_surely(
+    shared: &Arc<Shared>,
+    f: impl FnOnce() + Send + 'static,
+) -> Result<(), EnqueueError> {
+    let mut task = Task::new(0, false, f);
+    task.state.bound = true;
+    task.state.past_bound = true;
+    queue(shared.clone(), task).map(drop)
 }
 
 fn queue<F, T>(home: Arc<Shared>, task: Task<F, T>) -> Result<JoinHandle<T>, EnqueueError>
@@ -425,7 +428,7 @@ where
 /// A scope in which tasks may borrow from the caller's stack; see [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     shared: Arc<Shared>,
-    open: ScopeCount,
+    open: Arc<ScopeCount>,
     scope: std::marker::PhantomData<&'scope mut &'scope ()>,
     env: std::marker::PhantomData<&'env mut &'env ()>,
 }
@@ -441,8 +444,7 @@ struct ScopeCount {
 
 impl ScopeCount {
     fn one_less(&self) {
-        // Under the lock, so that the waiter, once it sees 0, may end the scope: nobody touches
-        // the count after the lock is free. (See `wait`, which takes the same lock.)
+        // Under the lock, which `wait` takes too: either it sees 0, or we see its ticket.
         let mut waiter = self.waiter.lock().unwrap_or_else(|e| e.into_inner());
         let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
         let ticket = if last { waiter.take() } else { None };
@@ -476,7 +478,8 @@ struct Slot<T>(Mutex<Option<TaskResult<T>>>);
 pub struct ScopedJoinHandle<'scope, T> {
     inner: JoinHandle<()>,
     slot: Arc<Slot<T>>,
-    scope: &'scope ScopeCount,
+    scope: Arc<ScopeCount>,
+    lives: std::marker::PhantomData<&'scope ()>,
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
@@ -530,7 +533,7 @@ where
     here.may_switch();
     let scope = Scope {
         shared: here.arc(),
-        open: ScopeCount::default(),
+        open: Arc::default(),
         scope: std::marker::PhantomData,
         env: std::marker::PhantomData,
     };
@@ -568,21 +571,11 @@ mod scoped {
     use super::*;
 
     /// Tells the count when it is dropped.
-    struct Tell(*const ScopeCount);
-
-    // SAFETY: Scope: the count outlives the task, and its fields are Sync.
-    unsafe impl Send for Tell {}
-
-    impl Tell {
-        fn count(&self) -> &ScopeCount {
-            // SAFETY: Scope: `scope` has not returned, because this task is still counted.
-            unsafe { &*self.0 }
-        }
-    }
+    struct Tell(Arc<ScopeCount>);
 
     impl Drop for Tell {
         fn drop(&mut self) {
-            self.count().one_less();
+            self.0.one_less();
         }
     }
 
@@ -599,7 +592,7 @@ mod scoped {
             let Body { f, out, tell } = self;
             let result = catch_unwind(AssertUnwindSafe(f)).map_err(TaskError::Panicked);
             if result.is_err() {
-                tell.count().panicked.fetch_add(1, Ordering::Relaxed);
+                tell.0.panicked.fetch_add(1, Ordering::Relaxed);
             }
             *out.0.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
             drop(out);
@@ -617,7 +610,7 @@ mod scoped {
     {
         let slot = Arc::new(Slot(Mutex::new(None)));
         scope.open.running.fetch_add(1, Ordering::AcqRel);
-        let body = Body { f, out: slot.clone(), tell: Tell(&scope.open) };
+        let body = Body { f, out: slot.clone(), tell: Tell(scope.open.clone()) };
         let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
         // SAFETY: Scope: the closure, whether it is run or dropped unrun, is gone before the count
         // is told, and `scope` returns only after that; so it never outlives 'scope.
@@ -625,7 +618,10 @@ mod scoped {
         let mut task = Task::new(current::user(), false, call);
         task.state.with_scope = Some(scope.open.urgent.clone());
         match queue(scope.shared.clone(), task) {
-            Ok(inner) => ScopedJoinHandle { inner, slot, scope: &scope.open },
+            Ok(inner) => {
+                let scope = scope.open.clone();
+                ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData }
+            }
             Err(error) => panic!("the scope's task was not taken: {error}"),
         }
     }

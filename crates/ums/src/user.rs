@@ -271,9 +271,9 @@ impl UserLock {
         };
         assert_ne!(*owner, user, "user {user} owns the lock already");
         let owner = *owner;
-        if let Some((crowd, granted)) = leave
-            && lock.workers >= crowd
-        {
+        // A callback that is not kept is dropped after the lock is free: it is not ours.
+        let crowded = leave.as_ref().is_some_and(|(crowd, _)| lock.workers >= *crowd);
+        if crowded && let Some((_, granted)) = leave {
             lock.waiters.push_back(Waiter { user, state, how: How::Away(granted) });
             return Ok(Acquired::Later);
         }

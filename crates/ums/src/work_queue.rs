@@ -127,7 +127,7 @@ impl WorkQueue {
         let queued = lanes.urgent.len() + lanes.fresh.len();
         if request.state().is_urgent() {
             lanes.urgent.push_back(request);
-        } else if queued >= self.bound {
+        } else if queued >= self.bound && !request.state().past_bound {
             return Err((EnqueueError::QueueFull(queued), request));
         } else {
             lanes.fresh.push_back(request);

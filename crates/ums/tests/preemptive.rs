@@ -467,6 +467,58 @@ fn a_panic_of_external_code_comes_home_with_its_worker_g13() {
 }
 
 #[test]
+fn external_code_sees_that_its_request_was_cancelled_b59() {
+    both_kinds(|node, _, _| {
+        let user = node.user();
+        let begun = Arc::new(AtomicBool::new(false));
+        let says = begun.clone();
+        let request = user.enqueue(move || {
+            ums::go_preemptive(OUTSIDE, || {
+                assert!(!ums::is_cancelled());
+                says.store(true, SeqCst);
+                block_until(ums::is_cancelled)
+            })
+        });
+        eventually("it runs outside", || begun.load(SeqCst));
+        assert!(user.cancel());
+        assert!(request.unwrap().join().unwrap(), "it was told");
+        assert!(!node.run(ums::is_cancelled), "it was told alone");
+    });
+}
+
+#[test]
+fn external_code_that_waits_for_a_task_never_waits_for_a_worker_g11() {
+    each_alone(
+        |b| b.max_workers(4),
+        |node, _, n| {
+            let gate = Gate::shut();
+            let pass = |i: usize| {
+                let gate = gate.clone();
+                start(node, i, move || gate.pass())
+            };
+            let share = |i| scheduler(node, i).workers_max;
+            for i in 0..n {
+                let theirs = gate.clone();
+                let parent = start(node, i, move || {
+                    eventually("the queue is long", || lists().queued > lists().workers);
+                    let child = ums::spawn(|| 7);
+                    let answer = ums::go_preemptive(OUTSIDE, || child.join().unwrap());
+                    theirs.pass();
+                    answer
+                });
+                let others: Vec<_> = (0..2 * share(i) + 2).map(|_| pass(i)).collect();
+                eventually("parent and child have met", || gate.waiters() >= share(i));
+                gate.open();
+                assert_eq!(parent.join().unwrap(), 7);
+                others.into_iter().for_each(|t| t.join().unwrap());
+                eventually("the gate is free", || gate.waiters() == 0);
+                gate.shut_again();
+            }
+        },
+    );
+}
+
+#[test]
 fn on_a_plain_thread_external_code_is_just_called_b29() {
     let thread = ums::go_preemptive(OUTSIDE, thread_number);
     assert_eq!(thread, thread_number());

@@ -282,7 +282,14 @@ fn a_client_is_told_when_the_queue_is_full_g2() {
                     client.send("e");
                     assert_eq!(client.rest(), "full");
                     eventually("it has left", || server.counters().open == 0);
+                    // That a client is to be accepted is noted however full the queue is.
+                    let full: usize = (0..n).map(|s| scheduler(node, s).queued).sum();
+                    let early = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+                    early.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let queued = || (0..n).map(|s| scheduler(node, s).queued).sum::<usize>();
+                    eventually("it is to be accepted", || queued() > full);
                     shared.gate.open();
+                    Client(early).expect("e", "e");
                     stuck.into_iter().for_each(|t| t.join().unwrap());
                     Client::new(&server).expect("e", "e");
                 },

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use fiber::{Fiber, Resume};
 
-use super::{Core, Options, Seat, Shared, WorkerKind, set_here};
+use super::{Core, Options, Seat, Shared, WorkerKind, contain, set_here};
 use crate::counters::add;
 use crate::lists::WorkerId;
 use crate::os::linux::open::{self, Owner};
@@ -255,15 +255,12 @@ impl Shared {
     fn carry_out(&self, request: WorkRequest, party: &'static Party) {
         if !self.waited_too_long(&request) && request.state().start(party) {
             // Jobs keep their own panics; this is for what a job itself gets wrong.
-            let run = std::panic::AssertUnwindSafe(|| request.run());
-            if std::panic::catch_unwind(run).is_err() {
-                add(&self.counters.panics, 1);
-            }
+            add(&self.counters.panics, u64::from(!contain(|| request.run())));
             request.state().finish();
         } else {
             request.abandon();
         }
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(request)));
+        contain(|| drop(request));
         self.load.fetch_sub(1, Ordering::Relaxed);
         add(&self.counters.requests_done, 1);
         add(&party.view.requests_done, 1);

@@ -47,6 +47,10 @@ impl Shared {
         self.door.awake();
         if self.options.steal {
             self.peers.busy(self.index);
+            if self.queue.len() > 0 || !self.online.load(Ordering::Relaxed) {
+                // Woken for a peer's work perhaps, and will not come to it: somebody else shall.
+                self.peers.pass_on(self.index);
+            }
         }
     }
 

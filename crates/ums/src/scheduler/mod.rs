@@ -191,6 +191,7 @@ pub(crate) struct Core {
 
 thread_local! {
     static HERE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+    static AWAY: Cell<Option<&'static Party>> = const { Cell::new(None) };
 }
 
 /// The scheduler whose baton the calling code holds: None on a plain thread, and in a worker that
@@ -203,8 +204,28 @@ pub(crate) fn here() -> Option<&'static Shared> {
     unsafe { HERE.get().as_ref() }
 }
 
+/// The worker that runs external code on this thread, outside its scheduler.
+pub(crate) fn away() -> Option<&'static Party> {
+    AWAY.get()
+}
+
 pub(crate) fn set_here(shared: Option<&Shared>) {
     HERE.set(shared.map_or(std::ptr::null(), std::ptr::from_ref));
+}
+
+/// Runs code that is not ours where no panic may pass. False: it panicked. What it panicked with is
+/// dropped here, and may panic again.
+pub(crate) fn contain(call: impl FnOnce()) -> bool {
+    let catch =
+        |call: &mut dyn FnMut()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).err();
+    let mut call = Some(call);
+    let mut payload = catch(&mut || call.take().into_iter().for_each(|call| call()));
+    let fine = payload.is_none();
+    if let Some(again) = catch(&mut || drop(payload.take())) {
+        // A payload whose destructor panics with one like itself could go on for ever.
+        std::mem::forget(again);
+    }
+    fine
 }
 
 impl Shared {

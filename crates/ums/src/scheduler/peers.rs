@@ -77,6 +77,14 @@ impl Peers {
         }
     }
 
+    /// A scheduler that was woken and has work of its own wakes another for what others have.
+    pub fn pass_on(&self, index: usize) {
+        let mut others = self.list().iter().enumerate().filter(|(at, _)| *at != index);
+        if others.any(|(_, p)| p.upgrade().is_some_and(|p| p.queue.len() > 0)) {
+            self.wake_one(index);
+        }
+    }
+
     /// Tells the queue that has this request that it became urgent, at home or wherever it was
     /// taken to, and wakes its scheduler.
     pub fn promote(&self, home: &Shared, request: &RequestState) {

@@ -92,7 +92,9 @@ impl Shared {
         self.give_to(next);
 
         set_here(None);
+        super::AWAY.set(Some(party));
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        super::AWAY.set(None);
         // Come home: from here to running is signal wait (G8).
         let signalled = clock::ticks();
         party.signalled.store(signalled, Ordering::Relaxed);

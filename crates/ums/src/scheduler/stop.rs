@@ -1,12 +1,21 @@
 //! How a scheduler ends: the standby retires every worker, reaps every I/O request, joins every
 //! thread (G13).
 
+use std::sync::atomic::Ordering;
+
 use super::Shared;
+use crate::door::Letter;
 use crate::lists::NOBODY;
 use crate::os::linux::open;
 use crate::wait::Party;
 
 impl Shared {
+    /// Asks for its end, which comes when every worker is idle and no request waits.
+    pub(crate) fn end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.door.send(Letter::LookAgain);
+    }
+
     /// Takes the scheduler down. The standby calls this, holding the baton, when every worker is
     /// idle and no request waits.
     pub(super) fn take_down(&self) {

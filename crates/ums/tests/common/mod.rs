@@ -189,6 +189,11 @@ impl Gate {
         self.lock.release(Gate::KEEPER);
     }
 
+    /// Shuts it again, when nobody passes.
+    pub fn shut_again(&self) {
+        self.lock.acquire(Gate::KEEPER, None).expect("nobody cancels a plain thread");
+    }
+
     /// How many wait at it.
     pub fn waiters(&self) -> usize {
         self.lock.waiters()
