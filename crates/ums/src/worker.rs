@@ -63,7 +63,8 @@ impl State {
     }
 }
 
-/// One worker, as its scheduler sees it. `S` is what makes it run: a thread or a fiber.
+/// One worker, as its scheduler sees it, or the vacant place of one (then Retired, without a seat).
+/// `S` is what makes it run: a thread or a fiber.
 pub(crate) struct Worker<S> {
     pub party: &'static Party,
     pub state: State,
@@ -75,10 +76,24 @@ pub(crate) struct Worker<S> {
     pub since: u64,
     /// The request it shall start with when it is next chosen.
     pub request: Option<WorkRequest>,
-    pub seat: S,
+    /// The standby has none.
+    pub seat: Option<S>,
 }
 
 impl<S> Worker<S> {
+    fn new(party: &'static Party, seat: Option<S>, now: u64) -> Worker<S> {
+        Worker {
+            party,
+            state: State::New,
+            waited: false,
+            prev: NOBODY,
+            next: NOBODY,
+            since: now,
+            request: None,
+            seat,
+        }
+    }
+
     #[inline]
     fn put(&mut self, to: State, now: u64) {
         self.state = to;
@@ -99,7 +114,9 @@ impl Party {
 
 /// All workers of one scheduler, and the three lists of them.
 pub(crate) struct Workers<S> {
-    slots: Vec<Option<Worker<S>>>,
+    /// Number 0 is the standby, which is no worker and never leaves its state. A vacant place keeps
+    /// its last party, which is never freed, so that a look at a place is one look.
+    slots: Vec<Worker<S>>,
     free: Vec<WorkerId>,
     /// The worker list: last in, first out, so that warm stacks are used; the front is the oldest.
     pub idle: List,
@@ -116,9 +133,9 @@ pub(crate) struct Workers<S> {
 
 impl<S> Workers<S> {
     /// No workers yet. `head_inserts_max` of 0 makes the runnable list plain FIFO.
-    pub fn new(head_inserts_max: u32) -> Workers<S> {
+    pub fn new(head_inserts_max: u32, standby: &'static Party) -> Workers<S> {
         Workers {
-            slots: vec![None], // number 0 is the standby's, which is no worker
+            slots: vec![Worker::new(standby, None, 0)],
             free: Vec::new(),
             idle: List::new(),
             runnable: List::new(),
@@ -142,42 +159,37 @@ impl<S> Workers<S> {
 
     /// Adds a worker with the number that [`Workers::next_id`] gave.
     pub fn add(&mut self, party: &'static Party, seat: S, now: u64) -> WorkerId {
-        let worker = Worker {
-            party,
-            state: State::New,
-            waited: false,
-            prev: NOBODY,
-            next: NOBODY,
-            since: now,
-            request: None,
-            seat,
-        };
+        let worker = Worker::new(party, Some(seat), now);
         let id = self.free.pop().unwrap_or(self.slots.len() as WorkerId);
         if id as usize == self.slots.len() {
-            self.slots.push(Some(worker));
+            self.slots.push(worker);
         } else {
-            self.slots[id as usize] = Some(worker);
+            self.slots[id as usize] = worker;
         }
         self.count += 1;
         id
     }
 
     /// Takes a retired worker out.
-    pub fn remove(&mut self, id: WorkerId) -> Worker<S> {
-        let worker = self.slots[id as usize].take().expect("a worker is removed once");
-        debug_assert_eq!(worker.state, State::Retired);
+    pub fn remove(&mut self, id: WorkerId) -> (&'static Party, S) {
+        let worker = &mut self.slots[id as usize];
+        assert_eq!(worker.state, State::Retired, "only who is retired is taken out");
+        let seat = worker.seat.take().expect("a worker is removed once");
         self.free.push(id);
         self.count -= 1;
-        worker
+        (worker.party, seat)
     }
 
-    /// The worker of this number.
+    /// The worker of this number, or the standby. Numbers come from lists and parties, which name
+    /// only living workers; that one which is not there does nothing is seen by its state.
     ///
     /// # Panics
-    /// When there is none: numbers come from lists and parties, which name only living workers.
+    /// When there never was one.
     #[inline]
     pub fn get(&mut self, id: WorkerId) -> &mut Worker<S> {
-        self.slots[id as usize].as_mut().expect("a number names a living worker")
+        let worker = &mut self.slots[id as usize];
+        debug_assert!(id == STANDBY || worker.seat.is_some(), "a number names a living worker");
+        worker
     }
 
     /// Moves a worker from one state to another, and so from list to list. New entries go to the
@@ -367,7 +379,8 @@ mod tests {
 
     /// Workers 1..=n, all idle.
     fn idle(n: u32, head_inserts_max: u32) -> Workers<()> {
-        let mut workers = Workers::new(head_inserts_max);
+        let mut workers =
+            Workers::new(head_inserts_max, Party::take(std::ptr::null_mut(), STANDBY));
         for id in 1..=n {
             let party = Party::take(std::ptr::null_mut(), id);
             assert_eq!(workers.add(party, (), 0), id);

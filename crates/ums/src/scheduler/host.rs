@@ -97,14 +97,14 @@ impl Shared {
 
     #[cold]
     fn bury_current(&self) {
-        let worker = self.with(|core| {
+        let (party, seat) = self.with(|core| {
             let id = core.current;
             core.current = STANDBY;
             core.fiber = std::ptr::null_mut();
             core.workers.remove(id)
         });
-        worker.party.give_back();
-        let Seat::Fiber(fiber, _) = worker.seat else { return };
+        party.give_back();
+        let Seat::Fiber(fiber, _) = seat else { return };
         // SAFETY: Home: it has finished and its worker is gone, so this is the only pointer to
         // what `create_worker` boxed.
         let stack = unsafe { Box::from_raw(fiber) }.into_stack();
@@ -203,7 +203,7 @@ impl Shared {
         let fiber = Fiber::new(stack, name, move |suspender| {
             let shared = super::here().expect("a fiber is resumed by its host thread");
             shared.with(|core| {
-                if let Seat::Fiber(_, way_out) = &mut core.workers.get(id).seat {
+                if let Some(Seat::Fiber(_, way_out)) = &mut core.workers.get(id).seat {
                     *way_out = Some(suspender);
                 }
             });

@@ -159,12 +159,12 @@ impl Shared {
         if kind == WorkerKind::Fiber {
             return self.switch_to(victim);
         }
-        let worker = self.with(|core| core.workers.remove(victim));
-        if let Seat::Thread(Some(handle)) = worker.seat {
+        let (party, seat) = self.with(|core| core.workers.remove(victim));
+        if let Seat::Thread(Some(handle)) = seat {
             self.graves.lock().unwrap_or_else(|e| e.into_inner()).push(handle);
         }
         // Its thread sees Retired, gives its party back and ends without touching the core.
-        worker.party.event.set();
+        party.event.set();
     }
 }
 

@@ -254,8 +254,9 @@ impl Shared {
     ) -> Arc<Shared> {
         let door = Door::take(driver.waker());
         let driver_text = driver.describe();
+        let standby = Party::take(door.address(), crate::worker::STANDBY);
         let core = Core {
-            workers: Workers::new(options.head_inserts_max),
+            workers: Workers::new(options.head_inserts_max, standby),
             timers: TimerList::new(crate::os::clock::now()),
             timers_sleep_until: 0,
             io: IoList::new(),
@@ -295,7 +296,7 @@ impl Shared {
             peers,
             roster: Mutex::default(),
             driver_text,
-            standby: Party::take(door.address(), crate::worker::STANDBY),
+            standby,
             graves: Mutex::new(Vec::new()),
             busy: Cell::new(false),
             in_routine: Cell::new(false),

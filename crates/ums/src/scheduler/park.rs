@@ -34,7 +34,7 @@ impl Shared {
     /// The party of the current worker.
     #[inline]
     pub(crate) fn current_party(&self) -> &'static Party {
-        self.with(|core| core.party_of(core.current, self.standby))
+        self.with(|core| core.workers.get(core.current).party)
     }
 
     /// As `current_party`, for one that is about to wait. Checked before a ticket exists, so that no

@@ -14,7 +14,6 @@ use super::{Core, Seat, Shared, WorkerKind};
 use crate::counters::add;
 use crate::lists::WorkerId;
 use crate::wait::Party;
-use crate::worker::STANDBY;
 
 impl Shared {
     /// Hands the baton to `to` and parks the current worker; returns when it has the baton again,
@@ -45,7 +44,7 @@ impl Shared {
         add(&self.counters.context_switches, 1);
         let theirs = self.with(|core| {
             core.hand_to(to);
-            core.party_of(to, self.standby)
+            core.workers.get(to).party
         });
         theirs.event.set();
     }
@@ -105,19 +104,16 @@ impl Core {
             self.hand_to(to);
             return Handed::Left(self.way_out_of(me).map_or(WayOut::Stay, WayOut::Suspend));
         }
-        let mine = self.party_of(me, shared.standby);
+        let mine = self.workers.get(me).party;
         self.hand_to(to);
-        Handed::Thread(mine, self.party_of(to, shared.standby))
+        Handed::Thread(mine, self.workers.get(to).party)
     }
 
     #[inline]
     fn way_out_of(&mut self, id: WorkerId) -> Option<Suspender> {
-        if id == STANDBY {
-            return None;
-        }
         match self.workers.get(id).seat {
-            Seat::Fiber(_, suspender) => suspender,
-            Seat::Thread(_) => None,
+            Some(Seat::Fiber(_, suspender)) => suspender,
+            _ => None,
         }
     }
 
@@ -125,18 +121,11 @@ impl Core {
     pub(super) fn hand_to(&mut self, to: WorkerId) {
         self.current = to;
         self.quantum_began = 0;
-        self.fiber = std::ptr::null_mut();
-        if to != STANDBY {
-            let worker = self.workers.get(to);
-            add(&worker.party.view.switches, 1);
-            if let Seat::Fiber(fiber, _) = worker.seat {
-                self.fiber = fiber;
-            }
-        }
-    }
-
-    #[inline]
-    pub(super) fn party_of(&mut self, id: WorkerId, standby: &'static Party) -> &'static Party {
-        if id == STANDBY { standby } else { self.workers.get(id).party }
+        let worker = self.workers.get(to);
+        add(&worker.party.view.switches, 1);
+        self.fiber = match worker.seat {
+            Some(Seat::Fiber(fiber, _)) => fiber,
+            _ => std::ptr::null_mut(),
+        };
     }
 }
