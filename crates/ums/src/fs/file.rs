@@ -196,8 +196,14 @@ impl File {
     }
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
-        // SAFETY: Given Away: nothing is; the descriptor is borrowed, and there is no buffer.
-        unsafe { wait_out(Op::Fsync { fd: self.fd(), data_only }, self.reasons.sync) }.map(drop)
+        loop {
+            let op = Op::Fsync { fd: self.fd(), data_only };
+            // SAFETY: Given Away: nothing is; the descriptor is borrowed, and there is no buffer.
+            match unsafe { wait_out(op, self.reasons.sync) } {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map(drop),
+            }
+        }
     }
 
     /// Sets the length: cuts the end off, or adds zeros that take no room on the disk.

@@ -6,7 +6,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod denied;
 mod ends;
+mod faults;
 mod files;
 mod model;
 mod requests;
