@@ -1,4 +1,4 @@
-//! Waiting for the operating system: how a worker, or a plain thread, does one operation.
+//! I/O requests with completion routines, and how everything else waits for the operating system.
 //!
 //! A *blocking-style* call borrows its buffers: the worker's stack is frozen until the completion
 //! has been reaped, so what lies on it (and what it borrows) cannot go away (rule 10). A deadline
@@ -15,6 +15,8 @@
 
 #![allow(unsafe_code)]
 
+mod request;
+
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -28,6 +30,8 @@ use crate::reason::WaitReason;
 use crate::scheduler::{Shared, Submission, Timed, here};
 use crate::wait::What;
 
+pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
+
 /// Does one operation and waits for its completion. Gives the system call's result.
 ///
 /// # Errors
@@ -40,9 +44,56 @@ use crate::wait::What;
 pub(crate) unsafe fn wait_for(op: Op, reason: WaitReason, deadline: u64) -> io::Result<usize> {
     match here() {
         // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
-        Some(shared) => unsafe { on_worker(shared, op, reason, deadline) },
+        Some(shared) => unsafe { on_worker(shared, op, reason, deadline, true) },
         // SAFETY: Frozen Buffer: passed on; `on_thread` does the call itself.
         None => unsafe { on_thread(op, deadline) },
+    }
+}
+
+/// As [`wait_for`], without a deadline and deaf to cancellation: for what changes a file, so that
+/// its caller always learns whether it did.
+///
+/// # Errors
+/// The system call's error.
+///
+/// # Safety
+/// Frozen Buffer, as for [`wait_for`].
+pub(crate) unsafe fn wait_out(op: Op, reason: WaitReason) -> io::Result<usize> {
+    match here() {
+        // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
+        Some(shared) => unsafe { on_worker(shared, op, reason, NEVER, false) },
+        // SAFETY: Frozen Buffer: passed on; `on_thread` does the call itself.
+        None => unsafe { on_thread(op, NEVER) },
+    }
+}
+
+/// Runs a call that blocks, and has no asynchronous form, on a file helper, and waits for it; on a
+/// plain thread it is just called. It must not call anything of a scheduler's.
+///
+/// # Panics
+/// With what `f` panics with.
+///
+/// # Errors
+/// What `f` gives.
+pub(crate) fn outside<F, T>(reason: WaitReason, f: F) -> io::Result<T>
+where
+    F: FnOnce() -> io::Result<T> + Send,
+    T: Send,
+{
+    if here().is_none() {
+        return f();
+    }
+    let (mut f, mut result) = (Some(f), None);
+    let mut call = || {
+        let f = f.take().expect("a call is made once");
+        result = Some(std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)));
+        0
+    };
+    // SAFETY: Frozen Buffer: `call` and what it borrows lie in this frame, which waits.
+    unsafe { wait_out(Op::call(&mut call), reason) }?;
+    match result.expect("who was not made to wait in vain was called") {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 
@@ -51,9 +102,11 @@ unsafe fn on_worker(
     op: Op,
     reason: WaitReason,
     deadline: u64,
+    hears: bool,
 ) -> io::Result<usize> {
     let party = shared.waiting_party();
-    let ticket = party.begin(What::new(reason).fd(op.fd()).uncancellable());
+    let what = What::new(reason).uncancellable();
+    let ticket = party.begin(if op.fd() < 0 { what } else { what.fd(op.fd()) });
     let submission = shared.with(|core| {
         // SAFETY: Frozen Buffer: the caller's promise, and this frame stays until the completion.
         unsafe { core.submit(op, Completion::Wake(ticket)) }
@@ -67,14 +120,15 @@ unsafe fn on_worker(
         }
         Submission::Call(..) => unreachable!("a wake is no routine"),
     };
-    // SeqCst pairs with `cancel_party`: it sees our token, or we see its flag.
-    party.io.store(token, Ordering::SeqCst);
-    let timer = shared.with(|core| {
+    if hears {
+        // SeqCst pairs with `cancel_party`: it sees our token, or we see its flag.
+        party.io.store(token, Ordering::SeqCst);
         if party.cancelled.load(Ordering::SeqCst) {
-            core.cancel_io(token);
+            shared.with(|core| core.cancel_io(token));
         }
-        (deadline != NEVER).then(|| core.set_timer(deadline, Timed::Io(token)))
-    });
+    }
+    let timed = || shared.with(|core| core.set_timer(deadline, Timed::Io(token)));
+    let timer = (deadline != NEVER).then(timed);
     let outcome = shared.park(ticket, NEVER);
     party.io.store(0, Ordering::Relaxed);
     let result = shared.with(|core| {

@@ -74,8 +74,12 @@ reasons! {
     NETWORK_ACCEPT Resource;
     /// A connection being made.
     NETWORK_CONNECT Resource;
-    /// Any other I/O request.
+    /// A read or write of a file, and any I/O request that has no reason of its own.
     IO_COMPLETION Resource;
+    /// An operation on a file that the file helpers do: opening, growing, directories.
+    ASYNC_IO_COMPLETION Resource;
+    /// What was written to reach the disk: `fsync`, `fdatasync`.
+    WRITELOG Resource;
     /// A lock on a database, held by a user.
     LCK_M_X Resource;
     /// A place among the workers that may be preemptive at once (B30).

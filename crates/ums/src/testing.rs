@@ -155,3 +155,20 @@ fn see(party: &'static Party) -> Seen {
         event: std::ptr::from_ref(&party.event) as usize,
     }
 }
+
+pub use crate::os::faulty::Faults;
+
+/// Schedulers made while this lives have drivers with these faults.
+pub struct Injected(());
+
+/// Injects faults into the drivers of schedulers made from now on, in the whole process.
+pub fn inject(faults: Faults) -> Injected {
+    crate::os::faulty::install(Some(faults));
+    Injected(())
+}
+
+impl Drop for Injected {
+    fn drop(&mut self) {
+        crate::os::faulty::install(None);
+    }
+}

@@ -6,6 +6,7 @@
 //! Exit status: 0, or 2 for a call that makes no sense, or 3 after a line that says why it was
 //! skipped. docs/performance.md has results and says how they were measured.
 
+mod disk;
 mod echo;
 mod floor;
 mod meter;
@@ -27,7 +28,7 @@ struct Bench {
     short: &'static [&'static str],
 }
 
-const BENCHES: [Bench; 11] = [
+const BENCHES: [Bench; 12] = [
     Bench {
         name: "switch",
         keys: "tasks=2 total=10000000",
@@ -89,6 +90,13 @@ const BENCHES: [Bench; 11] = [
         keys: "port=7000 block=none|naive|proper style=task|user workers=4096",
         what: "serves on 127.0.0.1 until it is ended; a load generator measures it",
         run: echo::echo,
+        short: &[],
+    },
+    Bench {
+        name: "disk",
+        keys: "path=FILE secs=5 qd=32",
+        what: "random reads of 4 KiB with O_DIRECT, so many at once, on one CPU",
+        run: disk::disk,
         short: &[],
     },
     Bench {
@@ -175,7 +183,7 @@ fn help() -> String {
     let mut text = String::from(
         "Measures the machine and prints JSON lines.\n\n\
          Usage: ums bench NAME [key=value ...]\n       \
-         ums bench all           a short run of everything but echo\n       \
+         ums bench all           a short run of everything but echo and disk\n       \
          ums bench --list\n\n\
          Keys of every bench (but floor): kind=fiber|thread io=auto|uring|epoll|sync stack=BYTES\n\
          Sizes shown are those for fibers; threads do less by default.\n\n",

@@ -52,7 +52,7 @@ pub const CURRENT: u64 = u64::MAX;
 /// `-EAGAIN`. Several operations on one side of a descriptor may be pending together; epoll and
 /// the synchronous driver carry them out in the order of arrival, a ring in any order.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code)] // Files come later; the drivers carry their operations out, and are tested with them.
+#[allow(dead_code)] // Sockets connect by a call of their own; the drivers can, and are tested with it.
 #[allow(missing_docs)] // The fields are the arguments of the system calls.
 pub enum Op {
     /// Completes when the descriptor is readable, hung up or in error. Holds no buffer.
@@ -81,11 +81,17 @@ pub enum Op {
     Writev { fd: RawFd, iov: *const libc::iovec, cnt: u32, offset: u64 },
     /// `fsync(2)`, or `fdatasync(2)` with `data_only`.
     Fsync { fd: RawFd, data_only: bool },
+    /// Calls `run(data)` once, on a thread that may block: what has no asynchronous form. The
+    /// data is the buffer.
+    Call { run: unsafe fn(*mut ()) -> i32, data: *mut () },
 }
 
 // SAFETY: Frozen Buffer: the pointers are valid on whichever thread carries the operation out, and
 // nobody else touches what they point to.
 unsafe impl Send for Op {}
+// SAFETY: Frozen Buffer: as above; what is shared is copied before anybody follows a pointer, and
+// one thread does.
+unsafe impl Sync for Op {}
 
 /// Which side of a descriptor an operation waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +119,19 @@ impl Op {
             | Op::Readv { fd, .. }
             | Op::Writev { fd, .. }
             | Op::Fsync { fd, .. } => fd,
+            Op::Call { .. } => -1,
         }
+    }
+
+    /// A call of this closure, which must be sent to the thread that makes it.
+    pub fn call<F: FnMut() -> i32 + Send>(f: &mut F) -> Op {
+        /// # Safety
+        /// Frozen Buffer: `data` is an `F` that nobody else touches.
+        unsafe fn run<F: FnMut() -> i32>(data: *mut ()) -> i32 {
+            // SAFETY: Frozen Buffer: our caller's promise.
+            unsafe { (*data.cast::<F>())() }
+        }
+        Op::Call { run: run::<F>, data: std::ptr::from_mut(f).cast() }
     }
 
     /// The side of the descriptor that must be ready for the operation to go on.
@@ -131,7 +149,21 @@ impl Op {
             | Op::Connect { .. }
             | Op::Write { .. }
             | Op::Writev { .. }
-            | Op::Fsync { .. } => Side::Out,
+            | Op::Fsync { .. }
+            | Op::Call { .. } => Side::Out,
+        }
+    }
+
+    /// Whether the operation is surely on a file of a disk, or a call: no event would tell when it
+    /// can be done, so it is done by a thread that may block, or by a ring.
+    pub fn blocks(&self) -> bool {
+        match *self {
+            Op::Read { offset, .. }
+            | Op::Write { offset, .. }
+            | Op::Readv { offset, .. }
+            | Op::Writev { offset, .. } => offset != CURRENT,
+            Op::Fsync { .. } | Op::Call { .. } => true,
+            _ => false,
         }
     }
 
@@ -196,6 +228,9 @@ pub trait Driver: Send {
 
     /// A handle that ends `wait` from any thread.
     fn waker(&self) -> Waker;
+
+    /// Of the pending operations, those that the system has done and nobody has been told of (B46).
+    fn done(&mut self) -> usize;
 
     /// Operations submitted and not yet delivered.
     #[cfg_attr(not(test), allow(dead_code))] // The tests of the back ends ask.

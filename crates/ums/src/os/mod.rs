@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod driver;
 pub mod event;
+pub mod faulty;
 pub mod linux;
 
 /// The kernel's number of the calling thread.

@@ -34,6 +34,7 @@
 // A file uses only what stands above it.
 mod patience;
 mod queue;
+mod parking;
 mod raw_mutex;
 mod raw_rwlock;
 mod mutex;
@@ -55,5 +56,7 @@ pub use event::Event;
 pub use latch::Latch;
 pub use mutex::{Mutex, MutexGuard};
 pub use once::OnceCell;
+pub use parking::{Holder, Sleeper, Wait, Woken};
+pub use raw_mutex::RawMutex;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Permit, Semaphore};

@@ -49,21 +49,29 @@ fn owner(word: *mut Party) -> Option<&'static Party> {
     unsafe { party.as_ref() }
 }
 
-/// Mutual exclusion, first come first served.
-pub(super) struct RawMutex {
+/// Mutual exclusion without data, first come first served, for those who build a lock of their own.
+///
+/// ```
+/// static LOCK: ums::sync::RawMutex = ums::sync::RawMutex::new();
+/// LOCK.lock(ums::WaitReason::MUTEX);
+/// assert!(LOCK.is_mine());
+/// LOCK.unlock();
+/// ```
+pub struct RawMutex {
     /// See the table above.
     word: AtomicPtr<Party>,
     queue: ShortLock<WaitQueue>,
 }
 
 impl RawMutex {
-    pub(super) const fn new() -> RawMutex {
+    /// One that nobody owns.
+    pub const fn new() -> RawMutex {
         RawMutex { word: AtomicPtr::new(null_mut()), queue: ShortLock::new(WaitQueue::new()) }
     }
 
     /// Locks if it is free.
     #[inline]
-    pub(super) fn try_lock(&self) -> bool {
+    pub fn try_lock(&self) -> bool {
         self.try_lock_as(current::party())
     }
 
@@ -72,7 +80,7 @@ impl RawMutex {
     /// # Panics
     /// When the caller owns it already: it would wait for itself.
     #[inline]
-    pub(super) fn lock(&self, reason: WaitReason) {
+    pub fn lock(&self, reason: WaitReason) {
         let me = current::party();
         // An endless wait can fail only as a deadlock's victim, and here there is no way to say so.
         while !self.try_lock_as(me) && self.lock_slow(me, reason, Patience::Endless).is_err() {}
@@ -87,7 +95,7 @@ impl RawMutex {
 
     /// Unlocks, by its owner: hands over to the first waiter, or frees it.
     #[inline]
-    pub(super) fn unlock(&self) {
+    pub fn unlock(&self) {
         let word = self.word.load(Ordering::Relaxed);
         let free =
             || self.word.compare_exchange(word, null_mut(), Ordering::Release, Ordering::Relaxed);
@@ -96,8 +104,14 @@ impl RawMutex {
         }
     }
 
-    pub(super) fn is_locked(&self) -> bool {
+    /// Whether somebody owns it, at some moment during the call.
+    pub fn is_locked(&self) -> bool {
         !self.word.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether the caller owns it.
+    pub fn is_mine(&self) -> bool {
+        owner(self.word.load(Ordering::Relaxed)).is_some_and(|o| std::ptr::eq(o, current::party()))
     }
 
     #[inline]
@@ -167,6 +181,12 @@ impl RawMutex {
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.queue.lock().len()
+    }
+}
+
+impl std::fmt::Debug for RawMutex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.is_locked() { "RawMutex(locked)" } else { "RawMutex(free)" })
     }
 }
 

@@ -234,7 +234,9 @@ pub fn thread_status(thread: u32, field: &str) -> u64 {
 pub fn node_thread_numbers() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc/self/task").expect("/proc is there");
     let numbers = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
-    numbers.filter(|n| about_thread(*n, "comm").starts_with("ums-")).collect()
+    // The file helpers are the process's, and end by themselves.
+    let ours = |name: String| name.starts_with("ums-") && !name.starts_with("ums-file-");
+    numbers.filter(|n| ours(about_thread(*n, "comm"))).collect()
 }
 
 /// The names of all threads of nodes in this process.

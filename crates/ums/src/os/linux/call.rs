@@ -28,7 +28,7 @@ pub enum Tried {
 }
 
 /// Performs an operation if that is possible without blocking. (Files on disks count as never
-/// blocking; a pool of helpers for them belongs in front of this call.)
+/// blocking here; what must not wait for a disk gives them to the helpers.)
 ///
 /// # Safety
 ///
@@ -39,6 +39,10 @@ pub unsafe fn try_now(op: &Op) -> Tried {
             0 => Tried::WouldBlock,
             events => Tried::Finished(events),
         };
+    }
+    if let Op::Call { run, data } = *op {
+        // SAFETY: Frozen Buffer: passed on from our caller.
+        return Tried::Finished(unsafe { run(data) });
     }
     loop {
         // SAFETY: Frozen Buffer: passed on from our caller.
@@ -88,6 +92,7 @@ unsafe fn raw_call(op: &Op) -> isize {
     unsafe {
         match *op {
             Op::PollIn { .. } | Op::PollOut { .. } => unreachable!("polls are tried by poll(2)"),
+            Op::Call { .. } => unreachable!("calls are made, not tried"),
             Op::Recv { fd, buf, len, flags } => libc::recv(fd, buf.cast(), len, flags | NOW),
             Op::Send { fd, buf, len, flags } => libc::send(fd, buf.cast(), len, flags | SEND_NOW),
             Op::RecvMsg { fd, msg, flags } => libc::recvmsg(fd, msg, flags | NOW),

@@ -139,6 +139,14 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &mask)?)
 }
 
+/// Lets the calling thread run wherever the process's first thread may. What is not allowed stays
+/// as it is.
+pub fn unpin() {
+    if let Ok(mask) = sched_getaffinity(Some(rustix::process::getpid())) {
+        let _ = sched_setaffinity(None, &mask);
+    }
+}
+
 /// The processors in the affinity mask of this thread.
 fn affinity(root: &Path) -> Vec<usize> {
     if let Ok(mask) = sched_getaffinity(None) {

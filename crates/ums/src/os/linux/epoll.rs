@@ -31,8 +31,8 @@
 //! if it carries the serial of the watch's current registration, so what a dead registration still
 //! reports (its file lives on in a duplicate) never touches the number's next owner.
 //!
-//! It does not do: asynchronous files. They are carried out at submission; a pool of helpers would
-//! stand in `submit`, before the try.
+//! Files of disks are always ready and slow all the same: what is surely on one (an adopted file, a
+//! position in a file, a sync), and whatever epoll says it cannot watch, goes to the file helpers.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
 
@@ -44,6 +44,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::event::epoll;
 
 use super::call::{self, Tried};
+use super::helpers::Errands;
 use super::owned::{self, Stamp};
 use super::waiting::{Line, TokenHasher, Waiting};
 use crate::os::clock;
@@ -113,6 +114,7 @@ pub struct Epoll {
     bell: Waker,
     watches: HashMap<RawFd, Watch, BuildHasherDefault<TokenHasher>>,
     waiting: Waiting,
+    errands: Errands,
     finished: Vec<Done>,
     events: Vec<libc::epoll_event>,
     serial: u32,
@@ -134,6 +136,7 @@ impl Epoll {
             .map_err(io::Error::from_raw_os_error)?;
         let mut driver = Epoll {
             epoll,
+            errands: Errands::new(bell.clone()),
             bell,
             watches: HashMap::default(),
             waiting: Waiting::default(),
@@ -330,21 +333,15 @@ impl Epoll {
         }
     }
 
-    /// Carries out what epoll cannot watch: files on disks are always ready.
+    /// Hands an operation to the file helpers.
     ///
     /// # Safety
     ///
     /// *Frozen Buffer*.
-    #[cold]
-    unsafe fn unwatchable(&mut self, op: &Op, errno: i32) -> Submitted {
-        if errno != libc::EPERM {
-            return Submitted::Done(-errno);
-        }
+    unsafe fn send_out(&mut self, token: u64, op: Op) -> Submitted {
         // SAFETY: Frozen Buffer: passed on from our caller.
-        match unsafe { call::try_now(op) } {
-            Tried::Finished(result) => Submitted::Done(result),
-            Tried::WouldBlock => Submitted::Done(-libc::EAGAIN),
-        }
+        unsafe { self.errands.send(token, op) };
+        Submitted::Pending
     }
 }
 
@@ -368,6 +365,10 @@ impl Driver for Epoll {
 
     unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
         let (fd, side) = (op.fd(), op.side());
+        if op.blocks() || (owned::stamp(fd).is_file() && !op.is_poll()) {
+            // SAFETY: Frozen Buffer: the caller's promise.
+            return unsafe { self.send_out(token, op) };
+        }
         let watch = self.watch(fd);
         if Epoll::worth_trying(watch, &op) {
             // SAFETY: Frozen Buffer: the caller's promise.
@@ -375,9 +376,12 @@ impl Driver for Epoll {
                 return Submitted::Done(result);
             }
         }
-        if let Err(errno) = self.arm(fd, Some(side)) {
+        match self.arm(fd, Some(side)) {
+            Ok(()) => {}
+            Err(libc::EPERM) if op.is_poll() => return Submitted::Done(call::poll_one(fd, side)),
             // SAFETY: Frozen Buffer: the caller's promise.
-            return unsafe { self.unwatchable(&op, errno) };
+            Err(libc::EPERM) => return unsafe { self.send_out(token, op) },
+            Err(errno) => return Submitted::Done(-errno),
         }
         let watch = self.watches.get_mut(&fd).expect("it was armed just now");
         self.waiting.push(&mut watch.lines[side as usize], token, op);
@@ -385,28 +389,35 @@ impl Driver for Epoll {
     }
 
     fn cancel(&mut self, token: u64) {
-        let Some(op) = self.waiting.get(token) else { return };
-        let watch = self.watches.get_mut(&op.fd()).expect("who waits stands in line at a watch");
-        self.waiting.remove(&mut watch.lines[op.side() as usize], token);
+        if let Some(op) = self.waiting.get(token) {
+            let watch = self.watches.get_mut(&op.fd());
+            let watch = watch.expect("who waits stands in line at a watch");
+            self.waiting.remove(&mut watch.lines[op.side() as usize], token);
+        } else if !self.errands.cancel(token) {
+            return;
+        }
         self.finished.push(Done { token, result: -libc::ECANCELED });
     }
 
     fn ready(&mut self) -> bool {
-        !self.finished.is_empty() || self.due()
+        !self.finished.is_empty() || self.errands.has_news() || self.due()
     }
 
     fn reap(&mut self, out: &mut Vec<Done>) {
         if self.due() {
             self.look(Some(0));
         }
+        self.errands.collect(out);
         out.append(&mut self.finished);
     }
 
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
-        if self.finished.is_empty() && !self.rung {
+        if self.finished.is_empty() && !self.rung && self.errands.may_sleep() {
             self.look(timeout_ns);
         }
+        self.errands.awake();
         self.rung = false;
+        self.errands.collect(out);
         out.append(&mut self.finished);
     }
 
@@ -414,7 +425,11 @@ impl Driver for Epoll {
         self.bell.clone()
     }
 
+    fn done(&mut self) -> usize {
+        self.errands.done() + self.finished.len()
+    }
+
     fn pending(&self) -> usize {
-        self.waiting.len() + self.finished.len()
+        self.waiting.len() + self.errands.pending() + self.finished.len()
     }
 }

@@ -6,6 +6,8 @@ pub(crate) mod call;
 
 mod waiting;
 
+mod helpers;
+
 mod epoll;
 
 mod sync;

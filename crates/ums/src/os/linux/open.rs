@@ -17,6 +17,7 @@ use super::epoll::Epoll;
 use super::sync::Sync;
 use super::uring::Uring;
 use crate::os::driver::Driver;
+use crate::os::faulty;
 
 /// Which back end to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,7 +78,7 @@ pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
         Ok(forced) => forced.parse()?,
         Err(_) => choice,
     };
-    open_as(choice, owner)
+    open_as(choice, owner).map(faulty::wrap)
 }
 
 /// As [`open`], without the environment.

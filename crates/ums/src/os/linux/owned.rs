@@ -12,6 +12,7 @@
 //! n * 4 + 0        | nobody vouches for it (the beginning, and after release)
 //! n * 4 + 1        | adopted: a stream, whose short read means "drained"
 //! n * 4 + 2        | adopted: anything else
+//! n * 4 + 3        | adopted: a file of a disk, or a disk, which epoll cannot watch
 //! ```
 //!
 //! Adoption is an optimisation only: what is not adopted works, with one system call more per
@@ -25,6 +26,7 @@ const CHUNK: usize = 4096;
 const CHUNKS: usize = 1024;
 const STREAM: u32 = 1;
 const OTHER: u32 = 2;
+const FILE: u32 = 3;
 const KIND: u32 = 3;
 
 type Chunk = Box<[AtomicU32]>;
@@ -37,6 +39,8 @@ pub enum Kind {
     Stream,
     /// A listener, a datagram socket, or anything else.
     Other,
+    /// A file of a disk, or a disk: always ready, and slow all the same.
+    File,
 }
 
 /// One adoption of one number. `NONE` when nobody vouches for it.
@@ -56,12 +60,21 @@ impl Stamp {
     pub fn is_stream(self) -> bool {
         self.0 & KIND == STREAM
     }
+
+    /// Whether it is an adopted file of a disk.
+    pub fn is_file(self) -> bool {
+        self.0 & KIND == FILE
+    }
 }
 
 /// Vouches for a descriptor: from now until [`release`] the number means this file.
 /// Numbers beyond the table (four million) are ignored.
 pub fn adopt(fd: RawFd, kind: Kind) {
-    let kind = if kind == Kind::Stream { STREAM } else { OTHER };
+    let kind = match kind {
+        Kind::Stream => STREAM,
+        Kind::Other => OTHER,
+        Kind::File => FILE,
+    };
     if let Some(word) = word(fd, true) {
         // Only the owner writes the word of its number; drivers read it on other threads.
         let next = (word.load(Ordering::Relaxed) & !KIND).wrapping_add(KIND + 1);
@@ -108,8 +121,11 @@ mod tests {
         assert_eq!(stamp(fd), Stamp::NONE);
         adopt(fd, Kind::Other);
         let second = stamp(fd);
-        assert!(second.is_owned() && !second.is_stream());
+        assert!(second.is_owned() && !second.is_stream() && !second.is_file());
         assert_ne!(first, second);
+        release(fd);
+        adopt(fd, Kind::File);
+        assert!(stamp(fd).is_owned() && stamp(fd).is_file() && !stamp(fd).is_stream());
         release(fd);
     }
 

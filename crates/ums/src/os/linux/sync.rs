@@ -157,6 +157,10 @@ impl Driver for Sync {
         self.bell.clone()
     }
 
+    fn done(&mut self) -> usize {
+        self.finished.len()
+    }
+
     fn pending(&self) -> usize {
         self.list.len() + self.finished.len()
     }

@@ -12,8 +12,9 @@
 //!   [ backlog ] -----------------+                     poll, then the operation again
 //! ```
 //!
-//! When is a batch flushed? By `wait` always; by `reap` once [`BATCH`] entries are queued or the
-//! oldest has waited for [`PATIENCE`] looks of `ready`; by `submit` only when the queue is full.
+//! When is a batch flushed? By `wait` always; by `reap` once [`BATCH`] entries are queued, or the
+//! oldest has waited for [`PATIENCE`] looks of `ready` or for [`AGE_MAX_NS`]; by `submit` only when
+//! the queue is full. So an entry is late by less than a look when a worker keeps the processor.
 //!
 //! The kernel answers `-EAGAIN` where a descriptor is in non-blocking mode. The other drivers wait
 //! in that case, so this one does as well: it polls, and submits the operation again. That, and the
@@ -24,6 +25,8 @@
 //!   a later `io_uring_enter` returns: an error there completes nothing and frees nothing.
 //! * *One Thread*: the ring is created, used and dropped on one thread. The kernel checks it
 //!   (`EEXIST`), and so do we.
+//!
+//! What has no entry of its own (a call) goes to the file helpers, and comes back by the bell.
 //!
 //! It does not do: registered buffers and files, zero-copy sends, multishot receives.
 
@@ -40,7 +43,9 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{Builder, EnterFlags, IoUring, Probe, opcode};
 
 use super::call;
+use super::helpers::Errands;
 use super::waiting::TokenMap;
+use crate::os::clock;
 use crate::os::driver::{Done, Driver, Op, Submitted, TOKEN_MAX, Waker};
 
 /// Entries of the submission queue.
@@ -51,6 +56,9 @@ const CQ_ENTRIES: u32 = 4096;
 const BATCH: u32 = 32;
 /// Looks of `ready` after which a queued entry is flushed anyway.
 const PATIENCE: u32 = 16;
+/// Age of a queued entry that makes a flush due at the next look: 50 us, which a disk might have
+/// been working on it.
+const AGE_MAX_NS: u64 = 50_000;
 
 /// User data of the bell's poll, and of cancellations, whose own results mean nothing.
 const BELL: u64 = TOKEN_MAX + 1;
@@ -74,6 +82,13 @@ pub struct Uring {
     /// Entries not yet flushed, and how often `ready` has looked at them.
     queued: u32,
     looks: u32,
+    /// When the oldest of them was queued, and the age that makes a flush due, in ticks.
+    queued_at: u64,
+    age_max: u64,
+    /// What was handed to the file helpers.
+    errands: Errands,
+    /// Ended without the kernel's knowing.
+    finished: Vec<Done>,
     bell: Waker,
     bell_armed: bool,
     /// The bell was heard, and no wait has ended for it yet.
@@ -103,13 +118,18 @@ impl Uring {
             // An idle scheduler is not a CPU that waits for a disk.
             enter_flags |= EnterFlags::NO_IOWAIT;
         }
+        let bell = Waker::new()?;
         let mut driver = Uring {
             ring,
             flights: TokenMap::default(),
             backlog: VecDeque::new(),
             queued: 0,
             looks: 0,
-            bell: Waker::new()?,
+            queued_at: 0,
+            age_max: 0,
+            errands: Errands::new(bell.clone()),
+            finished: Vec::new(),
+            bell,
             bell_armed: false,
             rung: false,
             enter_flags,
@@ -129,6 +149,13 @@ impl Uring {
 
     /// Queues an entry; enters the kernel only if the queue is full.
     fn push(&mut self, entry: Entry) {
+        if self.queued == 0 {
+            self.queued_at = clock::ticks();
+            if self.age_max == 0 {
+                // 0 as long as it is too early to tell.
+                self.age_max = clock::ticks_within(AGE_MAX_NS);
+            }
+        }
         self.queued += 1;
         if self.backlog.is_empty() {
             if self.push_now(&entry) {
@@ -207,7 +234,8 @@ impl Uring {
     }
 
     fn flush_due(&self) -> bool {
-        self.queued >= BATCH || (self.queued > 0 && self.looks >= PATIENCE)
+        let old = || clock::ticks().saturating_sub(self.queued_at) >= self.age_max;
+        self.queued >= BATCH || (self.queued > 0 && (self.looks >= PATIENCE || old()))
     }
 
     /// Takes everything out of the completion queue.
@@ -228,6 +256,8 @@ impl Uring {
         if !self.bell_armed {
             self.arm_bell();
         }
+        self.errands.collect(out);
+        out.append(&mut self.finished);
     }
 
     /// One operation's completion has come: delivers it, or sends the operation round again.
@@ -268,6 +298,11 @@ impl Driver for Uring {
     unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
         assert!(token <= TOKEN_MAX, "token {token} is reserved");
         debug_assert_eq!(std::thread::current().id(), self.owner, "One Thread");
+        if let Op::Call { .. } = op {
+            // SAFETY: Frozen Buffer: the caller's promise.
+            unsafe { self.errands.send(token, op) };
+            return Submitted::Pending;
+        }
         let flight = Flight { op, polling: false, cancelled: false };
         assert!(self.flights.insert(token, flight).is_none(), "token {token} is already pending");
         self.push(entry(&op).user_data(token));
@@ -275,7 +310,12 @@ impl Driver for Uring {
     }
 
     fn cancel(&mut self, token: u64) {
-        let Some(flight) = self.flights.get_mut(&token) else { return };
+        let Some(flight) = self.flights.get_mut(&token) else {
+            if self.errands.cancel(token) {
+                self.finished.push(Done { token, result: -libc::ECANCELED });
+            }
+            return;
+        };
         if !std::mem::replace(&mut flight.cancelled, true) {
             // Queued behind the operation itself, so the kernel knows what is meant.
             self.push(opcode::AsyncCancel::new(token).build().user_data(CANCEL));
@@ -285,7 +325,10 @@ impl Driver for Uring {
     fn ready(&mut self) -> bool {
         self.looks += u32::from(self.queued > 0);
         // Without its destructor the borrowed queue writes nothing back: loads only.
-        !ManuallyDrop::new(self.ring.completion()).is_empty() || self.must_enter()
+        !ManuallyDrop::new(self.ring.completion()).is_empty()
+            || self.errands.has_news()
+            || !self.finished.is_empty()
+            || self.must_enter()
     }
 
     fn reap(&mut self, out: &mut Vec<Done>) {
@@ -299,11 +342,14 @@ impl Driver for Uring {
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
         let had = out.len();
         self.drain(out);
-        let sleep = out.len() == had && !self.rung && timeout_ns != Some(0);
+        let idle = out.len() == had && !self.rung && timeout_ns != Some(0);
+        let sleep = idle && self.errands.may_sleep();
         if sleep || self.queued > 0 || self.must_enter() {
             self.enter(u32::from(sleep), timeout_ns);
             self.drain(out);
         }
+        self.errands.awake();
+        self.errands.collect(out);
         self.rung = false;
     }
 
@@ -311,8 +357,12 @@ impl Driver for Uring {
         self.bell.clone()
     }
 
+    fn done(&mut self) -> usize {
+        self.ring.completion().len() + self.errands.done() + self.finished.len()
+    }
+
     fn pending(&self) -> usize {
-        self.flights.len()
+        self.flights.len() + self.errands.pending() + self.finished.len()
     }
 }
 
@@ -415,6 +465,7 @@ fn entry(op: &Op) -> Entry {
     let clip = |len: usize| u32::try_from(len).unwrap_or(i32::MAX as u32);
     match *op {
         Op::PollIn { .. } | Op::PollOut { .. } => poll_entry(op),
+        Op::Call { .. } => unreachable!("a call goes to the helpers"),
         Op::Recv { fd, buf, len, flags } => {
             opcode::Recv::new(Fd(fd), buf, clip(len)).flags(flags).build()
         }

@@ -1,0 +1,319 @@
+//! Reads and writes of an open file, positioned and not.
+//!
+//! ```text
+//!   read:  in the cache? --yes--> copied on the spot     write: cached --> copied on the spot
+//!              |no, or past the cache                           past the cache, synchronous, stream
+//!              v                                                     v
+//!          the I/O list: the caller parks                        the I/O list
+//! ```
+//!
+//! Invariant *Frozen Buffer*: the buffers are borrowed, and each wait ends only after the kernel is
+//! done with them.
+
+#![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::file::{File, Manner};
+use crate::current::{checkpoint, is_worker, short_external_call, yield_if_due};
+use crate::io::{wait_for, wait_out};
+use crate::os::driver::{CURRENT, Op};
+
+/// Most buffers that one call takes (`IOV_MAX`).
+const BUFFERS_MAX: usize = 1024;
+
+impl File {
+    /// Reads from this position on. Gives how much: less than the buffer holds at the end of the
+    /// file, and where the cached part of it ends; 0 only at the end.
+    ///
+    /// # Errors
+    /// The system's; cancellation; `TimedOut`; `InvalidInput` for a buffer or position that direct
+    /// I/O cannot use.
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.before_reading()?;
+        if let Some(n) = self.cached(&mut [IoSliceMut::new(buf)], offset)? {
+            return Ok(n);
+        }
+        self.aligned(buf.as_ptr(), buf.len(), offset)?;
+        let (fd, len) = (self.fd(), buf.len());
+        let op = Op::Read { fd, buf: buf.as_mut_ptr(), len, offset };
+        // SAFETY: Frozen Buffer: `buf` is borrowed, for us alone.
+        unsafe { self.wait_to_read(op) }
+    }
+
+    /// Reads what is in the page cache now, and never waits: None when the first byte of it would
+    /// have to come from the disk, or when that cannot be told. May be short where the cached part
+    /// ends; `Some(0)` only at the end of the file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.ask_cache(&mut [IoSliceMut::new(buf)], offset)
+    }
+
+    /// Fills the buffer from this position on. Less only at the end of the file.
+    ///
+    /// # Errors
+    /// As for [`File::read_at`]; what was read before is lost.
+    pub fn read_full_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            match self.read_at(&mut buf[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // A short read of a direct file ends at its end, where nothing is aligned.
+                Err(error) if error.kind() == ErrorKind::InvalidInput && filled > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Fills the buffer from this position on.
+    ///
+    /// # Errors
+    /// As for [`File::read_at`]; `UnexpectedEof` when the file ends before.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.read_full_at(buf, offset)? {
+            n if n == buf.len() => Ok(()),
+            _ => Err(io::Error::new(ErrorKind::UnexpectedEof, "failed to fill whole buffer")),
+        }
+    }
+
+    /// As [`File::read_at`], into several buffers, one after another.
+    ///
+    /// # Errors
+    /// As for [`File::read_at`].
+    pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.before_reading()?;
+        let many = bufs.len().min(BUFFERS_MAX);
+        let bufs = &mut bufs[..many];
+        if let Some(n) = self.cached(bufs, offset)? {
+            return Ok(n);
+        }
+        bufs.iter().try_for_each(|b| self.aligned(b.as_ptr(), b.len(), offset))?;
+        let (iov, cnt) = (bufs.as_mut_ptr().cast(), many as u32);
+        let op = Op::Readv { fd: self.fd(), iov, cnt, offset };
+        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, are borrowed for us alone.
+        unsafe { self.wait_to_read(op) }
+    }
+
+    /// Writes at this position. Gives how much, which may be less.
+    ///
+    /// # Errors
+    /// The system's; `InvalidInput` for a buffer or position that direct I/O cannot use.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        yield_if_due();
+        if self.writes_on_the_spot() {
+            return short_external_call(|| self.std.write_at(buf, offset));
+        }
+        self.aligned(buf.as_ptr(), buf.len(), offset)?;
+        let op = Op::Write { fd: self.fd(), buf: buf.as_ptr(), len: buf.len(), offset };
+        // SAFETY: Frozen Buffer: `buf` is borrowed.
+        unsafe { self.wait_to_write(op) }
+    }
+
+    /// Writes everything, from this position on.
+    ///
+    /// # Errors
+    /// As for [`File::write_at`]; a part may have been written.
+    pub fn write_all_at(&self, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
+        while !buf.is_empty() {
+            match self.write_at(buf, offset) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    buf = &buf[n..];
+                    offset += n as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`File::write_at`], from several buffers, one after another.
+    ///
+    /// # Errors
+    /// As for [`File::write_at`].
+    pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        yield_if_due();
+        let bufs = &bufs[..bufs.len().min(BUFFERS_MAX)];
+        if self.writes_on_the_spot() {
+            let now = || rustix::io::pwritev(&self.std, bufs, offset);
+            return Ok(short_external_call(now)?);
+        }
+        bufs.iter().try_for_each(|b| self.aligned(b.as_ptr(), b.len(), offset))?;
+        let (iov, cnt) = (bufs.as_ptr().cast(), bufs.len() as u32);
+        let op = Op::Writev { fd: self.fd(), iov, cnt, offset };
+        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, are borrowed.
+        unsafe { self.wait_to_write(op) }
+    }
+
+    fn before_reading(&self) -> io::Result<()> {
+        if self.cancellable {
+            checkpoint()?;
+        } else {
+            yield_if_due();
+        }
+        Ok(())
+    }
+
+    fn writes_on_the_spot(&self) -> bool {
+        self.manner == Manner::Cached { slow_writes: false } || !is_worker()
+    }
+
+    /// Reads from the cache, if this file has one and the caller is a worker: a plain thread waits
+    /// for the disk in the same call.
+    fn cached(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<Option<usize>> {
+        if matches!(self.manner, Manner::Cached { .. }) && is_worker() {
+            self.ask_cache(bufs, offset)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn ask_cache(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<Option<usize>> {
+        let cached = matches!(self.manner, Manner::Cached { .. });
+        if !cached || self.no_cache_question.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match rustix::io::preadv2(&self.std, bufs, offset, ReadWriteFlags::NOWAIT) {
+            Ok(n) => Ok(Some(n)),
+            // Another kind of call will say what is wrong, if something is.
+            Err(Errno::AGAIN | Errno::INTR | Errno::INVAL) => Ok(None),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.no_cache_question.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether direct I/O can use this buffer here.
+    fn aligned(&self, start: *const u8, len: usize, offset: u64) -> io::Result<()> {
+        let Manner::Direct { memory, offset: step } = self.manner else { return Ok(()) };
+        let at = if offset == CURRENT { 0 } else { offset };
+        let good = (start as usize).is_multiple_of(memory)
+            && len.is_multiple_of(step)
+            && at.is_multiple_of(step as u64);
+        if good {
+            return Ok(());
+        }
+        let text = format!(
+            "direct I/O on this file needs buffers at multiples of {memory} bytes, and positions and \
+             lengths that are multiples of {step}: not {len} bytes at {start:p} for position {at}"
+        );
+        Err(io::Error::new(ErrorKind::InvalidInput, text))
+    }
+
+    /// # Safety
+    /// *Frozen Buffer*.
+    unsafe fn wait_to_read(&self, op: Op) -> io::Result<usize> {
+        // SAFETY: Frozen Buffer: passed on.
+        unsafe {
+            match self.cancellable {
+                true => wait_for(op, self.reasons.read, self.deadline()),
+                false => wait_out(op, self.reasons.read),
+            }
+        }
+    }
+
+    /// # Safety
+    /// *Frozen Buffer*.
+    unsafe fn wait_to_write(&self, op: Op) -> io::Result<usize> {
+        // SAFETY: Frozen Buffer: passed on.
+        unsafe {
+            match self.manner {
+                // A pipe may never have room; a disk always answers.
+                Manner::Stream => wait_for(op, self.reasons.write, self.deadline()),
+                _ => wait_out(op, self.reasons.write),
+            }
+        }
+    }
+
+    fn deadline(&self) -> u64 {
+        self.deadline.load(Ordering::Relaxed)
+    }
+}
+
+impl Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_at(buf, CURRENT)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.read_vectored_at(bufs, CURRENT)
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if self.writes_on_the_spot() && self.manner != Manner::Stream {
+            yield_if_due();
+            return short_external_call(|| (&self.std).write(buf));
+        }
+        self.aligned(buf.as_ptr(), buf.len(), CURRENT)?;
+        let op = Op::Write { fd: self.fd(), buf: buf.as_ptr(), len: buf.len(), offset: CURRENT };
+        // SAFETY: Frozen Buffer: `buf` is borrowed.
+        unsafe { self.wait_to_write(op) }
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.writes_on_the_spot() && self.manner != Manner::Stream {
+            yield_if_due();
+            return short_external_call(|| (&self.std).write_vectored(bufs));
+        }
+        let bufs = &bufs[..bufs.len().min(BUFFERS_MAX)];
+        bufs.iter().try_for_each(|b| self.aligned(b.as_ptr(), b.len(), CURRENT))?;
+        let (iov, cnt) = (bufs.as_ptr().cast(), bufs.len() as u32);
+        let op = Op::Writev { fd: self.fd(), iov, cnt, offset: CURRENT };
+        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, are borrowed.
+        unsafe { self.wait_to_write(op) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&self.std).seek(to)
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
+    }
+}

@@ -1,0 +1,186 @@
+//! Buffers for direct I/O: aligned, and pooled.
+//!
+//! `O_DIRECT` moves bytes between a buffer and the disk without a copy, and therefore demands that
+//! address, offset and length suit the disk. A [`DirectBuffer`] begins at a multiple of 4096, which
+//! suits all. Freed ones wait on a *shelf* of their size for the next; the shelves of the process
+//! hold [`SHELVES_MAX`] bytes at most.
+//!
+//! Named invariant **Own Memory**: a [`Block`] is the only pointer to what it was allocated with,
+//! `capacity` bytes that have all been written to.
+
+#![allow(unsafe_code)] // Named invariant "Own Memory", stated above.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+use crate::io::Buffer;
+
+/// Where a buffer begins, and the step of its capacity.
+const ALIGN: usize = 4096;
+/// Sizes of pooled buffers: 4 KiB, 8 KiB, ... 1 MiB.
+const SHELVES: usize = 9;
+/// Most bytes that the shelves keep.
+const SHELVES_MAX: usize = 64 << 20;
+
+/// Bytes at an aligned address, for files that are opened for direct I/O.
+///
+/// ```
+/// let mut buffer = ums::fs::DirectBuffer::new(8192);
+/// assert_eq!((buffer.len(), buffer.as_ptr() as usize % 4096), (8192, 0));
+/// buffer[..5].copy_from_slice(b"hello");
+/// ```
+pub struct DirectBuffer {
+    block: Block,
+    len: usize,
+}
+
+impl DirectBuffer {
+    /// A buffer of this many zeros, at an address that is a multiple of 4096.
+    pub fn new(len: usize) -> DirectBuffer {
+        let capacity = capacity_for(len);
+        let block = take(capacity).unwrap_or_else(|| Block::new(capacity));
+        let mut buffer = DirectBuffer { block, len };
+        buffer.fill(0);
+        buffer
+    }
+}
+
+impl Deref for DirectBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: Own Memory: `len` is at most the capacity, and `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.block.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for DirectBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: Own Memory: as above, for us alone.
+        unsafe { std::slice::from_raw_parts_mut(self.block.start.as_ptr(), self.len) }
+    }
+}
+
+impl std::fmt::Debug for DirectBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DirectBuffer({} bytes)", self.len)
+    }
+}
+
+// SAFETY: Own Memory: the bytes lie behind a pointer of their own, and stay when the buffer moves.
+unsafe impl Buffer for DirectBuffer {
+    fn start(&mut self) -> *mut u8 {
+        self.block.start.as_ptr()
+    }
+
+    fn size(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for DirectBuffer {
+    fn drop(&mut self) {
+        let block =
+            std::mem::replace(&mut self.block, Block { start: NonNull::dangling(), capacity: 0 });
+        give(block);
+    }
+}
+
+/// Memory of our own.
+struct Block {
+    start: NonNull<u8>,
+    /// 0: none.
+    capacity: usize,
+}
+
+// SAFETY: Own Memory: nobody else has the pointer.
+unsafe impl Send for Block {}
+// SAFETY: Own Memory: a shared block is only read.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(capacity: usize) -> Block {
+        let layout = Block::layout(capacity);
+        // SAFETY: Own Memory: the layout's size is not zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        Block { start, capacity }
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, ALIGN).expect("a buffer is smaller than the memory")
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if self.capacity > 0 {
+            // SAFETY: Own Memory: allocated with this layout, by `new`.
+            unsafe { dealloc(self.start.as_ptr(), Block::layout(self.capacity)) }
+        }
+    }
+}
+
+struct Shelves {
+    shelves: [Vec<Block>; SHELVES],
+    bytes: usize,
+}
+
+static POOL: Mutex<Shelves> =
+    Mutex::new(Shelves { shelves: [const { Vec::new() }; SHELVES], bytes: 0 });
+
+fn capacity_for(len: usize) -> usize {
+    let pages = len.div_ceil(ALIGN).max(1);
+    let pooled = pages.next_power_of_two();
+    if pooled <= 1 << (SHELVES - 1) { pooled * ALIGN } else { pages * ALIGN }
+}
+
+/// The shelf of this capacity; None: too large for any.
+fn shelf(capacity: usize) -> Option<usize> {
+    let at = (capacity / ALIGN).trailing_zeros() as usize;
+    (capacity == ALIGN << at && at < SHELVES).then_some(at)
+}
+
+fn take(capacity: usize) -> Option<Block> {
+    let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
+    let block = pool.shelves[shelf(capacity)?].pop()?;
+    pool.bytes -= capacity;
+    Some(block)
+}
+
+fn give(block: Block) {
+    let Some(at) = shelf(block.capacity) else { return };
+    let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
+    if pool.bytes + block.capacity <= SHELVES_MAX {
+        pool.bytes += block.capacity;
+        pool.shelves[at].push(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_aligned_and_zero_whoever_had_it_before() {
+        for len in [0, 1, 4096, 4097, 65_536, 1 << 20, (1 << 20) + 1] {
+            for _ in 0..2 {
+                let mut buffer = DirectBuffer::new(len);
+                assert_eq!((buffer.len(), buffer.as_ptr() as usize % ALIGN), (len, 0));
+                assert!(buffer.iter().all(|byte| *byte == 0));
+                buffer.fill(7);
+            }
+        }
+    }
+
+    #[test]
+    fn the_shelves_keep_a_bounded_number_of_bytes() {
+        let many: Vec<_> = (0..100).map(|_| DirectBuffer::new(1 << 20)).collect();
+        drop(many);
+        assert!(POOL.lock().unwrap().bytes <= SHELVES_MAX);
+        assert_eq!(shelf(capacity_for(5000)), Some(1));
+        assert_eq!(shelf(capacity_for((1 << 20) + 1)), None);
+    }
+}

@@ -1,0 +1,65 @@
+//! Files: the shape of `std::fs`, for workers and plain threads alike.
+//!
+//! A worker that waits for a disk parks, and others of its scheduler run meanwhile; a plain thread
+//! just blocks. The types work anywhere and may be handed from one to the other.
+//!
+//! ```
+//! use ums::fs::File;
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("greeting");
+//! let node = ums::Node::builder().schedulers(1).build()?;
+//! node.run(move || {
+//!     let file = File::create_new(&path)?;
+//!     file.write_all_at(b"hello", 0)?;
+//!     file.sync_data()?; // parks; others run
+//!     file.close()?;
+//!     assert_eq!(ums::fs::read(&path)?, b"hello");
+//!     ums::fs::remove_file(&path)
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where each operation is done
+//!
+//! ```text
+//!   read                 on the spot when all of it is in the page cache, else on the I/O list
+//!   write                on the spot (a copy into the page cache), or on the I/O list when the
+//!                        file was opened with O_DIRECT, O_SYNC or O_DSYNC
+//!   sync_all, sync_data  on the I/O list
+//!   open, set_len, allocate, close, paths     by a file helper: they have no asynchronous form
+//!   seek, metadata of an open file            on the spot: they touch no disk
+//! ```
+//!
+//! Putting every page on the ring was tried and lost: the cached ones are most of them, and each
+//! would cost two switches and a completion instead of a copy. The kernel's own opcodes for opening,
+//! growing and directories were left aside as well: it hands them to threads of its own, as we do.
+//!
+//! # Where it differs from std
+//!
+//! * When the work request is cancelled, a read that waits, or is about to begin, fails with an
+//!   error whose source is [`WaitError::Cancelled`](crate::WaitError::Cancelled), unless
+//!   [`File::set_cancellable`] says no. Nothing else fails that way: what changes a file is carried
+//!   out, so that its caller knows what happened. A read that the device works on already ends with
+//!   its real result.
+//! * A read may stop where the cached part ends, before the end of the file. `read_exact_at` and
+//!   `read_full_at` go on.
+//! * Pipes and devices that are opened as files are put into non-blocking mode, and waited for.
+//! * [`File::close`] reports what the system says at the end.
+//!
+//! It does not do: file locks, memory maps, watching for changes.
+
+mod at;
+mod direct;
+mod file;
+mod options;
+mod paths;
+
+pub use direct::DirectBuffer;
+pub use file::File;
+pub use options::OpenOptions;
+pub use paths::{
+    ReadDir, canonicalize, copy, create_dir, create_dir_all, exists, hard_link, metadata, read,
+    read_dir, read_link, read_to_string, remove_dir, remove_dir_all, remove_file, rename,
+    set_permissions, symlink, symlink_metadata, sync_dir, try_exists, write,
+};

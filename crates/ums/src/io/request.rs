@@ -1,0 +1,252 @@
+//! I/O request objects: an operation, the buffers it uses, and a completion routine (U60, U63).
+//!
+//! ```text
+//!   Request::read(file, buffer, offset, routine)       owns all of them
+//!        | submit
+//!        +--> completed at once: the routine has run when submit returns (U66)
+//!        +--> on the I/O list of the submitting scheduler (U61)
+//!                 | completes, or is cancelled, or its scheduler ends
+//!                 +--> leaves the list, then the routine runs, once, on whoever yields (U63, U64)
+//! ```
+//!
+//! Invariant *Frozen Buffer*: what the operation points at belongs to the routine, which is kept
+//! until the completion, and does not move when its owner does.
+
+#![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Weak};
+
+use super::{decode, on_thread, submit};
+use crate::door::Letter;
+use crate::lists::io_list::Routine;
+use crate::os::clock::NEVER;
+use crate::os::driver::Op;
+use crate::scheduler::{Shared, here};
+
+pub use crate::os::driver::CURRENT;
+
+/// Memory that an I/O request can own.
+///
+/// # Safety
+/// `start` points at `size` bytes that are initialised, belong to the buffer alone, and stay where
+/// they are when the buffer itself moves.
+pub unsafe trait Buffer: Send + 'static {
+    /// Where the bytes begin.
+    fn start(&mut self) -> *mut u8;
+    /// How many there are.
+    fn size(&self) -> usize;
+}
+
+// SAFETY: Frozen Buffer: a vector's elements lie on the heap, and its length are initialised.
+unsafe impl Buffer for Vec<u8> {
+    fn start(&mut self) -> *mut u8 {
+        self.as_mut_ptr()
+    }
+
+    fn size(&self) -> usize {
+        self.len()
+    }
+}
+
+/// An I/O request that has not been submitted (U60). It owns its file and its buffers until its
+/// routine gets the buffers back.
+///
+/// The routine runs in the middle of somebody else's turn: it may enqueue, submit and release, and
+/// must not wait (rule 9 of ARCHITECTURE.md). When its scheduler ends, outstanding requests are
+/// cancelled and their routines run before the shutdown returns; a routine must not go on
+/// submitting then.
+///
+/// The offset [`CURRENT`] means the file's own position, and is the only one that pipes and sockets
+/// have; these must be in non-blocking mode.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use ums::io::Request;
+///
+/// let mut file = tempfile::tempfile()?;
+/// std::io::Write::write_all(&mut file, b"hello")?;
+/// let (tell, told) = mpsc::channel();
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// node.run(move || {
+///     let routine = move |result: std::io::Result<usize>, buffer: Vec<u8>| {
+///         tell.send(buffer[..result.unwrap()].to_vec()).unwrap();
+///     };
+///     Request::read(file, vec![0; 16], 0, routine).submit();
+/// });
+/// drop(node); // waits for, or cancels, what is outstanding
+/// # let got = told.recv()?;
+/// # assert!(got == b"hello" || got.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a request does nothing until it is submitted"]
+pub struct Request {
+    op: Op,
+    routine: Routine,
+}
+
+/// Several buffers and what the kernel is told of them.
+struct Parts<B> {
+    buffers: Vec<B>,
+    iov: Vec<libc::iovec>,
+}
+
+// SAFETY: Frozen Buffer: the vectors of pointers point into the buffers, which are Send.
+unsafe impl<B: Send> Send for Parts<B> {}
+
+impl<B: Buffer> Parts<B> {
+    fn new(mut buffers: Vec<B>) -> Parts<B> {
+        let part = |b: &mut B| libc::iovec { iov_base: b.start().cast(), iov_len: b.size() };
+        let iov = buffers.iter_mut().map(part).collect();
+        Parts { buffers, iov }
+    }
+}
+
+impl Request {
+    /// Reads into the buffer.
+    pub fn read<F, B, R>(file: F, mut buffer: B, offset: u64, routine: R) -> Request
+    where
+        F: AsFd + Send + 'static,
+        B: Buffer,
+        R: FnOnce(io::Result<usize>, B) + Send + 'static,
+    {
+        let fd = file.as_fd().as_raw_fd();
+        let op = Op::Read { fd, buf: buffer.start(), len: buffer.size(), offset };
+        Request::of(op, file, buffer, routine)
+    }
+
+    /// Writes what the buffer holds.
+    pub fn write<F, B, R>(file: F, mut buffer: B, offset: u64, routine: R) -> Request
+    where
+        F: AsFd + Send + 'static,
+        B: Buffer,
+        R: FnOnce(io::Result<usize>, B) + Send + 'static,
+    {
+        let fd = file.as_fd().as_raw_fd();
+        let op = Op::Write { fd, buf: buffer.start(), len: buffer.size(), offset };
+        Request::of(op, file, buffer, routine)
+    }
+
+    /// Reads into several buffers, one after another.
+    pub fn read_scatter<F, B, R>(file: F, buffers: Vec<B>, offset: u64, routine: R) -> Request
+    where
+        F: AsFd + Send + 'static,
+        B: Buffer,
+        R: FnOnce(io::Result<usize>, Vec<B>) + Send + 'static,
+    {
+        let parts = Parts::new(buffers);
+        let (fd, iov) = (file.as_fd().as_raw_fd(), parts.iov.as_ptr());
+        let op = Op::Readv { fd, iov, cnt: parts.iov.len() as u32, offset };
+        Request::of(op, file, parts, |result, parts| routine(result, parts.buffers))
+    }
+
+    /// Writes what several buffers hold, one after another.
+    pub fn write_gather<F, B, R>(file: F, buffers: Vec<B>, offset: u64, routine: R) -> Request
+    where
+        F: AsFd + Send + 'static,
+        B: Buffer,
+        R: FnOnce(io::Result<usize>, Vec<B>) + Send + 'static,
+    {
+        let parts = Parts::new(buffers);
+        let (fd, iov) = (file.as_fd().as_raw_fd(), parts.iov.as_ptr());
+        let op = Op::Writev { fd, iov, cnt: parts.iov.len() as u32, offset };
+        Request::of(op, file, parts, |result, parts| routine(result, parts.buffers))
+    }
+
+    /// Waits until what was written is on the disk: `fdatasync(2)`, or `fsync(2)` with `metadata`.
+    pub fn sync<F, R>(file: F, metadata: bool, routine: R) -> Request
+    where
+        F: AsFd + Send + 'static,
+        R: FnOnce(io::Result<()>) + Send + 'static,
+    {
+        let op = Op::Fsync { fd: file.as_fd().as_raw_fd(), data_only: !metadata };
+        Request::of(op, file, (), |result, ()| routine(result.map(drop)))
+    }
+
+    /// The routine owns whatever the operation uses.
+    fn of<F, T, R>(op: Op, file: F, buffers: T, routine: R) -> Request
+    where
+        F: Send + 'static,
+        T: Send + 'static,
+        R: FnOnce(io::Result<usize>, T) + Send + 'static,
+    {
+        let routine = move |result| {
+            drop(file);
+            routine(decode(result), buffers);
+        };
+        Request { op, routine: Box::new(routine) }
+    }
+
+    /// Puts the request on the I/O list of the caller's scheduler (U61). Where the operation
+    /// completes at once, the routine has run when this returns, and the request never was on the
+    /// list (U66); on a plain thread that is always so.
+    pub fn submit(self) -> Pending {
+        let Some(shared) = here() else {
+            // SAFETY: Frozen Buffer: the routine, which owns the buffers, is kept here.
+            let result = unsafe { on_thread(self.op, NEVER) };
+            let errno = |error: io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
+            (self.routine)(result.map_or_else(errno, |n| n as i32));
+            return Pending { at: None };
+        };
+        // SAFETY: Frozen Buffer: the I/O list keeps the routine until the completion, and the
+        // routine owns file and buffers.
+        let token = unsafe { submit(self.op, self.routine) };
+        Pending { at: token.map(|token| (Arc::downgrade(&shared.arc()), token)) }
+    }
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Request({:?})", self.op)
+    }
+}
+
+/// A submitted request. Dropping it changes nothing.
+pub struct Pending {
+    at: Option<(Weak<Shared>, u64)>,
+}
+
+impl Pending {
+    /// Asks for an end of the request, from anywhere. Its routine still runs exactly once: with the
+    /// error `ECANCELED`, or with the real result when the operation was too far along. A request
+    /// that has completed is left alone.
+    pub fn cancel(&self) {
+        let Some((shared, token)) = &self.at else { return };
+        let Some(shared) = shared.upgrade() else { return };
+        match here() {
+            Some(here) if std::ptr::eq(here, &*shared) => here.with(|core| core.cancel_io(*token)),
+            _ => shared.door.send(Letter::CancelIo(*token)),
+        }
+    }
+
+    /// Whether the routine had run before `submit` returned (U66).
+    pub fn completed_at_once(&self) -> bool {
+        self.at.is_none()
+    }
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let token = self.at.as_ref().map(|(_, token)| token);
+        write!(f, "Pending({token:?})")
+    }
+}
+
+/// The requests of one scheduler, by how far they are (B46).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PendingIo {
+    /// On the I/O list.
+    pub outstanding: usize,
+    /// Of these, how many the system has done already, and the scheduler has not looked at.
+    pub done: usize,
+}
+
+/// The requests of the caller's scheduler (B46). On a plain thread there are none.
+pub fn pending_io() -> PendingIo {
+    let count = |core: &mut crate::scheduler::Core| {
+        let done = core.done.len() + core.driver.done();
+        PendingIo { outstanding: core.io.outstanding(), done }
+    };
+    here().map_or_else(PendingIo::default, |shared| shared.with(count))
+}

@@ -1,0 +1,213 @@
+//! Faults on purpose: a driver around a driver, for tests.
+//!
+//! From one seed it makes completions late and out of order, transfers short, operations on files
+//! fail, and cancellations arrive late, so that they race with what they cancel. What is above the
+//! seam must not notice more than an error or a short transfer.
+//!
+//! ```text
+//!   submit --fails--------------------------> held --- so many looks later ---> Done
+//!      |                                        ^
+//!      +--shortened--> [ the real driver ] --late
+//! ```
+//!
+//! Invariants: *Frozen Buffer*, *One Completion* (the seam): an operation that fails on purpose is
+//! never given to the real driver, and what the real driver completes is delivered once.
+
+#![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
+
+use std::sync::Mutex;
+
+use crate::os::driver::{Done, Driver, Op, Submitted, Waker};
+
+/// Looks that a completion or a cancellation is held back, at most.
+const LOOKS_MAX: u64 = 6;
+
+/// What goes wrong, each in so many of a thousand cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The same seed gives the same faults, as long as the operations are the same.
+    pub seed: u64,
+    /// Completions and cancellations that are held back, and so change places.
+    pub late: u64,
+    /// Transfers of files that move only a part.
+    pub short: u64,
+    /// Operations on files that fail, with one of `errors`.
+    pub fail: u64,
+    /// The errors; zeros are left out.
+    pub errors: [i32; 4],
+}
+
+static INSTALLED: Mutex<Option<Faults>> = Mutex::new(None);
+
+/// Drivers opened from now on have these faults; None: those of the machine only.
+pub fn install(faults: Option<Faults>) {
+    *INSTALLED.lock().unwrap_or_else(|e| e.into_inner()) = faults;
+}
+
+/// The driver itself, or with the installed faults around it.
+pub fn wrap(driver: Box<dyn Driver>) -> Box<dyn Driver> {
+    match *INSTALLED.lock().unwrap_or_else(|e| e.into_inner()) {
+        None => driver,
+        Some(faults) => Box::new(Faulty::new(driver, faults)),
+    }
+}
+
+/// See the module's text.
+pub struct Faulty {
+    inner: Box<dyn Driver>,
+    faults: Faults,
+    random: u64,
+    /// Completions that are held back, and for how many looks.
+    held: Vec<(u64, Done)>,
+    /// Cancellations that are held back.
+    cancels: Vec<(u64, u64)>,
+    fresh: Vec<Done>,
+}
+
+impl Faulty {
+    fn new(inner: Box<dyn Driver>, faults: Faults) -> Faulty {
+        let random = faults.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let (held, cancels, fresh) = (Vec::new(), Vec::new(), Vec::new());
+        Faulty { inner, faults, random, held, cancels, fresh }
+    }
+
+    /// xorshift64*.
+    fn roll(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
+    }
+
+    fn happens(&mut self, in_a_thousand: u64) -> bool {
+        self.roll() % 1000 < in_a_thousand
+    }
+
+    /// For how many looks to hold back; 0: not.
+    fn lateness(&mut self) -> u64 {
+        if self.happens(self.faults.late) { 1 + self.roll() % LOOKS_MAX } else { 0 }
+    }
+
+    fn error(&mut self) -> Option<i32> {
+        if !self.happens(self.faults.fail) {
+            return None;
+        }
+        let errors = self.faults.errors.into_iter().filter(|e| *e != 0);
+        let at = self.roll() as usize % errors.clone().count().max(1);
+        errors.clone().nth(at)
+    }
+
+    /// The operation, perhaps with less to do. Direct I/O stays aligned.
+    fn shorten(&mut self, mut op: Op) -> Op {
+        if let Op::Read { len, .. } | Op::Write { len, .. } = &mut op {
+            let step = if len.is_multiple_of(512) { 512 } else { 1 };
+            if *len > step && self.happens(self.faults.short) {
+                *len = (1 + self.roll() as usize % (*len / step - 1)) * step;
+            }
+        }
+        op
+    }
+
+    /// One look: sorts what has come, delivers what has been held back long enough.
+    fn pass(&mut self, out: &mut Vec<Done>) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        for done in fresh.drain(..) {
+            match self.lateness() {
+                0 => out.push(done),
+                looks => self.held.push((looks, done)),
+            }
+        }
+        self.fresh = fresh;
+        self.held.retain_mut(|(looks, done)| {
+            *looks -= 1;
+            if *looks == 0 {
+                out.push(*done);
+            }
+            *looks > 0
+        });
+        let inner = &mut self.inner;
+        self.cancels.retain_mut(|(looks, token)| {
+            *looks -= 1;
+            if *looks == 0 {
+                inner.cancel(*token);
+            }
+            *looks > 0
+        });
+    }
+}
+
+/// Whether faults of disks can befall it.
+fn is_of_a_file(op: &Op) -> bool {
+    let moves =
+        matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Readv { .. } | Op::Writev { .. });
+    moves || op.blocks()
+}
+
+impl Driver for Faulty {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, with {:?}", self.inner.describe(), self.faults)
+    }
+
+    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+        if !is_of_a_file(&op) {
+            // SAFETY: Frozen Buffer: the caller's promise.
+            return unsafe { self.inner.submit(token, op) };
+        }
+        if let Some(errno) = self.error() {
+            let looks = 1 + self.roll() % LOOKS_MAX;
+            self.held.push((looks, Done { token, result: -errno }));
+            return Submitted::Pending;
+        }
+        let op = self.shorten(op);
+        // SAFETY: Frozen Buffer: the caller's promise; of its buffer a part is used.
+        match unsafe { self.inner.submit(token, op) } {
+            Submitted::Pending => Submitted::Pending,
+            Submitted::Done(result) => match self.lateness() {
+                0 => Submitted::Done(result),
+                looks => {
+                    self.held.push((looks, Done { token, result }));
+                    Submitted::Pending
+                }
+            },
+        }
+    }
+
+    fn cancel(&mut self, token: u64) {
+        match self.lateness() {
+            0 => self.inner.cancel(token),
+            looks => self.cancels.push((looks, token)),
+        }
+    }
+
+    fn ready(&mut self) -> bool {
+        !self.held.is_empty() || !self.cancels.is_empty() || self.inner.ready()
+    }
+
+    fn reap(&mut self, out: &mut Vec<Done>) {
+        self.inner.reap(&mut self.fresh);
+        self.pass(out);
+    }
+
+    fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
+        let holds = !self.held.is_empty() || !self.cancels.is_empty();
+        let timeout_ns = if holds { Some(0) } else { timeout_ns };
+        self.inner.wait(timeout_ns, &mut self.fresh);
+        self.pass(out);
+    }
+
+    fn waker(&self) -> Waker {
+        self.inner.waker()
+    }
+
+    fn done(&mut self) -> usize {
+        self.inner.done() + self.held.len()
+    }
+
+    fn pending(&self) -> usize {
+        self.inner.pending() + self.held.len()
+    }
+}

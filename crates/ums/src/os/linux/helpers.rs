@@ -1,0 +1,296 @@
+//! The file helpers: threads that do what has no asynchronous form.
+//!
+//! No event tells when a file of a disk can be read without waiting, and a directory operation has
+//! no other form than a call that blocks. Such operations are *errands*: a driver hands them to a
+//! pool of threads, one for the whole process, and gets their completions back in its *mailbox*.
+//!
+//! ```text
+//!   driver (one baton holder)             pool (HELPERS_MAX threads, on demand)
+//!   send    -> Queued --- a helper takes it ---> Started --- call ---> mailbox -> collect
+//!                |                                  (cancel: too late, the real result comes)
+//!                +---- cancel ----> Cancelled, and -ECANCELED at once
+//! ```
+//!
+//! A helper that finds nothing to do for [`IDLE_MAX`] ends. Who submits while every helper is busy
+//! makes one more, up to the bound; beyond it errands stand in line, first come first served. If
+//! not even one thread can be had, the submitter does the errand itself.
+//!
+//! The mailbox and sleep (as door.rs does it), with the accesses named:
+//!
+//! ```text
+//!   driver                                 helper
+//!   S1 asleep := true                      H1 push, news := true
+//!   S2 fence                               H2 fence
+//!   S3 look at news                        H3 swap asleep to false; if it was true, ring the bell
+//!   S4 sleep where the bell wakes
+//! ```
+//!
+//! If H1 comes after S3, then S1 and S2 come before H2 and H3 in the order of fences, so H3 rings.
+//! If it comes before, S3 sees it. A busy driver is never rung for.
+//!
+//! Invariants: *Frozen Buffer*, *One Completion* (the seam). *One Taker*: an errand leaves the state
+//! Queued once, by compare-and-swap; only who moved it to Started follows its pointers.
+//!
+//! It does not do: batches (each errand is one call), priorities, ending a call that has begun.
+
+#![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "One Taker", stated above.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::call::{self, Tried};
+use super::cpus;
+use super::waiting::TokenMap;
+use crate::os::driver::{Done, Op, Waker};
+
+/// Most helpers that a process has.
+const HELPERS_MAX: u32 = 16;
+/// How long a helper waits for something to do before it ends.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+/// Stack of a helper: what it calls is the C library and `std::fs`.
+const STACK: usize = 256 << 10;
+
+const QUEUED: u8 = 0;
+const STARTED: u8 = 1;
+const CANCELLED: u8 = 2;
+
+/// Where a driver's completions arrive.
+struct Mailbox {
+    done: Mutex<Vec<Done>>,
+    news: AtomicBool,
+    asleep: AtomicBool,
+    bell: Waker,
+}
+
+impl Mailbox {
+    fn deliver(&self, done: Done) {
+        let mut list = self.done.lock().unwrap_or_else(|e| e.into_inner());
+        list.push(done);
+        self.news.store(true, Ordering::Release); // H1
+        drop(list);
+        fence(Ordering::SeqCst); // H2
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
+            self.bell.wake(); // H3
+        }
+    }
+}
+
+/// One operation on its way through the pool.
+struct Errand {
+    op: Op,
+    token: u64,
+    state: AtomicU8,
+    to: Arc<Mailbox>,
+}
+
+impl Errand {
+    /// Takes the errand out of the state Queued. False: somebody else has.
+    fn take(&self, to: u8) -> bool {
+        self.state.compare_exchange(QUEUED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn run(&self) {
+        if !self.take(STARTED) {
+            return;
+        }
+        // SAFETY: Frozen Buffer, One Taker: it has not completed, and nobody else carries it out.
+        let result = match unsafe { call::try_now(&self.op) } {
+            Tried::Finished(result) => result,
+            Tried::WouldBlock => -libc::EAGAIN,
+        };
+        self.to.deliver(Done { token: self.token, result });
+    }
+}
+
+/// The errands of one driver.
+pub struct Errands {
+    mailbox: Arc<Mailbox>,
+    /// What was sent and has not been collected or cancelled.
+    sent: TokenMap<Arc<Errand>>,
+}
+
+impl Errands {
+    /// No errands yet; `bell` is what ends the driver's sleep.
+    pub fn new(bell: Waker) -> Errands {
+        let (done, news, asleep) =
+            (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
+        Errands {
+            mailbox: Arc::new(Mailbox { done, news, asleep, bell }),
+            sent: TokenMap::default(),
+        }
+    }
+
+    /// Hands an operation to the pool.
+    ///
+    /// # Safety
+    /// *Frozen Buffer*, until the completion of `token` has been collected or cancelled.
+    pub unsafe fn send(&mut self, token: u64, op: Op) {
+        let state = AtomicU8::new(QUEUED);
+        let errand = Arc::new(Errand { op, token, state, to: self.mailbox.clone() });
+        let before = self.sent.insert(token, errand.clone());
+        assert!(before.is_none(), "token {token} is already pending");
+        POOL.push(errand);
+    }
+
+    /// Asks for an end. True: it had not begun and never will; its completion is the caller's to
+    /// deliver. False: it is not here, or has begun, and its real result will be collected.
+    pub fn cancel(&mut self, token: u64) -> bool {
+        let cancelled = self.sent.get(&token).is_some_and(|errand| errand.take(CANCELLED));
+        if cancelled {
+            self.sent.remove(&token);
+        }
+        cancelled
+    }
+
+    /// Whether there is something to collect. One load.
+    pub fn has_news(&self) -> bool {
+        self.mailbox.news.load(Ordering::Acquire)
+    }
+
+    /// Appends the completions that have come.
+    pub fn collect(&mut self, out: &mut Vec<Done>) {
+        if !self.has_news() {
+            return;
+        }
+        let from = out.len();
+        let mut list = self.mailbox.done.lock().unwrap_or_else(|e| e.into_inner());
+        self.mailbox.news.store(false, Ordering::Relaxed);
+        out.append(&mut list);
+        drop(list);
+        for done in &out[from..] {
+            self.sent.remove(&done.token);
+        }
+    }
+
+    /// Says that the driver is about to sleep. False: it must not, there is news.
+    pub fn may_sleep(&self) -> bool {
+        if self.sent.is_empty() {
+            return true;
+        }
+        self.mailbox.asleep.store(true, Ordering::Relaxed); // S1
+        fence(Ordering::SeqCst); // S2
+        !self.has_news() // S3
+    }
+
+    /// Says that the driver is awake.
+    pub fn awake(&self) {
+        self.mailbox.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// Errands sent and not yet collected.
+    pub fn pending(&self) -> usize {
+        self.sent.len()
+    }
+
+    /// Errands done and not yet collected.
+    pub fn done(&self) -> usize {
+        self.mailbox.done.lock().unwrap_or_else(|e| e.into_inner()).len()
+    }
+}
+
+impl Drop for Errands {
+    /// Cancels what has not begun, and waits for what has: its buffers are in use until then.
+    fn drop(&mut self) {
+        self.sent.retain(|_, errand| !errand.take(CANCELLED));
+        let mut dropped = Vec::new();
+        while !self.sent.is_empty() {
+            if self.may_sleep() {
+                let events = libc::POLLIN;
+                let mut bell = [libc::pollfd { fd: self.mailbox.bell.fd(), events, revents: 0 }];
+                // Rings that nobody silenced end this wait at once: then look a little later.
+                match call::poll(&mut bell, Some(10_000_000)) {
+                    Ok(0) => {}
+                    _ => std::thread::sleep(Duration::from_micros(50)),
+                }
+            }
+            self.awake();
+            self.collect(&mut dropped);
+        }
+    }
+}
+
+/// All helpers of the process.
+struct Pool {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+struct State {
+    line: VecDeque<Arc<Errand>>,
+    /// Helpers that wait for work.
+    idle: usize,
+    /// The numbers of the helpers that exist, a bit each.
+    numbers: u32,
+}
+
+static POOL: Pool = Pool {
+    state: Mutex::new(State { line: VecDeque::new(), idle: 0, numbers: 0 }),
+    work: Condvar::new(),
+};
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing is done under this lock that could panic halfway.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn push(&'static self, errand: Arc<Errand>) {
+        let mut state = self.lock();
+        state.line.push_back(errand);
+        if state.line.len() <= state.idle {
+            drop(state);
+            return self.work.notify_one();
+        }
+        if state.numbers.count_ones() == HELPERS_MAX {
+            return; // One of them will come to it.
+        }
+        let number = state.numbers.trailing_ones();
+        state.numbers |= 1 << number;
+        drop(state);
+        let name = format!("ums-file-{number}");
+        let builder = std::thread::Builder::new().name(name).stack_size(STACK);
+        if builder.spawn(move || self.helper(number)).is_err() {
+            self.without(number);
+        }
+    }
+
+    /// A helper could not be made. If there is none at all, the caller does what stands in line.
+    #[cold]
+    fn without(&self, number: u32) {
+        let mut state = self.lock();
+        state.numbers &= !(1 << number);
+        while state.numbers == 0
+            && let Some(errand) = state.line.pop_front()
+        {
+            drop(state);
+            errand.run();
+            state = self.lock();
+        }
+    }
+
+    fn helper(&self, number: u32) {
+        // It was made by whoever submitted, perhaps a worker pinned to one processor.
+        cpus::unpin();
+        let mut state = self.lock();
+        loop {
+            if let Some(errand) = state.line.pop_front() {
+                drop(state);
+                errand.run();
+                drop(errand);
+                state = self.lock();
+                continue;
+            }
+            state.idle += 1;
+            let waited = self.work.wait_timeout(state, IDLE_MAX);
+            let (guard, time) = waited.unwrap_or_else(|e| e.into_inner());
+            state = guard;
+            state.idle -= 1;
+            if time.timed_out() && state.line.is_empty() {
+                state.numbers &= !(1 << number);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Parking: one wait of the caller, for those who keep a waiter list of their own.
+//!
+//! The locks of this folder know who may go on when. A component with rules of its own, the lock
+//! table of a database for one, keeps its own state and its own list of [`Sleeper`]s behind a lock
+//! that it holds for a few instructions, and uses this file for the wait alone:
+//!
+//! ```text
+//!   waiter:   lock -> look -> park(|sleeper| push it, unlock)      ... woken or failed
+//!   waker:    lock -> change the state, claim sleepers -> unlock -> run those claimed
+//! ```
+//!
+//! No wake-up is lost: the wait has begun before the sleeper is pushed, and the list's own lock
+//! orders the push before the waker's look. A sleeper whose wait has failed stays harmless: its
+//! claim fails (One Outcome).
+//!
+//! What it does not do: it has no list, and a failed sleeper is taken out by the caller.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
+
+use super::patience::Patience;
+use crate::current;
+use crate::error::WaitError;
+use crate::os::clock::NEVER;
+use crate::reason::WaitReason;
+use crate::request::UserId;
+use crate::wait::{Claimed, Party, Ticket, What};
+
+/// Who holds something that others wait for, as views show it (B22): a user where the holder
+/// carries out a user's request, else a worker or thread.
+#[derive(Clone, Copy)]
+pub struct Holder {
+    party: &'static Party,
+    user: UserId,
+}
+
+impl Holder {
+    /// The caller.
+    pub fn current() -> Holder {
+        Holder { party: current::party(), user: current::user() }
+    }
+
+    /// The user whose request it carries out; 0 is nobody.
+    pub fn user(self) -> UserId {
+        self.user
+    }
+}
+
+impl PartialEq for Holder {
+    fn eq(&self, other: &Holder) -> bool {
+        std::ptr::eq(self.party, other.party) && self.user == other.user
+    }
+}
+
+impl std::fmt::Debug for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Holder(user {})", self.user)
+    }
+}
+
+/// A wait that somebody else can end, once.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Sleeper(Ticket);
+
+impl Sleeper {
+    /// Ends the wait, unless it has ended already. It may be called under the lock of the list.
+    pub fn claim(self) -> Option<Woken> {
+        self.0.claim(crate::wait::Outcome::Granted).map(Woken)
+    }
+
+    /// Ends the wait and lets the sleeper run; false when it had ended already.
+    pub fn wake(self) -> bool {
+        self.claim().map(Woken::run).is_some()
+    }
+}
+
+impl std::fmt::Debug for Sleeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_waiting() { "Sleeper(waits)" } else { "Sleeper(woken)" })
+    }
+}
+
+/// A sleeper whose wait is over and who does not run yet.
+#[must_use = "a claimed sleeper sleeps for ever unless it is made to run"]
+pub struct Woken(Claimed);
+
+impl Woken {
+    /// Puts it on its runnable list, or wakes its thread.
+    pub fn run(self) {
+        current::ready(self.0);
+    }
+}
+
+impl std::fmt::Debug for Woken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Woken")
+    }
+}
+
+/// What a wait is for.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use ums::sync::{Sleeper, Wait};
+/// let list: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
+/// std::thread::scope(|s| {
+///     s.spawn(|| Wait::new(ums::WaitReason::OTHER).park(|me| list.lock().unwrap().push(me)));
+///     while !list.lock().unwrap().pop().is_some_and(Sleeper::wake) {
+///         std::thread::yield_now();
+///     }
+/// });
+/// ```
+#[derive(Clone, Copy)]
+#[must_use = "it waits when `park` is called"]
+pub struct Wait {
+    what: What,
+    deadline: u64,
+}
+
+impl Wait {
+    /// A wait with this reason, without a deadline, that hears the cancellation of its request.
+    pub fn new(reason: WaitReason) -> Wait {
+        Wait { what: What::new(reason), deadline: NEVER }
+    }
+
+    /// Names the thing that is waited for, by its address.
+    pub fn on<T>(mut self, resource: &T) -> Wait {
+        self.what = self.what.on(resource);
+        self
+    }
+
+    /// Names who holds it.
+    pub fn held_by(mut self, holder: Option<Holder>) -> Wait {
+        self.what = match holder {
+            Some(Holder { user, .. }) if user != 0 => self.what.blocked_by_user(user),
+            other => self.what.blocked_by(other.map(|h| h.party)),
+        };
+        self
+    }
+
+    /// Gives it a deadline.
+    pub fn until(mut self, deadline: Instant) -> Wait {
+        self.deadline = Patience::Until(deadline).deadline();
+        self
+    }
+
+    /// Makes it deaf to cancellation: for waits that must not fail.
+    pub fn deaf(mut self) -> Wait {
+        self.what = self.what.uncancellable();
+        self
+    }
+
+    /// Waits. `queue` is given the sleeper and puts it where the waker will find it; it must not
+    /// wait or yield itself.
+    ///
+    /// # Errors
+    /// The deadline passed, or the work request was cancelled.
+    ///
+    /// # Panics
+    /// With what `queue` panics with; then nothing has been waited for.
+    pub fn park(self, queue: impl FnOnce(Sleeper)) -> Result<(), WaitError> {
+        let ticket = current::begin(self.what);
+        let queued = catch_unwind(AssertUnwindSafe(|| queue(Sleeper(ticket))));
+        if let Err(panic) = queued {
+            if !ticket.abandon() {
+                current::park(ticket, NEVER);
+            }
+            resume_unwind(panic);
+        }
+        current::park(ticket, self.deadline).ok()
+    }
+}
+
+impl std::fmt::Debug for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Wait({})", self.what.reason.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::testing::{SHORT, until};
+    use std::sync::Mutex;
+
+    #[test]
+    fn a_sleeper_is_woken_once_u53() {
+        let list = Mutex::new(Vec::new());
+        std::thread::scope(|s| {
+            let waiter =
+                s.spawn(|| Wait::new(WaitReason::OTHER).park(|me| list.lock().unwrap().push(me)));
+            until(|| list.lock().unwrap().len() == 1);
+            let sleeper: Sleeper = list.lock().unwrap()[0];
+            assert!(sleeper.wake());
+            assert!(!sleeper.wake());
+            assert_eq!(waiter.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_a_late_wake_finds_nobody_b23() {
+        let mut late = None;
+        let wait = Wait::new(WaitReason::OTHER).until(Instant::now() + SHORT);
+        assert_eq!(wait.park(|me| late = Some(me)), Err(WaitError::TimedOut));
+        assert!(!late.unwrap().wake());
+    }
+
+    #[test]
+    fn a_panic_while_queueing_leaves_the_caller_able_to_wait_again() {
+        let wait = Wait::new(WaitReason::OTHER);
+        assert!(catch_unwind(|| wait.park(|_| panic!("no room"))).is_err());
+        let wait = wait.until(Instant::now() + SHORT);
+        assert_eq!(wait.park(drop), Err(WaitError::TimedOut));
+    }
+
+    #[test]
+    fn a_wait_names_its_holder_b22() {
+        let me = Holder::current();
+        let list = Mutex::new(Vec::new());
+        std::thread::scope(|s| {
+            let list = &list;
+            let (tell, told) = std::sync::mpsc::channel();
+            s.spawn(move || {
+                tell.send(current::party()).unwrap();
+                let wait = Wait::new(WaitReason::OTHER).held_by(Some(me));
+                wait.park(|me| list.lock().unwrap().push(me))
+            });
+            let waiter = told.recv().unwrap();
+            until(|| list.lock().unwrap().len() == 1);
+            assert!(waiter.blocker().is_some_and(|b| std::ptr::eq(b, me.party)));
+            assert!(list.lock().unwrap()[0].wake());
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! Files, with both kinds of workers, on 1, 2 and 4 schedulers, over every I/O back end.
+//!
+//! `everywhere` runs a body on each such node and looks that nothing is left of it. Durations are
+//! asserted from below only.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod denied;
+mod ends;
+mod faults;
+mod files;
+mod model;
+mod requests;
+
+use std::io;
+use std::sync::OnceLock;
+
+use common::{COUNTS, KINDS, build, one_kind};
+use ums::{IoChoice, Node, WorkerKind};
+
+/// The back ends that a kind of worker can have. A ring belongs to one thread, so thread workers
+/// have none; where io_uring is denied nobody has.
+fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
+    static RING: OnceLock<bool> = OnceLock::new();
+    let mut list = vec![IoChoice::Epoll, IoChoice::Sync];
+    let has_ring = || {
+        let _turn = common::turn();
+        let node = build(kind, |b| b.schedulers(1));
+        node.io_text().starts_with("io_uring")
+    };
+    if kind == WorkerKind::Fiber && *RING.get_or_init(has_ring) {
+        list.push(IoChoice::Uring);
+    }
+    list
+}
+
+/// Runs the body on every kind of node.
+fn everywhere(body: impl Fn(&Node)) {
+    on_back_ends(|_| true, |node, _| body(node));
+}
+
+/// As `everywhere`, where operations on files do not complete at once.
+fn asynchronously(body: impl Fn(&Node)) {
+    on_back_ends(|io| io != IoChoice::Sync, |node, _| body(node));
+}
+
+fn on_back_ends(which: impl Fn(IoChoice) -> bool, body: impl Fn(&Node, IoChoice)) {
+    for kind in KINDS {
+        for io in back_ends(kind).into_iter().filter(|io| which(*io)) {
+            for n in COUNTS {
+                eprintln!("{kind:?} workers, {n} schedulers, {io:?}");
+                one_kind(kind, |b| b.schedulers(n).io(io), |node| body(node, io));
+            }
+        }
+    }
+}
+
+/// What kind of error it is.
+#[track_caller]
+fn kind_of<T>(result: io::Result<T>) -> io::ErrorKind {
+    result.err().expect("this must fail").kind()
+}
+
+/// The number of the error.
+#[track_caller]
+fn errno_of<T>(result: io::Result<T>) -> Option<i32> {
+    result.err().expect("this must fail").raw_os_error()
+}
+
+/// Whether it failed because the request was cancelled.
+#[track_caller]
+fn is_cancelled<T>(result: io::Result<T>) -> bool {
+    let error = result.err().expect("this must fail");
+    let inner = error.get_ref().and_then(|e| e.downcast_ref::<ums::WaitError>());
+    inner == Some(&ums::WaitError::Cancelled)
+}
