@@ -25,13 +25,15 @@
 use std::cell::Cell;
 use std::ptr::null_mut;
 use std::sync::Mutex;
-use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering,
-};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use crate::error::WaitError;
+use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::os::event::Event;
 use crate::reason::WaitReason;
+
+/// What is no part of a protocol.
+use std::sync::atomic as plain;
 
 const STATE_BITS: u32 = 3;
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
@@ -140,15 +142,15 @@ pub(crate) struct Party {
     cancellable: AtomicBool,
     /// What the present wait is for. Written by the party, read by views.
     pub(crate) reason: AtomicU16,
-    pub(crate) resource: AtomicU64,
-    pub(crate) blocker: AtomicPtr<Party>,
-    pub(crate) blocking_user: AtomicU64,
+    pub(crate) resource: plain::AtomicU64,
+    pub(crate) blocker: plain::AtomicPtr<Party>,
+    pub(crate) blocking_user: plain::AtomicU64,
     /// The party on whose behalf this one runs an errand; null for none.
     pub(crate) origin: AtomicPtr<Party>,
     /// When the present wait began, in ticks of the clock (B20).
-    pub(crate) began: AtomicU64,
+    pub(crate) began: plain::AtomicU64,
     /// When it was claimed: the end of its resource wait, the start of its signal wait (B20).
-    pub(crate) signalled: AtomicU64,
+    pub(crate) signalled: plain::AtomicU64,
     /// The I/O request it waits for, as the I/O list numbers it; 0 for none.
     pub(crate) io: AtomicU64,
     /// What views show of the worker behind this party.
@@ -160,26 +162,26 @@ pub(crate) struct View {
     /// A `worker::State` as a number.
     pub state: AtomicU8,
     /// The work request it runs; 0 for none.
-    pub request: AtomicU64,
+    pub request: plain::AtomicU64,
     /// The user of that request; 0 for none.
-    pub user: AtomicU64,
+    pub user: plain::AtomicU64,
     /// Requests it has finished.
-    pub requests_done: AtomicU64,
+    pub requests_done: plain::AtomicU64,
     /// Times it was switched to.
-    pub switches: AtomicU64,
+    pub switches: plain::AtomicU64,
     /// Kernel thread number, where it is a thread worker.
-    pub thread: AtomicU32,
+    pub thread: plain::AtomicU32,
 }
 
 impl View {
-    const fn new() -> View {
+    fn new() -> View {
         View {
             state: AtomicU8::new(0),
-            request: AtomicU64::new(0),
-            user: AtomicU64::new(0),
-            requests_done: AtomicU64::new(0),
-            switches: AtomicU64::new(0),
-            thread: AtomicU32::new(0),
+            request: plain::AtomicU64::new(0),
+            user: plain::AtomicU64::new(0),
+            requests_done: plain::AtomicU64::new(0),
+            switches: plain::AtomicU64::new(0),
+            thread: plain::AtomicU32::new(0),
         }
     }
 
@@ -215,7 +217,7 @@ pub(crate) struct Claimed {
 static FREE: Mutex<Vec<&'static Party>> = Mutex::new(Vec::new());
 
 impl Party {
-    const fn new() -> Party {
+    fn new() -> Party {
         Party {
             word: AtomicU64::new(0),
             home: AtomicPtr::new(null_mut()),
@@ -225,12 +227,12 @@ impl Party {
             cancelled: AtomicBool::new(false),
             cancellable: AtomicBool::new(false),
             reason: AtomicU16::new(0),
-            resource: AtomicU64::new(0),
-            blocker: AtomicPtr::new(null_mut()),
-            blocking_user: AtomicU64::new(0),
+            resource: plain::AtomicU64::new(0),
+            blocker: plain::AtomicPtr::new(null_mut()),
+            blocking_user: plain::AtomicU64::new(0),
             origin: AtomicPtr::new(null_mut()),
-            began: AtomicU64::new(0),
-            signalled: AtomicU64::new(0),
+            began: plain::AtomicU64::new(0),
+            signalled: plain::AtomicU64::new(0),
             io: AtomicU64::new(0),
             view: View::new(),
         }
@@ -239,6 +241,8 @@ impl Party {
     /// A party for worker number `worker` at `home`, or (null) for a plain thread.
     pub(crate) fn take(home: *mut (), worker: u32) -> &'static Party {
         let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        // What a model used belongs to that run of it.
+        let free = if cfg!(loom) { None } else { free };
         let party = free.unwrap_or_else(|| Box::leak(Box::new(Party::new())));
         party.home.store(home, Ordering::Relaxed);
         party.worker.store(worker, Ordering::Relaxed);
@@ -271,12 +275,14 @@ impl Party {
         // deaf to cancels needs no such order, and it costs as much as the rest of this.
         let order = if what.cancellable { Ordering::SeqCst } else { Ordering::Release };
         self.word.store(number << STATE_BITS | WAITING, order);
+        atomic::no_overtaking();
         Ticket { party: self, number }
     }
 
     /// Cancels: marks the party, and ends its present wait if that may be cancelled.
     pub(crate) fn cancel(&'static self) -> Option<Claimed> {
         self.cancelled.store(true, Ordering::SeqCst);
+        atomic::no_overtaking();
         let word = self.word.load(Ordering::SeqCst);
         let waiting = word & STATE_MASK == WAITING && self.cancellable.load(Ordering::Relaxed);
         let ticket = Ticket { party: self, number: word >> STATE_BITS };
@@ -411,7 +417,9 @@ pub(crate) fn thread_party() -> &'static Party {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom;
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;

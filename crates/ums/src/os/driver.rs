@@ -241,19 +241,28 @@ pub trait Driver: Send {
 #[derive(Debug, Clone)]
 pub struct Waker {
     bell: Arc<OwnedFd>,
+    /// What rings besides, in models: who sleeps there waits for this.
+    #[cfg(loom)]
+    pub heard: Arc<::loom::sync::Notify>,
 }
 
 impl Waker {
     /// A new bell. Its descriptor counts wakes; drivers that see edges need not read it.
     pub(crate) fn new() -> io::Result<Waker> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Waker { bell: Arc::new(bell) })
+        Ok(Waker {
+            bell: Arc::new(bell),
+            #[cfg(loom)]
+            heard: Arc::new(::loom::sync::Notify::new()),
+        })
     }
 
     /// Rings: one `write(2)`. Never blocks and does not fail; a full counter rings as well.
     pub fn wake(&self) {
         // The only possible error is EAGAIN after 2^64 - 2 rings without a driver's drop.
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+        #[cfg(loom)]
+        self.heard.notify();
     }
 
     /// Empties the counter, for a driver that sees levels instead of edges. Called by the driver

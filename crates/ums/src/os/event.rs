@@ -15,8 +15,9 @@
 
 #![allow(unsafe_code)] // Named invariant "Live Word": the futex word outlives the system call.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
+use super::atomic::AtomicU32;
 use super::clock::{NEVER, now};
 
 const UNSET: u32 = 0;
@@ -24,22 +25,29 @@ const SET: u32 = 1;
 const ASLEEP: u32 = 2;
 
 /// An auto-reset event for one waiting thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Event {
     word: AtomicU32,
+    /// The kernel's side of the futex, in models.
+    #[cfg(loom)]
+    kernel: ::loom::sync::Notify,
 }
 
 impl Event {
     /// An event that is not set.
-    pub const fn new() -> Event {
-        Event { word: AtomicU32::new(UNSET) }
+    pub fn new() -> Event {
+        Event {
+            word: AtomicU32::new(UNSET),
+            #[cfg(loom)]
+            kernel: ::loom::sync::Notify::new(),
+        }
     }
 
     /// Lets the waiting thread run, now or when it next waits.
     #[inline]
     pub fn set(&self) {
         if self.word.swap(SET, Ordering::AcqRel) == ASLEEP {
-            futex_wake(&self.word);
+            self.wake_sleeper();
         }
     }
 
@@ -73,11 +81,33 @@ impl Event {
                 }
                 Some(left)
             };
-            futex_wait(&self.word, ASLEEP, timeout);
+            self.sleep(timeout);
         }
+    }
+
+    /// Sleeps as long as the word is ASLEEP and the time is not over. May end early.
+    #[cfg(not(loom))]
+    fn sleep(&self, timeout_ns: Option<u64>) {
+        futex_wait(&self.word, ASLEEP, timeout_ns);
+    }
+
+    #[cfg(not(loom))]
+    fn wake_sleeper(&self) {
+        futex_wake(&self.word);
+    }
+
+    #[cfg(loom)]
+    fn sleep(&self, _: Option<u64>) {
+        self.kernel.wait();
+    }
+
+    #[cfg(loom)]
+    fn wake_sleeper(&self) {
+        self.kernel.notify();
     }
 }
 
+#[cfg(not(loom))]
 fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     let ts = timeout_ns.map(|ns| libc::timespec {
         tv_sec: (ns / 1_000_000_000) as libc::time_t,
@@ -90,6 +120,7 @@ fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, expected, ts) };
 }
 
+#[cfg(not(loom))]
 fn futex_wake(word: &AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: Live Word: events live in parties, which are never freed, so the word is still
@@ -97,7 +128,9 @@ fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, 1) };
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom;
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -4,6 +4,7 @@
 //! (`linux::cpus`) are passed in or asked for here and nowhere else, so that a simulation can put
 //! its own in their place. This module knows nothing of workers or schedulers.
 
+pub mod atomic;
 pub mod clock;
 pub mod driver;
 pub mod event;

@@ -13,23 +13,59 @@
 //!
 //! Either S3 sees the push of E1, or E3 sees the bit of S1, by the same argument as in door.rs.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, Weak};
 
+use crate::os::atomic::{AtomicU64, fence};
 use crate::request::{RequestState, WorkRequest};
 use crate::scheduler::Shared;
 
+/// Who is about to sleep, or sleeps, and would take work: a bit for each scheduler.
+struct IdleMask(Box<[AtomicU64]>);
+
+impl IdleMask {
+    fn new(count: usize) -> IdleMask {
+        IdleMask((0..count.div_ceil(64).max(1)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// S1 and S2.
+    fn announce(&self, index: usize) {
+        self.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    fn withdraw(&self, index: usize) {
+        self.0[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+    }
+
+    /// E3: takes the bit of one scheduler other than `index`. The caller has pushed and fenced. Who
+    /// clears a bit alone wakes its owner, so a burst wakes each idler once.
+    fn take_other(&self, index: usize) -> Option<usize> {
+        for (at, word) in self.0.iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != 0 {
+                let bit = bits & bits.wrapping_neg();
+                bits &= !bit;
+                let who = at * 64 + bit.trailing_zeros() as usize;
+                if who != index && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                    return Some(who);
+                }
+            }
+        }
+        None
+    }
+}
+
 /// The visible schedulers of a node.
 pub(crate) struct Peers {
-    idle: Box<[AtomicU64]>,
+    idle: IdleMask,
     list: OnceLock<Box<[Weak<Shared>]>>,
 }
 
 impl Peers {
     /// Room for this many schedulers.
     pub fn new(count: usize) -> Peers {
-        let words = count.div_ceil(64).max(1);
-        Peers { idle: (0..words).map(|_| AtomicU64::new(0)).collect(), list: OnceLock::new() }
+        Peers { idle: IdleMask::new(count), list: OnceLock::new() }
     }
 
     /// Names the schedulers, once, before any of them runs.
@@ -46,34 +82,22 @@ impl Peers {
         self.list.get().map_or(&[], |l| l)
     }
 
-    /// S1 and S2.
+    /// About to sleep; the caller looks at all work queues again before it does (S3).
     pub fn announce_idle(&self, index: usize) {
-        self.idle[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.idle.announce(index);
     }
 
     /// Busy again.
     pub fn busy(&self, index: usize) {
-        self.idle[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+        self.idle.withdraw(index);
     }
 
-    /// E3: wakes one idle scheduler other than `index`, if there is one. The caller has pushed
-    /// and fenced.
+    /// Wakes one idle scheduler other than `index`, if there is one. The caller has pushed and
+    /// fenced.
     pub fn wake_one(&self, index: usize) {
-        for (at, word) in self.idle.iter().enumerate() {
-            let mut bits = word.load(Ordering::Relaxed);
-            while bits != 0 {
-                let bit = bits & bits.wrapping_neg();
-                bits &= !bit;
-                let who = at * 64 + bit.trailing_zeros() as usize;
-                // Who clears the bit alone wakes its owner, so a burst wakes each idler once.
-                if who != index && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
-                    if let Some(peer) = self.list().get(who).and_then(Weak::upgrade) {
-                        peer.door.wake();
-                    }
-                    return;
-                }
-            }
+        let who = self.idle.take_other(index).and_then(|who| self.list().get(who));
+        if let Some(peer) = who.and_then(Weak::upgrade) {
+            peer.door.wake();
         }
     }
 
@@ -125,3 +149,6 @@ impl Peers {
         Some(request)
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom;

@@ -1,0 +1,85 @@
+//! Models of the door: nobody sleeps on a push (rule 4), and nothing is lost or comes twice (G6).
+//!
+//! Bounds: one scheduler, one or two that come in; at most two preemptions of a thread while it could go
+//! on (what needs more is not tried).
+
+use super::*;
+use crate::os::driver::Waker;
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = ::loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(body);
+}
+
+/// A door, and its scheduler's side of the idle protocol: sleeps until something came.
+fn door() -> (&'static Door, Waker) {
+    let waker = Waker::new().expect("a descriptor");
+    (Door::take(waker.clone()), waker)
+}
+
+fn sleep_until_something_came(door: &Door, waker: &Waker) {
+    while door.is_empty() {
+        door.announce_sleep();
+        if door.is_empty() {
+            // It hangs here when a push was not seen and did not ring.
+            waker.heard.wait();
+        }
+        door.awake();
+    }
+}
+
+#[test]
+fn loom_who_comes_in_while_others_do_comes_in_once_g6() {
+    model(|| {
+        let (door, _) = door();
+        let pushers = [1, 2].map(|worker| {
+            let party = Party::take(door.address(), worker);
+            ::loom::thread::spawn(move || door.push(party))
+        });
+        let mut came = Vec::new();
+        door.take_all(|party| came.push(party.worker.load(Ordering::Relaxed)));
+        pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+        door.take_all(|party| came.push(party.worker.load(Ordering::Relaxed)));
+        came.sort_unstable();
+        assert_eq!(came, [1, 2]);
+        assert!(door.is_empty());
+    });
+}
+
+#[test]
+fn loom_nobody_sleeps_on_a_push_rule_4() {
+    model(|| {
+        let (door, waker) = door();
+        let party = Party::take(door.address(), 1);
+        let pusher = ::loom::thread::spawn(move || door.push(party));
+        sleep_until_something_came(door, &waker);
+        door.take_all(|party| assert_eq!(party.worker.load(Ordering::Relaxed), 1));
+        pusher.join().unwrap();
+        assert!(door.is_empty());
+    });
+}
+
+#[test]
+fn loom_a_worker_that_comes_twice_comes_in_twice_g8() {
+    model(|| {
+        let (door, waker) = door();
+        let party = Party::take(door.address(), 1);
+        let other = Party::take(door.address(), 2);
+        let pusher = ::loom::thread::spawn(move || door.push(other));
+        door.push(party);
+        let mut came = Vec::new();
+        while came.len() < 3 {
+            sleep_until_something_came(door, &waker);
+            let again = came.iter().filter(|w| **w == 1).count();
+            door.take_all(|party| came.push(party.worker.load(Ordering::Relaxed)));
+            if again == 0 && came.contains(&1) {
+                // It ran, left, and comes home again.
+                door.push(party);
+            }
+        }
+        came.sort_unstable();
+        assert_eq!(came, [1, 1, 2]);
+        pusher.join().unwrap();
+    });
+}

@@ -1,0 +1,19 @@
+//! The atomics of the lock-free protocols: the standard library's, or loom's when their models run
+//! (`RUSTFLAGS="--cfg loom"`), which then tries every interleaving and every value that a load may
+//! see.
+//!
+//! The protocols are those of `event.rs`, `wait.rs`, `door.rs` and `scheduler/peers.rs`; each has its
+//! models beside it, in `loom.rs`. Counters and what views show are no protocol, and stay standard.
+
+#[cfg(loom)]
+pub use ::loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+#[cfg(not(loom))]
+pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
+
+/// After a `SeqCst` store that a `SeqCst` load of something else must not overtake. Loom takes such
+/// accesses for release and acquire, and has to be told; to a compiler the orders say it already.
+#[inline(always)]
+pub fn no_overtaking() {
+    #[cfg(loom)]
+    fence(std::sync::atomic::Ordering::SeqCst);
+}

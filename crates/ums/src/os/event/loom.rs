@@ -1,0 +1,58 @@
+//! Models of the event: thread hand-off without a lost wake-up (U10..U12).
+//!
+//! Bounds: two threads, two rounds; a wait with a deadline against one set. Exhaustive.
+
+use std::sync::Arc;
+
+use super::*;
+
+#[test]
+fn loom_a_hand_off_between_two_threads_loses_no_set() {
+    ::loom::model(|| {
+        let (here, there) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let (h, t) = (here.clone(), there.clone());
+        let peer = ::loom::thread::spawn(move || {
+            for _ in 0..2 {
+                t.wait();
+                h.set();
+            }
+        });
+        for _ in 0..2 {
+            there.set();
+            here.wait();
+        }
+        peer.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_set_that_meets_a_deadline_counts_now_or_for_the_next_wait() {
+    ::loom::model(|| {
+        let event = Arc::new(Event::new());
+        let setter = event.clone();
+        let peer = ::loom::thread::spawn(move || setter.set());
+        if !event.wait_until(0) {
+            event.wait();
+        }
+        peer.join().unwrap();
+        assert!(!event.wait_until(0), "one set ends one wait");
+    });
+}
+
+#[test]
+fn loom_what_was_written_before_the_set_is_seen_after_the_wait() {
+    ::loom::model(|| {
+        let event = Arc::new(Event::new());
+        let word = Arc::new(::loom::cell::UnsafeCell::new(0));
+        let (e, w) = (event.clone(), word.clone());
+        let peer = ::loom::thread::spawn(move || {
+            // SAFETY: Live Word: loom checks that nobody else touches it meanwhile.
+            w.with_mut(|w| unsafe { *w = 7 });
+            e.set();
+        });
+        event.wait();
+        // SAFETY: Live Word: as above.
+        assert_eq!(word.with(|w| unsafe { *w }), 7);
+        peer.join().unwrap();
+    });
+}

@@ -1,0 +1,90 @@
+//! Models of a wait: one outcome, no cancellation that nobody sees, no set left over.
+//!
+//! Bounds: one waiter and two that would end its wait, with the deadline as a third. Exhaustive.
+
+use std::sync::Arc;
+
+use super::*;
+
+/// A plain thread's party, of this run of the model alone.
+fn party() -> &'static Party {
+    Party::take(null_mut(), 0)
+}
+
+/// Ends the wait with this outcome, if nobody was faster. True: it did.
+fn end(ticket: Ticket, outcome: Outcome) -> bool {
+    ticket.claim(outcome).map(Claimed::set_event).is_some()
+}
+
+#[test]
+fn loom_a_wait_ends_once_and_the_waiter_sees_how() {
+    ::loom::model(|| {
+        let me = party();
+        let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
+        let ends = [Outcome::Granted, Outcome::Deadlock]
+            .map(|outcome| ::loom::thread::spawn(move || end(ticket, outcome)));
+        let seen = ticket.park_thread(crate::os::clock::NEVER);
+        let ended = ends.map(|thread| thread.join().unwrap());
+        assert_eq!(ended, [seen == Outcome::Granted, seen == Outcome::Deadlock]);
+        assert!(!me.event.wait_until(0), "no set is left over for the next wait");
+    });
+}
+
+#[test]
+fn loom_a_deadline_against_a_grant_leaves_no_set_over() {
+    ::loom::model(|| {
+        let me = party();
+        let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
+        let granter = ::loom::thread::spawn(move || end(ticket, Outcome::Granted));
+        let seen = ticket.park_thread(0);
+        assert_eq!(granter.join().unwrap(), seen == Outcome::Granted);
+        assert!(!me.event.wait_until(0), "no set is left over for the next wait");
+        // A late claim of the old ticket does not touch the next wait.
+        let next = me.begin(What::new(WaitReason::OTHER).uncancellable());
+        assert!(!end(ticket, Outcome::Granted) && next.is_waiting());
+        assert!(next.abandon());
+    });
+}
+
+#[test]
+fn loom_a_cancellation_is_seen_by_the_canceller_or_by_the_waiter_b59() {
+    ::loom::model(|| {
+        let me = party();
+        let canceller = ::loom::thread::spawn(move || {
+            let claimed = me.cancel();
+            let ended = claimed.is_some();
+            claimed.into_iter().for_each(Claimed::set_event);
+            ended
+        });
+        let ticket = me.begin(What::new(WaitReason::OTHER));
+        // What `Shared::park` does before it sleeps.
+        let mine = ticket.sees_cancel().then(|| ticket.claim(Outcome::Cancelled)).flatten();
+        let outcome = match mine {
+            Some(mine) => {
+                mine.kept();
+                ticket.take_outcome().unwrap()
+            }
+            // It hangs here when neither has seen the other.
+            None => ticket.park_thread(crate::os::clock::NEVER),
+        };
+        assert_eq!(outcome, Outcome::Cancelled);
+        canceller.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_what_the_granter_wrote_is_seen_by_the_waiter() {
+    ::loom::model(|| {
+        let me = party();
+        let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
+        let given = Arc::new(::loom::cell::Cell::new(0));
+        let gift = given.clone();
+        let granter = ::loom::thread::spawn(move || {
+            gift.set(7);
+            end(ticket, Outcome::Granted)
+        });
+        assert_eq!(ticket.park_thread(crate::os::clock::NEVER), Outcome::Granted);
+        assert_eq!(given.get(), 7);
+        assert!(granter.join().unwrap());
+    });
+}
