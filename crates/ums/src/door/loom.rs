@@ -48,13 +48,19 @@ fn loom_who_comes_in_while_others_do_comes_in_once_g6() {
 }
 
 #[test]
-fn loom_nobody_sleeps_on_a_push_rule_4() {
+fn loom_nobody_sleeps_on_a_push_and_it_brings_what_was_done_before_rule_4() {
     model(|| {
         let (door, waker) = door();
         let party = Party::take(door.address(), 1);
-        let pusher = ::loom::thread::spawn(move || door.push(party));
+        let given = std::sync::Arc::new(::loom::cell::Cell::new(0));
+        let gift = given.clone();
+        let pusher = ::loom::thread::spawn(move || {
+            gift.set(7);
+            door.push(party);
+        });
         sleep_until_something_came(door, &waker);
         door.take_all(|party| assert_eq!(party.worker.load(Ordering::Relaxed), 1));
+        assert_eq!(given.get(), 7, "what the pusher did before is seen");
         pusher.join().unwrap();
         assert!(door.is_empty());
     });
