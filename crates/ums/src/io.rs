@@ -109,12 +109,12 @@ unsafe fn on_worker(
     let party = shared.waiting_party();
     let what = What::new(reason).uncancellable();
     let ticket = party.begin(if op.fd() < 0 { what } else { what.fd(op.fd()) });
-    let began = clock::ticks();
+    let began = if op.blocks() { clock::ticks() } else { 0 };
     let submission = shared.with(|core| {
         // SAFETY: Frozen Buffer: the caller's promise, and this frame stays until the completion.
         unsafe { core.submit(op, Completion::Wake(ticket)) }
     });
-    if lasted(clock::ticks().saturating_sub(began), QUANTUM_NS) {
+    if op.blocks() && lasted(clock::ticks().saturating_sub(began), QUANTUM_NS) {
         add(&shared.counters.slow_submissions, 1);
     }
     let token = match submission {

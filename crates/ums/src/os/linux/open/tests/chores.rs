@@ -6,8 +6,8 @@ use std::thread::{self, ThreadId};
 
 use super::*;
 
-/// More calls than there are helpers.
-const BLOCKERS: usize = 16;
+/// As many calls as there can be helpers.
+const BLOCKERS: usize = crate::os::linux::helpers::HELPERS_MAX as usize;
 
 fn is_sync(rig: &Rig) -> bool {
     rig.io.name() == "sync"
