@@ -92,6 +92,16 @@ impl Engine {
         self.database.as_ref().map_or(0, |database| database.log.position())
     }
 
+    #[cfg(test)]
+    pub(crate) fn log_is_durable(&self) -> bool {
+        self.database.as_ref().is_none_or(|database| database.log.is_durable())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn group_commit_counts(&self) -> crate::vfs::Counts {
+        self.database.as_ref().map(|database| database.log.counts()).unwrap_or_default()
+    }
+
     /// Whether anything may be written.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let trouble = self.database.as_ref().and_then(|database| database.log.trouble());

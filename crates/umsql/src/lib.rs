@@ -36,6 +36,9 @@ mod statements;
 
 pub mod listen;
 
+#[cfg(test)]
+mod durability_tests;
+
 pub use engine::Files;
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};

@@ -15,7 +15,7 @@ use crate::host::{Cell, HostTable};
 use crate::vfs::{self, BUCKETS, Database, Trouble, Vfs};
 
 /// The file system under the database.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default)]
 pub enum Files {
     /// The engine's own, on the machine's lists.
     #[default]
@@ -24,13 +24,20 @@ pub enum Files {
     UmsDirect,
     /// SQLite's, for comparison: it blocks the thread that waits for the disk.
     Host,
+    /// One that a test made.
+    #[cfg(test)]
+    #[allow(private_interfaces)]
+    On(&'static Vfs),
 }
 
 impl Files {
     fn vfs(self) -> Option<&'static Vfs> {
         match self {
             Files::Host => None,
-            ours => Some(Vfs::system(ours == Files::UmsDirect)),
+            Files::Ums => Some(Vfs::system(false)),
+            Files::UmsDirect => Some(Vfs::system(true)),
+            #[cfg(test)]
+            Files::On(vfs) => Some(vfs),
         }
     }
 

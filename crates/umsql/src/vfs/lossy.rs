@@ -17,14 +17,14 @@ const SECTOR: usize = 512;
 
 /// A small random sequence (xorshift), the same for the same seed.
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(super) fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -34,7 +34,7 @@ impl Dice {
 
 /// The disk.
 #[derive(Debug, Default, Clone)]
-pub(super) struct LossyDisk {
+pub(crate) struct LossyDisk {
     state: Arc<Mutex<State>>,
 }
 
@@ -55,15 +55,15 @@ struct State {
 
 /// What the disk is told to do wrong.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Faults {
+pub(crate) struct Faults {
     /// Syncs of the log say that they are done, and do nothing.
-    pub(super) log_sync_does_nothing: bool,
+    pub(crate) log_sync_does_nothing: bool,
     /// Syncs fail.
-    pub(super) sync_fails: bool,
+    pub(crate) sync_fails: bool,
     /// How many bytes there is room for.
-    pub(super) room: Option<u64>,
+    pub(crate) room: Option<u64>,
     /// Opening for writing fails with this.
-    pub(super) open_fails: Option<io::ErrorKind>,
+    pub(crate) open_fails: Option<io::ErrorKind>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -111,30 +111,30 @@ impl LossyDisk {
     }
 
     /// Lets the power go off after this many operations.
-    pub(super) fn power_off_after(&self, operations: u64) {
+    pub(crate) fn power_off_after(&self, operations: u64) {
         self.state().left = Some(operations);
     }
 
-    pub(super) fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         self.state().off
     }
 
-    pub(super) fn set_faults(&self, faults: Faults) {
+    pub(crate) fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
     /// Whether a file of that name is there.
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub(crate) fn has(&self, path: &str) -> bool {
         self.state().names.contains_key(Path::new(path))
     }
 
     /// Removes a name behind everybody's back.
-    pub(super) fn remove(&self, path: &str) {
+    pub(crate) fn remove(&self, path: &str) {
         self.state().names.remove(Path::new(path));
     }
 
     /// The disk after the power loss. `dice` chooses what survives; without it only what was synced does.
-    pub(super) fn after_loss(&self, mut dice: Option<Dice>) -> LossyDisk {
+    pub(crate) fn after_loss(&self, mut dice: Option<Dice>) -> LossyDisk {
         let state = self.state();
         let mut names = state.lasting.clone();
         for (path, file) in &state.renamed {

@@ -40,6 +40,8 @@ mod system;
 #[cfg(test)]
 mod lossy;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::ffi::CString;
@@ -50,6 +52,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 pub(crate) use database::{Database, Seat};
+#[cfg(test)]
+pub(crate) use log::Counts;
 pub(crate) use log::{BUCKETS, Trouble};
 
 use database::Databases;

@@ -7,7 +7,6 @@
 mod loss;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ffi};
 use ums::Node;
 
-use super::lossy::{Dice, Faults, LossyDisk};
+use super::lossy::Dice;
+use super::testing::{Faults, LossyDisk, lossy};
 use super::{Seat, Vfs};
 
 /// A folder that is removed with it.
@@ -47,13 +47,6 @@ fn connect(path: &Path) -> Connection {
 
 fn stock(path: &Path) -> Connection {
     Connection::open(path).unwrap()
-}
-
-/// A lossy disk with a file system of its own.
-fn lossy(disk: &LossyDisk) -> &'static Vfs {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Vfs::register(&format!("lossy-{number}"), Arc::new(disk.clone()))
 }
 
 fn rows(connection: &Connection, sql: &str) -> Vec<Vec<Value>> {
