@@ -26,7 +26,7 @@ use lazy_writer::LazyWriter;
 
 use crate::error::{Result, SqlError};
 use crate::host;
-use crate::vfs::Database;
+use crate::vfs::{Database, PATIENCE};
 
 /// Virtual machine steps between two looks at the clock and the cancel flag.
 const STEPS_PER_LOOK: i32 = 1000;
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     fn open_file(path: &Path, files: Files) -> Result<Engine> {
-        let (connection, database) = files.connect(path)?;
+        let (connection, database) = files.connect(path, PATIENCE)?;
         let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
         if mode != "wal" {
             let message = format!("the file cannot have a write-ahead log (its journal is {mode})");
@@ -84,7 +84,7 @@ impl Engine {
 
     /// A connection that is not the pool's.
     pub(crate) fn second(&self) -> Result<Connection> {
-        Ok(self.files.connect(&self.path)?.0)
+        Ok(self.files.connect(&self.path, PATIENCE)?.0)
     }
 
     /// How much was ever written to the log. Only the owner of the gate writes.
@@ -151,7 +151,7 @@ impl Engine {
     }
 
     fn connect(&self) -> Result<Db> {
-        let (mut connection, _) = self.files.connect(&self.path)?;
+        let (mut connection, _) = self.files.connect(&self.path, PATIENCE)?;
         connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;")?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         // A worker's stack is small: these keep SQLite's recursion far from its end.
@@ -282,6 +282,64 @@ impl Drop for Lease {
         }
         if !self.pinned {
             self.engine.put_back(db);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::testing::{LossyDisk, lossy};
+    use fiber::{Fiber, Resume, StackConfig, StackPool};
+
+    /// What `ums serve` gives its workers.
+    const STACK: usize = 1 << 20;
+
+    /// How much of a stack a statement needs, from preparing it to its last row.
+    fn stack_for(sql: &str) -> usize {
+        let mut pool = StackPool::new(StackConfig { size: STACK, ..StackConfig::default() });
+        let vfs = lossy(&LossyDisk::default());
+        let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs)).unwrap());
+        let sql = sql.to_owned();
+        let mut run = Fiber::new(pool.take().unwrap(), "sql", move |_| {
+            let lease = engine.lease().unwrap();
+            // One that is too deep is refused with an error, which is as good.
+            let done = lease.prepare(&sql).and_then(|mut statement| {
+                let mut rows = statement.query([])?;
+                while rows.next()?.is_some() {}
+                Ok(())
+            });
+            if let Err(error) = done {
+                println!("refused: {error:.80}");
+            }
+        });
+        assert_eq!(run.resume(), Resume::Finished);
+        run.into_stack().touched_bytes()
+    }
+
+    #[test]
+    fn the_deepest_statements_leave_half_of_the_stack() {
+        let nest = |times: usize, open: &str, core: &str, close: &str| {
+            format!("{}{core}{}", open.repeat(times), close.repeat(times))
+        };
+        let worst = [
+            ("sum", format!("SELECT 1{}", " + 1".repeat(195))),
+            ("and", format!("SELECT 1 WHERE 1{}", " AND 1".repeat(195))),
+            ("parentheses", format!("SELECT {}", nest(190, "abs(", "1", ")"))),
+            ("union", format!("SELECT 1{}", " UNION SELECT 1".repeat(99))),
+            ("ordered", format!("SELECT 1{} ORDER BY 1", " EXCEPT SELECT 2".repeat(99))),
+            ("scalar subqueries", format!("SELECT {}", nest(30, "(SELECT ", "1", ")"))),
+            ("from", nest(60, "SELECT * FROM (", "SELECT 1", ")")),
+            ("too deep", nest(5_000, "SELECT * FROM (", "SELECT 1", ")")),
+            ("case", format!("SELECT {}", nest(190, "CASE WHEN 1 THEN ", "1", " END"))),
+            ("like", "SELECT hex(zeroblob(500)) LIKE '%0%0%0%0%0%1' ".to_owned()),
+            ("json", format!("SELECT json('{}')", nest(900, "[", "1", "]"))),
+            ("glob", format!("SELECT 'a' GLOB '{}'", "*a".repeat(2_000))),
+        ];
+        for (name, sql) in worst {
+            let used = stack_for(&sql);
+            println!("{name}: {} KiB of stack", used >> 10);
+            assert!(used <= STACK / 2, "{name}: {} KiB", used >> 10);
         }
     }
 }

@@ -7,12 +7,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Result, SqlError};
 use crate::host::{Cell, HostTable};
-use crate::vfs::{self, BUCKETS, Database, Trouble, Vfs};
+use crate::vfs::{BUCKETS, Database, Trouble, Vfs};
 
 /// The file system under the database.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,11 +42,16 @@ impl Files {
         }
     }
 
-    /// Opens a connection; also the database as our file system knows it, if it is on that.
-    pub(super) fn connect(self, path: &Path) -> Result<(Connection, Option<Arc<Database>>)> {
+    /// Opens a connection that waits at most `patience` for a lock; also the database as our file system knows
+    /// it, if it is on that.
+    pub(super) fn connect(
+        self,
+        path: &Path,
+        patience: Duration,
+    ) -> Result<(Connection, Option<Arc<Database>>)> {
         let (connection, database) = match self.vfs() {
             Some(vfs) => {
-                let (connection, seat) = vfs.connect(path, vfs::PATIENCE)?;
+                let (connection, seat) = vfs.connect(path, patience)?;
                 (connection, Some(seat.database))
             }
             None => {
@@ -53,7 +59,7 @@ impl Files {
                     | OpenFlags::SQLITE_OPEN_CREATE
                     | OpenFlags::SQLITE_OPEN_NO_MUTEX;
                 let connection = Connection::open_with_flags(path, flags)?;
-                connection.busy_timeout(vfs::PATIENCE)?;
+                connection.busy_timeout(patience)?;
                 (connection, None)
             }
         };

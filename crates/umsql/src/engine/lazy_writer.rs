@@ -39,6 +39,8 @@ const TOO_LONG: u64 = 64_000 * FRAME;
 const USER: u64 = u64::MAX;
 /// How long it waits for the gate before it leaves the rest to the next time.
 const GATE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long it lets writers wait for those who still read from the log.
+const READERS_PATIENCE: Duration = Duration::from_millis(100);
 /// How long a commit that nobody waits for may stay unsynced.
 const SYNC_SOON: Duration = Duration::from_millis(200);
 const SCHEDULER: &str = "lazy writer";
@@ -102,9 +104,10 @@ impl Engine {
         let _running = Flag(&self.lazy.checkpoints);
         let Some(database) = &self.database else { return };
         let kept = self.lazy.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let connected = || self.files.connect(&self.path).map(|(connection, _)| connection);
+        let connected = || Ok(self.files.connect(&self.path, READERS_PATIENCE)?.0);
         // What fails here fails again for those who commit, and they are told.
-        let Ok(connection) = kept.map_or_else(connected, Ok) else { return };
+        let connection: Result<_> = kept.map_or_else(connected, Ok);
+        let Ok(connection) = connection else { return };
         let _ = run(&connection, "PASSIVE");
         let end = database.log.end();
         if end >= LONG && self.gate.acquire_for(USER, GATE_PATIENCE) {
