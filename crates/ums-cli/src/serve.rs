@@ -27,6 +27,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
 
+    /// The file system under the database: ums (what waits for the disk parks its worker, and commits
+    /// share syncs), or host (SQLite's own, which blocks the thread), for comparison.
+    #[arg(long, value_enum, default_value_t = Vfs::Ums)]
+    vfs: Vfs,
+
+    /// Read the database past the system's cache (O_DIRECT). Only with --vfs ums.
+    #[arg(long)]
+    direct: bool,
+
     /// What workers are made of: kernel threads, or fibers (faster switches).
     #[arg(long, value_enum, default_value_t = Workers::Thread)]
     workers: Workers,
@@ -89,6 +98,14 @@ enum Workers {
     Fiber,
     /// A fiber-fast worker with its own thread context: not available yet.
     Context,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Vfs {
+    /// The engine's own, on the schedulers.
+    Ums,
+    /// SQLite's own.
+    Host,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -192,6 +209,12 @@ fn settings(args: &Args) -> Fallible<umsql::Settings> {
     };
     let mut settings = umsql::Settings::new(path);
     settings.password = password;
+    settings.files = match (args.vfs, args.direct) {
+        (Vfs::Ums, false) => umsql::Files::Ums,
+        (Vfs::Ums, true) => umsql::Files::UmsDirect,
+        (Vfs::Host, false) => umsql::Files::Host,
+        (Vfs::Host, true) => return Err("--direct needs --vfs ums".into()),
+    };
     Ok(settings)
 }
 

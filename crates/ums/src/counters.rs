@@ -60,6 +60,10 @@ counters! {
         routines,
         /// I/O requests completed.
         io_completions,
+        /// Waits for files that took longer than `io::set_slow_after` says (B50).
+        slow_io,
+        /// Submissions to the system that held the scheduler up for longer than a quantum (B51).
+        slow_submissions,
         /// Requests refused because the work queue was full (G2). Written from outside the baton.
         requests_refused,
         /// Requests taken from another scheduler's work queue.

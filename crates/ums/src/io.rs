@@ -19,9 +19,11 @@ mod request;
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::counters::add;
 use crate::error::WaitError;
+use crate::limits::{QUANTUM_NS, SLOW_IO_NS};
 use crate::lists::io_list::{Completion, Routine};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::Op;
@@ -107,10 +109,14 @@ unsafe fn on_worker(
     let party = shared.waiting_party();
     let what = What::new(reason).uncancellable();
     let ticket = party.begin(if op.fd() < 0 { what } else { what.fd(op.fd()) });
+    let began = if op.blocks() { clock::ticks() } else { 0 };
     let submission = shared.with(|core| {
         // SAFETY: Frozen Buffer: the caller's promise, and this frame stays until the completion.
         unsafe { core.submit(op, Completion::Wake(ticket)) }
     });
+    if op.blocks() && lasted(clock::ticks().saturating_sub(began), QUANTUM_NS) {
+        add(&shared.counters.slow_submissions, 1);
+    }
     let token = match submission {
         Submission::Pending(token) => token,
         Submission::Done(result) => {
@@ -131,6 +137,12 @@ unsafe fn on_worker(
     let timer = (deadline != NEVER).then(timed);
     let outcome = shared.park(ticket, NEVER);
     party.io.store(0, Ordering::Relaxed);
+    if op.blocks() {
+        let signalled = party.signalled.load(Ordering::Relaxed);
+        if lasted(signalled.saturating_sub(began), SLOW_AFTER_NS.load(Ordering::Relaxed)) {
+            add(&shared.counters.slow_io, 1);
+        }
+    }
     let result = shared.with(|core| {
         if let Some(timer) = timer {
             core.timers.cancel(timer);
@@ -143,6 +155,22 @@ unsafe fn on_worker(
         Err(if cancelled { WaitError::Cancelled } else { WaitError::TimedOut })?;
     }
     decode(result)
+}
+
+/// Whether this span of ticks is longer. No processor's ticks are longer than a nanosecond, so that
+/// nearly always one comparison tells.
+fn lasted(ticks: u64, ns: u64) -> bool {
+    ticks > ns && clock::ticks_to_ns(ticks) > ns
+}
+
+/// How long a wait for a file may take before it is counted as slow.
+static SLOW_AFTER_NS: AtomicU64 = AtomicU64::new(SLOW_IO_NS);
+
+/// Waits for files that take longer than this are counted in `slow_io` of their scheduler's counters
+/// (B50). Default 15 s, for the whole process.
+pub fn set_slow_after(span: std::time::Duration) {
+    let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    SLOW_AFTER_NS.store(ns, Ordering::Relaxed);
 }
 
 /// A plain thread tries, waits for readiness with `poll(2)`, and tries again.

@@ -7,20 +7,26 @@
 //! What it does not do: it knows no protocol and no transaction blocks.
 
 mod catalog;
+mod files;
 mod functions;
+mod lazy_writer;
+mod opening;
 mod tables;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
+use rusqlite::Connection;
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, OpenFlags};
 
-use crate::error::Result;
+pub use files::Files;
+use lazy_writer::LazyWriter;
+
+use crate::error::{Result, SqlError};
 use crate::host;
+use crate::vfs::{Database, PATIENCE};
 
 /// Virtual machine steps between two looks at the clock and the cancel flag.
 const STEPS_PER_LOOK: i32 = 1000;
@@ -30,13 +36,15 @@ const PROBE_LOOKS: i64 = 20;
 const STATEMENTS_KEPT: usize = 32;
 /// Connections that one scheduler's pool keeps while they are idle.
 const IDLE_KEPT: usize = 32;
-/// How often a connection looks again when the file is locked, a millisecond apart.
-const BUSY_LOOKS: i32 = 5000;
 
 /// A database and its connections.
 #[derive(Debug)]
 pub(crate) struct Engine {
     path: PathBuf,
+    files: Files,
+    /// The database as our own file system knows it; none when its files are on SQLite's.
+    database: Option<Arc<Database>>,
+    lazy: LazyWriter,
     pools: Mutex<Vec<Vec<Db>>>,
     /// Counts changes of the schema, so that statements prepared before are not used after.
     schema: AtomicU64,
@@ -46,21 +54,75 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Opens the database, and creates it when it does not exist.
-    pub(crate) fn open(path: &Path) -> Result<Engine> {
+    pub(crate) fn open(path: &Path, files: Files) -> Result<Engine> {
+        opening::look_before(path)?;
+        Engine::open_file(path, files).map_err(|error| opening::explain(path, error))
+    }
+
+    fn open_file(path: &Path, files: Files) -> Result<Engine> {
+        let (connection, database) = files.connect(path, PATIENCE)?;
+        let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
+        if mode != "wal" {
+            let message = format!("the file cannot have a write-ahead log (its journal is {mode})");
+            return Err(SqlError::new("25006", message));
+        }
+        // A damaged file is found now, and not by the first client.
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         let engine = Engine {
             path: path.to_owned(),
+            files,
+            database,
+            lazy: LazyWriter::default(),
             pools: Mutex::default(),
             schema: AtomicU64::new(0),
             gate: host::Gate::new(),
         };
-        let db = engine.connect()?;
-        db.connection.execute_batch("PRAGMA journal_mode=WAL")?;
-        engine.put_back(db);
+        // The first connection is closed only after the pool has one, for the last one to close ends the log.
+        engine.put_back(engine.connect()?);
         Ok(engine)
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// A connection that is not the pool's.
+    pub(crate) fn second(&self) -> Result<Connection> {
+        Ok(self.files.connect(&self.path, PATIENCE)?.0)
+    }
+
+    /// How much was ever written to the log. Only the owner of the gate writes.
+    pub(crate) fn log_position(&self) -> u64 {
+        self.database.as_ref().map_or(0, |database| database.log.position())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn log_is_durable(&self) -> bool {
+        self.database.as_ref().is_none_or(|database| database.log.is_durable())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn group_commit_counts(&self) -> crate::vfs::Counts {
+        self.database.as_ref().map(|database| database.log.counts()).unwrap_or_default()
+    }
+
+    /// Whether anything may be written.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let trouble = self.database.as_ref().and_then(|database| database.log.trouble());
+        trouble.map_or(Ok(()), |trouble| Err(files::error_of(&trouble)))
+    }
+
+    /// Ends a commit that was at `position` when SQLite had done it: when this returns, it is on the disk,
+    /// unless its session does not want to wait for that.
+    ///
+    /// # Errors
+    /// Nobody knows whether it is durable: it must not be acknowledged.
+    pub(crate) fn committed(self: &Arc<Engine>, position: u64, waits: bool) -> Result<()> {
+        let Some(database) = &self.database else { return Ok(()) };
+        if waits {
+            database.wait_durable(position).map_err(|trouble| files::error_of(&trouble))?;
+        } else {
+            database.log.not_waited();
+            self.sync_soon();
+        }
+        self.checkpoint_if_due();
+        Ok(())
     }
 
     /// A connection for the caller alone.
@@ -89,14 +151,8 @@ impl Engine {
     }
 
     fn connect(&self) -> Result<Db> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_CREATE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(&self.path, flags)?;
-        connection.busy_handler(Some(look_again))?;
-        connection.execute_batch(
-            "PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;",
-        )?;
+        let (mut connection, _) = self.files.connect(&self.path, PATIENCE)?;
+        connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;")?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
         // A worker's stack is small: these keep SQLite's recursion far from its end.
         connection.set_limit(Limit::SQLITE_LIMIT_EXPR_DEPTH, 200)?;
@@ -106,7 +162,8 @@ impl Engine {
         let looks = probe.clone();
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
-        tables::register(&connection)?;
+        let database = self.database.clone();
+        tables::register(&connection, move || files::group_commit(database.as_deref()))?;
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);
         Ok(Db { connection, probe, schema, catalog: false })
@@ -132,13 +189,6 @@ fn look(probe: &Probe) -> bool {
         host::cancelled()
     });
     probe.used_up() || stop.unwrap_or(true)
-}
-
-/// The busy handler. Writers pass the gate one at a time, so what is met here is short: a checkpoint, or
-/// another process.
-fn look_again(looks: i32) -> bool {
-    let slept = std::panic::catch_unwind(|| host::sleep(Duration::from_millis(1)));
-    looks < BUSY_LOOKS && matches!(slept, Ok(Ok(())))
 }
 
 /// Whether a statement runs only to learn the type of its result: then it is short, and functions with an
@@ -232,6 +282,64 @@ impl Drop for Lease {
         }
         if !self.pinned {
             self.engine.put_back(db);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::testing::{LossyDisk, lossy};
+    use fiber::{Fiber, Resume, StackConfig, StackPool};
+
+    /// What `ums serve` gives its workers.
+    const STACK: usize = 1 << 20;
+
+    /// How much of a stack a statement needs, from preparing it to its last row.
+    fn stack_for(sql: &str) -> usize {
+        let mut pool = StackPool::new(StackConfig { size: STACK, ..StackConfig::default() });
+        let vfs = lossy(&LossyDisk::default());
+        let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs)).unwrap());
+        let sql = sql.to_owned();
+        let mut run = Fiber::new(pool.take().unwrap(), "sql", move |_| {
+            let lease = engine.lease().unwrap();
+            // One that is too deep is refused with an error, which is as good.
+            let done = lease.prepare(&sql).and_then(|mut statement| {
+                let mut rows = statement.query([])?;
+                while rows.next()?.is_some() {}
+                Ok(())
+            });
+            if let Err(error) = done {
+                println!("refused: {error:.80}");
+            }
+        });
+        assert_eq!(run.resume(), Resume::Finished);
+        run.into_stack().touched_bytes()
+    }
+
+    #[test]
+    fn the_deepest_statements_leave_half_of_the_stack() {
+        let nest = |times: usize, open: &str, core: &str, close: &str| {
+            format!("{}{core}{}", open.repeat(times), close.repeat(times))
+        };
+        let worst = [
+            ("sum", format!("SELECT 1{}", " + 1".repeat(195))),
+            ("and", format!("SELECT 1 WHERE 1{}", " AND 1".repeat(195))),
+            ("parentheses", format!("SELECT {}", nest(190, "abs(", "1", ")"))),
+            ("union", format!("SELECT 1{}", " UNION SELECT 1".repeat(99))),
+            ("ordered", format!("SELECT 1{} ORDER BY 1", " EXCEPT SELECT 2".repeat(99))),
+            ("scalar subqueries", format!("SELECT {}", nest(30, "(SELECT ", "1", ")"))),
+            ("from", nest(60, "SELECT * FROM (", "SELECT 1", ")")),
+            ("too deep", nest(5_000, "SELECT * FROM (", "SELECT 1", ")")),
+            ("case", format!("SELECT {}", nest(190, "CASE WHEN 1 THEN ", "1", " END"))),
+            ("like", "SELECT hex(zeroblob(500)) LIKE '%0%0%0%0%0%1' ".to_owned()),
+            ("json", format!("SELECT json('{}')", nest(900, "[", "1", "]"))),
+            ("glob", format!("SELECT 'a' GLOB '{}'", "*a".repeat(2_000))),
+        ];
+        for (name, sql) in worst {
+            let used = stack_for(&sql);
+            println!("{name}: {} KiB of stack", used >> 10);
+            assert!(used <= STACK / 2, "{name}: {} KiB", used >> 10);
         }
     }
 }

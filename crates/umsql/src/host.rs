@@ -8,9 +8,12 @@
 //!
 //! What it does not do: it knows nothing of SQL or of the wire.
 
-use std::io;
-use std::time::Duration;
+pub(crate) mod files;
 
+use std::io;
+use std::time::{Duration, Instant};
+
+pub(crate) use ums::sync::{Holder, Mutex as ParkingMutex, RawMutex, Sleeper, Woken};
 use ums::{Node, WaitClass, WaitReason};
 
 /// The current request was cancelled while it waited.
@@ -135,6 +138,70 @@ pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send)
     }
 }
 
+/// Starts `f` on the hidden scheduler of that name, which has one worker. False: the caller is no worker,
+/// or the node is going down; then nothing was started.
+pub(crate) fn start_hidden(scheduler: &'static str, f: impl FnOnce() + Send + 'static) -> bool {
+    let options = ums::HiddenOptions { max_workers: Some(1), ready: 0 };
+    let hidden = Node::current().and_then(|node| node.hidden(scheduler, options).ok());
+    hidden.is_some_and(|hidden| hidden.spawn(f).is_ok())
+}
+
+/// What the engine waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum For {
+    /// A lock on the database that others may share.
+    SharedLock,
+    /// A lock on the database for the waiter alone.
+    ExclusiveLock,
+    /// The log, until it is on the disk. Cancelling does not end this wait, for it cannot be told how far the
+    /// disk is.
+    LogWrite,
+    /// One of SQLite's own mutexes.
+    EngineMutex,
+}
+
+impl For {
+    pub(crate) fn reason(self) -> WaitReason {
+        match self {
+            For::SharedLock => WaitReason::register("LCK_M_S", WaitClass::Resource),
+            For::ExclusiveLock => WaitReason::LCK_M_X,
+            For::LogWrite => WaitReason::register("WRITELOG", WaitClass::Resource),
+            For::EngineMutex => WaitReason::register("SQLITE_MUTEX", WaitClass::Resource),
+        }
+    }
+}
+
+/// Why a wait of [`park`] failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unwoken {
+    /// The deadline passed.
+    TimedOut,
+    /// The request was cancelled.
+    Interrupted,
+}
+
+/// Waits until the [`Sleeper`] that `queue` is given is woken. `queue` puts it where the waker looks, and must
+/// not wait.
+pub(crate) fn park<R>(
+    why: For,
+    resource: &R,
+    holder: Option<Holder>,
+    until: Option<Instant>,
+    queue: impl FnOnce(Sleeper),
+) -> Result<(), Unwoken> {
+    let mut wait = ums::sync::Wait::new(why.reason()).on(resource).held_by(holder);
+    if let Some(until) = until {
+        wait = wait.until(until);
+    }
+    if why == For::LogWrite {
+        wait = wait.deaf();
+    }
+    wait.park(queue).map_err(|error| match error {
+        ums::WaitError::TimedOut => Unwoken::TimedOut,
+        _ => Unwoken::Interrupted,
+    })
+}
+
 /// The number of the scheduler the current worker belongs to.
 pub fn scheduler_index() -> usize {
     ums::scheduler_id().unwrap_or(0)
@@ -161,6 +228,11 @@ impl Gate {
     /// When the request is cancelled first.
     pub fn acquire(&self, user: u64) -> Result<(), Interrupted> {
         self.lock.acquire(user, None).map_err(|_| Interrupted)
+    }
+
+    /// As [`Gate::acquire`], for at most `time`. False when that was too short, or the request was cancelled.
+    pub(crate) fn acquire_for(&self, user: u64, time: Duration) -> bool {
+        self.lock.acquire(user, Some(time)).is_ok()
     }
 
     /// How many workers are parked in [`Gate::acquire`].

@@ -2,7 +2,7 @@
 //! every point where it can wait on the machine's own lists.
 //!
 //! ```text
-//! host  <-  error  <-  wire  <-  dialect  <-  engine  <-  plan  <-  server  <-  session  <-  listen
+//! host  <-  error  <-  wire  <-  vfs  <-  dialect  <-  engine  <-  plan  <-  server  <-  session  <-  listen
 //! ```
 //!
 //! A **session** is a connection's user: a few hundred bytes while it is idle. When input is readable, the
@@ -17,6 +17,8 @@ pub mod host;
 
 pub mod error;
 mod wire;
+
+mod vfs;
 
 mod dialect;
 mod engine;
@@ -34,5 +36,9 @@ mod statements;
 
 pub mod listen;
 
+#[cfg(test)]
+mod durability_tests;
+
+pub use engine::Files;
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};

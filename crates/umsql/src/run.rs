@@ -11,17 +11,19 @@
 //! so writers wait in a queue and never meet SQLite's own lock. Only a transaction that has read before its
 //! first write can be too late then, and is told so with 40001.
 
+use std::sync::Arc;
+
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Statement as Prepared};
 
 use crate::dialect::statement::Sql;
 use crate::dialect::tokens::{statements, tokens};
 use crate::dialect::{Statement, statement};
-use crate::engine::Lease;
+use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
-use crate::host::Conn;
+use crate::host::{self, Conn};
 use crate::plan;
-use crate::session::{OUT_MAX, Session, Tx};
+use crate::session::{OUT_MAX, Session, Tx, settle};
 use crate::wire::message::utf8;
 use crate::wire::out::Out;
 use crate::wire::types::{self, Column};
@@ -107,7 +109,11 @@ impl Session {
         failure: Failure,
         position: impl Fn(&SqlError) -> Option<usize>,
     ) -> std::result::Result<(), Failure> {
-        let Failure::Sql(error) = failure else { return Err(failure) };
+        let Failure::Sql(mut error) = failure else { return Err(failure) };
+        if error.code == "40001" && host::cancelled() {
+            // It waited for a lock, and that is how the engine says that it waits no longer.
+            error = host::Interrupted.into();
+        }
         if error.fatal {
             return Err(Failure::Sql(error));
         }
@@ -160,6 +166,10 @@ impl Session {
     pub(crate) fn release_gate_outside(&mut self) {
         let outside = self.lease.as_ref().is_none_or(|lease| lease.is_autocommit());
         if self.holds_gate && outside {
+            let position = self.server.engine.log_position();
+            if position != self.gate_position {
+                self.unsettled = Some(position);
+            }
             self.holds_gate = false;
             self.server.engine.gate.release(self.user);
         }
@@ -335,7 +345,16 @@ impl Session {
                 self.own_gate()?;
             }
             bind(&mut prepared, call.parameters)?;
-            let mut run = Run { out: &mut self.out, conn, sent: 0, rest: Vec::new() };
+            let waits = self.waits_for_disk();
+            let mut run = Run {
+                out: &mut self.out,
+                conn,
+                engine: &self.server.engine,
+                unsettled: &mut self.unsettled,
+                waits,
+                sent: 0,
+                rest: Vec::new(),
+            };
             run.rows(&mut prepared, text, lease, &call)?;
             if !run.rest.is_empty() {
                 return Ok(Ran::Suspended(run.rest));
@@ -365,8 +384,10 @@ impl Session {
             if self.may_defer && self.server.gate_is_crowded() {
                 return Err(Failure::Later);
             }
+            self.server.engine.check_writable()?;
             self.server.engine.gate.acquire(self.user)?;
             self.holds_gate = true;
+            self.gate_position = self.server.engine.log_position();
         }
         Ok(())
     }
@@ -411,12 +432,27 @@ pub(crate) fn bind(prepared: &mut Prepared<'_>, parameters: &[Value]) -> Result<
 struct Run<'a> {
     out: &'a mut Out,
     conn: &'a mut dyn Conn,
+    engine: &'a Arc<Engine>,
+    /// As in the session.
+    unsettled: &'a mut Option<u64>,
+    waits: bool,
     sent: usize,
     /// DataRow messages beyond the row limit.
     rest: Vec<u8>,
 }
 
 impl Run<'_> {
+    /// Sends what there is; the answers before this statement's may tell of a commit.
+    fn send(&mut self) -> std::result::Result<(), Failure> {
+        if let Err(error) = settle(self.unsettled, self.engine, self.waits) {
+            self.out.bytes.clear();
+            return Err(SqlError { fatal: true, ..error }.into());
+        }
+        self.conn.write_all(&self.out.bytes).map_err(Failure::gone)?;
+        self.out.bytes.clear();
+        Ok(())
+    }
+
     fn rows(
         &mut self,
         prepared: &mut Prepared<'_>,
@@ -460,8 +496,7 @@ impl Run<'_> {
                 self.out.data_row(&columns, value)?;
                 self.sent += 1;
                 if self.out.bytes.len() > OUT_MAX {
-                    self.conn.write_all(&self.out.bytes).map_err(Failure::gone)?;
-                    self.out.bytes.clear();
+                    self.send()?;
                 }
             }
             next = rows.next()?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::auth::{self, Verifier};
-use crate::engine::Engine;
+use crate::engine::{Engine, Files};
 use crate::error::SqlError;
 use crate::host;
 use crate::plan::Plan;
@@ -23,12 +23,15 @@ pub struct Settings {
     pub password: Option<String>,
     /// The longest message a logged-in client may send, in bytes.
     pub max_message: usize,
+    /// The file system under the database.
+    pub files: Files,
 }
 
 impl Settings {
     /// Settings for a database without a password, and messages of at most 64 MiB.
     pub fn new(database: impl Into<PathBuf>) -> Settings {
-        Settings { database: database.into(), password: None, max_message: 64 << 20 }
+        let (database, files) = (database.into(), Files::default());
+        Settings { database, password: None, max_message: 64 << 20, files }
     }
 }
 
@@ -91,10 +94,10 @@ impl Server {
     /// Opens the database.
     ///
     /// # Errors
-    /// When SQLite cannot open or create it.
+    /// When it cannot be opened or created: its SQLSTATE says why (see `docs/sqlite.md`).
     pub fn open(settings: Settings) -> Result<Arc<Server>, SqlError> {
         Ok(Arc::new(Server {
-            engine: Arc::new(Engine::open(&settings.database)?),
+            engine: Arc::new(Engine::open(&settings.database, settings.files)?),
             verifier: settings.password.as_deref().map(Verifier::new),
             max_message: settings.max_message,
             keys: Mutex::default(),
@@ -102,6 +105,12 @@ impl Server {
             plans: Mutex::default(),
             buffers: Mutex::default(),
         }))
+    }
+
+    /// Whether SQLite's own mutexes park workers, too. They do unless the process used SQLite before its first
+    /// server.
+    pub fn has_engine_mutexes(&self) -> bool {
+        crate::vfs::has_own_mutexes()
     }
 
     /// A session for the connection that is `user`.

@@ -19,7 +19,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::auth::Login;
-use crate::engine::Lease;
+use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::extended::Portal;
 use crate::host::{self, Conn};
@@ -89,6 +89,10 @@ pub struct Session {
     pub(crate) savepoints: Vec<Box<str>>,
     pub(crate) lease: Option<Box<Lease>>,
     pub(crate) holds_gate: bool,
+    /// Where the log was when the gate became this session's.
+    pub(crate) gate_position: u64,
+    /// What was committed up to here must be on the disk before anything more is sent.
+    pub(crate) unsettled: Option<u64>,
     /// The current unit has more than one statement, which are then one transaction.
     pub(crate) several: bool,
     /// A statement that finds many writers waiting may give its worker back.
@@ -117,6 +121,8 @@ impl Session {
             savepoints: Vec::new(),
             lease: None,
             holds_gate: false,
+            gate_position: 0,
+            unsettled: None,
             several: false,
             may_defer: false,
             deferred: false,
@@ -232,6 +238,7 @@ impl Session {
             return false;
         }
         self.holds_gate |= self.server.engine.gate.is_owned_by(self.user);
+        self.gate_position = self.server.engine.log_position();
         self.server.end_deferral(self.user)
     }
 
@@ -416,14 +423,34 @@ impl Session {
         Ok(())
     }
 
-    /// Sends what is in the output buffer.
+    /// Sends what is in the output buffer, when what it tells of is on the disk.
     pub(crate) fn flush(&mut self, conn: &mut dyn Conn) -> std::result::Result<(), Failure> {
         if self.out.bytes.is_empty() {
             return Ok(());
         }
+        let waits = self.waits_for_disk();
+        let mut unsettled = self.unsettled.take();
+        if let Err(error) = settle(&mut unsettled, &self.server.engine, waits) {
+            // The buffer may acknowledge what may be lost.
+            self.out.bytes.clear();
+            self.out.error(&SqlError { fatal: true, ..error }, None);
+            let _ = conn.write_all(&self.out.bytes);
+            self.out.bytes.clear();
+            return Err(Failure::Gone);
+        }
         let sent = conn.write_all(&self.out.bytes).map_err(Failure::gone);
         self.out.bytes.clear();
         sent
+    }
+
+    /// Whether commits of this session wait until they are on the disk.
+    pub(crate) fn waits_for_disk(&self) -> bool {
+        if self.settings.is_empty() {
+            return true;
+        }
+        let off = ["off", "false", "no", "0"];
+        let value = self.setting("synchronous_commit");
+        !off.iter().any(|off| value.eq_ignore_ascii_case(off))
     }
 
     pub(crate) fn ready(&mut self) {
@@ -449,6 +476,11 @@ impl Session {
         self.unit_end = 0;
         self.consumed = 0;
     }
+}
+
+/// Waits until what a session committed is on the disk. After an error nothing may be sent that tells of it.
+pub(crate) fn settle(unsettled: &mut Option<u64>, engine: &Arc<Engine>, waits: bool) -> Result<()> {
+    unsettled.take().map_or(Ok(()), |position| engine.committed(position, waits))
 }
 
 /// What [`Session::fill`] found.

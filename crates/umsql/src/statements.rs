@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::types::{Value, ValueRef};
-use rusqlite::{Connection, OpenFlags};
 
 use crate::dialect::Statement;
 use crate::error::{Failure, Result, SqlError};
@@ -183,6 +183,7 @@ impl Session {
             "transaction isolation level"
             | "transaction_isolation"
             | "default_transaction_isolation" => "serializable",
+            "synchronous_commit" => "on",
             "transaction_read_only" | "default_transaction_read_only" => "off",
             "max_identifier_length" => "63",
             _ => "",
@@ -209,21 +210,17 @@ impl Session {
         if path.is_empty() {
             return Err(SqlError::new("42601", "BACKUP needs the name of a file"));
         }
-        let source = self.server.engine.path();
-        host::on_hidden("BACKUP", || copy_database(source, Path::new(path)))
+        let engine = &self.server.engine;
+        host::on_hidden("BACKUP", || copy_database(&engine.second()?, Path::new(path)))
     }
 }
 
-fn copy_database(source: &Path, target: &Path) -> Result<()> {
-    let from = Connection::open_with_flags(
-        source,
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-    )?;
+fn copy_database(from: &Connection, target: &Path) -> Result<()> {
     // One read transaction over all steps: the copy is of one moment, and writers do not restart it.
     from.execute_batch("BEGIN")?;
     from.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let mut to = Connection::open(target)?;
-    let backup = Backup::new(&from, &mut to)?;
+    let backup = Backup::new(from, &mut to)?;
     loop {
         match backup.step(BACKUP_PAGES)? {
             StepResult::Done => return Ok(()),

@@ -223,3 +223,43 @@ fn a_sync_parks_its_worker_and_others_run() {
         });
     });
 }
+
+/// Opens a named pipe that a plain thread opens from the other side a while later.
+fn open_slowly(node: &Node) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let there = path.clone();
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(common::ms(30));
+        std::fs::OpenOptions::new().write(true).open(there).unwrap();
+    });
+    common::on(node, 0, move || drop(File::open(path).unwrap()));
+    other.join().unwrap();
+}
+
+#[test]
+fn waits_for_files_that_take_long_are_counted_b50() {
+    asynchronously(|node| {
+        let slow = || ums::testing::scheduler(node, 0).counters.slow_io;
+        open_slowly(node);
+        assert_eq!(slow(), 0, "not as long as that");
+        ums::io::set_slow_after(common::ms(10));
+        open_slowly(node);
+        ums::io::set_slow_after(std::time::Duration::from_secs(15));
+        assert_eq!(slow(), 1);
+    });
+}
+
+#[test]
+fn a_submission_that_blocks_is_counted_b51() {
+    on_back_ends(
+        |_| true,
+        |node, io| {
+            open_slowly(node);
+            let slow = ums::testing::scheduler(node, 0).counters.slow_submissions;
+            // The synchronous back end cannot but do it at once. (A slow machine may add more.)
+            assert!(slow >= u64::from(io == IoChoice::Sync));
+        },
+    );
+}

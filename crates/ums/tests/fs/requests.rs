@@ -253,3 +253,33 @@ fn a_shutdown_ends_what_is_outstanding_and_runs_each_routine_u63() {
         drop(writer);
     });
 }
+
+#[test]
+fn what_the_system_has_done_and_nobody_has_looked_at_is_told_apart_b46() {
+    asynchronously(|node| {
+        let file = file_of(b"hello");
+        node.run(move || {
+            let got = Got::default();
+            let note = got.clone();
+            let routine =
+                move |result: io::Result<usize>, _: Vec<u8>| note.push((1, result.unwrap()));
+            Request::read(file, vec![0; 5], 0, routine).submit();
+            assert_eq!(pending_io().outstanding, 1);
+            // Nobody else runs here and this worker yields only to flush, so nobody takes it away.
+            let began = std::time::Instant::now();
+            let mut seen = pending_io();
+            while seen.done == 0 && got.len() == 0 {
+                assert!(began.elapsed() < common::PATIENCE, "{seen:?}");
+                if began.elapsed() > common::ms(20) {
+                    ums::yield_now();
+                }
+                seen = pending_io();
+            }
+            if got.len() == 0 {
+                assert_eq!((seen.outstanding, seen.done), (1, 1));
+            }
+            common::eventually("its routine ran", || got.len() == 1);
+            assert_eq!(pending_io(), ums::io::PendingIo::default());
+        });
+    });
+}

@@ -1,4 +1,5 @@
-//! The machine's tables in SQL: each of [`host::tables`] is a virtual table that every query can use.
+//! The machine's tables in SQL: each of [`host::tables`], and what the engine itself has to show, is a virtual
+//! table that every query can use.
 //!
 //! A cursor takes its snapshot when it is filtered, so one scan sees one moment.
 #![allow(unsafe_code)]
@@ -8,6 +9,7 @@
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConnection, VTabCursor};
 use rusqlite::{Connection, Error, Result, ffi};
@@ -16,27 +18,38 @@ use crate::host::{self, Cell, HostTable};
 
 const MODULE: Module<'static, Table> = Module::eponymous_only_module();
 
-/// Gives `connection` all tables of the host.
-pub(super) fn register(connection: &Connection) -> Result<()> {
+/// Gives a table as it is now; None when it is gone.
+type Read = Arc<dyn Fn() -> Option<HostTable> + Send + Sync>;
+
+/// Gives `connection` all tables of the host, and the engine's own.
+pub(super) fn register(
+    connection: &Connection,
+    own: impl Fn() -> HostTable + Send + Sync + 'static,
+) -> Result<()> {
     for table in host::tables() {
-        let names = table.columns.iter().map(|(name, kind)| format!("\"{name}\" {kind}"));
-        let columns = names.collect::<Vec<_>>().join(", ");
-        let declaration = CString::new(format!("CREATE TABLE x({columns})"))?;
-        let table = Declared { name: table.name, declaration };
-        connection.create_module(table.name, &MODULE, Some(table))?;
+        let name = table.name;
+        let find = move || host::tables().into_iter().find(|table| table.name == name);
+        register_one(connection, &table, Arc::new(find))?;
     }
-    Ok(())
+    register_one(connection, &own(), Arc::new(move || Some(own())))
+}
+
+fn register_one(connection: &Connection, table: &HostTable, read: Read) -> Result<()> {
+    let names = table.columns.iter().map(|(name, kind)| format!("\"{name}\" {kind}"));
+    let columns = names.collect::<Vec<_>>().join(", ");
+    let declaration = CString::new(format!("CREATE TABLE x({columns})"))?;
+    connection.create_module(table.name, &MODULE, Some(Declared { read, declaration }))
 }
 
 struct Declared {
-    name: &'static str,
+    read: Read,
     declaration: CString,
 }
 
 #[repr(C)]
 struct Table {
     base: ffi::sqlite3_vtab,
-    name: &'static str,
+    read: Read,
 }
 
 // SAFETY: Base First: `base` is the first field of a `repr(C)` struct.
@@ -54,7 +67,8 @@ unsafe impl<'vtab> VTab<'vtab> for Table {
     ) -> Result<(Cow<'static, CStr>, Table)> {
         let declared =
             aux.ok_or_else(|| Error::ModuleError("a host table has a declaration".into()))?;
-        let table = Table { base: ffi::sqlite3_vtab::default(), name: declared.name };
+        let read = Arc::clone(&declared.read);
+        let table = Table { base: ffi::sqlite3_vtab::default(), read };
         Ok((Cow::Owned(declared.declaration.clone()), table))
     }
 
@@ -66,7 +80,7 @@ unsafe impl<'vtab> VTab<'vtab> for Table {
     fn open(&'vtab mut self) -> Result<Cursor> {
         Ok(Cursor {
             base: ffi::sqlite3_vtab_cursor::default(),
-            name: self.name,
+            read: Arc::clone(&self.read),
             rows: Vec::new(),
             at: 0,
         })
@@ -76,7 +90,7 @@ unsafe impl<'vtab> VTab<'vtab> for Table {
 #[repr(C)]
 struct Cursor {
     base: ffi::sqlite3_vtab_cursor,
-    name: &'static str,
+    read: Read,
     rows: Vec<Vec<Cell>>,
     at: usize,
 }
@@ -85,10 +99,9 @@ struct Cursor {
 unsafe impl VTabCursor for Cursor {
     fn filter(&mut self, _: c_int, _: Option<&str>, _: &Filters<'_>) -> Result<()> {
         // A panic must not cross SQLite.
-        let tables = catch_unwind(AssertUnwindSafe(host::tables))
+        let table = catch_unwind(AssertUnwindSafe(|| (self.read)()))
             .map_err(|_| Error::ModuleError("the host could not give its tables".into()))?;
-        let named = |table: &HostTable| table.name == self.name;
-        self.rows = tables.into_iter().find(named).map(|table| table.rows).unwrap_or_default();
+        self.rows = table.map(|table| table.rows).unwrap_or_default();
         self.at = 0;
         Ok(())
     }

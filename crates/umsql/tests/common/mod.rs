@@ -55,8 +55,9 @@ impl TestServer {
     }
 }
 
-impl Drop for TestServer {
-    fn drop(&mut self) {
+impl TestServer {
+    /// Stops it, as a signal would.
+    pub fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             server.stop_and_wait(Duration::from_secs(5));
         }
@@ -64,6 +65,12 @@ impl Drop for TestServer {
             node.shutdown(Duration::from_secs(5));
         }
         drop(self.engine.take());
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.stop();
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

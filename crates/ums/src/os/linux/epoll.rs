@@ -44,7 +44,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::event::epoll;
 
 use super::call::{self, Tried};
-use super::helpers::Errands;
+use super::helpers::Chores;
 use super::owned::{self, Stamp};
 use super::waiting::{Line, TokenHasher, Waiting};
 use crate::os::clock;
@@ -114,7 +114,7 @@ pub struct Epoll {
     bell: Waker,
     watches: HashMap<RawFd, Watch, BuildHasherDefault<TokenHasher>>,
     waiting: Waiting,
-    errands: Errands,
+    chores: Chores,
     finished: Vec<Done>,
     events: Vec<libc::epoll_event>,
     serial: u32,
@@ -136,7 +136,7 @@ impl Epoll {
             .map_err(io::Error::from_raw_os_error)?;
         let mut driver = Epoll {
             epoll,
-            errands: Errands::new(bell.clone()),
+            chores: Chores::new(bell.clone()),
             bell,
             watches: HashMap::default(),
             waiting: Waiting::default(),
@@ -340,7 +340,7 @@ impl Epoll {
     /// *Frozen Buffer*.
     unsafe fn send_out(&mut self, token: u64, op: Op) -> Submitted {
         // SAFETY: Frozen Buffer: passed on from our caller.
-        unsafe { self.errands.send(token, op) };
+        unsafe { self.chores.send(token, op) };
         Submitted::Pending
     }
 }
@@ -393,31 +393,31 @@ impl Driver for Epoll {
             let watch = self.watches.get_mut(&op.fd());
             let watch = watch.expect("who waits stands in line at a watch");
             self.waiting.remove(&mut watch.lines[op.side() as usize], token);
-        } else if !self.errands.cancel(token) {
+        } else if !self.chores.cancel(token) {
             return;
         }
         self.finished.push(Done { token, result: -libc::ECANCELED });
     }
 
     fn ready(&mut self) -> bool {
-        !self.finished.is_empty() || self.errands.has_news() || self.due()
+        !self.finished.is_empty() || self.chores.has_news() || self.due()
     }
 
     fn reap(&mut self, out: &mut Vec<Done>) {
         if self.due() {
             self.look(Some(0));
         }
-        self.errands.collect(out);
+        self.chores.collect(out);
         out.append(&mut self.finished);
     }
 
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
-        if self.finished.is_empty() && !self.rung && self.errands.may_sleep() {
+        if self.finished.is_empty() && !self.rung && self.chores.may_sleep() {
             self.look(timeout_ns);
         }
-        self.errands.awake();
+        self.chores.awake();
         self.rung = false;
-        self.errands.collect(out);
+        self.chores.collect(out);
         out.append(&mut self.finished);
     }
 
@@ -426,10 +426,10 @@ impl Driver for Epoll {
     }
 
     fn done(&mut self) -> usize {
-        self.errands.done() + self.finished.len()
+        self.chores.done() + self.finished.len()
     }
 
     fn pending(&self) -> usize {
-        self.waiting.len() + self.errands.pending() + self.finished.len()
+        self.waiting.len() + self.chores.pending() + self.finished.len()
     }
 }

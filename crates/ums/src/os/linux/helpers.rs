@@ -1,7 +1,7 @@
 //! The file helpers: threads that do what has no asynchronous form.
 //!
 //! No event tells when a file of a disk can be read without waiting, and a directory operation has
-//! no other form than a call that blocks. Such operations are *errands*: a driver hands them to a
+//! no other form than a call that blocks. Such operations are *chores*: a driver hands them to a
 //! pool of threads, one for the whole process, and gets their completions back in its *mailbox*.
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A helper that finds nothing to do for [`IDLE_MAX`] ends. Who submits while every helper is busy
-//! makes one more, up to the bound; beyond it errands stand in line, first come first served. If
-//! not even one thread can be had, the submitter does the errand itself.
+//! makes one more, up to the bound; beyond it chores stand in line, first come first served. If
+//! not even one thread can be had, the submitter does the chore itself.
 //!
 //! The mailbox and sleep (as door.rs does it), with the accesses named:
 //!
@@ -28,10 +28,10 @@
 //! If H1 comes after S3, then S1 and S2 come before H2 and H3 in the order of fences, so H3 rings.
 //! If it comes before, S3 sees it. A busy driver is never rung for.
 //!
-//! Invariants: *Frozen Buffer*, *One Completion* (the seam). *One Taker*: an errand leaves the state
+//! Invariants: *Frozen Buffer*, *One Completion* (the seam). *One Taker*: a chore leaves the state
 //! Queued once, by compare-and-swap; only who moved it to Started follows its pointers.
 //!
-//! It does not do: batches (each errand is one call), priorities, ending a call that has begun.
+//! It does not do: batches (each chore is one call), priorities, ending a call that has begun.
 
 #![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "One Taker", stated above.
 
@@ -46,7 +46,7 @@ use super::waiting::TokenMap;
 use crate::os::driver::{Done, Op, Waker};
 
 /// Most helpers that a process has.
-const HELPERS_MAX: u32 = 16;
+pub const HELPERS_MAX: u32 = 16;
 /// How long a helper waits for something to do before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Stack of a helper: what it calls is the C library and `std::fs`.
@@ -78,15 +78,15 @@ impl Mailbox {
 }
 
 /// One operation on its way through the pool.
-struct Errand {
+struct Chore {
     op: Op,
     token: u64,
     state: AtomicU8,
     to: Arc<Mailbox>,
 }
 
-impl Errand {
-    /// Takes the errand out of the state Queued. False: somebody else has.
+impl Chore {
+    /// Takes the chore out of the state Queued. False: somebody else has.
     fn take(&self, to: u8) -> bool {
         self.state.compare_exchange(QUEUED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -104,19 +104,19 @@ impl Errand {
     }
 }
 
-/// The errands of one driver.
-pub struct Errands {
+/// The chores of one driver.
+pub struct Chores {
     mailbox: Arc<Mailbox>,
     /// What was sent and has not been collected or cancelled.
-    sent: TokenMap<Arc<Errand>>,
+    sent: TokenMap<Arc<Chore>>,
 }
 
-impl Errands {
-    /// No errands yet; `bell` is what ends the driver's sleep.
-    pub fn new(bell: Waker) -> Errands {
+impl Chores {
+    /// No chores yet; `bell` is what ends the driver's sleep.
+    pub fn new(bell: Waker) -> Chores {
         let (done, news, asleep) =
             (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
-        Errands {
+        Chores {
             mailbox: Arc::new(Mailbox { done, news, asleep, bell }),
             sent: TokenMap::default(),
         }
@@ -128,16 +128,16 @@ impl Errands {
     /// *Frozen Buffer*, until the completion of `token` has been collected or cancelled.
     pub unsafe fn send(&mut self, token: u64, op: Op) {
         let state = AtomicU8::new(QUEUED);
-        let errand = Arc::new(Errand { op, token, state, to: self.mailbox.clone() });
-        let before = self.sent.insert(token, errand.clone());
+        let chore = Arc::new(Chore { op, token, state, to: self.mailbox.clone() });
+        let before = self.sent.insert(token, chore.clone());
         assert!(before.is_none(), "token {token} is already pending");
-        POOL.push(errand);
+        POOL.push(chore);
     }
 
     /// Asks for an end. True: it had not begun and never will; its completion is the caller's to
     /// deliver. False: it is not here, or has begun, and its real result will be collected.
     pub fn cancel(&mut self, token: u64) -> bool {
-        let cancelled = self.sent.get(&token).is_some_and(|errand| errand.take(CANCELLED));
+        let cancelled = self.sent.get(&token).is_some_and(|chore| chore.take(CANCELLED));
         if cancelled {
             self.sent.remove(&token);
         }
@@ -179,21 +179,21 @@ impl Errands {
         self.mailbox.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Errands sent and not yet collected.
+    /// Chores sent and not yet collected.
     pub fn pending(&self) -> usize {
         self.sent.len()
     }
 
-    /// Errands done and not yet collected.
+    /// Chores done and not yet collected.
     pub fn done(&self) -> usize {
         self.mailbox.done.lock().unwrap_or_else(|e| e.into_inner()).len()
     }
 }
 
-impl Drop for Errands {
+impl Drop for Chores {
     /// Cancels what has not begun, and waits for what has: its buffers are in use until then.
     fn drop(&mut self) {
-        self.sent.retain(|_, errand| !errand.take(CANCELLED));
+        self.sent.retain(|_, chore| !chore.take(CANCELLED));
         let mut dropped = Vec::new();
         while !self.sent.is_empty() {
             if self.may_sleep() {
@@ -218,7 +218,7 @@ struct Pool {
 }
 
 struct State {
-    line: VecDeque<Arc<Errand>>,
+    line: VecDeque<Arc<Chore>>,
     /// Helpers that wait for work.
     idle: usize,
     /// The numbers of the helpers that exist, a bit each.
@@ -236,9 +236,9 @@ impl Pool {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    fn push(&'static self, errand: Arc<Errand>) {
+    fn push(&'static self, chore: Arc<Chore>) {
         let mut state = self.lock();
-        state.line.push_back(errand);
+        state.line.push_back(chore);
         if state.line.len() <= state.idle {
             drop(state);
             return self.work.notify_one();
@@ -262,10 +262,10 @@ impl Pool {
         let mut state = self.lock();
         state.numbers &= !(1 << number);
         while state.numbers == 0
-            && let Some(errand) = state.line.pop_front()
+            && let Some(chore) = state.line.pop_front()
         {
             drop(state);
-            errand.run();
+            chore.run();
             state = self.lock();
         }
     }
@@ -275,10 +275,10 @@ impl Pool {
         cpus::unpin();
         let mut state = self.lock();
         loop {
-            if let Some(errand) = state.line.pop_front() {
+            if let Some(chore) = state.line.pop_front() {
                 drop(state);
-                errand.run();
-                drop(errand);
+                chore.run();
+                drop(chore);
                 state = self.lock();
                 continue;
             }

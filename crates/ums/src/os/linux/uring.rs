@@ -43,7 +43,7 @@ use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{Builder, EnterFlags, IoUring, Probe, opcode};
 
 use super::call;
-use super::helpers::Errands;
+use super::helpers::Chores;
 use super::waiting::TokenMap;
 use crate::os::clock;
 use crate::os::driver::{Done, Driver, Op, Submitted, TOKEN_MAX, Waker};
@@ -86,7 +86,7 @@ pub struct Uring {
     queued_at: u64,
     age_max: u64,
     /// What was handed to the file helpers.
-    errands: Errands,
+    chores: Chores,
     /// Ended without the kernel's knowing.
     finished: Vec<Done>,
     bell: Waker,
@@ -127,7 +127,7 @@ impl Uring {
             looks: 0,
             queued_at: 0,
             age_max: 0,
-            errands: Errands::new(bell.clone()),
+            chores: Chores::new(bell.clone()),
             finished: Vec::new(),
             bell,
             bell_armed: false,
@@ -256,7 +256,7 @@ impl Uring {
         if !self.bell_armed {
             self.arm_bell();
         }
-        self.errands.collect(out);
+        self.chores.collect(out);
         out.append(&mut self.finished);
     }
 
@@ -300,7 +300,7 @@ impl Driver for Uring {
         debug_assert_eq!(std::thread::current().id(), self.owner, "One Thread");
         if let Op::Call { .. } = op {
             // SAFETY: Frozen Buffer: the caller's promise.
-            unsafe { self.errands.send(token, op) };
+            unsafe { self.chores.send(token, op) };
             return Submitted::Pending;
         }
         let flight = Flight { op, polling: false, cancelled: false };
@@ -311,7 +311,7 @@ impl Driver for Uring {
 
     fn cancel(&mut self, token: u64) {
         let Some(flight) = self.flights.get_mut(&token) else {
-            if self.errands.cancel(token) {
+            if self.chores.cancel(token) {
                 self.finished.push(Done { token, result: -libc::ECANCELED });
             }
             return;
@@ -326,7 +326,7 @@ impl Driver for Uring {
         self.looks += u32::from(self.queued > 0);
         // Without its destructor the borrowed queue writes nothing back: loads only.
         !ManuallyDrop::new(self.ring.completion()).is_empty()
-            || self.errands.has_news()
+            || self.chores.has_news()
             || !self.finished.is_empty()
             || self.must_enter()
     }
@@ -343,13 +343,13 @@ impl Driver for Uring {
         let had = out.len();
         self.drain(out);
         let idle = out.len() == had && !self.rung && timeout_ns != Some(0);
-        let sleep = idle && self.errands.may_sleep();
+        let sleep = idle && self.chores.may_sleep();
         if sleep || self.queued > 0 || self.must_enter() {
             self.enter(u32::from(sleep), timeout_ns);
             self.drain(out);
         }
-        self.errands.awake();
-        self.errands.collect(out);
+        self.chores.awake();
+        self.chores.collect(out);
         self.rung = false;
     }
 
@@ -358,11 +358,11 @@ impl Driver for Uring {
     }
 
     fn done(&mut self) -> usize {
-        self.ring.completion().len() + self.errands.done() + self.finished.len()
+        self.ring.completion().len() + self.chores.done() + self.finished.len()
     }
 
     fn pending(&self) -> usize {
-        self.flights.len() + self.errands.pending() + self.finished.len()
+        self.flights.len() + self.chores.pending() + self.finished.len()
     }
 }
 

@@ -2,12 +2,13 @@
 //! modes, on epoll in both of its manners, and on the synchronous driver.
 //!
 //! `sockets` moves bytes, `cancels` takes operations back, `waits` is about time and wakes,
-//! `denied` runs children under a system call filter.
+//! `chores` is about files and calls, `denied` runs children under a system call filter.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": each test keeps its buffers to the end.
 
 mod cancels;
 mod denied;
+mod chores;
 mod sockets;
 mod waits;
 
@@ -241,6 +242,11 @@ on_every_driver! {
     cancels::a_cancel_frees_the_line_behind_it,
     cancels::what_is_not_pending_cannot_be_cancelled,
     cancels::a_driver_dropped_in_the_middle_lets_go_of_its_buffers,
+    chores::a_call_runs_elsewhere_and_its_result_comes_back,
+    chores::many_calls_each_come_back_once,
+    chores::a_call_that_has_not_begun_never_begins_when_cancelled,
+    chores::a_dropped_driver_waits_for_the_call_that_has_begun,
+    chores::a_file_is_not_read_by_its_submitter,
     waits::a_wait_lasts_as_long_as_its_timeout_u72,
     waits::a_wake_from_another_thread_ends_the_wait_u74,
     waits::a_wake_before_the_wait_is_kept,

@@ -1,0 +1,184 @@
+//! No answer tells of a commit that is not on the disk: sessions on a disk whose syncs are watched.
+//!
+//! A connection of the test sees every byte that a session sends. Whenever something is sent, the log must be
+//! durable as far as it is written, unless the transaction is still open.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::engine::Files;
+use crate::host::Conn;
+use crate::server::{Server, Settings};
+use crate::session::{Flow, Session};
+use crate::vfs::testing::{Faults, LossyDisk, lossy};
+
+/// A client whose bytes are all there, and what it was sent.
+struct Client {
+    server: Arc<Server>,
+    input: VecDeque<u8>,
+    output: Vec<u8>,
+    /// Whether each byte that comes must stand on a durable log.
+    watches: bool,
+}
+
+impl Conn for Client {
+    fn user(&self) -> u64 {
+        1
+    }
+
+    fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let len = buf.len().min(self.input.len());
+        if len == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        for (byte, read) in buf.iter_mut().zip(self.input.drain(..len)) {
+            *byte = read;
+        }
+        Ok(len)
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.try_read(buf)
+    }
+
+    fn resume(&self) -> Box<dyn FnOnce() + Send> {
+        Box::new(|| ())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.watches {
+            assert!(self.server.engine.log_is_durable(), "told before it is durable: {bytes:?}");
+        }
+        self.output.extend(bytes);
+        Ok(())
+    }
+}
+
+fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let len = (body.len() as u32 + 4).to_be_bytes();
+    [&[tag][..], &len, body].concat()
+}
+
+fn query(sql: &str) -> Vec<u8> {
+    message(b'Q', &[sql.as_bytes(), b"\0"].concat())
+}
+
+/// Parse, Bind and Execute.
+fn execute(sql: &str) -> Vec<u8> {
+    let parse = message(b'P', &[b"\0", sql.as_bytes(), b"\0\0\0"].concat());
+    let bind = message(b'B', b"\0\0\0\0\0\0\0\0");
+    [parse, bind, message(b'E', b"\0\0\0\0\0")].concat()
+}
+
+fn sync() -> Vec<u8> {
+    message(b'S', b"")
+}
+
+fn startup() -> Vec<u8> {
+    let body = b"\0\x03\0\0user\0u\0\0";
+    [&(body.len() as u32 + 4).to_be_bytes()[..], body].concat()
+}
+
+/// A server on a disk of its own, and a client that has logged in.
+fn client(disk: &LossyDisk) -> (Session, Client) {
+    let mut settings = Settings::new(Path::new("/db"));
+    settings.files = Files::On(lossy(disk));
+    let server = Server::open(settings).unwrap();
+    let (input, output) = (VecDeque::from(startup()), Vec::new());
+    let mut client = Client { server: Arc::clone(&server), input, output, watches: false };
+    let mut session = server.session(1);
+    assert_eq!(session.on_readable(&mut client), Flow::Idle);
+    assert!(session.is_logged_in());
+    (session, client)
+}
+
+/// Lets the session work through these messages, and gives the tags of its answers.
+fn send(session: &mut Session, client: &mut Client, bytes: Vec<u8>) -> (String, Flow) {
+    client.input.extend(bytes);
+    client.output.clear();
+    let mut flow = Flow::More;
+    while flow == Flow::More {
+        flow = session.on_readable(client);
+    }
+    let (mut tags, mut rest) = (String::new(), &client.output[..]);
+    while let [tag, a, b, c, d, ..] = *rest {
+        tags.push(tag.into());
+        rest = &rest[1 + u32::from_be_bytes([a, b, c, d]) as usize..];
+    }
+    (tags, flow)
+}
+
+#[test]
+fn every_way_to_commit_waits_for_the_disk_before_it_is_told() {
+    let (mut session, mut client) = client(&LossyDisk::default());
+    let copy = |rows: &str| {
+        let data = message(b'd', rows.as_bytes());
+        [query("copy t from stdin"), data, message(b'c', b"")].concat()
+    };
+    client.watches = true;
+    let ways = [
+        (query("create table t(x int)"), "CZ"),
+        (query("insert into t values (1)"), "CZ"),
+        (query("insert into t values (2); insert into t values (3)"), "CCZ"),
+        (query("insert into t values (4) returning x"), "TDCZ"),
+        ([execute("insert into t values (5)"), sync()].concat(), "12CZ"),
+        (copy("6\n7\n"), "GCZ"),
+        (query("create index t_x on t(x)"), "CZ"),
+        (query("begin; insert into t values (8); commit; select count(*) from t"), "CCCTDCZ"),
+    ];
+    for (bytes, tags) in ways {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        assert_eq!(send(&mut session, &mut client, bytes), (tags.into(), Flow::Idle), "{text}");
+    }
+    let pipeline: Vec<u8> = (10..60)
+        .flat_map(|n| [execute(&format!("insert into t values ({n})")), sync()].concat())
+        .collect();
+    assert_eq!(send(&mut session, &mut client, pipeline).0, "12CZ".repeat(50));
+    // Much output after a commit is sent in pieces, and the first one has the acknowledgement.
+    let much = "begin; insert into t values (9); commit;
+                select x, hex(zeroblob(2000)) from t limit 40; select 1";
+    assert!(send(&mut session, &mut client, query(much)).0.starts_with("CCCTD"));
+    // In an open transaction nothing is promised.
+    client.watches = false;
+    send(&mut session, &mut client, query("begin"));
+    send(&mut session, &mut client, query("insert into t values (100)"));
+    client.watches = true;
+    assert_eq!(send(&mut session, &mut client, query("commit")).0, "CZ");
+    let counts = client.server.engine.group_commit_counts();
+    assert_eq!((counts.commits, counts.not_waited), (60, 0));
+}
+
+#[test]
+fn a_commit_whose_sync_fails_is_not_acknowledged_and_nothing_is_written_after_it() {
+    let disk = LossyDisk::default();
+    let (mut session, mut client) = client(&disk);
+    send(&mut session, &mut client, query("create table t(x int)"));
+    disk.set_faults(Faults { sync_fails: true, ..Faults::default() });
+    let (tags, flow) = send(&mut session, &mut client, query("insert into t values (1)"));
+    assert_eq!((&*tags, flow), ("E", Flow::Close));
+    let said = String::from_utf8_lossy(&client.output).into_owned();
+    assert!(said.contains("FATAL") && said.contains("58030"), "{said}");
+
+    disk.set_faults(Faults::default());
+    let mut other = client.server.session(2);
+    send(&mut other, &mut client, startup());
+    let (tags, flow) = send(&mut other, &mut client, query("insert into t values (2)"));
+    assert_eq!((&*tags, flow), ("EZ", Flow::Idle));
+    assert!(String::from_utf8_lossy(&client.output).contains("58030"));
+    assert_eq!(send(&mut other, &mut client, query("select count(*) from t")).0, "TDCZ");
+}
+
+#[test]
+fn a_session_may_choose_not_to_wait() {
+    let (mut session, mut client) = client(&LossyDisk::default());
+    send(&mut session, &mut client, query("create table t(x int)"));
+    send(&mut session, &mut client, query("set synchronous_commit = off"));
+    let before = client.server.engine.group_commit_counts();
+    assert_eq!(send(&mut session, &mut client, query("insert into t values (1)")).0, "CZ");
+    let after = client.server.engine.group_commit_counts();
+    assert_eq!((after.commits, after.not_waited), (before.commits, before.not_waited + 1));
+    // The lazy writer syncs for it; without schedulers that is now.
+    assert!(client.server.engine.log_is_durable());
+}

@@ -1,0 +1,144 @@
+//! Files of the machine, as the engine's own file system needs them.
+//!
+//! What it does not do: it knows nothing of SQLite; which file is which stands in `vfs`.
+//!
+//! Unsafe in one place, for a kind of lock that the standard library does not have. Named invariant.
+//! **Own Descriptor**: a file's descriptor is open for as long as the file is, and the kernel reads the lock's
+//! description from a local of ours during the call only.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use ums::fs::{self, DirectBuffer, OpenOptions};
+use ums::{WaitClass, WaitReason};
+
+use super::For;
+
+/// What positions and lengths of direct reads are multiples of.
+const ALIGN: u64 = 4096;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct How {
+    /// Make it when it does not exist.
+    pub(crate) create: bool,
+    /// It must not exist.
+    pub(crate) new: bool,
+    /// Reading only.
+    pub(crate) read_only: bool,
+    /// It is the log: waits for its sync are called so.
+    pub(crate) log: bool,
+    /// Whole pages are read past the system's cache (`O_DIRECT`), where the file system can.
+    pub(crate) direct: bool,
+}
+
+/// An open file. What waits for the disk parks the worker; it is deaf to cancellation, for the engine could not
+/// tell that from a broken disk.
+#[derive(Debug)]
+pub(crate) struct File {
+    file: fs::File,
+    /// The same file, opened for direct reads.
+    direct: Option<fs::File>,
+}
+
+impl File {
+    pub(crate) fn open(path: &Path, how: How) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(!how.read_only).mode(0o644);
+        options.create(how.create && !how.read_only).create_new(how.new && !how.read_only);
+        let file = named(options.open(path)?, how);
+        let mut options = OpenOptions::new();
+        // A file system that cannot do direct I/O refuses to open; then the cache serves.
+        let direct = how.direct.then(|| options.read(true).direct(true).open(path).ok()).flatten();
+        Ok(File { file, direct: direct.map(|file| named(file, how)) })
+    }
+
+    /// Reads until `buf` is full or the file ends, and says how much. What is in the system's cache costs one
+    /// call and no wait.
+    pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        let whole_pages = at.is_multiple_of(ALIGN) && (buf.len() as u64).is_multiple_of(ALIGN);
+        let Some(direct) = self.direct.as_ref().filter(|_| whole_pages) else {
+            return self.file.read_full_at(buf, at);
+        };
+        let mut pages = DirectBuffer::new(buf.len());
+        let read = direct.read_full_at(&mut pages, at)?;
+        buf[..read].copy_from_slice(&pages[..read]);
+        Ok(read)
+    }
+
+    /// Writes all of `buf` into the system's cache.
+    pub(crate) fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_all_at(buf, at)
+    }
+
+    pub(crate) fn truncate(&self, size: u64) -> io::Result<()> {
+        self.file.set_len(size)
+    }
+
+    /// Makes what was written last.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    pub(crate) fn size(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// How many names it has; none when it was deleted.
+    pub(crate) fn links(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.nlink())
+    }
+
+    /// Takes an exclusive lock on these bytes, against other processes and other openings of the same file.
+    /// It lasts until the file is closed. False when somebody else has one.
+    pub(crate) fn lock_bytes(&self, start: i64, len: i64) -> io::Result<bool> {
+        let lock = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: start,
+            l_len: len,
+            l_pid: 0,
+        };
+        // SAFETY: Own Descriptor: the descriptor is our file's and the description a local.
+        let done = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
+        if done == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+            _ => Err(error),
+        }
+    }
+}
+
+fn named(mut file: fs::File, how: How) -> fs::File {
+    let read = WaitReason::register("PAGEIOLATCH_SH", WaitClass::Resource);
+    let write = WaitReason::register("PAGEIOLATCH_EX", WaitClass::Resource);
+    let sync = if how.log { For::LogWrite.reason() } else { WaitReason::IO_COMPLETION };
+    file.set_wait_reasons(read, write, sync);
+    file.set_cancellable(false);
+    file
+}
+
+/// Removes a file's name.
+pub(crate) fn delete(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)
+}
+
+/// Makes the names in a folder last.
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    fs::sync_dir(dir)
+}
+
+/// The size of the file of that name; None when there is none.
+pub(crate) fn size_of(path: &Path) -> io::Result<Option<u64>> {
+    match fs::metadata(path) {
+        Ok(metadata) => Ok(Some(metadata.len())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

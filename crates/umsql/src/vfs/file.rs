@@ -1,0 +1,425 @@
+//! An open file as SQLite calls it: pages, locks and the log's shared memory.
+//!
+//! Each function here is one of the `sqlite3_io_methods` table; the invariants they stand on are in `vfs`, and
+//! one more. **Private Opcode**: only [`seat`] sends our own file control, with a pointer to its own local.
+//!
+//! Every connection at a database shares one open file with the others, because the calls name their position;
+//! what belongs to the connection alone is here.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use rusqlite::{Connection, ffi};
+
+use super::database::{Database, Seat};
+use super::disk::Opened;
+use super::locks::{Level, SLOTS};
+use super::log::Trouble;
+use super::system::{failed, guarded};
+
+/// Our own file control: "ums" and a one.
+const OPCODE_SEAT: c_int = 0x756d_7301;
+/// What journals are padded to where a torn write could take its neighbours along.
+const SECTOR: c_int = 4096;
+
+/// What SQLite's block of an open file has.
+#[repr(C)]
+pub(super) struct Slot {
+    base: ffi::sqlite3_file,
+    file: *mut OpenFile,
+}
+
+/// What a file is to the engine.
+pub(super) enum Kind {
+    /// A database.
+    Main(Seat),
+    /// A write-ahead log.
+    Log(Arc<Database>),
+    /// A journal, or a temporary file.
+    Other,
+}
+
+/// One connection's opening of a file.
+pub(super) struct OpenFile {
+    kind: Kind,
+    opened: Arc<Opened>,
+    /// It maps the log's shared memory.
+    maps: Cell<bool>,
+    /// What SQLite wants to remember with the file.
+    keeps_log: Cell<bool>,
+    power_safe: Cell<bool>,
+}
+
+impl OpenFile {
+    pub(super) fn new(kind: Kind, opened: Arc<Opened>) -> OpenFile {
+        let (maps, keeps_log, power_safe) = (Cell::new(false), Cell::new(false), Cell::new(true));
+        OpenFile { kind, opened, maps, keeps_log, power_safe }
+    }
+
+    pub(super) fn read_only(&self) -> bool {
+        self.opened.read_only
+    }
+
+    /// The database whose content this file has.
+    fn database(&self) -> Option<&Database> {
+        match &self.kind {
+            Kind::Main(seat) => Some(&seat.database),
+            Kind::Log(database) => Some(database),
+            Kind::Other => None,
+        }
+    }
+
+    fn seat(&self) -> Option<&Seat> {
+        match &self.kind {
+            Kind::Main(seat) => Some(seat),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing more may be written.
+    fn is_in_trouble(&self) -> bool {
+        self.database().is_some_and(|database| database.log.trouble().is_some())
+    }
+
+    fn read(&self, buf: &mut [u8], at: u64) -> c_int {
+        match self.opened.file.read_at(buf, at) {
+            Ok(read) if read == buf.len() => ffi::SQLITE_OK,
+            Ok(read) => {
+                // SQLite counts on the rest being zero.
+                buf[read..].fill(0);
+                ffi::SQLITE_IOERR_SHORT_READ
+            }
+            Err(error) => failed(&error, ffi::SQLITE_IOERR_READ),
+        }
+    }
+
+    fn write(&self, buf: &[u8], at: u64) -> c_int {
+        if self.is_in_trouble() {
+            return ffi::SQLITE_IOERR_WRITE;
+        }
+        if let Err(error) = self.opened.file.write_at(buf, at) {
+            return failed(&error, ffi::SQLITE_IOERR_WRITE);
+        }
+        if let Kind::Log(database) = &self.kind {
+            database.log.wrote(at, buf.len());
+        }
+        ffi::SQLITE_OK
+    }
+
+    fn truncate(&self, size: u64) -> c_int {
+        if self.is_in_trouble() {
+            return ffi::SQLITE_IOERR_TRUNCATE;
+        }
+        if let Err(error) = self.opened.file.truncate(size) {
+            return failed(&error, ffi::SQLITE_IOERR_TRUNCATE);
+        }
+        if let Kind::Log(database) = &self.kind {
+            database.log.truncated(size);
+        }
+        ffi::SQLITE_OK
+    }
+
+    /// A failed sync of a database or its log is for good (see `log`).
+    fn sync(&self) -> c_int {
+        let synced = match &self.kind {
+            Kind::Log(database) => database.log.sync(|| self.opened.sync()).map_err(|_| None),
+            Kind::Main(seat) if self.is_in_trouble() => {
+                debug_assert!(seat.database.log.trouble().is_some());
+                Err(None)
+            }
+            Kind::Main(seat) => self.opened.sync().map_err(|error| {
+                seat.database.log.fail(Trouble::SyncFailed(error.to_string()));
+                Some(error)
+            }),
+            Kind::Other => self.opened.sync().map_err(Some),
+        };
+        match synced {
+            Ok(()) => ffi::SQLITE_OK,
+            Err(Some(error)) => failed(&error, ffi::SQLITE_IOERR_FSYNC),
+            Err(None) => ffi::SQLITE_IOERR_FSYNC,
+        }
+    }
+
+    fn lock(&self, level: Level) -> c_int {
+        let granted = self.seat().is_none_or(|s| s.database.locks.lock_file(s.member, level));
+        if granted { ffi::SQLITE_OK } else { ffi::SQLITE_BUSY }
+    }
+
+    fn unlock(&self, level: Level) -> c_int {
+        if let Some(seat) = self.seat() {
+            seat.database.locks.unlock_file(seat.member, level);
+        }
+        ffi::SQLITE_OK
+    }
+
+    fn lock_slots(&self, mask: u8, flags: c_int) -> c_int {
+        let Some(Seat { database, member }) = self.seat() else { return ffi::SQLITE_IOERR_SHMLOCK };
+        if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
+            database.locks.unlock_slots(*member, mask);
+            return ffi::SQLITE_OK;
+        }
+        let exclusive = flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
+        let granted = database.locks.lock_slots(*member, mask, exclusive);
+        if granted { ffi::SQLITE_OK } else { ffi::SQLITE_BUSY }
+    }
+
+    fn map(&self, number: usize, size: usize, extend: bool) -> Option<*mut c_void> {
+        let shm = &self.seat()?.database.shm;
+        if !self.maps.replace(true) {
+            shm.join();
+        }
+        Some(shm.region(number, size, extend))
+    }
+
+    fn unmap(&self) {
+        if let Some(seat) = self.seat()
+            && self.maps.replace(false)
+        {
+            seat.database.shm.leave();
+        }
+    }
+
+    /// Whether the file lost its name.
+    fn has_moved(&self) -> bool {
+        self.opened.file.links().is_ok_and(|links| links == 0)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.unmap();
+        if let Some(seat) = self.seat() {
+            seat.database.locks.leave(seat.member);
+        }
+    }
+}
+
+static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
+    iVersion: 2,
+    xClose: Some(close),
+    xRead: Some(read),
+    xWrite: Some(write),
+    xTruncate: Some(truncate),
+    xSync: Some(sync),
+    xFileSize: Some(size),
+    xLock: Some(lock),
+    xUnlock: Some(unlock),
+    xCheckReservedLock: Some(is_reserved),
+    xFileControl: Some(control),
+    xSectorSize: Some(sector_size),
+    xDeviceCharacteristics: Some(characteristics),
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
+    xFetch: None,
+    xUnfetch: None,
+};
+
+/// Puts an open file into SQLite's block.
+///
+/// # Safety
+/// File Slot: `file` is the block of a file that is being opened.
+pub(super) unsafe fn place(file: *mut ffi::sqlite3_file, opened: OpenFile) {
+    let slot = file.cast::<Slot>();
+    // SAFETY: File Slot: the block has the size of a slot.
+    unsafe {
+        (*slot).file = Box::into_raw(Box::new(opened));
+        (*slot).base.pMethods = &raw const METHODS;
+    }
+}
+
+/// The seat of a connection whose main database is on one of our file systems.
+pub(super) fn seat(connection: &Connection) -> Option<Seat> {
+    let mut seat: Option<Seat> = None;
+    // SAFETY: Private Opcode: the argument is our local. The connection is open, and lent to us.
+    let done = unsafe {
+        let argument = (&raw mut seat).cast::<c_void>();
+        ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), OPCODE_SEAT, argument)
+    };
+    seat.filter(|_| done == ffi::SQLITE_OK)
+}
+
+fn with(file: *mut ffi::sqlite3_file, body: impl FnOnce(&OpenFile) -> c_int) -> c_int {
+    // SAFETY: File Slot: SQLite calls methods of an open file only, and the box is there while it is open.
+    let file = unsafe { &*(*file.cast::<Slot>()).file };
+    guarded(|| body(file))
+}
+
+unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+    guarded(|| {
+        let slot = file.cast::<Slot>();
+        // SAFETY: File Slot: the box was placed at opening and is taken out here, once.
+        unsafe {
+            (*slot).base.pMethods = std::ptr::null();
+            drop(Box::from_raw(std::mem::replace(&mut (*slot).file, std::ptr::null_mut())));
+        }
+        ffi::SQLITE_OK
+    })
+}
+
+unsafe extern "C" fn read(
+    file: *mut ffi::sqlite3_file,
+    buf: *mut c_void,
+    len: c_int,
+    at: i64,
+) -> c_int {
+    // SAFETY: Lent Argument: the buffer has `len` bytes.
+    let buf = unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), len as usize) };
+    with(file, |file| file.read(buf, at as u64))
+}
+
+unsafe extern "C" fn write(
+    file: *mut ffi::sqlite3_file,
+    buf: *const c_void,
+    len: c_int,
+    at: i64,
+) -> c_int {
+    // SAFETY: Lent Argument: the buffer has `len` bytes.
+    let buf = unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), len as usize) };
+    with(file, |file| file.write(buf, at as u64))
+}
+
+unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
+    with(file, |file| file.truncate(size as u64))
+}
+
+unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
+    with(file, OpenFile::sync)
+}
+
+unsafe extern "C" fn size(file: *mut ffi::sqlite3_file, out: *mut i64) -> c_int {
+    with(file, |file| match file.opened.file.size() {
+        Ok(size) => {
+            // SAFETY: Lent Argument: the result is SQLite's local.
+            unsafe { *out = size as i64 };
+            ffi::SQLITE_OK
+        }
+        Err(error) => failed(&error, ffi::SQLITE_IOERR_FSTAT),
+    })
+}
+
+fn level(number: c_int) -> Level {
+    match number {
+        ffi::SQLITE_LOCK_NONE => Level::None,
+        ffi::SQLITE_LOCK_SHARED => Level::Shared,
+        ffi::SQLITE_LOCK_RESERVED => Level::Reserved,
+        ffi::SQLITE_LOCK_PENDING => Level::Pending,
+        _ => Level::Exclusive,
+    }
+}
+
+unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, number: c_int) -> c_int {
+    with(file, |file| file.lock(level(number)))
+}
+
+unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, number: c_int) -> c_int {
+    with(file, |file| file.unlock(level(number)))
+}
+
+unsafe extern "C" fn is_reserved(file: *mut ffi::sqlite3_file, out: *mut c_int) -> c_int {
+    with(file, |file| {
+        let reserved = file.seat().is_some_and(|seat| seat.database.locks.is_reserved());
+        // SAFETY: Lent Argument: the result is SQLite's local.
+        unsafe { *out = c_int::from(reserved) };
+        ffi::SQLITE_OK
+    })
+}
+
+unsafe extern "C" fn control(
+    file: *mut ffi::sqlite3_file,
+    opcode: c_int,
+    argument: *mut c_void,
+) -> c_int {
+    // A setting that is asked for with a negative number and set with any other.
+    let setting = |kept: &Cell<bool>| {
+        // SAFETY: Lent Argument: these opcodes come with a number.
+        let number = unsafe { &mut *argument.cast::<c_int>() };
+        if *number < 0 {
+            *number = c_int::from(kept.get());
+        } else {
+            kept.set(*number != 0);
+        }
+    };
+    with(file, |file| {
+        match opcode {
+            ffi::SQLITE_FCNTL_PERSIST_WAL => setting(&file.keeps_log),
+            ffi::SQLITE_FCNTL_POWERSAFE_OVERWRITE => setting(&file.power_safe),
+            // SAFETY: Lent Argument: this opcode comes with a number.
+            ffi::SQLITE_FCNTL_HAS_MOVED => unsafe {
+                *argument.cast::<c_int>() = c_int::from(file.has_moved());
+            },
+            // SAFETY: Lent Argument: this opcode comes with a number.
+            ffi::SQLITE_FCNTL_LOCKSTATE => unsafe {
+                let level = file.seat().map_or(Level::None, |s| s.database.locks.level(s.member));
+                *argument.cast::<c_int>() = level as c_int;
+            },
+            // SAFETY: Lent Argument: this opcode comes with a place for a text that SQLite frees.
+            ffi::SQLITE_FCNTL_VFSNAME => unsafe {
+                let name = ffi::sqlite3_mprintf(c"ums".as_ptr());
+                *argument.cast::<*mut c_char>() = name;
+            },
+            // SAFETY: Private Opcode: the argument is the caller's local.
+            OPCODE_SEAT => unsafe { *argument.cast::<Option<Seat>>() = file.seat().cloned() },
+            _ => return ffi::SQLITE_NOTFOUND,
+        }
+        ffi::SQLITE_OK
+    })
+}
+
+unsafe extern "C" fn sector_size(_: *mut ffi::sqlite3_file) -> c_int {
+    SECTOR
+}
+
+/// Power-safe overwrite: a write that is torn by a power loss damages no bytes outside of it. Disks of today
+/// promise that, and SQLite's own file system assumes it, too. Nothing else is claimed: a page of 4 KiB may be
+/// torn, appends and writes may reach the disk in any order.
+unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
+    // SAFETY: File Slot: SQLite calls methods of an open file only.
+    let file = unsafe { &*(*file.cast::<Slot>()).file };
+    if file.power_safe.get() { ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE } else { 0 }
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut ffi::sqlite3_file,
+    number: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    with(file, |file| match file.map(number as usize, size as usize, extend != 0) {
+        Some(region) => {
+            // SAFETY: Lent Argument: the result is SQLite's local.
+            unsafe { *out = region };
+            ffi::SQLITE_OK
+        }
+        None => ffi::SQLITE_IOERR_SHMMAP,
+    })
+}
+
+unsafe extern "C" fn shm_lock(
+    file: *mut ffi::sqlite3_file,
+    first: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
+    with(file, |file| {
+        debug_assert!((first + count) as usize <= SLOTS);
+        let mask = ((1_u32 << count) - 1) << first;
+        file.lock_slots(mask as u8, flags)
+    })
+}
+
+unsafe extern "C" fn shm_barrier(_: *mut ffi::sqlite3_file) {
+    fence(Ordering::SeqCst);
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
+    with(file, |file| {
+        file.unmap();
+        ffi::SQLITE_OK
+    })
+}

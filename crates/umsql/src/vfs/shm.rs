@@ -1,0 +1,81 @@
+//! The shared memory of a write-ahead log: SQLite's index of the log, as memory of this process.
+//!
+//! SQLite maps it from a file so that processes can share it. Here one process has the database for itself
+//! (see [`super::database`]), so it is plain memory that all members of the database share, in *regions* of
+//! equal size. It goes when the last member has unmapped it; then the next one rebuilds it from the log.
+//!
+//! What it does not do: it never looks into a region. SQLite orders its accesses with barriers and with the
+//! lock slots, and reads the header twice and compares.
+
+use std::ffi::c_void;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+
+/// The regions of one database.
+#[derive(Debug, Default)]
+pub(crate) struct Shm {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Words that may change under shared references; a region stays where it is when the list grows.
+    regions: Vec<Box<[AtomicU64]>>,
+    members: usize,
+}
+
+impl Shm {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more member maps it.
+    pub(crate) fn join(&self) {
+        self.state().members += 1;
+    }
+
+    /// A member unmaps it; the last one frees it.
+    pub(crate) fn leave(&self) {
+        let mut state = self.state();
+        state.members -= 1;
+        if state.members == 0 {
+            state.regions.clear();
+        }
+    }
+
+    /// The region of that number and size in bytes. When it is not there it is made, filled with zeroes, if
+    /// `extend` says so; else the answer is null. It is there until the last member has left.
+    pub(crate) fn region(&self, number: usize, size: usize, extend: bool) -> *mut c_void {
+        let mut state = self.state();
+        while extend && state.regions.len() <= number {
+            let words = std::iter::repeat_with(|| AtomicU64::new(0)).take(size.div_ceil(8));
+            state.regions.push(words.collect());
+        }
+        state
+            .regions
+            .get(number)
+            .map_or(std::ptr::null_mut(), |region| region.as_ptr().cast_mut().cast())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_stay_in_place_until_the_last_member_leaves() {
+        let shm = Shm::default();
+        shm.join();
+        shm.join();
+        assert!(shm.region(0, 1024, false).is_null());
+        let first = shm.region(0, 1024, true);
+        for number in 1..100 {
+            assert!(!shm.region(number, 1024, true).is_null());
+        }
+        assert_eq!(shm.region(0, 1024, false), first);
+        shm.leave();
+        assert_eq!(shm.region(0, 1024, false), first);
+        shm.leave();
+        assert!(shm.region(0, 1024, false).is_null());
+    }
+}

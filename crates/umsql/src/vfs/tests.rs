@@ -1,0 +1,302 @@
+//! The file system under SQLite: against SQLite's own as the model, under stress, under power loss.
+//!
+//! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this crate and
+//! SQLite, which keep no thread-scoped state over a wait.
+#![allow(unsafe_code)]
+
+mod loss;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, ffi};
+use ums::Node;
+
+use super::lossy::Dice;
+use super::testing::{Faults, LossyDisk, lossy};
+use super::{Seat, Vfs};
+
+/// A folder that is removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Folder {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("ums-vfs-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn connect(path: &Path) -> Connection {
+    Vfs::system(false).connect(path, super::PATIENCE).unwrap().0
+}
+
+fn stock(path: &Path) -> Connection {
+    Connection::open(path).unwrap()
+}
+
+fn rows(connection: &Connection, sql: &str) -> Vec<Vec<Value>> {
+    let mut statement = connection.prepare(sql).unwrap();
+    let columns = statement.column_count();
+    let mut rows = statement.query([]).unwrap();
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().unwrap() {
+        all.push((0..columns).map(|index| row.get(index).unwrap()).collect());
+    }
+    all
+}
+
+fn integrity(connection: &Connection) -> String {
+    connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
+}
+
+/// Nodes of both kinds of workers.
+fn nodes(schedulers: usize) -> [Node; 2] {
+    let builder = || Node::builder().schedulers(schedulers).max_workers(32).stack_size(1 << 20);
+    // SAFETY: Fiber Contract: see above.
+    [builder().build().unwrap(), unsafe { builder().fiber_workers() }.build().unwrap()]
+}
+
+const SCRIPT: &[&str] = &[
+    "CREATE TABLE t(id INTEGER PRIMARY KEY, a TEXT, b REAL, c BLOB)",
+    "CREATE INDEX t_a ON t(a, b)",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 3000)
+     INSERT INTO t SELECT i, 'row ' || (i * 7919 % 1000), i / 7.0, zeroblob(i % 200) FROM n",
+    "BEGIN",
+    "UPDATE t SET a = a || '!' WHERE id % 3 = 0",
+    "SAVEPOINT s",
+    "DELETE FROM t WHERE id > 1500",
+    "ROLLBACK TO s",
+    "DELETE FROM t WHERE id % 10 = 5",
+    "COMMIT",
+    "BEGIN",
+    "DELETE FROM t",
+    "ROLLBACK",
+    "CREATE TABLE big(x)",
+    "INSERT INTO big VALUES (zeroblob(2000000))",
+    "UPDATE big SET x = zeroblob(10)",
+    "DROP TABLE big",
+    "VACUUM",
+];
+const QUESTIONS: &[&str] = &[
+    "SELECT count(*), sum(id), sum(b), sum(length(c)) FROM t",
+    "SELECT a, count(*) FROM t GROUP BY a ORDER BY a LIMIT 50",
+    "SELECT * FROM t WHERE a > 'row 5' ORDER BY b DESC LIMIT 20",
+    "PRAGMA integrity_check",
+    "PRAGMA page_count",
+];
+
+#[test]
+fn a_database_is_the_same_to_the_byte_as_with_sqlites_own_file_system() {
+    for mode in ["WAL", "DELETE", "TRUNCATE", "PERSIST", "MEMORY"] {
+        let folder = Folder::new();
+        let play = |connection: Connection| {
+            let settings = format!("PRAGMA cache_size=20; PRAGMA journal_mode={mode}");
+            connection.execute_batch(&settings).unwrap();
+            for sql in SCRIPT {
+                connection.execute_batch(sql).unwrap_or_else(|e| panic!("{mode}: {sql}: {e}"));
+            }
+            let answers: Vec<_> = QUESTIONS.iter().map(|sql| rows(&connection, sql)).collect();
+            connection.close().unwrap();
+            answers
+        };
+        let (ours, theirs) = (folder.file("ours"), folder.file("theirs"));
+        assert_eq!(play(connect(&ours)), play(stock(&theirs)), "{mode}");
+        let (ours, theirs) = (std::fs::read(&ours).unwrap(), std::fs::read(&theirs).unwrap());
+        assert!(ours == theirs, "{mode}: {} and {} bytes", ours.len(), theirs.len());
+        assert!(!folder.file("ours-wal").exists(), "{mode}");
+    }
+}
+
+#[test]
+fn sqlites_own_file_system_is_locked_out_until_the_last_connection_is_closed() {
+    let folder = Folder::new();
+    let path = folder.file("db");
+    let connection = connect(&path);
+    connection.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x)").unwrap();
+    let other = stock(&path);
+    other.busy_timeout(Duration::ZERO).unwrap();
+    let refused = other.query_row("SELECT count(*) FROM t", [], |_| Ok(())).unwrap_err();
+    assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy));
+    let second = connect(&path);
+    drop(connection);
+    assert!(other.query_row("SELECT count(*) FROM t", [], |_| Ok(())).is_err());
+    drop(second);
+    assert_eq!(rows(&other, "SELECT count(*) FROM t"), [[Value::Integer(0)]]);
+}
+
+/// Moves money between accounts, and reads the sum, from many connections with tiny caches.
+fn transfers(vfs: &'static Vfs, path: &Path, mode: &str, schedulers: usize) {
+    const ACCOUNTS: i64 = 200;
+    for node in nodes(schedulers) {
+        let open = move |path: &Path| {
+            let connection = vfs.connect(path, Duration::from_secs(60)).unwrap().0;
+            connection.execute_batch("PRAGMA cache_size=10; PRAGMA synchronous=NORMAL").unwrap();
+            connection
+        };
+        let first = open(path);
+        first
+            .execute_batch(&format!(
+                "PRAGMA journal_mode={mode}; DROP TABLE IF EXISTS accounts;
+                 CREATE TABLE accounts(id INTEGER PRIMARY KEY, balance, filler);
+                 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < {ACCOUNTS})
+                 INSERT INTO accounts SELECT i, 100, zeroblob(400) FROM n"
+            ))
+            .unwrap();
+        let work = |number: u64, writes: bool| {
+            let path = path.to_owned();
+            move || {
+                let connection = open(&path);
+                let mut dice = Dice::new(number + 1);
+                for _ in 0..25 {
+                    if writes {
+                        let (from, to) = (dice.roll(200) + 1, dice.roll(200) + 1);
+                        let sql = format!(
+                            "BEGIN IMMEDIATE;
+                             UPDATE accounts SET balance = balance - 5 WHERE id = {from};
+                             UPDATE accounts SET balance = balance + 5 WHERE id = {to}; COMMIT"
+                        );
+                        connection.execute_batch(&sql).unwrap();
+                    } else {
+                        let sum = rows(&connection, "SELECT sum(balance), count(*) FROM accounts");
+                        assert_eq!(sum, [[Value::Integer(100 * ACCOUNTS), ACCOUNTS.into()]]);
+                    }
+                    ums::yield_now();
+                }
+            }
+        };
+        let tasks: Vec<_> =
+            (0..12).map(|number| node.spawn(work(number, number % 3 != 0)).unwrap()).collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!(integrity(&first), "ok");
+        drop(first);
+        let report = node.shutdown(Duration::from_secs(10));
+        assert_eq!((report.cancelled, report.left), (0, 0));
+    }
+}
+
+#[test]
+fn transfers_and_readers_with_tiny_caches_see_one_sum_on_one_scheduler() {
+    let folder = Folder::new();
+    transfers(Vfs::system(false), &folder.file("db"), "WAL", 1);
+}
+
+#[test]
+fn transfers_and_readers_with_tiny_caches_see_one_sum_on_two_schedulers() {
+    let folder = Folder::new();
+    transfers(Vfs::system(false), &folder.file("db"), "WAL", 2);
+}
+
+#[test]
+fn a_rollback_journal_works_too() {
+    let disk = LossyDisk::default();
+    transfers(lossy(&disk), Path::new("/db"), "DELETE", 2);
+}
+
+#[test]
+fn a_refused_writer_waits_in_line_and_shows_its_reason_and_blocker_b22() {
+    let folder = Folder::new();
+    let path = folder.file("db");
+    let owner = connect(&path);
+    owner.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x); BEGIN IMMEDIATE").unwrap();
+    let node = Node::builder().schedulers(1).build().unwrap();
+    let other = path.clone();
+    let waiter = node
+        .spawn(move || connect(&other).execute_batch("INSERT INTO t VALUES (1)").unwrap())
+        .unwrap();
+    let limit = Instant::now() + Duration::from_secs(20);
+    let reason = |node: &Node| node.snapshot().workers.iter().find_map(|w| w.reason);
+    while reason(&node).is_none_or(|reason| reason.name() != "LCK_M_X") {
+        assert!(Instant::now() < limit, "the writer does not wait for the lock");
+        std::thread::yield_now();
+    }
+    owner.execute_batch("COMMIT").unwrap();
+    waiter.join().unwrap();
+    assert_eq!(rows(&owner, "SELECT x FROM t"), [[Value::Integer(1)]]);
+}
+
+#[test]
+fn a_writer_that_outwaits_its_patience_is_told_busy() {
+    let folder = Folder::new();
+    let owner = connect(&folder.file("db"));
+    owner.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x); BEGIN IMMEDIATE").unwrap();
+    let patience = Duration::from_millis(150);
+    let (other, _) = Vfs::system(false).connect(&folder.file("db"), patience).unwrap();
+    let began = Instant::now();
+    let error = other.execute_batch("INSERT INTO t VALUES (1)").unwrap_err();
+    assert_eq!(error.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy));
+    assert!(began.elapsed() >= patience);
+}
+
+fn extended(error: rusqlite::Error) -> i32 {
+    match error {
+        rusqlite::Error::SqliteFailure(error, _) => error.extended_code,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_full_disk_undoes_the_transaction_and_nothing_else() {
+    let disk = LossyDisk::default();
+    let (connection, _) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
+    connection.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x)").unwrap();
+    connection.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+    disk.set_faults(Faults { room: Some(200_000), ..Faults::default() });
+    let error = connection.execute_batch("INSERT INTO t VALUES (zeroblob(500000))").unwrap_err();
+    assert_eq!(extended(error) & 0xff, ffi::SQLITE_FULL);
+    assert_eq!(rows(&connection, "SELECT count(*) FROM t"), [[Value::Integer(1)]]);
+    disk.set_faults(Faults::default());
+    connection.execute_batch("INSERT INTO t VALUES (2)").unwrap();
+    assert_eq!(integrity(&connection), "ok");
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_written_and_reading_goes_on() {
+    let disk = LossyDisk::default();
+    let (connection, seat) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
+    connection
+        .execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; CREATE TABLE t(x)")
+        .unwrap();
+    let commit = |seat: &Seat| seat.database.wait_durable(seat.database.log.position());
+    assert_eq!(commit(&seat), Ok(()));
+    disk.set_faults(Faults { sync_fails: true, ..Faults::default() });
+    connection.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+    assert!(commit(&seat).is_err());
+    // The disk is well again, and that changes nothing.
+    disk.set_faults(Faults::default());
+    assert!(commit(&seat).is_err());
+    let error = connection.execute_batch("INSERT INTO t VALUES (2)").unwrap_err();
+    assert_eq!(extended(error), ffi::SQLITE_IOERR_WRITE);
+    assert_eq!(rows(&connection, "SELECT count(*) FROM t"), [[Value::Integer(1)]]);
+    let error = connection.query_row("PRAGMA wal_checkpoint", [], |_| Ok(())).unwrap_err();
+    assert_eq!(extended(error), ffi::SQLITE_IOERR_FSYNC);
+    drop((connection, seat));
+    assert!(disk.has("/db-wal"), "the log stays, for it has what the database may lack");
+}
+
+#[test]
+fn a_file_deleted_underneath_is_noticed_at_the_next_commit() {
+    for name in ["/db", "/db-wal"] {
+        let disk = LossyDisk::default();
+        let (connection, seat) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
+        connection.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL").unwrap();
+        connection.execute_batch("CREATE TABLE t(x)").unwrap();
+        disk.remove(name);
+        let found = seat.database.wait_durable(seat.database.log.position());
+        assert_eq!(found, Err(super::Trouble::Deleted), "{name}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Power loss under load: what was acknowledged is there.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::*;
+
+const PATH: &str = "/db";
+const WRITERS: i64 = 4;
+
+/// What a run found after the power loss.
+struct Found {
+    acknowledged: usize,
+    /// What is wrong, if anything is.
+    wrong: Option<String>,
+}
+
+/// Writers commit and acknowledge, a checkpointer checkpoints, and the power goes off.
+fn run(seed: u64, faults: Faults) -> Found {
+    let mut dice = Dice::new(seed);
+    let disk = LossyDisk::default();
+    let vfs = lossy(&disk);
+    let open = |vfs: &'static Vfs| {
+        let (connection, seat) = vfs.connect(Path::new(PATH), super::super::PATIENCE)?;
+        connection.execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0")?;
+        Ok::<_, rusqlite::Error>((connection, seat))
+    };
+    let (first, seat) = open(vfs).unwrap();
+    first
+        .execute_batch(&format!(
+            "PRAGMA journal_mode=WAL; CREATE TABLE done(id INTEGER PRIMARY KEY, filler);
+             CREATE TABLE sums(who INTEGER PRIMARY KEY, n);
+             INSERT INTO sums SELECT value, 0 FROM json_each('{:?}')",
+            (0..WRITERS).collect::<Vec<_>>()
+        ))
+        .unwrap();
+    seat.database.wait_durable(seat.database.log.position()).unwrap();
+
+    disk.set_faults(faults);
+    disk.power_off_after(20 + dice.roll(1500));
+    let acknowledged = Mutex::new(Vec::new());
+    std::thread::scope(|s| {
+        for who in 0..WRITERS {
+            let acknowledged = &acknowledged;
+            s.spawn(move || {
+                let Ok((connection, seat)) = open(vfs) else { return };
+                for n in 0.. {
+                    let id = n * WRITERS + who;
+                    let sql = format!(
+                        "BEGIN IMMEDIATE; INSERT INTO done VALUES ({id}, zeroblob({}));
+                         UPDATE sums SET n = n + 1 WHERE who = {who}; COMMIT",
+                        id * 37 % 3000
+                    );
+                    if connection.execute_batch(&sql).is_err()
+                        || seat.database.wait_durable(seat.database.log.position()).is_err()
+                    {
+                        break;
+                    }
+                    acknowledged.lock().unwrap().push(id);
+                }
+            });
+        }
+        s.spawn(|| {
+            let Ok((connection, _)) = open(vfs) else { return };
+            let mut dice = Dice::new(seed + 1000);
+            while !disk.is_off() {
+                let mode = ["PASSIVE", "PASSIVE", "RESTART", "TRUNCATE"][dice.roll(4) as usize];
+                let sql = format!("PRAGMA wal_checkpoint({mode})");
+                let _ = connection.query_row(&sql, [], |_| Ok(()));
+                std::thread::yield_now();
+            }
+        });
+    });
+    drop((first, seat));
+
+    let survives = (seed % 2 == 1).then(|| Dice::new(seed + 2000));
+    let after = disk.after_loss(survives);
+    let acknowledged = acknowledged.into_inner().unwrap();
+    Found { wrong: check(&after, &acknowledged).err(), acknowledged: acknowledged.len() }
+}
+
+/// Opens the database as after a restart.
+fn check(disk: &LossyDisk, acknowledged: &[i64]) -> Result<(), String> {
+    let text = |error: rusqlite::Error| error.to_string();
+    let (connection, _) =
+        lossy(disk).connect(Path::new(PATH), super::super::PATIENCE).map_err(text)?;
+    let whole: String =
+        connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).map_err(text)?;
+    if whole != "ok" {
+        return Err(whole);
+    }
+    let mut known = connection.prepare("SELECT 1 FROM done WHERE id = ?1").map_err(text)?;
+    for id in acknowledged {
+        if !known.exists([id]).map_err(text)? {
+            return Err(format!("{id} was acknowledged and is gone"));
+        }
+    }
+    let uneven = "SELECT count(*) FROM sums
+                  WHERE n <> (SELECT count(*) FROM done WHERE id % (SELECT count(*) FROM sums) = who)";
+    let uneven: i64 = connection.query_row(uneven, [], |row| row.get(0)).map_err(text)?;
+    if uneven > 0 { Err("half of a transaction is there".into()) } else { Ok(()) }
+}
+
+#[test]
+fn every_acknowledged_commit_survives_a_power_loss_at_a_random_moment() {
+    let mut acknowledged = 0;
+    for seed in 0..200 {
+        let found = run(seed, Faults::default());
+        assert_eq!(found.wrong, None, "seed {seed}");
+        acknowledged += found.acknowledged;
+    }
+    assert!(acknowledged > 2000, "only {acknowledged} commits were acknowledged in 200 runs");
+}
+
+#[test]
+fn without_the_sync_of_the_log_acknowledged_commits_are_lost() {
+    let lost = (0..50).find(|seed| {
+        let faults = Faults { log_sync_does_nothing: true, ..Faults::default() };
+        run(*seed, faults).wrong.is_some()
+    });
+    assert!(lost.is_some(), "the test above would not notice that the sync is missing");
+}
