@@ -70,7 +70,9 @@ pub(crate) struct Faults {
 struct Content {
     now: Vec<u8>,
     lasting: Vec<u8>,
-    since: Vec<Change>,
+    /// With the number of each, counted from the file's first.
+    since: Vec<(u64, Change)>,
+    changes: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -148,7 +150,7 @@ impl LossyDisk {
         let mut files = HashMap::new();
         for (id, content) in &state.files {
             let mut image = content.lasting.clone();
-            for change in &content.since {
+            for (_, change) in &content.since {
                 let Some(dice) = &mut dice else { break };
                 match dice.roll(4) {
                     0 | 1 => apply(&mut image, change),
@@ -156,7 +158,7 @@ impl LossyDisk {
                     _ => (),
                 }
             }
-            let content = Content { now: image.clone(), lasting: image, since: Vec::new() };
+            let content = Content { now: image.clone(), lasting: image, ..Content::default() };
             files.insert(*id, content);
         }
         let (lasting, next) = (names.clone(), state.next);
@@ -203,7 +205,8 @@ impl State {
         }
         let content = self.file(id);
         apply(&mut content.now, &change);
-        content.since.push(change);
+        content.since.push((content.changes, change));
+        content.changes += 1;
         Ok(())
     }
 }
@@ -283,11 +286,18 @@ impl DiskFile for LossyFile {
         self.disk.state().change(self.id, Change::Size(size as usize))
     }
 
+    /// What was written before the call lasts when it returns; what is written meanwhile need not.
     fn sync(&self) -> io::Result<()> {
-        // Others get a chance to write meanwhile, as they have while a real disk is busy.
-        let _ = crate::host::sleep(std::time::Duration::ZERO);
+        let covered = {
+            let mut state = self.disk.state();
+            state.tick()?;
+            state.file(self.id).changes
+        };
+        for _ in 0..3 {
+            let _ = crate::host::sleep(std::time::Duration::ZERO);
+        }
         let mut state = self.disk.state();
-        state.tick()?;
+        state.power()?;
         if state.faults.sync_fails {
             return Err(io::Error::other("the disk is broken"));
         }
@@ -295,8 +305,13 @@ impl DiskFile for LossyFile {
             return Ok(());
         }
         let content = state.file(self.id);
-        for change in std::mem::take(&mut content.since) {
-            apply(&mut content.lasting, &change);
+        let (lasts, later) = std::mem::take(&mut content.since)
+            .into_iter()
+            .partition(|(number, _)| *number < covered);
+        content.since = later;
+        let lasts: Vec<(u64, Change)> = lasts;
+        for (_, change) in &lasts {
+            apply(&mut content.lasting, change);
         }
         Ok(())
     }

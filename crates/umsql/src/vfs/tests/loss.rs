@@ -1,7 +1,7 @@
 //! Power loss under load: what was acknowledged is there.
 
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 
@@ -15,16 +15,50 @@ struct Found {
     wrong: Option<String>,
 }
 
-/// Writers commit and acknowledge, a checkpointer checkpoints, and the power goes off.
-fn run(seed: u64, faults: Faults) -> Found {
+type Work = Box<dyn FnOnce() + Send>;
+
+fn open(vfs: &'static Vfs) -> rusqlite::Result<(Connection, Seat)> {
+    let (connection, seat) = vfs.connect(Path::new(PATH), super::super::PATIENCE)?;
+    connection.execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0")?;
+    Ok((connection, seat))
+}
+
+/// Commits, and notes what was acknowledged, until the power goes off.
+fn write(vfs: &'static Vfs, who: i64, acknowledged: &Mutex<Vec<i64>>) {
+    let Ok((connection, seat)) = open(vfs) else { return };
+    for n in 0.. {
+        let id = n * WRITERS + who;
+        let sql = format!(
+            "BEGIN IMMEDIATE; INSERT INTO done VALUES ({id}, zeroblob({}));
+             UPDATE sums SET n = n + 1 WHERE who = {who}; COMMIT",
+            id * 37 % 3000
+        );
+        if connection.execute_batch(&sql).is_err()
+            || seat.database.wait_durable(seat.database.log.position()).is_err()
+        {
+            return;
+        }
+        acknowledged.lock().unwrap().push(id);
+    }
+}
+
+fn checkpoint(vfs: &'static Vfs, seed: u64, disk: &LossyDisk) {
+    let Ok((connection, _)) = open(vfs) else { return };
+    let mut dice = Dice::new(seed + 1000);
+    while !disk.is_off() {
+        let mode = ["PASSIVE", "PASSIVE", "RESTART", "TRUNCATE"][dice.roll(4) as usize];
+        let sql = format!("PRAGMA wal_checkpoint({mode})");
+        let _ = connection.query_row(&sql, [], |_| Ok(()));
+        ums::yield_now();
+    }
+}
+
+/// Writers commit and acknowledge, a checkpointer checkpoints, on workers of the node or on plain threads, and
+/// the power goes off.
+fn run(seed: u64, faults: Faults, node: Option<&Node>) -> Found {
     let mut dice = Dice::new(seed);
     let disk = LossyDisk::default();
     let vfs = lossy(&disk);
-    let open = |vfs: &'static Vfs| {
-        let (connection, seat) = vfs.connect(Path::new(PATH), super::super::PATIENCE)?;
-        connection.execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0")?;
-        Ok::<_, rusqlite::Error>((connection, seat))
-    };
     let (first, seat) = open(vfs).unwrap();
     first
         .execute_batch(&format!(
@@ -37,45 +71,30 @@ fn run(seed: u64, faults: Faults) -> Found {
     seat.database.wait_durable(seat.database.log.position()).unwrap();
 
     disk.set_faults(faults);
-    disk.power_off_after(20 + dice.roll(1500));
-    let acknowledged = Mutex::new(Vec::new());
-    std::thread::scope(|s| {
-        for who in 0..WRITERS {
-            let acknowledged = &acknowledged;
-            s.spawn(move || {
-                let Ok((connection, seat)) = open(vfs) else { return };
-                for n in 0.. {
-                    let id = n * WRITERS + who;
-                    let sql = format!(
-                        "BEGIN IMMEDIATE; INSERT INTO done VALUES ({id}, zeroblob({}));
-                         UPDATE sums SET n = n + 1 WHERE who = {who}; COMMIT",
-                        id * 37 % 3000
-                    );
-                    if connection.execute_batch(&sql).is_err()
-                        || seat.database.wait_durable(seat.database.log.position()).is_err()
-                    {
-                        break;
-                    }
-                    acknowledged.lock().unwrap().push(id);
-                }
-            });
+    disk.power_off_after(20 + dice.roll(3000));
+    let acknowledged = Arc::new(Mutex::new(Vec::new()));
+    let mut work: Vec<Work> = Vec::new();
+    for who in 0..WRITERS {
+        let acknowledged = Arc::clone(&acknowledged);
+        work.push(Box::new(move || write(vfs, who, &acknowledged)));
+    }
+    let watched = disk.clone();
+    work.push(Box::new(move || checkpoint(vfs, seed, &watched)));
+    match node {
+        Some(node) => {
+            let tasks: Vec<_> = work.into_iter().map(|work| node.spawn(work).unwrap()).collect();
+            tasks.into_iter().for_each(|task| task.join().unwrap());
         }
-        s.spawn(|| {
-            let Ok((connection, _)) = open(vfs) else { return };
-            let mut dice = Dice::new(seed + 1000);
-            while !disk.is_off() {
-                let mode = ["PASSIVE", "PASSIVE", "RESTART", "TRUNCATE"][dice.roll(4) as usize];
-                let sql = format!("PRAGMA wal_checkpoint({mode})");
-                let _ = connection.query_row(&sql, [], |_| Ok(()));
-                std::thread::yield_now();
-            }
-        });
-    });
+        None => {
+            let threads: Vec<_> = work.into_iter().map(std::thread::spawn).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+        }
+    }
     drop((first, seat));
 
     let survives = (seed % 2 == 1).then(|| Dice::new(seed + 2000));
     let after = disk.after_loss(survives);
-    let acknowledged = acknowledged.into_inner().unwrap();
+    let acknowledged = acknowledged.lock().unwrap();
     Found { wrong: check(&after, &acknowledged).err(), acknowledged: acknowledged.len() }
 }
 
@@ -103,20 +122,23 @@ fn check(disk: &LossyDisk, acknowledged: &[i64]) -> Result<(), String> {
 
 #[test]
 fn every_acknowledged_commit_survives_a_power_loss_at_a_random_moment() {
+    let [threads, fibers] = nodes(2);
     let mut acknowledged = 0;
     for seed in 0..200 {
-        let found = run(seed, Faults::default());
+        let node = [None, None, Some(&threads), Some(&fibers)][(seed / 2 % 4) as usize];
+        let found = run(seed, Faults::default(), node);
         assert_eq!(found.wrong, None, "seed {seed}");
         acknowledged += found.acknowledged;
     }
-    assert!(acknowledged > 2000, "only {acknowledged} commits were acknowledged in 200 runs");
+    println!("{acknowledged} commits were acknowledged");
+    assert!(acknowledged > 5_000, "only {acknowledged} commits were acknowledged in 200 runs");
 }
 
 #[test]
 fn without_the_sync_of_the_log_acknowledged_commits_are_lost() {
     let lost = (0..50).find(|seed| {
         let faults = Faults { log_sync_does_nothing: true, ..Faults::default() };
-        run(*seed, faults).wrong.is_some()
+        run(*seed, faults, None).wrong.is_some()
     });
     assert!(lost.is_some(), "the test above would not notice that the sync is missing");
 }
