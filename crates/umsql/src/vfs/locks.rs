@@ -294,6 +294,8 @@ impl Table {
             Want::File(level) => {
                 let blocks = match level {
                     Level::None => return None,
+                    // Who was promised to read comes in before a writer that waits for readers to go.
+                    Level::Shared if self.is_promised(member, want) => Level::Exclusive,
                     Level::Shared => Level::Pending,
                     Level::Reserved => Level::Reserved,
                     Level::Pending | Level::Exclusive => Level::Shared,
@@ -315,6 +317,11 @@ impl Table {
         let promised =
             |p: &Promise| p.member != member && p.want.conflicts(want) && p.until > Instant::now();
         self.promises.iter().any(promised).then_some(None)
+    }
+
+    fn is_promised(&self, member: Member, want: Want) -> bool {
+        let is_it = |p: &Promise| p.member == member && p.want == want && p.until > Instant::now();
+        self.promises.iter().any(is_it)
     }
 
     fn refuse(&mut self, member: Member, want: Want) {
@@ -488,6 +495,29 @@ mod tests {
             locks.leave(1);
             assert_eq!(behind.join().unwrap(), Waited::LookAgain);
         });
+    }
+
+    #[test]
+    fn a_promised_reader_and_a_writer_that_waits_for_readers_do_not_wait_for_each_other() {
+        let locks = Locks::default();
+        for level in [Level::Shared, Level::Reserved, Level::Exclusive] {
+            assert!(locks.lock_file(1, level));
+        }
+        assert!(!locks.lock_file(2, Level::Shared));
+        std::thread::scope(|s| {
+            let reader = s.spawn(|| locks.wait(2, Instant::now() + LONG));
+            until(|| locks.waiting() == 1);
+            locks.leave(1);
+            // The next writer comes before the reader has taken what it was promised.
+            assert!(locks.lock_file(3, Level::Shared) && locks.lock_file(3, Level::Reserved));
+            assert!(!locks.lock_file(3, Level::Exclusive));
+            assert_eq!(reader.join().unwrap(), Waited::LookAgain);
+        });
+        assert_eq!(locks.level(3), Level::Pending);
+        assert!(!locks.lock_file(4, Level::Shared));
+        assert!(locks.lock_file(2, Level::Shared));
+        locks.leave(2);
+        assert!(locks.lock_file(3, Level::Exclusive));
     }
 
     #[test]

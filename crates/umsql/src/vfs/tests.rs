@@ -162,7 +162,7 @@ fn transfers(vfs: &'static Vfs, path: &Path, mode: &str, schedulers: usize) {
             move || {
                 let connection = open(&path);
                 let mut dice = Dice::new(number + 1);
-                for _ in 0..25 {
+                for _ in 0..200 {
                     if writes {
                         let (from, to) = (dice.roll(200) + 1, dice.roll(200) + 1);
                         let sql = format!(
