@@ -60,7 +60,7 @@ impl Engine {
     }
 
     fn open_file(path: &Path, files: Files) -> Result<Engine> {
-        let (connection, database) = files.connect(path, PATIENCE)?;
+        let (connection, database) = files.connect(path, lazy_writer::READERS_PATIENCE)?;
         let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
         if mode != "wal" {
             let message = format!("the file cannot have a write-ahead log (its journal is {mode})");
@@ -72,12 +72,11 @@ impl Engine {
             path: path.to_owned(),
             files,
             database,
-            lazy: LazyWriter::default(),
+            lazy: LazyWriter::new(connection),
             pools: Mutex::default(),
             schema: AtomicU64::new(0),
             gate: host::Gate::new(),
         };
-        // The first connection is closed only after the pool has one, for the last one to close ends the log.
         engine.put_back(engine.connect()?);
         Ok(engine)
     }
