@@ -17,6 +17,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::limits::Limit;
@@ -34,6 +35,10 @@ const STEPS_PER_LOOK: i32 = 1000;
 const PROBE_LOOKS: i64 = 20;
 /// Prepared statements a pooled connection keeps.
 const STATEMENTS_KEPT: usize = 32;
+/// When so many workers wait for the write gate, a sync waits a moment for their commits,
+const WRITERS_TO_GATHER: usize = 5;
+/// this long: less than it takes until the last of them has its turn.
+const GATHER: Duration = Duration::from_micros(400);
 /// Connections that one scheduler's pool keeps while they are idle.
 const IDLE_KEPT: usize = 32;
 
@@ -115,7 +120,9 @@ impl Engine {
     pub(crate) fn committed(self: &Arc<Engine>, position: u64, waits: bool) -> Result<()> {
         let Some(database) = &self.database else { return Ok(()) };
         if waits {
-            database.wait_durable(position).map_err(|trouble| files::error_of(&trouble))?;
+            let many = self.gate.waiting_workers() >= WRITERS_TO_GATHER;
+            let gather = many.then_some(GATHER);
+            database.wait_durable(position, gather).map_err(|trouble| files::error_of(&trouble))?;
         } else {
             database.log.not_waited();
             self.sync_soon();

@@ -36,6 +36,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::host::{self, For, Holder, Sleeper};
 
@@ -175,10 +176,13 @@ impl Log {
 
     /// Waits until the log is durable up to `position`. Whoever finds nobody syncing leads.
     ///
+    /// It may wait for `gather` first, so that more commits share its sync.
+    ///
     /// The wait is deaf to cancellation: a commit that is asked for cannot be taken back.
     pub(crate) fn wait_durable(
         &self,
         position: u64,
+        gather: Option<Duration>,
         sync: impl Fn() -> io::Result<()>,
     ) -> Result<(), Trouble> {
         let mut state = self.state();
@@ -207,9 +211,12 @@ impl Log {
                 continue;
             }
             state.leader = Some(Holder::current());
-            let target = state.written;
             drop(state);
-            let lead = Lead { log: self, target, done: false };
+            let mut lead = Lead { log: self, target: 0, done: false };
+            if let Some(time) = gather {
+                let _ = host::sleep(time);
+            }
+            lead.target = self.position();
             lead.end(sync())?;
             led = true;
             state = self.state();
@@ -288,7 +295,7 @@ impl Drop for Lead<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     fn until(condition: impl Fn() -> bool) {
         let limit = Instant::now() + Duration::from_secs(60);
@@ -314,7 +321,7 @@ mod tests {
         std::thread::scope(|s| {
             let commit = || {
                 log.wrote(32, 100);
-                log.wait_durable(log.position(), sync)
+                log.wait_durable(log.position(), None, sync)
             };
             let first = s.spawn(commit);
             until(|| syncs.load(Ordering::Relaxed) == 1);
@@ -343,7 +350,7 @@ mod tests {
         std::thread::scope(|s| {
             let commit = || {
                 log.wrote(32, 100);
-                log.wait_durable(log.position(), sync)
+                log.wait_durable(log.position(), None, sync)
             };
             let mut commits = vec![s.spawn(commit)];
             until(|| entered.load(Ordering::Relaxed));
@@ -353,7 +360,7 @@ mod tests {
             assert!(commits.into_iter().all(|commit| commit.join().unwrap() == failed));
         });
         // Neither a commit nor a checkpoint tries again.
-        assert_eq!(log.wait_durable(log.position(), || panic!("synced again")), failed);
+        assert_eq!(log.wait_durable(log.position(), None, || panic!("synced again")), failed);
         assert_eq!(log.sync(|| panic!("synced again")), failed);
         assert!(!log.is_durable());
     }
@@ -377,7 +384,7 @@ mod tests {
                     s.spawn(|| {
                         for _ in 0..2_000 {
                             log.wrote(32, 1);
-                            log.wait_durable(log.position(), sync).unwrap();
+                            log.wait_durable(log.position(), None, sync).unwrap();
                         }
                     })
                 })
