@@ -132,17 +132,24 @@ impl Database {
 
     /// Syncs what is written now.
     pub(crate) fn sync_log(&self) -> Result<(), Trouble> {
-        if self.log.is_durable() { Ok(()) } else { self.log.sync(|| self.sync_log_file()) }
+        self.log.sync(|| self.sync_log_file())
     }
 
     fn sync_log_file(&self) -> io::Result<()> {
-        let file = self.log_file().ok_or_else(|| io::Error::other("the log is not open"))?;
+        // SQLite removes the log when all of it is in the database, durably.
+        let Some(file) = self.log_file() else { return Ok(()) };
         file.sync()?;
         // A file without a name takes what we write, and is gone when the server stops.
-        if file.file.links()? == 0 || self.main.file.links()? == 0 {
+        let is_gone = file.file.links()? == 0 && self.is_log_file(&file);
+        if is_gone || self.main.file.links()? == 0 {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(())
+    }
+
+    /// Whether that is the log still: SQLite may have removed it meanwhile.
+    fn is_log_file(&self, file: &Arc<Opened>) -> bool {
+        self.log_file().is_some_and(|now| Arc::ptr_eq(&now, file))
     }
 }
 
