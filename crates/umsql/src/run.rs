@@ -312,12 +312,12 @@ impl Session {
         self.begin_several()?;
         self.lease()?;
         let mut lease = self.lease.take().expect("it was just made");
+        lease.pinned |= sql.pins;
         let outcome = self.run_texts(conn, &mut lease, sql, call);
         if sql.alters && !sql.pins {
             lease.schema_changed();
             self.server.forget_plans();
         }
-        lease.pinned |= sql.pins;
         if lease.is_autocommit() && self.tx == Tx::Block {
             // SQLite gave the transaction up by itself, as it does when the disk is full.
             self.savepoints.clear();
