@@ -56,7 +56,7 @@ use crate::work_queue::WorkQueue;
 use crate::worker::Workers;
 
 pub(crate) use host::start;
-pub(crate) use park::ready;
+pub(crate) use park::{Frozen, ready};
 pub(crate) use peers::Peers;
 pub(crate) use preempt::{go_preemptive, run_on, short_call};
 pub(crate) use turn::Submission;
@@ -162,8 +162,9 @@ pub(crate) struct Core {
     pub timers: TimerList<Timed>,
     /// No timer is due before this many ticks: spares the turn a look at the clock.
     pub timers_sleep_until: u64,
-    pub io: IoList,
+    /// Dropped before the I/O list, whose routines own the buffers that it may be using.
     pub driver: Box<dyn Driver>,
+    pub io: IoList,
     /// Who holds the baton.
     pub current: WorkerId,
     /// When the present turn began, in ticks: spares a worker that has waited a reading when it
