@@ -229,9 +229,9 @@ pub(crate) unsafe fn submit(op: Op, routine: Routine) -> Option<u64> {
     let submission = shared.with(|core| unsafe { core.submit(op, Completion::Call(routine)) });
     match submission {
         Submission::Pending(token) => Some(token),
-        Submission::Call(routine, result) => {
-            shared.run_routine(routine, result);
-            None
+        Submission::Call(token, routine, result) => {
+            let ran = shared.run_or_put_aside(routine, result);
+            (!ran).then_some(token)
         }
         Submission::Done(_) => unreachable!("a routine is called"),
     }

@@ -126,7 +126,7 @@ pub(crate) struct Shared {
     graves: Mutex<Vec<JoinHandle<()>>>,
     busy: Cell<bool>,
     /// A completion routine is running: it must not wait (rule 9).
-    in_routine: Cell<bool>,
+    in_routine: Cell<u32>,
     core: UnsafeCell<Core>,
 }
 
@@ -300,7 +300,7 @@ impl Shared {
             standby,
             graves: Mutex::new(Vec::new()),
             busy: Cell::new(false),
-            in_routine: Cell::new(false),
+            in_routine: Cell::new(0),
             core: UnsafeCell::new(core),
             options,
         })
@@ -337,7 +337,7 @@ impl Shared {
     #[inline]
     pub(crate) fn may_switch(&self) {
         assert!(
-            !self.in_routine.get(),
+            self.in_routine.get() == 0,
             "a completion routine must not wait or yield: hand the wait to a request"
         );
     }
