@@ -241,11 +241,7 @@ impl Log {
     /// Notes how a sync that covers `target` ended, and wakes those it concerns.
     fn settle(&self, target: u64, synced: io::Result<()>) -> Result<(), Trouble> {
         if let Err(error) = synced {
-            let trouble = if error.kind() == io::ErrorKind::NotFound {
-                Trouble::Deleted
-            } else {
-                Trouble::SyncFailed(error.to_string())
-            };
+            let trouble = Trouble::SyncFailed(error.to_string());
             self.fail(trouble.clone());
             return Err(trouble);
         }
