@@ -341,7 +341,9 @@ impl Session {
         for text in &sql.texts {
             let located = |failure| locate(failure, sql);
             let mut prepared = lease.prepare_cached(text).map_err(|error| located(error.into()))?;
-            if !prepared.readonly() {
+            // That PRAGMA writes by statements of its own, which SQLite does not count.
+            let optimizes = sql.tag == "PRAGMA" && text.to_ascii_lowercase().contains("optimize");
+            if !prepared.readonly() || optimizes {
                 self.own_gate()?;
             }
             bind(&mut prepared, call.parameters)?;
