@@ -215,6 +215,23 @@ fn a_client_cannot_change_how_the_log_is_kept() {
     assert_eq!(send(&mut session, &mut client, query("insert into t values (1)")).0, "CZ");
 }
 
+#[test]
+fn a_statement_that_is_several_for_sqlite_happens_as_a_whole_or_not_at_all() {
+    let (mut session, mut client) = client(&LossyDisk::default());
+    send(&mut session, &mut client, query("create table t(x int); create table u(x int)"));
+    send(&mut session, &mut client, query("insert into t values (1); insert into u values (1)"));
+    let commits = |client: &Client| client.server.engine.group_commit_counts().commits;
+    client.watches = true;
+    for bytes in [query("truncate t, nowhere"), [execute("truncate t, nowhere"), sync()].concat()] {
+        assert!(send(&mut session, &mut client, bytes).0.ends_with("EZ"));
+        assert_eq!(send(&mut session, &mut client, query("select x from t")).0, "TDCZ");
+    }
+    let before = commits(&client);
+    assert_eq!(send(&mut session, &mut client, query("truncate t, u")).0, "CZ");
+    assert_eq!(send(&mut session, &mut client, query("drop table t, u")).0, "CZ");
+    assert_eq!(commits(&client), before + 2);
+}
+
 /// SQLite carries a PRAGMA out while it prepares it.
 #[test]
 fn a_setting_that_is_prepared_only_does_not_reach_other_sessions() {

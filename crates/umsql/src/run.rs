@@ -309,6 +309,8 @@ impl Session {
             let message = format!("{} cannot run inside a transaction block", sql.tag);
             return Err(SqlError::new("25001", message).into());
         }
+        // What is several statements for SQLite is one for the client: all of it happens, or nothing.
+        self.several |= sql.texts.len() > 1;
         self.begin_several()?;
         self.lease()?;
         let mut lease = self.lease.take().expect("it was just made");
