@@ -29,7 +29,7 @@ use crate::os::clock::{self, NEVER};
 use crate::os::driver::Op;
 use crate::os::linux::call::{self, Tried};
 use crate::reason::WaitReason;
-use crate::scheduler::{Shared, Submission, Timed, here};
+use crate::scheduler::{Frozen, Shared, Submission, Timed, here};
 use crate::wait::What;
 
 pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
@@ -126,6 +126,7 @@ unsafe fn on_worker(
         }
         Submission::Call(..) => unreachable!("a wake is no routine"),
     };
+    let frozen = Frozen;
     if hears {
         // SeqCst pairs with `cancel_party`: it sees our token, or we see its flag.
         party.io.store(token, Ordering::SeqCst);
@@ -149,6 +150,7 @@ unsafe fn on_worker(
         }
         core.io.take_result(token)
     });
+    std::mem::forget(frozen);
     outcome.ok()?;
     if result == -libc::ECANCELED {
         let cancelled = party.cancelled.load(Ordering::Relaxed);
@@ -227,9 +229,9 @@ pub(crate) unsafe fn submit(op: Op, routine: Routine) -> Option<u64> {
     let submission = shared.with(|core| unsafe { core.submit(op, Completion::Call(routine)) });
     match submission {
         Submission::Pending(token) => Some(token),
-        Submission::Call(routine, result) => {
-            shared.run_routine(routine, result);
-            None
+        Submission::Call(token, routine, result) => {
+            let ran = shared.run_or_put_aside(routine, result);
+            (!ran).then_some(token)
         }
         Submission::Done(_) => unreachable!("a routine is called"),
     }

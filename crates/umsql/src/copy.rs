@@ -56,6 +56,11 @@ impl Session {
                         Ok(rows) => count += rows,
                         Err(error) => failed = Some(error.into()),
                     }
+                    if lines.unread() > self.server.max_message {
+                        lines = Lines::new(copy);
+                        let error = SqlError::new("54000", "a line of the COPY data is too long");
+                        failed = Some(failed.unwrap_or(error.into()));
+                    }
                 }
                 b'd' | b'H' | b'S' => (),
                 b'c' => break,
@@ -155,6 +160,11 @@ impl<'a> Lines<'a> {
         self.data.drain(..self.at);
         self.at = 0;
         self.data.extend(data);
+    }
+
+    /// Bytes of a line whose end has not come.
+    fn unread(&self) -> usize {
+        self.data.len() - self.at
     }
 
     fn end(&mut self) {

@@ -83,7 +83,13 @@ fn startup() -> Vec<u8> {
 
 /// A server on a disk of its own, and a client that has logged in.
 fn client(disk: &LossyDisk) -> (Session, Client) {
+    client_with(disk, 64 << 20)
+}
+
+/// The same; no message may be longer than that.
+fn client_with(disk: &LossyDisk, max_message: usize) -> (Session, Client) {
     let mut settings = Settings::new(Path::new("/db"));
+    settings.max_message = max_message;
     settings.files = Files::On(lossy(disk));
     let server = Server::open(settings).unwrap();
     let (input, output) = (VecDeque::from(startup()), Vec::new());
@@ -126,6 +132,7 @@ fn every_way_to_commit_waits_for_the_disk_before_it_is_told() {
         ([execute("insert into t values (5)"), sync()].concat(), "12CZ"),
         (copy("6\n7\n"), "GCZ"),
         (query("create index t_x on t(x)"), "CZ"),
+        (query("pragma optimize"), "TCZ"),
         (query("begin; insert into t values (8); commit; select count(*) from t"), "CCCTDCZ"),
     ];
     for (bytes, tags) in ways {
@@ -147,7 +154,7 @@ fn every_way_to_commit_waits_for_the_disk_before_it_is_told() {
     client.watches = true;
     assert_eq!(send(&mut session, &mut client, query("commit")).0, "CZ");
     let counts = client.server.engine.group_commit_counts();
-    assert_eq!((counts.commits, counts.not_waited), (60, 0));
+    assert_eq!((counts.commits, counts.not_waited), (61, 0));
 }
 
 #[test]
@@ -181,4 +188,74 @@ fn a_session_may_choose_not_to_wait() {
     assert_eq!((after.commits, after.not_waited), (before.commits, before.not_waited + 1));
     // The lazy writer syncs for it; without schedulers that is now.
     assert!(client.server.engine.log_is_durable());
+}
+
+#[test]
+fn a_client_cannot_change_how_the_log_is_kept() {
+    let (mut session, mut client) = client(&LossyDisk::default());
+    send(&mut session, &mut client, query("create table t(x int)"));
+    for setting in [
+        "pragma journal_mode=delete",
+        "pragma main.journal_mode = memory",
+        "PRAGMA \"Synchronous\"(off)",
+        "explain pragma synchronous=0",
+        "pragma locking_mode=exclusive",
+        "pragma wal_autocheckpoint=1",
+    ] {
+        assert_eq!(send(&mut session, &mut client, query(setting)).0, "EZ", "{setting}");
+        let said = String::from_utf8_lossy(&client.output).into_owned();
+        assert!(said.contains("42501"), "{setting}: {said}");
+        let parsed = [execute(setting), sync()].concat();
+        assert_eq!(send(&mut session, &mut client, parsed).0, "EZ", "{setting}");
+    }
+    for question in ["pragma journal_mode", "pragma synchronous", "pragma wal_checkpoint"] {
+        assert_eq!(send(&mut session, &mut client, query(question)).0, "TDCZ", "{question}");
+    }
+    client.watches = true;
+    assert_eq!(send(&mut session, &mut client, query("insert into t values (1)")).0, "CZ");
+}
+
+#[test]
+fn a_statement_that_is_several_for_sqlite_happens_as_a_whole_or_not_at_all() {
+    let (mut session, mut client) = client(&LossyDisk::default());
+    send(&mut session, &mut client, query("create table t(x int); create table u(x int)"));
+    send(&mut session, &mut client, query("insert into t values (1); insert into u values (1)"));
+    let commits = |client: &Client| client.server.engine.group_commit_counts().commits;
+    client.watches = true;
+    for bytes in [query("truncate t, nowhere"), [execute("truncate t, nowhere"), sync()].concat()] {
+        assert!(send(&mut session, &mut client, bytes).0.ends_with("EZ"));
+        assert_eq!(send(&mut session, &mut client, query("select x from t")).0, "TDCZ");
+    }
+    let before = commits(&client);
+    assert_eq!(send(&mut session, &mut client, query("truncate t, u")).0, "CZ");
+    assert_eq!(send(&mut session, &mut client, query("drop table t, u")).0, "CZ");
+    assert_eq!(commits(&client), before + 2);
+}
+
+/// SQLite carries a PRAGMA out while it prepares it.
+#[test]
+fn a_setting_that_is_prepared_only_does_not_reach_other_sessions() {
+    let (mut session, mut client) = client(&LossyDisk::default());
+    send(&mut session, &mut client, query("create table t(x int primary key)"));
+    let text = "pragma foreign_keys=off";
+    let parse = message(b'P', &[b"\0", text.as_bytes(), b"\0\0\0"].concat());
+    assert_eq!(send(&mut session, &mut client, [parse, sync()].concat()).0, "1Z");
+    drop(session);
+
+    let mut other = client.server.session(2);
+    send(&mut other, &mut client, startup());
+    send(&mut other, &mut client, query("pragma foreign_keys"));
+    let one = client.output.windows(7).any(|w| w == b"\0\x01\0\0\0\x011");
+    assert!(one, "foreign keys are on: {:?}", client.output);
+}
+
+#[test]
+fn a_line_of_copy_data_that_never_ends_is_refused() {
+    let (mut session, mut client) = client_with(&LossyDisk::default(), 64 << 10);
+    send(&mut session, &mut client, query("create table t(x text)"));
+    let piece = message(b'd', &[b'x'; 60 << 10]);
+    let data = [query("copy t from stdin"), piece.repeat(3), message(b'c', b"")].concat();
+    assert_eq!(send(&mut session, &mut client, data).0, "GEZ");
+    assert!(String::from_utf8_lossy(&client.output).contains("54000"));
+    assert_eq!(send(&mut session, &mut client, query("select count(*) from t")).0, "TDCZ");
 }

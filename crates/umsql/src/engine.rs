@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 
 pub use files::Files;
@@ -166,6 +167,7 @@ impl Engine {
 
         let probe = Probe::default();
         let looks = probe.clone();
+        connection.authorizer(Some(allow))?;
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
         let database = self.database.clone();
@@ -195,6 +197,20 @@ fn look(probe: &Probe) -> bool {
         host::cancelled()
     });
     probe.used_up() || stop.unwrap_or(true)
+}
+
+/// How the log is kept and synced is the server's business: a client that changed it, on its own connection even,
+/// would take the durability of everybody's commits away. They may be asked for.
+fn allow(context: AuthContext<'_>) -> Authorization {
+    const KEPT: [&str; 4] = ["journal_mode", "synchronous", "locking_mode", "wal_autocheckpoint"];
+    match context.action {
+        AuthAction::Pragma { pragma_name, pragma_value: Some(_) }
+            if KEPT.iter().any(|kept| pragma_name.eq_ignore_ascii_case(kept)) =>
+        {
+            Authorization::Deny
+        }
+        _ => Authorization::Allow,
+    }
 }
 
 /// Whether a statement runs only to learn the type of its result: then it is short, and functions with an

@@ -153,6 +153,9 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
         ffi::SQLITE_INTERRUPT => SqlError::new("57014", CANCELLED),
         ffi::SQLITE_CONSTRAINT => SqlError::new("23000", message),
         ffi::SQLITE_LOCKED => SqlError::new("55P03", message),
+        ffi::SQLITE_AUTH => SqlError::new("42501", "permission denied for this PRAGMA").hint(
+            "The server keeps the log and its syncs; SET synchronous_commit is a session's own.",
+        ),
         ffi::SQLITE_NOMEM => SqlError::new("53200", message),
         ffi::SQLITE_READONLY => SqlError::new("25006", message),
         ffi::SQLITE_IOERR | ffi::SQLITE_CANTOPEN => SqlError::new("58030", message),

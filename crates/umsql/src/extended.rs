@@ -143,6 +143,8 @@ impl Session {
             if sql.catalog {
                 lease.ensure_catalog()?;
             }
+            // SQLite carries a PRAGMA's setting out while it prepares it.
+            lease.pinned |= sql.pins;
             if let Err(error) = lease.prepare_cached(text) {
                 let mut error = SqlError::from(error);
                 error.offset = error.offset.and_then(|offset| Some(sql.verbatim_at? + offset));
@@ -318,6 +320,7 @@ impl Session {
             lease.ensure_catalog()?;
         }
         let [text] = &sql.texts[..] else { return Ok(Some(None)) };
+        lease.pinned |= sql.pins;
         let mut prepared = lease.prepare_cached(text)?;
         if prepared.column_count() == 0 {
             return Ok(Some(None));

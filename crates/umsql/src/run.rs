@@ -309,15 +309,17 @@ impl Session {
             let message = format!("{} cannot run inside a transaction block", sql.tag);
             return Err(SqlError::new("25001", message).into());
         }
+        // What is several statements for SQLite is one for the client: all of it happens, or nothing.
+        self.several |= sql.texts.len() > 1;
         self.begin_several()?;
         self.lease()?;
         let mut lease = self.lease.take().expect("it was just made");
+        lease.pinned |= sql.pins;
         let outcome = self.run_texts(conn, &mut lease, sql, call);
         if sql.alters && !sql.pins {
             lease.schema_changed();
             self.server.forget_plans();
         }
-        lease.pinned |= sql.pins;
         if lease.is_autocommit() && self.tx == Tx::Block {
             // SQLite gave the transaction up by itself, as it does when the disk is full.
             self.savepoints.clear();
@@ -341,7 +343,9 @@ impl Session {
         for text in &sql.texts {
             let located = |failure| locate(failure, sql);
             let mut prepared = lease.prepare_cached(text).map_err(|error| located(error.into()))?;
-            if !prepared.readonly() {
+            // That PRAGMA writes by statements of its own, which SQLite does not count.
+            let optimizes = sql.tag == "PRAGMA" && text.to_ascii_lowercase().contains("optimize");
+            if !prepared.readonly() || optimizes {
                 self.own_gate()?;
             }
             bind(&mut prepared, call.parameters)?;

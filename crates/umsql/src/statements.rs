@@ -18,6 +18,10 @@ use crate::wire::types::{self, Column};
 
 /// Pages that one step of a backup copies.
 const BACKUP_PAGES: i32 = 256;
+/// How long a backup waits for others who have its target open.
+const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it waits between two looks.
+const BACKUP_PAUSE: Duration = Duration::from_millis(5);
 
 /// The columns a statement of this file answers with; none when it answers with a tag alone.
 pub(crate) fn columns(statement: &Statement) -> Option<Vec<Column>> {
@@ -211,21 +215,57 @@ impl Session {
             return Err(SqlError::new("42601", "BACKUP needs the name of a file"));
         }
         let engine = &self.server.engine;
-        host::on_hidden("BACKUP", || copy_database(&engine.second()?, Path::new(path)))
+        host::on_hidden("BACKUP", || {
+            copy_database(&engine.second()?, Path::new(path), BACKUP_PATIENCE)
+        })
     }
 }
 
-fn copy_database(from: &Connection, target: &Path) -> Result<()> {
+fn copy_database(from: &Connection, target: &Path, patience: Duration) -> Result<()> {
     // One read transaction over all steps: the copy is of one moment, and writers do not restart it.
     from.execute_batch("BEGIN")?;
     from.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let mut to = Connection::open(target)?;
+    // Waiting is ours: SQLite's own would block the thread, deaf to cancellation.
+    to.busy_timeout(Duration::ZERO)?;
     let backup = Backup::new(from, &mut to)?;
+    let mut left = patience;
     loop {
         match backup.step(BACKUP_PAGES)? {
             StepResult::Done => return Ok(()),
-            StepResult::More => host::sleep(Duration::ZERO)?,
-            _ => host::sleep(Duration::from_millis(5))?,
+            StepResult::More => left = patience,
+            _ if left.is_zero() => {
+                return Err(SqlError::new("55006", "the file to back up to is in use"));
+            }
+            _ => {
+                left = left.saturating_sub(BACKUP_PAUSE);
+                host::sleep(BACKUP_PAUSE)?;
+            }
         }
+        // It yields, and sees that the request was cancelled, which the sleep of an errand does not.
+        host::sleep(Duration::ZERO)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_to_a_file_that_others_use_ends_with_an_error() {
+        let name = format!("ums-backup-{}", std::process::id());
+        let target = std::env::temp_dir().join(name);
+        let other = Connection::open(&target).unwrap();
+        other.execute_batch("CREATE TABLE t(x); BEGIN EXCLUSIVE").unwrap();
+        let from = Connection::open_in_memory().unwrap();
+        from.execute_batch("CREATE TABLE t(x)").unwrap();
+        let patience = Duration::from_millis(50);
+        let refused = copy_database(&from, &target, patience).unwrap_err();
+        assert_eq!(refused.code, "55006");
+        other.execute_batch("ROLLBACK").unwrap();
+        from.execute_batch("ROLLBACK").unwrap();
+        assert!(copy_database(&from, &target, patience).is_ok());
+        drop(other);
+        std::fs::remove_file(&target).unwrap();
     }
 }

@@ -26,6 +26,15 @@ use crate::os::driver::{CURRENT, Op};
 /// Most buffers that one call takes (`IOV_MAX`).
 const BUFFERS_MAX: usize = 1024;
 
+/// A position that a file can have. Larger ones the system takes for negative, and one of them for
+/// "where the file stands".
+fn placed(offset: u64) -> io::Result<u64> {
+    match i64::try_from(offset) {
+        Ok(_) => Ok(offset),
+        Err(_) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    }
+}
+
 impl File {
     /// Reads from this position on. Gives how much: less than the buffer holds at the end of the
     /// file, and where the cached part of it ends; 0 only at the end.
@@ -34,6 +43,10 @@ impl File {
     /// The system's; cancellation; `TimedOut`; `InvalidInput` for a buffer or position that direct
     /// I/O cannot use.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_from(buf, placed(offset)?)
+    }
+
+    fn read_from(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.before_reading()?;
         if let Some(n) = self.cached(&mut [IoSliceMut::new(buf)], offset)? {
             return Ok(n);
@@ -52,7 +65,7 @@ impl File {
     /// # Errors
     /// The system's.
     pub fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
-        self.ask_cache(&mut [IoSliceMut::new(buf)], offset)
+        self.ask_cache(&mut [IoSliceMut::new(buf)], placed(offset)?)
     }
 
     /// Fills the buffer from this position on. Less only at the end of the file.
@@ -90,6 +103,10 @@ impl File {
     /// # Errors
     /// As for [`File::read_at`].
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
+        self.read_vectored_from(bufs, placed(offset)?)
+    }
+
+    fn read_vectored_from(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         self.before_reading()?;
         let many = bufs.len().min(BUFFERS_MAX);
         let bufs = &mut bufs[..many];
@@ -108,6 +125,7 @@ impl File {
     /// # Errors
     /// The system's; `InvalidInput` for a buffer or position that direct I/O cannot use.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        let offset = placed(offset)?;
         yield_if_due();
         if self.writes_on_the_spot() {
             return short_external_call(|| self.std.write_at(buf, offset));
@@ -142,6 +160,7 @@ impl File {
     /// # Errors
     /// As for [`File::write_at`].
     pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let offset = placed(offset)?;
         yield_if_due();
         let bufs = &bufs[..bufs.len().min(BUFFERS_MAX)];
         if self.writes_on_the_spot() {
@@ -244,11 +263,11 @@ impl File {
 
 impl Read for &File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.read_at(buf, CURRENT)
+        self.read_from(buf, CURRENT)
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.read_vectored_at(bufs, CURRENT)
+        self.read_vectored_from(bufs, CURRENT)
     }
 }
 

@@ -56,7 +56,7 @@ use crate::work_queue::WorkQueue;
 use crate::worker::Workers;
 
 pub(crate) use host::start;
-pub(crate) use park::ready;
+pub(crate) use park::{Frozen, ready};
 pub(crate) use peers::Peers;
 pub(crate) use preempt::{go_preemptive, run_on, short_call};
 pub(crate) use turn::Submission;
@@ -126,7 +126,7 @@ pub(crate) struct Shared {
     graves: Mutex<Vec<JoinHandle<()>>>,
     busy: Cell<bool>,
     /// A completion routine is running: it must not wait (rule 9).
-    in_routine: Cell<bool>,
+    in_routine: Cell<u32>,
     core: UnsafeCell<Core>,
 }
 
@@ -162,8 +162,9 @@ pub(crate) struct Core {
     pub timers: TimerList<Timed>,
     /// No timer is due before this many ticks: spares the turn a look at the clock.
     pub timers_sleep_until: u64,
-    pub io: IoList,
+    /// Dropped before the I/O list, whose routines own the buffers that it may be using.
     pub driver: Box<dyn Driver>,
+    pub io: IoList,
     /// Who holds the baton.
     pub current: WorkerId,
     /// When the present turn began, in ticks: spares a worker that has waited a reading when it
@@ -299,7 +300,7 @@ impl Shared {
             standby,
             graves: Mutex::new(Vec::new()),
             busy: Cell::new(false),
-            in_routine: Cell::new(false),
+            in_routine: Cell::new(0),
             core: UnsafeCell::new(core),
             options,
         })
@@ -336,7 +337,7 @@ impl Shared {
     #[inline]
     pub(crate) fn may_switch(&self) {
         assert!(
-            !self.in_routine.get(),
+            self.in_routine.get() == 0,
             "a completion routine must not wait or yield: hand the wait to a request"
         );
     }

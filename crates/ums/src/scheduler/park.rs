@@ -30,6 +30,21 @@ pub(crate) fn ready(claimed: Claimed) {
     }
 }
 
+/// Stands in a frame that somebody else uses until the wait in it ends: the kernel its buffers, another scheduler
+/// its closure. Such a frame cannot be unwound. What could panic below it is a driver that the kernel refuses;
+/// then the process ends before anybody writes into what is freed. Who comes back forgets it.
+pub(crate) struct Frozen;
+
+impl Drop for Frozen {
+    #[cold]
+    fn drop(&mut self) {
+        eprintln!(
+            "ums: a scheduler panicked while others used the frame of a worker that waits: aborting"
+        );
+        std::process::abort();
+    }
+}
+
 impl Shared {
     /// The party of the current worker.
     #[inline]

@@ -27,7 +27,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Core, Shared, WorkerKind, here, set_here};
+use super::{Core, Frozen, Shared, WorkerKind, here, set_here};
 use crate::counters::{add, max};
 use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock::{self, NEVER};
@@ -206,10 +206,12 @@ fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
         debug_assert!(abandoned, "nobody else knows this wait");
         return;
     }
+    let frozen = Frozen;
     match here() {
         Some(shared) => shared.park(ticket, NEVER),
         None => ticket.park_thread(NEVER),
     };
+    std::mem::forget(frozen);
 }
 
 /// A closure on its way to another scheduler.

@@ -18,6 +18,9 @@ use crate::reason::WaitReason;
 use crate::wait::Outcome;
 use crate::worker::{STANDBY, State};
 
+/// Completion routines that run inside one another.
+const NESTED_MAX: u32 = 8;
+
 impl Shared {
     /// Brings in what has happened: I/O, timers, door.
     pub(super) fn look(&self) {
@@ -40,6 +43,7 @@ impl Shared {
     pub(super) fn quiet(&self, core: &mut Core) -> bool {
         self.door.is_empty()
             && core.done.is_empty()
+            && core.routines.is_empty()
             && core.driver_is_quiet()
             && core.timers_are_quiet()
     }
@@ -57,11 +61,24 @@ impl Shared {
         self.in_a_turn(move || routine(result));
     }
 
+    /// Runs the routine of a request that has completed at once (U66); false: it was put aside for the next look,
+    /// for so many run inside one another already that a chain of them could use up the stack.
+    pub(crate) fn run_or_put_aside(&self, routine: Routine, result: IoResult) -> bool {
+        let now = self.in_routine.get() < NESTED_MAX;
+        if now {
+            self.run_routine(routine, result);
+        } else {
+            self.with(|core| core.routines.push_back((routine, result)));
+        }
+        now
+    }
+
     /// Runs code that is not ours in the middle of a turn, when the current worker may be one that
     /// waits: it must not wait too (rule 9).
     pub(super) fn in_a_turn(&self, call: impl FnOnce()) {
         // One that submits what completes at once has the next one run inside it (U66).
-        let outer = self.in_routine.replace(true);
+        let outer = self.in_routine.get();
+        self.in_routine.set(outer + 1);
         add(&self.counters.panics, u64::from(!contain(call)));
         self.in_routine.set(outer);
     }
@@ -326,7 +343,7 @@ impl Core {
         match unsafe { self.driver.submit(token, op) } {
             crate::os::driver::Submitted::Pending => Submission::Pending(token),
             crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {
-                Some(Completed::Call(routine, result)) => Submission::Call(routine, result),
+                Some(Completed::Call(routine, result)) => Submission::Call(token, routine, result),
                 _ => Submission::Done(self.io.take_result(token)),
             },
         }
@@ -339,6 +356,6 @@ pub(crate) enum Submission {
     Pending(u64),
     /// It has completed; nobody needs to wait.
     Done(i32),
-    /// It has completed; the submitter runs its routine now.
-    Call(crate::lists::io_list::Routine, i32),
+    /// The one under this token has completed; the submitter runs its routine now.
+    Call(u64, crate::lists::io_list::Routine, i32),
 }

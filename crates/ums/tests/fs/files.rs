@@ -48,6 +48,11 @@ fn a_file_is_read_and_written_as_in_std_u60() {
             assert_eq!(kind_of(file.read_exact_at(&mut [0; 64], 4)), ErrorKind::UnexpectedEof);
             assert_eq!(file.read_at(&mut buf, 12).unwrap(), 0, "the end");
             assert_eq!(file.read_at(&mut buf, 99).unwrap(), 0, "beyond the end");
+            for nowhere in [u64::MAX, 1 << 63] {
+                assert_eq!(kind_of(file.read_at(&mut buf, nowhere)), ErrorKind::InvalidInput);
+                assert_eq!(kind_of(file.write_at(b"x", nowhere)), ErrorKind::InvalidInput);
+            }
+            assert_eq!(file.stream_position().unwrap(), 5, "nor do those that fail");
 
             let again = file.try_clone().unwrap();
             file.close().unwrap();

@@ -106,6 +106,30 @@ fn the_synchronous_back_end_runs_the_routine_before_submit_returns_u58_u66() {
     );
 }
 
+/// Each routine reads the next piece.
+fn read_on(file: Arc<File>, left: usize, got: Got<usize>) {
+    let again = file.clone();
+    let routine = move |result: io::Result<usize>, _: Vec<u8>| match left {
+        0 => got.push((0, result.unwrap())),
+        _ => read_on(again, left - 1, got),
+    };
+    let _ = Request::read(file, vec![0; 9], 1, routine).submit();
+}
+
+#[test]
+fn a_long_chain_of_requests_that_complete_at_once_does_not_use_up_the_stack_u66() {
+    on_back_ends(
+        |_| true,
+        |node, _| {
+            let got = Got::default();
+            let note = got.clone();
+            node.run(move || read_on(file_of(b"hello"), 20_000, note));
+            common::eventually("the last routine runs", || !got.all().is_empty());
+            assert_eq!(got.all(), [(0, 4)]);
+        },
+    );
+}
+
 #[test]
 fn a_hundred_thousand_outstanding_reads_all_complete_u63() {
     const MANY: usize = 100_000;

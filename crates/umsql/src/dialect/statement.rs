@@ -251,8 +251,8 @@ fn waitfor(mut r: Reader<'_, '_>) -> Result<Statement> {
 
 /// `VACUUM table` has nothing to do in SQLite; `VACUUM ANALYZE` and plain `VACUUM` are left to it.
 fn vacuum_target(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
-    let analyze = r.rest.iter().any(|token| token.is("analyze"));
-    while ["full", "freeze", "verbose", "into"].iter().any(|word| r.take(&[word])) {}
+    let analyze = r.rest.iter().any(|token| token.is("analyze") || token.is("into"));
+    while ["full", "freeze", "verbose"].iter().any(|word| r.take(&[word])) {}
     let bare = r.rest.is_empty();
     Ok((!analyze && !bare && r.rest[0].is_name()).then_some(Statement::Accepted("VACUUM")))
 }

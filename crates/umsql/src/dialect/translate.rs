@@ -30,6 +30,8 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
             "create" | "drop" | "alter" | "reindex" | "vacuum" | "pragma"
         ),
         pins: matches!(first.as_str(), "pragma" | "attach" | "detach")
+            // SQLite carries settings out while it prepares them, explained or not.
+            || (first == "explain" && tokens.iter().any(|token| token.is("pragma")))
             || (first == "create" && temporary),
         alone: first == "vacuum",
         catalog: tokens.iter().any(|t| {
@@ -112,6 +114,10 @@ fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
     }
     if r.take(&["vacuum"]) {
         while ["full", "freeze", "verbose"].iter().any(|word| r.take(&[word])) {}
+        if r.take(&["into"]) {
+            return Err(SqlError::unsupported("VACUUM INTO is not supported")
+                .hint("Write BACKUP TO 'file'."));
+        }
         if r.take(&["analyze"]) {
             let target = if r.rest.is_empty() { String::new() } else { quote(&r.table()?) };
             return Ok(Some(ddl(vec![format!("ANALYZE {target}")], "VACUUM")));
@@ -246,6 +252,14 @@ mod tests {
             one("create unlogged table t(a serial primary key)"),
             "create table t(a INTEGER primary key)"
         );
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused_and_not_half_done() {
+        let source = "vacuum into 'copy'";
+        assert_eq!(sql(&tokens(source).unwrap(), source).unwrap_err().code, "0A000");
+        let source = "explain pragma foreign_keys=off";
+        assert!(sql(&tokens(source).unwrap(), source).unwrap().pins);
     }
 
     #[test]

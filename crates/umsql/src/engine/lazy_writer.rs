@@ -75,6 +75,15 @@ impl Drop for Flag<'_> {
     }
 }
 
+/// The write gate, given back however its owner ends.
+struct Owned<'a>(&'a host::Gate);
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        self.0.release(USER);
+    }
+}
+
 impl Engine {
     /// Starts a checkpoint if one is due and none runs.
     pub(super) fn checkpoint_if_due(self: &Arc<Engine>) {
@@ -121,8 +130,8 @@ impl Engine {
         let _ = run(&connection, "PASSIVE");
         let end = database.log.end();
         if end >= LONG && self.gate.acquire_for(USER, GATE_PATIENCE) {
+            let _owned = Owned(&self.gate);
             let _ = run(&connection, if end >= TOO_LONG { "TRUNCATE" } else { "RESTART" });
-            self.gate.release(USER);
         }
     }
 }

@@ -125,28 +125,44 @@ impl Database {
         *self.log_file.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until what was written up to `position` is on the disk; see [`Log::wait_durable`].
+    /// Waits until what was written up to `position` is on the disk, and can be found there; see
+    /// [`Log::wait_durable`].
     pub(crate) fn wait_durable(
         &self,
         position: u64,
         gather: Option<Duration>,
     ) -> Result<(), Trouble> {
-        self.log.wait_durable(position, gather, || self.sync_log_file())
+        self.log.wait_durable(position, gather, || self.sync_log_file())?;
+        self.check_names()
     }
 
     /// Syncs what is written now.
     pub(crate) fn sync_log(&self) -> Result<(), Trouble> {
-        if self.log.is_durable() { Ok(()) } else { self.log.sync(|| self.sync_log_file()) }
+        self.log.sync(|| self.sync_log_file())?;
+        self.check_names()
     }
 
     fn sync_log_file(&self) -> io::Result<()> {
-        let file = self.log_file().ok_or_else(|| io::Error::other("the log is not open"))?;
-        file.sync()?;
-        // A file without a name takes what we write, and is gone when the server stops.
-        if file.file.links()? == 0 || self.main.file.links()? == 0 {
-            return Err(io::ErrorKind::NotFound.into());
+        // SQLite removes the log when all of it is in the database, durably.
+        self.log_file().map_or(Ok(()), |file| file.sync())
+    }
+
+    /// A file without a name takes what we write, and is gone when the server stops. It is looked at after each
+    /// wait and not in the sync, which may have been a checkpoint's.
+    fn check_names(&self) -> Result<(), Trouble> {
+        let has_name = |file: &Opened| file.file.links().map_or(true, |links| links > 0);
+        let log = self.log_file();
+        let log_is_gone = log.is_some_and(|log| !has_name(&log) && self.is_log_file(&log));
+        if log_is_gone || !has_name(&self.main) {
+            self.log.fail(Trouble::Deleted);
+            return Err(Trouble::Deleted);
         }
         Ok(())
+    }
+
+    /// Whether that is the log still: SQLite may have removed it meanwhile.
+    fn is_log_file(&self, file: &Arc<Opened>) -> bool {
+        self.log_file().is_some_and(|now| Arc::ptr_eq(&now, file))
     }
 }
 

@@ -27,6 +27,9 @@
 //! A commit can be seen by others before it is durable. Who commits after having seen it has a later position,
 //! so it is never durable without it. `docs/sqlite.md` says what this means for readers.
 //!
+//! One sync runs at a time, a checkpoint's too. The kernel reports a failed write to one sync of an open file
+//! only; of two at once the other would be told that all is well, and its batch would be acknowledged.
+//!
 //! After a failed sync nobody knows what is on the disk, and the kernel may report success the next time
 //! although the pages are gone. So a failure is for good: all who wait get it, and so does every later commit,
 //! sync and write until the server is started again ([`Trouble`]).
@@ -73,8 +76,9 @@ pub(crate) struct Log {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// Begins with one: what the file has when it is opened may not be on the disk.
     written: u64,
     durable: u64,
     /// Who syncs now.
@@ -86,6 +90,21 @@ struct State {
     end: u64,
     /// and where it ended when a checkpoint was asked for.
     end_at_request: u64,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            written: 1,
+            durable: 0,
+            leader: None,
+            waiters: VecDeque::new(),
+            trouble: None,
+            counts: Counts::default(),
+            end: 0,
+            end_at_request: 0,
+        }
+    }
 }
 
 impl Log {
@@ -117,6 +136,7 @@ impl Log {
     }
 
     /// Whether all that was written is durable.
+    #[cfg(test)]
     pub(crate) fn is_durable(&self) -> bool {
         let state = self.state();
         state.durable >= state.written
@@ -139,7 +159,7 @@ impl Log {
 
     pub(crate) fn counts(&self) -> Counts {
         let state = self.state();
-        Counts { bytes: state.written, ..state.counts.clone() }
+        Counts { bytes: state.written - 1, ..state.counts.clone() }
     }
 
     /// Notes a commit that nobody waits for.
@@ -161,32 +181,34 @@ impl Log {
         wake(waiters);
     }
 
-    /// Syncs on behalf of SQLite itself, a checkpoint for one.
-    pub(crate) fn sync(&self, sync: impl FnOnce() -> io::Result<()>) -> Result<(), Trouble> {
-        let target = {
-            let state = self.state();
-            match &state.trouble {
-                Some(trouble) => return Err(trouble.clone()),
-                None => state.written,
-            }
-        };
-        let synced = sync();
-        self.settle(target, synced)
+    /// Waits until all that is written now is durable, on behalf of SQLite itself: a checkpoint, for one.
+    pub(crate) fn sync(&self, sync: impl Fn() -> io::Result<()>) -> Result<(), Trouble> {
+        self.until_durable(self.position(), false, None, sync)
     }
 
-    /// Waits until the log is durable up to `position`. Whoever finds nobody syncing leads.
-    ///
-    /// It may wait for `gather` first, so that more commits share its sync.
-    ///
-    /// The wait is deaf to cancellation: a commit that is asked for cannot be taken back.
+    /// Waits until a commit, which is in the log up to `position`, is durable. Who leads waits for `gather`
+    /// first, so that more commits share its sync.
     pub(crate) fn wait_durable(
         &self,
         position: u64,
         gather: Option<Duration>,
         sync: impl Fn() -> io::Result<()>,
     ) -> Result<(), Trouble> {
+        self.state().counts.commits += 1;
+        self.until_durable(position, true, gather, sync)
+    }
+
+    /// Whoever finds nobody syncing leads.
+    ///
+    /// The wait is deaf to cancellation: a commit that is asked for cannot be taken back.
+    fn until_durable(
+        &self,
+        position: u64,
+        is_commit: bool,
+        gather: Option<Duration>,
+        sync: impl Fn() -> io::Result<()>,
+    ) -> Result<(), Trouble> {
         let mut state = self.state();
-        state.counts.commits += 1;
         let mut led = false;
         loop {
             if let Some(trouble) = &state.trouble {
@@ -212,7 +234,7 @@ impl Log {
             }
             state.leader = Some(Holder::current());
             drop(state);
-            let mut lead = Lead { log: self, target: 0, done: false };
+            let mut lead = Lead { log: self, target: 0, is_commit, done: false };
             if let Some(time) = gather {
                 let _ = host::sleep(time);
             }
@@ -226,11 +248,7 @@ impl Log {
     /// Notes how a sync that covers `target` ended, and wakes those it concerns.
     fn settle(&self, target: u64, synced: io::Result<()>) -> Result<(), Trouble> {
         if let Err(error) = synced {
-            let trouble = if error.kind() == io::ErrorKind::NotFound {
-                Trouble::Deleted
-            } else {
-                Trouble::SyncFailed(error.to_string())
-            };
+            let trouble = Trouble::SyncFailed(error.to_string());
             self.fail(trouble.clone());
             return Err(trouble);
         }
@@ -262,6 +280,7 @@ fn wake(waiters: impl IntoIterator<Item = (u64, Sleeper)>) {
 struct Lead<'a> {
     log: &'a Log,
     target: u64,
+    is_commit: bool,
     done: bool,
 }
 
@@ -270,9 +289,12 @@ impl Lead<'_> {
         self.done = true;
         let mut state = self.log.state();
         state.leader = None;
-        let batch = 1 + state.waiters.iter().filter(|w| w.0 <= self.target).count();
-        state.counts.syncs += 1;
-        state.counts.batches[(batch.ilog2() as usize).min(BUCKETS - 1)] += 1;
+        let waited = state.waiters.iter().filter(|w| w.0 <= self.target).count();
+        let batch = usize::from(self.is_commit) + waited;
+        if batch > 0 {
+            state.counts.syncs += 1;
+            state.counts.batches[(batch.ilog2() as usize).min(BUCKETS - 1)] += 1;
+        }
         drop(state);
         self.log.settle(self.target, synced)?;
         // Who came too late for this sync leads the next one.
@@ -365,6 +387,45 @@ mod tests {
         assert!(!log.is_durable());
     }
 
+    /// The kernel tells one of two syncs that run at once of a failed write, and the other that all is well.
+    #[test]
+    fn a_failure_that_is_reported_once_is_not_hidden_from_those_who_commit() {
+        let log = Log::default();
+        let (entered, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        let sync = || {
+            entered.fetch_add(1, Ordering::Relaxed);
+            // Time for the other to come; it must not.
+            std::thread::sleep(Duration::from_millis(100));
+            if failed.swap(true, Ordering::Relaxed) {
+                Ok(())
+            } else {
+                Err(io::Error::other("lost"))
+            }
+        };
+        log.wrote(32, 100);
+        std::thread::scope(|s| {
+            let commit = s.spawn(|| log.wait_durable(log.position(), None, sync));
+            until(|| entered.load(Ordering::Relaxed) == 1);
+            let lost = Err(Trouble::SyncFailed("lost".into()));
+            assert_eq!(log.sync(sync), lost, "the checkpoint hears of it, too");
+            assert_eq!(commit.join().unwrap(), lost);
+        });
+        assert_eq!(entered.into_inner(), 1);
+    }
+
+    #[test]
+    fn what_was_in_the_log_when_it_was_opened_is_synced_before_a_checkpoint_trusts_it() {
+        let log = Log::default();
+        let syncs = AtomicU64::new(0);
+        let sync = || {
+            syncs.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        assert!(!log.is_durable());
+        assert_eq!((log.sync(sync), log.sync(sync)), (Ok(()), Ok(())));
+        assert_eq!(syncs.into_inner(), 1, "once, and then it is known");
+    }
+
     #[test]
     fn a_checkpoints_sync_counts_and_nobody_is_left_waiting() {
         let log = Log::default();
@@ -410,6 +471,6 @@ mod tests {
         assert!(!log.has_grown_by(2000));
         log.wrote(32, 2000);
         assert!(log.has_grown_by(2000));
-        assert_eq!(log.position(), 32 + 2000 + 32 + 2000);
+        assert_eq!(log.counts().bytes, 32 + 2000 + 32 + 2000);
     }
 }

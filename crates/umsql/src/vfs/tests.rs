@@ -300,3 +300,16 @@ fn a_file_deleted_underneath_is_noticed_at_the_next_commit() {
         assert_eq!(found, Err(super::Trouble::Deleted), "{name}");
     }
 }
+
+#[test]
+fn a_log_deleted_underneath_is_noticed_though_a_checkpoint_was_the_one_that_synced() {
+    let disk = LossyDisk::default();
+    let (connection, seat) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
+    connection.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL").unwrap();
+    connection.execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES (1)").unwrap();
+    disk.remove("/db-wal");
+    connection.query_row("PRAGMA wal_checkpoint", [], |_| Ok(())).unwrap();
+    let found = seat.database.wait_durable(seat.database.log.position(), None);
+    assert_eq!(found, Err(super::Trouble::Deleted));
+    assert_eq!(seat.database.log.trouble(), Some(super::Trouble::Deleted));
+}
