@@ -64,7 +64,8 @@ if not PLAIN:
     # This very query has a worker, and a few more may be idle.
     checks.that("a handful of workers", stats["num workers"] <= 16, f"{stats['num workers']:.0f}")
 
-time.sleep(3)
+# Threads that helped with files at the start end when they have been idle for 10 s.
+time.sleep(13)
 time_before, switches_before = effort()
 time.sleep(10)
 time_after, switches_after = effort()

@@ -77,4 +77,4 @@ pub use fiber::{Fiber, Resume, Suspender};
 pub use overflow::{HostGuard, install_overflow_handler, prepare_host_thread};
 pub use pool::{StackConfig, StackPool, StackStats};
 pub use slab::StackError;
-pub use stack::{Stack, leaked};
+pub use stack::{Stack, StackRange, leaked};

@@ -114,8 +114,12 @@ impl Stack {
     /// It asks the kernel which pages are in memory, so swapped pages count only up to the lowest
     /// one that is not swapped, and precommitted stacks are always used to the full.
     pub fn touched_bytes(&self) -> usize {
-        let Place { low, top, .. } = self.place;
-        top - sys::lowest_resident(low, top - low)
+        self.range().touched_bytes().expect("a stack that is out is mapped")
+    }
+
+    /// Where it lies.
+    pub fn range(&self) -> StackRange {
+        StackRange { low: self.place.low, top: self.place.top }
     }
 
     /// Writes the name that the fault handler will print, cut to what the header holds.
@@ -131,6 +135,33 @@ impl Stack {
     /// The header's address, which is also what [`read_name`] takes.
     pub(crate) fn header(&self) -> usize {
         self.place.top - HEADER
+    }
+}
+
+/// Where a stack lies. It may outlive the stack; then what it says is of whatever is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackRange {
+    /// Lowest usable address.
+    pub low: usize,
+    /// One past the highest address.
+    pub top: usize,
+}
+
+impl StackRange {
+    /// The stack of the calling thread, as the C library knows it. None: it does not say.
+    pub fn of_this_thread() -> Option<StackRange> {
+        let (low, len) = sys::thread_stack()?;
+        Some(StackRange { low, top: low + len })
+    }
+
+    /// Its size in bytes.
+    pub fn size(self) -> usize {
+        self.top - self.low
+    }
+
+    /// As [`Stack::touched_bytes`]. None: there is no stack any more.
+    pub fn touched_bytes(self) -> Option<usize> {
+        Some(self.top - sys::lowest_resident(self.low, self.size())?)
     }
 }
 

@@ -134,17 +134,35 @@ pub(crate) fn populate(at: usize, len: usize) -> io::Result<()> {
     unsafe { madvise(at, len, libc::MADV_POPULATE_WRITE) }
 }
 
-/// The lowest address in the range whose page is in memory, or the range's end.
-pub(crate) fn lowest_resident(at: usize, len: usize) -> usize {
+/// The calling thread's stack without its guard: lowest address and length.
+pub(crate) fn thread_stack() -> Option<(usize, usize)> {
+    let mut attributes = std::mem::MaybeUninit::uninit();
+    let (mut at, mut len) = (ptr::null_mut(), 0);
+    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last gives
+    // back what they own.
+    unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+            return None;
+        }
+        libc::pthread_attr_getstack(attributes.as_ptr(), &mut at, &mut len);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+    }
+    // Some C libraries count the guard in, some do not; what lies in it is never in memory.
+    let page = page_size();
+    Some((at.expose_provenance().next_multiple_of(page), len / page * page))
+}
+
+/// The lowest address in the range whose page is in memory, or the range's end. None: something in
+/// the range is not mapped.
+pub(crate) fn lowest_resident(at: usize, len: usize) -> Option<usize> {
     let page = page_size();
     let mut resident = vec![0u8; len / page];
     // SAFETY: Plain Call: the vector has one byte per page of the range; the kernel checks the range itself.
     let failed = unsafe {
         libc::mincore(ptr::with_exposed_provenance_mut(at), len, resident.as_mut_ptr().cast())
     };
-    assert_eq!(failed, 0, "mincore of a stack: {}", io::Error::last_os_error());
     let absent = resident.iter().take_while(|page| **page & 1 == 0).count();
-    at + absent * page
+    (failed == 0).then_some(at + absent * page)
 }
 
 /// # Safety
@@ -196,17 +214,18 @@ mod tests {
     fn a_reservation_is_resident_only_where_it_was_touched() {
         let page = page_size();
         let at = reserve(8 * page).expect("eight pages");
-        assert_eq!(lowest_resident(at, 8 * page), at + 8 * page);
+        assert_eq!(lowest_resident(at, 8 * page), Some(at + 8 * page));
         // SAFETY: Mapping: the sixth page of the reservation above.
         unsafe { ptr::with_exposed_provenance_mut::<u8>(at + 5 * page).write(1) };
-        assert_eq!(lowest_resident(at, 8 * page), at + 5 * page);
+        assert_eq!(lowest_resident(at, 8 * page), Some(at + 5 * page));
         // SAFETY: Mapping: nothing refers to the reservation.
         unsafe { discard(at, 8 * page) };
-        assert_eq!(lowest_resident(at, 8 * page), at + 8 * page);
+        assert_eq!(lowest_resident(at, 8 * page), Some(at + 8 * page));
         populate(at, 8 * page).expect("eight pages of memory");
-        assert_eq!(lowest_resident(at, 8 * page), at);
+        assert_eq!(lowest_resident(at, 8 * page), Some(at));
         // SAFETY: Mapping: nothing refers to the reservation.
         unsafe { release(at, 8 * page) };
+        assert_eq!(lowest_resident(at, 8 * page), None, "it is gone");
     }
 
     #[test]

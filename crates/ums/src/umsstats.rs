@@ -77,6 +77,10 @@ pub struct WorkerRow {
     pub requests_done: u64,
     /// Times it was switched to.
     pub switches: u64,
+    /// Size of its stack, in bytes; 0 when that is not known.
+    pub stack_size: usize,
+    /// How deep that was used so far, in bytes: whole pages, from the top (B16).
+    pub stack_used: usize,
 }
 
 /// A request, as a snapshot shows it.
@@ -233,6 +237,7 @@ fn worker(
     let reason = WaitReason::from_index(party.reason.load(Ordering::Relaxed) as usize);
     let waited = now.saturating_sub(party.began.load(Ordering::Relaxed));
     let waiting = state == State::Waiting;
+    let (stack_size, stack_used) = view.stack();
     WorkerRow {
         scheduler: s.index,
         id: party.worker.load(Ordering::Relaxed),
@@ -247,6 +252,8 @@ fn worker(
         blocking_user: if waiting { party.blocking_user.load(Ordering::Relaxed) } else { 0 },
         requests_done: view.requests_done.load(Ordering::Relaxed),
         switches: view.switches.load(Ordering::Relaxed),
+        stack_size,
+        stack_used,
     }
 }
 
@@ -427,6 +434,8 @@ impl Snapshot {
             wait_duration_ms true = w.waited_ns / 1_000_000,
             tasks_processed_count true = w.requests_done,
             context_switch_count true = w.switches,
+            stack_bytes true = w.stack_size,
+            stack_bytes_used true = w.stack_used,
         })
     }
 

@@ -171,6 +171,10 @@ pub(crate) struct View {
     pub switches: plain::AtomicU64,
     /// Kernel thread number, where it is a thread worker.
     pub thread: plain::AtomicU32,
+    /// Where its stack lies; 0 when that is not known.
+    pub stack_low: plain::AtomicUsize,
+    /// One past its highest address.
+    pub stack_top: plain::AtomicUsize,
 }
 
 impl View {
@@ -182,13 +186,33 @@ impl View {
             requests_done: plain::AtomicU64::new(0),
             switches: plain::AtomicU64::new(0),
             thread: plain::AtomicU32::new(0),
+            stack_low: plain::AtomicUsize::new(0),
+            stack_top: plain::AtomicUsize::new(0),
         }
     }
 
+    /// Notes where the worker's stack lies.
+    pub(crate) fn stack_is(&self, range: fiber::StackRange) {
+        self.stack_low.store(range.low, Ordering::Relaxed);
+        self.stack_top.store(range.top, Ordering::Relaxed);
+    }
+
+    /// Size of its stack, and how deep it was used: zeroes when that is not known.
+    pub(crate) fn stack(&self) -> (usize, usize) {
+        let low = self.stack_low.load(Ordering::Relaxed);
+        let range = fiber::StackRange { low, top: self.stack_top.load(Ordering::Relaxed) };
+        if low == 0 || range.top < low {
+            return (0, 0);
+        }
+        (range.size(), range.touched_bytes().unwrap_or(0))
+    }
+
     fn reset(&self) {
-        let View { state, request, user, requests_done, switches, thread } = self;
+        let View { state, request, user, requests_done, switches, thread, .. } = self;
         state.store(0, Ordering::Relaxed);
         thread.store(0, Ordering::Relaxed);
+        self.stack_top.store(0, Ordering::Relaxed);
+        self.stack_low.store(0, Ordering::Relaxed);
         for counter in [request, user, requests_done, switches] {
             counter.store(0, Ordering::Relaxed);
         }

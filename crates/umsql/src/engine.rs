@@ -17,6 +17,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
@@ -35,6 +36,10 @@ const STEPS_PER_LOOK: i32 = 1000;
 const PROBE_LOOKS: i64 = 20;
 /// Prepared statements a pooled connection keeps.
 const STATEMENTS_KEPT: usize = 32;
+/// When so many workers wait for the write gate, a sync waits a moment for their commits,
+const WRITERS_TO_GATHER: usize = 5;
+/// this long: less than it takes until the last of them has its turn.
+const GATHER: Duration = Duration::from_micros(400);
 /// Connections that one scheduler's pool keeps while they are idle.
 const IDLE_KEPT: usize = 32;
 
@@ -61,7 +66,7 @@ impl Engine {
     }
 
     fn open_file(path: &Path, files: Files) -> Result<Engine> {
-        let (connection, database) = files.connect(path, PATIENCE)?;
+        let (connection, database) = files.connect(path, lazy_writer::READERS_PATIENCE)?;
         let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
         if mode != "wal" {
             let message = format!("the file cannot have a write-ahead log (its journal is {mode})");
@@ -73,12 +78,11 @@ impl Engine {
             path: path.to_owned(),
             files,
             database,
-            lazy: LazyWriter::default(),
+            lazy: LazyWriter::new(connection),
             pools: Mutex::default(),
             schema: AtomicU64::new(0),
             gate: host::Gate::new(),
         };
-        // The first connection is closed only after the pool has one, for the last one to close ends the log.
         engine.put_back(engine.connect()?);
         Ok(engine)
     }
@@ -117,7 +121,9 @@ impl Engine {
     pub(crate) fn committed(self: &Arc<Engine>, position: u64, waits: bool) -> Result<()> {
         let Some(database) = &self.database else { return Ok(()) };
         if waits {
-            database.wait_durable(position).map_err(|trouble| files::error_of(&trouble))?;
+            let many = self.gate.waiting_workers() >= WRITERS_TO_GATHER;
+            let gather = many.then_some(GATHER);
+            database.wait_durable(position, gather).map_err(|trouble| files::error_of(&trouble))?;
         } else {
             database.log.not_waited();
             self.sync_soon();

@@ -138,10 +138,10 @@ pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send)
     }
 }
 
-/// Starts `f` on the hidden scheduler of that name, which has one worker. False: the caller is no worker,
+/// Starts `f` on the hidden scheduler of that name, which has two workers. False: the caller is no worker,
 /// or the node is going down; then nothing was started.
 pub(crate) fn start_hidden(scheduler: &'static str, f: impl FnOnce() + Send + 'static) -> bool {
-    let options = ums::HiddenOptions { max_workers: Some(1), ready: 0 };
+    let options = ums::HiddenOptions { max_workers: Some(2), ready: 0 };
     let hidden = Node::current().and_then(|node| node.hidden(scheduler, options).ok());
     hidden.is_some_and(|hidden| hidden.spawn(f).is_ok())
 }

@@ -200,6 +200,7 @@ impl Shared {
     ) -> std::io::Result<Seat> {
         let pool = core.stacks.as_mut().expect("a fiber scheduler has stacks");
         let stack = pool.take().map_err(std::io::Error::other)?;
+        party.view.stack_is(stack.range());
         let fiber = Fiber::new(stack, name, move |suspender| {
             let shared = super::here().expect("a fiber is resumed by its host thread");
             shared.with(|core| {
@@ -223,6 +224,7 @@ impl Shared {
         let thread = builder.spawn(move || {
             shared.pin_here();
             party.view.thread.store(os::thread_number(), Ordering::Relaxed);
+            fiber::StackRange::of_this_thread().into_iter().for_each(|s| party.view.stack_is(s));
             // Not until somebody chooses us may we touch anything: we do not have the baton.
             party.event.wait();
             if !party.is(State::Retired) {

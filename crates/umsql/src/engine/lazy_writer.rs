@@ -17,15 +17,15 @@
 //!
 //! What it does not do: it decides nothing about durability; a checkpoint syncs what it needs by itself.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
 
 use super::Engine;
 use crate::error::Result;
-use crate::host;
+use crate::host::{self, ParkingMutex};
 
 /// A page in the log: 4 KiB and the frame's header.
 const FRAME: u64 = 4096 + 24;
@@ -40,17 +40,30 @@ const USER: u64 = u64::MAX;
 /// How long it waits for the gate before it leaves the rest to the next time.
 const GATE_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it lets writers wait for those who still read from the log.
-const READERS_PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const READERS_PATIENCE: Duration = Duration::from_millis(100);
 /// How long a commit that nobody waits for may stay unsynced.
 const SYNC_SOON: Duration = Duration::from_millis(200);
 const SCHEDULER: &str = "lazy writer";
 
 /// What the lazy writer keeps between two runs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LazyWriter {
     checkpoints: AtomicBool,
     syncs: AtomicBool,
-    connection: Mutex<Option<Connection>>,
+    /// Open for as long as the engine is, so that no other connection is the last to close, which would end the
+    /// log while commits wait for it.
+    connection: ParkingMutex<Connection>,
+}
+
+impl LazyWriter {
+    pub(super) fn new(connection: Connection) -> LazyWriter {
+        let connection = ParkingMutex::new(connection);
+        LazyWriter {
+            checkpoints: AtomicBool::new(false),
+            syncs: AtomicBool::new(false),
+            connection,
+        }
+    }
 }
 
 /// Clears a flag however its owner ends.
@@ -112,18 +125,14 @@ impl Engine {
     fn checkpoint(&self) {
         let _running = Flag(&self.lazy.checkpoints);
         let Some(database) = &self.database else { return };
-        let kept = self.lazy.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let connected = || Ok(self.files.connect(&self.path, READERS_PATIENCE)?.0);
+        let connection = self.lazy.connection.lock();
         // What fails here fails again for those who commit, and they are told.
-        let connection: Result<_> = kept.map_or_else(connected, Ok);
-        let Ok(connection) = connection else { return };
         let _ = run(&connection, "PASSIVE");
         let end = database.log.end();
         if end >= LONG && self.gate.acquire_for(USER, GATE_PATIENCE) {
             let _owned = Owned(&self.gate);
             let _ = run(&connection, if end >= TOO_LONG { "TRUNCATE" } else { "RESTART" });
         }
-        *self.lazy.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }
 }
 

@@ -125,9 +125,14 @@ impl Database {
         *self.log_file.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until what was written up to `position` is on the disk, and can be found there.
-    pub(crate) fn wait_durable(&self, position: u64) -> Result<(), Trouble> {
-        self.log.wait_durable(position, || self.sync_log_file())?;
+    /// Waits until what was written up to `position` is on the disk, and can be found there; see
+    /// [`Log::wait_durable`].
+    pub(crate) fn wait_durable(
+        &self,
+        position: u64,
+        gather: Option<Duration>,
+    ) -> Result<(), Trouble> {
+        self.log.wait_durable(position, gather, || self.sync_log_file())?;
         self.check_names()
     }
 

@@ -33,8 +33,9 @@ fn write(vfs: &'static Vfs, who: i64, acknowledged: &Mutex<Vec<i64>>) {
              UPDATE sums SET n = n + 1 WHERE who = {who}; COMMIT",
             id * 37 % 3000
         );
+        let gather = (id % 5 == 0).then_some(Duration::from_micros(20));
         if connection.execute_batch(&sql).is_err()
-            || seat.database.wait_durable(seat.database.log.position()).is_err()
+            || seat.database.wait_durable(seat.database.log.position(), gather).is_err()
         {
             return;
         }
@@ -68,7 +69,7 @@ fn run(seed: u64, faults: Faults, node: Option<&Node>) -> Found {
             (0..WRITERS).collect::<Vec<_>>()
         ))
         .unwrap();
-    seat.database.wait_durable(seat.database.log.position()).unwrap();
+    seat.database.wait_durable(seat.database.log.position(), None).unwrap();
 
     disk.set_faults(faults);
     disk.power_off_after(20 + dice.roll(3000));

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""A cold cache: while one user's page is read from the disk, the scheduler's others run.
+
+Makes a database of ROWS rows that no cache holds, and asks for rows at random with USERS connections of pgbench, in
+turn against servers with one scheduler each: ours with fibers (through the system's cache, and past it), `--vfs host`
+with fibers, `--vfs host` with a thread for each user.
+
+Then the time of cached queries (HOT connections): alone; beside cold ones at half the rate that `--vfs host` with
+fibers reaches; and beside as many cold ones as there can be, which is a measure of the processor more than of the
+disk, for they then take all of the scheduler's time. The same beside cold ones at that rate with `--vfs host`.
+
+It starts its own servers ($UMS_BIN); ROUNDS rounds of TIME seconds. Prints JSON lines; figures are reported and not
+asserted, because a noisy machine proves nothing. FOLDER is where the database is made: a real disk, not a tmpfs.
+"""
+
+import glob
+import json
+import os
+import re
+import shutil
+import sqlite3
+import statistics
+import subprocess
+import tempfile
+
+from owned import Server
+
+ROWS = int(os.environ.get("ROWS", "2000000"))
+USERS = int(os.environ.get("USERS", "32"))
+HOT = int(os.environ.get("HOT", "4"))
+TIME = int(os.environ.get("TIME", "8"))
+ROUNDS = int(os.environ.get("ROUNDS", "3"))
+VARIANTS = {
+    "ums-fiber": ["--workers", "fiber"],
+    "ums-fiber-direct": ["--workers", "fiber", "--direct"],
+    "host-fiber": ["--workers", "fiber", "--vfs", "host"],
+    "host-thread": ["--workers", "thread", "--vfs", "host", "--max-workers", str(USERS + HOT + 8)],
+}
+
+
+def make(path, rows=ROWS):
+    """About 430 bytes a row: nine rows on a page."""
+    db = sqlite3.connect(path)
+    db.execute("pragma journal_mode = off")
+    db.execute("pragma synchronous = off")
+    db.execute("create table cold (id integer primary key, body text)")
+    db.execute("create table hot (id integer primary key, body text)")
+    body = "x" * 400
+    db.executemany("insert into cold values (?, ?)", ((i, f"{i} {body}") for i in range(1, rows + 1)))
+    db.executemany("insert into hot values (?, ?)", ((i, f"{i} {body}") for i in range(1, 101)))
+    db.commit()
+    db.close()
+
+
+def forget(path):
+    """Drops the file's pages from the system's cache."""
+    fd = os.open(path, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def scripts(folder, rows=ROWS):
+    for name, rows in (("cold", rows), ("hot", 100)):
+        with open(f"{folder}/{name}.sql", "w") as file:
+            file.write(f"\\set id random(1, {rows})\nselect body from {name} where id = :id;\n")
+
+
+def pgbench(server, folder, script, clients, log=None, rate=None):
+    command = ["pgbench", "-n", "-M", "prepared", "-j", "1", "-c", str(clients), "-T", str(TIME)]
+    if log:
+        command += ["-l", f"--log-prefix={log}"]
+    if rate:
+        command += ["-R", str(int(rate))]
+    command += ["-f", f"{folder}/{script}.sql"]
+    env = dict(os.environ, PGHOST="127.0.0.1", PGPORT=str(server.port), PGUSER="ums", PGDATABASE="ums")
+    return subprocess.Popen(command, env=env, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def tps(process):
+    out = process.communicate()[0]
+    found = re.search(r"^tps = ([0-9.]+)", out, re.M)
+    assert found and process.returncode == 0, out
+    return float(found[1])
+
+
+def p99_us(log):
+    times = []
+    for path in glob.glob(f"{log}.*"):
+        with open(path) as file:
+            times += [int(line.split()[2]) for line in file]
+        os.remove(path)
+    return statistics.quantiles(times, n=100)[98]
+
+
+def say(metric, peer, value, unit):
+    print(json.dumps({"bench": "coldcache", "peer": peer, "metric": metric, "value": round(value, 3), "unit": unit}), flush=True)
+
+
+def hot(server, folder, cold_rate=None):
+    """The 99th percentile of the cached queries; beside cold ones at this rate (0: as many as can be; None: none)."""
+    cold = None if cold_rate is None else pgbench(server, folder, "cold", USERS, rate=cold_rate)
+    tps(pgbench(server, folder, "hot", HOT, f"{folder}/hot-log"))
+    if cold:
+        tps(cold)
+    return p99_us(f"{folder}/hot-log")
+
+
+def main():
+    folder = tempfile.mkdtemp(dir=os.environ.get("FOLDER"))
+    try:
+        path = f"{folder}/cold.db"
+        make(path)
+        scripts(folder)
+        print(f"coldcache.py: {os.path.getsize(path) >> 20} MiB, {USERS} users, {ROUNDS} rounds of {TIME} s", flush=True)
+        done, times = {name: [] for name in VARIANTS}, {}
+        for _ in range(ROUNDS):
+            for name, options in VARIANTS.items():
+                forget(path)
+                with Server(path, "--schedulers", "1", *options) as server:
+                    done[name].append(tps(pgbench(server, folder, "cold", USERS)))
+            rate = done["host-fiber"][-1] / 2
+            for name in ("ums-fiber", "host-fiber"):
+                forget(path)
+                with Server(path, "--schedulers", "1", *VARIANTS[name]) as server:
+                    alone, beside, most = (hot(server, folder, cold) for cold in (None, rate, 0))
+                times.setdefault(name, []).append((alone, beside, most))
+        middle = {name: statistics.median(values) for name, values in done.items()}
+        for name, value in middle.items():
+            say("tps", name, value, "1/s")
+        for name in ("ums-fiber", "ums-fiber-direct"):
+            for host in ("host-fiber", "host-thread"):
+                say(f"over_{host}", name, middle[name] / middle[host], "ratio")
+        for name, rounds in times.items():
+            for at, metric in enumerate(("alone", "beside_cold", "beside_most_cold")):
+                say(f"hot_p99_{metric}", name, statistics.median(r[at] for r in rounds), "us")
+            say("hot_p99_ratio", name, statistics.median(r[1] / r[0] for r in rounds), "ratio")
+            say("hot_p99_ratio_most", name, statistics.median(r[2] / r[0] for r in rounds), "ratio")
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

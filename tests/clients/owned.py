@@ -1,0 +1,82 @@
+"""Servers that a run starts itself, on a database file that it keeps: for runs that need several, or need one again."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+
+def free_ports(count):
+    """Below the range from which the system gives ports to outgoing connections."""
+    found = []
+    while len(found) < count:
+        candidate = socket.socket()
+        try:
+            candidate.bind(("127.0.0.1", random.randrange(15000, 30000)))
+            found.append(candidate)
+        except OSError:
+            candidate.close()
+    ports = [s.getsockname()[1] for s in found]
+    for s in found:
+        s.close()
+    return ports
+
+
+class Server:
+    """`$UMS_BIN serve` on one file, as a context: stopped with SIGTERM at the end, and then its exit code is 0."""
+
+    def __init__(self, db, *options):
+        self.port, self.admin = free_ports(2)
+        self.log = tempfile.TemporaryFile()
+        listen = ["--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin}", "--db", db]
+        self.process = subprocess.Popen(
+            [os.environ["UMS_BIN"], "serve", *listen, *options],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
+        )
+        self.until_it_listens()
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def until_it_listens(self):
+        for _ in range(300):
+            assert self.process.poll() is None, f"the server ended before it listened:\n{self.said()}"
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise AssertionError(f"the server does not listen:\n{self.said()}")
+
+    def said(self):
+        """Everything it printed."""
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace")
+
+    def kill(self):
+        """`kill -9`, and waits for its end."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, patience=60):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the server does not stop:\n{self.said()}") from None
+        assert code == 0, f"the server ended with {code}:\n{self.said()}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.stop()
+        elif self.process.poll() is None:
+            self.kill()
