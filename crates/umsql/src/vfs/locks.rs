@@ -147,7 +147,7 @@ impl Locks {
         let want = Want::File(level);
         if table.blocker(member, want).is_none() {
             table.set_level(member, level);
-            table.granted(member);
+            table.granted(member, want);
             return true;
         }
         let writes_elsewhere = table.file.iter().any(|f| f.0 != member && f.1 >= Level::Reserved);
@@ -192,7 +192,7 @@ impl Locks {
                 slot.holders.push((member, holder));
             }
         }
-        table.granted(member);
+        table.granted(member, want);
         true
     }
 
@@ -329,10 +329,11 @@ impl Table {
         self.refused.push((member, want));
     }
 
-    /// The member has what it asked for last, so no promise to it is open.
-    fn granted(&mut self, member: Member) {
+    /// The member has this: the promise of it is kept. A promise of something else stays open, for SQLite
+    /// takes a reader's slot first when it asks again for the writer's.
+    fn granted(&mut self, member: Member, want: Want) {
         self.refused.retain(|r| r.0 != member);
-        self.promises.retain(|p| p.member != member);
+        self.promises.retain(|p| p.member != member || p.want != want);
     }
 
     /// Puts a waiter into the line, or gives the one that is there its new sleeper.
@@ -397,6 +398,23 @@ mod tests {
             let waited = locks.wait(member, Instant::now() + LONG);
             assert!(matches!(waited, Waited::LookAgain), "{waited:?}");
         }
+    }
+
+    #[test]
+    fn a_promise_stays_open_while_its_owner_takes_something_else_first() {
+        let (read, write) = (1 << 3, 1);
+        let locks = Locks::default();
+        assert!(locks.lock_slots(1, write, true));
+        std::thread::scope(|s| {
+            assert!(!locks.lock_slots(2, write, true));
+            let second = s.spawn(|| locks.wait(2, Instant::now() + LONG));
+            until(|| locks.waiting() == 1);
+            locks.unlock_slots(1, write);
+            assert_eq!(second.join().unwrap(), Waited::LookAgain);
+        });
+        assert!(locks.lock_slots(2, read, false), "as SQLite does first");
+        assert!(!locks.lock_slots(1, write, true), "it is promised to the other still");
+        assert!(locks.lock_slots(2, write, true));
     }
 
     #[test]
