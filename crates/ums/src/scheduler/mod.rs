@@ -125,7 +125,7 @@ pub(crate) struct Shared {
     /// Threads that have ended or are ending.
     graves: Mutex<Vec<JoinHandle<()>>>,
     busy: Cell<bool>,
-    /// A completion routine is running: it must not wait (rule 9).
+    /// How many completion routines run, one inside another: none of them may wait (rule 9).
     in_routine: Cell<u32>,
     core: UnsafeCell<Core>,
 }

@@ -21,10 +21,12 @@ use std::io::Write;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use ums::{Builder, JoinHandle, Node, Placement, ShutdownReport, TaskError, UserLock, WorkerKind};
+use ums::{
+    Builder, IoChoice, JoinHandle, Node, Placement, ShutdownReport, TaskError, UserLock, WorkerKind,
+};
 
 /// The kinds that everything is tried with.
 pub const KINDS: [WorkerKind; 2] = [WorkerKind::Thread, WorkerKind::Fiber];
@@ -97,6 +99,22 @@ pub fn one_kind(
     assert_eq!(report, ShutdownReport::default(), "the shutdown found {kind:?} workers in trouble");
     eventually("every thread of the node has ended", || node_threads().len() <= threads);
     eventually("every descriptor of the node is closed", || open_descriptors() <= descriptors);
+}
+
+/// The back ends that a kind of worker can have. A ring belongs to one thread, so thread workers
+/// have none; where io_uring is denied nobody has.
+pub fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
+    static RING: OnceLock<bool> = OnceLock::new();
+    let mut list = vec![IoChoice::Epoll, IoChoice::Sync];
+    let has_ring = || {
+        let _turn = turn();
+        let node = build(kind, |b| b.schedulers(1));
+        node.io_text().starts_with("io_uring")
+    };
+    if kind == WorkerKind::Fiber && *RING.get_or_init(has_ring) {
+        list.push(IoChoice::Uring);
+    }
+    list
 }
 
 /// Builds a node of this kind.

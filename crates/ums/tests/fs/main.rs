@@ -14,26 +14,9 @@ mod model;
 mod requests;
 
 use std::io;
-use std::sync::OnceLock;
 
-use common::{COUNTS, KINDS, build, one_kind};
+use common::{COUNTS, KINDS, back_ends, one_kind};
 use ums::{IoChoice, Node, WorkerKind};
-
-/// The back ends that a kind of worker can have. A ring belongs to one thread, so thread workers
-/// have none; where io_uring is denied nobody has.
-fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
-    static RING: OnceLock<bool> = OnceLock::new();
-    let mut list = vec![IoChoice::Epoll, IoChoice::Sync];
-    let has_ring = || {
-        let _turn = common::turn();
-        let node = build(kind, |b| b.schedulers(1));
-        node.io_text().starts_with("io_uring")
-    };
-    if kind == WorkerKind::Fiber && *RING.get_or_init(has_ring) {
-        list.push(IoChoice::Uring);
-    }
-    list
-}
 
 /// Runs the body on every kind of node.
 fn everywhere(body: impl Fn(&Node)) {
