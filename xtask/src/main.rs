@@ -1,4 +1,5 @@
-//! Checks of the house: `cargo run -p xtask -- tidy`.
+//! Checks of the house, `cargo run -p xtask -- tidy`, and the installation of its C interface,
+//! `cargo run -p xtask -- install-c --prefix DIR`.
 //!
 //! A check reads the sources and returns findings, each with a place and a sentence that says what
 //! to do instead. Nothing here changes a file, and nothing here depends on the other crates, so it
@@ -12,6 +13,7 @@ mod source;
 mod arrows;
 mod behaviours;
 mod habits;
+mod install;
 mod links;
 mod sizes;
 mod unsafety;
@@ -25,8 +27,15 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy(),
+        ["install-c", "--prefix", prefix] => match install::install(root(), Path::new(prefix)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(sentence) => {
+                eprintln!("{sentence}");
+                ExitCode::FAILURE
+            }
+        },
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy");
+            eprintln!("usage: cargo run -p xtask -- tidy | install-c --prefix DIR");
             ExitCode::from(2)
         }
     }

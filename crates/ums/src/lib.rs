@@ -66,7 +66,9 @@ pub use reason::{REASONS_MAX, WaitClass, WaitReason};
 pub use request::{RequestId, UserId};
 pub use scheduler::WorkerKind;
 pub use serve::{Connection, Next, Resumer, ServeOptions, Server, ServerCounters, Session, Why};
-pub use task::{JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn};
+pub use task::{
+    CancelHandle, JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn,
+};
 pub use umsstats::{Cell, RequestRow, SchedulerRow, Snapshot, Table, WaitRow, WorkerRow};
 pub use user::{Acquired, User, UserLock};
 pub use worker::State as WorkerState;

@@ -219,6 +219,23 @@ impl<T> JoinHandle<T> {
         cancel(self.task.state(), &self.home);
     }
 
+    /// A handle that can ask for the task's end while somebody else waits for it.
+    ///
+    /// ```
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let task = node.spawn(|| ums::sleep(std::time::Duration::from_secs(600))).unwrap();
+    /// let cancel = task.cancel_handle();
+    /// std::thread::spawn(move || cancel.cancel());
+    /// assert!(!matches!(task.join(), Ok(Ok(()))));
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
+    pub fn cancel_handle(&self) -> CancelHandle
+    where
+        T: 'static,
+    {
+        CancelHandle(self.running())
+    }
+
     /// The task without its result's type.
     pub(crate) fn running(&self) -> Running
     where
@@ -230,6 +247,28 @@ impl<T> JoinHandle<T> {
     /// The number of its work request, as views show it.
     pub fn request_id(&self) -> RequestId {
         self.task.state().id
+    }
+}
+
+/// The right to ask for a task's end. Dropping it changes nothing.
+#[derive(Clone)]
+pub struct CancelHandle(Running);
+
+impl CancelHandle {
+    /// As [`JoinHandle::cancel`]. False: the task has ended already.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.0.is_done()
+    }
+}
+
+impl std::fmt::Debug for CancelHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CancelHandle").field("request", &self.0.request.state().id).finish()
     }
 }
 

@@ -15,7 +15,7 @@
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use super::{decode, on_thread, submit};
@@ -150,6 +150,32 @@ impl Request {
         let (fd, iov) = (file.as_fd().as_raw_fd(), parts.iov.as_ptr());
         let op = Op::Writev { fd, iov, cnt: parts.iov.len() as u32, offset };
         Request::of(op, file, parts, |result, parts| routine(result, parts.buffers))
+    }
+
+    /// Accepts one connection. The new socket is in non-blocking mode and closed on exec.
+    pub fn accept<F, R>(listener: F, routine: R) -> Request
+    where
+        F: AsFd + Send + 'static,
+        R: FnOnce(io::Result<OwnedFd>) + Send + 'static,
+    {
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        let op = Op::Accept { fd: listener.as_fd().as_raw_fd(), flags };
+        Request::of(op, listener, (), |result, ()| {
+            // SAFETY: Frozen Buffer: the operation's result is a new descriptor, told to us alone.
+            routine(result.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+        })
+    }
+
+    /// Connects the socket; the buffer is the address as `connect(2)` has it, a `sockaddr`.
+    pub fn connect<F, B, R>(socket: F, mut address: B, routine: R) -> Request
+    where
+        F: AsFd + Send + 'static,
+        B: Buffer,
+        R: FnOnce(io::Result<()>) + Send + 'static,
+    {
+        let fd = socket.as_fd().as_raw_fd();
+        let op = Op::Connect { fd, addr: address.start().cast(), len: address.size() as u32 };
+        Request::of(op, socket, address, |result, _| routine(result.map(drop)))
     }
 
     /// Waits until what was written is on the disk: `fdatasync(2)`, or `fsync(2)` with `metadata`.

@@ -302,3 +302,39 @@ fn no_scope_is_opened_in_a_completion_routine_which_could_not_wait_for_its_tasks
         },
     );
 }
+
+#[test]
+fn a_connection_is_made_and_accepted_by_requests_u60() {
+    on_each_scheduler(
+        |b| b,
+        |_| {
+            use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+            // A sockaddr_in: the family in the machine's order, the rest in the network's.
+            let mut address = (libc::AF_INET as u16).to_ne_bytes().to_vec();
+            address.extend(port.to_be_bytes());
+            address.extend([127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+            let told = Arc::new((AtomicUsize::new(0), Mutex::new(None)));
+            let (accepted, connected) = (told.clone(), told.clone());
+            super::Request::accept(listener, move |fd| {
+                *accepted.1.lock().unwrap() = Some(fd.unwrap());
+                accepted.0.fetch_add(1, SeqCst);
+            })
+            .submit();
+            let again = socket.try_clone().unwrap();
+            super::Request::connect(socket, address, move |result| {
+                result.unwrap();
+                connected.0.fetch_add(1, SeqCst);
+            })
+            .submit();
+            until(|| told.0.load(SeqCst) == 2);
+            write(&again);
+            let accepted = told.1.lock().unwrap().take().unwrap();
+            until(|| rustix::io::read(&accepted, &mut [0u8; 1]) == Ok(1));
+        },
+    );
+}

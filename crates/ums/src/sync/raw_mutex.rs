@@ -24,6 +24,7 @@
 
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
 use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
@@ -84,6 +85,14 @@ impl RawMutex {
         let me = current::party();
         // An endless wait can fail only as a deadlock's victim, and here there is no way to say so.
         while !self.try_lock_as(me) && self.lock_slow(me, reason, Patience::Endless).is_err() {}
+    }
+
+    /// Locks within this time; the wait hears cancellation.
+    ///
+    /// # Errors
+    /// [`WaitError`]: then the caller does not own it.
+    pub fn lock_for(&self, reason: WaitReason, time: Duration) -> Result<(), WaitError> {
+        self.lock_within(reason, Patience::For(time))
     }
 
     /// Locks within the caller's patience.

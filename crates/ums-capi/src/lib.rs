@@ -1,0 +1,16 @@
+//! The C interface of `ums`: a shared and a static library with the header `ums.h`, the *native*
+//! interface to the cooperative scheduler: node, users, tasks, waits, I/O requests with completion
+//! routines, statistics. docs/c-api.md is its manual.
+//!
+//! Two rules hold for every function here. No panic leaves it: it becomes an error code. And what
+//! can be checked is checked: NULL, a pointer to the wrong kind of object, an object that is gone.
+//!
+//! Named invariant **C Caller**: a C caller's pointers are NULL or good for what the header says
+//! of them, opaque ones came from this library, and a callback may be called with its argument on
+//! any worker's thread. The library is called from C, where nobody can write `unsafe`; that is why
+//! the functions carry no `# Safety` section each.
+
+#![allow(clippy::missing_safety_doc)]
+#![allow(non_camel_case_types)] // The names are those of the header.
+
+pub mod native;

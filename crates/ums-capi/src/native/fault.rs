@@ -1,0 +1,167 @@
+//! What went wrong: a negative errno for the program, a sentence for the person.
+//!
+//! Every function of `ums.h` that can fail does its work inside [`guard`]. So a panic, which would
+//! be undefined behaviour in a C caller, ends here as `-ENOTRECOVERABLE`, and each failure leaves
+//! its sentence where [`ums_last_error`] finds it.
+//!
+//! The sentence is kept for each thread. Fiber workers share a thread: read it before the next wait.
+
+#![allow(unsafe_code)] // Only exported names; named invariant "C Caller" of lib.rs.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ums::{BuildError, EnqueueError, TaskError, WaitError};
+
+/// Why a call failed.
+#[derive(Debug)]
+pub struct Fault {
+    errno: c_int,
+    text: Cow<'static, str>,
+}
+
+impl Fault {
+    /// A fault with this error number (positive) and sentence.
+    pub fn new(errno: c_int, text: impl Into<Cow<'static, str>>) -> Fault {
+        Fault { errno, text: text.into() }
+    }
+
+    /// A parameter that must not be NULL.
+    pub fn null(what: &'static str) -> Fault {
+        Fault::new(libc::EINVAL, format!("{what} is NULL"))
+    }
+
+    /// Its error number, positive.
+    pub fn errno(&self) -> c_int {
+        self.errno
+    }
+}
+
+impl From<WaitError> for Fault {
+    fn from(error: WaitError) -> Fault {
+        let errno = match error {
+            WaitError::TimedOut => libc::ETIMEDOUT,
+            WaitError::Cancelled => libc::ECANCELED,
+            WaitError::Deadlock => libc::EDEADLK,
+        };
+        Fault::new(errno, error.to_string())
+    }
+}
+
+impl From<EnqueueError> for Fault {
+    fn from(error: EnqueueError) -> Fault {
+        let errno = match error {
+            EnqueueError::QueueFull(_) | EnqueueError::WaitedTooLong => libc::EAGAIN,
+            EnqueueError::ShuttingDown => libc::ESHUTDOWN,
+        };
+        Fault::new(errno, error.to_string())
+    }
+}
+
+impl From<TaskError> for Fault {
+    fn from(error: TaskError) -> Fault {
+        let errno = match error {
+            TaskError::Panicked(_) => libc::ENOTRECOVERABLE,
+            TaskError::Cancelled => libc::ENODATA,
+        };
+        Fault::new(errno, error.to_string())
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::new(error.raw_os_error().unwrap_or(libc::EIO), error.to_string())
+    }
+}
+
+impl From<BuildError> for Fault {
+    fn from(error: BuildError) -> Fault {
+        let errno = match &error {
+            BuildError::Option(_) => libc::EINVAL,
+            BuildError::Os { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+        };
+        Fault::new(errno, error.to_string())
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Carries out a function's work: its result, or the negative error number.
+pub fn guard(work: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
+    let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        let text = text.unwrap_or_else(|| "a panic without a text".to_string());
+        Err(Fault::new(libc::ENOTRECOVERABLE, text))
+    });
+    result.unwrap_or_else(|fault| {
+        remember(&fault.text);
+        -fault.errno
+    })
+}
+
+/// As [`guard`], for functions that answer a question: `otherwise` when it cannot be answered.
+pub fn answer<T>(otherwise: T, work: impl FnOnce() -> Result<T, Fault>) -> T {
+    let mut given = None;
+    guard(|| {
+        given = Some(work()?);
+        Ok(0)
+    });
+    given.unwrap_or(otherwise)
+}
+
+fn remember(text: &str) {
+    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+    // While a thread ends there is nowhere to keep it, and nobody to read it.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = text);
+}
+
+/// The sentence of the calling thread's last failed call; empty when none has failed. It is good
+/// until the next call that fails on the same thread; workers that are fibers share a thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_last_error() -> *const c_char {
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The version of the library: major << 16 | minor << 8 | patch.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_version() -> u32 {
+    let part = |text: &str| text.parse::<u32>().unwrap_or(0);
+    part(env!("CARGO_PKG_VERSION_MAJOR")) << 16
+        | part(env!("CARGO_PKG_VERSION_MINOR")) << 8
+        | part(env!("CARGO_PKG_VERSION_PATCH"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn last() -> String {
+        // SAFETY: C Caller: the pointer is good until the next failure on this thread.
+        unsafe { CStr::from_ptr(ums_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_with_its_text() {
+        assert_eq!(guard(|| panic!("out of {}", "tea")), -libc::ENOTRECOVERABLE);
+        assert_eq!(last(), "out of tea");
+    }
+
+    #[test]
+    fn every_wait_error_has_its_number() {
+        for (error, errno) in [
+            (WaitError::TimedOut, libc::ETIMEDOUT),
+            (WaitError::Cancelled, libc::ECANCELED),
+            (WaitError::Deadlock, libc::EDEADLK),
+        ] {
+            assert_eq!(guard(|| Err(error.into())), -errno);
+            assert_eq!(last(), error.to_string());
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! I/O: requests with completion routines (U60..U66), and calls that wait.
+//!
+//! A request borrows the caller's buffers until its routine has been called. Files are read at an
+//! offset; pipes and sockets have only `UMS_CURRENT` and must be in non-blocking mode.
+//!
+//! A call that waits is a request whose routine sets an event, so a time limit asks for the end of
+//! the operation and then still waits for it: the buffer is the caller's again on return.
+//!
+//! Named invariants **C Caller** of lib.rs, and **Lent Buffer**: what a request points at stays valid
+//! and untouched until its routine is called, by the header's demand or because the caller waits.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use libc::{iovec, sockaddr, socklen_t};
+use ums::io::{Buffer, Pending, Request};
+use ums::sync::Event;
+
+use super::fault::{Fault, guard};
+use super::object::{self, objects};
+use super::options::span;
+use super::task::UMS_FOREVER;
+
+/// The offset that means the file's own position; the only one that pipes and sockets have.
+pub const UMS_CURRENT: u64 = u64::MAX;
+
+/// Called once when the request is over, with the number of bytes (accept: the new descriptor), or
+/// a negative errno (-ECANCELED: it was cancelled). It runs in the middle of another worker's turn,
+/// or before the submitting call returns: it may enqueue, submit and set events, and must not wait.
+pub type ums_routine = Option<unsafe extern "C-unwind" fn(arg: *mut c_void, result: i64)>;
+
+/// A submitted request, to be cancelled.
+pub struct ums_pending {
+    _opaque: [u8; 0],
+}
+
+objects! {
+    ums_pending = b"ums pend": Pending;
+}
+
+/// Bytes of the caller's.
+struct Lent(*mut u8, usize);
+
+// SAFETY: Lent Buffer: nobody else touches the bytes, whichever thread the operation is done on.
+unsafe impl Send for Lent {}
+
+// SAFETY: Lent Buffer: the bytes stay valid and where they are.
+unsafe impl Buffer for Lent {
+    fn start(&mut self) -> *mut u8 {
+        self.0
+    }
+
+    fn size(&self) -> usize {
+        self.1
+    }
+}
+
+/// The routine with its argument.
+struct Finish {
+    routine: unsafe extern "C-unwind" fn(*mut c_void, i64),
+    arg: *mut c_void,
+}
+
+// SAFETY: C Caller: a routine may be called with its argument on any worker's thread.
+unsafe impl Send for Finish {}
+
+impl Finish {
+    fn new(routine: ums_routine, arg: *mut c_void) -> Result<Finish, Fault> {
+        let routine = routine.ok_or_else(|| Fault::null("the routine"))?;
+        Ok(Finish { routine, arg })
+    }
+}
+
+/// Whoever learns the result of a request.
+trait Told: Send + 'static {
+    fn tell(self, result: i64);
+}
+
+impl Told for Finish {
+    fn tell(self, result: i64) {
+        // SAFETY: C Caller: the routine may be called with its argument, once.
+        unsafe { (self.routine)(self.arg, result) }
+    }
+}
+
+fn number<T>(result: io::Result<T>, number: impl FnOnce(T) -> i64) -> i64 {
+    match result {
+        Ok(value) => number(value),
+        Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+    }
+}
+
+/// What a request does.
+enum What {
+    Read(Lent, u64),
+    Write(Lent, u64),
+    Scatter(Vec<Lent>, u64),
+    Gather(Vec<Lent>, u64),
+    Sync { metadata: bool },
+    Accept,
+    Connect(Vec<u8>),
+}
+
+impl What {
+    fn request(self, fd: c_int, told: impl Told) -> Result<Request, Fault> {
+        if fd < 0 {
+            return Err(Fault::new(libc::EBADF, "a negative descriptor"));
+        }
+        // SAFETY: C Caller: the descriptor stays open until the routine is called.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let bytes = |n: usize| n as i64;
+        Ok(match self {
+            What::Read(b, at) => Request::read(fd, b, at, move |r, _| told.tell(number(r, bytes))),
+            What::Write(b, at) => {
+                Request::write(fd, b, at, move |r, _| told.tell(number(r, bytes)))
+            }
+            What::Scatter(b, at) => {
+                Request::read_scatter(fd, b, at, move |r, _| told.tell(number(r, bytes)))
+            }
+            What::Gather(b, at) => {
+                Request::write_gather(fd, b, at, move |r, _| told.tell(number(r, bytes)))
+            }
+            What::Sync { metadata } => {
+                Request::sync(fd, metadata, move |r| told.tell(number(r, |()| 0)))
+            }
+            What::Accept => Request::accept(fd, move |r: io::Result<OwnedFd>| {
+                told.tell(number(r, |fd| i64::from(fd.into_raw_fd())));
+            }),
+            What::Connect(address) => {
+                Request::connect(fd, address, move |r| told.tell(number(r, |()| 0)))
+            }
+        })
+    }
+}
+
+fn lent(buffer: *mut c_void, len: usize) -> Result<Lent, Fault> {
+    if buffer.is_null() && len > 0 {
+        return Err(Fault::null("the buffer"));
+    }
+    let start = if buffer.is_null() { std::ptr::dangling_mut() } else { buffer.cast() };
+    Ok(Lent(start, len))
+}
+
+/// The buffers of an array of them.
+///
+/// # Safety
+/// C Caller: NULL, or `count` readable elements.
+unsafe fn lent_all(parts: *const iovec, count: usize) -> Result<Vec<Lent>, Fault> {
+    if parts.is_null() {
+        return Err(Fault::null("iov"));
+    }
+    if count > libc::UIO_MAXIOV as usize {
+        return Err(Fault::new(libc::EINVAL, "more than 1024 buffers in one request"));
+    }
+    // SAFETY: C Caller: `count` elements are there.
+    let parts = unsafe { std::slice::from_raw_parts(parts, count) };
+    parts.iter().map(|part| lent(part.iov_base, part.iov_len)).collect()
+}
+
+/// The bytes of an address.
+///
+/// # Safety
+/// C Caller: NULL, or `len` readable bytes.
+unsafe fn address(from: *const sockaddr, len: socklen_t) -> Result<Vec<u8>, Fault> {
+    if from.is_null() {
+        return Err(Fault::null("address"));
+    }
+    if len as usize > size_of::<libc::sockaddr_storage>() {
+        return Err(Fault::new(libc::EINVAL, "no address is so long"));
+    }
+    // SAFETY: C Caller: `len` bytes are there.
+    Ok(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len as usize) }.to_vec())
+}
+
+/// Submits it, and gives the pending request to the caller if it wants it and there still is one.
+///
+/// # Safety
+/// C Caller: `pending` is NULL or writable.
+unsafe fn submit(
+    fd: c_int,
+    what: Result<What, Fault>,
+    (routine, arg): (ums_routine, *mut c_void),
+    pending: *mut *mut ums_pending,
+) -> c_int {
+    guard(|| {
+        let told = Finish::new(routine, arg)?;
+        let submitted = what?.request(fd, told)?.submit();
+        let at_once = submitted.completed_at_once();
+        if !pending.is_null() {
+            let made =
+                if at_once { std::ptr::null_mut() } else { object::make::<ums_pending>(submitted) };
+            // SAFETY: C Caller: `pending` is writable.
+            unsafe { *pending = made };
+        }
+        Ok(at_once.into())
+    })
+}
+
+/// Submits a read. Gives 1 when it completed at once: then the routine has been called and
+/// `*pending` is NULL; else 0. `pending` may be NULL. The buffer is lent until the routine is called.
+/// On a plain thread the read blocks, and completes at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_submit_read(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: usize,
+    offset: u64,
+    routine: ums_routine,
+    arg: *mut c_void,
+    pending: *mut *mut ums_pending,
+) -> c_int {
+    let what = lent(buffer, len).map(|buffer| What::Read(buffer, offset));
+    // SAFETY: C Caller: passed on.
+    unsafe { submit(fd, what, (routine, arg), pending) }
+}
+
+/// As ums_submit_read, to write what the buffer holds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_submit_write(
+    fd: c_int,
+    buffer: *const c_void,
+    len: usize,
+    offset: u64,
+    routine: ums_routine,
+    arg: *mut c_void,
+    pending: *mut *mut ums_pending,
+) -> c_int {
+    let what = lent(buffer.cast_mut(), len).map(|buffer| What::Write(buffer, offset));
+    // SAFETY: C Caller: passed on.
+    unsafe { submit(fd, what, (routine, arg), pending) }
+}
+
+/// As ums_submit_read, into several buffers one after another. The array may go; the buffers stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_submit_readv(
+    fd: c_int,
+    iov: *const iovec,
+    count: usize,
+    offset: u64,
+    routine: ums_routine,
+    arg: *mut c_void,
+    pending: *mut *mut ums_pending,
+) -> c_int {
+    // SAFETY: C Caller: passed on.
+    let what = unsafe { lent_all(iov, count) }.map(|parts| What::Scatter(parts, offset));
+    // SAFETY: C Caller: passed on.
+    unsafe { submit(fd, what, (routine, arg), pending) }
+}
+
+/// As ums_submit_write, from several buffers one after another. The array may go; the buffers stay.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_submit_writev(
+    fd: c_int,
+    iov: *const iovec,
+    count: usize,
+    offset: u64,
+    routine: ums_routine,
+    arg: *mut c_void,
+    pending: *mut *mut ums_pending,
+) -> c_int {
+    // SAFETY: C Caller: passed on.
+    let what = unsafe { lent_all(iov, count) }.map(|parts| What::Gather(parts, offset));
+    // SAFETY: C Caller: passed on.
+    unsafe { submit(fd, what, (routine, arg), pending) }
+}
+
+/// As ums_submit_read, until what was written is on the disk; with `metadata` also what describes
+/// the file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_submit_sync(
+    fd: c_int,
+    metadata: bool,
+    routine: ums_routine,
+    arg: *mut c_void,
+    pending: *mut *mut ums_pending,
+) -> c_int {
+    // SAFETY: C Caller: passed on.
+    unsafe { submit(fd, Ok(What::Sync { metadata }), (routine, arg), pending) }
+}
+
+/// As ums_submit_read, for one connection. The result is its descriptor, in non-blocking mode.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_submit_accept(
+    fd: c_int,
+    routine: ums_routine,
+    arg: *mut c_void,
+    pending: *mut *mut ums_pending,
+) -> c_int {
+    // SAFETY: C Caller: passed on.
+    unsafe { submit(fd, Ok(What::Accept), (routine, arg), pending) }
+}
+
+/// As ums_submit_read, to connect a socket. The address is copied.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_submit_connect(
+    fd: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+    routine: ums_routine,
+    arg: *mut c_void,
+    pending: *mut *mut ums_pending,
+) -> c_int {
+    // SAFETY: C Caller: passed on.
+    let what = unsafe { address(addr, len) }.map(What::Connect);
+    // SAFETY: C Caller: passed on.
+    unsafe { submit(fd, what, (routine, arg), pending) }
+}
+
+/// Asks for an end of the request. Its routine is called all the same, with -ECANCELED or with the
+/// real result. A request that is over is left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_pending_cancel(pending: *mut ums_pending) -> c_int {
+    guard(|| {
+        object::get(pending)?.cancel();
+        Ok(0)
+    })
+}
+
+/// Frees the pointer, not the request, which goes on. NULL is fine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_pending_free(pending: *mut ums_pending) -> c_int {
+    guard(|| {
+        if !pending.is_null() {
+            object::retire(&object::get(pending)?);
+        }
+        Ok(0)
+    })
+}
+
+/// What a waiting caller and its routine share.
+struct Shared {
+    over: Event,
+    result: AtomicI64,
+}
+
+impl Told for Arc<Shared> {
+    fn tell(self, result: i64) {
+        self.result.store(result, Ordering::Relaxed);
+        self.over.set();
+    }
+}
+
+/// Does the operation and waits for it.
+fn wait(fd: c_int, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
+    let mut result = 0;
+    let code = guard(|| {
+        let what = what?;
+        if !ums::is_worker() && timeout_ns != UMS_FOREVER {
+            poll(fd, &what, timeout_ns)?;
+        }
+        let shared = Arc::new(Shared { over: Event::manual(false), result: AtomicI64::new(0) });
+        let pending = what.request(fd, shared.clone())?.submit();
+        let waited = shared.over.wait_for(span(timeout_ns));
+        if waited.is_err() {
+            pending.cancel();
+            // Lent Buffer: the caller's buffer is in use until the operation is over.
+            shared.over.wait();
+        }
+        result = shared.result.load(Ordering::Relaxed);
+        match (waited, result) {
+            (Err(error), r) if r == -i64::from(libc::ECANCELED) => Err(error.into()),
+            (_, r) if r < 0 => Err(io::Error::from_raw_os_error(-r as i32).into()),
+            _ => Ok(0),
+        }
+    });
+    if code < 0 { i64::from(code) } else { result }
+}
+
+/// On a plain thread a time limit is kept by asking first.
+fn poll(fd: c_int, what: &What, timeout_ns: u64) -> Result<(), Fault> {
+    let events = match what {
+        What::Read(_, UMS_CURRENT) | What::Scatter(_, UMS_CURRENT) | What::Accept => libc::POLLIN,
+        What::Write(_, UMS_CURRENT) | What::Gather(_, UMS_CURRENT) => libc::POLLOUT,
+        _ => return Ok(()),
+    };
+    let mut set = [libc::pollfd { fd, events, revents: 0 }];
+    let ms = i32::try_from(timeout_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    // SAFETY: C Caller: a system call on an array that outlives it.
+    match unsafe { libc::poll(set.as_mut_ptr(), 1, ms) } {
+        0 => Err(ums::WaitError::TimedOut.into()),
+        -1 => Err(io::Error::last_os_error().into()),
+        _ => Ok(()),
+    }
+}
+
+/// Reads, and waits for it; other workers run meanwhile. Gives the number of bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_read(
+    fd: c_int,
+    buffer: *mut c_void,
+    len: usize,
+    offset: u64,
+    timeout_ns: u64,
+) -> i64 {
+    wait(fd, lent(buffer, len).map(|buffer| What::Read(buffer, offset)), timeout_ns)
+}
+
+/// Writes, and waits for it; other workers run meanwhile. Gives the number of bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_write(
+    fd: c_int,
+    buffer: *const c_void,
+    len: usize,
+    offset: u64,
+    timeout_ns: u64,
+) -> i64 {
+    let buffer = lent(buffer.cast_mut(), len);
+    wait(fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
+}
+
+/// Accepts one connection, and waits for it. Gives its descriptor, in non-blocking mode.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_accept(fd: c_int, timeout_ns: u64) -> c_int {
+    wait(fd, Ok(What::Accept), timeout_ns) as c_int
+}
+
+/// Connects a socket in non-blocking mode, and waits for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_connect(
+    fd: c_int,
+    addr: *const sockaddr,
+    len: socklen_t,
+    timeout_ns: u64,
+) -> c_int {
+    // SAFETY: C Caller: passed on.
+    wait(fd, unsafe { address(addr, len) }.map(What::Connect), timeout_ns) as c_int
+}

@@ -1,0 +1,18 @@
+//! `ums.h`: the cooperative scheduler for C.
+//!
+//! ```text
+//!   fault    what went wrong: a negative errno and a sentence; no panic gets past it
+//!   object   what is behind an opaque pointer: alive, of the right kind, not in use when freed
+//!   options, node, task, user, worker, sync, io, stats       the functions, by subject
+//! ```
+
+pub mod fault;
+pub mod object;
+pub mod options;
+pub mod task;
+pub mod node;
+pub mod user;
+pub mod worker;
+pub mod sync;
+pub mod io;
+pub mod stats;

@@ -1,0 +1,255 @@
+//! The node: made from options, given work, shut down.
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ums::{HiddenOptions, Node};
+
+use super::fault::{Fault, answer, guard};
+use super::object::{self, Ref, objects};
+use super::options::{span, ums_options};
+use super::task::{Call, UMS_FOREVER, deliver, give, ums_function, ums_task};
+
+/// A process's set of schedulers.
+pub struct ums_node {
+    _opaque: [u8; 0],
+}
+
+objects! {
+    ums_node = b"ums node": Owned;
+}
+
+/// What a node pointer stands for.
+pub struct Owned {
+    pub(super) node: Node,
+    was_shut_down: AtomicBool,
+}
+
+/// What a shutdown found.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ums_shutdown_report {
+    /// Requests that had not ended when the grace time was over and were cancelled.
+    pub cancelled: usize,
+    /// Workers that could not be ended; their threads and stacks are left alone on purpose.
+    pub left: usize,
+}
+
+/// The scheduler with this number, or the fault that there is none.
+fn scheduler(owned: &Ref<ums_node>, number: usize) -> Result<usize, Fault> {
+    let count = owned.node.scheduler_count();
+    let none = || Fault::new(libc::EINVAL, format!("scheduler {number} of {count}"));
+    (number < count).then_some(number).ok_or_else(none)
+}
+
+fn not_on_a_worker(what: &str) -> Result<(), Fault> {
+    let text = || format!("{what} waits for all workers, so it is not called on one");
+    if ums::is_worker() { Err(Fault::new(libc::EDEADLK, text())) } else { Ok(()) }
+}
+
+/// Builds a node and starts its schedulers. `options` may be NULL: all defaults.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_new(
+    options: *const ums_options,
+    node: *mut *mut ums_node,
+) -> c_int {
+    guard(|| {
+        if node.is_null() {
+            return Err(Fault::null("node"));
+        }
+        // SAFETY: C Caller: NULL or as large as it says.
+        let options = unsafe { ums_options::read(options) }?;
+        let built = options.builder()?.build()?;
+        let owned = Owned { node: built, was_shut_down: AtomicBool::new(false) };
+        // SAFETY: C Caller: `node` is writable.
+        unsafe { *node = object::make(owned) };
+        Ok(0)
+    })
+}
+
+/// Shuts the node down in order: takes no more work, lets what runs finish for the grace time,
+/// cancels what has not, ends every worker. `report` may be NULL. On a worker: -EDEADLK. A second
+/// call does nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_shutdown(
+    node: *mut ums_node,
+    grace_ns: u64,
+    report: *mut ums_shutdown_report,
+) -> c_int {
+    guard(|| {
+        let owned = object::get(node)?;
+        not_on_a_worker("ums_node_shutdown")?;
+        owned.was_shut_down.store(true, Ordering::Relaxed);
+        let found = owned.node.clone().shutdown(span(grace_ns));
+        if !report.is_null() {
+            let found = ums_shutdown_report { cancelled: found.cancelled, left: found.left };
+            // SAFETY: C Caller: `report` is writable.
+            unsafe { *report = found };
+        }
+        Ok(0)
+    })
+}
+
+/// Frees the node; one that was not shut down is, with a grace time of 10 seconds. NULL is fine.
+/// Users, tasks and pending requests of the node may be freed afterwards. On a worker: -EDEADLK.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_free(node: *mut ums_node) -> c_int {
+    guard(|| {
+        if node.is_null() {
+            return Ok(0);
+        }
+        let owned = object::get(node)?;
+        not_on_a_worker("ums_node_free")?;
+        object::retire(&owned);
+        if !owned.was_shut_down.load(Ordering::Relaxed) {
+            owned.node.clone().shutdown(Duration::from_secs(10));
+        }
+        Ok(0)
+    })
+}
+
+/// How many schedulers it has; 0 for a bad pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_scheduler_count(node: *const ums_node) -> usize {
+    answer(0, || Ok(object::get(node)?.node.scheduler_count()))
+}
+
+/// Runs the function on a worker and waits for its result: the way in from a plain thread.
+/// `result` may be NULL. -ENODATA: the node was shut down before it began.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_run(
+    node: *mut ums_node,
+    function: ums_function,
+    arg: *mut c_void,
+    result: *mut *mut c_void,
+) -> c_int {
+    guard(|| {
+        let call = Call::new(function, arg)?;
+        let owned = object::get(node)?;
+        let handle = owned.node.spawn(move || call.run())?;
+        drop(owned);
+        // SAFETY: C Caller: `result` is NULL or writable.
+        unsafe { deliver(handle.join()?, result) };
+        Ok(0)
+    })
+}
+
+/// Queues a task on the least loaded scheduler, or, on a worker, on its own. `task` may be NULL:
+/// then it runs by itself. -EAGAIN: the work queue is full. -ESHUTDOWN: no more work is taken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_spawn(
+    node: *mut ums_node,
+    function: ums_function,
+    arg: *mut c_void,
+    task: *mut *mut ums_task,
+) -> c_int {
+    guard(|| {
+        let call = Call::new(function, arg)?;
+        let handle = object::get(node)?.node.spawn(move || call.run())?;
+        // SAFETY: C Caller: `task` is NULL or writable.
+        unsafe { give(handle, task) };
+        Ok(0)
+    })
+}
+
+/// As ums_node_spawn, on this scheduler; no other takes the task from there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_spawn_on(
+    node: *mut ums_node,
+    scheduler_number: usize,
+    function: ums_function,
+    arg: *mut c_void,
+    task: *mut *mut ums_task,
+) -> c_int {
+    guard(|| {
+        let call = Call::new(function, arg)?;
+        let owned = object::get(node)?;
+        let number = scheduler(&owned, scheduler_number)?;
+        let handle = owned.node.spawn_on(number, move || call.run())?;
+        // SAFETY: C Caller: `task` is NULL or writable.
+        unsafe { give(handle, task) };
+        Ok(0)
+    })
+}
+
+/// Queues a task on the hidden scheduler of this name, whose workers are threads: for work that
+/// should not stand in the way of the others. It is made on first use, with at most
+/// `max_workers` workers (0: as many as a node for one processor).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_spawn_hidden(
+    node: *mut ums_node,
+    name: *const c_char,
+    max_workers: usize,
+    function: ums_function,
+    arg: *mut c_void,
+    task: *mut *mut ums_task,
+) -> c_int {
+    guard(|| {
+        let call = Call::new(function, arg)?;
+        let owned = object::get(node)?;
+        // SAFETY: C Caller: `name` is NULL or a string.
+        let name = unsafe { text(name, "name") }?;
+        let max_workers = (max_workers > 0).then_some(max_workers);
+        let hidden = owned.node.hidden(name, HiddenOptions { max_workers, ready: 0 })?;
+        let handle = hidden.spawn(move || call.run())?;
+        // SAFETY: C Caller: `task` is NULL or writable.
+        unsafe { give(handle, task) };
+        Ok(0)
+    })
+}
+
+/// Cancels the request that the user with this number enqueued last. -ESRCH: there is no such user,
+/// or its request has ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_cancel(node: *mut ums_node, user: u64) -> c_int {
+    guard(|| {
+        let cancelled = object::get(node)?.node.cancel(user);
+        let none = || Fault::new(libc::ESRCH, format!("user {user} has no request to cancel"));
+        cancelled.then_some(0).ok_or_else(none)
+    })
+}
+
+/// Takes a scheduler out of service for new work, or puts it back. -EBUSY: it is the last one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_set_online(
+    node: *mut ums_node,
+    scheduler_number: usize,
+    online: bool,
+) -> c_int {
+    guard(|| {
+        let owned = object::get(node)?;
+        let number = scheduler(&owned, scheduler_number)?;
+        let last = || Fault::new(libc::EBUSY, "the last scheduler online stays online");
+        let rows = owned.node.snapshot().schedulers;
+        let others = rows.iter().filter(|s| s.id != number && s.status == "VISIBLE ONLINE").count();
+        if !online && others == 0 {
+            return Err(last());
+        }
+        owned.node.set_online(number, online);
+        Ok(0)
+    })
+}
+
+/// A C string as text.
+///
+/// # Safety
+/// C Caller: NULL, or a string that outlives the use of the result.
+pub(super) unsafe fn text<'a>(
+    pointer: *const c_char,
+    what: &'static str,
+) -> Result<&'a str, Fault> {
+    if pointer.is_null() {
+        return Err(Fault::null(what));
+    }
+    // SAFETY: C Caller: a string.
+    let text = unsafe { CStr::from_ptr(pointer) }.to_str();
+    text.map_err(|_| Fault::new(libc::EILSEQ, format!("{what} is not UTF-8")))
+}
+
+/// Whether a time limit is none.
+pub(super) fn is_forever(timeout_ns: u64) -> bool {
+    timeout_ns == UMS_FOREVER
+}

@@ -1,0 +1,245 @@
+//! What stands behind an opaque pointer of `ums.h`.
+//!
+//! A pointer points at a *slot*: what kind of object it is for, whether one lives there, how many
+//! calls use it at this moment, and the object.
+//!
+//! ```text
+//!   state word      | meaning                                    | enter      | free
+//!   0               | nothing lives here                         | EBADF      | EBADF
+//!   LIVE + n        | an object, n calls use it                  | LIVE + n+1 | n = 0: -> 0, else EBUSY
+//!   n (without LIVE)| gone for new calls; the last call ends it  | EBADF      | EBADF
+//! ```
+//!
+//! Named invariants:
+//!
+//! * **Stable Slot**: a slot is never given back to the allocator, only used again for the same
+//!   kind. So a stale pointer reads live memory, and is told so; only a slot that was used again
+//!   meanwhile fools it, and then it meets an object of its own kind.
+//! * **Counted Use**: the object is written and dropped only by whoever found the count at 0
+//!   without LIVE, and read only by who is counted.
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::fault::Fault;
+
+const LIVE: u64 = 1 << 63;
+
+/// A kind of object, named by the opaque type that stands for it in the header.
+pub trait Object: 'static {
+    /// What lives in the slot.
+    type Value: Send + Sync + 'static;
+    /// A number that no other kind has, and that is unlikely to be found anywhere else.
+    const KIND: u64;
+    /// What the sentences call it.
+    const NAME: &'static str;
+    /// Its free slots.
+    fn pool() -> &'static Pool<Self::Value>;
+}
+
+/// Where an object lives. The kind comes first, in every slot.
+#[repr(C)]
+pub struct Slot<T: 'static> {
+    kind: u64,
+    state: AtomicU64,
+    value: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: Counted Use: the value is shared as `&T`, and moved in and out by one at a time.
+unsafe impl<T: Send + Sync> Sync for Slot<T> {}
+
+/// The free slots of a kind.
+pub struct Pool<T: 'static>(Mutex<Vec<&'static Slot<T>>>);
+
+impl<T> Pool<T> {
+    /// No slots.
+    pub const fn new() -> Pool<T> {
+        Pool(Mutex::new(Vec::new()))
+    }
+}
+
+impl<T> Default for Pool<T> {
+    fn default() -> Pool<T> {
+        Pool::new()
+    }
+}
+
+/// Says what stands behind opaque types.
+macro_rules! objects {
+    ($($name:ident = $kind:literal: $value:ty;)*) => {
+        $(
+            impl $crate::native::object::Object for $name {
+                type Value = $value;
+                const KIND: u64 = u64::from_be_bytes(*$kind);
+                const NAME: &'static str = stringify!($name);
+                fn pool() -> &'static $crate::native::object::Pool<$value> {
+                    static POOL: $crate::native::object::Pool<$value> =
+                        $crate::native::object::Pool::new();
+                    &POOL
+                }
+            }
+        )*
+    };
+}
+pub(crate) use objects;
+
+/// An object in use.
+pub struct Ref<O: Object>(&'static Slot<O::Value>);
+
+impl<O: Object> Deref for Ref<O> {
+    type Target = O::Value;
+
+    fn deref(&self) -> &O::Value {
+        // SAFETY: Counted Use: we are counted, so the value is there and nobody writes it.
+        unsafe { (*self.0.value.get()).assume_init_ref() }
+    }
+}
+
+impl<O: Object> Drop for Ref<O> {
+    fn drop(&mut self) {
+        // Release: what we did with the object is before its end. Acquire: we may be its end.
+        if self.0.state.fetch_sub(1, Ordering::AcqRel) == 1 {
+            end::<O>(self.0);
+        }
+    }
+}
+
+/// Makes an object and gives the pointer for C.
+pub fn make<O: Object>(value: O::Value) -> *mut O {
+    let free = O::pool().0.lock().unwrap_or_else(|e| e.into_inner()).pop();
+    let slot = free.unwrap_or_else(|| {
+        Box::leak(Box::new(Slot {
+            kind: O::KIND,
+            state: AtomicU64::new(0),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+        }))
+    });
+    // SAFETY: Counted Use: a slot from the pool, or a new one, is ours alone.
+    unsafe { (*slot.value.get()).write(value) };
+    slot.state.store(LIVE, Ordering::Release);
+    std::ptr::from_ref(slot).cast_mut().cast()
+}
+
+/// The object behind a pointer, for the time of a call.
+pub fn get<O: Object>(pointer: *const O) -> Result<Ref<O>, Fault> {
+    let slot = slot(pointer)?;
+    let mut state = slot.state.load(Ordering::Relaxed);
+    loop {
+        if state & LIVE == 0 {
+            return Err(gone::<O>());
+        }
+        let entered = slot.state.compare_exchange_weak(
+            state,
+            state + 1,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        match entered {
+            Ok(_) => return Ok(Ref(slot)),
+            Err(now) => state = now,
+        }
+    }
+}
+
+/// Frees an object that nobody uses, if `idle` finds that it may go. Else `EBUSY`.
+pub fn free<O: Object>(
+    pointer: *const O,
+    idle: impl FnOnce(&O::Value) -> bool,
+) -> Result<(), Fault> {
+    let busy = || Fault::new(libc::EBUSY, format!("the {} is in use", O::NAME));
+    let object = get(pointer)?;
+    if !idle(&object) {
+        return Err(busy());
+    }
+    let slot = object.0;
+    // LIVE + 1: we alone use it. Without LIVE nobody comes in, and our leaving ends it.
+    slot.state
+        .compare_exchange(LIVE + 1, 1, Ordering::AcqRel, Ordering::Relaxed)
+        .map_err(|state| if state & LIVE == 0 { gone::<O>() } else { busy() })?;
+    Ok(())
+}
+
+/// Takes an object away from its pointer: from now on no call finds it. It ends with the last call
+/// that uses it, the latest when `object` is dropped.
+pub fn retire<O: Object>(object: &Ref<O>) {
+    object.0.state.fetch_and(!LIVE, Ordering::AcqRel);
+}
+
+fn end<O: Object>(slot: &'static Slot<O::Value>) {
+    // SAFETY: Counted Use: the count is 0 without LIVE, so we are the last.
+    let value = unsafe { (*slot.value.get()).assume_init_read() };
+    drop(value);
+    O::pool().0.lock().unwrap_or_else(|e| e.into_inner()).push(slot);
+}
+
+fn gone<O: Object>() -> Fault {
+    Fault::new(libc::EBADF, format!("this {} was freed", O::NAME))
+}
+
+fn slot<O: Object>(pointer: *const O) -> Result<&'static Slot<O::Value>, Fault> {
+    if pointer.is_null() {
+        return Err(Fault::null(O::NAME));
+    }
+    let other = || Fault::new(libc::EBADF, format!("this points at no {}", O::NAME));
+    let kind = pointer.cast::<u64>();
+    if !pointer.cast::<Slot<O::Value>>().is_aligned() || !kind.is_aligned() {
+        return Err(other());
+    }
+    // SAFETY: C Caller, Stable Slot: it came from `make` of some kind, and each begins with that.
+    if unsafe { *kind } != O::KIND {
+        return Err(other());
+    }
+    // SAFETY: Stable Slot: the kind says that it is such a slot.
+    Ok(unsafe { &*pointer.cast::<Slot<O::Value>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    struct thing;
+    struct other;
+    objects! {
+        thing = b"thing\0\0\0": Arc<u32>;
+        other = b"other\0\0\0": Arc<u32>;
+    }
+
+    #[test]
+    fn an_object_is_found_until_it_is_freed_and_a_second_free_is_told() {
+        let value = Arc::new(7);
+        let pointer: *mut thing = make(value.clone());
+        assert_eq!(**get(pointer).unwrap(), 7);
+        free(pointer, |_| true).unwrap();
+        assert_eq!(Arc::strong_count(&value), 1, "the value was dropped");
+        assert_eq!(get(pointer).err().unwrap().errno(), libc::EBADF);
+        assert_eq!(free(pointer, |_| true).unwrap_err().errno(), libc::EBADF);
+    }
+
+    #[test]
+    fn null_and_the_wrong_kind_are_told() {
+        assert_eq!(get::<thing>(std::ptr::null()).err().unwrap().errno(), libc::EINVAL);
+        let pointer: *mut other = make(Arc::new(1));
+        assert_eq!(get(pointer.cast::<thing>()).err().unwrap().errno(), libc::EBADF);
+        free(pointer, |_| true).unwrap();
+    }
+
+    #[test]
+    fn what_is_in_use_is_not_freed_and_what_is_retired_ends_with_its_last_user() {
+        let value = Arc::new(7);
+        let pointer: *mut thing = make(value.clone());
+        let user = get(pointer).unwrap();
+        assert_eq!(free(pointer, |_| true).unwrap_err().errno(), libc::EBUSY);
+        assert_eq!(free(pointer, |_| false).unwrap_err().errno(), libc::EBUSY);
+        retire(&user);
+        assert_eq!(get(pointer).err().unwrap().errno(), libc::EBADF);
+        assert_eq!(Arc::strong_count(&value), 2, "somebody still uses it");
+        drop(user);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+}

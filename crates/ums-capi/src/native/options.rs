@@ -1,0 +1,208 @@
+//! The options of a node, as a C structure in which zero means the default.
+//!
+//! The structure may grow. Its first field says how large the caller's is: a smaller one lacks the
+//! newer fields, which are then zero; in a larger one, what we do not know must be zero.
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: the caller's structure.
+
+use std::time::Duration;
+
+use ums::{Builder, IoChoice, Node, Placement};
+
+use super::fault::Fault;
+
+/// Workers are threads: any code may run on them.
+pub const UMS_WORKERS_THREAD: u32 = 0;
+/// Workers are fibers: a switch costs nanoseconds, and code that runs on them must keep no
+/// thread-scoped state (thread-local variables, locks that belong to a thread) over a wait.
+pub const UMS_WORKERS_FIBER: u32 = 1;
+
+/// A user's requests go to its scheduler unless that is much busier than the least loaded one.
+pub const UMS_PLACEMENT_HINTED: u32 = 0;
+/// A user stays for life on the scheduler that had the fewest users.
+pub const UMS_PLACEMENT_CLASSIC: u32 = 1;
+/// Each request goes to the scheduler with the least load.
+pub const UMS_PLACEMENT_LEAST_LOADED: u32 = 2;
+
+/// Each request goes to its user's scheduler, whatever its load.
+pub const UMS_PLACEMENT_ALWAYS_PREFERRED: u32 = 3;
+
+/// The best I/O back end that the machine allows.
+pub const UMS_IO_AUTO: u32 = 0;
+/// io_uring, or the node is not built.
+pub const UMS_IO_URING: u32 = 1;
+/// epoll with file helpers.
+pub const UMS_IO_EPOLL: u32 = 2;
+/// Plain calls that block.
+pub const UMS_IO_SYNC: u32 = 3;
+
+/// The behaviour of the original as a whole: classic placement, a runnable list that is first in
+/// first out, 255 workers. Overrides `placement` and `max_workers`.
+pub const UMS_CLASSIC: u32 = 1;
+/// Pins each scheduler's threads to a processor of its own.
+pub const UMS_PIN: u32 = 2;
+/// Backs the stacks of fibers with memory when they are made.
+pub const UMS_PRECOMMIT_STACKS: u32 = 4;
+
+/// The options of a node. Set `size` to sizeof(ums_options) and the rest to zero for the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ums_options {
+    /// sizeof(ums_options).
+    pub size: usize,
+    /// Schedulers; 0: one per processor that the process may use.
+    pub schedulers: usize,
+    /// Most workers in all; 0: 512 for up to four processors, and more for more.
+    pub max_workers: usize,
+    /// Workers that each scheduler keeps however long they are idle; 0: one.
+    pub min_workers: usize,
+    /// Requests that may wait for a worker on one scheduler before more are refused; 0: 1048576.
+    pub queue_limit: usize,
+    /// Stack of a worker in bytes; 0: 2 MiB for threads, 256 KiB for fibers.
+    pub stack_size: usize,
+    /// Most workers of one scheduler that may be preemptive at once; 0: no limit.
+    pub preemptive_limit: usize,
+    /// How long a worker may be idle before it is destroyed; 0: 15 minutes.
+    pub idle_worker_timeout_ns: u64,
+    /// How long a scheduler without work looks for some before it sleeps; 0: not at all.
+    pub idle_spin_ns: u64,
+    /// How long a request may wait for a worker; 0: as long as it takes.
+    pub queue_timeout_ns: u64,
+    /// UMS_WORKERS_...
+    pub worker_kind: u32,
+    /// UMS_PLACEMENT_...
+    pub placement: u32,
+    /// UMS_IO_...
+    pub io: u32,
+    /// UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, or-ed.
+    pub flags: u32,
+}
+
+impl ums_options {
+    /// The caller's options, whatever the size of its structure; NULL is all defaults.
+    ///
+    /// # Safety
+    /// C Caller: NULL, or as many readable bytes as its first field says.
+    pub unsafe fn read(from: *const ums_options) -> Result<ums_options, Fault> {
+        let mut options = ums_options::default();
+        if from.is_null() {
+            return Ok(options);
+        }
+        let ours = size_of::<ums_options>();
+        // SAFETY: C Caller: the first field is there.
+        let theirs = unsafe { from.cast::<usize>().read_unaligned() };
+        if theirs < size_of::<usize>() || theirs > 4096 {
+            let text = format!("ums_options.size is {theirs}: set it to sizeof(ums_options)");
+            return Err(Fault::new(libc::EINVAL, text));
+        }
+        // SAFETY: C Caller: `theirs` bytes are readable; the smaller size fits both. Any bytes are
+        // a value, because all fields are numbers.
+        let rest = unsafe {
+            let to = std::ptr::from_mut(&mut options).cast::<u8>();
+            std::ptr::copy_nonoverlapping(from.cast::<u8>(), to, theirs.min(ours));
+            let unknown = theirs.saturating_sub(ours);
+            std::slice::from_raw_parts(from.cast::<u8>().add(theirs - unknown), unknown)
+        };
+        if rest.iter().any(|byte| *byte != 0) {
+            return Err(Fault::new(libc::E2BIG, "ums_options has fields that are not known here"));
+        }
+        Ok(options)
+    }
+
+    /// The builder with these options.
+    pub fn builder(&self) -> Result<Builder, Fault> {
+        let mut builder = Node::builder();
+        for (value, set) in [
+            (self.schedulers, Builder::schedulers as fn(Builder, usize) -> Builder),
+            (self.max_workers, Builder::max_workers),
+            (self.min_workers, Builder::min_workers),
+            (self.queue_limit, Builder::queue_limit),
+            (self.stack_size, Builder::stack_size),
+            (self.preemptive_limit, Builder::preemptive_limit),
+        ] {
+            builder = if value == 0 { builder } else { set(builder, value) };
+        }
+        for (value, set) in [
+            (
+                self.idle_worker_timeout_ns,
+                Builder::idle_worker_timeout as fn(Builder, Duration) -> Builder,
+            ),
+            (self.idle_spin_ns, Builder::idle_spin),
+            (self.queue_timeout_ns, Builder::queue_timeout),
+        ] {
+            builder = if value == 0 { builder } else { set(builder, span(value)) };
+        }
+        builder = builder.placement(match self.placement {
+            UMS_PLACEMENT_HINTED => Placement::Hinted,
+            UMS_PLACEMENT_CLASSIC => Placement::Classic,
+            UMS_PLACEMENT_LEAST_LOADED => Placement::LeastLoaded,
+            UMS_PLACEMENT_ALWAYS_PREFERRED => Placement::AlwaysPreferred,
+            other => return Err(unknown("placement", other)),
+        });
+        builder = builder.io(match self.io {
+            UMS_IO_AUTO => IoChoice::Auto,
+            UMS_IO_URING => IoChoice::Uring,
+            UMS_IO_EPOLL => IoChoice::Epoll,
+            UMS_IO_SYNC => IoChoice::Sync,
+            other => return Err(unknown("io", other)),
+        });
+        builder = match self.worker_kind {
+            UMS_WORKERS_THREAD => builder,
+            // SAFETY: C Caller: the header says at UMS_WORKERS_FIBER what may run there.
+            UMS_WORKERS_FIBER => unsafe { builder.fiber_workers() },
+            other => return Err(unknown("worker_kind", other)),
+        };
+        let known = UMS_CLASSIC | UMS_PIN | UMS_PRECOMMIT_STACKS;
+        if self.flags & !known != 0 {
+            return Err(unknown("flags", self.flags));
+        }
+        let has = |flag| self.flags & flag != 0;
+        builder = if has(UMS_CLASSIC) { builder.classic() } else { builder };
+        Ok(builder.pin(has(UMS_PIN)).precommit_stacks(has(UMS_PRECOMMIT_STACKS)))
+    }
+}
+
+fn unknown(field: &str, value: u32) -> Fault {
+    Fault::new(libc::EINVAL, format!("ums_options.{field} cannot be {value}"))
+}
+
+/// A time as C says it; the largest value is for ever.
+pub(super) fn span(ns: u64) -> Duration {
+    if ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(ns) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_smaller_structure_has_defaults_and_a_larger_one_must_end_in_zeroes() {
+        let mut words = [0usize; 40];
+        words[0] = 2 * size_of::<usize>();
+        words[1] = 3;
+        words[2] = 99;
+        // SAFETY: C Caller: the array is larger than what it says.
+        let read = |words: &[usize; 40]| unsafe { ums_options::read(words.as_ptr().cast()) };
+        let options = read(&words).unwrap();
+        assert_eq!((options.schedulers, options.max_workers), (3, 0));
+        words[0] = size_of_val(&words);
+        assert_eq!(read(&words).unwrap().max_workers, 99);
+        words[39] = 1;
+        assert_eq!(read(&words).unwrap_err().errno(), libc::E2BIG);
+        words[0] = 1;
+        assert_eq!(read(&words).unwrap_err().errno(), libc::EINVAL);
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_refused() {
+        for bad in [
+            ums_options { worker_kind: 2, ..Default::default() },
+            ums_options { placement: 4, ..Default::default() },
+            ums_options { io: 4, ..Default::default() },
+            ums_options { flags: 8, ..Default::default() },
+        ] {
+            assert_eq!(bad.builder().unwrap_err().errno(), libc::EINVAL);
+        }
+        assert!(ums_options::default().builder().is_ok());
+    }
+}

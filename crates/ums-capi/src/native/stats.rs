@@ -1,0 +1,122 @@
+//! Statistics as text and as JSON.
+//!
+//! The text is the original's table, row for row. The JSON has everything: an object with one array
+//! of objects for each table of a snapshot.
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: out-pointers, texts given back.
+
+use std::ffi::{CString, c_char, c_int};
+use std::fmt::Write;
+
+use ums::{Cell, Snapshot, Table};
+
+use super::fault::{Fault, guard};
+use super::node::ums_node;
+use super::object;
+
+/// The statistics of the original: a header, then name and value in each line. The text is the
+/// caller's, to be freed by ums_text_free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_stats_text(
+    node: *const ums_node,
+    text: *mut *mut c_char,
+) -> c_int {
+    guard(|| {
+        let rows = object::get(node)?.node.umsstats();
+        let mut lines = format!("{:<24}{:>16}\n", "Statistic", "Value");
+        for (name, value) in rows {
+            let _ = writeln!(lines, "{name:<24}{value:>16.1}");
+        }
+        // SAFETY: C Caller: passed on.
+        unsafe { give(lines, text) }
+    })
+}
+
+/// Everything the node tells about itself, as a JSON object: ums_schedulers, ums_workers,
+/// ums_requests, ums_waiting_tasks, ums_wait_stats. The text is the caller's, to be freed by
+/// ums_text_free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_node_stats_json(
+    node: *const ums_node,
+    text: *mut *mut c_char,
+) -> c_int {
+    guard(|| {
+        let snapshot = object::get(node)?.node.snapshot();
+        // SAFETY: C Caller: passed on.
+        unsafe { give(json(&snapshot), text) }
+    })
+}
+
+/// Frees a text. NULL is fine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_text_free(text: *mut c_char) {
+    if !text.is_null() {
+        // SAFETY: C Caller: it came from `give`, and comes back once.
+        drop(unsafe { CString::from_raw(text) });
+    }
+}
+
+/// Gives a text to the caller.
+///
+/// # Safety
+/// C Caller: `out` is NULL or writable.
+unsafe fn give(text: String, out: *mut *mut c_char) -> Result<c_int, Fault> {
+    if out.is_null() {
+        return Err(Fault::null("text"));
+    }
+    let inside = |_| Fault::new(libc::EILSEQ, "the text has a zero inside");
+    let text = CString::new(text).map_err(inside)?;
+    // SAFETY: C Caller: `out` is writable.
+    unsafe { *out = text.into_raw() };
+    Ok(0)
+}
+
+fn json(snapshot: &Snapshot) -> String {
+    let tables: Vec<_> = snapshot.tables().iter().map(table).collect();
+    format!("{{{}}}\n", tables.join(","))
+}
+
+fn table(table: &Table) -> String {
+    let row = |cells: &Vec<Cell>| {
+        let cell = |(column, cell): (&(&'static str, bool), &Cell)| {
+            format!("{}:{}", quoted(column.0), value(cell))
+        };
+        let cells: Vec<_> = table.columns.iter().zip(cells).map(cell).collect();
+        format!("{{{}}}", cells.join(","))
+    };
+    let rows: Vec<_> = table.rows.iter().map(row).collect();
+    format!("{}:[{}]", quoted(table.name), rows.join(","))
+}
+
+fn value(cell: &Cell) -> String {
+    match cell {
+        Cell::Null => "null".to_string(),
+        Cell::Int(n) => n.to_string(),
+        Cell::Text(text) => quoted(text),
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c < ' ' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_break_the_json() {
+        assert_eq!(quoted("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
+    }
+}

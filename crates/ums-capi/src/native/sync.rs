@@ -1,0 +1,307 @@
+//! Waits: mutex, condition variable, event, semaphore, for workers and plain threads alike.
+//!
+//! Every wait takes a time limit (0: do not wait, `UMS_FOREVER`: no limit) and hears the
+//! cancellation of its work request. What somebody waits for is in use, so it cannot be freed.
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: out-pointers.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use ums::WaitReason;
+use ums::sync::{Event, RawMutex, Semaphore, Sleeper, Wait};
+
+use super::fault::{Fault, answer, guard};
+use super::node::is_forever;
+use super::object::{self, Object, objects};
+use super::options::span;
+
+/// A lock that belongs to the worker (or thread) that locked it, first come first served.
+pub struct ums_mutex {
+    _opaque: [u8; 0],
+}
+
+/// A condition variable.
+pub struct ums_condvar {
+    _opaque: [u8; 0],
+}
+
+/// An event: set by anyone, waited for by many.
+pub struct ums_event {
+    _opaque: [u8; 0],
+}
+
+/// A semaphore, first come first served.
+pub struct ums_semaphore {
+    _opaque: [u8; 0],
+}
+
+objects! {
+    ums_mutex = b"ums mutx": RawMutex;
+    ums_condvar = b"ums cndv": Mutex<VecDeque<Sleeper>>;
+    ums_event = b"ums evnt": Event;
+    ums_semaphore = b"ums sema": Semaphore;
+}
+
+/// Makes an object and gives it to the caller.
+///
+/// # Safety
+/// C Caller: `out` is NULL or writable.
+unsafe fn give<O: Object>(out: *mut *mut O, value: O::Value) -> Result<c_int, Fault> {
+    if out.is_null() {
+        return Err(Fault::null(O::NAME));
+    }
+    // SAFETY: C Caller: `out` is writable.
+    unsafe { *out = object::make(value) };
+    Ok(0)
+}
+
+/// Frees what nobody uses; NULL is fine.
+fn free<O: Object>(pointer: *mut O, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
+    guard(|| if pointer.is_null() { Ok(0) } else { object::free(pointer, idle).map(|()| 0) })
+}
+
+/// A new mutex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_mutex_new(mutex: *mut *mut ums_mutex) -> c_int {
+    // SAFETY: C Caller: passed on.
+    guard(|| unsafe { give(mutex, RawMutex::new()) })
+}
+
+/// Frees it; NULL is fine. -EBUSY: it is locked.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_mutex_free(mutex: *mut ums_mutex) -> c_int {
+    free(mutex, |mutex| !mutex.is_locked())
+}
+
+/// Locks it within this time. -EDEADLK: the caller has it already.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_mutex_lock(mutex: *mut ums_mutex, timeout_ns: u64) -> c_int {
+    guard(|| {
+        let mutex = object::get(mutex)?;
+        if mutex.try_lock() {
+            return Ok(0);
+        }
+        if mutex.is_mine() {
+            return Err(Fault::new(libc::EDEADLK, "the caller has locked this mutex already"));
+        }
+        if timeout_ns == 0 {
+            return Err(ums::WaitError::TimedOut.into());
+        }
+        mutex.lock_for(WaitReason::MUTEX, span(timeout_ns))?;
+        Ok(0)
+    })
+}
+
+/// Unlocks it. -EPERM: the caller has not locked it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_mutex_unlock(mutex: *mut ums_mutex) -> c_int {
+    guard(|| {
+        let mutex = object::get(mutex)?;
+        mine(&mutex)?;
+        mutex.unlock();
+        Ok(0)
+    })
+}
+
+fn mine(mutex: &RawMutex) -> Result<(), Fault> {
+    let not = || Fault::new(libc::EPERM, "the caller has not locked this mutex");
+    mutex.is_mine().then_some(()).ok_or_else(not)
+}
+
+/// A new condition variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_condvar_new(condvar: *mut *mut ums_condvar) -> c_int {
+    // SAFETY: C Caller: passed on.
+    guard(|| unsafe { give(condvar, Mutex::default()) })
+}
+
+/// Frees it; NULL is fine. -EBUSY: somebody waits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_condvar_free(condvar: *mut ums_condvar) -> c_int {
+    free(condvar, |_| true)
+}
+
+/// Unlocks the mutex, waits to be notified, and locks it again, also on -ETIMEDOUT and -ECANCELED.
+/// The condition may have changed meanwhile: look again. -EPERM: the caller has not locked it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_condvar_wait(
+    condvar: *mut ums_condvar,
+    mutex: *mut ums_mutex,
+    timeout_ns: u64,
+) -> c_int {
+    guard(|| {
+        let (condvar, mutex) = (object::get(condvar)?, object::get(mutex)?);
+        mine(&mutex)?;
+        let mut wait = Wait::new(WaitReason::CONDVAR).on(&*condvar);
+        if !is_forever(timeout_ns) {
+            let now = Instant::now();
+            wait = wait.until(now.checked_add(span(timeout_ns)).unwrap_or(now));
+        }
+        let mut me = None;
+        let waited = wait.park(|sleeper| {
+            me = Some(sleeper);
+            sleepers(&condvar).push_back(sleeper);
+            mutex.unlock();
+        });
+        if waited.is_err() {
+            sleepers(&condvar).retain(|sleeper| Some(*sleeper) != me);
+        }
+        mutex.lock(WaitReason::MUTEX);
+        waited?;
+        Ok(0)
+    })
+}
+
+fn sleepers(condvar: &Mutex<VecDeque<Sleeper>>) -> std::sync::MutexGuard<'_, VecDeque<Sleeper>> {
+    condvar.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Lets the first waiter look again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_condvar_notify_one(condvar: *mut ums_condvar) -> c_int {
+    guard(|| {
+        let condvar = object::get(condvar)?;
+        let mut list = sleepers(&condvar);
+        // A notification is given to one who still waits: claims of failed waits give nothing.
+        let mut woken = None;
+        while woken.is_none()
+            && let Some(sleeper) = list.pop_front()
+        {
+            woken = sleeper.claim();
+        }
+        drop(list);
+        woken.into_iter().for_each(ums::sync::Woken::run);
+        Ok(0)
+    })
+}
+
+/// Lets all who wait now look again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_condvar_notify_all(condvar: *mut ums_condvar) -> c_int {
+    guard(|| {
+        let condvar = object::get(condvar)?;
+        let all = std::mem::take(&mut *sleepers(&condvar));
+        for sleeper in all {
+            sleeper.wake();
+        }
+        Ok(0)
+    })
+}
+
+/// A new event. A manual one stays set until it is reset; an automatic one lets one waiter through
+/// for each time it is set.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_event_new(
+    manual: bool,
+    is_set: bool,
+    event: *mut *mut ums_event,
+) -> c_int {
+    guard(|| {
+        let made = if manual { Event::manual(is_set) } else { Event::auto(is_set) };
+        // SAFETY: C Caller: passed on.
+        unsafe { give(event, made) }
+    })
+}
+
+/// Frees it; NULL is fine. -EBUSY: somebody waits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_event_free(event: *mut ums_event) -> c_int {
+    free(event, |_| true)
+}
+
+/// Sets it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_event_set(event: *mut ums_event) -> c_int {
+    guard(|| {
+        object::get(event)?.set();
+        Ok(0)
+    })
+}
+
+/// Resets it. 1: it was set, 0: it was not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_event_reset(event: *mut ums_event) -> c_int {
+    guard(|| Ok(object::get(event)?.reset().into()))
+}
+
+/// Whether it is set; false for a bad pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_event_is_set(event: *const ums_event) -> bool {
+    answer(false, || Ok(object::get(event)?.is_set()))
+}
+
+/// Waits until it is set, for at most this long.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_event_wait(event: *mut ums_event, timeout_ns: u64) -> c_int {
+    guard(|| {
+        object::get(event)?.wait_for(span(timeout_ns))?;
+        Ok(0)
+    })
+}
+
+/// A new semaphore with this many permits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_semaphore_new(
+    permits: usize,
+    semaphore: *mut *mut ums_semaphore,
+) -> c_int {
+    guard(|| {
+        room(permits, 0)?;
+        // SAFETY: C Caller: passed on.
+        unsafe { give(semaphore, Semaphore::new(permits)) }
+    })
+}
+
+/// Frees it; NULL is fine. -EBUSY: somebody waits.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_semaphore_free(semaphore: *mut ums_semaphore) -> c_int {
+    free(semaphore, |_| true)
+}
+
+/// Takes one permit within this time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_semaphore_acquire(
+    semaphore: *mut ums_semaphore,
+    timeout_ns: u64,
+) -> c_int {
+    guard(|| {
+        let semaphore = object::get(semaphore)?;
+        let now = semaphore.try_acquire();
+        let permit = match now {
+            Some(permit) => permit,
+            None if timeout_ns == 0 => return Err(ums::WaitError::TimedOut.into()),
+            None => semaphore.acquire_for(span(timeout_ns))?,
+        };
+        permit.forget();
+        Ok(0)
+    })
+}
+
+/// Gives permits, whoever took them. -EOVERFLOW: there would be more than half of SIZE_MAX.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_semaphore_release(
+    semaphore: *mut ums_semaphore,
+    permits: usize,
+) -> c_int {
+    guard(|| {
+        let semaphore = object::get(semaphore)?;
+        room(permits, semaphore.available())?;
+        semaphore.add_permits(permits);
+        Ok(0)
+    })
+}
+
+fn room(more: usize, there: usize) -> Result<(), Fault> {
+    let fits = there.checked_add(more).is_some_and(|sum| sum <= Semaphore::MAX);
+    let too_many = || Fault::new(libc::EOVERFLOW, "more permits than a semaphore can count");
+    fits.then_some(()).ok_or_else(too_many)
+}
+
+/// How many permits can be had now; 0 for a bad pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_semaphore_available(semaphore: *const ums_semaphore) -> usize {
+    answer(0, || Ok(object::get(semaphore)?.available()))
+}

@@ -1,0 +1,178 @@
+//! Tasks: C functions that a worker carries out, and waiting for their results.
+//!
+//! A task pointer ends with the call that takes its result, or with `ums_task_detach`. While one
+//! caller waits for a task others may ask and cancel, but not wait too.
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Mutex;
+
+use ums::{CancelHandle, JoinHandle};
+
+use super::fault::{Fault, answer, guard};
+use super::object::{self, objects};
+use super::options::span;
+
+/// No time limit.
+pub const UMS_FOREVER: u64 = u64::MAX;
+
+/// What a worker carries out. It must return: neither exceptions nor longjmp, pthread_exit or
+/// thread cancellation may leave it.
+pub type ums_function = Option<unsafe extern "C-unwind" fn(arg: *mut c_void) -> *mut c_void>;
+
+/// A pointer of the caller's that goes along to a worker.
+pub(super) struct Carried(*mut c_void);
+
+// SAFETY: C Caller: the argument of a callback may be used on any worker's thread.
+unsafe impl Send for Carried {}
+
+/// A callback with its argument.
+pub(super) struct Call {
+    function: unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+    arg: Carried,
+}
+
+impl Call {
+    pub(super) fn new(function: ums_function, arg: *mut c_void) -> Result<Call, Fault> {
+        let function = function.ok_or_else(|| Fault::null("the function"))?;
+        Ok(Call { function, arg: Carried(arg) })
+    }
+
+    /// Carries it out.
+    pub(super) fn run(self) -> Carried {
+        // SAFETY: C Caller: the function may be called with its argument, once, here.
+        Carried(unsafe { (self.function)(self.arg.0) })
+    }
+}
+
+/// A queued, running or ended task.
+pub struct ums_task {
+    _opaque: [u8; 0],
+}
+
+objects! {
+    ums_task = b"ums task": Task;
+}
+
+/// What a task pointer stands for.
+pub struct Task {
+    /// Gone while somebody waits for it.
+    handle: Mutex<Option<JoinHandle<Carried>>>,
+    cancel: CancelHandle,
+    request: u64,
+}
+
+impl Task {
+    fn handle(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<Carried>>> {
+        self.handle.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+/// Gives the task to the caller, or lets it run by itself if it does not want it.
+///
+/// # Safety
+/// C Caller: `out` is NULL or writable.
+pub(super) unsafe fn give(handle: JoinHandle<Carried>, out: *mut *mut ums_task) {
+    if out.is_null() {
+        return;
+    }
+    let (cancel, request) = (handle.cancel_handle(), handle.request_id());
+    let task = object::make(Task { handle: Mutex::new(Some(handle)), cancel, request });
+    // SAFETY: C Caller: `out` is writable.
+    unsafe { *out = task };
+}
+
+/// Gives a task's result to the caller, if it wants it.
+///
+/// # Safety
+/// C Caller: `out` is NULL or writable.
+pub(super) unsafe fn deliver(result: Carried, out: *mut *mut c_void) {
+    if !out.is_null() {
+        // SAFETY: C Caller: `out` is writable.
+        unsafe { *out = result.0 };
+    }
+}
+
+/// Queues a task on the scheduler of the calling worker. `task` may be NULL: then it runs by
+/// itself. On a plain thread: -EPERM (use ums_node_spawn). -EAGAIN: the work queue is full.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_spawn(
+    function: ums_function,
+    arg: *mut c_void,
+    task: *mut *mut ums_task,
+) -> c_int {
+    guard(|| {
+        let call = Call::new(function, arg)?;
+        if !ums::is_worker() {
+            let text = "ums_spawn is called on a worker; on a plain thread use ums_node_spawn";
+            return Err(Fault::new(libc::EPERM, text));
+        }
+        let handle = ums::try_spawn(move || call.run())?;
+        // SAFETY: C Caller: `task` is NULL or writable.
+        unsafe { give(handle, task) };
+        Ok(0)
+    })
+}
+
+/// Waits for the task's end, for at most this long (UMS_FOREVER: however long), and gives its
+/// result; `result` may be NULL. Then the task pointer is gone. It stays only on -ETIMEDOUT, on
+/// -ECANCELED (the caller's own work request was cancelled while it waited with a limit) and on
+/// -EBUSY (somebody else waits for it). -ENODATA: the task was cancelled before it began.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_task_join(
+    task: *mut ums_task,
+    timeout_ns: u64,
+    result: *mut *mut c_void,
+) -> c_int {
+    guard(|| {
+        let task = object::get(task)?;
+        let handle = task.handle().take();
+        let mut handle = handle
+            .ok_or_else(|| Fault::new(libc::EBUSY, "somebody waits for this task already"))?;
+        let joined = if timeout_ns == UMS_FOREVER {
+            handle.join()
+        } else {
+            let joined = handle.join_for(span(timeout_ns));
+            match joined {
+                Ok(joined) => joined,
+                Err(error) => {
+                    *task.handle() = Some(handle);
+                    return Err(error.into());
+                }
+            }
+        };
+        object::retire(&task);
+        // SAFETY: C Caller: `result` is NULL or writable.
+        unsafe { deliver(joined?, result) };
+        Ok(0)
+    })
+}
+
+/// Lets the task run by itself; the pointer is gone. -EBUSY: somebody waits for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_task_detach(task: *mut ums_task) -> c_int {
+    guard(|| object::free(task, |task| task.handle().is_some()).map(|()| 0))
+}
+
+/// Asks for the task's end: if no worker has begun it, it never runs; else its waits fail with
+/// -ECANCELED and its checkpoints say so. It is never stopped by force.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_task_cancel(task: *mut ums_task) -> c_int {
+    guard(|| {
+        object::get(task)?.cancel.cancel();
+        Ok(0)
+    })
+}
+
+/// Whether the task has ended; false for a bad pointer too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_task_is_finished(task: *const ums_task) -> bool {
+    answer(false, || Ok(object::get(task)?.cancel.is_finished()))
+}
+
+/// The number of its work request, as statistics show it; 0 for a bad pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_task_request_id(task: *const ums_task) -> u64 {
+    answer(0, || Ok(object::get(task)?.request))
+}

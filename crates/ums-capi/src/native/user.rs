@@ -1,0 +1,114 @@
+//! Users: logical connections that hold no worker while they are idle (U30, U31).
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
+
+use std::ffi::{c_int, c_void};
+
+use super::fault::{Fault, answer, guard};
+use super::node::ums_node;
+use super::object::{self, objects};
+use super::task::{Call, give, ums_function, ums_task};
+
+/// A logical connection. Each of its work requests is carried out by one worker from start to end.
+pub struct ums_user {
+    _opaque: [u8; 0],
+}
+
+objects! {
+    ums_user = b"ums user": ums::User;
+}
+
+/// A new user, on the scheduler that the node's placement chooses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_new(node: *mut ums_node, user: *mut *mut ums_user) -> c_int {
+    guard(|| {
+        if user.is_null() {
+            return Err(Fault::null("user"));
+        }
+        let made = object::get(node)?.node.user();
+        // SAFETY: C Caller: `user` is writable.
+        unsafe { *user = object::make(made) };
+        Ok(0)
+    })
+}
+
+/// Ends the user's association with its scheduler and frees it; requests that it enqueued are
+/// carried out all the same. NULL is fine.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_free(user: *mut ums_user) -> c_int {
+    guard(|| {
+        if !user.is_null() {
+            object::retire(&object::get(user)?);
+        }
+        Ok(0)
+    })
+}
+
+/// Its number, which no other user of the process has; 0 for a bad pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_id(user: *const ums_user) -> u64 {
+    answer(0, || Ok(object::get(user)?.id()))
+}
+
+/// The number of the scheduler it prefers, or a negative errno.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_scheduler(user: *const ums_user) -> c_int {
+    guard(|| Ok(object::get(user)?.scheduler() as c_int))
+}
+
+/// Enqueues a work request of the user. `task` may be NULL: then nobody waits for it.
+/// -EAGAIN: the work queue is full. -ESHUTDOWN: the node takes no more work.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_enqueue(
+    user: *mut ums_user,
+    function: ums_function,
+    arg: *mut c_void,
+    task: *mut *mut ums_task,
+) -> c_int {
+    guard(|| {
+        let call = Call::new(function, arg)?;
+        let handle = object::get(user)?.enqueue(move || call.run())?;
+        // SAFETY: C Caller: `task` is NULL or writable.
+        unsafe { give(handle, task) };
+        Ok(0)
+    })
+}
+
+/// From now on the user holds something that others may wait for, so that its requests never wait
+/// for a worker. Holds nest.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_hold(user: *mut ums_user) -> c_int {
+    guard(|| {
+        object::get(user)?.hold();
+        Ok(0)
+    })
+}
+
+/// Ends one ums_user_hold. -EPERM: there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_release(user: *mut ums_user) -> c_int {
+    guard(|| {
+        let user = object::get(user)?;
+        if !user.is_holding() {
+            return Err(Fault::new(libc::EPERM, "the user holds nothing"));
+        }
+        user.release();
+        Ok(0)
+    })
+}
+
+/// Cancels the request that the user enqueued last. -ESRCH: it has ended, or there was none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_cancel(user: *mut ums_user) -> c_int {
+    guard(|| {
+        let cancelled = object::get(user)?.cancel();
+        let none = || Fault::new(libc::ESRCH, "the user has no request to cancel");
+        cancelled.then_some(0).ok_or_else(none)
+    })
+}
+
+/// Whether the user's last request is queued or being carried out; false for a bad pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_user_is_busy(user: *const ums_user) -> bool {
+    answer(false, || Ok(object::get(user)?.is_busy()))
+}

@@ -1,0 +1,104 @@
+//! The caller as a worker: yield, sleep, cancellation, going preemptive.
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use ums::{REASONS_MAX, WaitClass, WaitReason};
+
+use super::fault::{Fault, answer, guard};
+use super::node::text;
+use super::options::span;
+use super::task::{Call, deliver, ums_function};
+
+/// Gives the other workers of this scheduler a turn. On a plain thread, the other threads.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_yield() {
+    guard(|| {
+        ums::yield_now();
+        Ok(0)
+    });
+}
+
+/// Yields if the caller has run for 4 ms since it was last switched to, and says whether it did.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_yield_if_due() -> bool {
+    answer(false, || Ok(ums::yield_if_due()))
+}
+
+/// For long loops: yields if it is due, and gives -ECANCELED if the work request was cancelled.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_checkpoint() -> c_int {
+    guard(|| {
+        ums::checkpoint()?;
+        Ok(0)
+    })
+}
+
+/// Whether the work request that the caller carries out was cancelled. False on a plain thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_is_cancelled() -> bool {
+    answer(false, || Ok(ums::is_cancelled()))
+}
+
+/// Waits for this long; other workers run meanwhile. -ECANCELED: the request was cancelled.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_sleep(ns: u64) -> c_int {
+    guard(|| {
+        ums::sleep(span(ns))?;
+        Ok(0)
+    })
+}
+
+/// Whether the caller is a worker that runs on its scheduler now.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_is_worker() -> bool {
+    ums::is_worker()
+}
+
+/// The number of the caller's scheduler. -EPERM on a plain thread and while preemptive.
+#[unsafe(no_mangle)]
+pub extern "C" fn ums_scheduler_id() -> c_int {
+    guard(|| {
+        let none = || Fault::new(libc::EPERM, "the caller is on no scheduler");
+        Ok(ums::scheduler_id().ok_or_else(none)? as c_int)
+    })
+}
+
+/// Runs external code that may block or run long without holding up the scheduler: others run
+/// there meanwhile. `reason` names the kind of call in statistics, NULL is PREEMPTIVE_EXTERNAL;
+/// a process can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
+/// may be NULL. On a plain thread the function is just called.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ums_go_preemptive(
+    reason: *const c_char,
+    function: ums_function,
+    arg: *mut c_void,
+    result: *mut *mut c_void,
+) -> c_int {
+    guard(|| {
+        let call = Call::new(function, arg)?;
+        let reason = if reason.is_null() {
+            WaitReason::PREEMPTIVE_EXTERNAL
+        } else {
+            // SAFETY: C Caller: a string.
+            named(unsafe { text(reason, "reason") }?)?
+        };
+        let given = ums::go_preemptive(reason, move || call.run());
+        // SAFETY: C Caller: `result` is NULL or writable.
+        unsafe { deliver(given, result) };
+        Ok(0)
+    })
+}
+
+/// The reason of this name. A new name is kept for ever, as the table of reasons is.
+fn named(name: &str) -> Result<WaitReason, Fault> {
+    if let Some(known) = WaitReason::all().find(|reason| reason.name() == name) {
+        return Ok(known);
+    }
+    if WaitReason::all().count() >= REASONS_MAX {
+        return Err(Fault::new(libc::ENOSPC, "too many wait reasons: name kinds of waits"));
+    }
+    let name = Box::leak(name.to_owned().into_boxed_str());
+    Ok(WaitReason::register(name, WaitClass::External))
+}

@@ -1,0 +1,47 @@
+/* What the test programs share: a check that says what failed, and a node of the kind asked for. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ums.h"
+
+#define CHECK(what)                                                                        \
+    do {                                                                                   \
+        if (!(what)) {                                                                     \
+            fprintf(stderr, "%s:%d: %s (last error: %s)\n", __FILE__, __LINE__, #what,     \
+                    ums_last_error());                                                     \
+            exit(1);                                                                       \
+        }                                                                                  \
+    } while (0)
+
+/* The call gives this number. */
+#define IS(expected, call)                                                                 \
+    do {                                                                                   \
+        long long is_ = (long long)(call);                                                 \
+        if (is_ != (long long)(expected)) {                                                \
+            fprintf(stderr, "%s:%d: %s is %lld, not %lld (last error: %s)\n", __FILE__,    \
+                    __LINE__, #call, is_, (long long)(expected), ums_last_error());        \
+            exit(1);                                                                       \
+        }                                                                                  \
+    } while (0)
+
+#define MS 1000000ull
+
+static inline ums_node *node_of(int argc, char **argv, size_t schedulers)
+{
+    ums_options options;
+    ums_node *node = NULL;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.schedulers = schedulers;
+    if (argc > 1 && strcmp(argv[1], "fiber") == 0)
+        options.worker_kind = UMS_WORKERS_FIBER;
+    IS(0, ums_node_new(&options, &node));
+    return node;
+}
+
+#endif

@@ -1,0 +1,153 @@
+//! Compiles C and C++ programs against the library that was just built, and runs them.
+//!
+//! A machine needs a C compiler for these tests, as it does to use the library from C. C++ programs
+//! are left out, by name, where there is no C++ compiler.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A folder with the library under its installed name, and the programs made in it.
+pub struct Workshop {
+    folder: tempfile::TempDir,
+}
+
+/// How a program is made.
+#[derive(Clone, Copy)]
+pub struct Recipe<'a> {
+    /// Below `tests/c`, or `examples/c` with that prefix.
+    pub source: &'a str,
+    /// Below `include`.
+    pub include: &'a str,
+    /// Warnings are errors: our own code must compile without any.
+    pub strict: bool,
+    /// Linked with the static library.
+    pub is_static: bool,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The newest file of this form where cargo puts what it builds for a test.
+fn built(prefix: &str, suffix: &str) -> PathBuf {
+    let deps = std::env::current_exe().expect("a test has a path");
+    let deps = deps.parent().expect("a test lies in a folder").to_owned();
+    let folders = [deps.clone(), deps.parent().expect("in target").to_owned()];
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten());
+    let ours = files.filter_map(Result::ok).map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with(prefix) && name.ends_with(suffix)
+    });
+    let age = |path: &PathBuf| path.metadata().and_then(|m| m.modified()).ok();
+    ours.max_by_key(age).expect("cargo built the library for this test")
+}
+
+fn compiler(cpp: bool) -> Option<Command> {
+    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let tool = cc::Build::new()
+        .cargo_metadata(false)
+        .warnings(false)
+        .cpp(cpp)
+        .opt_level(1)
+        .debug(true)
+        .target(&triple)
+        .host(&triple)
+        .try_get_compiler();
+    tool.ok().map(|tool| tool.to_command()).filter(|command| {
+        let asked = Command::new(command.get_program()).arg("--version").output();
+        asked.is_ok_and(|output| output.status.success())
+    })
+}
+
+impl Workshop {
+    /// A new one.
+    pub fn new() -> Workshop {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let link = |from: PathBuf, name: &str| {
+            std::os::unix::fs::symlink(from, folder.path().join(name)).expect("a link");
+        };
+        let shared = built("libums_capi", ".so");
+        link(shared.clone(), "libums.so");
+        link(shared, "libums.so.0");
+        link(built("libums_capi", ".a"), "libums_static.a");
+        Workshop { folder }
+    }
+
+    /// Makes a program. None: there is no compiler for it, which it has said.
+    pub fn make(&self, recipe: Recipe<'_>) -> Option<PathBuf> {
+        let source = match recipe.source.strip_prefix("examples/") {
+            Some(_) => root().join(recipe.source),
+            None => root().join("tests/c").join(recipe.source),
+        };
+        let is_cpp = recipe.source.ends_with(".cpp");
+        let Some(mut command) = compiler(is_cpp) else {
+            assert!(is_cpp, "these tests need a C compiler");
+            eprintln!("left out, there is no C++ compiler: {}", recipe.source);
+            return None;
+        };
+        let name = recipe.source.replace(['/', '.'], "_");
+        let program = self.folder.path().join(if recipe.is_static { name + "_a" } else { name });
+        command.arg("-I").arg(root().join("include").join(recipe.include));
+        command.arg("-pthread");
+        if recipe.strict {
+            command.args(["-Wall", "-Wextra", "-Werror"]);
+            command.arg(if is_cpp { "-std=c++17" } else { "-std=c11" }).arg("-D_GNU_SOURCE");
+        }
+        command.arg(&source).arg("-o").arg(&program).arg("-L").arg(self.folder.path());
+        if recipe.is_static {
+            command.args(["-lums_static", "-lm", "-ldl", "-lrt", "-lgcc_s"]);
+        } else {
+            command.arg("-lums").arg(format!("-Wl,-rpath,{}", self.folder.path().display()));
+        }
+        let output = command.output().expect("the compiler runs");
+        assert!(output.status.success(), "{} does not compile:\n{}", recipe.source, said(&output));
+        Some(program)
+    }
+
+    /// Runs a program to its end, which must come soon enough and be a success. Gives its output.
+    pub fn run(&self, program: &Path, args: &[&str]) -> String {
+        let (status, output) = self.run_to(program, args);
+        assert!(
+            status == Some(0),
+            "{} {args:?} ended with {status:?}:\n{output}",
+            program.display()
+        );
+        output
+    }
+
+    /// Runs a program to its end: its exit code (none: a signal, or it hung), and what it said.
+    pub fn run_to(&self, program: &Path, args: &[&str]) -> (Option<i32>, String) {
+        let log = program.with_extension(format!("{}.log", args.join("-").replace('/', "_")));
+        let file = std::fs::File::create(&log).expect("a file for its output");
+        let both = file.try_clone().expect("a second descriptor");
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(both)
+            .spawn()
+            .expect("it starts");
+        let deadline = Instant::now() + Duration::from_secs(90);
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("our child") {
+                break status.code();
+            }
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        (status, std::fs::read_to_string(&log).unwrap_or_default())
+    }
+}
+
+fn said(output: &Output) -> String {
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}

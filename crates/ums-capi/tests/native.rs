@@ -1,0 +1,55 @@
+//! The native interface from C and C++, on threads and on fibers: each program of `tests/c` checks
+//! one subject and ends with an error where something is not as `ums.h` says.
+
+mod common;
+
+use common::{Recipe, Workshop};
+
+fn on_both_kinds(source: &str) {
+    let workshop = Workshop::new();
+    let recipe = Recipe { source, include: "", strict: true, is_static: false };
+    if let Some(program) = workshop.make(recipe) {
+        for kind in ["thread", "fiber"] {
+            let said = workshop.run(&program, &[kind]);
+            assert!(said.ends_with("ok\n"), "{source} {kind} said:\n{said}");
+        }
+    }
+}
+
+#[test]
+fn nodes_tasks_and_users_and_every_misuse_has_its_error() {
+    on_both_kinds("native_basics.c");
+}
+
+#[test]
+fn mutex_condvar_event_and_semaphore_wait_time_out_and_hear_cancellation() {
+    on_both_kinds("native_waits.c");
+}
+
+#[test]
+fn requests_call_their_routines_once_u60_u63_u66_and_waiting_calls_keep_their_limits() {
+    on_both_kinds("native_io.c");
+}
+
+#[test]
+fn statistics_are_text_and_json_u92() {
+    on_both_kinds("native_stats.c");
+}
+
+#[test]
+fn the_header_is_a_header_of_cpp_too() {
+    on_both_kinds("native_cpp.cpp");
+}
+
+#[test]
+fn random_calls_agree_with_a_model() {
+    on_both_kinds("native_random.c");
+}
+
+#[test]
+fn the_static_library_links() {
+    let workshop = Workshop::new();
+    let recipe = Recipe { source: "native_basics.c", include: "", strict: true, is_static: true };
+    let program = workshop.make(recipe).expect("C");
+    assert!(workshop.run(&program, &["thread"]).ends_with("ok\n"));
+}

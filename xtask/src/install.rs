@@ -1,0 +1,88 @@
+//! Installs the C interface: `cargo run -p xtask -- install-c --prefix DIR`.
+//!
+//! ```text
+//!   DIR/lib/libums.so.0.1.0, libums.so.0, libums.so, libums.a
+//!   DIR/lib/pkgconfig/ums.pc
+//!   DIR/include/ums.h
+//! ```
+//!
+//! It builds the release profile first. Nothing else is touched, and nothing is removed.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Builds and installs below this folder.
+///
+/// # Errors
+/// What could not be built or written, as a sentence.
+pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "--locked", "-p", "ums-capi"])
+        .current_dir(root)
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        return Err("the library could not be built".to_owned());
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    fs::create_dir_all(prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
+    let prefix =
+        fs::canonicalize(prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
+    copy_all(root, &target.join("release"), &prefix)
+        .map_err(|error| format!("installing below {}: {error}", prefix.display()))
+}
+
+fn copy_all(root: &Path, built: &Path, prefix: &Path) -> io::Result<()> {
+    let (lib, include) = (prefix.join("lib"), prefix.join("include"));
+    let pkgconfig = lib.join("pkgconfig");
+    fs::create_dir_all(&pkgconfig)?;
+    fs::create_dir_all(&include)?;
+    let shared = format!("libums.so.{VERSION}");
+    put(&built.join("libums_capi.so"), &lib.join(&shared))?;
+    put(&built.join("libums_capi.a"), &lib.join("libums.a"))?;
+    for name in ["libums.so.0", "libums.so"] {
+        let _ = fs::remove_file(lib.join(name));
+        symlink(&shared, lib.join(name))?;
+    }
+    let headers = root.join("crates/ums-capi/include");
+    put(&headers.join("ums.h"), &include.join("ums.h"))?;
+    fs::write(pkgconfig.join("ums.pc"), package(prefix, "ums", "${prefix}/include"))
+}
+
+/// A copy under a new file, so that a program that runs with the old one keeps it.
+fn put(from: &Path, to: &Path) -> io::Result<()> {
+    let _ = fs::remove_file(to);
+    fs::copy(from, to).map(drop)
+}
+
+fn package(prefix: &Path, name: &str, include: &str) -> String {
+    let prefix = prefix.display();
+    format!(
+        "prefix={prefix}\n\n\
+         Name: {name}\n\
+         Description: User-mode scheduling for Linux\n\
+         Version: {VERSION}\n\
+         Cflags: -I{include} -pthread\n\
+         Libs: -L${{prefix}}/lib -lums -pthread\n\
+         Libs.private: -lgcc_s -lrt -lm -ldl\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_package_file_says_where_things_are() {
+        let text = package(Path::new("/opt/ums"), "ums", "${prefix}/include");
+        assert!(text.starts_with("prefix=/opt/ums\n"));
+        assert!(text.contains("\nCflags: -I${prefix}/include -pthread\n"));
+        assert!(text.contains("\nLibs: -L${prefix}/lib -lums -pthread\n"));
+    }
+}
