@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   DIR/lib/libums.so.0.1.0, libums.so.0, libums.so, libums.a
-//!   DIR/lib/pkgconfig/ums.pc
+//!   DIR/lib/pkgconfig/ums.pc, ums-windows.pc
 //!   DIR/include/ums.h
+//!   DIR/include/ums/windows/windows.h and the headers around it
 //! ```
 //!
 //! It builds the release profile first. Nothing else is touched, and nothing is removed.
@@ -40,9 +41,9 @@ pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
 
 fn copy_all(root: &Path, built: &Path, prefix: &Path) -> io::Result<()> {
     let (lib, include) = (prefix.join("lib"), prefix.join("include"));
-    let pkgconfig = lib.join("pkgconfig");
+    let (pkgconfig, windows) = (lib.join("pkgconfig"), include.join("ums/windows"));
     fs::create_dir_all(&pkgconfig)?;
-    fs::create_dir_all(&include)?;
+    fs::create_dir_all(&windows)?;
     let shared = format!("libums.so.{VERSION}");
     put(&built.join("libums_capi.so"), &lib.join(&shared))?;
     put(&built.join("libums_capi.a"), &lib.join("libums.a"))?;
@@ -52,7 +53,13 @@ fn copy_all(root: &Path, built: &Path, prefix: &Path) -> io::Result<()> {
     }
     let headers = root.join("crates/ums-capi/include");
     put(&headers.join("ums.h"), &include.join("ums.h"))?;
-    fs::write(pkgconfig.join("ums.pc"), package(prefix, "ums", "${prefix}/include"))
+    for entry in fs::read_dir(headers.join("windows"))? {
+        let entry = entry?;
+        put(&entry.path(), &windows.join(entry.file_name()))?;
+    }
+    fs::write(pkgconfig.join("ums.pc"), package(prefix, "ums", "${prefix}/include"))?;
+    let windows = package(prefix, "ums-windows", "${prefix}/include/ums/windows");
+    fs::write(pkgconfig.join("ums-windows.pc"), windows)
 }
 
 /// A copy under a new file, so that a program that runs with the old one keeps it.

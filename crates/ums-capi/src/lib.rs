@@ -14,3 +14,4 @@
 #![allow(non_camel_case_types)] // The names are those of the header.
 
 pub mod native;
+pub mod win32;

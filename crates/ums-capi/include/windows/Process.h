@@ -1,0 +1,2 @@
+/* Another name of process.h. */
+#include "process.h"

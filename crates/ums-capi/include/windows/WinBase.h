@@ -1,0 +1,2 @@
+/* Another name of winbase.h. */
+#include "winbase.h"

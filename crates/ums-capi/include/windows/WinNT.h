@@ -1,0 +1,2 @@
+/* Another name of winnt.h. */
+#include "winnt.h"

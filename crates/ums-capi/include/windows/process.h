@@ -1,0 +1,18 @@
+/* process.h for Linux: threads as Microsoft's C library makes them. */
+#ifndef UMS_PROCESS_H
+#define UMS_PROCESS_H
+#pragma once
+
+#include "windows.h"
+
+static inline uintptr_t _beginthreadex(void *security, unsigned stack_size,
+                                       unsigned(__stdcall *start)(void *), void *arg,
+                                       unsigned flags, unsigned *id)
+{
+    return (uintptr_t)CreateThread((LPSECURITY_ATTRIBUTES)security, stack_size,
+                                   (LPTHREAD_START_ROUTINE)start, arg, flags, id);
+}
+
+#define _endthreadex(code) ExitThread(code)
+
+#endif

@@ -1,0 +1,177 @@
+//! The attribute list of `CreateRemoteThreadEx`, in memory that the program provides.
+//!
+//! ```text
+//!   +0 mark   +8 room   +16 used   +24 entries: attribute, size, value
+//! ```
+//!
+//! Of the attributes of Windows, the UMS one means something here. A wish for a processor or a group
+//! of them is accepted and left alone: a worker runs where its scheduler does.
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: the program's memory.
+
+use std::ffi::c_void;
+
+use super::error::{
+    BOOL, ERROR_BAD_LENGTH, ERROR_GEN_FAILURE, ERROR_INSUFFICIENT_BUFFER, ERROR_INVALID_PARAMETER,
+    ERROR_NOT_SUPPORTED, done,
+};
+use super::scheduling::{UMS_VERSION, Worker};
+
+/// The worker's context and completion list.
+pub const PROC_THREAD_ATTRIBUTE_UMS_THREAD: usize = 0x0003_0006;
+/// A group of processors: accepted, without effect.
+pub const PROC_THREAD_ATTRIBUTE_GROUP_AFFINITY: usize = 0x0003_0003;
+/// A processor to prefer: accepted, without effect.
+pub const PROC_THREAD_ATTRIBUTE_IDEAL_PROCESSOR: usize = 0x0003_0005;
+
+const MARK: u64 = u64::from_be_bytes(*b"umsattrs");
+const ROOM_MAX: usize = 64;
+
+/// An attribute list; what it looks like is no business of the program's.
+#[repr(C)]
+pub struct AttributeList {
+    mark: u64,
+    room: usize,
+    used: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Entry {
+    attribute: usize,
+    size: usize,
+    value: *const c_void,
+}
+
+/// `UMS_CREATE_THREAD_ATTRIBUTES`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CreateThreadAttributes {
+    version: u32,
+    context: *mut c_void,
+    list: *mut c_void,
+}
+
+fn size_for(count: usize) -> usize {
+    size_of::<AttributeList>() + count * size_of::<Entry>()
+}
+
+/// The list, if it has been initialised.
+///
+/// # Safety
+/// C Caller: NULL or a list.
+unsafe fn found<'a>(list: *mut AttributeList) -> Result<&'a mut AttributeList, u32> {
+    if list.is_null() || !list.is_aligned() {
+        return Err(ERROR_INVALID_PARAMETER);
+    }
+    // SAFETY: C Caller: a list.
+    let list = unsafe { &mut *list };
+    if list.mark == MARK && list.room <= ROOM_MAX && list.used <= list.room {
+        Ok(list)
+    } else {
+        Err(ERROR_INVALID_PARAMETER)
+    }
+}
+
+fn entries(list: *mut AttributeList) -> *mut Entry {
+    list.wrapping_add(1).cast()
+}
+
+/// Initialises a list for `count` attributes, or says how large it must be.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn InitializeProcThreadAttributeList(
+    list: *mut AttributeList,
+    count: u32,
+    flags: u32,
+    size: *mut usize,
+) -> BOOL {
+    let initialise = || {
+        let count = count as usize;
+        if size.is_null() || flags != 0 || count > ROOM_MAX {
+            return Err(ERROR_INVALID_PARAMETER);
+        }
+        // SAFETY: C Caller: `size` can be read and written.
+        let given = unsafe { size.replace(size_for(count)) };
+        if list.is_null() || given < size_for(count) {
+            return Err(ERROR_INSUFFICIENT_BUFFER);
+        }
+        if !list.is_aligned() {
+            return Err(ERROR_INVALID_PARAMETER);
+        }
+        // SAFETY: C Caller: as large as `size` said.
+        unsafe { list.write(AttributeList { mark: MARK, room: count, used: 0 }) };
+        Ok(())
+    };
+    done(initialise())
+}
+
+/// Adds an attribute. The value is not copied: it must live until the list is deleted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn UpdateProcThreadAttribute(
+    list: *mut AttributeList,
+    flags: u32,
+    attribute: usize,
+    value: *mut c_void,
+    size: usize,
+    _previous: *mut c_void,
+    _returned: *mut usize,
+) -> BOOL {
+    let update = || {
+        // SAFETY: C Caller: NULL or a list.
+        let header = unsafe { found(list) }?;
+        match attribute {
+            PROC_THREAD_ATTRIBUTE_UMS_THREAD => {
+                if size != size_of::<CreateThreadAttributes>() {
+                    return Err(ERROR_BAD_LENGTH);
+                }
+            }
+            PROC_THREAD_ATTRIBUTE_GROUP_AFFINITY | PROC_THREAD_ATTRIBUTE_IDEAL_PROCESSOR => {}
+            _ => return Err(ERROR_NOT_SUPPORTED),
+        }
+        if flags != 0 || value.is_null() {
+            return Err(ERROR_INVALID_PARAMETER);
+        }
+        if header.used == header.room {
+            return Err(ERROR_GEN_FAILURE);
+        }
+        // SAFETY: C Caller: `used` is below `room`, for which there is memory.
+        unsafe { entries(list).add(header.used).write(Entry { attribute, size, value }) };
+        header.used += 1;
+        Ok(())
+    };
+    done(update())
+}
+
+/// Ends the use of a list; its memory is the program's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn DeleteProcThreadAttributeList(list: *mut AttributeList) {
+    // SAFETY: C Caller: NULL or a list.
+    if let Ok(list) = unsafe { found(list) } {
+        list.mark = 0;
+    }
+}
+
+/// What the list says of a UMS worker, if it says anything.
+///
+/// # Safety
+/// C Caller: NULL, or a list whose values are alive.
+pub(super) unsafe fn ums(list: *mut AttributeList) -> Result<Option<Worker>, u32> {
+    if list.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: C Caller: a list.
+    let used = unsafe { found(list) }?.used;
+    for at in 0..used {
+        // SAFETY: C Caller: there are `used` entries.
+        let entry = unsafe { *entries(list).add(at) };
+        if entry.attribute == PROC_THREAD_ATTRIBUTE_UMS_THREAD {
+            // SAFETY: C Caller: the value is alive; its size was looked at.
+            let said = unsafe { entry.value.cast::<CreateThreadAttributes>().read_unaligned() };
+            if said.version != UMS_VERSION || said.context.is_null() || said.list.is_null() {
+                return Err(ERROR_INVALID_PARAMETER);
+            }
+            return Ok(Some(Worker { context: said.context, list: said.list }));
+        }
+    }
+    Ok(None)
+}
