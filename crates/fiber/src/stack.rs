@@ -21,7 +21,7 @@ use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::registry::Region;
+use crate::registry::{self, Region};
 use crate::sys;
 
 /// Bytes of the header: one cache line.
@@ -152,6 +152,13 @@ impl StackRange {
     pub fn of_this_thread() -> Option<StackRange> {
         let (low, len) = sys::thread_stack()?;
         Some(StackRange { low, top: low + len })
+    }
+
+    /// The stack of a pool whose usable memory contains this address; None: there is none.
+    /// Async-signal-safe.
+    pub fn of_fiber_at(address: usize) -> Option<StackRange> {
+        let region = registry::find(address)?;
+        (address >= region.low).then_some(StackRange { low: region.low, top: region.top })
     }
 
     /// Its size in bytes.

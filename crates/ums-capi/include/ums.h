@@ -647,9 +647,9 @@ int ums_connect(int fd, const struct sockaddr *addr, socklen_t len, uint64_t tim
 int ums_node_stats_text(const struct ums_node *node, char **text);
 
 /**
- * Everything the node tells about itself, as a JSON object: ums_schedulers, ums_workers,
- * ums_requests, ums_waiting_tasks, ums_wait_stats. The text is the caller's, to be freed by
- * ums_text_free.
+ * Everything the node tells about itself, as a JSON object with an array of objects for each
+ * table: ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others.
+ * The text is the caller's, to be freed by ums_text_free.
  */
 int ums_node_stats_json(const struct ums_node *node, char **text);
 

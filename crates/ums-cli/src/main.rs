@@ -19,7 +19,7 @@ struct Line {
 #[derive(Subcommand)]
 enum Command {
     /// Serve SQL (PostgreSQL wire protocol, SQLite inside) on user-mode schedulers.
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Print what this machine offers, what ums uses of it, and why.
     Probe(probe::Args),
     /// Measure: `ums bench NAME key=value ...`; `ums bench --list` names the benches.
@@ -33,7 +33,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Line::parse().command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Bench { args } => bench::run(&args),
     }

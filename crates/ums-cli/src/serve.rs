@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ums::{Builder, HiddenOptions, IoChoice, Node, Placement, ServeOptions};
+use ums::{
+    Builder, HiddenOptions, IoChoice, MetricsServer, Node, Placement, ServeOptions, monitor,
+};
 use umsql::listen::{self, Patience};
 
 /// Options of `ums serve`. Without any it serves a database in the user's data directory on
@@ -77,6 +79,16 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<SocketAddr>,
 
+    /// Serve what the machine tells about itself over HTTP: /metrics for Prometheus, /json.
+    /// Loopback only, for it asks nobody who they are.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+
+    /// Report workers that do not yield for this many milliseconds, and whatever else is stuck, on
+    /// stderr. 0: nobody looks.
+    #[arg(long, value_name = "MS", default_value_t = 200)]
+    stall: u64,
+
     /// Clients must prove the password on the first line of this file (SCRAM-SHA-256).
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -121,8 +133,8 @@ enum Place {
 }
 
 /// Runs the command.
-pub fn run(args: Args) -> ExitCode {
-    match serve(&args) {
+pub fn run(args: &Args) -> ExitCode {
+    match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ums serve: {error}");
@@ -160,6 +172,7 @@ fn serve(args: &Args) -> Fallible<()> {
         )?),
         None => None,
     };
+    let metrics = args.metrics.map(|address| serve_metrics(&node, address)).transpose()?;
     greet(args, &node, &main, admin.as_ref(), &database)?;
 
     signals.forever().next();
@@ -174,6 +187,7 @@ fn serve(args: &Args) -> Fallible<()> {
     if let Some(admin) = admin {
         admin.stop_and_wait(Duration::from_secs(1));
     }
+    drop(metrics);
     let report = node.shutdown(Duration::from_secs(1).min(grace));
     drop((main, server));
     if report.cancelled > 0 {
@@ -202,6 +216,9 @@ fn settings(args: &Args) -> Fallible<umsql::Settings> {
     }
     if args.admin.is_some_and(|admin| !admin.ip().is_loopback()) {
         return Err("the administrator's address must be a loopback address".into());
+    }
+    if args.metrics.is_some_and(|metrics| !metrics.ip().is_loopback()) {
+        return Err("the metrics' address must be a loopback address".into());
     }
     let path = match &args.db {
         Some(path) => path.clone(),
@@ -254,6 +271,10 @@ fn builder(args: &Args) -> Fallible<Builder> {
     if let Some(n) = args.max_workers {
         builder = builder.max_workers(n);
     }
+    if args.stall > 0 {
+        let stall = Duration::from_millis(args.stall);
+        builder = builder.monitor(monitor::Options::default().stall(stall));
+    }
     builder = builder.placement(match args.placement {
         Place::Classic => Placement::Classic,
         Place::Hinted => Placement::Hinted,
@@ -279,6 +300,14 @@ fn builder(args: &Args) -> Fallible<Builder> {
 fn listen_on(address: SocketAddr) -> Fallible<TcpListener> {
     TcpListener::bind(address)
         .map_err(|error| format!("cannot listen on {address}: {error}").into())
+}
+
+fn serve_metrics(node: &Node, address: SocketAddr) -> Fallible<MetricsServer> {
+    let server = node
+        .serve_metrics(address)
+        .map_err(|error| format!("cannot serve metrics on {address}: {error}"))?;
+    eprintln!("ums: metrics on http://{}/metrics", server.local_addr());
+    Ok(server)
 }
 
 fn greet(

@@ -5,8 +5,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::reason::{REASONS_MAX, WaitReason};
-
 macro_rules! counters {
     ($(#[$sdoc:meta])* $live:ident => $snap:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
         $(#[$sdoc])*
@@ -48,6 +46,13 @@ counters! {
         idle_switches,
         /// Times a worker went preemptive.
         preemptive_switches,
+        /// Context switches because a worker had ended its request. Those because of a wait are
+        /// counted with its reason.
+        end_switches,
+        /// Context switches because a worker went preemptive.
+        leave_switches,
+        /// Context switches that ended a worker or gave the scheduler to its standby.
+        other_switches,
         /// Yields, of any kind: the mark of progress that a monitor reads.
         yields,
         /// Turns: yields, waits and ends of requests.
@@ -84,41 +89,6 @@ counters! {
         short_overruns,
         /// Most workers preemptive at once.
         preemptive_max,
-    }
-}
-
-/// Wait statistics of one reason, in ticks until they are read.
-#[derive(Default)]
-pub(crate) struct WaitRow {
-    pub begun: AtomicU64,
-    pub count: AtomicU64,
-    pub total: AtomicU64,
-    pub max: AtomicU64,
-    pub signal: AtomicU64,
-}
-
-/// Wait statistics of one scheduler, a row for each reason.
-pub(crate) struct WaitTable(Box<[WaitRow]>);
-
-impl WaitTable {
-    pub fn new() -> WaitTable {
-        WaitTable((0..REASONS_MAX).map(|_| WaitRow::default()).collect())
-    }
-
-    #[inline]
-    pub fn row(&self, reason: WaitReason) -> &WaitRow {
-        &self.0[reason.index()]
-    }
-}
-
-impl WaitRow {
-    /// A wait is over. Baton holder only.
-    #[inline]
-    pub fn ended(&self, total: u64, signal: u64) {
-        add(&self.count, 1);
-        add(&self.total, total);
-        add(&self.signal, signal.min(total));
-        max(&self.max, total);
     }
 }
 

@@ -29,6 +29,7 @@ use crate::os::clock::{self, NEVER};
 use crate::os::driver::Op;
 use crate::os::linux::call::{self, Tried};
 use crate::reason::WaitReason;
+use crate::scheduler::alarm::{self, Noticed};
 use crate::scheduler::{Frozen, Shared, Submission, Timed, here};
 use crate::wait::What;
 
@@ -114,8 +115,12 @@ unsafe fn on_worker(
         // SAFETY: Frozen Buffer: the caller's promise, and this frame stays until the completion.
         unsafe { core.submit(op, Completion::Wake(ticket)) }
     });
-    if op.blocks() && lasted(clock::ticks().saturating_sub(began), QUANTUM_NS) {
-        add(&shared.counters.slow_submissions, 1);
+    if op.blocks() {
+        let took = clock::ticks().saturating_sub(began);
+        if lasted(took, QUANTUM_NS) {
+            add(&shared.counters.slow_submissions, 1);
+            alarm::note(Noticed::SlowSubmission, clock::ticks_to_ns(took), op.fd());
+        }
     }
     let token = match submission {
         Submission::Pending(token) => token,
@@ -140,8 +145,10 @@ unsafe fn on_worker(
     party.io.store(0, Ordering::Relaxed);
     if op.blocks() {
         let signalled = party.signalled.load(Ordering::Relaxed);
-        if lasted(signalled.saturating_sub(began), SLOW_AFTER_NS.load(Ordering::Relaxed)) {
+        let took = signalled.saturating_sub(began);
+        if lasted(took, SLOW_AFTER_NS.load(Ordering::Relaxed)) {
             add(&shared.counters.slow_io, 1);
+            alarm::note(Noticed::SlowIo, clock::ticks_to_ns(took), op.fd());
         }
     }
     let result = shared.with(|core| {

@@ -29,6 +29,7 @@ mod limits;
 mod reason;
 mod counters;
 mod os;
+mod wait_stats;
 mod wait;
 mod door;
 mod request;
@@ -43,10 +44,13 @@ pub mod io;
 pub mod net;
 pub mod fs;
 mod task;
+pub mod monitor;
 mod node;
 mod user;
 mod serve;
 mod umsstats;
+mod views;
+mod metrics;
 #[doc(hidden)]
 pub mod testing;
 
@@ -57,6 +61,7 @@ pub use current::{
     yield_now,
 };
 pub use error::{BuildError, EnqueueError, NeedsThread, WaitError};
+pub use metrics::MetricsServer;
 pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};
 pub use os::linux::cpus::{Cpus, Limit, Quota};
 pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};
@@ -69,6 +74,10 @@ pub use serve::{Connection, Next, Resumer, ServeOptions, Server, ServerCounters,
 pub use task::{
     CancelHandle, JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn,
 };
-pub use umsstats::{Cell, RequestRow, SchedulerRow, Snapshot, Table, WaitRow, WorkerRow};
 pub use user::{Acquired, User, UserLock};
+pub use views::{
+    Cell, Column, ColumnKind, PendingIoRow, RequestRow, RequestSoFar, SchedulerRow, Snapshot,
+    SwitchRow, Table, UserRow, View, WaitRow, WaitsOf, WorkerRow,
+};
+pub use wait_stats::{WAIT_BUCKETS, wait_bucket_end};
 pub use worker::State as WorkerState;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::error::{BuildError, EnqueueError};
 use crate::limits;
+use crate::monitor::{self, ConditionCount, Watching};
 use crate::os::clock;
 use crate::os::linux::open::Choice;
 use crate::placement::Placement;
@@ -41,6 +42,7 @@ pub struct Builder {
     preemptive_limit: Option<usize>,
     pin: bool,
     io: Choice,
+    monitor: Option<monitor::Options>,
 }
 
 impl Default for Builder {
@@ -61,6 +63,7 @@ impl Default for Builder {
             preemptive_limit: None,
             pin: false,
             io: Choice::Auto,
+            monitor: None,
         }
     }
 }
@@ -163,6 +166,12 @@ impl Builder {
         self
     }
 
+    /// Has the process's monitor watch this node (B31). Default: nobody does.
+    pub fn monitor(mut self, options: monitor::Options) -> Builder {
+        self.monitor = Some(options);
+        self
+    }
+
     /// Makes every worker a fiber: a switch costs nanoseconds and no system call.
     ///
     /// # Safety
@@ -228,6 +237,7 @@ impl Builder {
             threads: Mutex::new(threads),
             closing: AtomicBool::new(false),
             users: Mutex::default(),
+            watching: Mutex::default(),
         });
         let weak: std::sync::Weak<NodeInner> = Arc::downgrade(&inner);
         for shared in &inner.visible {
@@ -242,6 +252,12 @@ impl Builder {
             for shared in &inner.visible {
                 let _ = shared.outside.set(Arc::downgrade(&outside));
             }
+        }
+        if let Some(options) = inner.builder.monitor.clone() {
+            let weak = Arc::downgrade(&inner);
+            let all = move || weak.upgrade().map_or_else(Vec::new, |node| node.all());
+            let watching = monitor::watch(options, all).map_err(os("starting the monitor"))?;
+            *inner.watching.lock().unwrap_or_else(|e| e.into_inner()) = Some(watching);
         }
         node
     }
@@ -313,6 +329,8 @@ pub(crate) struct NodeInner {
     threads: Mutex<Vec<Thread<()>>>,
     pub closing: AtomicBool,
     pub users: Mutex<HashMap<UserId, std::sync::Weak<UserState>>>,
+    /// While the monitor watches.
+    watching: Mutex<Option<Watching>>,
 }
 
 impl NodeInner {
@@ -357,6 +375,11 @@ impl NodeInner {
         let mut hidden: Vec<_> = map.values().cloned().collect();
         hidden.sort_by_key(|s| s.index);
         self.visible.iter().cloned().chain(hidden).collect()
+    }
+
+    pub fn monitor_counts(&self) -> Vec<ConditionCount> {
+        let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
+        watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.read())
     }
 
     /// What is known of the user with this number.
@@ -543,6 +566,11 @@ impl Node {
         all[scheduler].door.send(crate::door::Letter::LookAgain);
     }
 
+    /// What the monitor has found so far, by condition. Empty: nobody watches.
+    pub fn monitor_counts(&self) -> Vec<ConditionCount> {
+        self.inner.monitor_counts()
+    }
+
     /// How its I/O back end describes itself, with the reason for each step down.
     pub fn io_text(&self) -> String {
         self.inner.visible[0].driver_text.clone()
@@ -580,6 +608,8 @@ impl Node {
             self.cancel_running();
             wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
         }
+        // What ends is no incident.
+        drop(node.watching.lock().unwrap_or_else(|e| e.into_inner()).take());
         for shared in &all {
             shared.end();
         }

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use crate::door::Door;
 use crate::os::clock;
 use crate::wait::{Claimed, Party};
+use crate::wait_stats::Account;
 
 /// A number that no other request of this process has.
 pub type RequestId = u64;
@@ -59,6 +60,8 @@ pub(crate) struct RequestState {
     pub past_bound: bool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
+    /// Where it leaves what it came to when it ends.
+    pub account: Option<Arc<Account>>,
     /// Where it stands in its work queue, or last stood. Written under the queue's lock.
     pub place: AtomicU64,
     phase: AtomicU8,
@@ -77,6 +80,7 @@ impl RequestState {
             bound: false,
             past_bound: false,
             enqueued: clock::ticks(),
+            account: None,
             place: AtomicU64::new(0),
             phase: AtomicU8::new(QUEUED),
             cancelled: AtomicBool::new(false),
@@ -95,8 +99,9 @@ impl RequestState {
         self.urgent.store(true, Ordering::Relaxed);
     }
 
-    /// A worker starts it. False: it was cancelled before, and must be abandoned.
-    pub fn start(&self, party: &'static Party) -> bool {
+    /// A worker starts it, at that many ticks of the clock. False: it was cancelled before, and
+    /// must be abandoned.
+    pub fn start(&self, party: &'static Party, now: u64) -> bool {
         let mut link = self.party.lock().unwrap_or_else(|e| e.into_inner());
         party.cancelled.store(false, Ordering::Relaxed);
         if self.cancelled.load(Ordering::Relaxed) {
@@ -105,8 +110,8 @@ impl RequestState {
         }
         *link = Some(party);
         self.phase.store(RUNNING, Ordering::Release);
-        party.view.request.store(self.id, Ordering::Relaxed);
-        party.view.user.store(self.user, Ordering::Relaxed);
+        let queued = now.saturating_sub(self.enqueued);
+        party.view.begin_request(self.id, self.user, now, queued);
         true
     }
 
@@ -118,8 +123,13 @@ impl RequestState {
         let mut link = self.party.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(party) = link.take() {
             party.cancelled.store(false, Ordering::Relaxed);
-            party.view.request.store(0, Ordering::Relaxed);
-            party.view.user.store(0, Ordering::Relaxed);
+            let view = &party.view;
+            if let Some(account) = &self.account {
+                let started = view.started.load(Ordering::Relaxed);
+                let elapsed = clock::ticks().saturating_sub(started);
+                account.settle(view.queued.load(Ordering::Relaxed), elapsed, &view.waits);
+            }
+            view.end_request();
         }
         self.phase.store(DONE, Ordering::Release);
     }

@@ -17,6 +17,7 @@ use crate::reason::WaitReason;
 use crate::request::{Cancelled, Job, RequestId, RequestState, UserId, WorkRequest};
 use crate::scheduler::{self, Shared, away, here};
 use crate::wait::{Outcome, Ticket, What};
+use crate::wait_stats::Account;
 
 /// Why a task has no result.
 #[derive(Debug)]
@@ -295,13 +296,18 @@ impl Running {
 /// What belongs to a user and not to its home: found by number.
 pub(crate) struct UserState {
     pub id: UserId,
+    /// The number of its home.
+    pub home: usize,
+    /// What its requests came to.
+    pub account: Arc<Account>,
     holds: AtomicUsize,
     last: Mutex<Option<Running>>,
 }
 
 impl UserState {
-    pub fn new(id: UserId) -> UserState {
-        UserState { id, holds: AtomicUsize::new(0), last: Mutex::new(None) }
+    pub fn new(id: UserId, home: usize) -> UserState {
+        let (account, holds, last) = (Arc::default(), AtomicUsize::new(0), Mutex::new(None));
+        UserState { id, home, account, holds, last }
     }
 
     pub fn hold(&self) {
@@ -382,7 +388,9 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let task = Arc::new(Task::new(user.id, user.is_holding(), f));
+    let mut task = Task::new(user.id, user.is_holding(), f);
+    task.state.account = Some(user.account.clone());
+    let task = Arc::new(task);
     let handle = JoinHandle { task, home: shared.clone() };
     user.enqueue(handle.running())?;
     Ok(handle)

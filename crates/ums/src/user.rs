@@ -70,7 +70,11 @@ impl Node {
 
 impl User {
     fn new(node: Arc<NodeInner>, home: Home) -> User {
-        let state = Arc::new(UserState::new(NEXT_ID.fetch_add(1, Ordering::Relaxed)));
+        let at = match &home {
+            Home::Preferred(at) => *at,
+            Home::Bound(shared) => shared.index,
+        };
+        let state = Arc::new(UserState::new(NEXT_ID.fetch_add(1, Ordering::Relaxed), at));
         let mut users = node.users.lock().unwrap_or_else(|e| e.into_inner());
         users.insert(state.id, Arc::downgrade(&state));
         drop(users);

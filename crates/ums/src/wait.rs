@@ -31,6 +31,7 @@ use crate::error::WaitError;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::os::event::Event;
 use crate::reason::WaitReason;
+use crate::wait_stats::RequestWaits;
 
 /// What is no part of a protocol.
 use std::sync::atomic as plain;
@@ -165,6 +166,14 @@ pub(crate) struct View {
     pub request: plain::AtomicU64,
     /// The user of that request; 0 for none.
     pub user: plain::AtomicU64,
+    /// When that request began, in ticks.
+    pub started: plain::AtomicU64,
+    /// How long it had been queued then, in ticks.
+    pub queued: plain::AtomicU64,
+    /// `switches` at that time.
+    pub switches_before: plain::AtomicU64,
+    /// What it has waited for.
+    pub waits: RequestWaits,
     /// Requests it has finished.
     pub requests_done: plain::AtomicU64,
     /// Times it was switched to.
@@ -183,6 +192,10 @@ impl View {
             state: AtomicU8::new(0),
             request: plain::AtomicU64::new(0),
             user: plain::AtomicU64::new(0),
+            started: plain::AtomicU64::new(0),
+            queued: plain::AtomicU64::new(0),
+            switches_before: plain::AtomicU64::new(0),
+            waits: RequestWaits::default(),
             requests_done: plain::AtomicU64::new(0),
             switches: plain::AtomicU64::new(0),
             thread: plain::AtomicU32::new(0),
@@ -197,14 +210,27 @@ impl View {
         self.stack_top.store(range.top, Ordering::Relaxed);
     }
 
-    /// Size of its stack, and how deep it was used: zeroes when that is not known.
-    pub(crate) fn stack(&self) -> (usize, usize) {
+    /// Where its stack lies, where that is known.
+    pub(crate) fn stack(&self) -> Option<fiber::StackRange> {
         let low = self.stack_low.load(Ordering::Relaxed);
         let range = fiber::StackRange { low, top: self.stack_top.load(Ordering::Relaxed) };
-        if low == 0 || range.top < low {
-            return (0, 0);
-        }
-        (range.size(), range.touched_bytes().unwrap_or(0))
+        (low != 0 && range.top >= low).then_some(range)
+    }
+
+    /// A request begins, that many ticks after it was enqueued.
+    pub(crate) fn begin_request(&self, id: u64, user: u64, now: u64, queued: u64) {
+        self.waits.clear();
+        self.started.store(now, Ordering::Relaxed);
+        self.queued.store(queued, Ordering::Relaxed);
+        self.switches_before.store(self.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.user.store(user, Ordering::Relaxed);
+        self.request.store(id, Ordering::Relaxed);
+    }
+
+    /// The request has ended.
+    pub(crate) fn end_request(&self) {
+        self.request.store(0, Ordering::Relaxed);
+        self.user.store(0, Ordering::Relaxed);
     }
 
     fn reset(&self) {

@@ -14,7 +14,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 pub(crate) use ums::sync::{Holder, Mutex as ParkingMutex, RawMutex, Sleeper, Woken};
-use ums::{Node, WaitClass, WaitReason};
+use ums::{Node, View, WaitClass, WaitReason};
 
 /// The current request was cancelled while it waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,17 +270,22 @@ impl Gate {
     }
 }
 
-/// The machine's tables, which SQL sees under their names. On a plain thread they have no rows.
+/// The machine's tables, which SQL sees under their names, without rows.
 pub fn tables() -> Vec<HostTable> {
-    let snapshot = Node::current().map(|node| node.snapshot()).unwrap_or_default();
-    snapshot.tables().into_iter().map(table).collect()
+    View::ALL.iter().map(|view| table(view.empty())).collect()
+}
+
+/// The table of this name, as it is now. On a plain thread it has no rows.
+pub fn table_now(name: &str) -> Option<HostTable> {
+    let view = *View::ALL.iter().find(|view| view.empty().name == name)?;
+    Some(table(Node::current().map_or_else(|| view.empty(), |node| node.view(view))))
 }
 
 fn table(table: ums::Table) -> HostTable {
-    let columns = table.columns.into_iter();
+    let kind = |column: &ums::Column| if column.is_number() { "bigint" } else { "text" };
     HostTable {
         name: table.name,
-        columns: columns.map(|(name, int)| (name, if int { "bigint" } else { "text" })).collect(),
+        columns: table.columns.iter().map(|column| (column.name, kind(column))).collect(),
         rows: table.rows.into_iter().map(|row| row.into_iter().map(cell).collect()).collect(),
     }
 }
@@ -311,4 +316,11 @@ pub fn waitstats() -> Vec<WaitStat> {
             signal_ms: ms(w.signal_ns),
         })
         .collect()
+}
+
+/// Sets the wait statistics to zero.
+pub fn clear_waitstats() {
+    if let Some(node) = Node::current() {
+        node.reset_waits();
+    }
 }

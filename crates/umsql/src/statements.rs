@@ -130,6 +130,10 @@ impl Session {
                 });
                 (rows.collect(), "SELECT")
             }
+            Statement::ClearWaitStats => {
+                host::clear_waitstats();
+                (no_rows, "DBCC")
+            }
             Statement::WaitFor(time) => {
                 host::wait_for(*time)?;
                 (no_rows, "WAITFOR")

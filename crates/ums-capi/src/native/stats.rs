@@ -8,8 +8,6 @@
 use std::ffi::{CString, c_char, c_int};
 use std::fmt::Write;
 
-use ums::{Cell, Snapshot, Table};
-
 use super::fault::{Fault, guard};
 use super::node::ums_node;
 use super::object;
@@ -32,18 +30,19 @@ pub unsafe extern "C" fn ums_node_stats_text(
     })
 }
 
-/// Everything the node tells about itself, as a JSON object: ums_schedulers, ums_workers,
-/// ums_requests, ums_waiting_tasks, ums_wait_stats. The text is the caller's, to be freed by
-/// ums_text_free.
+/// Everything the node tells about itself, as a JSON object with an array of objects for each
+/// table: ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others.
+/// The text is the caller's, to be freed by ums_text_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_stats_json(
     node: *const ums_node,
     text: *mut *mut c_char,
 ) -> c_int {
     guard(|| {
-        let snapshot = object::get(node)?.node.snapshot();
+        let mut json = object::get(node)?.node.snapshot().to_json();
+        json.push('\n');
         // SAFETY: C Caller: passed on.
-        unsafe { give(json(&snapshot), text) }
+        unsafe { give(json, text) }
     })
 }
 
@@ -69,54 +68,4 @@ unsafe fn give(text: String, out: *mut *mut c_char) -> Result<c_int, Fault> {
     // SAFETY: C Caller: `out` is writable.
     unsafe { *out = text.into_raw() };
     Ok(0)
-}
-
-fn json(snapshot: &Snapshot) -> String {
-    let tables: Vec<_> = snapshot.tables().iter().map(table).collect();
-    format!("{{{}}}\n", tables.join(","))
-}
-
-fn table(table: &Table) -> String {
-    let row = |cells: &Vec<Cell>| {
-        let cell = |(column, cell): (&(&'static str, bool), &Cell)| {
-            format!("{}:{}", quoted(column.0), value(cell))
-        };
-        let cells: Vec<_> = table.columns.iter().zip(cells).map(cell).collect();
-        format!("{{{}}}", cells.join(","))
-    };
-    let rows: Vec<_> = table.rows.iter().map(row).collect();
-    format!("{}:[{}]", quoted(table.name), rows.join(","))
-}
-
-fn value(cell: &Cell) -> String {
-    match cell {
-        Cell::Null => "null".to_string(),
-        Cell::Int(n) => n.to_string(),
-        Cell::Text(text) => quoted(text),
-    }
-}
-
-fn quoted(text: &str) -> String {
-    let mut out = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c < ' ' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_cannot_break_the_json() {
-        assert_eq!(quoted("a\"b\\c\n"), "\"a\\\"b\\\\c\\u000a\"");
-    }
 }

@@ -5,6 +5,7 @@
 //! (One List), so a worker has one pair of links and [`List`] is just the two ends; the moves are
 //! `Workers::shift` and `Workers::wake`. The timer list and the I/O list have files of their own.
 
+pub(crate) mod io_board;
 pub(crate) mod io_list;
 pub(crate) mod timer_list;
 

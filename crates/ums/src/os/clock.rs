@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // Named invariant "Own Result": the kernel writes only into our local.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A deadline that never comes.
 pub const NEVER: u64 = u64::MAX;
@@ -56,6 +57,36 @@ pub fn ticks_to_ns(span: u64) -> u64 {
         elapsed = (now() - ns0, ticks().saturating_sub(t0));
     }
     (u128::from(span) * u128::from(elapsed.0) / u128::from(elapsed.1.max(1))) as u64
+}
+
+/// Nanoseconds in 2^32 ticks, measured once; 0 before.
+static RATE: AtomicU64 = AtomicU64::new(0);
+
+/// How long to measure. The two clocks are read within some 100 ns of each other, so the rate is
+/// good to a hundred-thousandth.
+const RATE_AFTER_NS: u64 = 10_000_000;
+
+/// As [`ticks_to_ns`], in a multiplication: for statistics that are kept by length.
+#[inline]
+pub fn ticks_to_ns_quickly(span: u64) -> u64 {
+    if cfg!(not(target_arch = "x86_64")) {
+        return span;
+    }
+    match RATE.load(Ordering::Relaxed) {
+        0 => measure_rate(span),
+        rate => ((u128::from(span) * u128::from(rate)) >> 32) as u64,
+    }
+}
+
+#[cold]
+fn measure_rate(span: u64) -> u64 {
+    let (ns0, t0) = start();
+    let (ns, ticks) = (now() - ns0, ticks().saturating_sub(t0).max(1));
+    if ns >= RATE_AFTER_NS {
+        let rate = (u128::from(ns) << 32) / u128::from(ticks);
+        RATE.store(rate as u64, Ordering::Relaxed);
+    }
+    ticks_to_ns(span)
 }
 
 /// A number of ticks that takes no longer than this span, and not much less: who sleeps that many

@@ -44,6 +44,7 @@ pub(crate) fn start(
             Err(error) => return drop(tell.send(Err(error))),
         };
         shared.pin_here();
+        os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
         set_here(Some(&shared));
         shared.make_ready();
         let _ = tell.send(Ok(shared.clone()));
@@ -120,7 +121,9 @@ impl Shared {
                 }
                 let next = self.with(|core| core.current);
                 if next != STANDBY {
-                    self.with(|core| core.workers.get(next).party).event.set();
+                    let theirs = self.with(|core| core.workers.get(next).party);
+                    self.held_by(theirs);
+                    theirs.event.set();
                     break;
                 }
             }
@@ -224,7 +227,9 @@ impl Shared {
         let thread = builder.spawn(move || {
             shared.pin_here();
             party.view.thread.store(os::thread_number(), Ordering::Relaxed);
-            fiber::StackRange::of_this_thread().into_iter().for_each(|s| party.view.stack_is(s));
+            let stack = fiber::StackRange::of_this_thread();
+            stack.into_iter().for_each(|stack| party.view.stack_is(stack));
+            os::linux::sample::this_thread_is_on(stack);
             // Not until somebody chooses us may we touch anything: we do not have the baton.
             party.event.wait();
             if !party.is(State::Retired) {
@@ -255,7 +260,9 @@ impl Shared {
 
     /// One work request, from start to end (U32).
     fn carry_out(&self, request: WorkRequest, party: &'static Party) {
-        if !self.waited_too_long(&request) && request.state().start(party) {
+        // Set when it was given to this worker.
+        let now = self.with(|core| core.turn_at);
+        if !self.waited_too_long(&request) && request.state().start(party, now) {
             // Jobs keep their own panics; this is for what a job itself gets wrong.
             add(&self.counters.panics, u64::from(!contain(|| request.run())));
             request.state().finish();

@@ -45,6 +45,7 @@ impl Shared {
             });
         }
         self.door.awake();
+        super::alarm::stir();
         if self.options.steal {
             self.peers.busy(self.index);
             if self.queue.len() > 0 || !self.online.load(Ordering::Relaxed) {

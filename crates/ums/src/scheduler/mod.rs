@@ -27,6 +27,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod alarm;
 mod peers;
 mod host;
 mod idle;
@@ -38,20 +39,22 @@ mod turn;
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 
 use fiber::{Fiber, StackPool, Suspender};
 
-use crate::counters::{Counters, WaitTable, set};
+use crate::counters::{Counters, set};
 use crate::door::Door;
 use crate::lists::WorkerId;
+use crate::lists::io_board::IoBoard;
 use crate::lists::io_list::{IoList, IoResult, Routine};
 use crate::lists::timer_list::TimerList;
 use crate::os::driver::{Done, Driver};
 use crate::request::WorkRequest;
 use crate::wait::{Party, Ticket};
+use crate::wait_stats::WaitTable;
 use crate::work_queue::WorkQueue;
 use crate::worker::Workers;
 
@@ -105,6 +108,8 @@ pub(crate) struct Shared {
     pub queue: WorkQueue,
     pub counters: Counters,
     pub waits: WaitTable,
+    /// What is on the I/O list, for views.
+    pub pending: Arc<IoBoard>,
     /// Requests pending, runnable, running and waiting: the load factor (B2).
     pub load: AtomicUsize,
     /// Users whose home this is.
@@ -122,15 +127,20 @@ pub(crate) struct Shared {
     /// How the I/O driver describes itself.
     pub driver_text: String,
     standby: &'static Party,
+    /// The kernel's number of the thread that was started first: the host of fibers, or the standby.
+    pub host_thread: AtomicU32,
+    /// Of thread workers, the party whose thread has the baton.
+    holder: AtomicPtr<Party>,
     /// Threads that have ended or are ending.
     graves: Mutex<Vec<JoinHandle<()>>>,
     busy: Cell<bool>,
     /// How many completion routines run, one inside another: none of them may wait (rule 9).
-    in_routine: Cell<u32>,
+    /// Written by the baton's holder.
+    in_routine: AtomicU32,
     core: UnsafeCell<Core>,
 }
 
-// SAFETY: Baton: `busy`, `in_routine` and `core` are touched only by the baton's holder, and the
+// SAFETY: Baton: `busy` and `core` are touched only by the baton's holder, and the
 // baton is handed from thread to thread by an event (release, acquire); everything else is Sync by
 // itself.
 unsafe impl Sync for Shared {}
@@ -165,6 +175,7 @@ pub(crate) struct Core {
     /// Dropped before the I/O list, whose routines own the buffers that it may be using.
     pub driver: Box<dyn Driver>,
     pub io: IoList,
+    pub board: Arc<IoBoard>,
     /// Who holds the baton.
     pub current: WorkerId,
     /// When the present turn began, in ticks: spares a worker that has waited a reading when it
@@ -256,11 +267,13 @@ impl Shared {
         let door = Door::take(driver.waker());
         let driver_text = driver.describe();
         let standby = Party::take(door.address(), crate::worker::STANDBY);
+        let pending = Arc::new(IoBoard::default());
         let core = Core {
             workers: Workers::new(options.head_inserts_max, standby),
             timers: TimerList::new(crate::os::clock::now()),
             timers_sleep_until: 0,
             io: IoList::new(),
+            board: pending.clone(),
             driver,
             current: crate::worker::STANDBY,
             turn_at: 0,
@@ -288,6 +301,7 @@ impl Shared {
             queue: WorkQueue::new(options.queue_max),
             counters: Counters::default(),
             waits: WaitTable::new(),
+            pending,
             load: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
             online: AtomicBool::new(true),
@@ -298,9 +312,11 @@ impl Shared {
             roster: Mutex::default(),
             driver_text,
             standby,
+            host_thread: AtomicU32::new(crate::os::thread_number()),
+            holder: AtomicPtr::new(std::ptr::null_mut()),
             graves: Mutex::new(Vec::new()),
             busy: Cell::new(false),
-            in_routine: Cell::new(0),
+            in_routine: AtomicU32::new(0),
             core: UnsafeCell::new(core),
             options,
         })
@@ -337,7 +353,7 @@ impl Shared {
     #[inline]
     pub(crate) fn may_switch(&self) {
         assert!(
-            self.in_routine.get() == 0,
+            self.in_routine.load(Ordering::Relaxed) == 0,
             "a completion routine must not wait or yield: hand the wait to a request"
         );
     }
@@ -352,6 +368,30 @@ impl Shared {
         set(&c.preemptive, core.preemptive);
         set(&c.pending_io, core.io.outstanding());
         set(&c.timers, core.timers.len());
+    }
+
+    /// The kernel's number of the thread that has the baton, as far as anybody can tell.
+    pub(crate) fn baton_thread(&self) -> u32 {
+        // SAFETY: Type Stable: the pointer is null or came from a `&'static Party`.
+        let holder = unsafe { self.holder.load(Ordering::Relaxed).as_ref() };
+        let thread = holder.map_or(0, |party| party.view.thread.load(Ordering::Relaxed));
+        if thread != 0 { thread } else { self.host_thread.load(Ordering::Relaxed) }
+    }
+
+    /// Whether a completion routine runs.
+    pub(crate) fn is_in_routine(&self) -> bool {
+        self.in_routine.load(Ordering::Relaxed) > 0
+    }
+
+    /// The worker that runs, as far as anybody can tell.
+    pub(crate) fn running(&self) -> Option<&'static Party> {
+        let roster = self.roster.lock().unwrap_or_else(|e| e.into_inner());
+        roster.values().copied().find(|party| party.is(crate::worker::State::Running))
+    }
+
+    /// Notes whose thread has the baton. Of thread workers only: a fiber's is its host's.
+    pub(super) fn held_by(&self, party: &'static Party) {
+        self.holder.store(std::ptr::from_ref(party).cast_mut(), Ordering::Relaxed);
     }
 
     /// Sets a time limit for an I/O request of this scheduler, whose baton the caller holds.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::switch::{Handed, WayOut};
-use super::{Shared, Timed, WorkerKind, here};
+use super::{Core, Shared, Timed, WorkerKind, here};
 use crate::door::Door;
 use crate::lists::WorkerId;
 use crate::os::clock::{self, NEVER};
@@ -73,11 +73,14 @@ impl Shared {
             && let Some(mine) = ticket.claim(Outcome::Cancelled)
         {
             mine.kept();
+            row.ended(0, 0);
         } else {
             self.park_on(ticket, deadline, began);
             let now = self.with(|core| core.turn_at);
             let signalled = party.signalled.load(Ordering::Relaxed);
-            row.ended(now.saturating_sub(began), now.saturating_sub(signalled));
+            let (total, signal) = (now.saturating_sub(began), now.saturating_sub(signalled));
+            row.ended(total, signal);
+            party.view.waits.ended(reason, total, signal);
         }
         ticket.take_outcome().expect("a worker runs again only after its wait was claimed")
     }
@@ -135,11 +138,29 @@ impl Shared {
             self.publish(core);
             match next {
                 Some(next) if next == core.current => Handed::Left(WayOut::Stay),
-                Some(next) => core.hand_over(self, next),
+                Some(next) => {
+                    self.count_cause(core);
+                    core.hand_over(self, next)
+                }
                 None => Handed::Left(WayOut::Nowhere),
             }
         });
         handed.by_event()
+    }
+
+    /// Another worker gets the baton, because of what the current one does (B45).
+    #[inline]
+    fn count_cause(&self, core: &mut Core) {
+        let worker = core.workers.get(core.current);
+        let counter = match worker.state {
+            State::Waiting => {
+                let reason = worker.party.reason.load(Ordering::Relaxed);
+                &self.waits.row(WaitReason::from_index(reason.into())).switches
+            }
+            State::Idle => &self.counters.end_switches,
+            _ => &self.counters.other_switches,
+        };
+        crate::counters::add(counter, 1);
     }
 
     /// Rule 11: a destructor waits during a panic. The panic count is the host thread's, so no

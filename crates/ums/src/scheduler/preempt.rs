@@ -103,7 +103,11 @@ impl Shared {
         set_here(Some(self));
 
         let now = clock::ticks();
-        row.inspect(|row| row.ended(now.saturating_sub(began), now.saturating_sub(signalled)));
+        if let Some(row) = row {
+            let (total, signal) = (now.saturating_sub(began), now.saturating_sub(signalled));
+            row.ended(total, signal);
+            party.view.waits.ended(reason, total, signal);
+        }
         self.give_preemptive_place();
         result
     }

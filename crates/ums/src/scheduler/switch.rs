@@ -20,6 +20,7 @@ impl Shared {
     /// or when it was retired. The current worker's state has been set by the caller.
     #[inline]
     pub(super) fn switch_to(&self, to: WorkerId) {
+        add(&self.counters.other_switches, 1);
         let handed = self.with(|core| core.hand_over(self, to));
         self.leave_by(handed.by_event());
     }
@@ -42,10 +43,12 @@ impl Shared {
     pub(super) fn give_to(&self, to: WorkerId) {
         debug_assert_ne!(self.options.kind, WorkerKind::Fiber);
         add(&self.counters.context_switches, 1);
+        add(&self.counters.leave_switches, 1);
         let theirs = self.with(|core| {
             core.hand_to(to);
             core.workers.get(to).party
         });
+        self.held_by(theirs);
         theirs.event.set();
     }
 }
@@ -106,7 +109,9 @@ impl Core {
         }
         let mine = self.workers.get(me).party;
         self.hand_to(to);
-        Handed::Thread(mine, self.workers.get(to).party)
+        let theirs = self.workers.get(to).party;
+        shared.held_by(theirs);
+        Handed::Thread(mine, theirs)
     }
 
     #[inline]

@@ -64,7 +64,7 @@ impl Shared {
     /// Runs the routine of a request that has completed at once (U66); false: it was put aside for the next look,
     /// for so many run inside one another already that a chain of them could use up the stack.
     pub(crate) fn run_or_put_aside(&self, routine: Routine, result: IoResult) -> bool {
-        let now = self.in_routine.get() < NESTED_MAX;
+        let now = self.in_routine.load(Ordering::Relaxed) < NESTED_MAX;
         if now {
             self.run_routine(routine, result);
         } else {
@@ -77,10 +77,10 @@ impl Shared {
     /// waits: it must not wait too (rule 9).
     pub(super) fn in_a_turn(&self, call: impl FnOnce()) {
         // One that submits what completes at once has the next one run inside it (U66).
-        let outer = self.in_routine.get();
-        self.in_routine.set(outer + 1);
+        let outer = self.in_routine.load(Ordering::Relaxed);
+        self.in_routine.store(outer + 1, Ordering::Relaxed);
         add(&self.counters.panics, u64::from(!contain(call)));
-        self.in_routine.set(outer);
+        self.in_routine.store(outer, Ordering::Relaxed);
     }
 
     /// Chooses who is next and makes it Running: the runnable worker or the queued request that
@@ -260,6 +260,7 @@ impl Core {
 
     /// One request has completed.
     pub(super) fn completed(&mut self, token: u64, result: i32) {
+        self.board.wipe(token);
         match self.io.complete(token, result) {
             Some(Completed::Wake(ticket)) => {
                 if let Some(claimed) = ticket.claim(Outcome::Granted) {
@@ -341,7 +342,10 @@ impl Core {
         let token = self.io.insert(completion);
         // SAFETY: Frozen Buffer: passed on to the caller.
         match unsafe { self.driver.submit(token, op) } {
-            crate::os::driver::Submitted::Pending => Submission::Pending(token),
+            crate::os::driver::Submitted::Pending => {
+                self.board.put(token, &op, clock::ticks());
+                Submission::Pending(token)
+            }
             crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {
                 Some(Completed::Call(routine, result)) => Submission::Call(token, routine, result),
                 _ => Submission::Done(self.io.take_result(token)),

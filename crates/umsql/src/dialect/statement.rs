@@ -31,6 +31,7 @@ pub(crate) enum Statement {
     Copy(Copy),
     UmsStats,
     WaitStats,
+    ClearWaitStats,
     WaitFor(Duration),
     Backup(String),
     Kill(u64),
@@ -213,7 +214,7 @@ fn set(mut r: Reader<'_, '_>) -> Result<Statement> {
 fn dbcc(mut r: Reader<'_, '_>) -> Result<Statement> {
     let wrong = || {
         SqlError::syntax("unknown DBCC command")
-            .hint("DBCC SQLPERF(umsstats) and DBCC SQLPERF(waitstats) are known.")
+            .hint("DBCC SQLPERF(umsstats), DBCC SQLPERF(waitstats) and DBCC SQLPERF(waitstats, CLEAR) are known.")
     };
     if !r.take(&["sqlperf", "("]) {
         return Err(wrong());
@@ -221,6 +222,7 @@ fn dbcc(mut r: Reader<'_, '_>) -> Result<Statement> {
     let what = r.next()?.value().to_ascii_lowercase();
     match what.as_str() {
         "umsstats" => Ok(Statement::UmsStats),
+        "waitstats" if r.take(&[",", "clear"]) => Ok(Statement::ClearWaitStats),
         "waitstats" => Ok(Statement::WaitStats),
         _ => Err(wrong()),
     }
@@ -419,6 +421,7 @@ mod tests {
     fn our_own_statements_are_recognised() {
         assert_eq!(of("DBCC SQLPERF(umsstats)"), Statement::UmsStats);
         assert_eq!(of("dbcc sqlperf ( 'WAITSTATS' )"), Statement::WaitStats);
+        assert_eq!(of("DBCC SQLPERF('waitstats', CLEAR)"), Statement::ClearWaitStats);
         assert_eq!(refused("dbcc checkdb"), "42601");
         assert_eq!(
             of("WAITFOR DELAY '00:01:02.5'"),

@@ -28,8 +28,7 @@ pub(super) fn register(
 ) -> Result<()> {
     for table in host::tables() {
         let name = table.name;
-        let find = move || host::tables().into_iter().find(|table| table.name == name);
-        register_one(connection, &table, Arc::new(find))?;
+        register_one(connection, &table, Arc::new(move || host::table_now(name)))?;
     }
     register_one(connection, &own(), Arc::new(move || Some(own())))
 }

@@ -25,3 +25,5 @@ mod trial;
 pub mod uring_probe;
 
 pub mod facts;
+
+pub mod sample;

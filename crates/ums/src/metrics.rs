@@ -1,0 +1,125 @@
+//! The metrics server: views over HTTP, for Prometheus and for scripts (B47).
+//!
+//! One plain thread that waits in `accept`, so that it answers when every scheduler is stuck, and
+//! costs nothing while nobody asks. It serves one client at a time, each for a few seconds at most:
+//!
+//! * `GET /metrics`: what Prometheus reads;
+//! * `GET /json`: all views as JSON.
+//!
+//! It is not for the open network: it asks nobody who they are. HTTP/1.0 is all that is needed.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::node::Node;
+
+/// How long one client may take to ask, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest request line with headers, in bytes.
+const REQUEST_MAX: u64 = 8192;
+
+/// Serves a node's views over HTTP until it is dropped.
+#[must_use = "the views are served until this is dropped"]
+pub struct MetricsServer {
+    address: SocketAddr,
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    /// Serves the views over HTTP from a plain thread: `/metrics` for Prometheus, `/json`.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or the system refuses a thread.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let server = node.serve_metrics("127.0.0.1:0".parse()?)?;
+    /// let mut client = std::net::TcpStream::connect(server.local_addr())?;
+    /// client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    /// let mut answer = String::new();
+    /// client.read_to_string(&mut answer)?;
+    /// assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"));
+    /// assert!(answer.contains("# TYPE ums_schedulers_yield_count counter"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn serve_metrics(&self, address: SocketAddr) -> io::Result<MetricsServer> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let ending = Arc::new(AtomicBool::new(false));
+        let (node, end) = (self.clone(), ending.clone());
+        let builder = std::thread::Builder::new().name("ums-metrics".into());
+        let thread = builder.spawn(move || {
+            for client in listener.incoming() {
+                if end.load(Ordering::Acquire) {
+                    return;
+                }
+                match client {
+                    // A client that goes away or asks nonsense is its own loss.
+                    Ok(client) => drop(answer(&node, &client)),
+                    // For want of descriptors mostly: not in a circle.
+                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                }
+            }
+        })?;
+        Ok(MetricsServer { address, ending, thread: Some(thread) })
+    }
+}
+
+impl MetricsServer {
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Release);
+        // Ends its wait in `accept`. If that does not come through, the thread stays, and ends with
+        // its next client.
+        let reached = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| reached) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for MetricsServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MetricsServer({})", self.address)
+    }
+}
+
+fn answer(node: &Node, mut client: &TcpStream) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(client.take(REQUEST_MAX)).lines();
+    let request = lines.next().unwrap_or(Ok(String::new()))?;
+    // The rest must be read, or closing the socket would tear up the answer on its way.
+    for line in lines {
+        if line?.is_empty() {
+            break;
+        }
+    }
+    let target = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
+    let (status, kind, body) = match target {
+        Some("/metrics") => {
+            ("200 OK", "text/plain; version=0.0.4", node.snapshot().to_prometheus())
+        }
+        Some("/json") => ("200 OK", "application/json", node.snapshot().to_json()),
+        Some(_) => ("404 Not Found", "text/plain", "There are /metrics and /json.\n".into()),
+        None => ("400 Bad Request", "text/plain", "Only GET is answered.\n".into()),
+    };
+    let length = body.len();
+    write!(
+        client,
+        "HTTP/1.0 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n{body}"
+    )
+}

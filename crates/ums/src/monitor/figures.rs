@@ -1,0 +1,292 @@
+//! What a thread, the process and the machine used of the processors, as the kernel counts it.
+//!
+//! Read twice, and only when something is suspected: the difference is what a diagnosis is made of.
+//! Whatever cannot be read counts as nothing used.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::time::ClockId;
+
+use crate::os::clock;
+use crate::os::linux::cgroup::Groups;
+
+/// What a thread used between two looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ThreadUse {
+    /// The kernel's number of it.
+    pub id: u32,
+    /// How old it is.
+    pub age: Duration,
+    /// What it does: `R` runs or is ready, `S` sleeps, `D` sleeps and hears no signals.
+    pub state: char,
+    /// Processor time in user mode.
+    pub user: Duration,
+    /// Processor time in the kernel.
+    pub kernel: Duration,
+    /// Time for which it was ready and had no processor.
+    pub ready: Duration,
+    /// Times it gave the processor up by itself.
+    pub voluntary: u64,
+    /// Times the processor was taken from it.
+    pub involuntary: u64,
+    /// Where in the kernel it sleeps, the innermost first, as far as may be read.
+    pub kernel_stack: Vec<String>,
+}
+
+/// What the process and the machine used between two looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProcessUse {
+    /// The time between the looks.
+    pub interval: Duration,
+    /// Processors of the machine that are online.
+    pub processors: u32,
+    /// Processor time of the whole process.
+    pub used: Duration,
+    /// Idle time of all processors together.
+    pub idle: Duration,
+    /// Time that the hypervisor took, of all processors together.
+    pub stolen: Duration,
+    /// Time for which the control group was not let run.
+    pub throttled: Duration,
+}
+
+impl ProcessUse {
+    /// What the process used, in per cent of all processors.
+    pub fn percent_used(&self) -> u128 {
+        self.percent(self.used)
+    }
+
+    /// What was idle, in per cent of all processors.
+    pub fn percent_idle(&self) -> u128 {
+        self.percent(self.idle).min(100)
+    }
+
+    fn percent(&self, part: Duration) -> u128 {
+        let all = self.interval.as_nanos() * u128::from(self.processors.max(1));
+        part.as_nanos() * 100 / all.max(1)
+    }
+}
+
+/// One look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    /// In nanoseconds of the clock.
+    pub at: u64,
+    thread: ThreadFigures,
+    process_ns: u64,
+    idle_ns: u64,
+    stolen_ns: u64,
+    throttled_ns: u64,
+    processors: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ThreadFigures {
+    id: u32,
+    age: Duration,
+    state: char,
+    user_ns: u64,
+    kernel_ns: u64,
+    /// Exact, where the two above are counted in hundredths of a second.
+    ran_ns: u64,
+    ready_ns: u64,
+    voluntary: u64,
+    involuntary: u64,
+}
+
+impl Figures {
+    /// Looks at this thread, the process and the machine.
+    pub fn read(thread: u32) -> Figures {
+        let stat = read("/proc/stat");
+        let (idle_ns, stolen_ns) = machine(&stat);
+        Figures {
+            at: clock::now(),
+            thread: ThreadFigures::read(thread),
+            process_ns: time_ns(ClockId::ProcessCPUTime),
+            idle_ns,
+            stolen_ns,
+            throttled_ns: throttled_ns(),
+            processors: stat.lines().filter(|l| is_processor(l)).count() as u32,
+        }
+    }
+
+    /// What was used since `before`.
+    pub fn since(&self, before: &Figures) -> (ThreadUse, ProcessUse) {
+        let process = ProcessUse {
+            interval: ns(self.at, before.at),
+            processors: self.processors,
+            used: ns(self.process_ns, before.process_ns),
+            idle: ns(self.idle_ns, before.idle_ns),
+            stolen: ns(self.stolen_ns, before.stolen_ns),
+            throttled: ns(self.throttled_ns, before.throttled_ns),
+        };
+        (self.thread.since(&before.thread), process)
+    }
+}
+
+impl ThreadFigures {
+    fn read(id: u32) -> ThreadFigures {
+        let file = |name: &str| read(&format!("/proc/self/task/{id}/{name}"));
+        let (stat, status) = (file("stat"), file("status"));
+        // The name may hold anything, also spaces and parentheses.
+        let fields: Vec<&str> =
+            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let tick = |at: usize| number(fields.get(at)).saturating_mul(ns_per_tick());
+        let since_boot = Duration::from_nanos(time_ns(ClockId::Boottime));
+        let schedstat = file("schedstat");
+        let mut times = schedstat.split_whitespace();
+        let switches = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            number(line.map(str::trim).as_ref())
+        };
+        ThreadFigures {
+            id,
+            age: since_boot.saturating_sub(Duration::from_nanos(tick(19))),
+            state: fields.first().and_then(|f| f.chars().next()).unwrap_or('?'),
+            user_ns: tick(11),
+            kernel_ns: tick(12),
+            ran_ns: number(times.next().as_ref()),
+            ready_ns: number(times.next().as_ref()),
+            voluntary: switches("voluntary_ctxt_switches"),
+            involuntary: switches("nonvoluntary_ctxt_switches"),
+        }
+    }
+
+    fn since(&self, before: &ThreadFigures) -> ThreadUse {
+        let user = self.user_ns.saturating_sub(before.user_ns);
+        let kernel = self.kernel_ns.saturating_sub(before.kernel_ns);
+        let ran = self.ran_ns.saturating_sub(before.ran_ns);
+        let (user, kernel) = split(ran, user, kernel);
+        let asleep = matches!(self.state, 'S' | 'D');
+        ThreadUse {
+            id: self.id,
+            age: self.age,
+            state: self.state,
+            user,
+            kernel,
+            ready: ns(self.ready_ns, before.ready_ns),
+            voluntary: self.voluntary.saturating_sub(before.voluntary),
+            involuntary: self.involuntary.saturating_sub(before.involuntary),
+            kernel_stack: if asleep { kernel_stack(self.id) } else { Vec::new() },
+        }
+    }
+}
+
+/// Splits the exact time by the share of ticks; without a tick it was too short to tell, and user
+/// time is the better guess. Without the exact time the ticks are all there is.
+fn split(ran: u64, user_ticks: u64, kernel_ticks: u64) -> (Duration, Duration) {
+    let ticks = user_ticks + kernel_ticks;
+    if ran == 0 {
+        return (Duration::from_nanos(user_ticks), Duration::from_nanos(kernel_ticks));
+    }
+    let kernel = match ticks {
+        0 => 0,
+        _ => (u128::from(ran) * u128::from(kernel_ticks) / u128::from(ticks)) as u64,
+    };
+    (Duration::from_nanos(ran - kernel), Duration::from_nanos(kernel))
+}
+
+/// Where in the kernel a thread sleeps: its stack where that may be read, else the one function.
+fn kernel_stack(thread: u32) -> Vec<String> {
+    let file = |name: &str| read(&format!("/proc/self/task/{thread}/{name}"));
+    let stack = file("stack");
+    // "[<0>] do_epoll_wait+0x5c/0xd0"
+    let name = |line: &str| Some(line.split_whitespace().nth(1)?.split('+').next()?.to_owned());
+    let frames: Vec<String> = stack.lines().filter_map(name).take(8).collect();
+    if !frames.is_empty() {
+        return frames;
+    }
+    let channel = file("wchan");
+    let known = !channel.is_empty() && channel != "0";
+    if known { vec![channel] } else { Vec::new() }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn ns(now: u64, before: u64) -> Duration {
+    Duration::from_nanos(now.saturating_sub(before))
+}
+
+fn number(text: Option<&&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn ns_per_tick() -> u64 {
+    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+fn is_processor(line: &str) -> bool {
+    line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Idle and stolen time of all processors together, from `/proc/stat`.
+fn machine(stat: &str) -> (u64, u64) {
+    let line = stat.lines().find(|line| line.starts_with("cpu ")).unwrap_or_default();
+    let fields: Vec<&str> = line.split_whitespace().skip(1).collect();
+    let tick = |at: usize| number(fields.get(at)).saturating_mul(ns_per_tick());
+    // user nice system idle iowait irq softirq steal
+    (tick(3) + tick(4), tick(7))
+}
+
+fn time_ns(clock: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How long our control group, or one above it, was not let run.
+fn throttled_ns() -> u64 {
+    let Some(chain) = Groups::read(Path::new("/")).chain("cpu") else { return 0 };
+    let of = |text: &str| {
+        let named =
+            |line: &str, name: &str| line.strip_prefix(name).map(str::trim).map(str::to_owned);
+        text.lines().find_map(|line| {
+            let us = named(line, "throttled_usec ").and_then(|n| n.parse::<u64>().ok());
+            let ns = named(line, "throttled_time ").and_then(|n| n.parse::<u64>().ok());
+            us.map(|us| us * 1000).or(ns)
+        })
+    };
+    chain.texts("cpu.stat").filter_map(|(_, text)| of(&text)).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_computes_uses_processor_time_b33() {
+        let me = crate::os::thread_number();
+        let before = Figures::read(me);
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(60) {
+            std::hint::spin_loop();
+        }
+        let (thread, process) = Figures::read(me).since(&before);
+        assert_eq!(thread.id, me);
+        assert_eq!(thread.state, 'R');
+        let all = thread.user + thread.kernel + thread.ready;
+        assert!(all >= Duration::from_millis(40), "{thread:?}");
+        assert!(process.interval >= Duration::from_millis(60) && process.processors > 0);
+        assert!(process.used >= thread.user, "{process:?}");
+    }
+
+    #[test]
+    fn exact_time_is_split_by_the_share_of_ticks_b33() {
+        let ns = Duration::from_nanos;
+        assert_eq!(split(900, 20, 10), (ns(600), ns(300)));
+        assert_eq!(split(900, 0, 0), (ns(900), ns(0)));
+        assert_eq!(split(0, 20, 10), (ns(20), ns(10)));
+    }
+
+    #[test]
+    fn the_machines_line_is_found_b33() {
+        let stat = "cpu  10 0 5 70 30 0 0 9 0 0\ncpu0 1 2\ncpu1 1 2\nintr 5\n";
+        let tick = ns_per_tick();
+        assert_eq!(machine(stat), (100 * tick, 9 * tick));
+        assert_eq!(stat.lines().filter(|line| is_processor(line)).count(), 2);
+    }
+}

@@ -1,0 +1,47 @@
+//! How many reports are too many (B38): a few in any minute, and a count of the rest.
+
+use std::collections::VecDeque;
+
+const MINUTE_NS: u64 = 60_000_000_000;
+
+/// Lets a number of reports through in any minute.
+#[derive(Debug, Default)]
+pub(super) struct Limit {
+    let_through: VecDeque<u64>,
+    suppressed: u64,
+}
+
+impl Limit {
+    /// Asks for one at this time. Some: it may go, and so many were suppressed before it.
+    pub fn ask(&mut self, now: u64, per_minute: usize) -> Option<u64> {
+        while self.let_through.front().is_some_and(|then| now.saturating_sub(*then) >= MINUTE_NS) {
+            self.let_through.pop_front();
+        }
+        if self.let_through.len() >= per_minute {
+            self.suppressed += 1;
+            return None;
+        }
+        self.let_through.push_back(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_go_in_a_minute_and_the_next_one_tells_of_the_others_b38() {
+        let mut limit = Limit::default();
+        let second = MINUTE_NS / 60;
+        for n in 0..5 {
+            assert_eq!(limit.ask(n * second, 5), Some(0));
+        }
+        for n in 5..12 {
+            assert_eq!(limit.ask(n * second, 5), None);
+        }
+        assert_eq!(limit.ask(60 * second, 5), Some(7), "the first has left the minute");
+        assert_eq!(limit.ask(60 * second, 5), None);
+        assert_eq!(limit.ask(61 * second, 5), Some(1));
+    }
+}

@@ -1,0 +1,236 @@
+//! From a sample to names: which functions a thread was in (B40).
+//!
+//! Done on the monitor's thread, from a copy, so that neither the loader's lock nor memory for
+//! debug information is a danger: the thread that was sampled runs on meanwhile.
+//!
+//! Named invariant **Loaded**: the sections of an object are mapped while `dl_iterate_phdr`, which
+//! holds the loader's lock, calls us with it; they are copied there.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative,
+    Unwinder, UnwinderNative,
+};
+
+use crate::os::linux::sample::Sample;
+
+/// Frames beyond this are left out.
+const FRAMES_MAX: usize = 64;
+
+/// A function that a thread is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Frame {
+    /// Its name, or its address where that has none.
+    pub name: String,
+    /// File and line, where they are known.
+    pub place: Option<String>,
+}
+
+/// The frames of a sample, the innermost first.
+pub(super) fn frames(sample: &Sample) -> Vec<Frame> {
+    let addresses = walk(sample);
+    let names = named(&addresses);
+    // Kept, what names were read from would cost tens of megabytes for good.
+    backtrace::clear_symbol_cache();
+    names
+}
+
+/// The frames with these return addresses, which a worker noted of itself.
+pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
+    let addresses: Vec<_> = addresses.iter().map(|address| address.saturating_sub(1)).collect();
+    let names = named(&addresses);
+    backtrace::clear_symbol_cache();
+    let ours =
+        |frame: &Frame| frame.name.contains("alarm::") || frame.name.starts_with("backtrace::");
+    names.into_iter().skip_while(ours).collect()
+}
+
+fn walk(sample: &Sample) -> Vec<usize> {
+    let mut unwinder: UnwinderNative<Vec<u8>, MayAllocateDuringUnwind> = UnwinderNative::new();
+    loaded_objects().into_iter().for_each(|module| unwinder.add_module(module));
+    let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
+    let mut read = |address| sample.word(address).ok_or(());
+    let mut frames =
+        unwinder.iter_frames(sample.instruction(), registers(sample), &mut cache, &mut read);
+    let mut addresses = Vec::new();
+    while addresses.len() < FRAMES_MAX {
+        match frames.next() {
+            Ok(Some(frame)) => addresses.push(frame.address_for_lookup() as usize),
+            _ => break,
+        }
+    }
+    addresses
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(sample: &Sample) -> UnwindRegsNative {
+    use framehop::x86_64::Reg;
+    let all = [
+        Reg::RAX,
+        Reg::RDX,
+        Reg::RCX,
+        Reg::RBX,
+        Reg::RSI,
+        Reg::RDI,
+        Reg::RBP,
+        Reg::RSP,
+        Reg::R8,
+        Reg::R9,
+        Reg::R10,
+        Reg::R11,
+        Reg::R12,
+        Reg::R13,
+        Reg::R14,
+        Reg::R15,
+    ];
+    let mut registers = UnwindRegsNative::new(sample.instruction(), sample.stack_pointer(), 0);
+    for (register, value) in all.into_iter().zip(sample.regs) {
+        registers.set(register, value);
+    }
+    registers
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(sample: &Sample) -> UnwindRegsNative {
+    UnwindRegsNative::new(sample.regs[3], sample.stack_pointer(), sample.regs[2])
+}
+
+/// Names of these addresses; where functions were inlined, all of them.
+fn named(addresses: &[usize]) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    for address in addresses {
+        let before = frames.len();
+        backtrace::resolve(*address as *mut c_void, |symbol| {
+            let Some(name) = symbol.name() else { return };
+            let place = symbol.filename().zip(symbol.lineno()).map(|(file, line)| {
+                let file = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+                format!("{file}:{line}")
+            });
+            // Without the hash at its end.
+            frames.push(Frame { name: format!("{name:#}"), place });
+        });
+        if frames.len() == before {
+            frames.push(Frame { name: format!("{address:#x}"), place: None });
+        }
+    }
+    frames
+}
+
+/// Every object that is loaded, with what is needed to unwind through its code.
+fn loaded_objects() -> Vec<Module<Vec<u8>>> {
+    let mut modules: Vec<Module<Vec<u8>>> = Vec::new();
+    // SAFETY: Loaded: `each` has the signature that is asked for, and is given our vector.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut modules).cast()) };
+    modules
+}
+
+unsafe extern "C" fn each(
+    info: *mut libc::dl_phdr_info,
+    _size: libc::size_t,
+    modules: *mut c_void,
+) -> c_int {
+    // SAFETY: Loaded: the loader gives valid information, and the headers it counts.
+    let (info, headers) = unsafe {
+        let info = &*info;
+        (info, std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
+    };
+    // SAFETY: Loaded: this is the vector that `loaded_objects` passed.
+    let modules = unsafe { &mut *modules.cast::<Vec<Module<Vec<u8>>>>() };
+    // SAFETY: Loaded: they describe an object that is mapped.
+    modules.extend(unsafe { module(info.dlpi_addr, headers) });
+    0
+}
+
+/// # Safety
+/// Loaded: the headers are those of an object that is mapped at `base`.
+unsafe fn module(base: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module<Vec<u8>>> {
+    let segment = |kind| headers.iter().filter(move |h| h.p_type == kind);
+    let loaded = |kind| segment(kind).map(|h| (h.p_vaddr, h.p_vaddr + h.p_memsz));
+    let low = loaded(libc::PT_LOAD).map(|(low, _)| low).min()?;
+    let high = loaded(libc::PT_LOAD).map(|(_, high)| high).max()?;
+    let (index, index_end) = loaded(libc::PT_GNU_EH_FRAME).next()?;
+    // SAFETY: Loaded: the segment is mapped.
+    let bytes = |from: u64, to: u64| unsafe {
+        let at = std::ptr::with_exposed_provenance::<u8>((base + from) as usize);
+        std::slice::from_raw_parts(at, (to - from) as usize).to_vec()
+    };
+    let header = bytes(index, index_end);
+    // Its fifth to eighth byte tell how far the frames are from there, in the one encoding that
+    // linkers use (relative, signed, four bytes).
+    let [1, 0x1b, ..] = header[..] else { return None };
+    let distance = i32::from_ne_bytes(header.get(4..8)?.try_into().ok()?);
+    let frames = (index + 4).checked_add_signed(distance.into())?;
+    let frames_end = loaded(libc::PT_LOAD).find(|(l, h)| (*l..*h).contains(&frames))?.1;
+    let text = segment(libc::PT_LOAD).find(|h| h.p_flags & libc::PF_X != 0)?;
+    let sections = ExplicitModuleSectionInfo {
+        base_svma: 0,
+        text_svma: Some(text.p_vaddr..text.p_vaddr + text.p_memsz),
+        eh_frame_hdr_svma: Some(index..index_end),
+        eh_frame_hdr: Some(header),
+        eh_frame_svma: Some(frames..frames_end),
+        eh_frame: Some(bytes(frames, frames_end)),
+        ..ExplicitModuleSectionInfo::default()
+    };
+    Some(Module::new(String::new(), base + low..base + high, base, sections))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::linux::sample;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    static STOP: AtomicBool = AtomicBool::new(false);
+
+    #[inline(never)]
+    fn guilty_function(told: &AtomicU32) -> u64 {
+        told.store(crate::os::thread_number(), Ordering::SeqCst);
+        let mut turns = 0;
+        while !STOP.load(Ordering::Relaxed) {
+            turns += 1;
+        }
+        turns
+    }
+
+    #[inline(never)]
+    fn its_caller(told: &AtomicU32) -> u64 {
+        std::hint::black_box(guilty_function(told)) + 1
+    }
+
+    #[test]
+    fn the_functions_of_a_thread_that_computes_are_named_b40() {
+        let number = AtomicU32::new(0);
+        let frames = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                sample::this_thread_is_on(fiber::StackRange::of_this_thread());
+                its_caller(&number);
+            });
+            while number.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let sample = sample::take(number.load(Ordering::SeqCst));
+            STOP.store(true, Ordering::SeqCst);
+            frames(&sample.expect("it can answer"))
+        });
+        let at = |name: &str| frames.iter().position(|frame| frame.name.contains(name));
+        let guilty = at("guilty_function").unwrap_or_else(|| panic!("{frames:#?}"));
+        let caller = at("its_caller").unwrap_or_else(|| panic!("{frames:#?}"));
+        assert!(guilty < caller, "{frames:#?}");
+    }
+
+    #[test]
+    fn what_a_worker_noted_of_itself_is_named_b40() {
+        let mut addresses = Vec::new();
+        backtrace::trace(|frame| {
+            addresses.push(frame.ip() as usize);
+            true
+        });
+        let frames = frames_of(&addresses);
+        let name = "what_a_worker_noted_of_itself_is_named_b40";
+        assert!(frames.iter().any(|frame| frame.name.contains(name)), "{frames:#?}");
+    }
+}

@@ -1,0 +1,450 @@
+//! The watch: the monitor's thread, and what it remembers of each scheduler between two looks.
+//!
+//! ```text
+//!   look at every scheduler of every node
+//!     |- asleep, or its marks have changed ---> forget what was suspected
+//!     '- unchanged --half the time--> read figures --the time--> read again, sample, report
+//!   nobody awake and nothing queued, a few times in a row ---> sleep until a scheduler wakes us
+//!   no node left ---> the thread ends
+//! ```
+//!
+//! That a mark has not changed between two looks proves that nothing happened in between, however
+//! late the second look was: a monitor that is itself starved accuses nobody falsely.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::deliver::{Counts, deliver};
+use super::figures::Figures;
+use super::limit::Limit;
+use super::{Condition, Diagnosis, Options, Report, unwind};
+use crate::os::clock;
+use crate::os::linux::sample;
+use crate::reason::WaitReason;
+use crate::scheduler::Shared;
+use crate::scheduler::alarm::{self, Note, Noticed};
+use crate::worker::State;
+
+/// After so many looks in a row with nobody awake, sleep until somebody is.
+const QUIET_LOOKS: u32 = 4;
+
+type Schedulers = Box<dyn Fn() -> Vec<Arc<Shared>> + Send>;
+
+/// What is watched, by one thread for the whole process.
+#[derive(Default)]
+struct Post {
+    nodes: Vec<Node>,
+    next_id: u64,
+    /// Whether the thread is there.
+    manned: bool,
+}
+
+static POST: Mutex<Post> = Mutex::new(Post { nodes: Vec::new(), next_id: 0, manned: false });
+
+fn post() -> MutexGuard<'static, Post> {
+    POST.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// A node that is watched until this is dropped.
+pub(crate) struct Watching {
+    id: u64,
+    /// What was found.
+    pub counts: Arc<Counts>,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        post().nodes.retain(|node| node.id != self.id);
+        alarm::ring();
+    }
+}
+
+/// Watches the schedulers that this gives.
+pub(crate) fn watch(
+    options: Options,
+    schedulers: impl Fn() -> Vec<Arc<Shared>> + Send + 'static,
+) -> std::io::Result<Watching> {
+    let mut post = post();
+    if !post.manned {
+        std::thread::Builder::new().name("ums-monitor".into()).spawn(stand_watch)?;
+        post.manned = true;
+        alarm::listen(true);
+    }
+    post.next_id += 1;
+    let counts = Arc::<Counts>::default();
+    let watching = Watching { id: post.next_id, counts: counts.clone() };
+    post.nodes.push(Node {
+        id: watching.id,
+        schedulers: Box::new(schedulers),
+        options,
+        counts,
+        tracks: Vec::new(),
+        all_stuck: Slow::default(),
+    });
+    drop(post);
+    alarm::ring();
+    Ok(watching)
+}
+
+/// The thread.
+fn stand_watch() {
+    let mut quiet_looks = 0;
+    loop {
+        let mut found = Vec::new();
+        let (busy, interval) = {
+            let mut post = post();
+            if post.nodes.is_empty() {
+                post.manned = false;
+                alarm::listen(false);
+                return;
+            }
+            (post.look(&mut found), post.interval())
+        };
+        for (report, options) in found {
+            deliver(&report, &options);
+        }
+        quiet_looks = if busy { 0 } else { quiet_looks + 1 };
+        if quiet_looks > QUIET_LOOKS {
+            alarm::sleep_while(|| post().nodes.iter().all(Node::is_quiet));
+            quiet_looks = 0;
+        } else {
+            alarm::sleep_until(clock::after(interval));
+        }
+    }
+}
+
+type Found = Vec<(Report, Options)>;
+
+impl Post {
+    /// Looks once. True: somebody is awake, or has work.
+    fn look(&mut self, found: &mut Found) -> bool {
+        let now = clock::now();
+        let mut busy = false;
+        for node in &mut self.nodes {
+            busy |= node.look(now, found);
+        }
+        let (notes, _) = alarm::notes();
+        for note in notes {
+            let of =
+                |node: &&mut Node| (node.schedulers)().iter().any(|s| Arc::ptr_eq(s, &note.at));
+            if let Some(node) = self.nodes.iter_mut().find(of) {
+                node.read_note(&note, now, found);
+            }
+        }
+        busy
+    }
+
+    fn interval(&self) -> Duration {
+        let all = self.nodes.iter().map(|node| node.options.interval());
+        all.min().unwrap_or(Duration::from_secs(1))
+    }
+}
+
+/// A node, as the monitor remembers it.
+struct Node {
+    id: u64,
+    schedulers: Schedulers,
+    options: Options,
+    counts: Arc<Counts>,
+    /// By the schedulers' numbers.
+    tracks: Vec<Track>,
+    all_stuck: Slow,
+}
+
+/// What is suspected of one scheduler.
+#[derive(Default)]
+struct Track {
+    baton: Slow,
+    queue: Slow,
+    limit: Limit,
+}
+
+/// Something that has not changed for a while.
+#[derive(Default)]
+struct Slow {
+    mark: (u64, u64),
+    /// When it last changed; 0 before the first look.
+    since: u64,
+    before: Option<Figures>,
+    reports: u32,
+    /// When it is reported again.
+    next: u64,
+}
+
+impl Slow {
+    /// For how long the mark has been the same, in nanoseconds.
+    fn unchanged(&mut self, mark: (u64, u64), now: u64) -> u64 {
+        if self.mark != mark || self.since == 0 {
+            self.clear(mark, now);
+        }
+        now.saturating_sub(self.since)
+    }
+
+    fn clear(&mut self, mark: (u64, u64), now: u64) {
+        *self = Slow { mark, since: now, ..Slow::default() };
+    }
+
+    /// Whether there are figures to compare with. They are read halfway to the limit.
+    fn is_measured(&mut self, age: u64, limit: Duration, thread: u32) -> bool {
+        let measured = self.before.is_some();
+        if !measured && u128::from(age) * 2 >= limit.as_nanos() {
+            self.before = Some(Figures::read(thread));
+        }
+        measured
+    }
+
+    /// It was reported; the next time is after twice as long as the last.
+    fn reported(&mut self, now: u64, repeat: Duration) {
+        let span = ns(repeat).saturating_mul(1 << self.reports.min(20));
+        self.next = now.saturating_add(span);
+        self.reports += 1;
+    }
+}
+
+fn ns(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Node {
+    fn is_quiet(&self) -> bool {
+        (self.schedulers)().iter().all(|s| is_quiet(s))
+    }
+
+    fn look(&mut self, now: u64, found: &mut Found) -> bool {
+        let all = (self.schedulers)();
+        let last = all.iter().map(|s| s.index + 1).max().unwrap_or(0);
+        self.tracks.resize_with(last, Track::default);
+        for s in &all {
+            let stuck = self.look_at_baton(s, now).or_else(|| self.look_at_queue(s, now));
+            self.keep(stuck, now, found);
+        }
+        let stuck = self.look_at_all(&all, now);
+        self.keep(stuck, now, found);
+        !all.iter().all(|s| is_quiet(s))
+    }
+
+    /// A report goes out, unless there have been too many.
+    fn keep(&mut self, report: Option<Report>, now: u64, found: &mut Found) {
+        let Some(mut report) = report else { return };
+        let limit = &mut self.tracks[report.scheduler].limit;
+        match limit.ask(now, self.options.per_minute) {
+            Some(suppressed) => {
+                report.suppressed = suppressed;
+                self.counts.reported(report.condition);
+                found.push((report, self.options.clone()));
+            }
+            None => self.counts.suppressed(report.condition),
+        }
+    }
+
+    /// A worker or a completion routine that does not yield.
+    fn look_at_baton(&mut self, s: &Shared, now: u64) -> Option<Report> {
+        let options = &self.options;
+        let slow = &mut self.tracks[s.index].baton;
+        let mark = (progress(s), 0);
+        let age = slow.unchanged(mark, now);
+        if s.door.is_asleep() {
+            slow.clear(mark, now);
+            return None;
+        }
+        // Work on a hidden scheduler may take as long as it likes, unless somebody waits for it.
+        if !s.options.visible && !somebody_waits(s) {
+            return None;
+        }
+        let thread = s.baton_thread();
+        if !slow.is_measured(age, options.stall, thread) {
+            return None;
+        }
+        let condition = match (age, s.is_in_routine()) {
+            (age, _) if age < ns(options.stall) => return None,
+            (_, true) => Condition::SlowRoutine,
+            (age, _) if age >= ns(options.non_yield) => Condition::NonYielding,
+            _ => Condition::Stall,
+        };
+        let again = match slow.reports {
+            0 => true,
+            1 => age >= ns(options.non_yield),
+            _ => now >= slow.next,
+        };
+        if !again {
+            return None;
+        }
+        let (used, process) = Figures::read(thread).since(slow.before.as_ref()?);
+        let diagnosis = Diagnosis::of(&used, &process);
+        let patience = match diagnosis {
+            Diagnosis::Starved(_) | Diagnosis::Crowded => options.starved,
+            Diagnosis::Unclear => options.stall * 2,
+            _ => Duration::ZERO,
+        };
+        if age < ns(patience) {
+            return None;
+        }
+        slow.reported(now, options.repeat);
+        let mut report = Report::new(condition, diagnosis, age, s);
+        if let Some(party) = s.running() {
+            report.worker = Some(party.worker.load(Ordering::Relaxed));
+            report.request = party.view.request.load(Ordering::Relaxed);
+            report.user = party.view.user.load(Ordering::Relaxed);
+        }
+        let sample = sample::take(thread);
+        // If it has yielded meanwhile, this is somebody else's stack.
+        let sample = sample.filter(|_| progress(s) == mark.0);
+        report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or_default();
+        (report.thread, report.process) = (Some(used), Some(process));
+        Some(report)
+    }
+
+    /// Requests that no worker picks up.
+    fn look_at_queue(&mut self, s: &Shared, now: u64) -> Option<Report> {
+        let options = &self.options;
+        let track = &mut self.tracks[s.index];
+        let age = unpicked(s, &mut track.queue, now);
+        if age == 0 || track.baton.reports > 0 {
+            // None waits, or the worker that does not yield is known to be the reason.
+            return None;
+        }
+        let (condition, limit) = match is_exhausted(s) {
+            true => (Condition::NoWorkers, options.no_workers),
+            false => (Condition::NotPickedUp, options.not_picked_up),
+        };
+        let slow = &mut track.queue;
+        if !slow.is_measured(age, limit, 0) || age < ns(limit) || now < slow.next {
+            return None;
+        }
+        let (_, process) = Figures::read(0).since(slow.before.as_ref()?);
+        slow.reported(now, options.repeat);
+        let common = common_wait(std::iter::once(s));
+        let failed = s.counters.read().failed_to_create_worker > 0;
+        let diagnosis = match (condition, common) {
+            (Condition::NoWorkers, Some(reason)) => Diagnosis::WaitsFor(reason),
+            (Condition::NoWorkers, None) => Diagnosis::WorkersWait,
+            _ if failed => Diagnosis::CannotCreateWorkers,
+            _ => Diagnosis::Unclear,
+        };
+        let mut report = Report::new(condition, diagnosis, age, s);
+        (report.common_wait, report.process) = (common, Some(process));
+        Some(report)
+    }
+
+    /// No scheduler of the node picks up requests.
+    fn look_at_all(&mut self, all: &[Arc<Shared>], now: u64) -> Option<Report> {
+        let visible = || all.iter().filter(|s| s.options.visible);
+        let tracks = &self.tracks;
+        let since = visible().map(|s| match (s.queue.len(), &tracks[s.index].queue) {
+            (0, _) => now,
+            (_, queue) => queue.since,
+        });
+        // The last one to get stuck counts.
+        let since = since.max().unwrap_or(now);
+        let age = now.saturating_sub(since);
+        if age < ns(self.options.all_stuck) {
+            self.all_stuck.clear((0, 0), now);
+            return None;
+        }
+        if now < self.all_stuck.next {
+            return None;
+        }
+        self.all_stuck.reported(now, self.options.repeat);
+        let common = common_wait(visible().map(|s| &**s));
+        let diagnosis = common.map_or(Diagnosis::WorkersWait, Diagnosis::WaitsFor);
+        let first = visible().next()?;
+        let mut report = Report::new(Condition::AllStuck, diagnosis, age, first);
+        report.queued = visible().map(|s| s.queue.len()).sum();
+        report.common_wait = common;
+        Some(report)
+    }
+
+    /// Something that a worker noticed itself.
+    fn read_note(&mut self, note: &Note, now: u64, found: &mut Found) {
+        let condition = match note.what {
+            Noticed::SlowIo => Condition::SlowIo,
+            Noticed::SlowSubmission => Condition::SlowSubmission,
+        };
+        // A submission that lost the processor for a moment is nothing special.
+        let too_short = note.took_ns < ns(self.options.stall);
+        if condition == Condition::SlowSubmission && too_short {
+            return;
+        }
+        let mut report = Report::new(condition, Diagnosis::Disk, note.took_ns, &note.at);
+        report.worker = Some(note.worker);
+        (report.request, report.user, report.fd) = (note.request, note.user, Some(note.fd));
+        report.backtrace = unwind::frames_of(&note.addresses);
+        self.keep(Some(report), now, found);
+    }
+}
+
+impl Report {
+    fn new(condition: Condition, diagnosis: Diagnosis, lasted_ns: u64, s: &Shared) -> Report {
+        Report {
+            condition,
+            diagnosis,
+            lasted: Duration::from_nanos(lasted_ns),
+            scheduler: s.index,
+            scheduler_name: s.name().to_owned(),
+            worker: None,
+            request: 0,
+            user: 0,
+            runnable: s.counters.runnable.load(Ordering::Relaxed),
+            queued: s.queue.len(),
+            common_wait: None,
+            fd: None,
+            thread: None,
+            process: None,
+            backtrace: Vec::new(),
+            suppressed: 0,
+        }
+    }
+}
+
+/// Everything that changes when a scheduler gets anywhere.
+fn progress(s: &Shared) -> u64 {
+    let c = &s.counters;
+    [&c.turns, &c.yields, &c.idle_switches, &c.routines, &c.requests_done]
+        .map(|counter: &AtomicU64| counter.load(Ordering::Relaxed))
+        .iter()
+        .fold(0, |sum, n| sum.wrapping_add(*n))
+}
+
+fn is_quiet(s: &Shared) -> bool {
+    s.door.is_asleep() && s.queue.len() == 0
+}
+
+fn somebody_waits(s: &Shared) -> bool {
+    s.queue.len() > 0 || !s.door.is_empty() || s.counters.runnable.load(Ordering::Relaxed) > 0
+}
+
+/// For how long requests have been waiting without one being picked up; 0 when none waits.
+fn unpicked(s: &Shared, slow: &mut Slow, now: u64) -> u64 {
+    let front = if s.queue.len() > 0 { s.queue.front() } else { None };
+    let Some((enqueued, _)) = front else {
+        slow.clear((0, 0), now);
+        return 0;
+    };
+    let begun = s.waits.row(WaitReason::THREADPOOL).begun.load(Ordering::Relaxed);
+    slow.unchanged((begun, enqueued), now)
+}
+
+/// Every worker that there may be waits or is away.
+fn is_exhausted(s: &Shared) -> bool {
+    let c = s.counters.read();
+    let away = c.waiting + c.preemptive;
+    c.workers as usize >= s.options.workers_max
+        && c.idle == 0
+        && c.runnable == 0
+        && away >= c.workers
+}
+
+/// What at least half of the workers wait for.
+fn common_wait<'a>(schedulers: impl Iterator<Item = &'a Shared>) -> Option<WaitReason> {
+    let mut count = vec![0usize; crate::reason::REASONS_MAX];
+    let mut workers = 0;
+    for party in schedulers.flat_map(Shared::left_over) {
+        workers += 1;
+        if party.is(State::Waiting) || party.is(State::Preemptive) {
+            count[usize::from(party.reason.load(Ordering::Relaxed))] += 1;
+        }
+    }
+    let (index, most) = count.iter().enumerate().max_by_key(|(_, n)| **n)?;
+    (*most > 0 && most * 2 >= workers).then(|| WaitReason::from_index(index))
+}

@@ -1,0 +1,312 @@
+//! A sample of another thread: its registers and a copy of its stack, taken by a signal (B40).
+//!
+//! The signal's handler runs on the thread that is looked at, in the middle of anything, a switch
+//! between fibers or a panic included. So it does the least there is: it copies memory. Making
+//! sense of the copy, which takes locks and memory, is left to whoever asked.
+//!
+//! ```text
+//! FREE --take--> ASKED --the handler--> COPYING --> DONE --take reads it--> FREE
+//!                  \--no answer in time--> FREE: a handler that comes late finds nothing to do
+//! ```
+//!
+//! The signal is SIGURG, which does nothing where nobody expects it: Go uses it for the same end.
+//! A signal that is not ours goes to whichever handler was there before.
+//!
+//! Named invariants. **Own Stack**: what is copied lies between the stack pointer and the top of
+//! the stack that it points into; that stack is in use, by the very code that was interrupted, so
+//! all of it is mapped. Which stack that is the thread itself has said, or the list of fiber stacks
+//! says. **One Sample**: who moved the state to COPYING alone writes the sample, and who sees DONE
+//! alone reads it. **Plain Call**: as in ARCHITECTURE.md.
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use fiber::StackRange;
+use libc::{c_int, c_void, siginfo_t};
+
+const SIGNAL: c_int = libc::SIGURG;
+/// How much of a stack is copied at most, in bytes, from its innermost frame outward.
+const COPY_MAX: usize = 128 << 10;
+/// How long a thread may take to answer: one that waits in the kernel for a disk cannot at all.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+const FREE: u32 = 0;
+const ASKED: u32 = 1;
+const COPYING: u32 = 2;
+const DONE: u32 = 3;
+
+static STATE: AtomicU32 = AtomicU32::new(FREE);
+/// Whom the question is for.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+static PLACE: Place = Place(UnsafeCell::new(Raw { regs: [0; REGS], len: 0, stack: [0; COPY_MAX] }));
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// On x86-64 all general registers and the instruction pointer; on aarch64 what unwinding needs.
+const REGS: usize = 17;
+
+struct Place(UnsafeCell<Raw>);
+
+// SAFETY: One Sample: STATE says who may touch it.
+unsafe impl Sync for Place {}
+
+struct Raw {
+    regs: [u64; REGS],
+    len: usize,
+    stack: [u8; COPY_MAX],
+}
+
+/// What a thread was doing.
+pub struct Sample {
+    /// Its registers; see [`registers`] for which is where.
+    pub regs: [u64; REGS],
+    /// Its stack from the stack pointer outward.
+    pub stack: Vec<u8>,
+}
+
+impl Sample {
+    /// The address of the first byte of `stack`.
+    pub fn stack_pointer(&self) -> u64 {
+        self.regs[SP]
+    }
+
+    /// The address of the instruction that was next.
+    pub fn instruction(&self) -> u64 {
+        self.regs[PC]
+    }
+
+    /// Eight bytes of the stack.
+    pub fn word(&self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(self.stack_pointer())?).ok()?;
+        let bytes = self.stack.get(at..at.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+}
+
+thread_local! {
+    /// Where this thread's own stack lies. Has no destructor and is never first touched by the
+    /// handler, which therefore may read it.
+    static BOUNDS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// Says where the calling thread's own stack lies, so that it can be sampled.
+pub fn this_thread_is_on(stack: Option<StackRange>) {
+    BOUNDS.set(stack.map_or((0, 0), |stack| (stack.low, stack.top)));
+}
+
+/// Takes a sample of a thread of this process. None: it did not answer, or runs on a stack that
+/// nobody knows.
+pub fn take(thread: u32) -> Option<Sample> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    if !install() || STATE.load(Ordering::Acquire) != FREE {
+        return None;
+    }
+    THREAD.store(thread, Ordering::Relaxed);
+    STATE.store(ASKED, Ordering::Release);
+    // SAFETY: Plain Call: a thread that is gone gives an error.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) } == 0;
+    let began = Instant::now();
+    while sent && STATE.load(Ordering::Acquire) != DONE {
+        if began.elapsed() > PATIENCE && withdraw() {
+            return None;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    if !sent {
+        withdraw();
+        return None;
+    }
+    // SAFETY: One Sample: DONE was seen.
+    let raw = unsafe { &*PLACE.0.get() };
+    let sample = Sample { regs: raw.regs, stack: raw.stack[..raw.len].to_vec() };
+    STATE.store(FREE, Ordering::Release);
+    (!sample.stack.is_empty()).then_some(sample)
+}
+
+/// Takes the question back. False: it is being answered, which takes no time.
+fn withdraw() -> bool {
+    STATE.compare_exchange(ASKED, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+fn install() -> bool {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    *INSTALLED.get_or_init(|| {
+        // SAFETY: Plain Call: all zeroes is a sigaction; the first call only asks.
+        unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(SIGNAL, std::ptr::null(), &raw mut old) != 0 {
+                return false;
+            }
+            // Known before our handler can run.
+            BEFORE.get_or_init(|| old);
+            let mut new: libc::sigaction = std::mem::zeroed();
+            new.sa_sigaction = on_signal as *const () as usize;
+            new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+            libc::sigaction(SIGNAL, &raw const new, std::ptr::null_mut()) == 0
+        }
+    })
+}
+
+extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: Plain Call: the thread's own errno, which the interrupted code may be about to read.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: Plain Call: asks for a number.
+    let me = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let mine = THREAD.load(Ordering::Relaxed) == me
+        && STATE.compare_exchange(ASKED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if mine {
+        // SAFETY: One Sample: this thread moved the state to COPYING. The kernel's third argument
+        // to a handler with SA_SIGINFO is a ucontext.
+        unsafe { copy(&mut *PLACE.0.get(), &*context.cast::<libc::ucontext_t>()) };
+        STATE.store(DONE, Ordering::Release);
+    } else {
+        pass_on(signal, info, context);
+    }
+    // SAFETY: Plain Call: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+fn copy(raw: &mut Raw, context: &libc::ucontext_t) {
+    raw.regs = registers(context);
+    let sp = raw.regs[SP] as usize;
+    let (low, top) = BOUNDS.get();
+    let top = if (low..top).contains(&sp) {
+        top
+    } else {
+        StackRange::of_fiber_at(sp).map_or(sp, |stack| stack.top)
+    };
+    raw.len = (top - sp).min(COPY_MAX);
+    let from = std::ptr::with_exposed_provenance::<u8>(sp);
+    // SAFETY: Own Stack: from the stack pointer to the top of its stack.
+    unsafe { std::ptr::copy_nonoverlapping(from, raw.stack.as_mut_ptr(), raw.len) };
+}
+
+/// Not our question: the handler that was there before shall have it.
+fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let Some(before) = BEFORE.get() else { return };
+    if matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+        return;
+    }
+    if before.sa_flags & libc::SA_SIGINFO != 0 {
+        type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+        // SAFETY: Plain Call: whoever installed it said by SA_SIGINFO that it has this signature.
+        let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
+        handler(signal, info, context);
+    } else {
+        type Handler = extern "C" fn(c_int);
+        // SAFETY: Plain Call: without SA_SIGINFO it has this one.
+        let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
+        handler(signal);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::{PC, SP, registers};
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use super::REGS;
+
+    /// The place of the stack pointer.
+    pub const SP: usize = 7;
+    /// The place of the instruction pointer.
+    pub const PC: usize = 16;
+
+    /// The registers in the order of their DWARF numbers: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8
+    /// to r15, then the instruction pointer.
+    pub fn registers(context: &libc::ucontext_t) -> [u64; REGS] {
+        let order = [
+            libc::REG_RAX,
+            libc::REG_RDX,
+            libc::REG_RCX,
+            libc::REG_RBX,
+            libc::REG_RSI,
+            libc::REG_RDI,
+            libc::REG_RBP,
+            libc::REG_RSP,
+            libc::REG_R8,
+            libc::REG_R9,
+            libc::REG_R10,
+            libc::REG_R11,
+            libc::REG_R12,
+            libc::REG_R13,
+            libc::REG_R14,
+            libc::REG_R15,
+            libc::REG_RIP,
+        ];
+        order.map(|reg| context.uc_mcontext.gregs[reg as usize] as u64)
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+pub use aarch64::{PC, SP, registers};
+
+#[cfg(target_arch = "aarch64")]
+mod aarch64 {
+    use super::REGS;
+
+    /// The place of the stack pointer.
+    pub const SP: usize = 0;
+    /// The place of the program counter.
+    pub const PC: usize = 1;
+
+    /// Stack pointer, program counter, frame pointer (x29) and link register (x30).
+    pub fn registers(context: &libc::ucontext_t) -> [u64; REGS] {
+        let machine = &context.uc_mcontext;
+        let mut regs = [0; REGS];
+        regs[..4].copy_from_slice(&[machine.sp, machine.pc, machine.regs[29], machine.regs[30]]);
+        regs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    static STOP: AtomicBool = AtomicBool::new(false);
+
+    fn spin_until_told(told: &AtomicU32) {
+        told.store(crate::os::thread_number(), Ordering::SeqCst);
+        while !STOP.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn a_thread_that_computes_is_sampled_and_one_that_is_gone_is_not_b40() {
+        let number = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                this_thread_is_on(StackRange::of_this_thread());
+                spin_until_told(&number);
+            });
+            while number.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            let sample = take(number.load(Ordering::SeqCst));
+            STOP.store(true, Ordering::SeqCst);
+            thread.join().unwrap();
+            let sample = sample.expect("it can answer");
+            assert!(sample.stack.len() > 100);
+            assert_eq!(sample.word(sample.stack_pointer() + sample.stack.len() as u64), None);
+            assert!(sample.word(sample.stack_pointer()).is_some());
+            assert_ne!(sample.instruction(), 0);
+        });
+        assert!(take(number.load(Ordering::SeqCst)).is_none(), "it has ended");
+        // A thread that never said where its stack is gives nothing that could be copied wrongly.
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(crate::os::thread_number()).unwrap();
+            let _ = ended.recv();
+        });
+        assert!(take(told.recv().unwrap()).is_none());
+        drop(end);
+        thread.join().unwrap();
+    }
+}

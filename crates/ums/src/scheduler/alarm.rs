@@ -1,0 +1,131 @@
+//! The alarm: what schedulers tell the monitor, which otherwise only looks at them.
+//!
+//! The monitor sleeps for good while every scheduler does, so one that wakes up has to wake it. It
+//! also learns here of what is over before it could look: an I/O request that took too long, for
+//! one. Both happen far from the switch path, and cost a fence and a load while nobody listens.
+//!
+//! No wake-up is lost, by the argument of door.rs:
+//!
+//! ```text
+//!   scheduler                              monitor
+//!   W1 says that it is awake (its door)    M1 says that it sleeps
+//!   W2 fence                               M2 fence
+//!   W3 looks whether the monitor sleeps    M3 looks whether any scheduler is awake
+//!   W4 if so, sets its event               M4 if not, waits on its event
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use super::{Shared, here};
+use crate::os::event::Event;
+use crate::request::{RequestId, UserId};
+
+/// Whether there is a monitor.
+static LISTENING: AtomicBool = AtomicBool::new(false);
+static ASLEEP: AtomicBool = AtomicBool::new(false);
+static EVENT: LazyLock<Event> = LazyLock::new(Event::new);
+static NOTES: Mutex<Vec<Note>> = Mutex::new(Vec::new());
+static LOST: AtomicUsize = AtomicUsize::new(0);
+
+/// More notes than this wait for the monitor only when it is held up; the rest are counted.
+const NOTES_MAX: usize = 32;
+
+/// What a worker noticed itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noticed {
+    /// A wait for a file was slow (B50).
+    SlowIo,
+    /// Submitting I/O held the scheduler up (B51).
+    SlowSubmission,
+}
+
+/// Something that is over.
+pub(crate) struct Note {
+    pub what: Noticed,
+    pub at: Arc<Shared>,
+    pub worker: u32,
+    pub request: RequestId,
+    pub user: UserId,
+    /// How long it took, in nanoseconds.
+    pub took_ns: u64,
+    pub fd: i32,
+    /// Who did it: return addresses, the innermost first.
+    pub addresses: Vec<usize>,
+}
+
+/// A scheduler is awake again: so shall be the monitor (W2..W4).
+pub(crate) fn stir() {
+    fence(Ordering::SeqCst);
+    if ASLEEP.load(Ordering::Relaxed) && ASLEEP.swap(false, Ordering::Relaxed) {
+        EVENT.set();
+    }
+}
+
+/// There is a monitor from now on, or none any more.
+pub(crate) fn listen(yes: bool) {
+    LISTENING.store(yes, Ordering::Release);
+}
+
+/// Wakes the monitor, whether it sleeps for good or for a moment.
+pub(crate) fn ring() {
+    ASLEEP.store(false, Ordering::Relaxed);
+    EVENT.set();
+}
+
+/// The monitor sleeps until the deadline or until it is rung for.
+pub(crate) fn sleep_until(deadline: u64) {
+    EVENT.wait_until(deadline);
+}
+
+/// The monitor sleeps until a scheduler wakes up, if none is awake.
+pub(crate) fn sleep_while(all_quiet: impl FnOnce() -> bool) {
+    ASLEEP.store(true, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    if all_quiet() {
+        EVENT.wait();
+    }
+    ASLEEP.store(false, Ordering::Relaxed);
+}
+
+/// What has been noted since the last time, and how much more there was.
+pub(crate) fn notes() -> (Vec<Note>, usize) {
+    let notes = std::mem::take(&mut *NOTES.lock().unwrap_or_else(|e| e.into_inner()));
+    (notes, LOST.swap(0, Ordering::Relaxed))
+}
+
+/// The calling worker noticed something, if there is a monitor to tell.
+#[cold]
+pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
+    let Some(shared) = here().filter(|_| LISTENING.load(Ordering::Acquire)) else { return };
+    let party = shared.current_party();
+    let of = |field: &std::sync::atomic::AtomicU64| field.load(Ordering::Relaxed);
+    let note = Note {
+        what,
+        at: shared.arc(),
+        worker: party.worker.load(Ordering::Relaxed),
+        request: of(&party.view.request),
+        user: of(&party.view.user),
+        took_ns,
+        fd,
+        addresses: own_frames(),
+    };
+    let mut notes = NOTES.lock().unwrap_or_else(|e| e.into_inner());
+    if notes.len() < NOTES_MAX {
+        notes.push(note);
+        drop(notes);
+        ring();
+    } else {
+        LOST.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The frames of the caller.
+fn own_frames() -> Vec<usize> {
+    let mut addresses = Vec::new();
+    backtrace::trace(|frame| {
+        addresses.push(frame.ip() as usize);
+        addresses.len() < 64
+    });
+    addresses
+}

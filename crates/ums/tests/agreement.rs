@@ -1,0 +1,301 @@
+//! All that the machine tells about itself agrees: umsstats, waits, queue times, users and
+//! Prometheus with each other, and with an independent count of a scripted workload (B44-B47).
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use common::*;
+use ums::{Cell, Node, Placement, Table, UserLock, View, WAIT_BUCKETS, WaitClass, WaitReason};
+
+/// Prometheus's text as numbers by `name{labels}`.
+fn scrape(node: &Node) -> HashMap<String, f64> {
+    let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).expect("a port and a thread");
+    let text = get(&server, "/metrics");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.0 200 OK"), "{head}");
+    let lines = body.lines().filter(|line| !line.starts_with('#'));
+    let number = |line: &str| {
+        let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+        (name.to_owned(), value.parse().expect("a number"))
+    };
+    lines.map(number).collect()
+}
+
+fn get(server: &ums::MetricsServer, path: &str) -> String {
+    let mut client = std::net::TcpStream::connect(server.local_addr()).expect("it listens");
+    write!(client, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).expect("a whole answer");
+    text
+}
+
+/// The cell of a column in the first row that has this key.
+fn cell(table: &Table, key: &Cell, column: &str) -> i64 {
+    let at = table.columns.iter().position(|c| c.name == column).expect(column);
+    let row = table.rows.iter().find(|row| row[0] == *key).expect("a row with this key");
+    match row[at] {
+        Cell::Int(n) => n,
+        ref other => panic!("{column} is {other:?}"),
+    }
+}
+
+/// Users that sleep, take turns with a lock, go preemptive and yield, as counted by the script.
+#[derive(Default)]
+struct Script {
+    requests: AtomicU64,
+    sleeps: AtomicU64,
+    externals: AtomicU64,
+    yields: AtomicU64,
+}
+
+fn external() -> WaitReason {
+    WaitReason::register("PREEMPTIVE_SCRIPT", WaitClass::External)
+}
+
+const USERS: u64 = 6;
+const ROUNDS: u64 = 8;
+
+fn play(node: &Node, script: &Arc<Script>) -> Vec<ums::User> {
+    let users: Vec<_> = (0..USERS).map(|_| node.user()).collect();
+    let lock = Arc::new(UserLock::new());
+    for _ in 0..ROUNDS {
+        let one = |user: &ums::User| {
+            let (script, lock, id) = (script.clone(), lock.clone(), user.id());
+            let request = move || {
+                script.requests.fetch_add(1, SeqCst);
+                ums::sleep(ms(1)).unwrap();
+                script.sleeps.fetch_add(1, SeqCst);
+                lock.acquire(id, None).unwrap();
+                ums::yield_now();
+                script.yields.fetch_add(1, SeqCst);
+                lock.release(id);
+                ums::go_preemptive(external(), || script.externals.fetch_add(1, SeqCst));
+            };
+            user.enqueue(request).expect("the node takes work")
+        };
+        let round: Vec<_> = users.iter().map(one).collect();
+        round.into_iter().for_each(|request| request.join().unwrap());
+    }
+    users
+}
+
+#[test]
+fn everything_agrees_with_itself_and_with_the_script_b44_b45_b47() {
+    both_kinds_with(
+        |b| b.max_workers(8).placement(Placement::AlwaysPreferred),
+        |node, kind, n| {
+            let script = Arc::new(Script::default());
+            let before = totals(node);
+            node.reset_waits();
+            let users = play(node, &script);
+            settled(node);
+
+            let seen = node.snapshot();
+            let wait = |reason| seen.waits.iter().find(|w| w.reason == reason).expect("it waited");
+            // The script knows each of these numbers.
+            let sleep = wait(WaitReason::SLEEP);
+            assert_eq!(script.requests.load(SeqCst), USERS * ROUNDS);
+            assert_eq!((sleep.begun, sleep.count), (script.sleeps.load(SeqCst), sleep.begun));
+            let outside = wait(external());
+            assert_eq!(outside.count, script.externals.load(SeqCst), "{kind:?}");
+            let after = totals(node);
+            assert!(after.yields - before.yields >= script.yields.load(SeqCst));
+
+            // Requests: each is in THREADPOOL once, and in its user's account once.
+            let pool = wait(WaitReason::THREADPOOL);
+            let errands = if kind == ums::WorkerKind::Fiber { outside.count } else { 0 };
+            assert_eq!(pool.count, USERS * ROUNDS + errands, "{kind:?}");
+            let rows: Vec<_> =
+                seen.users.iter().filter(|row| users.iter().any(|u| u.id() == row.id)).collect();
+            assert_eq!(rows.len() as u64, USERS);
+            assert!(rows.iter().all(|row| row.requests_done == ROUNDS && !row.is_busy));
+            let queued: u64 = rows.iter().map(|row| row.queued_ns).sum();
+            assert!(queued <= pool.total_ns + USERS, "{queued} of {}", pool.total_ns);
+            let longest = rows.iter().map(|row| row.queued_max_ns).max().unwrap();
+            assert!(longest <= pool.max_ns + 1);
+
+            // Waits: what users waited for is what the schedulers counted, reason by reason.
+            for reason in [WaitReason::SLEEP, WaitReason::LCK_M_X, external()] {
+                let all = seen.waits.iter().find(|w| w.reason == reason);
+                let mine =
+                    rows.iter().flat_map(|row| row.waits.iter().filter(|w| w.reason == reason));
+                let (count, total) = mine.fold((0, 0), |(c, t), w| (c + w.count, t + w.total_ns));
+                assert_eq!(count, all.map_or(0, |w| w.count), "{reason:?}");
+                let off = total.abs_diff(all.map_or(0, |w| w.total_ns));
+                assert!(off <= USERS + total / 1000, "{reason:?}: {off} ns of {total}");
+            }
+            for wait in &seen.waits {
+                assert_eq!(wait.buckets.iter().sum::<u64>(), wait.count, "{wait:?}");
+                assert!(wait.quantile_ns(0.5) <= wait.quantile_ns(0.99), "{wait:?}");
+            }
+
+            // Context switches: the causes add up, scheduler by scheduler.
+            for s in &seen.schedulers {
+                let causes = seen.switches.iter().filter(|c| c.scheduler == s.id);
+                let sum: u64 = causes.map(|c| c.count).sum();
+                assert_eq!(sum, s.counters.context_switches, "scheduler {} of {n}", s.id);
+            }
+            // umsstats says the same, and so does Prometheus.
+            compare_texts(node);
+            drop(users);
+        },
+    );
+}
+
+/// The node has come to rest: nothing that is counted changes any more.
+fn settled(node: &Node) {
+    eventually("every scheduler sleeps", || {
+        let seen = node.snapshot();
+        seen.schedulers.iter().all(|s| s.is_idle && s.load == 0)
+    });
+}
+
+struct Totals {
+    yields: u64,
+}
+
+fn totals(node: &Node) -> Totals {
+    let yields = node.snapshot().schedulers.iter().map(|s| s.counters.yields).sum();
+    Totals { yields }
+}
+
+/// umsstats, the views and Prometheus at rest, number by number.
+fn compare_texts(node: &Node) {
+    let metrics = scrape(node);
+    let schedulers = node.view(View::Schedulers);
+    let mut at = 0;
+    for (name, value) in node.umsstats() {
+        let column = match name.trim() {
+            "Scheduler ID" => {
+                at = value as usize;
+                continue;
+            }
+            "num users" => "users",
+            "num runnable" => "runnable_tasks_count",
+            "num workers" => "current_workers_count",
+            "idle workers" => "idle_workers_count",
+            "work queued" => "work_queue_count",
+            "cntxt switches" => "context_switches_count",
+            "cntxt switches(idle)" => "idle_switches_count",
+            other => panic!("{other} is no row of the original"),
+        };
+        assert_eq!(cell(&schedulers, &Cell::from(at), column) as f64, value, "{name}");
+        let metric = format!("ums_schedulers_{column}{{scheduler_id=\"{at}\",name=\"{at}\"}}");
+        assert_eq!(metrics[&metric], value, "{metric}");
+    }
+    for wait in node.snapshot().waits {
+        let name = wait.reason.name();
+        let labels = format!("{{wait_type=\"{name}\"}}");
+        let metric = |what: &str| metrics[&format!("{what}{labels}")];
+        assert_eq!(metric("ums_wait_stats_completed_waits"), wait.count as f64);
+        assert_eq!(metric("ums_wait_seconds_count"), wait.count as f64);
+        assert!((metric("ums_wait_seconds_sum") - wait.total_ns as f64 / 1e9).abs() < 1e-4);
+        let buckets = metrics.keys().filter(|key| {
+            key.starts_with(&format!("ums_wait_seconds_bucket{{wait_type=\"{name}\","))
+        });
+        assert_eq!(buckets.count(), WAIT_BUCKETS);
+        let all = format!("ums_wait_seconds_bucket{{wait_type=\"{name}\",le=\"+Inf\"}}");
+        assert_eq!(metrics[&all], wait.count as f64);
+    }
+}
+
+#[test]
+fn a_running_request_shows_what_it_waited_for_b20() {
+    both_kinds(|node, _, n| {
+        let gate = Gate::shut();
+        let g = gate.clone();
+        let request = start(node, n - 1, move || {
+            ums::sleep(ms(5)).unwrap();
+            ums::sleep(ms(5)).unwrap();
+            g.pass();
+        });
+        eventually("it waits at the gate", || gate.waiters() == 1);
+        let rows = node.snapshot().requests;
+        let row = rows.iter().find(|r| r.id == request.request_id()).expect("it runs");
+        let sleeps = row.waits.iter().find(|w| w.reason == WaitReason::SLEEP).expect("it slept");
+        assert_eq!(sleeps.count, 2);
+        assert!(sleeps.total_ns >= 9_000_000 && sleeps.max_ns <= sleeps.total_ns, "{sleeps:?}");
+        assert!(row.elapsed_ns >= sleeps.total_ns, "{row:?}");
+        assert_eq!(row.reason, Some(WaitReason::LCK_M_X));
+        let table = node.view(View::RequestWaits);
+        let key = Cell::from(request.request_id());
+        assert_eq!(cell(&table, &key, "completed_waits"), 2);
+        gate.open();
+        request.join().unwrap();
+    });
+}
+
+#[test]
+fn outstanding_io_can_be_seen_and_is_gone_when_it_is_done_b46() {
+    both_kinds(|node, _, n| {
+        let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let mine = move |node: &Node| {
+            let rows = node.snapshot().pending_io;
+            rows.into_iter().find(|row| row.fd == Some(fd) && row.operation == "POLL IN")
+        };
+        let done = Arc::new(AtomicU64::new(0));
+        let tell = done.clone();
+        on(node, n - 1, move || {
+            ums::testing::when_readable(fd, move |_| tell.store(1, SeqCst));
+        });
+        let row = mine(node).expect("it is outstanding");
+        assert_eq!((row.scheduler, row.offset), (n - 1, None));
+        let table = node.view(View::PendingIo);
+        assert!(table.rows.iter().any(|r| r.contains(&Cell::from("POLL IN"))));
+        writer.write_all(b"x").unwrap();
+        eventually("its routine has run", || done.load(SeqCst) == 1);
+        assert_eq!(mine(node), None);
+        drop(reader);
+    });
+}
+
+#[test]
+fn the_metrics_server_answers_while_every_worker_is_stuck_b47() {
+    one_kind(
+        ums::WorkerKind::Thread,
+        |b| b.schedulers(1),
+        |node| {
+            let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let s = stop.clone();
+            let stuck = start(node, 0, move || {
+                while !s.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            });
+            let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
+            // One that connects and says nothing holds nobody up for ever.
+            let silent = std::net::TcpStream::connect(server.local_addr()).unwrap();
+            assert!(get(&server, "/metrics").contains("ums_schedulers_load_factor"));
+            drop(silent);
+            let json = get(&server, "/json");
+            assert!(json.contains("\"ums_schedulers\":[{\"scheduler_id\":0,"), "{json}");
+            assert!(get(&server, "/else").starts_with("HTTP/1.0 404"));
+            let mut rude = std::net::TcpStream::connect(server.local_addr()).unwrap();
+            rude.write_all(b"POST / HTTP/1.0\r\n\r\n").unwrap();
+            let mut text = String::new();
+            rude.read_to_string(&mut text).unwrap();
+            assert!(text.starts_with("HTTP/1.0 400"), "{text}");
+            stop.store(true, SeqCst);
+            stuck.join().unwrap();
+        },
+    );
+}
+
+#[test]
+fn every_view_says_what_its_columns_mean_b44() {
+    for view in View::ALL {
+        let table = view.empty();
+        assert!(table.name.starts_with("ums_") && table.help.ends_with('.'), "{table:?}");
+        assert!(table.keys < table.columns.len() && table.rows.is_empty());
+        for column in table.columns {
+            assert!(column.help.ends_with('.'), "{}.{}", table.name, column.name);
+        }
+    }
+}

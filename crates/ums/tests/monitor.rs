@@ -1,0 +1,598 @@
+//! The monitor: each condition is found once, with the right diagnosis and the guilty function; a
+//! starved process is exonerated; health and idleness are silent (B31-B39, B50, B51).
+//!
+//! Provocations go on until they are reported, so that a slow machine only makes them longer.
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::*;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use ums::monitor::{Condition, Diagnosis, Options, Report, Thief};
+use ums::{Builder, IoChoice, Node, Placement, WaitReason, WorkerKind};
+
+/// Never, as far as a test is concerned.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// Looks for stalls of 60 ms and nothing else.
+fn stalls() -> Options {
+    Options::default()
+        .stall(ms(60))
+        .starved(NEVER)
+        .non_yield(NEVER)
+        .no_workers(NEVER)
+        .not_picked_up(NEVER)
+        .all_stuck(NEVER)
+        .stderr(false)
+}
+
+/// What the monitor told.
+type Told = Log<Report>;
+
+fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
+    let log = told.clone();
+    builder.placement(Placement::AlwaysPreferred).monitor(options.on_report(move |report| {
+        log.push(report.clone());
+    }))
+}
+
+/// Runs the body with the monitor watching, in both kinds.
+fn both_watched(
+    schedulers: usize,
+    options: impl Fn() -> Options,
+    more: impl Fn(Builder) -> Builder,
+    body: impl Fn(&Node, &Told, WorkerKind),
+) {
+    for kind in KINDS {
+        let told = Told::default();
+        let build = |b: Builder| watched(more(b.schedulers(schedulers)), options(), &told);
+        one_kind(kind, build, |node| body(node, &told, kind));
+    }
+}
+
+/// The one report there is, also a while after it came.
+fn the_only(told: &Told) -> Report {
+    eventually("it is reported", || told.len() > 0);
+    std::thread::sleep(ms(200));
+    let mut all = told.all();
+    assert_eq!(all.len(), 1, "reported once: {all:#?}");
+    all.remove(0)
+}
+
+#[track_caller]
+fn assert_names(report: &Report, function: &str) {
+    let found = report.backtrace.iter().any(|frame| frame.name.contains(function));
+    assert!(found, "{function} is not in {report}");
+}
+
+#[inline(never)]
+fn guilty_computation(stop: &AtomicBool) -> u64 {
+    let mut n = 0u64;
+    while !stop.load(SeqCst) {
+        n = std::hint::black_box(n.wrapping_mul(31).wrapping_add(1));
+    }
+    n
+}
+
+#[test]
+fn a_worker_that_computes_is_found_once_and_by_name_b31_b33_b34() {
+    both_watched(
+        2,
+        stalls,
+        |b| b,
+        |node, told, kind| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let user = node.user();
+            let s = stop.clone();
+            let request =
+                user.enqueue(move || (guilty_computation(&s), ums::worker_id()).1).unwrap();
+            let report = the_only(told);
+            stop.store(true, SeqCst);
+            assert_eq!(report.condition, Condition::Stall);
+            assert_eq!(report.diagnosis, Diagnosis::Computes, "{report}");
+            assert!(!report.diagnosis.exonerates());
+            assert_names(&report, "guilty_computation");
+            assert!(report.lasted >= ms(60));
+            assert_eq!((report.user, report.request), (user.id(), request.request_id()));
+            let worker = request.join().unwrap();
+            assert_eq!(Some((report.scheduler, report.worker.unwrap())), worker, "{kind:?}");
+            let thread = report.thread.as_ref().expect("a thread was looked at");
+            assert!(thread.user >= thread.kernel && thread.state == 'R', "{report}");
+            let counts = node.monitor_counts();
+            assert_eq!(counts.iter().map(|c| c.reports).sum::<u64>(), 1);
+            assert!(report.to_string().contains("STALL: scheduler"), "{report}");
+        },
+    );
+}
+
+#[inline(never)]
+fn guilty_nap(wake: &std::sync::mpsc::Receiver<()>) -> bool {
+    wake.recv().is_err()
+}
+
+#[test]
+fn a_worker_that_blocks_its_thread_is_told_apart_b34() {
+    both_watched(
+        1,
+        stalls,
+        |b| b,
+        |node, told, _| {
+            let (wake, woken) = std::sync::mpsc::channel::<()>();
+            let request = start(node, 0, move || std::hint::black_box(guilty_nap(&woken)));
+            let report = the_only(told);
+            drop(wake);
+            assert!(request.join().unwrap());
+            assert_eq!(report.diagnosis, Diagnosis::Blocked, "{report}");
+            assert_names(&report, "guilty_nap");
+            assert_eq!(report.thread.as_ref().unwrap().state, 'S');
+        },
+    );
+}
+
+#[inline(never)]
+fn guilty_reads(stop: &AtomicBool) {
+    let mut bytes = vec![0u8; 1 << 20];
+    let mut source = std::fs::File::open("/dev/urandom").unwrap();
+    while !stop.load(SeqCst) {
+        std::io::Read::read_exact(&mut source, &mut bytes).unwrap();
+    }
+}
+
+#[test]
+fn a_worker_that_works_in_the_kernel_is_told_apart_b34() {
+    let longer = || stalls().stall(ms(200));
+    both_watched(
+        1,
+        longer,
+        |b| b,
+        |node, told, _| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let s = stop.clone();
+            let request = start(node, 0, move || guilty_reads(&s));
+            let report = the_only(told);
+            stop.store(true, SeqCst);
+            request.join().unwrap();
+            assert_eq!(report.diagnosis, Diagnosis::InKernel, "{report}");
+            assert_names(&report, "guilty_reads");
+        },
+    );
+}
+
+#[test]
+fn one_that_goes_on_for_long_is_non_yielding_and_reported_again_at_growing_intervals_b32_b38() {
+    let options = || stalls().non_yield(ms(1000)).repeat(ms(100));
+    both_watched(
+        1,
+        options,
+        |b| b,
+        |node, told, _| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let s = stop.clone();
+            let request = start(node, 0, move || guilty_computation(&s));
+            eventually("it is reported four times", || told.len() >= 4);
+            stop.store(true, SeqCst);
+            request.join().unwrap();
+            let all = told.all();
+            // Unless the machine was too busy to tell before.
+            let in_time = all[0].lasted < ms(1000);
+            assert_eq!(all[0].condition == Condition::Stall, in_time, "{all:#?}");
+            assert!(all[1..].iter().all(|r| r.condition == Condition::NonYielding), "{all:#?}");
+            let gap = |at: usize| all[at + 1].lasted - all[at].lasted;
+            assert!(gap(2) >= ms(200) && gap(1) >= ms(100), "{all:#?}");
+        },
+    );
+}
+
+#[inline(never)]
+fn guilty_routine(stop: &AtomicBool) -> u64 {
+    std::hint::black_box(guilty_computation(stop)) + 1
+}
+
+#[test]
+fn a_completion_routine_that_takes_long_is_found_and_named_b36() {
+    both_watched(
+        1,
+        stalls,
+        |b| b,
+        |node, told, _| {
+            let (reader, mut writer) = std::os::unix::net::UnixStream::pair().unwrap();
+            let stop = Arc::new(AtomicBool::new(false));
+            let (s, fd) = (stop.clone(), std::os::fd::AsRawFd::as_raw_fd(&reader));
+            on(node, 0, move || {
+                ums::testing::when_readable(fd, move |_| assert!(guilty_routine(&s) > 0));
+            });
+            writer.write_all(b"x").unwrap();
+            let report = the_only(told);
+            stop.store(true, SeqCst);
+            assert_eq!(report.condition, Condition::SlowRoutine, "{report}");
+            assert_eq!(report.diagnosis, Diagnosis::Computes, "{report}");
+            assert_names(&report, "guilty_routine");
+            // The routine has ended when a request is served again.
+            on(node, 0, || ());
+        },
+    );
+}
+
+#[test]
+fn workers_that_all_wait_while_requests_do_are_reported_with_what_they_wait_for_b37() {
+    let options = || stalls().no_workers(ms(80));
+    both_watched(
+        1,
+        options,
+        |b| b.max_workers(3),
+        |node, told, _| {
+            let gate = Gate::shut();
+            let waiters: Vec<_> = (0..3)
+                .map(|_| {
+                    let gate = gate.clone();
+                    start(node, 0, move || gate.pass())
+                })
+                .collect();
+            eventually("all workers wait", || gate.waiters() == 3);
+            std::thread::sleep(ms(300));
+            assert_eq!(told.len(), 0, "nobody else wants one: {:#?}", told.all());
+            let late = start(node, 0, || ());
+            let report = the_only(told);
+            gate.open();
+            waiters.into_iter().for_each(|w| w.join().unwrap());
+            late.join().unwrap();
+            assert_eq!(report.condition, Condition::NoWorkers);
+            assert_eq!(report.diagnosis, Diagnosis::WaitsFor(WaitReason::LCK_M_X));
+            assert_eq!(report.common_wait, Some(WaitReason::LCK_M_X));
+            assert_eq!(report.queued, 1);
+        },
+    );
+}
+
+#[test]
+fn a_node_of_which_no_scheduler_picks_anything_up_is_reported_once_as_a_whole_b35() {
+    let options = || stalls().all_stuck(ms(200));
+    both_watched(
+        2,
+        options,
+        |b| b.max_workers(2),
+        |node, told, _| {
+            let gate = Gate::shut();
+            let pass = |scheduler| {
+                let gate = gate.clone();
+                start(node, scheduler, move || gate.pass())
+            };
+            let mut all = vec![pass(0), pass(1)];
+            eventually("both workers wait", || gate.waiters() == 2);
+            all.push(pass(0));
+            std::thread::sleep(ms(500));
+            assert_eq!(told.len(), 0, "one scheduler has nothing to do: {:#?}", told.all());
+            all.push(pass(1));
+            let report = the_only(told);
+            gate.open();
+            all.into_iter().for_each(|w| w.join().unwrap());
+            assert_eq!(report.condition, Condition::AllStuck);
+            assert_eq!(report.diagnosis, Diagnosis::WaitsFor(WaitReason::LCK_M_X));
+            assert_eq!(report.queued, 2);
+        },
+    );
+}
+
+#[test]
+fn a_scheduler_that_cannot_make_workers_is_reported_as_such_b17_b37() {
+    if let Some(errand) = child_errand() {
+        let kind = if errand == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread };
+        let told = Told::default();
+        let options = stalls().not_picked_up(ms(100));
+        // One stack in each mapping, and room for no further one.
+        let stack = 1 << 30;
+        let node = build(kind, |b| watched(b.schedulers(1).stack_size(stack), options, &told));
+        let gate = Gate::shut();
+        let g = gate.clone();
+        let first = start(&node, 0, move || g.pass());
+        eventually("the first waits", || gate.waiters() == 1);
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let size = status.lines().find_map(|l| l.strip_prefix("VmSize:")).unwrap();
+        let size: u64 = size.trim().trim_end_matches(" kB").trim().parse().unwrap();
+        let limit = Some(size * 1024 + stack as u64 / 2);
+        let limit = rustix::process::Rlimit { current: limit, maximum: None };
+        rustix::process::setrlimit(rustix::process::Resource::As, limit).unwrap();
+        let second = start(&node, 0, || ());
+        let report = the_only(&told);
+        assert_eq!(report.condition, Condition::NotPickedUp, "{report}");
+        assert_eq!(report.diagnosis, Diagnosis::CannotCreateWorkers, "{report}");
+        gate.open();
+        second.join().unwrap();
+        first.join().unwrap();
+        println!("as expected");
+        return;
+    }
+    for kind in KINDS {
+        let me = "a_scheduler_that_cannot_make_workers_is_reported_as_such_b17_b37";
+        let output = run_child(me, &format!("{kind:?}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("as expected"), "{kind:?}: {output:?}");
+    }
+}
+
+/// Other processes that compute on the processors that this one may use.
+struct Hogs(Vec<Child>);
+
+impl Hogs {
+    fn start(count: usize) -> Hogs {
+        let hog =
+            || Command::new("timeout").args(["60", "sh", "-c", "while :; do :; done"]).spawn();
+        Hogs((0..count).map(|_| hog().expect("timeout and sh are there")).collect())
+    }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // `timeout` passes this on.
+            let id = rustix::process::Pid::from_child(child);
+            let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn a_starved_process_is_exonerated_b34_b39() {
+    if let Some(errand) = child_errand() {
+        let kind = if errand == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread };
+        // One processor, shared with two that compute and come first.
+        let mut one = CpuSet::new();
+        let allowed = sched_getaffinity(None).unwrap();
+        let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
+        one.set(cpu);
+        sched_setaffinity(None, &one).unwrap();
+        let _hogs = Hogs::start(2);
+        rustix::process::setpriority_process(None, 10).unwrap();
+        let told = Told::default();
+        let options = stalls().stall(ms(150)).starved(ms(300));
+        let node = build(kind, |b| watched(b.schedulers(1), options, &told));
+        let stop = Arc::new(AtomicBool::new(false));
+        let s = stop.clone();
+        // A worker that behaves: it yields after some milliseconds of its own time.
+        let request = start(&node, 0, move || {
+            while !s.load(SeqCst) {
+                let used = || {
+                    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+                    Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+                };
+                let began = used();
+                while used() - began < ms(100) {
+                    std::hint::spin_loop();
+                }
+                ums::yield_now();
+            }
+        });
+        eventually("it is reported", || told.len() > 0);
+        stop.store(true, SeqCst);
+        request.join().unwrap();
+        for report in told.all() {
+            assert_eq!(report.diagnosis, Diagnosis::Starved(Thief::Others), "{report}");
+            assert!(report.diagnosis.exonerates());
+            assert!(report.to_string().contains("not its fault"), "{report}");
+        }
+        println!("as expected");
+        return;
+    }
+    for kind in KINDS {
+        let _turn = turn();
+        let output = run_child("a_starved_process_is_exonerated_b34_b39", &format!("{kind:?}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("as expected"), "{kind:?}: {output:?}");
+    }
+}
+
+#[test]
+fn who_does_nothing_wrong_is_not_reported_b31() {
+    let options = || stalls().stall(ms(300)).no_workers(ms(500)).not_picked_up(ms(800));
+    both_watched(
+        2,
+        options,
+        |b| b.max_workers(16),
+        |node, told, _| {
+            let end = Instant::now() + ms(1500);
+            let one = |n: u64| {
+                start(node, (n % 2) as usize, move || {
+                    while Instant::now() < end {
+                        match n % 4 {
+                            0 => ums::yield_now(),
+                            1 => ums::sleep(ms(3)).unwrap(),
+                            2 => {
+                                spin(ms(2));
+                                ums::yield_now();
+                            }
+                            _ => ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
+                                std::thread::sleep(ms(400));
+                            }),
+                        }
+                    }
+                })
+            };
+            let all: Vec<_> = (0..12).map(one).collect();
+            all.into_iter().for_each(|task| task.join().unwrap());
+            assert_eq!(told.len(), 0, "{:#?}", told.all());
+        },
+    );
+}
+
+/// Voluntary switches of the monitor's thread.
+fn looks() -> u64 {
+    let named = || {
+        let numbers = node_thread_numbers().into_iter();
+        numbers.filter(|n| about_thread(*n, "comm") == "ums-monitor\n").collect::<Vec<_>>()
+    };
+    eventually("the monitor has its name", || !named().is_empty());
+    assert_eq!(named().len(), 1, "one for the whole process");
+    thread_status(named()[0], "voluntary_ctxt_switches")
+}
+
+#[test]
+fn the_monitor_sleeps_while_everything_does_and_wakes_when_something_does_b39() {
+    both_watched(
+        2,
+        stalls,
+        |b| b,
+        |node, told, _| {
+            on(node, 1, || ());
+            eventually("it sleeps for good", || {
+                let before = looks();
+                std::thread::sleep(ms(400));
+                looks() == before
+            });
+            // And yet it finds what happens next.
+            let stop = Arc::new(AtomicBool::new(false));
+            let s = stop.clone();
+            let request = start(node, 0, move || guilty_computation(&s));
+            the_only(told);
+            stop.store(true, SeqCst);
+            request.join().unwrap();
+        },
+    );
+}
+
+#[test]
+fn slow_io_and_a_submission_that_blocks_are_reported_with_who_did_it_b50_b51() {
+    for (io, condition) in
+        [(IoChoice::Epoll, Condition::SlowIo), (IoChoice::Sync, Condition::SlowSubmission)]
+    {
+        let told = Told::default();
+        // Long enough that the stall itself is none.
+        let options = stalls().stall(ms(100));
+        let build = |b: Builder| watched(b.schedulers(1).io(io), options, &told);
+        one_kind(WorkerKind::Thread, build, |node| {
+            ums::io::set_slow_after(ms(10));
+            guilty_open(node);
+            ums::io::set_slow_after(Duration::from_secs(15));
+            eventually("it is reported", || told.all().iter().any(|r| r.condition == condition));
+            std::thread::sleep(ms(200));
+            let all: Vec<_> = told.all().into_iter().filter(|r| r.condition == condition).collect();
+            assert_eq!(all.len(), 1, "{all:#?}");
+            assert!(all[0].lasted >= ms(100), "{}", all[0]);
+            assert_names(&all[0], "opens_a_slow_file");
+            assert!(all[0].diagnosis.exonerates());
+        });
+    }
+}
+
+#[inline(never)]
+fn opens_a_slow_file(path: &std::path::Path) {
+    drop(std::hint::black_box(ums::fs::File::open(path).unwrap()));
+}
+
+/// Opens a named pipe that a plain thread opens from the other side a while later.
+fn guilty_open(node: &Node) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let there = path.clone();
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(ms(250));
+        std::fs::OpenOptions::new().write(true).open(there).unwrap();
+    });
+    on(node, 0, move || opens_a_slow_file(&path));
+    other.join().unwrap();
+}
+
+/// Keeps the fields of the monitor's events.
+struct Collector(Arc<Mutex<Vec<HashMap<String, String>>>>);
+
+impl tracing::Subscriber for Collector {
+    fn enabled(&self, about: &tracing::Metadata<'_>) -> bool {
+        about.target() == "ums::monitor"
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Fields(HashMap<String, String>);
+        impl tracing::field::Visit for Fields {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0.insert(field.name().to_owned(), format!("{value:?}"));
+            }
+        }
+        let mut fields = Fields(HashMap::new());
+        event.record(&mut fields);
+        self.0.lock().unwrap().push(fields.0);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_report_is_an_event_and_text_and_a_callback_that_panics_harms_nobody_b38() {
+    if child_errand().is_some() {
+        let events = Arc::default();
+        tracing::subscriber::set_global_default(Collector(Arc::clone(&events))).unwrap();
+        let calls = Arc::new(AtomicU64::new(0));
+        let c = calls.clone();
+        let options = stalls().stderr(true).on_report(move |_| {
+            c.fetch_add(1, SeqCst);
+            panic!("on purpose");
+        });
+        let node = build(WorkerKind::Thread, |b| b.schedulers(1).monitor(options));
+        for round in 1..=2 {
+            let stop = Arc::new(AtomicBool::new(false));
+            let s = stop.clone();
+            let request = start(&node, 0, move || guilty_computation(&s));
+            eventually("the callback was called", || calls.load(SeqCst) == round);
+            stop.store(true, SeqCst);
+            request.join().unwrap();
+        }
+        let events = events.lock().unwrap();
+        let stalls: Vec<_> = events.iter().filter(|e| e.contains_key("condition")).collect();
+        assert_eq!(stalls.len(), 2, "{events:#?}");
+        assert_eq!(stalls[0]["condition"], "\"STALL\"");
+        assert_eq!(stalls[0]["scheduler"], "0");
+        assert!(stalls[0]["message"].contains("guilty_computation"), "{stalls:#?}");
+        println!("as expected");
+        return;
+    }
+    let me = "a_report_is_an_event_and_text_and_a_callback_that_panics_harms_nobody_b38";
+    let output = run_child(me, "go");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("as expected"), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find(|line| line.starts_with("ums: STALL: scheduler 0, worker 1 has"));
+    assert!(line.is_some_and(|line| line.ends_with("it computes and does not yield")), "{text}");
+    assert!(text.contains("ums:   at ") && text.contains("guilty_computation"), "{text}");
+}
+
+#[test]
+fn too_many_reports_are_counted_and_not_told_b38() {
+    both_watched(
+        1,
+        || stalls().stall(ms(30)).per_minute(2),
+        |b| b,
+        |node, told, _| {
+            let count = |what: fn(&ums::monitor::ConditionCount) -> u64| {
+                node.monitor_counts().iter().map(what).sum::<u64>()
+            };
+            for n in 1..=4 {
+                let stop = Arc::new(AtomicBool::new(false));
+                let s = stop.clone();
+                let request = start(node, 0, move || guilty_computation(&s));
+                eventually("it is found", || count(|c| c.reports + c.suppressed) == n);
+                stop.store(true, SeqCst);
+                request.join().unwrap();
+            }
+            assert_eq!((count(|c| c.reports), count(|c| c.suppressed)), (2, 2));
+            assert_eq!(told.len(), 2);
+        },
+    );
+}

@@ -1,0 +1,89 @@
+//! What a client sees of the machine: its views, the reset of waits, and the monitor's findings.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use postgres::{Client, SimpleQueryMessage};
+use ums::Node;
+use ums::monitor::{Condition, Options, Report};
+
+mod common;
+use common::TestServer;
+
+fn rows(client: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
+    let messages = client.simple_query(sql).unwrap();
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
+        }
+        _ => None,
+    };
+    messages.into_iter().filter_map(row).collect()
+}
+
+fn number(client: &mut Client, sql: &str) -> i64 {
+    rows(client, sql)[0][0].as_deref().unwrap().parse().unwrap()
+}
+
+#[test]
+fn every_view_can_be_selected_from() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    for view in ums::View::ALL {
+        let name = view.empty().name;
+        rows(&mut client, &format!("select * from {name}"));
+        let columns = view.empty().columns.len();
+        let sql = format!("select count(*) from pragma_table_info('{name}')");
+        assert_eq!(number(&mut client, &sql), columns as i64, "{name}");
+    }
+    assert_eq!(number(&mut client, "select count(*) from ums_schedulers where is_online = 1"), 2);
+    // This query is a request that runs, and its connection a user.
+    assert!(
+        number(&mut client, "select count(*) from ums_requests where task_state = 'RUNNING'") > 0
+    );
+    assert_eq!(number(&mut client, "select count(*) from ums_users where is_busy = 1"), 1);
+}
+
+#[test]
+fn waits_are_told_by_user_and_can_be_cleared() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    rows(&mut client, "select pg_sleep(0.01)");
+    rows(&mut client, "select pg_sleep(0.01)");
+    let counted = "select completed_waits from ums_wait_stats where wait_type = 'WAITFOR'";
+    assert_eq!(number(&mut client, counted), 2);
+    let mine = "select completed_waits from ums_user_waits where wait_type = 'WAITFOR'";
+    assert_eq!(number(&mut client, mine), 2);
+    rows(&mut client, "DBCC SQLPERF(waitstats, CLEAR)");
+    assert!(rows(&mut client, counted).is_empty());
+    assert!(rows(&mut client, mine).is_empty());
+}
+
+#[test]
+fn a_statement_that_does_not_yield_is_reported_with_its_function_and_its_user_b31() {
+    let told: Arc<Mutex<Vec<Report>>> = Arc::default();
+    let log = told.clone();
+    let options = Options::default()
+        .stall(Duration::from_millis(100))
+        .starved(Duration::from_secs(3600))
+        .stderr(false)
+        .on_report(move |report| log.lock().unwrap().push(report.clone()));
+    let node = Node::builder().schedulers(2).max_workers(32).monitor(options).build().unwrap();
+    let server = TestServer::on(node, |_| ());
+    let mut client = server.client();
+    let me = number(&mut client, "select user_id from ums_users where is_busy = 1");
+    // On a busy machine it takes longer until it has used enough of a processor to be accused.
+    let began = Instant::now();
+    while told.lock().unwrap().is_empty() && began.elapsed() < Duration::from_secs(60) {
+        rows(&mut client, "select busy_loop(600)");
+    }
+    let reports = told.lock().unwrap().clone();
+    assert_eq!(reports.len(), 1, "{reports:#?}");
+    assert_eq!(reports[0].condition, Condition::Stall);
+    assert_eq!(reports[0].user as i64, me);
+    let named =
+        reports[0].backtrace.iter().any(|frame| frame.name.contains("functions::busy_loop"));
+    assert!(named, "{}", reports[0]);
+    let stalls = "select reports_count from ums_monitor where condition = 'STALL'";
+    assert_eq!(number(&mut client, stalls), 1);
+}
