@@ -38,6 +38,7 @@ pub struct Builder {
     precommit: bool,
     idle_worker_timeout: Duration,
     idle_spin: Duration,
+    holder_spin: Duration,
     queue_timeout: Duration,
     preemptive_limit: Option<usize>,
     pin: bool,
@@ -59,6 +60,7 @@ impl Default for Builder {
             precommit: false,
             idle_worker_timeout: Duration::from_nanos(limits::TRIM_AFTER_NS),
             idle_spin: Duration::ZERO,
+            holder_spin: Duration::from_nanos(limits::HOLDER_SPIN_NS),
             queue_timeout: Duration::MAX,
             preemptive_limit: None,
             pin: false,
@@ -143,6 +145,15 @@ impl Builder {
     /// costs more than the processor's time.
     pub fn idle_spin(mut self, span: Duration) -> Builder {
         self.idle_spin = span;
+        self
+    }
+
+    /// How long a scheduler without work looks for the next request of a served user that holds a lock
+    /// ([`User::hold`](crate::User::hold)) before it sleeps. Default 100 microseconds: others wait for that user, and a
+    /// client that answers at once does so sooner than a sleeping thread is woken. It is spent once for each request, and
+    /// threads that want the processor get it meanwhile. Zero: it sleeps at once.
+    pub fn holder_spin(mut self, span: Duration) -> Builder {
+        self.holder_spin = span;
         self
     }
 
@@ -281,6 +292,7 @@ impl Builder {
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
             idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
+            holder_spin_ns: u64::try_from(self.holder_spin.as_nanos()).unwrap_or(u64::MAX),
             queue_timeout_ns: u64::try_from(self.queue_timeout.as_nanos()).unwrap_or(u64::MAX),
             head_inserts_max: if self.fifo { 0 } else { limits::HEAD_INSERTS_MAX },
             steal: visible && self.placement.steals(),

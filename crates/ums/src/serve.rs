@@ -254,11 +254,14 @@ impl Client {
 
     /// Puts its next read on the I/O list of the scheduler that the caller runs on.
     fn arm(self: &Arc<Self>, span: Option<Duration>) {
+        let shared = here().expect("a read is armed by a worker");
+        if self.user.is_holding() {
+            shared.with(|core| core.expect_holder(shared.options.holder_spin_ns));
+        }
         let client = self.clone();
         let mut armed = self.lock_armed();
         let token = submit_poll(self.fd(), Box::new(move |result| client.input(result)));
         let Some(token) = token else { return };
-        let shared = here().expect("a read is armed by a worker");
         armed.at = Some((Arc::downgrade(&shared.arc()), token));
         armed.timer = span.map(|s| shared.time_io(clock::after(s), token));
         drop(armed);
@@ -328,7 +331,7 @@ impl Client {
     fn enqueue(self: &Arc<Self>, why: Why) {
         self.fate.store(GOING, Ordering::Relaxed);
         let turn = Turn { client: self.clone(), ran: false };
-        match self.user.enqueue(move || turn.run(why)) {
+        match self.user.enqueue_where_input_came(move || turn.run(why)) {
             Err(error) => self.refuse(error),
             Ok(_) if self.fate.swap(TAKEN, Ordering::AcqRel) == DROPPED => self.refuse_late(),
             Ok(_) => {}

@@ -15,9 +15,10 @@ use crate::current::{begin, park, ready};
 use crate::error::{EnqueueError, WaitError};
 use crate::node::{HiddenScheduler, Node, NodeInner};
 use crate::os::clock::{self, NEVER};
+use crate::placement::Placement;
 use crate::reason::WaitReason;
 use crate::request::UserId;
-use crate::scheduler::Shared;
+use crate::scheduler::{Shared, here};
 use crate::task::{self, JoinHandle, UserState};
 use crate::wait::{Outcome, Ticket, What};
 
@@ -110,10 +111,37 @@ impl User {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        self.enqueue_with(|home| home, f)
+    }
+
+    /// As [`User::enqueue`], for a user whose input has come on the caller's scheduler: with hinted placement, that is
+    /// the preferred one. Its last request ran there, taken from its home perhaps, and there it finds who is awake.
+    pub(crate) fn enqueue_where_input_came<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let node = &self.node;
+        let is_ours =
+            |s: &&Shared| node.visible.get(s.index).is_some_and(|v| std::ptr::eq(&**v, *s));
+        let came = here().filter(|_| node.placement() == Placement::Hinted).filter(is_ours);
+        self.enqueue_with(|home| came.map_or(home, |s| s.index), f)
+    }
+
+    fn enqueue_with<F, T>(
+        &self,
+        preferred: impl FnOnce(usize) -> usize,
+        f: F,
+    ) -> Result<JoinHandle<T>, EnqueueError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
         let shared = match &self.home {
             Home::Preferred(at) => {
-                let to = self.node.placement().for_request(&self.node.visible, *at);
-                &self.node.visible[to]
+                let visible = &self.node.visible;
+                let to = self.node.placement().for_request(visible, preferred(*at));
+                &visible[to]
             }
             Home::Bound(shared) => shared,
         };

@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
+use ums::io::{CURRENT, Request};
 use ums::net::UnixStream;
 use ums::testing::scheduler;
 use ums::{IoChoice, Node, Placement, UserLock, WaitReason};
@@ -312,5 +314,38 @@ fn who_is_out_of_workers_is_not_the_one_woken_for_anothers_request_b5() {
                 },
             );
         }
+    }
+}
+
+#[test]
+fn of_two_requests_that_a_completion_routine_queues_an_idle_scheduler_takes_one_b5() {
+    for kind in KINDS {
+        one_kind(
+            kind,
+            |b| b.schedulers(2),
+            |node| {
+                let (theirs, mut ours) = StdStream::pair().unwrap();
+                theirs.set_nonblocking(true).unwrap();
+                let (told, done) =
+                    (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+                let (seen, end) = (told.clone(), done.clone());
+                on(node, 0, move || {
+                    let routine = move |_: std::io::Result<usize>, _: Vec<u8>| {
+                        drop(ums::spawn(move || {
+                            let began = Instant::now();
+                            while !seen.load(Ordering::SeqCst) && began.elapsed() < PATIENCE {
+                                std::hint::spin_loop(); // it does not yield
+                            }
+                            end.store(seen.load(Ordering::SeqCst), Ordering::SeqCst);
+                        }));
+                        drop(ums::spawn(move || told.store(true, Ordering::SeqCst)));
+                    };
+                    Request::read(theirs, vec![0; 1], CURRENT, routine).submit();
+                });
+                (0..2).for_each(|i| until_idle(node, i));
+                ours.write_all(b"!").unwrap();
+                eventually("an idle scheduler takes the other one", || done.load(Ordering::SeqCst));
+            },
+        );
     }
 }

@@ -10,6 +10,8 @@
 //! | `t` | gives its client 20 milliseconds, and answers `t` when they are over |
 //! | `l` | gives its client an hour |
 //! | `g` | passes the gate, and answers `g` |
+//! | `h`, `u` | from now on its user holds something; holds nothing |
+//! | `w` | answers `w`, and waits for more without another look |
 //! | `!` | panics |
 //!
 //! When the server stops it says `bye`; when there is no room for its request, `full`.
@@ -101,6 +103,9 @@ impl Served {
             b't' => return Next::WaitAtMost(ms(20)),
             b'l' => return Next::WaitAtMost(Duration::from_secs(3600)),
             b'g' => self.shared.gate.pass(),
+            b'h' => conn.user().hold(),
+            b'u' => conn.user().release(),
+            b'w' if conn.write_all(b"w").is_ok() => return Next::Wait,
             b'!' => panic!("a session panics, as its test wants"),
             _ => {}
         }
@@ -381,5 +386,51 @@ fn connections_beyond_the_limit_are_closed_at_once() {
         eventually("there is room again", || server.counters().open == 1);
         Client::new(&server).expect("e", "e");
         first.expect("e", "e");
+    });
+}
+
+/// How often each scheduler has slept.
+fn slept(node: &Node) -> Vec<u64> {
+    (0..node.scheduler_count()).map(|s| scheduler(node, s).counters.idle_switches).collect()
+}
+
+#[test]
+fn the_next_request_of_a_user_that_holds_a_lock_finds_its_scheduler_awake_b57() {
+    let awake = |b: ums::Builder| {
+        b.holder_spin(ms(300)).placement(Placement::AlwaysPreferred) // nobody else is woken
+    };
+    both_kinds_with(awake, |node, _, _| {
+        let shared = Shared::new();
+        let server = serve(node, &shared, ServeOptions::default());
+        let mut client = Client::new(&server);
+        client.expect("h", "h");
+        let before: u64 = slept(node).iter().sum();
+        (0..20).for_each(|_| client.expect("w", "w"));
+        let while_held = slept(node).iter().sum::<u64>() - before;
+        assert!(while_held < 20, "it slept {while_held} times between 20 requests");
+        client.expect("u", "u");
+        let sleeps = || node.snapshot().schedulers.iter().all(|s| s.is_idle);
+        eventually("it sleeps when nothing is held", sleeps);
+        // A holder that says nothing keeps it awake once, and no longer.
+        client.expect("h", "h");
+        eventually("it sleeps although its holder may say more", sleeps);
+        client.expect("u", "u");
+        assert!(server.stop_and_wait(PATIENCE), "everybody has said goodbye");
+    });
+}
+
+#[test]
+fn a_request_that_runs_at_once_where_its_input_came_wakes_no_other_scheduler_b5() {
+    each(|node, _, server, n| {
+        let mut client = Client::new(server);
+        at_rest(node);
+        eventually("all sleep", || node.snapshot().schedulers.iter().all(|s| s.is_idle));
+        let before = slept(node);
+        (0..20).for_each(|_| client.expect("w", "w"));
+        let mut times: Vec<_> =
+            slept(node).iter().zip(before).map(|(now, then)| now - then).collect();
+        times.sort_unstable();
+        let others: u64 = times[..n - 1].iter().sum();
+        assert!(others <= 2, "the others woke {others} times for 20 requests: {times:?}");
     });
 }

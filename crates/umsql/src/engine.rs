@@ -17,7 +17,6 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
@@ -36,10 +35,6 @@ const STEPS_PER_LOOK: i32 = 1000;
 const PROBE_LOOKS: i64 = 20;
 /// Prepared statements a pooled connection keeps.
 const STATEMENTS_KEPT: usize = 32;
-/// When so many workers wait for the write gate, a sync waits a moment for their commits,
-const WRITERS_TO_GATHER: usize = 5;
-/// this long: less than it takes until the last of them has its turn.
-const GATHER: Duration = Duration::from_micros(400);
 /// Connections that one scheduler's pool keeps while they are idle.
 const IDLE_KEPT: usize = 32;
 
@@ -121,9 +116,7 @@ impl Engine {
     pub(crate) fn committed(self: &Arc<Engine>, position: u64, waits: bool) -> Result<()> {
         let Some(database) = &self.database else { return Ok(()) };
         if waits {
-            let many = self.gate.waiting_workers() >= WRITERS_TO_GATHER;
-            let gather = many.then_some(GATHER);
-            database.wait_durable(position, gather).map_err(|trouble| files::error_of(&trouble))?;
+            database.wait_durable(position).map_err(|trouble| files::error_of(&trouble))?;
         } else {
             database.log.not_waited();
             self.sync_soon();
@@ -134,11 +127,7 @@ impl Engine {
 
     /// A connection for the caller alone.
     pub(crate) fn lease(self: &Arc<Engine>) -> Result<Lease> {
-        let kept = {
-            let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
-            pools.get_mut(host::scheduler_index()).and_then(Vec::pop)
-        };
-        let mut db = match kept {
+        let mut db = match self.take_kept() {
             Some(db) => db,
             None => self.connect()?,
         };
@@ -175,6 +164,13 @@ impl Engine {
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);
         Ok(Db { connection, probe, schema, catalog: false })
+    }
+
+    /// A connection that nobody uses: one of this scheduler's if there is one, for what it has cached was used here.
+    fn take_kept(&self) -> Option<Db> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = pools.get_mut(host::scheduler_index()).and_then(Vec::pop);
+        own.or_else(|| pools.iter_mut().max_by_key(|pool| pool.len())?.pop())
     }
 
     fn put_back(&self, db: Db) {

@@ -29,7 +29,9 @@ impl Shared {
             return;
         }
         let ending = self.join_the_ended();
-        if self.options.idle_spin_ns > 0 && self.spin() {
+        if let Some(end) = self.with(|core| core.awake_until(self))
+            && self.spin(end)
+        {
             return;
         }
         self.peers_announce();
@@ -55,18 +57,22 @@ impl Shared {
         }
     }
 
-    /// Looks again and again for a moment before sleeping, if that was asked for (B57). True: there
-    /// is something.
+    /// Looks again and again before sleeping, and lets other threads of this processor run in between: what is
+    /// waited for may be on its way from one of them. True: there is something.
     #[cold]
-    fn spin(&self) -> bool {
-        let end = clock::now() + self.options.idle_spin_ns;
+    fn spin(&self, end: u64) -> bool {
         while clock::now() < end {
-            let news = self.with(|core| !self.quiet(core));
-            if news || self.queue.len() > 0 && self.with(|core| self.can_start(core)) {
+            let news = self.with(|core| {
+                core.driver.wait(Some(0), &mut core.done);
+                core.turn_at = clock::ticks();
+                !self.quiet(core) || (self.queue.len() > 0 && self.can_start(core))
+            });
+            if news {
                 return true;
             }
-            std::hint::spin_loop();
+            std::thread::yield_now();
         }
+        self.with(|core| core.holder_due = 0);
         false
     }
 
@@ -188,6 +194,20 @@ impl Core {
             return u64::MAX;
         }
         shared.options.trim_after_ns.saturating_sub(idle_for)
+    }
+
+    /// Until when to look for something before sleeping, if at all: when that was asked for (B57), or when the next
+    /// request of a user that holds a lock is due, for others wait as long as it does. That pays where a client
+    /// answers sooner than a sleeping thread is woken.
+    fn awake_until(&self, shared: &Shared) -> Option<u64> {
+        let spin = shared.options.idle_spin_ns;
+        let asked = if spin > 0 { clock::now().saturating_add(spin) } else { 0 };
+        Some(self.holder_due.max(asked)).filter(|end| *end > 0)
+    }
+
+    /// A user that holds what others wait for has its next read pending.
+    pub(crate) fn expect_holder(&mut self, within: u64) {
+        self.holder_due = clock::now().saturating_add(within);
     }
 
     /// How long to sleep: until the next timer, the next trim, or the next try to create.

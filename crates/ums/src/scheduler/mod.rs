@@ -91,6 +91,8 @@ pub(crate) struct Options {
     pub precommit: bool,
     pub trim_after_ns: u64,
     pub idle_spin_ns: u64,
+    /// How long to look for the next request of a user that holds a lock before sleeping.
+    pub holder_spin_ns: u64,
     pub queue_timeout_ns: u64,
     pub head_inserts_max: u32,
     pub steal: bool,
@@ -137,10 +139,14 @@ pub(crate) struct Shared {
     /// How many completion routines run, one inside another: none of them may wait (rule 9).
     /// Written by the baton's holder.
     in_routine: AtomicU32,
+    /// A turn runs the completion routines that are due; after them it chooses.
+    looking: Cell<bool>,
+    /// Requests were queued meanwhile, and the peers were not told.
+    untold: Cell<bool>,
     core: UnsafeCell<Core>,
 }
 
-// SAFETY: Baton: `busy` and `core` are touched only by the baton's holder, and the
+// SAFETY: Baton: `busy`, `looking`, `untold` and `core` are touched only by the baton's holder, and the
 // baton is handed from thread to thread by an event (release, acquire); everything else is Sync by
 // itself.
 unsafe impl Sync for Shared {}
@@ -197,6 +203,8 @@ pub(crate) struct Core {
     pub told_peers: usize,
     /// Places among the preemptive ones that are given to workers which have not run since.
     pub preemptive_granted: usize,
+    /// Until when the next request of a user that holds a lock is worth staying awake for; 0: it is not.
+    pub holder_due: u64,
     /// Workers that wait for a place among the preemptive ones (B30).
     pub preemptive_waiters: VecDeque<Ticket>,
 }
@@ -292,6 +300,7 @@ impl Shared {
             preemptive: 0,
             told_peers: 0,
             preemptive_granted: 0,
+            holder_due: 0,
             preemptive_waiters: VecDeque::new(),
         };
         Arc::new_cyclic(|me| Shared {
@@ -317,6 +326,8 @@ impl Shared {
             graves: Mutex::new(Vec::new()),
             busy: Cell::new(false),
             in_routine: AtomicU32::new(0),
+            looking: Cell::new(false),
+            untold: Cell::new(false),
             core: UnsafeCell::new(core),
             options,
         })
@@ -335,6 +346,12 @@ impl Shared {
         }
         if !self.peers.has_others() && here().is_some_and(|here| std::ptr::eq(here, self)) {
             // The caller holds this scheduler's baton, so it is awake; and there is nobody else.
+            return Ok(());
+        }
+        if here().is_some_and(|here| std::ptr::eq(here, self)) && self.looking.get() {
+            // The caller is a completion routine, in a turn that chooses who runs when it has looked at everything.
+            // One request will run here then, and its peers need not be woken for it: `choose` sees to the others.
+            self.untold.set(true);
             return Ok(());
         }
         // The fence in `wake` stands between our push and both looks: at `asleep` (against the

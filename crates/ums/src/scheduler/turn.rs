@@ -4,7 +4,7 @@
 //! the runnable list and the work queue. It runs on the yielder's own stack and returns a value;
 //! it does not switch. When nothing has happened it costs a few loads and no system call (U2).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use super::switch::{Handed, WayOut};
 use super::{Core, Shared, Timed, WorkerKind, contain};
@@ -50,8 +50,22 @@ impl Shared {
 
     #[cold]
     fn run_routines(&self) {
+        self.looking.set(true);
         while let Some((routine, result)) = self.with(|core| core.routines.pop_front()) {
             self.run_routine(routine, result);
+        }
+        self.looking.set(false);
+    }
+
+    /// Tells an idle peer of requests that routines queued and that wait for somebody else now. It wakes the next
+    /// one, if there are more.
+    #[cold]
+    pub(super) fn tell_peers(&self) {
+        self.untold.set(false);
+        if self.queue.len() > 0 && self.options.steal {
+            // Between the pushes and the look at the idle mask (E2 in peers.rs).
+            fence(Ordering::SeqCst);
+            self.peers.wake_one(self.index);
         }
     }
 
@@ -86,6 +100,15 @@ impl Shared {
     /// Chooses who is next and makes it Running: the runnable worker or the queued request that
     /// has waited longer, requests of holders first (G4, rule 7). None: nobody can run.
     pub(super) fn choose(&self, core: &mut Core) -> Option<WorkerId> {
+        let next = self.next(core);
+        if self.untold.get() {
+            self.tell_peers();
+        }
+        next
+    }
+
+    #[inline]
+    fn next(&self, core: &mut Core) -> Option<WorkerId> {
         let runnable = core.workers.next_runnable();
         if self.queue.len() > 0
             && let Some(id) = self.start_queued(core, runnable)

@@ -127,12 +127,8 @@ impl Database {
 
     /// Waits until what was written up to `position` is on the disk, and can be found there; see
     /// [`Log::wait_durable`].
-    pub(crate) fn wait_durable(
-        &self,
-        position: u64,
-        gather: Option<Duration>,
-    ) -> Result<(), Trouble> {
-        self.log.wait_durable(position, gather, || self.sync_log_file())?;
+    pub(crate) fn wait_durable(&self, position: u64) -> Result<(), Trouble> {
+        self.log.wait_durable(position, || self.sync_log_file())?;
         self.check_names()
     }
 

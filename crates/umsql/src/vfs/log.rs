@@ -39,7 +39,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::host::{self, For, Holder, Sleeper};
 
@@ -183,19 +182,17 @@ impl Log {
 
     /// Waits until all that is written now is durable, on behalf of SQLite itself: a checkpoint, for one.
     pub(crate) fn sync(&self, sync: impl Fn() -> io::Result<()>) -> Result<(), Trouble> {
-        self.until_durable(self.position(), false, None, sync)
+        self.until_durable(self.position(), false, sync)
     }
 
-    /// Waits until a commit, which is in the log up to `position`, is durable. Who leads waits for `gather`
-    /// first, so that more commits share its sync.
+    /// Waits until a commit, which is in the log up to `position`, is durable.
     pub(crate) fn wait_durable(
         &self,
         position: u64,
-        gather: Option<Duration>,
         sync: impl Fn() -> io::Result<()>,
     ) -> Result<(), Trouble> {
         self.state().counts.commits += 1;
-        self.until_durable(position, true, gather, sync)
+        self.until_durable(position, true, sync)
     }
 
     /// Whoever finds nobody syncing leads.
@@ -205,7 +202,6 @@ impl Log {
         &self,
         position: u64,
         is_commit: bool,
-        gather: Option<Duration>,
         sync: impl Fn() -> io::Result<()>,
     ) -> Result<(), Trouble> {
         let mut state = self.state();
@@ -235,9 +231,6 @@ impl Log {
             state.leader = Some(Holder::current());
             drop(state);
             let mut lead = Lead { log: self, target: 0, is_commit, done: false };
-            if let Some(time) = gather {
-                let _ = host::sleep(time);
-            }
             lead.target = self.position();
             lead.end(sync())?;
             led = true;
@@ -317,6 +310,7 @@ impl Drop for Lead<'_> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::time::Duration;
     use std::time::Instant;
 
     fn until(condition: impl Fn() -> bool) {
@@ -343,7 +337,7 @@ mod tests {
         std::thread::scope(|s| {
             let commit = || {
                 log.wrote(32, 100);
-                log.wait_durable(log.position(), None, sync)
+                log.wait_durable(log.position(), sync)
             };
             let first = s.spawn(commit);
             until(|| syncs.load(Ordering::Relaxed) == 1);
@@ -372,7 +366,7 @@ mod tests {
         std::thread::scope(|s| {
             let commit = || {
                 log.wrote(32, 100);
-                log.wait_durable(log.position(), None, sync)
+                log.wait_durable(log.position(), sync)
             };
             let mut commits = vec![s.spawn(commit)];
             until(|| entered.load(Ordering::Relaxed));
@@ -382,7 +376,7 @@ mod tests {
             assert!(commits.into_iter().all(|commit| commit.join().unwrap() == failed));
         });
         // Neither a commit nor a checkpoint tries again.
-        assert_eq!(log.wait_durable(log.position(), None, || panic!("synced again")), failed);
+        assert_eq!(log.wait_durable(log.position(), || panic!("synced again")), failed);
         assert_eq!(log.sync(|| panic!("synced again")), failed);
         assert!(!log.is_durable());
     }
@@ -404,7 +398,7 @@ mod tests {
         };
         log.wrote(32, 100);
         std::thread::scope(|s| {
-            let commit = s.spawn(|| log.wait_durable(log.position(), None, sync));
+            let commit = s.spawn(|| log.wait_durable(log.position(), sync));
             until(|| entered.load(Ordering::Relaxed) == 1);
             let lost = Err(Trouble::SyncFailed("lost".into()));
             assert_eq!(log.sync(sync), lost, "the checkpoint hears of it, too");
@@ -445,7 +439,7 @@ mod tests {
                     s.spawn(|| {
                         for _ in 0..2_000 {
                             log.wrote(32, 1);
-                            log.wait_durable(log.position(), None, sync).unwrap();
+                            log.wait_durable(log.position(), sync).unwrap();
                         }
                     })
                 })

@@ -33,9 +33,8 @@ fn write(vfs: &'static Vfs, who: i64, acknowledged: &Mutex<Vec<i64>>) {
              UPDATE sums SET n = n + 1 WHERE who = {who}; COMMIT",
             id * 37 % 3000
         );
-        let gather = (id % 5 == 0).then_some(Duration::from_micros(20));
         if connection.execute_batch(&sql).is_err()
-            || seat.database.wait_durable(seat.database.log.position(), gather).is_err()
+            || seat.database.wait_durable(seat.database.log.position()).is_err()
         {
             return;
         }
