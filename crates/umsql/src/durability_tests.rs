@@ -259,3 +259,50 @@ fn a_line_of_copy_data_that_never_ends_is_refused() {
     assert!(String::from_utf8_lossy(&client.output).contains("54000"));
     assert_eq!(send(&mut session, &mut client, query("select count(*) from t")).0, "TDCZ");
 }
+
+#[test]
+fn what_a_session_keeps_is_bounded() {
+    let (mut session, mut client) = client_with(&LossyDisk::default(), 64 << 10);
+    let long = "x".repeat(20 << 10);
+    let parse = |name: char| {
+        let text = format!("{name}\0select '{long}'\0\0\0");
+        [message(b'P', text.as_bytes()), sync()].concat()
+    };
+    let answers = |session: &mut _, client: &mut _, name| send(session, client, parse(name)).0;
+    for name in ['a', 'b', 'c'] {
+        assert_eq!(answers(&mut session, &mut client, name), "1Z");
+    }
+    assert_eq!(answers(&mut session, &mut client, 'd'), "EZ", "a fourth one is too much");
+    assert!(String::from_utf8_lossy(&client.output).contains("53400"));
+    assert_eq!(send(&mut session, &mut client, query("deallocate a")).0, "CZ");
+    assert_eq!(answers(&mut session, &mut client, 'd'), "1Z");
+
+    assert_eq!(send(&mut session, &mut client, query("begin")).0, "CZ");
+    let bind = |name: char| {
+        let mut body = format!("{name}\0b\0").into_bytes();
+        body.extend([0; 6]);
+        [message(b'B', &body), message(b'H', b"")].concat()
+    };
+    let many: Vec<u8> = (0..64).flat_map(|i| bind(char::from(b'0' + i))).collect();
+    assert_eq!(send(&mut session, &mut client, many).0, "2".repeat(64), "small ones are not");
+
+    for i in 0..3 {
+        let set = format!("set x.y{i} to '{long}'");
+        assert_eq!(send(&mut session, &mut client, query(&set)).0, "CZ");
+    }
+    let set = format!("set x.z to '{long}'");
+    assert_eq!(send(&mut session, &mut client, query(&set)).0, "EZ");
+}
+
+/// A SELECT does not take the write gate.
+#[test]
+fn a_query_that_would_write_is_refused() {
+    let (mut session, mut client) = client(&LossyDisk::default());
+    send(&mut session, &mut client, query("create virtual table f using fts4(x)"));
+    send(&mut session, &mut client, query("insert into f values ('a')"));
+    assert_eq!(send(&mut session, &mut client, query("select optimize(f) from f")).0, "EZ");
+    let said = String::from_utf8_lossy(&client.output).into_owned();
+    assert!(said.contains("not authorized"), "{said}");
+    let insert = "insert into f(f) values ('optimize')";
+    assert_eq!(send(&mut session, &mut client, query(insert)).0, "CZ");
+}

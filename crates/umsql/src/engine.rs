@@ -205,6 +205,12 @@ fn allow(context: AuthContext<'_>) -> Authorization {
         {
             Authorization::Deny
         }
+        // A query that writes, past the write gate. `INSERT INTO t(t) VALUES ('optimize')` does the same.
+        AuthAction::Function { function_name }
+            if function_name.eq_ignore_ascii_case("optimize") =>
+        {
+            Authorization::Deny
+        }
         _ => Authorization::Allow,
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Portal {
     columns: Option<Vec<Column>>,
     describe_on_execute: bool,
     state: State,
+    /// The length of the message that made it: about the memory that it takes.
+    size: usize,
 }
 
 #[derive(Debug)]
@@ -126,6 +128,8 @@ impl Session {
         };
         self.check_not_failed(&plan)?;
         self.prepared.retain(|(known, _)| **known != *name);
+        let kept = self.prepared.iter().map(|(name, plan)| name.len() + plan.size);
+        self.check_room(kept, name.len() + plan.size, "prepared statements (DEALLOCATE ends one)")?;
         self.prepared.push((name.into(), plan));
         if self.prepared.len() == self.prepared.capacity() {
             self.prepared.shrink_to_fit();
@@ -215,8 +219,10 @@ impl Session {
             columns: None,
             describe_on_execute: false,
             state: State::Fresh,
+            size: body.len(),
         };
         self.portals.retain(|(known, _)| **known != *bind.portal);
+        self.check_room(self.portals.iter().map(|p| p.1.size), body.len(), "open portals")?;
         self.portals.push((bind.portal.into(), portal));
         self.out.bare(b'2');
         Ok(())

@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) types: Box<[u32]>,
     /// Its columns as they were described before it was bound; executions keep to that.
     pub(crate) described: OnceLock<Box<[Column]>>,
+    /// How long its text was: about the memory that it takes.
+    pub(crate) size: usize,
 }
 
 impl Plan {
@@ -46,6 +48,7 @@ impl Plan {
                     statement: None,
                     types: declared.into(),
                     described: OnceLock::new(),
+                    size: text.len(),
                 });
             }
             return Err(SqlError::syntax(
@@ -54,7 +57,8 @@ impl Plan {
         };
         let statement = statement::recognise(tokens, text)?;
         let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
-        Ok(Plan { statement: Some(statement), types, described: OnceLock::new() })
+        let (described, size) = (OnceLock::new(), text.len());
+        Ok(Plan { statement: Some(statement), types, described, size })
     }
 }
 

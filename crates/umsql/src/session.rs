@@ -37,6 +37,9 @@ const CHUNK: usize = 8 << 10;
 /// Output is sent when there is this much of it, in bytes.
 pub(crate) const OUT_MAX: usize = 32 << 10;
 
+/// Most things of one kind that a session keeps: prepared statements, portals, settings.
+const KEPT_MAX: usize = 10_000;
+
 /// What a session wants after a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
@@ -451,6 +454,23 @@ impl Session {
         let off = ["off", "false", "no", "0"];
         let value = self.setting("synchronous_commit");
         !off.iter().any(|off| value.eq_ignore_ascii_case(off))
+    }
+
+    /// Whether a session that keeps things of these sizes, in bytes, may keep one more of `size`. All of one kind
+    /// together may take as much as one message.
+    pub(crate) fn check_room(
+        &self,
+        kept: impl Iterator<Item = usize>,
+        size: usize,
+        what: &str,
+    ) -> Result<()> {
+        let (count, bytes) = kept.fold((0, size), |(count, bytes), size| (count + 1, bytes + size));
+        if count < KEPT_MAX && bytes <= self.server.max_message {
+            return Ok(());
+        }
+        let max = self.server.max_message;
+        let limit = format!("this session keeps at most {KEPT_MAX} {what}, of {max} bytes in all");
+        Err(SqlError::new("53400", limit))
     }
 
     pub(crate) fn ready(&mut self) {

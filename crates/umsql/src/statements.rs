@@ -92,6 +92,8 @@ impl Session {
         let no_rows = Vec::new();
         Ok(match statement {
             Statement::Set { name, value } => {
+                let kept = self.settings.iter().map(|(name, value)| name.len() + value.len());
+                self.check_room(kept, name.len() + value.len(), "settings (RESET ends one)")?;
                 self.set(name, value);
                 (no_rows, "SET")
             }

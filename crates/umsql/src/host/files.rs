@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ums::fs::{self, DirectBuffer, OpenOptions};
 use ums::{WaitClass, WaitReason};
@@ -132,6 +132,11 @@ pub(crate) fn delete(path: &Path) -> io::Result<()> {
 /// Makes the names in a folder last.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     fs::sync_dir(dir)
+}
+
+/// The path without symbolic links.
+pub(crate) fn full_path(path: &Path) -> io::Result<PathBuf> {
+    fs::canonicalize(path)
 }
 
 /// The size of the file of that name; None when there is none.

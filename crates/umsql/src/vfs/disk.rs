@@ -75,12 +75,12 @@ impl Disk for SystemDisk {
 
     /// Symbolic links are followed, so that a database has one name for its locks and its log.
     fn full_path(&self, path: &Path) -> io::Result<PathBuf> {
-        match path.canonicalize() {
+        match files::full_path(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (),
             known => return known,
         }
         let absolute = std::path::absolute(path)?;
-        Ok(match (absolute.parent().map(Path::canonicalize), absolute.file_name()) {
+        Ok(match (absolute.parent().map(files::full_path), absolute.file_name()) {
             (Some(Ok(folder)), Some(name)) => folder.join(name),
             _ => absolute,
         })

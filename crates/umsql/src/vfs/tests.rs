@@ -271,7 +271,7 @@ fn after_a_failed_sync_nothing_is_written_and_reading_goes_on() {
     connection
         .execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; CREATE TABLE t(x)")
         .unwrap();
-    let commit = |seat: &Seat| seat.database.wait_durable(seat.database.log.position(), None);
+    let commit = |seat: &Seat| seat.database.wait_durable(seat.database.log.position());
     assert_eq!(commit(&seat), Ok(()));
     disk.set_faults(Faults { sync_fails: true, ..Faults::default() });
     connection.execute_batch("INSERT INTO t VALUES (1)").unwrap();
@@ -296,7 +296,7 @@ fn a_file_deleted_underneath_is_noticed_at_the_next_commit() {
         connection.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL").unwrap();
         connection.execute_batch("CREATE TABLE t(x)").unwrap();
         disk.remove(name);
-        let found = seat.database.wait_durable(seat.database.log.position(), None);
+        let found = seat.database.wait_durable(seat.database.log.position());
         assert_eq!(found, Err(super::Trouble::Deleted), "{name}");
     }
 }
@@ -309,7 +309,7 @@ fn a_log_deleted_underneath_is_noticed_though_a_checkpoint_was_the_one_that_sync
     connection.execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES (1)").unwrap();
     disk.remove("/db-wal");
     connection.query_row("PRAGMA wal_checkpoint", [], |_| Ok(())).unwrap();
-    let found = seat.database.wait_durable(seat.database.log.position(), None);
+    let found = seat.database.wait_durable(seat.database.log.position());
     assert_eq!(found, Err(super::Trouble::Deleted));
     assert_eq!(seat.database.log.trouble(), Some(super::Trouble::Deleted));
 }

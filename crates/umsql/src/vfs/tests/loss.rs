@@ -68,7 +68,7 @@ fn run(seed: u64, faults: Faults, node: Option<&Node>) -> Found {
             (0..WRITERS).collect::<Vec<_>>()
         ))
         .unwrap();
-    seat.database.wait_durable(seat.database.log.position(), None).unwrap();
+    seat.database.wait_durable(seat.database.log.position()).unwrap();
 
     disk.set_faults(faults);
     disk.power_off_after(20 + dice.roll(3000));
