@@ -73,7 +73,7 @@ def pgbench(server, folder, script, clients, log=None, rate=None):
     if rate:
         command += ["-R", str(int(rate))]
     command += ["-f", f"{folder}/{script}.sql"]
-    env = dict(os.environ, PGHOST="127.0.0.1", PGPORT=str(server.port), PGUSER="ums", PGDATABASE="ums")
+    env = dict(os.environ, PGHOST=server.sockets, PGPORT=str(server.port), PGUSER="ums", PGDATABASE="ums")
     return subprocess.Popen(command, env=env, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 

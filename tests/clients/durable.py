@@ -28,7 +28,7 @@ VARIANTS = {
 
 
 def client(server, *command):
-    env = dict(os.environ, PGHOST="127.0.0.1", PGPORT=str(server.port), PGUSER="ums", PGDATABASE="ums")
+    env = dict(os.environ, PGHOST=server.sockets, PGPORT=str(server.port), PGUSER="ums", PGDATABASE="ums")
     done = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     return done.stdout

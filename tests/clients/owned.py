@@ -26,12 +26,19 @@ def free_ports(count):
 
 
 class Server:
-    """`$UMS_BIN serve` on one file, as a context: stopped with SIGTERM at the end, and then its exit code is 0."""
+    """`$UMS_BIN serve` on one file, as a context: stopped with SIGTERM at the end, and then its exit code is 0.
 
-    def __init__(self, db, *options):
-        self.port, self.admin = free_ports(2)
+    It listens on `port`, for one administrator on `admin`, and on a Unix-domain socket in the folder `sockets`;
+    where a server was that has ended, if that is given.
+    """
+
+    def __init__(self, db, *options, at=None):
+        self.port, self.admin = (at.port, at.admin) if at else free_ports(2)
         self.log = tempfile.TemporaryFile()
+        self.folder = at.folder if at else tempfile.TemporaryDirectory()
+        self.sockets = self.folder.name
         listen = ["--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin}", "--db", db]
+        listen += ["--socket-dir", self.sockets]
         self.process = subprocess.Popen(
             [os.environ["UMS_BIN"], "serve", *listen, *options],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,

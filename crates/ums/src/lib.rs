@@ -70,7 +70,9 @@ pub use placement::Placement;
 pub use reason::{REASONS_MAX, WaitClass, WaitReason};
 pub use request::{RequestId, UserId};
 pub use scheduler::WorkerKind;
-pub use serve::{Connection, Next, Resumer, ServeOptions, Server, ServerCounters, Session, Why};
+pub use serve::{
+    Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
+};
 pub use task::{
     CancelHandle, JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn,
 };

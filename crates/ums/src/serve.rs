@@ -20,10 +20,12 @@
 //!
 //! What it does not do: it knows no protocol and keeps no buffers.
 
+mod listener;
+
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -38,6 +40,9 @@ use crate::reason::WaitReason;
 use crate::request::UserId;
 use crate::scheduler::{Shared, here};
 use crate::user::User;
+
+use listener::Stream;
+pub use listener::{Listener, Peer};
 
 /// Why a session is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +101,7 @@ impl Connection<'_> {
     }
 
     /// The other side.
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer(&self) -> Peer {
         self.client.peer
     }
 
@@ -105,7 +110,7 @@ impl Connection<'_> {
     /// # Errors
     /// `WouldBlock` when nothing is there.
     pub fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        retry(|| (&self.client.stream).read(buf))
+        retry(|| self.client.stream.read(buf))
     }
 
     /// Writes what goes out without waiting.
@@ -113,7 +118,7 @@ impl Connection<'_> {
     /// # Errors
     /// `WouldBlock` when nothing does.
     pub fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        retry(|| (&self.client.stream).write(buf))
+        retry(|| self.client.stream.write(buf))
     }
 
     /// What ends a [`Next::Park`] of this connection, from anywhere.
@@ -191,8 +196,8 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 /// One connection. Kept alive by its pending read, by its running request, and by the server.
 struct Client {
     user: User,
-    stream: TcpStream,
-    peer: SocketAddr,
+    stream: Stream,
+    peer: Peer,
     /// Taken out by the request that runs.
     session: Mutex<Option<Box<dyn Session>>>,
     /// Where its next read is armed, and under which token: 0 when it is not.
@@ -249,7 +254,7 @@ struct Armed {
 
 impl Client {
     fn fd(&self) -> RawFd {
-        self.stream.as_raw_fd()
+        self.stream.fd()
     }
 
     /// Puts its next read on the I/O list of the scheduler that the caller runs on.
@@ -355,7 +360,7 @@ impl Client {
         }
         if let Some(session) = &mut *self.lock_session() {
             let last_words = session.refused(error);
-            let _ = (&self.stream).write(&last_words);
+            let _ = self.stream.write(&last_words);
         }
         self.close();
     }
@@ -393,7 +398,7 @@ impl Client {
     }
 
     fn close(&self) {
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        self.stream.close();
         self.user.leave();
         if let Some(server) = self.server.upgrade() {
             server.forget(self.user.id());
@@ -401,11 +406,11 @@ impl Client {
     }
 }
 
-type MakeSession = Box<dyn Fn(&User, SocketAddr) -> Box<dyn Session> + Send + Sync>;
+type MakeSession = Box<dyn Fn(&User, Peer) -> Box<dyn Session> + Send + Sync>;
 
 struct Inner {
     node: Node,
-    listener: TcpListener,
+    listener: Listener,
     bound: Option<HiddenScheduler>,
     limit: usize,
     make: MakeSession,
@@ -482,11 +487,12 @@ impl Node {
     /// ```
     pub fn serve(
         &self,
-        listener: TcpListener,
+        listener: impl Into<Listener>,
         options: ServeOptions,
-        make: impl Fn(&User, SocketAddr) -> Box<dyn Session> + Send + Sync + 'static,
+        make: impl Fn(&User, Peer) -> Box<dyn Session> + Send + Sync + 'static,
     ) -> io::Result<Server> {
-        listener.set_nonblocking(true)?;
+        let listener = listener.into();
+        listener.set_nonblocking()?;
         let inner = Arc::new(Inner {
             node: self.clone(),
             listener,
@@ -528,7 +534,7 @@ impl Inner {
         let shared = here().expect("a listener is armed by a worker").arc();
         let (inner, at) = (self.clone(), Arc::downgrade(&shared));
         let token = submit_poll(
-            self.listener.as_raw_fd(),
+            self.listener.fd(),
             Box::new(move |_| {
                 if inner.stopping.load(Ordering::SeqCst) {
                     return;
@@ -578,15 +584,14 @@ impl Inner {
         self.arm();
     }
 
-    fn welcome(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+    fn welcome(self: &Arc<Self>, stream: Stream, peer: Peer) {
         if self.open.load(Ordering::Relaxed) >= self.limit {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        if stream.set_nonblocking(true).is_err() {
+        if stream.prepare().is_err() {
             return;
         }
-        let _ = stream.set_nodelay(true);
         let user = match &self.bound {
             Some(hidden) => self.node.user_on(hidden),
             None => self.node.user(),
@@ -623,7 +628,7 @@ impl Server {
     /// The address it listens on.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's; `Unsupported` for a Unix-domain listener.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.inner.listener.local_addr()
     }

@@ -434,3 +434,38 @@ fn a_request_that_runs_at_once_where_its_input_came_wakes_no_other_scheduler_b5(
         assert!(others <= 2, "the others woke {others} times for 20 requests: {times:?}");
     });
 }
+
+#[test]
+fn clients_of_a_unix_socket_are_served_like_those_of_a_port() {
+    both_kinds(|node, _, _| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let shared = Shared::new();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let own = shared.clone();
+        let server = node.serve(listener, ServeOptions::default(), move |_, peer| {
+            assert_eq!(peer, ums::Peer::Unix);
+            Box::new(Served { shared: own.clone(), was_parked: false }) as Box<dyn Session>
+        });
+        let server = server.unwrap();
+        assert_eq!(server.local_addr().unwrap_err().kind(), ErrorKind::Unsupported);
+        let connect = || std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let mut clients: Vec<_> = (0..20).map(|_| connect()).collect();
+        for client in &mut clients {
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut got = [0; 3];
+            client.write_all(b"ewe").unwrap();
+            client.read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"ewe");
+        }
+        assert_eq!(server.counters().open, 20);
+        drop(clients.split_off(10));
+        eventually("half of them have left", || server.counters().open == 10);
+        assert!(server.stop_and_wait(PATIENCE), "everybody has said goodbye");
+        for mut client in clients {
+            let mut rest = String::new();
+            client.read_to_string(&mut rest).unwrap();
+            assert!(rest.ends_with("bye"), "{rest}");
+        }
+    });
+}

@@ -3,11 +3,10 @@
 //! What it does not do: it makes no node and no listener; `ums serve` does.
 
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ums::{Connection, EnqueueError, Next, Node, ServeOptions, Why};
+use ums::{Connection, EnqueueError, Listener, Next, Node, ServeOptions, Why};
 
 use crate::host::Conn;
 use crate::server::Server;
@@ -38,7 +37,7 @@ impl Default for Patience {
 /// Those of [`Node::serve`].
 pub fn serve(
     node: &Node,
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     options: ServeOptions,
     server: Arc<Server>,
     patience: Patience,
