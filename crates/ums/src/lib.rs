@@ -30,6 +30,7 @@ mod reason;
 mod counters;
 mod os;
 mod wait_stats;
+pub mod watch;
 mod wait;
 mod door;
 mod request;
@@ -51,6 +52,7 @@ mod serve;
 mod umsstats;
 mod views;
 mod metrics;
+pub mod windows;
 #[doc(hidden)]
 pub mod testing;
 

@@ -20,6 +20,8 @@ pub mod cgroup;
 
 pub mod cpus;
 
+pub mod perf;
+
 mod trial;
 
 pub mod uring_probe;

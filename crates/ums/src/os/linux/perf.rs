@@ -1,0 +1,308 @@
+//! perf events of single threads: opening them, and reading context switches from their rings.
+//!
+//! An *event* belongs to one thread and counts something there. A *ring* is memory that the kernel
+//! writes records into and that anybody of the process may read: mapped without the right to write,
+//! so the kernel overwrites the oldest and nobody has to keep up. The ring keeps its event alive,
+//! also after the descriptor is closed.
+//!
+//! ```text
+//! ... | sample (what the user registers were) | switch: out, blocked or preempted | switch: in | ...
+//!                                                                        data_head ^
+//! ```
+//!
+//! Named invariants. **Own Attempt**: the kernel is handed only memory and descriptors that the
+//! function made itself and that live until it returns. **Standing Pages**: the addresses of a ring
+//! stay mapped for ever. Closing one puts fresh pages of zeros in its place, which read as an empty
+//! ring, so that who still looks at it sees old records or none, and never faults.
+//!
+//! It draws no conclusions about who may run; `watch` does.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `struct perf_event_attr` up to `sig_data` (size 128, Linux 5.13), written from perf_event_open(2);
+/// libc has no such type.
+#[repr(C)]
+#[derive(Clone, Default)]
+pub struct Attr {
+    /// Hardware, software, breakpoint, ...
+    pub kind: u32,
+    /// How long this structure is; filled in by [`Attr::open`].
+    pub size: u32,
+    /// Which event of that kind.
+    pub config: u64,
+    /// Every how many occurrences it acts.
+    pub sample_period: u64,
+    /// What it writes down then.
+    pub sample_type: u64,
+    pub(super) read_format: u64,
+    /// The bits below.
+    pub flags: u64,
+    /// Bytes after which a reader is woken, with [`WATERMARK`].
+    pub wakeup_watermark: u32,
+    /// Execute, read or write.
+    pub bp_type: u32,
+    /// The address of a breakpoint.
+    pub config1: u64,
+    /// The length of a breakpoint.
+    pub config2: u64,
+    pub(super) branch_sample_type: u64,
+    /// Which registers a sample holds.
+    pub sample_regs_user: u64,
+    pub(super) sample_stack_user: u32,
+    pub(super) clock: i32,
+    pub(super) sample_regs_intr: u64,
+    pub(super) aux_watermark: u32,
+    pub(super) sample_max_stack: u16,
+    pub(super) reserved_2: u16,
+    pub(super) aux_sample_size: u32,
+    pub(super) reserved_3: u32,
+    pub(super) sig_data: u64,
+}
+
+const _: () = assert!(size_of::<Attr>() == 128);
+
+/// Kinds.
+pub const SOFTWARE: u32 = 1;
+/// A kind: breakpoints.
+pub const BREAKPOINT: u32 = 5;
+
+/// Software events.
+pub const CONTEXT_SWITCHES: u64 = 3;
+/// A software event: page faults that had to wait.
+pub const MAJOR_FAULTS: u64 = 6;
+/// A software event that never happens.
+pub const DUMMY: u64 = 9;
+
+/// A breakpoint on execution.
+pub const BP_EXECUTE: u32 = 4;
+
+// Bits of `flags`.
+/// Not counting until it is told to.
+pub const DISABLED: u64 = 1 << 0;
+/// Only what happens in user mode.
+pub const EXCLUDE_KERNEL: u64 = 1 << 5;
+/// Not what happens below the kernel.
+pub const EXCLUDE_HV: u64 = 1 << 6;
+/// `wakeup_watermark` counts bytes.
+pub const WATERMARK: u64 = 1 << 14;
+/// Writes a record at each context switch.
+pub const CONTEXT_SWITCH: u64 = 1 << 26;
+/// Ends at exec.
+pub const REMOVE_ON_EXEC: u64 = 1 << 36;
+/// Sends SIGTRAP to its thread, before that runs another instruction of the user's.
+pub const SIGTRAP: u64 = 1 << 37;
+
+/// A watermark that is never reached, so nobody is ever woken.
+pub const NEVER_WAKE: u32 = 0x7fff_ffff;
+
+const SAMPLE_REGS_USER: u64 = 1 << 12;
+
+/// The register that says "in a system call": on x86-64 the kernel puts -ENOSYS into rax at entry.
+#[cfg(target_arch = "x86_64")]
+const CALL_REGISTER: u64 = 1 << 0;
+#[cfg(not(target_arch = "x86_64"))]
+const CALL_REGISTER: u64 = 0;
+
+impl Attr {
+    /// The event that gates a blocking thread: every context switch sends it SIGTRAP.
+    ///
+    /// It includes the kernel on purpose: with `exclude_kernel` the event opens without privilege,
+    /// but never counts, because a switch happens in the kernel.
+    pub fn gate() -> Attr {
+        let sampled = if CALL_REGISTER == 0 { 0 } else { SAMPLE_REGS_USER };
+        Attr {
+            kind: SOFTWARE,
+            config: CONTEXT_SWITCHES,
+            sample_period: 1,
+            sample_type: sampled,
+            sample_regs_user: CALL_REGISTER,
+            wakeup_watermark: NEVER_WAKE,
+            flags: EXCLUDE_HV | WATERMARK | CONTEXT_SWITCH | REMOVE_ON_EXEC | SIGTRAP,
+            ..Attr::default()
+        }
+    }
+
+    /// The event that only records context switches, which needs no privilege.
+    pub fn notify() -> Attr {
+        Attr {
+            kind: SOFTWARE,
+            config: DUMMY,
+            wakeup_watermark: NEVER_WAKE,
+            flags: EXCLUDE_KERNEL | EXCLUDE_HV | WATERMARK | CONTEXT_SWITCH,
+            ..Attr::default()
+        }
+    }
+
+    /// An event of this kind, with these bits, that acts every time. The rest is zero.
+    pub fn every_time(kind: u32, config: u64, flags: u64) -> Attr {
+        Attr { kind, config, flags, sample_period: 1, ..Attr::default() }
+    }
+
+    /// Opens it on the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// `EACCES` without CAP_PERFMON while perf_event_paranoid is too high (above 1 for events that
+    /// include the kernel, above 2 for all); `EINVAL` or `E2BIG` when the kernel does not know it;
+    /// `EPERM` or `ENOSYS` under a seccomp filter; `EMFILE` without descriptors.
+    pub fn open(&self) -> io::Result<OwnedFd> {
+        const CLOEXEC: libc::c_ulong = 8;
+        let attr = Attr { size: size_of::<Attr>() as u32, ..self.clone() };
+        let (this_thread, any_cpu, no_group) = (0, -1, -1);
+        // SAFETY: Own Attempt: `attr` is a local whose `size` field says how long it is; the kernel
+        // only reads it.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_perf_event_open, &attr, this_thread, any_cpu, no_group, CLOEXEC)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: Own Attempt: the call has just returned this descriptor to us and no one else.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// What a ring says last of its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Last {
+    /// It waits in the kernel, and has since this position of the ring. True: in a system call;
+    /// false: in a fault, as far as can be told.
+    Blocked(u64, bool),
+    /// It runs, or could, or nothing is known.
+    Runs,
+}
+
+const RECORD_SAMPLE: u32 = 9;
+const RECORD_SWITCH: u32 = 14;
+const SWITCH_OUT: u16 = 1 << 13;
+const SWITCH_OUT_PREEMPTED: u16 = 1 << 14;
+
+/// Where `data_head` stands in the first page.
+const HEAD_AT: usize = 1024;
+
+/// The addresses of one ring, whatever is mapped there at the moment.
+#[derive(Debug)]
+pub struct Ring {
+    base: *mut u8,
+    page: usize,
+}
+
+// SAFETY: Standing Pages: it is read with atomic loads, from memory that stays mapped; the one who
+// maps events into it is the one thread that `map` and `close` ask for.
+unsafe impl Send for Ring {}
+// SAFETY: Standing Pages: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// Addresses for a ring: pages of zeros so far, for ever.
+    ///
+    /// # Errors
+    /// No memory, or no more mappings.
+    pub fn reserve() -> io::Result<Ring> {
+        let page = rustix::param::page_size();
+        let base = map(ptr::null_mut(), 2 * page, None)?;
+        Ok(Ring { base, page })
+    }
+
+    /// Lets the kernel write this event's records here. Called by one thread at a time.
+    ///
+    /// # Errors
+    /// `EPERM` beyond the limit of locked memory.
+    pub fn map(&self, event: &OwnedFd) -> io::Result<()> {
+        map(self.base, 2 * self.page, Some(event.as_raw_fd())).map(drop)
+    }
+
+    /// Puts zeros in the place of the ring, which ends its event once its descriptor is closed.
+    pub fn close(&self) {
+        // Without memory for a mapping the old one stays, and with it the event: stale, harmless.
+        let _ = map(self.base, 2 * self.page, None);
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        debug_assert!(at + 8 <= 2 * self.page && at.is_multiple_of(8));
+        // SAFETY: Standing Pages: inside the two pages, aligned; the kernel writes whole words.
+        unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
+    }
+
+    /// How far the kernel has written.
+    pub fn head(&self) -> u64 {
+        self.word(HEAD_AT).load(Ordering::Acquire)
+    }
+
+    /// What was written last.
+    ///
+    /// Records of events made here end with eight bytes that are a header for a switch. Of anything
+    /// else, or when the kernel writes meanwhile, the answer is the safe one: it runs.
+    pub fn last(&self) -> Last {
+        let head = self.head();
+        if head < 8 {
+            return Last::Runs;
+        }
+        let record = |back: u64| {
+            let at = (head.wrapping_sub(back) as usize) & (self.page - 1);
+            self.word(self.page + at).load(Ordering::Relaxed)
+        };
+        let (kind, misc, _) = header(record(8));
+        let out = kind == RECORD_SWITCH && misc & SWITCH_OUT != 0;
+        if !out || misc & SWITCH_OUT_PREEMPTED != 0 {
+            return Last::Runs;
+        }
+        // A sample of one register stands before it: header, which registers, the register.
+        let mut in_call = true;
+        if head >= 32 && header(record(32)).0 == RECORD_SAMPLE {
+            in_call = record(16) as i64 == -i64::from(libc::ENOSYS);
+        }
+        match self.head() == head {
+            true => Last::Blocked(head, in_call),
+            false => Last::Runs,
+        }
+    }
+}
+
+/// Kind, notes and size of a record.
+fn header(word: u64) -> (u32, u16, u16) {
+    (word as u32, (word >> 32) as u16, (word >> 48) as u16)
+}
+
+fn map(at: *mut u8, size: usize, fd: Option<i32>) -> io::Result<*mut u8> {
+    let kind = match fd {
+        Some(_) => libc::MAP_SHARED,
+        None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+    };
+    let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
+    // SAFETY: Standing Pages: either a new mapping, or in the place of one that is ours already.
+    let base =
+        unsafe { libc::mmap(at.cast(), size, libc::PROT_READ, kind | fixed, fd.unwrap_or(-1), 0) };
+    match base {
+        libc::MAP_FAILED => Err(io::Error::last_os_error()),
+        base => Ok(base.cast()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_field_of_the_signal_lies_where_the_kernel_expects_it() {
+        // E2BIG means that the kernel found something that is not 0 beyond what it knows; EINVAL
+        // for an impossible kind shows that it got as far as reading the first field.
+        let attr = Attr { kind: SOFTWARE, config: u64::MAX, ..Attr::default() };
+        assert!(attr.open().is_err(), "there is no software event of this number");
+        assert_eq!(std::mem::offset_of!(Attr, sig_data), 120);
+        assert_eq!(std::mem::offset_of!(Attr, flags), 40);
+    }
+
+    #[test]
+    fn a_ring_without_an_event_says_that_its_thread_runs() {
+        let ring = Ring::reserve().unwrap();
+        assert_eq!((ring.head(), ring.last()), (0, Last::Runs));
+        ring.close();
+        assert_eq!(ring.head(), 0);
+    }
+}

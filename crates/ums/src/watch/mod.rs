@@ -1,0 +1,103 @@
+//! Block watch: to notice when a thread blocks in the kernel, and to keep it from running on when it
+//! wakes, until somebody lets it. On a stock kernel.
+//!
+//! NOTIFY and GATE, by one of three *mechanisms*:
+//!
+//! ```text
+//! mechanism   notices by                          gates by                              needs
+//! trap        record of the context switch        SIGTRAP after each switch             CAP_PERFMON or paranoid <= 1
+//! breakpoint  record of the context switch        a breakpoint where user code goes on, nothing (paranoid <= 2)
+//!                                                 SIGTRAP after a slow fault,
+//!                                                 a check after interposed calls
+//! calls       /proc/self/task/TID/syscall         a check after interposed calls        nothing
+//! ```
+//!
+//! In all three the *catcher*, a thread of the lowest kind on the same processor, looks when the processor
+//! has nothing else to do; and ownership of the processor is one atomic word for each thread.
+//!
+//! * `word`: ownership, and why a thread and who takes its place never both have it.
+//! * `state`, `breakpoint`, `signals`: what tells and what gates.
+//! * `thread`: a watched thread. `place`, `watchdog`: where it runs, and who notices.
+//! * `calls`: interposed calls. `trial`: which mechanism works here, by trying.
+//!
+//! It decides nothing about who runs next: the layers above do, as [`Landlord`] of a place and
+//! [`Keeper`] of a thread.
+
+pub(crate) mod word;
+mod state;
+mod breakpoint;
+pub(crate) mod signals;
+mod watchdog;
+pub(crate) mod place;
+pub(crate) mod thread;
+pub mod calls;
+mod trial;
+
+use std::sync::OnceLock;
+
+pub(crate) use place::{Landlord, Place};
+pub(crate) use state::StateFile;
+pub(crate) use thread::{Keeper, Watched};
+
+/// By what means blocking threads are noticed and gated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mechanism {
+    /// A perf event on context switches that sends SIGTRAP. Covers every system call and page fault.
+    Trap,
+    /// Without privilege: records of context switches, interposed calls, and a breakpoint for the
+    /// rest.
+    Breakpoint,
+    /// Without perf: interposed calls only (see [`crate::interpose`]). Other blocking calls and
+    /// faults hold up the processor.
+    Calls,
+}
+
+impl Mechanism {
+    /// All of them, best first.
+    pub const ALL: [Mechanism; 3] = [Mechanism::Trap, Mechanism::Breakpoint, Mechanism::Calls];
+
+    /// The name that `UMS_WATCH` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::Trap => "trap",
+            Mechanism::Breakpoint => "breakpoint",
+            Mechanism::Calls => "calls",
+        }
+    }
+
+    /// Tries it on this machine: a thread blocks, is noticed, wakes, and meets its gate.
+    ///
+    /// # Errors
+    /// A sentence with what did not happen, or the kernel's refusal.
+    pub fn try_here(self) -> Result<(), String> {
+        trial::run(self)
+    }
+}
+
+/// The mechanism of this process: the best that works, or the one that `UMS_WATCH` names.
+///
+/// Tried once, with a thread that really blocks.
+pub fn mechanism() -> Mechanism {
+    static CHOSEN: OnceLock<Mechanism> = OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let named = std::env::var("UMS_WATCH").unwrap_or_default();
+        match Mechanism::ALL.into_iter().find(|how| how.name() == named) {
+            Some(how) => how,
+            None => best(),
+        }
+    })
+}
+
+fn best() -> Mechanism {
+    let mut works = Mechanism::ALL.into_iter().filter(|how| how.try_here().is_ok());
+    works.next().unwrap_or(Mechanism::Calls)
+}
+
+/// Prepares the process, once: a fork leaves a child whose one thread is an ordinary one.
+pub(crate) fn prepare() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(thread::leave_at_fork);
+}
+
+#[doc(hidden)]
+pub use thread::switch_gate;

@@ -1,0 +1,288 @@
+//! A place: one processor's worth of running, with a catcher that notices when it falls free.
+//!
+//! At most one watched thread is *seated* at a place. The *catcher* is a thread of the lowest kind
+//! (SCHED_IDLE), pinned to the same processor: while the seated thread runs, the catcher does not; when that
+//! one blocks, the kernel has nothing else to run, and its own switch to the catcher is the notification. It
+//! looks why it runs, takes the place away, and tells the *landlord*, which seats somebody else.
+//!
+//! ```text
+//! seated runs   ----blocks---->   catcher: look()   --revoke-->   Landlord::place_is_free
+//!      ^                                                               |
+//!      +--------------------------- seat() <---------------------------+
+//! ```
+//!
+//! The *watchdog* (`watchdog.rs`) calls the same `look` now and then from elsewhere, for a catcher
+//! that gets no processor.
+//!
+//! Named invariants. **Type Stable**: who is seated is never freed. **Standing Place**: a place lives until
+//! its catcher has ended and the watchdog has forgotten it; the seated thread is gone by then.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::thread::Watched;
+use super::{Mechanism, state, watchdog};
+use crate::os::event::Event;
+use crate::os::linux::cpus;
+use crate::os::linux::perf::Last;
+
+/// How often the catcher looks in vain before it sleeps a little.
+const LOOKS: u32 = 400;
+/// How long it sleeps then, doubled up to the second.
+const NAP_NS: (u64, u64) = (50_000, 1_000_000);
+
+/// Who decides what runs at a place.
+pub trait Landlord: Send + Sync {
+    /// The seated thread has lost the place, in a system call or (false) in a fault. Called by the
+    /// catcher, the watchdog, or the thread itself: short, no lock, no allocation.
+    fn place_is_free(&self, in_call: bool);
+
+    /// Whether what runs at the place may be stopped now. Asked while it is blocked, so what it did
+    /// before is visible.
+    fn may_take(&self) -> bool {
+        true
+    }
+
+    /// Asked by the watchdog at each of its looks. True: it shall go on looking, although nobody is
+    /// seated.
+    fn check(&self) -> bool {
+        false
+    }
+}
+
+/// One processor's worth of running.
+pub struct Place {
+    /// The processor.
+    pub cpu: usize,
+    how: Mechanism,
+    seated: AtomicPtr<Watched>,
+    landlord: Box<dyn Landlord>,
+    bell: Event,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+    catcher: Mutex<Option<JoinHandle<()>>>,
+    /// What the watchdog saw last time.
+    pub(super) suspect: AtomicU64,
+    /// How often the place was taken from a blocked thread.
+    revokes: AtomicU64,
+    /// How many of these were the watchdog's doing.
+    pub(super) rescues: AtomicU64,
+}
+
+/// What a look has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Nobody is seated.
+    Vacant,
+    /// Who is seated runs, or must not be stopped now.
+    Runs,
+    /// Who was seated was blocked, and the place was taken.
+    Taken,
+}
+
+impl Place {
+    /// A place on this processor, with its catcher.
+    ///
+    /// # Errors
+    /// A thread cannot be had.
+    pub fn open(cpu: usize, how: Mechanism, landlord: Box<dyn Landlord>) -> io::Result<Arc<Place>> {
+        let place = Arc::new(Place {
+            cpu,
+            how,
+            seated: AtomicPtr::new(ptr::null_mut()),
+            landlord,
+            bell: Event::new(),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            catcher: Mutex::new(None),
+            suspect: AtomicU64::new(0),
+            revokes: AtomicU64::new(0),
+            rescues: AtomicU64::new(0),
+        });
+        watchdog::watch(&place)?;
+        let mine = place.clone();
+        let thread = std::thread::Builder::new().name(format!("ums-catcher/{cpu}"));
+        let thread = thread.stack_size(64 << 10).spawn(move || mine.catch());
+        match thread {
+            Ok(thread) => *place.lock_catcher() = Some(thread),
+            Err(error) => {
+                watchdog::forget(&place);
+                return Err(error);
+            }
+        }
+        Ok(place)
+    }
+
+    /// Ends the catcher. Nobody is seated any more.
+    pub fn close(self: &Arc<Self>) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.bell.set();
+        watchdog::forget(self);
+        if let Some(thread) = self.lock_catcher().take() {
+            let _ = thread.join();
+        }
+    }
+
+    fn lock_catcher(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.catcher.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Seats a thread that is about to be let out of its park. By whoever has the place.
+    pub fn seat(&self, who: &'static Watched) {
+        who.place.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+        self.seated.store(ptr::from_ref(who).cast_mut(), Ordering::SeqCst);
+        // Against the catcher's look before it sleeps: one of both sees the other's store.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) {
+            self.bell.set();
+        }
+        watchdog::wake();
+    }
+
+    /// The seated thread leaves of its own accord. The landlord is not told.
+    pub fn vacate(&self, who: &'static Watched) {
+        let who = ptr::from_ref(who).cast_mut();
+        let _ =
+            self.seated.compare_exchange(who, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// The seated thread has revoked itself, before a call that will block.
+    pub(super) fn given_up(&self, who: &'static Watched) {
+        self.vacate(who);
+        self.landlord.place_is_free(true);
+    }
+
+    /// How often it was taken from a blocked thread, and how often by the watchdog.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.revokes.load(Ordering::Relaxed), self.rescues.load(Ordering::Relaxed))
+    }
+
+    /// Whether somebody is seated.
+    pub(super) fn is_taken(&self) -> bool {
+        !self.seated.load(Ordering::Acquire).is_null()
+    }
+
+    pub(super) fn check(&self) -> bool {
+        self.landlord.check()
+    }
+
+    /// What the seated thread's word and state are, for a second look a little later: 0 unless it is
+    /// blocked and may be taken.
+    pub(super) fn suspicion(&self) -> u64 {
+        // SAFETY: Type Stable.
+        let Some(who) = (unsafe { self.seated.load(Ordering::Acquire).as_ref() }) else { return 0 };
+        let seen = who.word.seen();
+        match seen.is_revocable() && matches!(who.last(), Last::Blocked(..)) {
+            true => seen.number(),
+            false => 0,
+        }
+    }
+
+    /// Looks whether the seated thread is blocked, and takes the place if so.
+    pub(super) fn look(&self) -> Look {
+        // SAFETY: Type Stable.
+        let Some(who) = (unsafe { self.seated.load(Ordering::Acquire).as_ref() }) else {
+            return Look::Vacant;
+        };
+        // The word before everything else (R1).
+        let seen = who.word.seen();
+        let here = ptr::eq(who.place.load(Ordering::Acquire), self);
+        if !seen.is_revocable() || !here {
+            return Look::Runs;
+        }
+        let Last::Blocked(head, in_call) = who.last() else { return Look::Runs };
+        if who.holds.load(Ordering::Acquire) > 0 || !self.landlord.may_take() {
+            return Look::Runs;
+        }
+        let in_call = match self.how {
+            Mechanism::Trap => in_call,
+            Mechanism::Breakpoint | Mechanism::Calls if seen.is_call() => true,
+            Mechanism::Calls => return Look::Runs,
+            Mechanism::Breakpoint => match arm(who, head) {
+                Some(in_call) => in_call,
+                None => return Look::Runs,
+            },
+        };
+        if !who.word.revoke(seen) {
+            who.breakpoint.disarm_own();
+            return Look::Runs;
+        }
+        self.vacate(who);
+        self.revokes.fetch_add(1, Ordering::Relaxed);
+        self.landlord.place_is_free(in_call);
+        Look::Taken
+    }
+
+    fn catch(&self) {
+        if let Err(error) = cpus::pin_to(self.cpu) {
+            eprintln!("ums: the catcher could not be pinned to CPU {}: {error}", self.cpu);
+        }
+        lowest_kind();
+        let (mut looks, mut nap) = (0, NAP_NS.0);
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.look() {
+                Look::Vacant => {
+                    self.sleep_until_seated();
+                    (looks, nap) = (0, NAP_NS.0);
+                }
+                Look::Taken => (looks, nap) = (0, NAP_NS.0),
+                Look::Runs if looks < LOOKS => {
+                    looks += 1;
+                    std::thread::yield_now();
+                }
+                Look::Runs => {
+                    // Who is seated runs on another processor, or waits inside the machine: do not
+                    // burn this one.
+                    std::thread::sleep(Duration::from_nanos(nap));
+                    nap = (nap * 2).min(NAP_NS.1);
+                }
+            }
+        }
+    }
+
+    fn sleep_until_seated(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !self.is_taken() && !self.stop.load(Ordering::SeqCst) {
+            self.bell.wait();
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Gives a blocked thread of user code a gate, and looks again. Gives whether it is in a system
+/// call; None when there can be no gate, or it has moved.
+fn arm(who: &Watched, head: u64) -> Option<bool> {
+    let waits = who.state_file.waits()?;
+    if waits.call.is_none() && state::waits_for_memory_map(who.tid()) {
+        return None;
+    }
+    let armed = who.breakpoint.arm(waits.pc);
+    if armed && who.head() == head && who.state_file.waits() == Some(waits) {
+        return Some(waits.call.is_some());
+    }
+    who.breakpoint.disarm();
+    None
+}
+
+/// Runs only when nobody else wants to.
+fn lowest_kind() {
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: Plain Call: a borrowed local; this thread may always lower itself.
+    let failed = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameter) };
+    if failed != 0 {
+        let error = io::Error::last_os_error();
+        eprintln!("ums: a catcher runs as an ordinary thread: {error}");
+    }
+}
+
+/// A processor that this thread may run on, and others of the process too.
+pub(super) fn some_cpu() -> usize {
+    cpus::Cpus::read().allowed.first().copied().unwrap_or(0)
+}

@@ -1,0 +1,421 @@
+//! A worker blocks in the kernel: its scheduler is called, another runs, and the one that wakes runs no
+//! instruction of its own until it is executed.
+//!
+//! Unsafe only for system calls that the library has no safe form of. Named invariant **Own Memory**: they
+//! are given only memory that this test made and keeps.
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use ums::watch::{Mechanism, mechanism};
+use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+
+use crate::harness::{Heard, Rounds, alone, eventually};
+
+/// Whether calls that are not interposed hold up the processor here.
+fn only_calls() -> bool {
+    mechanism() == Mechanism::Calls
+}
+
+/// Runs one worker that does this and one that computes until it has; the number of times that the
+/// first one blocked, before it ended.
+fn beside_a_computing_worker(
+    name: &'static str,
+    blocks: impl FnOnce() + Send + 'static,
+) -> Vec<(bool, bool)> {
+    alone(move || {
+        let list = CompletionList::new().unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let (mine, theirs) = (done.clone(), done.clone());
+        let blocker = WorkerContext::spawn(&list, move || {
+            blocks();
+            mine.store(true, Ordering::SeqCst);
+        })
+        .unwrap();
+        let began = Instant::now();
+        WorkerContext::spawn(&list, move || {
+            while !theirs.load(Ordering::SeqCst) {
+                assert!(began.elapsed() < Duration::from_secs(60), "{name}: the other never ends");
+                windows::thread_yield(0).unwrap();
+            }
+        })
+        .unwrap();
+        let heard = Rounds::run(&list);
+        let of_blocker = |heard: &Heard| match heard {
+            Heard::Blocked(worker, syscall, ended) if *worker == blocker => {
+                Some((*syscall, *ended))
+            }
+            _ => None,
+        };
+        heard.iter().filter_map(of_blocker).collect()
+    })
+}
+
+fn blocks_in_a_call(name: &'static str, blocks: impl FnOnce() + Send + 'static) {
+    if only_calls() {
+        println!("{name}: without perf only interposed calls are noticed");
+        return;
+    }
+    let seen = beside_a_computing_worker(name, blocks);
+    let calls = seen.iter().filter(|(syscall, ended)| *syscall && !ended).count();
+    assert!(calls >= 1, "{name}: its scheduler was not called: {seen:?}");
+}
+
+/// Does this on a plain thread a little later.
+fn later(f: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(20));
+        f();
+    });
+}
+
+#[test]
+fn a_read_from_a_pipe_lets_another_run() {
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    blocks_in_a_call("read", move || {
+        later(move || writer.write_all(b"x").unwrap());
+        let mut byte = [0];
+        assert_eq!(reader.read(&mut byte).unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_sleep_lets_another_run() {
+    blocks_in_a_call("nanosleep", || std::thread::sleep(Duration::from_millis(20)));
+}
+
+#[test]
+fn a_condition_variable_lets_another_run() {
+    let pair = Arc::new((Mutex::new(false), Condvar::new()));
+    let theirs = pair.clone();
+    blocks_in_a_call("futex", move || {
+        later(move || {
+            *theirs.0.lock().unwrap() = true;
+            theirs.1.notify_all();
+        });
+        let mut ready = pair.0.lock().unwrap();
+        while !*ready {
+            ready = pair.1.wait(ready).unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_accept_lets_another_run() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    blocks_in_a_call("accept", move || {
+        later(move || drop(std::net::TcpStream::connect(address).unwrap()));
+        listener.accept().unwrap();
+    });
+}
+
+#[test]
+fn waiting_for_a_child_lets_another_run() {
+    blocks_in_a_call("wait", || {
+        let mut child = std::process::Command::new("sleep").arg("0.05").spawn().unwrap();
+        assert!(child.wait().unwrap().success());
+    });
+}
+
+/// Fault handling by a thread of this process: the first touch of the memory waits for it.
+mod faults {
+    use std::fs::File;
+    use std::os::fd::{AsRawFd, FromRawFd};
+
+    const USER_MODE_ONLY: i32 = 1;
+    const API: libc::c_ulong = 0xc018_aa3f;
+    const REGISTER: libc::c_ulong = 0xc020_aa00;
+    const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+    const MISSING: u64 = 1;
+
+    /// A page whose first touch waits until [`Page::resolve`].
+    pub struct Page {
+        file: File,
+        base: usize,
+    }
+
+    impl Page {
+        /// None where the kernel refuses.
+        pub fn new() -> Option<Page> {
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: Own Memory: a new descriptor, a new mapping, and borrowed structures.
+            unsafe {
+                let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY);
+                if fd < 0 {
+                    return None;
+                }
+                let file = File::from_raw_fd(fd as i32);
+                let mut api = [0xaa_u64, 0, 0];
+                if libc::ioctl(file.as_raw_fd(), API, &mut api) != 0 {
+                    return None;
+                }
+                let base = libc::mmap(std::ptr::null_mut(), 4096, access, kind, -1, 0);
+                assert_ne!(base, libc::MAP_FAILED);
+                let base = base as usize;
+                let mut range = [base as u64, 4096, MISSING, 0];
+                (libc::ioctl(file.as_raw_fd(), REGISTER, &mut range) == 0)
+                    .then_some(Page { file, base })
+            }
+        }
+
+        /// Touches it, and waits therefore.
+        pub fn touch(base: usize) -> u8 {
+            // SAFETY: Own Memory: mapped by `new`, and never unmapped.
+            unsafe { (base as *const u8).read_volatile() }
+        }
+
+        pub fn base(&self) -> usize {
+            self.base
+        }
+
+        /// Lets whoever touched it go on.
+        pub fn resolve(&self) {
+            let mut range = [self.base as u64, 4096, 0, 0];
+            // SAFETY: Own Memory: a page of this descriptor's range.
+            let failed = unsafe { libc::ioctl(self.file.as_raw_fd(), ZEROPAGE, &mut range) };
+            assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+        }
+    }
+}
+
+#[test]
+fn a_page_fault_lets_another_run_and_is_told_from_a_call_w2() {
+    let Some(page) = faults::Page::new() else {
+        println!("skipped: the kernel refuses userfaultfd");
+        return;
+    };
+    if only_calls() {
+        println!("skipped: without perf faults are not noticed");
+        return;
+    }
+    let base = page.base();
+    let seen = beside_a_computing_worker("fault", move || {
+        later(move || page.resolve());
+        assert_eq!(faults::Page::touch(base), 0);
+    });
+    assert!(seen.contains(&(false, false)), "a fault is no system call: {seen:?}");
+}
+
+/// A blocked in a read and woken, B computing: how long did A wait for its turn, as seen by B?
+fn woken_beside_a_computing_worker() -> bool {
+    alone(|| {
+        let list = CompletionList::new().unwrap();
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        let (read, enough) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (mine, last) = (read.clone(), enough.clone());
+        WorkerContext::spawn(&list, move || {
+            let mut byte = [0];
+            assert_eq!(reader.read(&mut byte).unwrap(), 1);
+            mine.store(true, Ordering::SeqCst);
+        })
+        .unwrap();
+        WorkerContext::spawn(&list, move || {
+            while !last.load(Ordering::SeqCst) {
+                std::hint::spin_loop();
+            }
+        })
+        .unwrap();
+        let (queued, seen) = (list.clone(), read.clone());
+        let other = std::thread::spawn(move || {
+            // Both have run; the first is blocked, the second computes.
+            std::thread::sleep(Duration::from_millis(50));
+            writer.write_all(b"x").unwrap();
+            eventually("the reader is on the list", || {
+                !queued.is_empty() || seen.load(Ordering::SeqCst)
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            let early = seen.load(Ordering::SeqCst);
+            enough.store(true, Ordering::SeqCst);
+            early
+        });
+        Rounds::run(&list);
+        assert!(read.load(Ordering::SeqCst));
+        other.join().unwrap()
+    })
+}
+
+#[test]
+fn a_woken_worker_runs_nothing_until_it_is_executed_and_would_without_its_gate() {
+    if only_calls() {
+        println!("skipped: see the interposed tests");
+        return;
+    }
+    assert!(!woken_beside_a_computing_worker(), "the gate leaks");
+    // The positive control: the same harness sees a gate that is switched off.
+    ums::watch::switch_gate(false);
+    let leaked = woken_beside_a_computing_worker();
+    ums::watch::switch_gate(true);
+    assert!(leaked, "the harness does not notice a missing gate");
+}
+
+#[test]
+fn the_scheduler_is_called_when_everybody_is_blocked_and_may_wait() {
+    if only_calls() {
+        return;
+    }
+    alone(|| {
+        let list = CompletionList::new().unwrap();
+        for ms in [5, 10, 15, 20] {
+            let work = move || std::thread::sleep(Duration::from_millis(ms));
+            WorkerContext::spawn(&list, work).unwrap();
+        }
+        let began = Instant::now();
+        let heard = Rounds::run(&list);
+        assert!(began.elapsed() >= Duration::from_millis(20));
+        let blocked = heard.iter().filter(|h| matches!(h, Heard::Blocked(_, true, false))).count();
+        assert!(blocked >= 4, "{heard:?}");
+    });
+}
+
+#[test]
+fn a_scheduler_that_waits_for_a_blocked_workers_lock_is_no_deadlock_w8() {
+    if only_calls() {
+        return;
+    }
+    alone(|| {
+        let list = CompletionList::new().unwrap();
+        let lock = Arc::new(Mutex::new(()));
+        let (mine, held) = (lock.clone(), Arc::new(AtomicBool::new(false)));
+        let tell = held.clone();
+        WorkerContext::spawn(&list, move || {
+            let guard = mine.lock().unwrap();
+            tell.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(10));
+            drop(guard);
+        })
+        .unwrap();
+        let mut rounds = Rounds::new(&list);
+        let mut lent = 0;
+        windows::enter_scheduling_mode(|scheduler, reason| {
+            // As malloc would: the worker sleeps with the lock, wakes, and waits at its gate.
+            if held.load(Ordering::SeqCst) {
+                drop(lock.lock().unwrap());
+                lent = lent.max(scheduler.lent());
+            }
+            rounds.next(scheduler, reason)
+        })
+        .unwrap();
+        assert!(lent >= 1, "the worker was let run on for the scheduler's sake");
+    });
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// What a raw read says that is interrupted by a signal with these flags, and then written to.
+fn interrupted_read(signal: i32, flags: i32) -> (isize, i32) {
+    alone(move || {
+        // SAFETY: Own Memory: a handler that only counts.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = flags;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+        let before = SIGNALS.load(Ordering::SeqCst);
+        let list = CompletionList::new().unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let result = Arc::new(Mutex::new(None));
+        let mine = result.clone();
+        let worker = WorkerContext::spawn(&list, move || {
+            use std::os::fd::AsRawFd;
+            let mut byte = [0_u8];
+            // SAFETY: Own Memory: one byte.
+            let n = unsafe { libc::read(reader.as_raw_fd(), byte.as_mut_ptr().cast(), 1) };
+            let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            *mine.lock().unwrap() = Some((n, error));
+        })
+        .unwrap();
+        let tid = worker.thread_id() as i32;
+        let sender = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            // SAFETY: Own Memory: numbers.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal) };
+            eventually("the handler has run", || SIGNALS.load(Ordering::SeqCst) > before);
+            std::thread::sleep(Duration::from_millis(20));
+            let _ = writer.write_all(b"x");
+        });
+        Rounds::run(&list);
+        sender.join().unwrap();
+        let seen = result.lock().unwrap().take();
+        seen.expect("the read came back")
+    })
+}
+
+#[test]
+fn a_signal_interrupts_a_blocked_call_exactly_when_its_handler_says_so() {
+    if only_calls() {
+        return;
+    }
+    assert_eq!(interrupted_read(libc::SIGUSR1, 0), (-1, libc::EINTR));
+    assert_eq!(interrupted_read(libc::SIGUSR2, libc::SA_RESTART).0, 1);
+}
+
+#[test]
+fn many_schedulers_share_one_list_and_each_item_comes_once_w10_w11() {
+    alone(|| {
+        const WORKERS: u32 = 40;
+        const STEPS: u32 = 20;
+        let list = CompletionList::new().unwrap();
+        let steps = Arc::new(AtomicU32::new(0));
+        for n in 0..WORKERS {
+            let steps = steps.clone();
+            let work = move || {
+                for step in 0..STEPS {
+                    steps.fetch_add(1, Ordering::SeqCst);
+                    match (n + step) % 4 {
+                        0 => std::thread::sleep(Duration::from_micros(100)),
+                        _ => windows::thread_yield(0).unwrap(),
+                    }
+                }
+            };
+            WorkerContext::spawn(&list, work).unwrap();
+        }
+        let schedulers: Vec<_> = (0..3)
+            .map(|_| {
+                let list = list.clone();
+                std::thread::spawn(move || Rounds::run(&list).len())
+            })
+            .collect();
+        let calls: Vec<_> = schedulers.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(steps.load(Ordering::SeqCst), WORKERS * STEPS);
+        assert_eq!(list.members(), 0);
+        assert!(calls.iter().all(|&calls| calls >= 1), "{calls:?}");
+    });
+}
+
+#[test]
+fn an_unblocked_worker_comes_to_the_list_of_its_creation_w11() {
+    if only_calls() {
+        return;
+    }
+    alone(|| {
+        let (theirs, mine) = (CompletionList::new().unwrap(), CompletionList::new().unwrap());
+        let work = || std::thread::sleep(Duration::from_millis(5));
+        let worker = WorkerContext::spawn(&theirs, work).unwrap();
+        let mut next = theirs.poll().next();
+        windows::enter_scheduling_mode(|scheduler, reason| {
+            if let Reason::Yield { .. } = reason {
+                panic!("nobody yields");
+            }
+            if worker.is_terminated() {
+                return Next::Leave;
+            }
+            if let Some(worker) = next.take() {
+                return Next::Execute(scheduler.claim(&worker).unwrap());
+            }
+            // It has blocked under this scheduler, whose list would be `mine`.
+            let back = theirs.dequeue(None).unwrap().next().unwrap();
+            assert!(mine.is_empty());
+            Next::Execute(scheduler.claim(&back).unwrap())
+        })
+        .unwrap();
+    });
+}

@@ -1,0 +1,128 @@
+//! A scheduler to test with, and a watch over tests that hang.
+//!
+//! [`Rounds`] runs what is ready, first in, first out, until every worker of its list has ended, and tells what
+//! it was called with.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, Scheduler, WorkerContext};
+
+/// How long one test may take before it is taken for hung.
+const HUNG: Duration = Duration::from_secs(120);
+
+/// Runs the body on a thread of its own, one test at a time, and fails if it hangs.
+pub fn alone<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn: MutexGuard<'_, ()> = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    let (tell, told) = channel();
+    let thread = std::thread::spawn(move || {
+        let _ = tell.send(body());
+    });
+    match told.recv_timeout(HUNG) {
+        Ok(value) => {
+            thread.join().unwrap();
+            value
+        }
+        Err(RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("it sends before it ends"),
+        },
+        Err(RecvTimeoutError::Timeout) => {
+            eprintln!("a test of the Windows layer hangs");
+            std::process::abort();
+        }
+    }
+}
+
+/// What a scheduler was called with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Startup,
+    /// The worker that had been executed, whether in a system call, whether it had ended by then.
+    Blocked(WorkerContext, bool, bool),
+    Yield(WorkerContext, usize),
+}
+
+/// First in, first out, until nobody is left.
+pub struct Rounds<'a> {
+    pub list: &'a CompletionList,
+    pub ready: VecDeque<WorkerContext>,
+    pub heard: Vec<Heard>,
+    executed: Option<WorkerContext>,
+}
+
+impl<'a> Rounds<'a> {
+    pub fn new(list: &'a CompletionList) -> Rounds<'a> {
+        Rounds { list, ready: VecDeque::new(), heard: Vec::new(), executed: None }
+    }
+
+    /// Runs everybody to the end on the calling thread; gives what was heard.
+    pub fn run(list: &'a CompletionList) -> Vec<Heard> {
+        let mut rounds = Rounds::new(list);
+        windows::enter_scheduling_mode(|scheduler, reason| rounds.next(scheduler, reason)).unwrap();
+        rounds.heard
+    }
+
+    /// Notes what came, and takes what is there.
+    pub fn note(&mut self, reason: Reason) {
+        self.heard.push(match reason {
+            Reason::Startup => Heard::Startup,
+            Reason::Blocked { syscall } => {
+                let worker = self.executed.clone().expect("somebody was executed");
+                let ended = worker.is_terminated();
+                Heard::Blocked(worker, syscall, ended)
+            }
+            Reason::Yield { worker, param } => {
+                assert_eq!(self.executed.as_ref(), Some(&worker), "who yields was executed");
+                self.ready.push_back(worker.clone());
+                Heard::Yield(worker, param)
+            }
+            other => panic!("unknown reason {other:?}"),
+        });
+        self.take();
+    }
+
+    pub fn take(&mut self) {
+        self.ready.extend(self.list.poll().filter(|worker| !worker.is_terminated()));
+    }
+
+    /// The whole entry point.
+    pub fn next(&mut self, scheduler: &Scheduler, reason: Reason) -> Next {
+        self.note(reason);
+        self.choose(scheduler)
+    }
+
+    /// Executes the first that is ready, waiting for one; leaves when nobody is left.
+    pub fn choose(&mut self, scheduler: &Scheduler) -> Next {
+        loop {
+            while let Some(worker) = self.ready.pop_front() {
+                match scheduler.claim(&worker) {
+                    Ok(claim) => {
+                        self.executed = Some(worker);
+                        return Next::Execute(claim);
+                    }
+                    Err(ExecuteError::Terminated) => {}
+                    Err(ExecuteError::Locked) => self.ready.push_back(worker),
+                    Err(error) => panic!("{worker:?}: {error}"),
+                }
+            }
+            if self.list.members() == 0 {
+                return Next::Leave;
+            }
+            self.list.event().wait(Some(Duration::from_millis(100)));
+            self.take();
+        }
+    }
+}
+
+/// Whether a condition becomes true in time.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < Duration::from_secs(30), "it never came to be that {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
