@@ -276,8 +276,14 @@ fn run_all(contexts: &[*const raw::Context], list: *const raw::List) {
     LEFT.set(contexts.to_vec());
     // SAFETY: Given Pointer: no parameter.
     unsafe { raw::enter(run_left, std::ptr::null_mut()) }.unwrap();
-    // SAFETY: Given Pointer: the caller's list.
-    assert!(!unsafe { raw::list_dequeue(list, Some(1000)) }.is_null(), "their ends are queued");
+    // SAFETY: Given Pointer: the caller's list, and what stands in its chain.
+    unsafe {
+        let mut item = raw::list_dequeue(list, Some(1000));
+        assert!(!item.is_null(), "their ends are queued");
+        while !item.is_null() {
+            item = raw::next_item(item);
+        }
+    }
 }
 
 #[test]
@@ -298,6 +304,35 @@ fn executing_without_a_scheduler_or_a_worker_fails() {
         unsafe {
             assert_eq!(raw::execute(std::ptr::null()), ExecuteError::NotAScheduler);
             raw::enter(misuse, std::ptr::null_mut()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_context_deleted_before_its_end_was_taken_from_the_list_is_not_seen_there() {
+    alone(|| {
+        extern "C-unwind" fn nothing(arg: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+            arg
+        }
+        let list = raw::list_new().unwrap();
+        let contexts = [raw::context_new(), raw::context_new()];
+        // SAFETY: Given Pointer: made above, and deleted below.
+        unsafe {
+            for context in contexts {
+                raw::context_start(context, list, 64 << 10, nothing, std::ptr::null_mut()).unwrap();
+            }
+            let first = raw::list_dequeue(list, Some(0));
+            assert_eq!(raw::next_item(first), contexts[1]);
+            LEFT.set(contexts.to_vec());
+            raw::enter(run_left, std::ptr::null_mut()).unwrap();
+            // Both have ended and are queued; the second to end was run last, from the first place.
+            assert_eq!(raw::context_delete(contexts[0]), Ok(()));
+            let item = raw::list_dequeue(list, Some(0));
+            assert_eq!(item, contexts[1]);
+            assert!(raw::next_item(item).is_null());
+            assert_eq!(raw::context_delete(contexts[1]), Ok(()));
+            assert_eq!(raw::list_members(list), 0);
+            raw::list_delete(list);
         }
     });
 }
