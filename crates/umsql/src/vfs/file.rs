@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -24,6 +25,10 @@ use super::system::{failed, guarded};
 const OPCODE_SEAT: c_int = 0x756d_7301;
 /// What journals are padded to where a torn write could take its neighbours along.
 const SECTOR: c_int = 4096;
+
+/// The header of a frame of the log, before its page; and the header of the log itself.
+const FRAME_HEADER: usize = 24;
+const LOG_HEADER: u64 = 32;
 
 /// What SQLite's block of an open file has.
 #[repr(C)]
@@ -51,12 +56,16 @@ pub(super) struct OpenFile {
     /// What SQLite wants to remember with the file.
     keeps_log: Cell<bool>,
     power_safe: Cell<bool>,
+    /// A log's frame header, with its place, that waits for its page: SQLite writes the page next, and one call
+    /// writes both. It is written before anything else is done with the file.
+    header: Cell<Option<(u64, [u8; FRAME_HEADER])>>,
 }
 
 impl OpenFile {
     pub(super) fn new(kind: Kind, opened: Arc<Opened>) -> OpenFile {
         let (maps, keeps_log, power_safe) = (Cell::new(false), Cell::new(false), Cell::new(true));
-        OpenFile { kind, opened, maps, keeps_log, power_safe }
+        let header = Cell::new(None);
+        OpenFile { kind, opened, maps, keeps_log, power_safe, header }
     }
 
     pub(super) fn read_only(&self) -> bool {
@@ -85,6 +94,9 @@ impl OpenFile {
     }
 
     fn read(&self, buf: &mut [u8], at: u64) -> c_int {
+        if let Err(error) = self.write_header() {
+            return failed(&error, ffi::SQLITE_IOERR_READ);
+        }
         match self.opened.file.read_at(buf, at) {
             Ok(read) if read == buf.len() => ffi::SQLITE_OK,
             Ok(read) => {
@@ -100,20 +112,49 @@ impl OpenFile {
         if self.is_in_trouble() {
             return ffi::SQLITE_IOERR_WRITE;
         }
-        if let Err(error) = self.opened.file.write_at(buf, at) {
-            return failed(&error, ffi::SQLITE_IOERR_WRITE);
+        match self.write_with_header(buf, at) {
+            Ok(()) => ffi::SQLITE_OK,
+            Err(error) => failed(&error, ffi::SQLITE_IOERR_WRITE),
         }
+    }
+
+    fn write_with_header(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        let is_log = matches!(self.kind, Kind::Log(_));
+        match self.header.take() {
+            Some((start, header)) if at == start + FRAME_HEADER as u64 => {
+                return self.write_at(&[&header, buf].concat(), start);
+            }
+            Some((start, header)) => self.write_at(&header, start)?,
+            None => {}
+        }
+        match <[u8; FRAME_HEADER]>::try_from(buf) {
+            Ok(header) if is_log && at >= LOG_HEADER => self.header.set(Some((at, header))),
+            _ => self.write_at(buf, at)?,
+        }
+        Ok(())
+    }
+
+    /// Writes the header whose page did not come.
+    fn write_header(&self) -> io::Result<()> {
+        match self.header.take() {
+            Some((start, header)) if !self.is_in_trouble() => self.write_at(&header, start),
+            _ => Ok(()),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.opened.file.write_at(buf, at)?;
         if let Kind::Log(database) = &self.kind {
             database.log.wrote(at, buf.len());
         }
-        ffi::SQLITE_OK
+        Ok(())
     }
 
     fn truncate(&self, size: u64) -> c_int {
         if self.is_in_trouble() {
             return ffi::SQLITE_IOERR_TRUNCATE;
         }
-        if let Err(error) = self.opened.file.truncate(size) {
+        if let Err(error) = self.write_header().and_then(|()| self.opened.file.truncate(size)) {
             return failed(&error, ffi::SQLITE_IOERR_TRUNCATE);
         }
         if let Kind::Log(database) = &self.kind {
@@ -125,7 +166,10 @@ impl OpenFile {
     /// A failed sync of a database or its log is for good (see `log`).
     fn sync(&self) -> c_int {
         let synced = match &self.kind {
-            Kind::Log(database) => database.log.sync(|| self.opened.sync()).map_err(|_| None),
+            Kind::Log(database) => match self.write_header() {
+                Ok(()) => database.log.sync(|| self.opened.sync()).map_err(|_| None),
+                Err(error) => Err(Some(error)),
+            },
             Kind::Main(seat) if self.is_in_trouble() => {
                 debug_assert!(seat.database.log.trouble().is_some());
                 Err(None)
@@ -190,6 +234,8 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        // A frame without its page is none: nobody misses the header.
+        let _ = self.write_header();
         self.unmap();
         if let Some(seat) = self.seat() {
             seat.database.locks.leave(seat.member);
@@ -292,7 +338,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
 }
 
 unsafe extern "C" fn size(file: *mut ffi::sqlite3_file, out: *mut i64) -> c_int {
-    with(file, |file| match file.opened.file.size() {
+    with(file, |file| match file.write_header().and_then(|()| file.opened.file.size()) {
         Ok(size) => {
             // SAFETY: Lent Argument: the result is SQLite's local.
             unsafe { *out = size as i64 };

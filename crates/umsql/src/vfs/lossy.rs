@@ -112,6 +112,12 @@ impl LossyDisk {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// How often the file of that name was written or cut.
+    pub(crate) fn changes(&self, path: &str) -> u64 {
+        let state = self.state();
+        state.names.get(Path::new(path)).map_or(0, |id| state.files[id].changes)
+    }
+
     /// Lets the power go off after this many operations.
     pub(crate) fn power_off_after(&self, operations: u64) {
         self.state().left = Some(operations);

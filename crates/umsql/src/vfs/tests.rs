@@ -313,3 +313,27 @@ fn a_log_deleted_underneath_is_noticed_though_a_checkpoint_was_the_one_that_sync
     assert_eq!(found, Err(super::Trouble::Deleted));
     assert_eq!(seat.database.log.trouble(), Some(super::Trouble::Deleted));
 }
+
+#[test]
+fn a_page_goes_to_the_log_in_one_write_with_its_header() {
+    let disk = LossyDisk::default();
+    let (connection, _) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
+    connection.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL").unwrap();
+    connection.execute_batch("CREATE TABLE t(x); INSERT INTO t VALUES (1)").unwrap();
+    let before = disk.changes("/db-wal");
+    connection.execute_batch("UPDATE t SET x = x + 1").unwrap();
+    assert_eq!(disk.changes("/db-wal") - before, 1, "one page, one write");
+    // A cache of so few pages spills in the middle of a transaction, and goes back over what it wrote.
+    connection.execute_batch("PRAGMA cache_size=5; PRAGMA cache_spill=1; BEGIN").unwrap();
+    for round in 0..3 {
+        let fill = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
+                    INSERT INTO t SELECT zeroblob(900) FROM n";
+        connection.execute_batch(fill).unwrap();
+        connection.execute_batch(&format!("UPDATE t SET x = {round} WHERE rowid % 7 = 0")).unwrap();
+    }
+    connection.execute_batch("COMMIT").unwrap();
+    assert_eq!(integrity(&connection), "ok");
+    let (other, _) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
+    assert_eq!(rows(&other, "SELECT count(*) FROM t"), [[Value::Integer(601)]]);
+    assert_eq!(integrity(&other), "ok");
+}
