@@ -1,6 +1,9 @@
-//! The C interface of `ums`: a shared and a static library with the header `ums.h`, the *native*
-//! interface to the cooperative scheduler: node, users, tasks, waits, I/O requests with completion
-//! routines, statistics. docs/c-api.md is its manual.
+//! The C interface of `ums`: a shared and a static library with two sets of headers.
+//!
+//! * `ums.h`, the *native* interface to the cooperative scheduler: node, users, tasks, waits, I/O
+//!   requests with completion routines, statistics. docs/c-api.md is its manual.
+//! * `windows/windows.h`: User-Mode Scheduling as Windows 7 had it, and the Win32 calls around it, so that
+//!   programs written for it compile for Linux unchanged. docs/windows-c.md says what differs.
 //!
 //! Two rules hold for every function here. No panic leaves it: it becomes an error code. And what
 //! can be checked is checked: NULL, a pointer to the wrong kind of object, an object that is gone.

@@ -27,3 +27,54 @@ fn locks_lists_and_thread_local_values_hold_among_threads() {
 fn heap_clocks_interlocked_operations_attributes_and_layouts_are_as_declared() {
     run("win_rest.c", &[]);
 }
+
+#[test]
+fn every_bad_input_and_every_context_that_cannot_run_has_its_error_w5() {
+    run("ums_errors.c", &[]);
+}
+
+#[test]
+fn a_worker_that_blocks_is_told_and_waits_to_be_executed_again_w1() {
+    run("ums_blocks.c", &[]);
+}
+
+#[test]
+fn workers_end_in_every_way_and_schedulers_leave_for_every_reason_w6_w7() {
+    run("ums_ends.c", &[]);
+}
+
+#[test]
+fn two_schedulers_on_one_list_get_each_item_once_w10() {
+    run("ums_shared.c", &[]);
+}
+
+#[test]
+fn a_ring_of_workers_yields_in_cpp() {
+    run("ums_ring.cpp", &[]);
+}
+
+#[test]
+fn many_workers_come_and_go_and_leave_nothing_behind() {
+    run("ums_many.c", &[]);
+}
+
+#[test]
+fn random_ums_calls_agree_with_a_model() {
+    run("ums_random.c", &[]);
+}
+
+#[test]
+fn the_examples_say_what_they_should() {
+    let workshop = Workshop::new();
+    for (source, says) in [
+        ("round_robin.c", "all 4 workers have ended\n"),
+        ("priority.c", "all 6 workers have ended\n"),
+        ("shared_list.c", "12 workers did 240 rounds on 2 schedulers\n"),
+        ("pipe_and_compute.c", "was told at least once that a worker blocked in a system call\n"),
+    ] {
+        let source = format!("examples/c/{source}");
+        let recipe = Recipe { source: &source, include: "windows", strict: true, is_static: false };
+        let said = workshop.run(&workshop.make(recipe).expect("C"), &[]);
+        assert!(said.ends_with(says), "{source} said:\n{said}");
+    }
+}

@@ -86,7 +86,7 @@ fn rust_width(declared: &str) -> usize {
 fn declared() -> BTreeMap<String, Shape> {
     let header = read("include/windows/winbase.h");
     let mut found = BTreeMap::new();
-    for piece in header.split("WINBASEAPI ").skip(2) {
+    for piece in header.split("WINBASEAPI ").skip(1) {
         let (result, rest) = piece.split_once(" WINAPI ").expect("the calling convention");
         let (name, rest) = rest.split_once('(').expect("parameters");
         let mut shape = vec![c_width(result)];

@@ -280,6 +280,32 @@ typedef struct _UMS_SYSTEM_THREAD_INFORMATION {
     };
 } UMS_SYSTEM_THREAD_INFORMATION, *PUMS_SYSTEM_THREAD_INFORMATION;
 
+WINBASEAPI BOOL WINAPI CreateUmsCompletionList(PUMS_COMPLETION_LIST *UmsCompletionList);
+WINBASEAPI BOOL WINAPI DeleteUmsCompletionList(PUMS_COMPLETION_LIST UmsCompletionList);
+WINBASEAPI BOOL WINAPI GetUmsCompletionListEvent(PUMS_COMPLETION_LIST UmsCompletionList,
+                                                 PHANDLE UmsCompletionEvent);
+WINBASEAPI BOOL WINAPI DequeueUmsCompletionListItems(PUMS_COMPLETION_LIST UmsCompletionList,
+                                                     DWORD WaitTimeOut,
+                                                     PUMS_CONTEXT *UmsThreadList);
+WINBASEAPI PUMS_CONTEXT WINAPI GetNextUmsListItem(PUMS_CONTEXT UmsContext);
+WINBASEAPI BOOL WINAPI CreateUmsThreadContext(PUMS_CONTEXT *lpUmsThread);
+WINBASEAPI BOOL WINAPI DeleteUmsThreadContext(PUMS_CONTEXT UmsThread);
+WINBASEAPI BOOL WINAPI EnterUmsSchedulingMode(PUMS_SCHEDULER_STARTUP_INFO SchedulerStartupInfo);
+WINBASEAPI BOOL WINAPI ExecuteUmsThread(PUMS_CONTEXT UmsThread);
+WINBASEAPI BOOL WINAPI UmsThreadYield(PVOID SchedulerParam);
+WINBASEAPI PUMS_CONTEXT WINAPI GetCurrentUmsThread(void);
+WINBASEAPI BOOL WINAPI QueryUmsThreadInformation(PUMS_CONTEXT UmsThread,
+                                                 UMS_THREAD_INFO_CLASS UmsThreadInfoClass,
+                                                 PVOID UmsThreadInformation,
+                                                 ULONG UmsThreadInformationLength,
+                                                 PULONG ReturnLength);
+WINBASEAPI BOOL WINAPI SetUmsThreadInformation(PUMS_CONTEXT UmsThread,
+                                               UMS_THREAD_INFO_CLASS UmsThreadInfoClass,
+                                               PVOID UmsThreadInformation,
+                                               ULONG UmsThreadInformationLength);
+WINBASEAPI BOOL WINAPI GetUmsSystemThreadInformation(
+    HANDLE ThreadHandle, PUMS_SYSTEM_THREAD_INFORMATION SystemThreadInfo);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,11 +1,14 @@
 //! The attribute list of `CreateRemoteThreadEx`, in memory that the program provides.
 //!
 //! ```text
-//!   +0 mark   +8 room   +16 used   +24 entries: attribute, size, value
+//!   +0 mark   +8 room   +16 used   +24 entries: attribute, a copy of the value
 //! ```
 //!
 //! Of the attributes of Windows, the UMS one means something here. A wish for a processor or a group
 //! of them is accepted and left alone: a worker runs where its scheduler does.
+//!
+//! Windows demands that the value outlives the list. Programs are known that break this; so it is
+//! copied.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: the program's memory.
 
@@ -39,8 +42,7 @@ pub struct AttributeList {
 #[derive(Clone, Copy)]
 struct Entry {
     attribute: usize,
-    size: usize,
-    value: *const c_void,
+    worker: CreateThreadAttributes,
 }
 
 /// `UMS_CREATE_THREAD_ATTRIBUTES`.
@@ -105,7 +107,7 @@ pub unsafe extern "C" fn InitializeProcThreadAttributeList(
     done(initialise())
 }
 
-/// Adds an attribute. The value is not copied: it must live until the list is deleted.
+/// Adds an attribute.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn UpdateProcThreadAttribute(
     list: *mut AttributeList,
@@ -119,23 +121,27 @@ pub unsafe extern "C" fn UpdateProcThreadAttribute(
     let update = || {
         // SAFETY: C Caller: NULL or a list.
         let header = unsafe { found(list) }?;
-        match attribute {
-            PROC_THREAD_ATTRIBUTE_UMS_THREAD => {
-                if size != size_of::<CreateThreadAttributes>() {
-                    return Err(ERROR_BAD_LENGTH);
-                }
-            }
-            PROC_THREAD_ATTRIBUTE_GROUP_AFFINITY | PROC_THREAD_ATTRIBUTE_IDEAL_PROCESSOR => {}
-            _ => return Err(ERROR_NOT_SUPPORTED),
-        }
         if flags != 0 || value.is_null() {
             return Err(ERROR_INVALID_PARAMETER);
         }
+        let worker = match attribute {
+            PROC_THREAD_ATTRIBUTE_UMS_THREAD if size != size_of::<CreateThreadAttributes>() => {
+                return Err(ERROR_BAD_LENGTH);
+            }
+            // SAFETY: C Caller: as many bytes as the size says, which was looked at.
+            PROC_THREAD_ATTRIBUTE_UMS_THREAD => unsafe {
+                value.cast::<CreateThreadAttributes>().read_unaligned()
+            },
+            PROC_THREAD_ATTRIBUTE_GROUP_AFFINITY | PROC_THREAD_ATTRIBUTE_IDEAL_PROCESSOR => {
+                CreateThreadAttributes { version: 0, context: value, list: value }
+            }
+            _ => return Err(ERROR_NOT_SUPPORTED),
+        };
         if header.used == header.room {
             return Err(ERROR_GEN_FAILURE);
         }
         // SAFETY: C Caller: `used` is below `room`, for which there is memory.
-        unsafe { entries(list).add(header.used).write(Entry { attribute, size, value }) };
+        unsafe { entries(list).add(header.used).write(Entry { attribute, worker }) };
         header.used += 1;
         Ok(())
     };
@@ -154,7 +160,7 @@ pub unsafe extern "C" fn DeleteProcThreadAttributeList(list: *mut AttributeList)
 /// What the list says of a UMS worker, if it says anything.
 ///
 /// # Safety
-/// C Caller: NULL, or a list whose values are alive.
+/// C Caller: NULL, or a list.
 pub(super) unsafe fn ums(list: *mut AttributeList) -> Result<Option<Worker>, u32> {
     if list.is_null() {
         return Ok(None);
@@ -165,8 +171,7 @@ pub(super) unsafe fn ums(list: *mut AttributeList) -> Result<Option<Worker>, u32
         // SAFETY: C Caller: there are `used` entries.
         let entry = unsafe { *entries(list).add(at) };
         if entry.attribute == PROC_THREAD_ATTRIBUTE_UMS_THREAD {
-            // SAFETY: C Caller: the value is alive; its size was looked at.
-            let said = unsafe { entry.value.cast::<CreateThreadAttributes>().read_unaligned() };
+            let said = entry.worker;
             if said.version != UMS_VERSION || said.context.is_null() || said.list.is_null() {
                 return Err(ERROR_INVALID_PARAMETER);
             }

@@ -7,6 +7,7 @@
 //!   thread       threads, their exit codes, their ends
 //!   object       event, semaphore, mutex, and waiting for one or several of them
 //!   attributes   the attribute list of CreateRemoteThreadEx
+//!   registry     which contexts and completion lists are alive
 //!   scheduling   the UMS functions themselves
 //!   section, local, slist, memory, time      the rest of what such programs use
 //! ```
@@ -24,6 +25,7 @@ pub mod handle;
 pub mod thread;
 pub mod object;
 pub mod attributes;
+mod registry;
 pub mod scheduling;
 pub mod section;
 pub mod local;

@@ -35,6 +35,9 @@ pub const CREATE_SUSPENDED: u32 = 4;
 /// `stack_size` is address space; here it always is.
 pub const STACK_SIZE_PARAM_IS_A_RESERVATION: u32 = 0x0001_0000;
 
+/// A thread's stack, at least.
+const STACK: usize = 1 << 20;
+
 /// A start routine.
 pub type ThreadStart = Option<unsafe extern "C-unwind" fn(*mut c_void) -> u32>;
 
@@ -196,12 +199,8 @@ fn start(thread: &Arc<Thread>, stack: usize) -> Result<(), u32> {
         let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
         libc::pthread_attr_init(&mut attributes);
         libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        if stack > 0 {
-            // At least what the system wants; a size it refuses leaves the default.
-            let page = 4096;
-            let size = stack.max(libc::PTHREAD_STACK_MIN).next_multiple_of(page);
-            libc::pthread_attr_setstacksize(&mut attributes, size);
-        }
+        // A size that the system refuses leaves the default.
+        libc::pthread_attr_setstacksize(&mut attributes, stack);
         let entry = std::mem::transmute::<
             extern "C-unwind" fn(*mut c_void) -> *mut c_void,
             extern "C" fn(*mut c_void) -> *mut c_void,
@@ -275,13 +274,15 @@ pub unsafe extern "C" fn CreateRemoteThreadEx(
         let worker = unsafe { attributes::ums(attributes) }?;
         // The handle first: once the thread runs there is no way back.
         let handle = handle::make(Object::Thread(thread.clone()))?;
+        // As on Windows, the size is what is used at first, and there is room for 1 MiB at least.
+        let stack = stack_size.clamp(STACK, 1 << 40).next_multiple_of(65536);
         let suspend = flags & CREATE_SUSPENDED != 0;
         thread.suspended.store(suspend.into(), Ordering::Release);
         let made = match worker {
-            None => start(&thread, stack_size),
+            None => start(&thread, stack),
             Some(worker) => {
                 let arc = Arc::into_raw(thread.clone());
-                let made = scheduling::start(&worker, stack_size, begin, arc.cast_mut().cast());
+                let made = scheduling::start(&worker, stack, begin, arc.cast_mut().cast());
                 made.map(|(context, id)| {
                     thread.context.store(context, Ordering::Release);
                     thread.id.store(id, Ordering::Release);

@@ -1,0 +1,122 @@
+//! Which contexts and completion lists are alive.
+//!
+//! Programs hold bare pointers to them. Before one is followed it is looked up here, so that a
+//! pointer that was deleted, or never was one, is answered with an error. Looking is lock-free and
+//! allocates nothing, because entry points do it all the time.
+//!
+//! ```text
+//!   place: 0 empty, a search ends here | 1 deleted, a search goes on | else a pointer that is alive
+//! ```
+//!
+//! The table has a fixed size. When it is too full to take a pointer within a few places, that one
+//! is not kept, and from then on a pointer that is not found is believed. A pointer whose memory
+//! was given out again is a live one: that mistake is not found.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const PLACES: usize = 1 << 16;
+const PROBES: usize = 256;
+const EMPTY: usize = 0;
+const DELETED: usize = 1;
+
+/// A set of pointers.
+pub struct Registry {
+    places: [AtomicUsize; PLACES],
+    overflowed: AtomicBool,
+}
+
+impl Registry {
+    /// An empty one.
+    pub const fn new() -> Registry {
+        Registry {
+            places: [const { AtomicUsize::new(EMPTY) }; PLACES],
+            overflowed: AtomicBool::new(false),
+        }
+    }
+
+    fn places(&self, pointer: usize) -> impl Iterator<Item = &AtomicUsize> {
+        // Allocations differ in their middle bits; a large odd factor moves these to the top.
+        let hash = pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        (0..PROBES).map(move |probe| &self.places[(hash + probe) % PLACES])
+    }
+
+    /// Keeps it. Nobody else adds or removes the same pointer meanwhile.
+    pub fn add(&self, pointer: usize) {
+        for place in self.places(pointer) {
+            let mut seen = place.load(Ordering::Relaxed);
+            while matches!(seen, EMPTY | DELETED) {
+                match place.compare_exchange(seen, pointer, Ordering::AcqRel, Ordering::Relaxed) {
+                    Ok(_) => return,
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        self.overflowed.store(true, Ordering::Release);
+    }
+
+    /// Whether it is kept.
+    pub fn has(&self, pointer: usize) -> bool {
+        if matches!(pointer, EMPTY | DELETED) {
+            return false;
+        }
+        for place in self.places(pointer) {
+            match place.load(Ordering::Acquire) {
+                EMPTY => break,
+                found if found == pointer => return true,
+                _ => {}
+            }
+        }
+        self.overflowed.load(Ordering::Acquire)
+    }
+
+    /// Forgets it. False: it was not kept.
+    pub fn remove(&self, pointer: usize) -> bool {
+        if matches!(pointer, EMPTY | DELETED) {
+            return false;
+        }
+        for place in self.places(pointer) {
+            match place.load(Ordering::Acquire) {
+                EMPTY => break,
+                found if found == pointer => {
+                    // Two who remove the same pointer: one succeeds.
+                    let swapped = place.compare_exchange(
+                        pointer,
+                        DELETED,
+                        Ordering::AcqRel,
+                        Ordering::Relaxed,
+                    );
+                    return swapped.is_ok();
+                }
+                _ => {}
+            }
+        }
+        self.overflowed.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_removed_is_not_found_and_is_removed_once() {
+        static SET: Registry = Registry::new();
+        for pointer in (0x1000..0x200_000).step_by(64) {
+            assert!(!SET.has(pointer));
+            SET.add(pointer);
+            assert!(SET.has(pointer) && !SET.has(pointer + 8));
+        }
+        for pointer in (0x1000..0x200_000).step_by(64) {
+            assert!(SET.remove(pointer));
+            assert!(!SET.has(pointer) && !SET.remove(pointer));
+        }
+        assert!(!SET.has(0) && !SET.has(1));
+    }
+
+    #[test]
+    fn a_full_table_believes_what_it_does_not_know() {
+        static SET: Registry = Registry::new();
+        (1..=PLACES + PROBES).for_each(|n| SET.add(n * 64));
+        assert!(SET.has(0xdead_0000));
+    }
+}

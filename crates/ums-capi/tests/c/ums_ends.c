@@ -1,0 +1,178 @@
+/* Workers end in every way, schedulers leave for every reason, and lists outlive nobody. */
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kit.h"
+
+enum { WAYS = 6 };
+
+static PUMS_COMPLETION_LIST list;
+static worker workers[WAYS];
+static queue ready;
+static worker *running;
+static int over, told_of_end;
+static DWORD tls;
+static volatile LONG tls_ended;
+
+static VOID WINAPI count_end(PVOID value)
+{
+    CHECK(value == (PVOID)3);
+    InterlockedIncrement(&tls_ended);
+}
+
+static DWORD WINAPI end_somehow(LPVOID arg)
+{
+    worker *me = (worker *)arg;
+    CHECK(FlsSetValue(tls, (PVOID)3));
+    CHECK(GetCurrentUmsThread() == me->context);
+    switch (me->number) {
+    case 0: return 10;
+    case 1: ExitThread(11);
+    case 2: pthread_exit(NULL); /* its code is 0 */
+    case 3: TerminateThread(GetCurrentThread(), 13); break;
+    case 4: UmsThreadYield(NULL); return 14;
+    case 5: {
+        /* A child has none of the threads; it may call _exit. */
+        int status = 0;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0)
+            _exit(15);
+        CHECK(waitpid(child, &status, 0) == child);
+        return (DWORD)WEXITSTATUS(status);
+    }
+    }
+    return 99;
+}
+
+static VOID NTAPI proc(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID param)
+{
+    (void)param;
+    if (reason == UmsSchedulerThreadYield)
+        push(&ready, worker_of((PUMS_CONTEXT)payload));
+    else if (reason == UmsSchedulerThreadBlocked && is_terminated(running->context))
+        told_of_end++;
+    for (;;) {
+        over += drain(list, 0, &ready);
+        if (over == WAYS)
+            return;
+        worker *w = pop(&ready);
+        if (w == NULL) {
+            over += drain(list, 20000, &ready);
+            continue;
+        }
+        running = w;
+        ExecuteUmsThread(w->context);
+        CHECK(GetLastError() == ERROR_RETRY);
+        push(&ready, w);
+    }
+}
+
+static VOID NTAPI leaves_at_once(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID param)
+{
+    CHECK(reason == UmsSchedulerStartup && payload == 0);
+    ++*(int *)param;
+}
+
+static int leave_for;
+
+/* Executes one worker, and leaves when it is called for the reason asked for. */
+static VOID NTAPI leaves_for(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID param)
+{
+    (void)param;
+    if ((int)reason == leave_for)
+        return;
+    if (reason == UmsSchedulerThreadYield)
+        push(&ready, worker_of((PUMS_CONTEXT)payload));
+    for (;;) {
+        over += drain(list, ready.first ? 0 : 20000, &ready);
+        if (over)
+            return;
+        worker *w = pop(&ready);
+        if (w) {
+            ExecuteUmsThread(w->context);
+            CHECK(GetLastError() == ERROR_RETRY);
+            push(&ready, w);
+        }
+    }
+}
+
+static DWORD WINAPI yields_or_sleeps(LPVOID arg)
+{
+    if (((worker *)arg)->number)
+        CHECK(UmsThreadYield(NULL));
+    else
+        Sleep(30);
+    return 0;
+}
+
+static void leaving(void)
+{
+    int calls = 0;
+    CHECK(enter(list, leaves_at_once, &calls) && calls == 1);
+    CHECK(enter(list, leaves_at_once, &calls) && calls == 2); /* and again */
+    for (int yields = 0; yields < 2; yields++) {
+        worker w;
+        memset(&ready, 0, sizeof ready);
+        w.number = yields;
+        over = 0;
+        start_worker(&w, list, yields_or_sleeps);
+        leave_for = yields ? UmsSchedulerThreadYield : UmsSchedulerThreadBlocked;
+        CHECK(enter(list, leaves_for, NULL));
+        /* The worker is where it was; another time in scheduling mode takes it up. */
+        CHECK(!is_terminated(w.context));
+        if (yields)
+            push(&ready, &w);
+        leave_for = -1;
+        CHECK(enter(list, leaves_for, NULL));
+        CHECK(end_worker(&w) == 0);
+    }
+}
+
+static VOID NTAPI exits_inside(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID param)
+{
+    (void)reason;
+    (void)payload;
+    (void)param;
+    ExitThread(77);
+}
+
+static DWORD WINAPI scheduler_that_exits(LPVOID arg)
+{
+    enter(list, exits_inside, arg);
+    return 0;
+}
+
+static void exiting(void)
+{
+    for (int i = 0; i < 3; i++) {
+        DWORD code = 0;
+        HANDLE thread = CreateThread(NULL, 0, scheduler_that_exits, NULL, 0, NULL);
+        CHECK(thread && WaitForSingleObject(thread, 20000) == WAIT_OBJECT_0);
+        CHECK(GetExitCodeThread(thread, &code) && code == 77);
+        CHECK(CloseHandle(thread));
+    }
+}
+
+int main(void)
+{
+    DWORD expected[WAYS] = { 10, 11, 0, 13, 14, 15 };
+    tls = FlsAlloc(count_end);
+    CHECK(CreateUmsCompletionList(&list));
+    for (int i = 0; i < WAYS; i++) {
+        workers[i].number = i;
+        start_worker(&workers[i], list, end_somehow);
+    }
+    CHECK(enter(list, proc, NULL));
+    CHECK(over == WAYS && told_of_end == WAYS);
+    for (int i = 0; i < WAYS; i++)
+        CHECK(end_worker(&workers[i]) == expected[i]);
+    CHECK(tls_ended == WAYS);
+    leaving();
+    exiting();
+    leaving();
+    CHECK(DeleteUmsCompletionList(list));
+    puts("ok");
+    return 0;
+}
