@@ -18,3 +18,5 @@
 
 pub mod native;
 pub mod win32;
+#[cfg(feature = "interpose")]
+pub mod interpose;

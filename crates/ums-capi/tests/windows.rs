@@ -39,6 +39,11 @@ fn a_worker_that_blocks_is_told_and_waits_to_be_executed_again_w1() {
 }
 
 #[test]
+fn a_page_fault_that_blocks_is_told_from_a_system_call_w2() {
+    run("ums_fault.c", &[]);
+}
+
+#[test]
 fn workers_end_in_every_way_and_schedulers_leave_for_every_reason_w6_w7() {
     run("ums_ends.c", &[]);
 }
@@ -56,6 +61,18 @@ fn a_ring_of_workers_yields_in_cpp() {
 #[test]
 fn many_workers_come_and_go_and_leave_nothing_behind() {
     run("ums_many.c", &[]);
+}
+
+/// Without perf events, by calls alone: `libums` defines the C library's blocking functions.
+#[test]
+fn interposed_calls_are_enough_to_notice_and_gate() {
+    let workshop = Workshop::new();
+    for (source, args) in [("ums_blocks.c", &[][..]), ("ums_ends.c", &[]), ("ums_shared.c", &[])] {
+        let recipe = Recipe { source, include: "windows", strict: true, is_static: false };
+        let program = workshop.make(recipe).expect("C");
+        let said = workshop.run_with(&program, args, &[("UMS_WATCH", "calls")]);
+        assert!(said.ends_with("ok\n"), "{source} said:\n{said}");
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@
 
 #![allow(unsafe_code)] // Named invariant "Plain Call" of ARCHITECTURE.md.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ums::watch::calls::may_block;
 
 /// Sleeps while the word is `seen`, for at most this many milliseconds (None: however long). False:
 /// the time is over.
@@ -14,11 +16,12 @@ pub fn wait(word: &AtomicU32, seen: u32, ms: Option<u32>) -> bool {
         tv_nsec: i64::from(ms % 1000) * 1_000_000,
     });
     let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: Plain Call: the word and the time outlive it.
-    let result = unsafe {
-        let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        libc::syscall(libc::SYS_futex, word.as_ptr(), op, seen, span)
-    };
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let result = may_block(
+        || word.load(Ordering::Relaxed) == seen,
+        // SAFETY: Plain Call: the word and the time outlive it.
+        || unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, seen, span) },
+    );
     result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 

@@ -100,6 +100,16 @@ static void outside(void)
     FAILS(ERROR_INVALID_PARAMETER, DequeueUmsCompletionListItems(list, 0, NULL));
     FAILS(ERROR_INVALID_PARAMETER, GetNextUmsListItem(NULL) != NULL);
     FAILS(ERROR_INVALID_PARAMETER, GetNextUmsListItem(&nothing) != NULL);
+    for (DWORD ms = 0; ms <= 50; ms += 50) {
+        LARGE_INTEGER frequency, before, after;
+        QueryPerformanceFrequency(&frequency);
+        QueryPerformanceCounter(&before);
+        item = &item;
+        FAILS(ERROR_TIMEOUT, DequeueUmsCompletionListItems(list, ms, &item));
+        QueryPerformanceCounter(&after);
+        CHECK(item == NULL);
+        CHECK((after.QuadPart - before.QuadPart) * 1000 / frequency.QuadPart >= ms);
+    }
     CHECK(GetCurrentUmsThread() == NULL);
     FAILS(ERROR_INVALID_PARAMETER, UmsThreadYield(NULL));
     FAILS(ERROR_INVALID_PARAMETER, ExecuteUmsThread(NULL));
@@ -185,10 +195,14 @@ static VOID NTAPI proc(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID par
         information(first.context);
         FAILS(ERROR_BUSY, DeleteUmsCompletionList(list)); /* it has members */
         FAILS(ERROR_INVALID_PARAMETER, DeleteUmsThreadContext(first.context));
-        over += drain(list, 0, &ready);
-        worker *w = pop(&ready);
-        CHECK(w != NULL && GetNextUmsListItem(w->context) == NULL); /* a second time: nothing */
-        push(&ready, w);
+        PUMS_CONTEXT chain = NULL, rest;
+        CHECK(DequeueUmsCompletionListItems(list, 0, &chain) && chain != NULL);
+        FAILS(ERROR_RETRY, ExecuteUmsThread(chain)); /* it is linked: the context is locked */
+        rest = GetNextUmsListItem(chain);
+        CHECK(rest != NULL && GetNextUmsListItem(chain) == NULL); /* a second time: nothing */
+        CHECK(GetNextUmsListItem(rest) == NULL);
+        push(&ready, worker_of(chain));
+        push(&ready, worker_of(rest));
         CHECK(SuspendThread(first.thread) == 0);
     } else if (reason == UmsSchedulerThreadYield) {
         CHECK((ULONG_PTR)param == (ULONG_PTR)++stage);

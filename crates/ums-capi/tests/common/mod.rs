@@ -107,7 +107,12 @@ impl Workshop {
 
     /// Runs a program to its end, which must come soon enough and be a success. Gives its output.
     pub fn run(&self, program: &Path, args: &[&str]) -> String {
-        let (status, output) = self.run_to(program, args);
+        self.run_with(program, args, &[])
+    }
+
+    /// As `run`, with these in its environment.
+    pub fn run_with(&self, program: &Path, args: &[&str], set: &[(&str, &str)]) -> String {
+        let (status, output) = self.run_to(program, args, set);
         assert!(
             status == Some(0),
             "{} {args:?} ended with {status:?}:\n{output}",
@@ -117,12 +122,13 @@ impl Workshop {
     }
 
     /// Runs a program to its end: its exit code (none: a signal, or it hung), and what it said.
-    pub fn run_to(&self, program: &Path, args: &[&str]) -> (Option<i32>, String) {
+    fn run_to(&self, program: &Path, args: &[&str], set: &[(&str, &str)]) -> (Option<i32>, String) {
         let log = program.with_extension(format!("{}.log", args.join("-").replace('/', "_")));
         let file = std::fs::File::create(&log).expect("a file for its output");
         let both = file.try_clone().expect("a second descriptor");
         let mut child = Command::new(program)
             .args(args)
+            .envs(set.iter().copied())
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(both)

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Compiles a C example against the installed library, as its package file says, and runs it: c-example.sh PREFIX SOURCE
+set -euo pipefail
+prefix=$1 source=$2
+file=$prefix/lib/pkgconfig/ums-windows.pc
+# Read as it is, so that no pkg-config is needed; where there is one it must say the same.
+flags=$(sed -nE 's/^(Cflags|Libs): //p' "$file" | sed "s|\${prefix}|$prefix|g" | tr '\n' ' ')
+if command -v pkg-config >/dev/null; then
+    PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --exists --print-errors ums ums-windows
+fi
+program=$(mktemp)
+trap 'rm -f "$program"' EXIT
+# shellcheck disable=SC2086 # They are several words.
+cc -Wall -Wextra -Werror -D_GNU_SOURCE "$source" $flags "-Wl,-rpath,$prefix/lib" -o "$program"
+timeout 60 "$program"
