@@ -4,6 +4,7 @@
 mod bench;
 mod probe;
 mod serve;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -20,6 +21,8 @@ struct Line {
 enum Command {
     /// Serve SQL (PostgreSQL wire protocol, SQLite inside) on user-mode schedulers.
     Serve(Box<serve::Args>),
+    /// Record what a running server's schedulers do, as a trace for Perfetto or Chrome.
+    Trace(trace::Args),
     /// Print what this machine offers, what ums uses of it, and why.
     Probe(probe::Args),
     /// Measure: `ums bench NAME key=value ...`; `ums bench --list` names the benches.
@@ -34,6 +37,7 @@ enum Command {
 fn main() -> ExitCode {
     match Line::parse().command {
         Command::Serve(args) => serve::run(&args),
+        Command::Trace(args) => trace::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Bench { args } => bench::run(&args),
     }

@@ -96,6 +96,11 @@ pub struct Args {
     #[arg(long, value_name = "MS", default_value_t = 200)]
     stall: u64,
 
+    /// Do not record what schedulers did last. Then there is nothing to trace, and a crash leaves no
+    /// last events.
+    #[arg(long)]
+    no_ring: bool,
+
     /// Clients must prove the password on the first line of this file (SCRAM-SHA-256).
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -155,6 +160,7 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 fn serve(args: &Args) -> Fallible<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     raise_descriptor_limit();
+    ums::print_last_events_on_crash();
     let settings = settings(args)?;
     let database = settings.database.clone();
     let node = builder(args)?.build()?;
@@ -297,6 +303,7 @@ fn builder(args: &Args) -> Fallible<Builder> {
         let stall = Duration::from_millis(args.stall);
         builder = builder.monitor(monitor::Options::default().stall(stall));
     }
+    builder = builder.event_ring(!args.no_ring);
     builder = builder.placement(match args.placement {
         Place::Classic => Placement::Classic,
         Place::Hinted => Placement::Hinted,

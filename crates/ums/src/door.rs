@@ -58,6 +58,8 @@ pub(crate) struct Door {
     mail: Mutex<Vec<Letter>>,
     mail_count: AtomicUsize,
     waker: Mutex<Option<Waker>>,
+    /// Its scheduler's number, for records.
+    pub(crate) number: std::sync::atomic::AtomicU32,
 }
 
 static FREE: Mutex<Vec<&'static Door>> = Mutex::new(Vec::new());
@@ -75,6 +77,7 @@ impl Door {
                 mail: Mutex::new(Vec::new()),
                 mail_count: AtomicUsize::new(0),
                 waker: Mutex::new(None),
+                number: std::sync::atomic::AtomicU32::new(0),
             }))
         });
         *door.waker.lock().unwrap_or_else(|e| e.into_inner()) = Some(waker);

@@ -29,6 +29,7 @@ mod limits;
 mod reason;
 mod counters;
 mod os;
+mod ring;
 mod wait_stats;
 pub mod watch;
 mod wait;
@@ -50,13 +51,16 @@ mod node;
 mod user;
 mod serve;
 mod umsstats;
+mod trace;
 mod views;
 mod metrics;
 pub mod windows;
+mod crash;
 #[doc(hidden)]
 pub mod testing;
 
 pub use counters::SchedulerCounters;
+pub use crash::print_last_events_on_crash;
 pub use current::{
     checkpoint, go_preemptive, is_cancelled, is_worker, require_thread, scheduler_id,
     short_external_call, sleep, sleep_as, wait_for_cancel, worker_id, worker_kind, yield_if_due,
@@ -71,6 +75,7 @@ pub use os::linux::open::Choice as IoChoice;
 pub use placement::Placement;
 pub use reason::{REASONS_MAX, WaitClass, WaitReason};
 pub use request::{RequestId, UserId};
+pub use ring::{RING_RECORDS, RingEvent};
 pub use scheduler::WorkerKind;
 pub use serve::{
     Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
@@ -78,6 +83,7 @@ pub use serve::{
 pub use task::{
     CancelHandle, JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn,
 };
+pub use trace::{Trace, TraceEvent};
 pub use user::{Acquired, User, UserLock};
 pub use views::{
     Cell, Column, ColumnKind, PendingIoRow, RequestRow, RequestSoFar, SchedulerRow, Snapshot,

@@ -4,7 +4,9 @@
 //! costs nothing while nobody asks. It serves one client at a time, each for a few seconds at most:
 //!
 //! * `GET /metrics`: what Prometheus reads;
-//! * `GET /json`: all views as JSON.
+//! * `GET /json`: all views as JSON;
+//! * `GET /trace.json` and `GET /trace.pftrace`: what the event rings hold, or with `?ms=500` what
+//!   happens in the next half second, for Chrome and for Perfetto.
 //!
 //! It is not for the open network: it asks nobody who they are. HTTP/1.0 is all that is needed.
 
@@ -19,6 +21,8 @@ use crate::node::Node;
 
 /// How long one client may take to ask, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest trace that is recorded for one request.
+const TRACE_MAX: Duration = Duration::from_secs(60);
 /// Longest request line with headers, in bytes.
 const REQUEST_MAX: u64 = 8192;
 
@@ -108,18 +112,42 @@ fn answer(node: &Node, mut client: &TcpStream) -> io::Result<()> {
         }
     }
     let target = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
-    let (status, kind, body) = match target {
-        Some("/metrics") => {
-            ("200 OK", "text/plain; version=0.0.4", node.snapshot().to_prometheus())
-        }
-        Some("/json") => ("200 OK", "application/json", node.snapshot().to_json()),
-        Some(_) => ("404 Not Found", "text/plain", "There are /metrics and /json.\n".into()),
-        None => ("400 Bad Request", "text/plain", "Only GET is answered.\n".into()),
-    };
+    let (status, kind, body) = page(node, target);
     let length = body.len();
     write!(
         client,
-        "HTTP/1.0 {status}\r\nContent-Type: {kind}; charset=utf-8\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n{body}"
-    )
+        "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    )?;
+    client.write_all(&body)
+}
+
+/// Status, kind and body of the answer.
+fn page(node: &Node, target: Option<&str>) -> (&'static str, &'static str, Vec<u8>) {
+    const PLAIN: &str = "text/plain; charset=utf-8";
+    const JSON: &str = "application/json; charset=utf-8";
+    let Some(target) = target else {
+        return ("400 Bad Request", PLAIN, b"Only GET is answered.\n".to_vec());
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let trace = || {
+        let ms = query.strip_prefix("ms=").and_then(|ms| ms.parse().ok()).unwrap_or(0);
+        match ms {
+            0 => node.last_events(),
+            ms => node.record_trace(Duration::from_millis(ms).min(TRACE_MAX)),
+        }
+    };
+    match path {
+        "/metrics" => {
+            let text = node.snapshot().to_prometheus();
+            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text.into_bytes())
+        }
+        "/json" => ("200 OK", JSON, node.snapshot().to_json().into_bytes()),
+        "/trace.json" => ("200 OK", JSON, trace().to_chrome_json().into_bytes()),
+        "/trace.pftrace" => ("200 OK", "application/octet-stream", trace().to_perfetto()),
+        _ => {
+            let known = b"There are /metrics, /json, /trace.json and /trace.pftrace.\n";
+            ("404 Not Found", PLAIN, known.to_vec())
+        }
+    }
 }

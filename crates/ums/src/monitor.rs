@@ -139,6 +139,18 @@ pub struct Report {
     pub suppressed: u64,
 }
 
+impl Report {
+    /// The innermost function that is not the standard library's: mostly the guilty one.
+    pub fn function(&self) -> Option<&str> {
+        let library = |name: &str| {
+            let path = name.trim_start_matches('<');
+            ["core::", "std::", "alloc::", "0x"].iter().any(|start| path.starts_with(start))
+        };
+        let names = self.backtrace.iter().map(|frame| frame.name.as_str());
+        names.into_iter().find(|name| !library(name))
+    }
+}
+
 type OnReport = Arc<dyn Fn(&Report) + Send + Sync>;
 
 /// What the monitor looks for, and whom it tells.

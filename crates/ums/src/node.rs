@@ -6,6 +6,8 @@
 //! The one `unsafe fn` here is a promise of the caller's, **Fiber Contract**: what runs on fiber
 //! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe itself.
 
+mod seen;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -14,7 +16,7 @@ use std::time::Duration;
 
 use crate::error::{BuildError, EnqueueError};
 use crate::limits;
-use crate::monitor::{self, ConditionCount, Watching};
+use crate::monitor::{self, Watching};
 use crate::os::clock;
 use crate::os::linux::open::Choice;
 use crate::placement::Placement;
@@ -44,6 +46,7 @@ pub struct Builder {
     pin: bool,
     io: Choice,
     monitor: Option<monitor::Options>,
+    ring: bool,
 }
 
 impl Default for Builder {
@@ -66,6 +69,7 @@ impl Default for Builder {
             pin: false,
             io: Choice::Auto,
             monitor: None,
+            ring: false,
         }
     }
 }
@@ -177,12 +181,6 @@ impl Builder {
         self
     }
 
-    /// Has the process's monitor watch this node (B31). Default: nobody does.
-    pub fn monitor(mut self, options: monitor::Options) -> Builder {
-        self.monitor = Some(options);
-        self
-    }
-
     /// Makes every worker a fiber: a switch costs nanoseconds and no system call.
     ///
     /// # Safety
@@ -264,12 +262,7 @@ impl Builder {
                 let _ = shared.outside.set(Arc::downgrade(&outside));
             }
         }
-        if let Some(options) = inner.builder.monitor.clone() {
-            let weak = Arc::downgrade(&inner);
-            let all = move || weak.upgrade().map_or_else(Vec::new, |node| node.all());
-            let watching = monitor::watch(options, all).map_err(os("starting the monitor"))?;
-            *inner.watching.lock().unwrap_or_else(|e| e.into_inner()) = Some(watching);
-        }
+        inner.be_watched().map_err(os("starting the monitor"))?;
         node
     }
 
@@ -298,6 +291,7 @@ impl Builder {
             steal: visible && self.placement.steals(),
             pin,
             io: self.io,
+            ring: self.ring,
         }
     }
 }
@@ -387,11 +381,6 @@ impl NodeInner {
         let mut hidden: Vec<_> = map.values().cloned().collect();
         hidden.sort_by_key(|s| s.index);
         self.visible.iter().cloned().chain(hidden).collect()
-    }
-
-    pub fn monitor_counts(&self) -> Vec<ConditionCount> {
-        let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
-        watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.read())
     }
 
     /// What is known of the user with this number.
@@ -578,11 +567,6 @@ impl Node {
         all[scheduler].door.send(crate::door::Letter::LookAgain);
     }
 
-    /// What the monitor has found so far, by condition. Empty: nobody watches.
-    pub fn monitor_counts(&self) -> Vec<ConditionCount> {
-        self.inner.monitor_counts()
-    }
-
     /// How its I/O back end describes itself, with the reason for each step down.
     pub fn io_text(&self) -> String {
         self.inner.visible[0].driver_text.clone()
@@ -620,8 +604,7 @@ impl Node {
             self.cancel_running();
             wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
         }
-        // What ends is no incident.
-        drop(node.watching.lock().unwrap_or_else(|e| e.into_inner()).take());
+        node.be_left_alone();
         for shared in &all {
             shared.end();
         }

@@ -130,6 +130,11 @@ impl WaitReason {
         self.entry().0
     }
 
+    /// Its name, without a look behind the lock that a signal handler must not take.
+    pub(crate) fn name_if_built_in(self) -> &'static str {
+        BUILT_IN.get(self.index()).map_or("(registered)", |(name, _)| name)
+    }
+
     /// Its class.
     pub fn class(self) -> WaitClass {
         self.entry().1

@@ -53,13 +53,15 @@ pub enum View {
     ContextSwitches,
     /// `ums_pending_io`: I/O requests that are outstanding.
     PendingIo,
+    /// `ums_ring`: what schedulers did last, where that is recorded.
+    Ring,
     /// `ums_monitor`: what the monitor has found, by condition.
     Monitor,
 }
 
 impl View {
     /// All of them.
-    pub const ALL: [View; 12] = [
+    pub const ALL: [View; 13] = [
         View::Schedulers,
         View::Workers,
         View::Requests,
@@ -71,6 +73,7 @@ impl View {
         View::UserWaits,
         View::ContextSwitches,
         View::PendingIo,
+        View::Ring,
         View::Monitor,
     ];
 

@@ -59,7 +59,6 @@ pub(super) fn deliver(report: &Report, options: &Options) {
 }
 
 fn event(report: &Report) {
-    let guilty = report.backtrace.first().map(|frame| frame.name.as_str());
     tracing::warn!(
         target: "ums::monitor",
         condition = report.condition.name(),
@@ -71,7 +70,7 @@ fn event(report: &Report) {
         user = report.user,
         lasted_ms = report.lasted.as_millis() as u64,
         queued = report.queued,
-        function = guilty,
+        function = report.function(),
         suppressed = report.suppressed,
         "{report}"
     );

@@ -60,7 +60,8 @@ impl Report {
             }
             (Condition::SlowIo, _) => write!(f, ": a wait for a file took {ms} ms")?,
         }
-        write!(f, ": {}", self.diagnosis)
+        write!(f, ": {}", self.diagnosis)?;
+        self.function().map_or(Ok(()), |function| write!(f, ", in {function}"))
     }
 
     fn place(&self, f: &mut Formatter<'_>) -> Result {

@@ -18,6 +18,7 @@ use crate::lists::WorkerId;
 use crate::os::linux::open::{self, Owner};
 use crate::os::{self, clock};
 use crate::request::WorkRequest;
+use crate::ring::RingEvent;
 use crate::scheduler::Peers;
 use crate::wait::Party;
 use crate::worker::{STANDBY, State};
@@ -253,6 +254,7 @@ impl Shared {
             self.with(|core| {
                 core.turn_at = clock::ticks();
                 core.workers.shift(me, State::Running, State::Idle, core.turn_at);
+                core.record(RingEvent::Finish, me, 0);
             });
             self.until_chosen(me, party);
         }

@@ -11,6 +11,7 @@ use super::{Core, Seat, Shared, WorkerKind};
 use crate::counters::add;
 use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock;
+use crate::ring::RingEvent;
 use crate::worker::{STANDBY, State};
 
 /// How long to sleep at most while threads that were told to end have not: nobody says when they
@@ -39,11 +40,13 @@ impl Shared {
         if self.may_sleep() {
             add(&self.counters.idle_switches, 1);
             self.with(|core| {
+                core.record(RingEvent::Sleep, me, 0);
                 let timeout = core.sleep_for(self);
                 let again = ending.then_some(JOIN_AGAIN_AFTER_NS);
                 let timeout = timeout.into_iter().chain(again).min();
                 core.driver.wait(timeout, &mut core.done);
                 core.turn_at = clock::ticks();
+                core.record(RingEvent::Awake, me, 0);
             });
         }
         self.door.awake();
@@ -114,6 +117,7 @@ impl Shared {
     fn steal(&self) -> bool {
         let Some(request) = self.peers.steal(self) else { return false };
         add(&self.counters.stolen, 1);
+        self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
         if let Err(request) = self.queue.adopt(request) {
             // Shutting down: it will not run here, nor anywhere.
             self.load.fetch_sub(1, Ordering::Relaxed);

@@ -53,6 +53,7 @@ use crate::lists::io_list::{IoList, IoResult, Routine};
 use crate::lists::timer_list::TimerList;
 use crate::os::driver::{Done, Driver};
 use crate::request::WorkRequest;
+use crate::ring::{Ring, RingEvent};
 use crate::wait::{Party, Ticket};
 use crate::wait_stats::WaitTable;
 use crate::work_queue::WorkQueue;
@@ -98,6 +99,7 @@ pub(crate) struct Options {
     pub steal: bool,
     pub pin: Option<usize>,
     pub io: crate::os::linux::open::Choice,
+    pub ring: bool,
 }
 
 /// What anybody may reach of a scheduler.
@@ -112,6 +114,8 @@ pub(crate) struct Shared {
     pub waits: WaitTable,
     /// What is on the I/O list, for views.
     pub pending: Arc<IoBoard>,
+    /// What it did last, if that is recorded.
+    pub ring: Option<&'static Ring>,
     /// Requests pending, runnable, running and waiting: the load factor (B2).
     pub load: AtomicUsize,
     /// Users whose home this is.
@@ -182,6 +186,9 @@ pub(crate) struct Core {
     pub driver: Box<dyn Driver>,
     pub io: IoList,
     pub board: Arc<IoBoard>,
+    pub ring: Option<&'static Ring>,
+    /// The scheduler's number.
+    pub number: u32,
     /// Who holds the baton.
     pub current: WorkerId,
     /// When the present turn began, in ticks: spares a worker that has waited a reading when it
@@ -276,13 +283,17 @@ impl Shared {
         let driver_text = driver.describe();
         let standby = Party::take(door.address(), crate::worker::STANDBY);
         let pending = Arc::new(IoBoard::default());
+        let ring = options.ring.then(|| Ring::take(index as u32));
+        door.number.store(index as u32, Ordering::Relaxed);
         let core = Core {
             workers: Workers::new(options.head_inserts_max, standby),
             timers: TimerList::new(crate::os::clock::now()),
             timers_sleep_until: 0,
             io: IoList::new(),
             board: pending.clone(),
+            ring,
             driver,
+            number: index as u32,
             current: crate::worker::STANDBY,
             turn_at: 0,
             fiber: std::ptr::null_mut(),
@@ -311,6 +322,7 @@ impl Shared {
             counters: Counters::default(),
             waits: WaitTable::new(),
             pending,
+            ring,
             load: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
             online: AtomicBool::new(true),
@@ -360,6 +372,14 @@ impl Shared {
             self.peers.wake_one(self.index);
         }
         Ok(())
+    }
+
+    /// Notes an event, if the scheduler has a ring. Baton holder only.
+    #[inline]
+    pub(crate) fn record(&self, event: RingEvent, worker: WorkerId, detail: u32) {
+        if let Some(ring) = self.ring {
+            ring.record(event, worker, detail);
+        }
     }
 
     /// Called before anything that may give the baton away: a completion routine must not, for it
@@ -432,9 +452,20 @@ impl Shared {
     }
 }
 
+impl Core {
+    /// As [`Shared::record`].
+    #[inline]
+    pub(crate) fn record(&self, event: RingEvent, worker: WorkerId, detail: u32) {
+        if let Some(ring) = self.ring {
+            ring.record(event, worker, detail);
+        }
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
         debug_assert!(!self.busy.get() || std::thread::panicking());
+        self.ring.iter().for_each(|ring| ring.give_back());
         self.standby.give_back();
         self.door.give_back();
     }

@@ -8,6 +8,7 @@ use crate::door::Door;
 use crate::lists::WorkerId;
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
+use crate::ring::RingEvent;
 use crate::wait::{Claimed, Outcome, Party, Ticket};
 use crate::worker::{STANDBY, State};
 
@@ -23,7 +24,12 @@ pub(crate) fn ready(claimed: Claimed) {
     let party = claimed.kept();
     match here() {
         Some(shared) if std::ptr::eq(shared.door, door) => shared.with(|core| core.wake(party)),
-        _ => {
+        other => {
+            if let Some(shared) = other {
+                let worker = party.worker.load(Ordering::Relaxed);
+                let whose = door.number.load(Ordering::Relaxed);
+                shared.record(RingEvent::Wake, worker, whose);
+            }
             party.signalled.store(clock::ticks(), Ordering::Relaxed);
             door.push(party);
         }
@@ -92,6 +98,8 @@ impl Shared {
             assert_ne!(me, STANDBY, "the standby never waits");
             let timer = (deadline != NEVER).then(|| core.set_timer(deadline, Timed::Wait(ticket)));
             core.workers.shift(me, State::Running, State::Waiting, began);
+            let reason = ticket.party.reason.load(Ordering::Relaxed);
+            core.record(RingEvent::Wait, me, reason.into());
             core.turn_at = began;
             (me, timer)
         });
@@ -137,7 +145,11 @@ impl Shared {
             let next = self.choose(core);
             self.publish(core);
             match next {
-                Some(next) if next == core.current => Handed::Left(WayOut::Stay),
+                Some(next) if next == core.current => {
+                    // No switch, but the trace wants to know that it runs again.
+                    core.record(RingEvent::Switch, next, 0);
+                    Handed::Left(WayOut::Stay)
+                }
                 Some(next) => {
                     self.count_cause(core);
                     core.hand_over(self, next)

@@ -33,6 +33,7 @@ use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
 use crate::request::{Job, RequestState};
+use crate::ring::RingEvent;
 use crate::wait::{Claimed, Outcome, Ticket, What, thread_party};
 use crate::worker::{STANDBY, State};
 
@@ -79,6 +80,7 @@ impl Shared {
         let (party, next) = self.with(|core| {
             let me = core.current;
             core.workers.shift(me, State::Running, State::Preemptive, began);
+            core.record(RingEvent::Leave, me, reason.index() as u32);
             core.turn_at = clock::ticks();
             core.preemptive += 1;
             add(&self.counters.preemptive_switches, 1);

@@ -13,6 +13,7 @@ use fiber::Suspender;
 use super::{Core, Seat, Shared, WorkerKind};
 use crate::counters::add;
 use crate::lists::WorkerId;
+use crate::ring::RingEvent;
 use crate::wait::Party;
 
 impl Shared {
@@ -126,6 +127,7 @@ impl Core {
     pub(super) fn hand_to(&mut self, to: WorkerId) {
         self.current = to;
         self.quantum_began = 0;
+        self.record(RingEvent::Switch, to, 0);
         let worker = self.workers.get(to);
         add(&worker.party.view.switches, 1);
         self.fiber = match worker.seat {

@@ -15,6 +15,7 @@ use crate::lists::io_list::{Completed, Completion, IoResult, Routine};
 use crate::lists::timer_list::TimerId;
 use crate::os::clock;
 use crate::reason::WaitReason;
+use crate::ring::RingEvent;
 use crate::wait::Outcome;
 use crate::worker::{STANDBY, State};
 
@@ -147,6 +148,7 @@ impl Shared {
         row.ended(waited, 0);
         let from = core.workers.get(id).state;
         core.workers.shift(id, from, State::Running, now);
+        core.record(RingEvent::Start, id, request.state().id as u32);
         core.workers.get(id).request = Some(request);
         Some(id)
     }
@@ -284,6 +286,7 @@ impl Core {
     /// One request has completed.
     pub(super) fn completed(&mut self, token: u64, result: i32) {
         self.board.wipe(token);
+        self.record(RingEvent::Complete, self.current, token as u32);
         match self.io.complete(token, result) {
             Some(Completed::Wake(ticket)) => {
                 if let Some(claimed) = ticket.claim(Outcome::Granted) {
@@ -299,7 +302,9 @@ impl Core {
     pub(super) fn wake(&mut self, party: &'static crate::wait::Party) {
         let now = clock::ticks();
         party.signalled.store(now, Ordering::Relaxed);
-        self.workers.wake(party.worker.load(Ordering::Relaxed), now);
+        let worker = party.worker.load(Ordering::Relaxed);
+        self.record(RingEvent::Wake, worker, self.number);
+        self.workers.wake(worker, now);
     }
 
     /// Expired timers leave the list; their workers become runnable (U69).
@@ -342,7 +347,11 @@ impl Core {
         let now = clock::ticks();
         shared.door.take_all(|party| {
             // Whoever pushed has noted the time of the signal.
-            self.workers.wake(party.worker.load(Ordering::Relaxed), now);
+            let worker = party.worker.load(Ordering::Relaxed);
+            let home = party.is(State::Preemptive);
+            let event = if home { RingEvent::Home } else { RingEvent::Arrive };
+            self.record(event, worker, 0);
+            self.workers.wake(worker, now);
         });
         for letter in shared.door.letters() {
             match letter {
@@ -367,6 +376,7 @@ impl Core {
         match unsafe { self.driver.submit(token, op) } {
             crate::os::driver::Submitted::Pending => {
                 self.board.put(token, &op, clock::ticks());
+                self.record(RingEvent::Submit, self.current, op.fd() as u32);
                 Submission::Pending(token)
             }
             crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {

@@ -10,7 +10,9 @@ use crate::limits::QUANTUM_NS;
 use crate::monitor::ConditionCount;
 use crate::reason::WaitReason;
 use crate::request::{RequestId, UserId};
+use crate::ring::RingEvent;
 use crate::scheduler::WorkerKind;
+use crate::trace::TraceEvent;
 use crate::wait_stats::wait_bucket_end;
 use crate::worker::State;
 
@@ -40,6 +42,7 @@ pub(super) fn table(view: View, seen: &Snapshot) -> Table {
         ),
         View::ContextSwitches => context_switches(&seen.switches),
         View::PendingIo => pending_io(&seen.pending_io),
+        View::Ring => ring(&seen.ring),
         View::Monitor => monitor(&seen.monitor),
     }
 }
@@ -265,4 +268,22 @@ table! {
     condition Text = m.condition.name(), "What was wrong.";
     reports_count Counter = m.reports, "How often that was reported.";
     suppressed_count Counter = m.suppressed, "How often it was left out, because there were too many reports.";
+}
+
+table! {
+    fn ring(e: &TraceEvent) -> "ums_ring", keys 0, "What schedulers did last, where that is recorded.";
+    scheduler_id Id = e.scheduler, "The scheduler.";
+    record Id = e.number, "How many events it recorded before.";
+    at_ns Gauge = e.at_ns, "When, in nanoseconds of the monotonic clock.";
+    event Text = e.event.name(), "What happened.";
+    worker_id Id = e.worker, "To which worker; 0 is the one that stands by.";
+    detail Id = e.detail, "A descriptor, or the number of a request, scheduler or I/O request.";
+    wait_type Text = waits_for(e), "What the worker waits for, or does outside.";
+}
+
+fn waits_for(e: &TraceEvent) -> &'static str {
+    match e.event {
+        RingEvent::Wait | RingEvent::Leave => WaitReason::from_index(e.detail as usize).name(),
+        _ => "",
+    }
 }

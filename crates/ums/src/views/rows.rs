@@ -11,6 +11,7 @@ use crate::os::clock;
 use crate::reason::{WaitClass, WaitReason};
 use crate::request::{RequestId, UserId};
 use crate::scheduler::{Shared, WorkerKind};
+use crate::trace::{TraceEvent, last_events};
 use crate::wait::Party;
 use crate::wait_stats::{ReasonSum, WAIT_BUCKETS, WaitSum, wait_bucket_end};
 use crate::worker::State;
@@ -276,6 +277,9 @@ pub struct Snapshot {
     pub switches: Vec<SwitchRow>,
     /// Outstanding I/O requests.
     pub pending_io: Vec<PendingIoRow>,
+    /// What schedulers did last; see [`Builder::event_ring`](crate::Builder::event_ring). Filled for
+    /// its view alone: by [`Node::last_events`] else.
+    pub ring: Vec<TraceEvent>,
     /// What the monitor has found; empty when nobody watches.
     pub monitor: Vec<ConditionCount>,
 }
@@ -292,7 +296,8 @@ impl Node {
             users: users(&self.inner),
             switches: all.iter().flat_map(|s| switches(s)).collect(),
             pending_io: all.iter().flat_map(|s| pending_io(s)).collect(),
-            monitor: self.monitor_counts(),
+            ring: Vec::new(),
+            monitor: self.inner.monitor_counts(),
             workers,
         }
     }
@@ -318,6 +323,7 @@ pub(super) fn for_view(node: &NodeInner, view: View) -> Snapshot {
         View::WaitStats | View::WaitHistogram => seen.waits = waits(&all),
         View::Users | View::UserWaits => seen.users = users(node),
         View::ContextSwitches => seen.switches = all.iter().flat_map(|s| switches(s)).collect(),
+        View::Ring => seen.ring = last_events(node).events,
         View::Monitor => seen.monitor = node.monitor_counts(),
         View::PendingIo => seen.pending_io = all.iter().flat_map(|s| pending_io(s)).collect(),
     }

@@ -1,0 +1,67 @@
+//! `ums trace`: asks a server that serves metrics for a trace, and writes it to a file.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Options of `ums trace`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where the server serves metrics: its --metrics.
+    #[arg(long, value_name = "ADDR:PORT")]
+    from: SocketAddr,
+
+    /// The file to write. One that ends in .json is for chrome://tracing, any other for
+    /// ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+
+    /// Milliseconds to record. 0: what the server's event rings hold already.
+    #[arg(long, value_name = "MS", default_value_t = 1000)]
+    ms: u64,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    match record(args) {
+        Ok(bytes) => {
+            println!("{bytes} bytes in {}", args.out.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("ums trace: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn record(args: &Args) -> Result<usize, Box<dyn std::error::Error>> {
+    let json = args.out.extension().is_some_and(|end| end == "json");
+    let path = if json { "/trace.json" } else { "/trace.pftrace" };
+    let body = get(args.from, &format!("{path}?ms={}", args.ms), Duration::from_millis(args.ms))?;
+    std::fs::write(&args.out, &body)?;
+    Ok(body.len())
+}
+
+/// The body of an answer that takes this long to make.
+fn get(
+    from: SocketAddr,
+    target: &str,
+    takes: Duration,
+) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let mut server = TcpStream::connect(from)
+        .map_err(|error| format!("no server serves metrics on {from}: {error}"))?;
+    server.set_read_timeout(Some(takes + Duration::from_secs(10)))?;
+    write!(server, "GET {target} HTTP/1.0\r\n\r\n")?;
+    let mut answer = Vec::new();
+    server.read_to_end(&mut answer)?;
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    let end = end.ok_or("the answer is cut short: is this a server of ums?")?;
+    if !answer.starts_with(b"HTTP/1.0 200 ") {
+        let first = String::from_utf8_lossy(&answer).lines().next().unwrap_or("").to_owned();
+        return Err(format!("the server says: {first}").into());
+    }
+    Ok(answer.split_off(end + 4))
+}

@@ -1,0 +1,52 @@
+//! How a node can be seen: the monitor that watches it, and the event rings of its schedulers.
+
+use std::sync::Arc;
+
+use super::{Builder, Node, NodeInner};
+use crate::monitor::{self, ConditionCount};
+
+impl Builder {
+    /// Has the process's monitor watch this node (B31). Default: nobody does.
+    pub fn monitor(mut self, options: monitor::Options) -> Builder {
+        self.monitor = Some(options);
+        self
+    }
+
+    /// Records what each scheduler did last, 1024 events each, for traces and for the moment after
+    /// a crash (B43). Default off: a record costs about as much as the rest of a switch between
+    /// fibers.
+    pub fn event_ring(mut self, yes: bool) -> Builder {
+        self.ring = yes;
+        self
+    }
+}
+
+impl Node {
+    /// What the monitor has found so far, by condition. Empty: nobody watches.
+    pub fn monitor_counts(&self) -> Vec<ConditionCount> {
+        self.inner.monitor_counts()
+    }
+}
+
+impl NodeInner {
+    /// Begins to be watched, if that was asked for.
+    pub(super) fn be_watched(self: &Arc<Self>) -> std::io::Result<()> {
+        let Some(options) = self.builder.monitor.clone() else { return Ok(()) };
+        let weak = Arc::downgrade(self);
+        let all = move || weak.upgrade().map_or_else(Vec::new, |node| node.all());
+        let watching = monitor::watch(options, all)?;
+        *self.watching.lock().unwrap_or_else(|e| e.into_inner()) = Some(watching);
+        Ok(())
+    }
+
+    /// Is no longer watched: what ends is no incident.
+    pub(super) fn be_left_alone(&self) {
+        drop(self.watching.lock().unwrap_or_else(|e| e.into_inner()).take());
+    }
+
+    /// What the monitor has found.
+    pub(crate) fn monitor_counts(&self) -> Vec<ConditionCount> {
+        let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
+        watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.read())
+    }
+}

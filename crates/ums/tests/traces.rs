@@ -1,0 +1,164 @@
+//! The event ring, traces made of it, and last words (B43).
+//!
+//! Named invariant **Own Fault**: the address that is written to is nobody's.
+
+#![allow(unsafe_code)] // For the harness, and one fault.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use ums::sync::Mutex;
+use ums::{Cell, Node, RingEvent, TraceEvent, View, WaitReason, WorkerKind};
+
+fn of(events: &[TraceEvent], event: RingEvent) -> usize {
+    events.iter().filter(|e| e.event == event).count()
+}
+
+#[test]
+fn a_scheduler_records_what_it_does_in_order_b43() {
+    for kind in KINDS {
+        one_kind(
+            kind,
+            |b| b.schedulers(1).event_ring(true),
+            |node| {
+                let request = start(node, 0, || {
+                    let sibling = ums::spawn(ums::yield_now);
+                    ums::yield_now();
+                    ums::sleep(ms(2)).unwrap();
+                    ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ());
+                    sibling.join().unwrap();
+                });
+                let id = request.request_id();
+                request.join().unwrap();
+                eventually("it sleeps", || node.snapshot().schedulers[0].is_idle);
+                let trace = node.last_events();
+                assert_eq!(trace.lost, 0);
+                let mine: Vec<_> =
+                    trace.events.iter().copied().filter(|e| e.scheduler == 0).collect();
+                assert!(mine.is_sorted_by_key(|e| e.number), "{mine:#?}");
+                assert!(mine.is_sorted_by_key(|e| e.at_ns), "{mine:#?}");
+                let begun = mine
+                    .iter()
+                    .position(|e| e.event == RingEvent::Start && u64::from(e.detail) == id);
+                let worker = mine[begun.expect("it was begun")].worker;
+                let sleep = WaitReason::SLEEP.index() as u32;
+                let slept = mine.iter().position(|e| {
+                    (e.event, e.worker, e.detail) == (RingEvent::Wait, worker, sleep)
+                });
+                assert!(begun < slept, "{mine:#?}");
+                let woken = mine
+                    .iter()
+                    .skip(slept.unwrap())
+                    .find(|e| e.event == RingEvent::Wake && e.worker == worker);
+                assert!(woken.is_some(), "{mine:#?}");
+                // Each worker that the scheduler itself counts as switched to is here.
+                let counted = node.snapshot().schedulers[0].counters.context_switches as usize;
+                assert!(of(&mine, RingEvent::Switch) >= counted, "{counted}: {mine:#?}");
+                assert_eq!(of(&mine, RingEvent::Finish), 2);
+                if kind == WorkerKind::Thread {
+                    assert_eq!(of(&mine, RingEvent::Leave), 1);
+                    assert_eq!(of(&mine, RingEvent::Home), 1);
+                }
+                assert!(of(&mine, RingEvent::Sleep) >= 1);
+                let table = node.view(View::Ring);
+                assert!(table.rows.iter().any(|row| row.contains(&Cell::from("SLEEP"))));
+            },
+        );
+    }
+}
+
+#[test]
+fn without_a_ring_nothing_is_recorded_b43() {
+    both_kinds(|node, _, _| {
+        node.run(|| ums::sleep(ms(1))).unwrap();
+        assert_eq!(node.last_events().events, []);
+        assert!(node.view(View::Ring).rows.is_empty());
+    });
+}
+
+/// Two workers on two schedulers that take turns with a mutex.
+fn contend(node: &Node) {
+    let mutex = Arc::new(Mutex::new(0u32));
+    let one = |scheduler| {
+        let mutex = mutex.clone();
+        start(node, scheduler, move || {
+            for _ in 0..60 {
+                let mut held = mutex.lock();
+                *held += 1;
+                ums::sleep(ms(1)).unwrap();
+                drop(held);
+                ums::yield_now();
+            }
+        })
+    };
+    let both = [one(0), one(1)];
+    both.into_iter().for_each(|task| task.join().unwrap());
+}
+
+#[test]
+fn a_trace_shows_how_a_contended_mutex_goes_from_scheduler_to_scheduler_b43() {
+    for kind in KINDS {
+        one_kind(
+            kind,
+            |b| b.schedulers(2).event_ring(true),
+            |node| {
+                let recorder = node.clone();
+                let recording = std::thread::spawn(move || recorder.record_trace(ms(150)));
+                contend(node);
+                let trace = recording.join().unwrap();
+                assert!(trace.events.len() > 100, "{} events", trace.events.len());
+                let json = trace.to_chrome_json();
+                assert!(json.contains("\"name\":\"waits MUTEX\""), "{json}");
+                // Both ends of a wake, in different processes, which are schedulers.
+                let ends = |phase: &str| {
+                    let start = format!("{{\"ph\":\"{phase}\",\"pid\":");
+                    let lines = json.lines().filter_map(|line| {
+                        let rest = line.strip_prefix(&start)?;
+                        let id = rest.split("\"id\":").nth(1)?.split(',').next()?;
+                        Some((id.to_owned(), rest.split(',').next()?.to_owned()))
+                    });
+                    lines.collect::<std::collections::HashMap<_, _>>()
+                };
+                let (from, to) = (ends("s"), ends("f"));
+                let across =
+                    to.iter().filter(|(id, pid)| from.get(*id).is_some_and(|other| other != *pid));
+                assert!(across.count() > 5, "{kind:?}: {json}");
+                assert!(!trace.to_perfetto().is_empty());
+            },
+        );
+    }
+}
+
+#[test]
+fn a_process_that_dies_tells_what_its_schedulers_did_last_b43() {
+    if let Some(errand) = child_errand() {
+        ums::print_last_events_on_crash();
+        let node = build(WorkerKind::Fiber, |b| b.schedulers(2).event_ring(true));
+        on(&node, 1, || ums::sleep(ms(1)).unwrap());
+        on(&node, 0, move || {
+            ums::sleep(ms(1)).unwrap();
+            match errand.as_str() {
+                "abort" => std::process::abort(),
+                // SAFETY: Own Fault: the process dies of it, which is the point.
+                _ => unsafe { std::ptr::null_mut::<u8>().write_volatile(1) },
+            }
+        });
+        return;
+    }
+    for (errand, signal) in [("abort", 6), ("fault", 11)] {
+        let me = "a_process_that_dies_tells_what_its_schedulers_did_last_b43";
+        let output = run_child(me, errand);
+        let text = String::from_utf8_lossy(&output.stderr);
+        let died = std::os::unix::process::ExitStatusExt::signal(&output.status);
+        assert_eq!(died, Some(signal), "{errand}: {text}");
+        for scheduler in 0..2 {
+            let start = format!("ums: scheduler {scheduler}, ");
+            let lines = text.lines().filter(|line| line.starts_with(&start));
+            let said: Vec<_> = lines.collect();
+            assert!((3..=16).contains(&said.len()), "{errand}: {text}");
+            assert!(said.iter().any(|line| line.contains("us ago: WAIT worker 1 SLEEP")), "{text}");
+        }
+    }
+}
