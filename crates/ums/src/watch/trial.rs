@@ -1,4 +1,4 @@
-//! Which mechanism works here: a thread really blocks on a pipe, is noticed, woken, and gated.
+//! Which mechanism works here: a thread really blocks on a socket, is noticed, woken, and gated.
 //!
 //! Kernel versions are not asked; what a container or a filter changes shows only by trying.
 //!
@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -58,7 +59,8 @@ impl Keeper for Guest {
 }
 
 pub(super) fn run(how: Mechanism) -> Result<(), String> {
-    let (mut reader, mut writer) = std::io::pipe().map_err(|e| e.to_string())?;
+    // Not a pipe: where the reader is gone already, writing to one would end a C program by SIGPIPE.
+    let (mut reader, mut writer) = UnixStream::pair().map_err(|e| e.to_string())?;
     let cpu = super::place::some_cpu();
     let seen = Arc::new(Seen::default());
     let place = Place::open(cpu, how, Box::new(Lord(seen.clone()))).map_err(|e| e.to_string())?;
