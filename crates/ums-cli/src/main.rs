@@ -1,9 +1,14 @@
 //! The `ums` command: serve SQL on our own schedulers, measure them, ask the machine what it
-//! offers. Each subcommand is a file; this one only reads the command line.
+//! offers, look into a process that uses them. Each subcommand is a file; this one only reads the
+//! command line.
 
+mod asking;
 mod bench;
 mod probe;
 mod serve;
+mod stats;
+#[cfg(feature = "top")]
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -25,6 +30,11 @@ enum Command {
     Trace(trace::Args),
     /// Print what this machine offers, what ums uses of it, and why.
     Probe(probe::Args),
+    /// Print what a process that uses ums tells about itself: schedulers, workers, waits, users.
+    Stats(stats::Args),
+    /// Watch a process that uses ums: schedulers, workers, users, requests, waits.
+    #[cfg(feature = "top")]
+    Top(top::Args),
     /// Measure: `ums bench NAME key=value ...`; `ums bench --list` names the benches.
     #[command(disable_help_flag = true)]
     Bench {
@@ -39,6 +49,9 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Probe(args) => probe::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        #[cfg(feature = "top")]
+        Command::Top(args) => top::run(&args),
         Command::Bench { args } => bench::run(&args),
     }
 }

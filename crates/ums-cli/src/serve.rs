@@ -14,7 +14,8 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use ums::{
-    Builder, HiddenOptions, IoChoice, MetricsServer, Node, Placement, ServeOptions, monitor,
+    Builder, HiddenOptions, IoChoice, MetricsServer, Node, Placement, ServeOptions, StatsSocket,
+    monitor,
 };
 use umsql::listen::{self, Patience};
 
@@ -90,6 +91,15 @@ pub struct Args {
     /// Loopback only, for it asks nobody who they are.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
+
+    /// The socket that ums stats and ums top ask, for this user only. Default: PID.sock in ums in
+    /// the runtime directory, or in ums-UID in the temporary one.
+    #[arg(long, value_name = "FILE")]
+    stats_socket: Option<PathBuf>,
+
+    /// No such socket.
+    #[arg(long, conflicts_with = "stats_socket")]
+    no_stats_socket: bool,
 
     /// Report workers that do not yield for this many milliseconds, and whatever else is stuck, on
     /// stderr. 0: nobody looks.
@@ -194,6 +204,7 @@ fn serve(args: &Args) -> Fallible<()> {
         None => None,
     };
     let metrics = args.metrics.map(|address| serve_metrics(&node, address)).transpose()?;
+    serve_stats(args, &node)?;
     if let Some((_, name)) = &local {
         eprintln!("ums: listening on {}", name.0.display());
     }
@@ -337,6 +348,22 @@ fn serve_metrics(node: &Node, address: SocketAddr) -> Fallible<MetricsServer> {
         .map_err(|error| format!("cannot serve metrics on {address}: {error}"))?;
     eprintln!("ums: metrics on http://{}/metrics", server.local_addr());
     Ok(server)
+}
+
+/// One that nobody asked for is no reason not to serve.
+fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
+    if args.no_stats_socket {
+        return Ok(());
+    }
+    let at = args.stats_socket.clone().map_or(StatsSocket::ByPid, StatsSocket::At);
+    match node.serve_stats(at) {
+        Ok(path) => eprintln!("ums: statistics on {} (ums top, ums stats)", path.display()),
+        Err(error) if args.stats_socket.is_none() => {
+            eprintln!("ums: no statistics socket: {error}");
+        }
+        Err(error) => return Err(format!("cannot make the statistics socket: {error}").into()),
+    }
+    Ok(())
 }
 
 /// The name of a Unix-domain socket, removed at the end.

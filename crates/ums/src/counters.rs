@@ -44,6 +44,11 @@ counters! {
         context_switches,
         /// Times the scheduler went to sleep for want of work.
         idle_switches,
+        /// How long the scheduler slept for want of work until it last woke, in ticks of the
+        /// processor's clock.
+        idle_ticks,
+        /// Since when it sleeps, in the same; 0 while it is awake.
+        asleep_since,
         /// Times a worker went preemptive.
         preemptive_switches,
         /// Context switches because a worker had ended its request. Those because of a wait are

@@ -47,6 +47,7 @@ pub mod net;
 pub mod fs;
 mod task;
 pub mod monitor;
+mod stats_socket;
 mod node;
 mod user;
 mod serve;
@@ -54,6 +55,7 @@ mod umsstats;
 mod trace;
 mod views;
 mod metrics;
+mod stats;
 pub mod windows;
 mod crash;
 #[doc(hidden)]
@@ -80,6 +82,7 @@ pub use scheduler::WorkerKind;
 pub use serve::{
     Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
 };
+pub use stats_socket::StatsSocket;
 pub use task::{
     CancelHandle, JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn,
 };

@@ -23,6 +23,7 @@ use crate::placement::Placement;
 use crate::request::UserId;
 use crate::scheduler::Peers;
 use crate::scheduler::{self, Options, Shared, WorkerKind, away, here};
+use crate::stats_socket::{Serving, StatsSocket};
 use crate::task::{self, JoinHandle, TaskError, UserState};
 
 /// The options of a node. Made by [`Node::builder`]; the defaults suit a server.
@@ -47,6 +48,7 @@ pub struct Builder {
     io: Choice,
     monitor: Option<monitor::Options>,
     ring: bool,
+    stats: Option<StatsSocket>,
 }
 
 impl Default for Builder {
@@ -70,6 +72,7 @@ impl Default for Builder {
             io: Choice::Auto,
             monitor: None,
             ring: false,
+            stats: None,
         }
     }
 }
@@ -247,6 +250,7 @@ impl Builder {
             closing: AtomicBool::new(false),
             users: Mutex::default(),
             watching: Mutex::default(),
+            stats: Mutex::default(),
         });
         let weak: std::sync::Weak<NodeInner> = Arc::downgrade(&inner);
         for shared in &inner.visible {
@@ -263,6 +267,9 @@ impl Builder {
             }
         }
         inner.be_watched().map_err(os("starting the monitor"))?;
+        if let (Some(at), Ok(node)) = (inner.builder.stats.clone(), &node) {
+            node.serve_stats(at).map_err(os("opening the statistics socket"))?;
+        }
         node
     }
 
@@ -337,6 +344,8 @@ pub(crate) struct NodeInner {
     pub users: Mutex<HashMap<UserId, std::sync::Weak<UserState>>>,
     /// While the monitor watches.
     watching: Mutex<Option<Watching>>,
+    /// While its statistics socket is served.
+    pub stats: Mutex<Option<Serving>>,
 }
 
 impl NodeInner {
@@ -469,8 +478,12 @@ pub struct ShutdownReport {
 impl Node {
     /// The node of the worker that calls; None on a plain thread and while preemptive.
     pub fn current() -> Option<Node> {
-        let inner = here()?.node.get()?.upgrade()?.downcast::<NodeInner>().ok()?;
-        Some(Node { inner, owner: false })
+        here()?.node.get()?.upgrade()?.downcast().ok().map(Node::of)
+    }
+
+    /// One more handle.
+    pub(crate) fn of(inner: Arc<NodeInner>) -> Node {
+        Node { inner, owner: false }
     }
 
     /// A builder with the defaults: thread workers, one scheduler per processor.

@@ -1,9 +1,11 @@
-//! How a node can be seen: the monitor that watches it, and the event rings of its schedulers.
+//! How a node can be seen: the monitor that watches it, the event rings of its schedulers, and its
+//! statistics socket.
 
 use std::sync::Arc;
 
 use super::{Builder, Node, NodeInner};
 use crate::monitor::{self, ConditionCount};
+use crate::stats_socket::StatsSocket;
 
 impl Builder {
     /// Has the process's monitor watch this node (B31). Default: nobody does.
@@ -17,6 +19,13 @@ impl Builder {
     /// fibers.
     pub fn event_ring(mut self, yes: bool) -> Builder {
         self.ring = yes;
+        self
+    }
+
+    /// Tells this user's other processes about the node over a Unix-domain socket, for `ums stats`
+    /// and `ums top`; see [`Node::serve_stats`]. Default: no socket.
+    pub fn stats_socket(mut self, at: StatsSocket) -> Builder {
+        self.stats = Some(at);
         self
     }
 }
@@ -41,6 +50,7 @@ impl NodeInner {
 
     /// Is no longer watched: what ends is no incident.
     pub(super) fn be_left_alone(&self) {
+        drop(self.stats.lock().unwrap_or_else(|e| e.into_inner()).take());
         drop(self.watching.lock().unwrap_or_else(|e| e.into_inner()).take());
     }
 

@@ -39,6 +39,8 @@ impl Shared {
         self.door.announce_sleep();
         if self.may_sleep() {
             add(&self.counters.idle_switches, 1);
+            let since = clock::ticks();
+            self.counters.asleep_since.store(since, Ordering::Relaxed);
             self.with(|core| {
                 core.record(RingEvent::Sleep, me, 0);
                 let timeout = core.sleep_for(self);
@@ -47,6 +49,8 @@ impl Shared {
                 core.driver.wait(timeout, &mut core.done);
                 core.turn_at = clock::ticks();
                 core.record(RingEvent::Awake, me, 0);
+                self.counters.asleep_since.store(0, Ordering::Relaxed);
+                add(&self.counters.idle_ticks, core.turn_at.saturating_sub(since));
             });
         }
         self.door.awake();

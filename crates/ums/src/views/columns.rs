@@ -111,6 +111,7 @@ table! {
     timer_count Gauge = s.counters.timers, "Timers set.";
     context_switches_count Counter = s.counters.context_switches, "Times another worker got the baton.";
     idle_switches_count Counter = s.counters.idle_switches, "Times it went to sleep for want of work.";
+    idle_time_us Counter = us(s.idle_ns), "How long it has slept for want of work; the rest of the time it was busy.";
     preemptive_switches_count Counter = s.counters.preemptive_switches, "Times a worker went preemptive.";
     yield_count Counter = s.counters.yields, "Yields; one that picks itself is no context switch.";
     turn_count Counter = s.counters.turns, "Turns at waits and ends of requests.";

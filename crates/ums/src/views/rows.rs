@@ -32,6 +32,8 @@ pub struct SchedulerRow {
     pub kind: WorkerKind,
     /// Whether it sleeps for want of work.
     pub is_idle: bool,
+    /// How long it has slept for want of work so far, in nanoseconds.
+    pub idle_ns: u64,
     /// Users whose home it is.
     pub users: usize,
     /// Its load factor: requests pending and begun (B2).
@@ -333,6 +335,11 @@ pub(super) fn for_view(node: &NodeInner, view: View) -> Snapshot {
 fn scheduler(s: &Shared) -> SchedulerRow {
     let online = s.online.load(Ordering::Relaxed);
     let running = s.left_over().into_iter().find(|party| party.is(State::Running));
+    let counters = s.counters.read();
+    let asleep = match counters.asleep_since {
+        0 => 0,
+        since => clock::ticks().saturating_sub(since),
+    };
     SchedulerRow {
         id: s.index,
         name: s.name().to_string(),
@@ -345,12 +352,13 @@ fn scheduler(s: &Shared) -> SchedulerRow {
         cpu: s.options.pin,
         kind: s.options.kind,
         is_idle: s.door.is_asleep(),
+        idle_ns: clock::ticks_to_ns(counters.idle_ticks + asleep),
         users: s.users.load(Ordering::Relaxed),
         load: s.load.load(Ordering::Relaxed),
         queued: s.queue.len(),
         workers_max: s.options.workers_max,
         running: running.map(|party| party.worker.load(Ordering::Relaxed)),
-        counters: s.counters.read(),
+        counters,
         io: s.driver_text.clone(),
     }
 }

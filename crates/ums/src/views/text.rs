@@ -52,7 +52,8 @@ impl Table {
     pub fn to_json(&self) -> String {
         let row = |row: &Vec<Cell>| {
             let cells = self.columns.iter().zip(row);
-            let cells = cells.map(|(column, cell)| format!("\"{}\":{}", column.name, json(cell)));
+            let cells =
+                cells.map(|(column, cell)| format!("\"{}\":{}", column.name, cell.to_json()));
             format!("{{{}}}", cells.collect::<Vec<_>>().join(","))
         };
         format!("[{}]", self.rows.iter().map(row).collect::<Vec<_>>().join(",\n"))
@@ -125,24 +126,26 @@ fn label_value(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn json(cell: &Cell) -> String {
-    match cell {
-        Cell::Null => "null".to_string(),
-        Cell::Int(n) => n.to_string(),
-        Cell::Text(text) => {
-            let mut out = String::from('"');
-            for c in text.chars() {
-                match c {
-                    '"' => out.push_str("\\\""),
-                    '\\' => out.push_str("\\\\"),
-                    c if c < ' ' => {
-                        let _ = write!(out, "\\u{:04x}", c as u32);
+impl Cell {
+    pub(crate) fn to_json(&self) -> String {
+        match self {
+            Cell::Null => "null".to_string(),
+            Cell::Int(n) => n.to_string(),
+            Cell::Text(text) => {
+                let mut out = String::from('"');
+                for c in text.chars() {
+                    match c {
+                        '"' => out.push_str("\\\""),
+                        '\\' => out.push_str("\\\\"),
+                        c if c < ' ' => {
+                            let _ = write!(out, "\\u{:04x}", c as u32);
+                        }
+                        c => out.push(c),
                     }
-                    c => out.push(c),
                 }
+                out.push('"');
+                out
             }
-            out.push('"');
-            out
         }
     }
 }

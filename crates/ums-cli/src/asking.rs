@@ -1,0 +1,178 @@
+//! Asking a process about itself: which ones can be asked, and a question to one of them.
+//!
+//! The other side is `ums::Node::serve_stats`: a socket file, one line there and one line back.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+/// How long to wait for an answer: another client may be served first.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A process that can be asked.
+pub struct Found {
+    /// Its socket.
+    pub path: PathBuf,
+    /// Its number.
+    pub pid: u64,
+    /// The name of its program.
+    pub program: String,
+}
+
+/// The socket that a command's argument means: a process number, a path, or, without one, the only
+/// process there is.
+pub fn find(target: Option<&str>) -> Result<PathBuf, String> {
+    let Some(target) = target else { return the_only_one(all()) };
+    if target.bytes().all(|byte| byte.is_ascii_digit()) {
+        let named = folders().into_iter().map(|dir| dir.join(format!("{target}.sock")));
+        let found = named.into_iter().find(|path| path.exists());
+        return found.ok_or_else(|| {
+            format!(
+                "process {target} has no statistics socket that we can see: it must use ums, opt in \
+                 (ums serve does), and belong to us\n{}",
+                list(&all())
+            )
+        });
+    }
+    Ok(PathBuf::from(target))
+}
+
+fn the_only_one(mut found: Vec<Found>) -> Result<PathBuf, String> {
+    match found.len() {
+        0 => Err(list(&found)),
+        1 => Ok(found.remove(0).path),
+        n => Err(format!("there are {n} processes: name one\n{}", list(&found))),
+    }
+}
+
+fn list(found: &[Found]) -> String {
+    if found.is_empty() {
+        let folder = ums::StatsSocket::folder();
+        return format!("no process that can be asked: no socket in {}", folder.display());
+    }
+    let line =
+        |one: &Found| format!("  {:>8}  {:16}  {}", one.pid, one.program, one.path.display());
+    found.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Every process that can be asked, in order of number. Names that nobody answers behind are left
+/// out.
+pub fn all() -> Vec<Found> {
+    let files = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let paths = folders().into_iter().flat_map(files).map(|entry| entry.path());
+    let sockets = paths.filter(|path| path.extension().is_some_and(|end| end == "sock"));
+    let mut found: Vec<_> = sockets.filter_map(introduce).collect();
+    found.sort_by_key(|one| one.pid);
+    found
+}
+
+fn introduce(path: PathBuf) -> Option<Found> {
+    // The cheapest of the views.
+    let answer = ask(&path, "ums_monitor").ok()?;
+    let pid = answer["pid"].as_u64()?;
+    Some(Found { path, pid, program: printable(answer["program"].as_str().unwrap_or("?")) })
+}
+
+/// Where sockets are: where we would put ours, and for root everybody's.
+fn folders() -> Vec<PathBuf> {
+    let mut folders = vec![ums::StatsSocket::folder()];
+    let user = rustix::process::geteuid();
+    let temporary = std::env::temp_dir();
+    // It may have been started without the variable that we have, or the other way round.
+    folders.push(temporary.join(format!("ums-{}", user.as_raw())));
+    folders.push(format!("/run/user/{}/ums", user.as_raw()).into());
+    if user.is_root() {
+        let inside = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
+        folders.extend(inside(Path::new("/run/user")).map(|entry| entry.path().join("ums")));
+        let ours = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ums-"))
+        };
+        folders.extend(inside(&temporary).map(|entry| entry.path()).filter(ours));
+    }
+    // What others may write to could hold anything.
+    let private = |dir: &PathBuf| {
+        std::fs::symlink_metadata(dir).is_ok_and(|seen| seen.is_dir() && seen.mode() & 0o022 == 0)
+    };
+    folders.sort();
+    folders.dedup();
+    folders.retain(private);
+    folders
+}
+
+/// Asks one question.
+pub fn ask(path: &Path, question: &str) -> Result<Map<String, Value>, String> {
+    let told = |error: std::io::Error| match error.kind() {
+        ErrorKind::ConnectionRefused => format!("{}: its process has ended", path.display()),
+        ErrorKind::NotFound => format!("{}: there is no such socket", path.display()),
+        ErrorKind::WouldBlock => format!("{}: no answer", path.display()),
+        _ => format!("{}: {error}", path.display()),
+    };
+    let line = exchange(path, question).map_err(told)?;
+    if line.is_empty() {
+        return Err(format!("{}: it answers only its own user", path.display()));
+    }
+    let answer: Value = serde_json::from_str(&line)
+        .map_err(|error| format!("{}: not an answer: {error}", path.display()))?;
+    match answer {
+        Value::Object(answer) => match answer.get("error").and_then(Value::as_str) {
+            Some(sentence) => Err(printable(sentence)),
+            None => Ok(answer),
+        },
+        _ => Err(format!("{}: not an answer", path.display())),
+    }
+}
+
+fn exchange(path: &Path, question: &str) -> std::io::Result<String> {
+    let mut socket = UnixStream::connect(path)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    // In one piece: who refuses to talk closes at once, and that is not an error yet.
+    let _ = socket.write_all(format!("{question}\n").as_bytes());
+    let mut line = String::new();
+    match BufReader::new(socket).read_line(&mut line) {
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(String::new()),
+        read => read.map(|_| line),
+    }
+}
+
+/// Text of another process, fit for a terminal.
+pub fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(pid: u64) -> Found {
+        Found { path: format!("/x/{pid}.sock").into(), pid, program: "ums".into() }
+    }
+
+    #[test]
+    fn without_a_name_the_only_process_is_meant_b47() {
+        assert_eq!(the_only_one(vec![one(7)]), Ok(PathBuf::from("/x/7.sock")));
+        let none = the_only_one(Vec::new()).unwrap_err();
+        assert!(none.starts_with("no process that can be asked"), "{none}");
+        let two = the_only_one(vec![one(7), one(8)]).unwrap_err();
+        assert!(two.starts_with("there are 2 processes: name one\n"), "{two}");
+        assert!(two.contains("8  ums") && two.contains("/x/7.sock"), "{two}");
+    }
+
+    #[test]
+    fn a_real_node_is_asked_and_what_goes_wrong_is_a_sentence_b47() {
+        let dir = std::env::temp_dir().join(format!("ums-asking-{}", std::process::id()));
+        let at = ums::StatsSocket::At(dir.clone());
+        let node = ums::Node::builder().schedulers(2).stats_socket(at).build().unwrap();
+        let answer = ask(&dir, "ums_schedulers").unwrap();
+        assert_eq!(answer["pid"], u64::from(std::process::id()));
+        assert_eq!(answer["tables"]["ums_schedulers"][1]["scheduler_id"], 1);
+        assert_eq!(ask(&dir, "ums_x").unwrap_err(), "there is no view \"ums_x\"");
+        drop(node);
+        let gone = ask(&dir, "*").unwrap_err();
+        assert!(gone.ends_with("there is no such socket"), "{gone}");
+    }
+}

@@ -1,0 +1,126 @@
+//! `ums top`: a live view of a process that uses ums.
+//!
+//! ```text
+//!   socket --a line of JSON--> reading --two of them--> model --lists--> sheet
+//!                                                         |               |
+//!   keys --> state: tab, sort, pause, which worker --------+------> draw --+--> terminal
+//! ```
+//!
+//! Only this file touches the terminal, the socket and the clock. The terminal is restored when the
+//! user goes, on SIGTERM, and when something here panics.
+//!
+//! What it does not do: it changes nothing in the process that it looks at.
+
+mod draw;
+mod model;
+mod reading;
+mod sheet;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use crate::asking;
+use model::Model;
+use reading::Reading;
+use state::State;
+
+/// How long to wait for a key before looking at the time and at signals.
+const ATTENTION: Duration = Duration::from_millis(100);
+
+/// Options of `ums top`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The process's number or its socket. Default: the only process there is.
+    #[arg(value_name = "PID|SOCKET")]
+    target: Option<String>,
+
+    /// Seconds between two readings.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    every: f64,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    match top(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("ums top: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn top(args: &Args) -> Result<(), String> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err("it needs a terminal; ums stats is for scripts".into());
+    }
+    let every =
+        Duration::try_from_secs_f64(args.every).map_err(|_| "--every takes seconds".to_owned())?;
+    let path = asking::find(args.target.as_deref())?;
+    let mut model = Model::default();
+    model.read(Reading::of(asking::ask(&path, "*")?));
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, ended.clone()).map_err(|error| error.to_string())?;
+    }
+    // Restores the terminal on panic, too.
+    let mut terminal = ratatui::try_init().map_err(|error| error.to_string())?;
+    let outcome = watch(&mut terminal, &path, &mut model, &mut State::new(every), &ended);
+    ratatui::restore();
+    outcome.map_err(|error| error.to_string())
+}
+
+fn watch(
+    terminal: &mut DefaultTerminal,
+    path: &Path,
+    model: &mut Model,
+    state: &mut State,
+    ended: &AtomicBool,
+) -> std::io::Result<()> {
+    // The first rates soon.
+    let mut next = Instant::now() + state.every.min(Duration::from_millis(250));
+    while !ended.load(Ordering::Relaxed) {
+        terminal.draw(|frame| draw::draw(frame, model, state))?;
+        loop {
+            let left = next.saturating_duration_since(Instant::now());
+            let wait = if state.paused { ATTENTION } else { left.min(ATTENTION) };
+            if event::poll(wait)? {
+                match event::read()? {
+                    Event::Key(key) if key.kind != KeyEventKind::Release => {
+                        if !state.press(key, model) {
+                            return Ok(());
+                        }
+                        break;
+                    }
+                    Event::Resize(..) => break,
+                    _ => {}
+                }
+            }
+            if ended.load(Ordering::Relaxed) || (!state.paused && Instant::now() >= next) {
+                break;
+            }
+        }
+        if !state.paused && Instant::now() >= next {
+            match asking::ask(path, "*") {
+                Ok(answer) => {
+                    model.read(Reading::of(answer));
+                    state.trouble = None;
+                }
+                // What was seen last stays on the screen.
+                Err(sentence) => state.trouble = Some(sentence),
+            }
+            next = Instant::now() + state.every;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,384 @@
+//! The model: two readings of a process, and what follows from them. It draws nothing.
+//!
+//! Rates are differences of counters over the time between the two readings, by the process's own
+//! clock; before the second reading there are none.
+
+use super::reading::{Reading, Row};
+
+/// What is shown.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// The last reading.
+    pub now: Reading,
+    /// The one before it.
+    before: Option<Reading>,
+}
+
+/// A scheduler.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    /// Its name: its number, or a hidden one's own.
+    pub name: String,
+    /// Whether it is hidden.
+    pub is_hidden: bool,
+    /// The share of the time that it was not asleep, 0 to 1.
+    pub busy: Option<f64>,
+    /// Context switches in a second.
+    pub switches: Option<f64>,
+    /// Requests carried out in a second.
+    pub done: Option<f64>,
+    /// Workers that could run, wait, are idle, are preemptive.
+    pub runnable: i64,
+    pub waiting: i64,
+    pub idle: i64,
+    pub preemptive: i64,
+    /// Workers, and how many there may be.
+    pub workers: i64,
+    pub workers_max: i64,
+    /// Requests without a worker.
+    pub queued: i64,
+    /// I/O requests outstanding.
+    pub io: i64,
+}
+
+impl Scheduler {
+    /// Requests wait for a worker, and none can come but from those that wait themselves.
+    pub fn is_out_of_workers(&self) -> bool {
+        self.queued > 0 && self.workers >= self.workers_max && self.idle == 0 && self.runnable == 0
+    }
+}
+
+/// A reason to wait.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// The reason.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// How many wait now.
+    pub waiting: i64,
+    /// Waits that ended, in a second.
+    pub rate: Option<f64>,
+    /// Their time, in microseconds of waiting for each second.
+    pub us_rate: Option<f64>,
+    /// The part of that after the signal.
+    pub signal_us_rate: Option<f64>,
+    /// All waits that are over, their time, and the longest.
+    pub count: i64,
+    pub us: i64,
+    pub max_us: i64,
+}
+
+/// What the monitor found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The condition.
+    pub condition: String,
+    /// How often it was reported.
+    pub reports: i64,
+    /// How often it was left out.
+    pub suppressed: i64,
+    /// How often it was reported since the reading before.
+    pub new: i64,
+}
+
+/// Sums over the visible schedulers.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    pub schedulers: usize,
+    pub hidden: usize,
+    /// What workers are made of.
+    pub kind: String,
+    pub workers: i64,
+    pub workers_max: i64,
+    pub queued: i64,
+    pub users: usize,
+    pub users_busy: usize,
+    pub switches: Option<f64>,
+    pub done: Option<f64>,
+}
+
+impl Model {
+    /// Takes the next reading.
+    pub fn read(&mut self, reading: Reading) {
+        let last = std::mem::replace(&mut self.now, reading);
+        // Another process may have taken over the name; its counters have nothing to do with these.
+        self.before = (last.pid == self.now.pid).then_some(last);
+    }
+
+    /// Seconds between the two readings.
+    fn span(&self) -> Option<f64> {
+        let span = self.now.now_us - self.before.as_ref()?.now_us;
+        (span > 0).then(|| span as f64 / 1e6)
+    }
+
+    /// How much a counter grew in a second, in the row that has the same key.
+    fn rate(&self, view: &str, key: &[&str], row: &Row<'_>, counter: &str) -> Option<f64> {
+        Some(self.growth(view, key, row, counter)? as f64 / self.span()?)
+    }
+
+    fn growth(&self, view: &str, key: &[&str], row: &Row<'_>, counter: &str) -> Option<i64> {
+        let same = |other: &Row<'_>| {
+            key.iter().all(|column| {
+                other.some(column) == row.some(column) && other.text(column) == row.text(column)
+            })
+        };
+        let before = self.before.as_ref()?;
+        let old = before.rows(view).find(same).map_or(0, |row| row.number(counter));
+        // Smaller than before: it was reset.
+        Some(match row.number(counter) - old {
+            less if less < 0 => row.number(counter),
+            more => more,
+        })
+    }
+
+    /// All schedulers, visible ones first.
+    pub fn schedulers(&self) -> Vec<Scheduler> {
+        const VIEW: &str = "ums_schedulers";
+        let one = |row: Row<'_>| {
+            let rate = |counter| self.rate(VIEW, &["scheduler_id"], &row, counter);
+            Scheduler {
+                name: row.text("name"),
+                is_hidden: row.text("status").starts_with("HIDDEN"),
+                busy: rate("idle_time_us").map(|idle| (1.0 - idle / 1e6).clamp(0.0, 1.0)),
+                switches: rate("context_switches_count"),
+                done: rate("requests_done"),
+                runnable: row.number("runnable_tasks_count"),
+                waiting: row.number("waiting_tasks_count"),
+                idle: row.number("idle_workers_count"),
+                preemptive: row.number("preemptive_tasks_count"),
+                workers: row.number("current_workers_count"),
+                workers_max: row.number("max_workers"),
+                queued: row.number("work_queue_count"),
+                io: row.number("pending_io_count"),
+            }
+        };
+        self.now.rows(VIEW).map(one).collect()
+    }
+
+    /// Waits by reason, those that took most of the last moments first.
+    pub fn waits(&self) -> Vec<Wait> {
+        const VIEW: &str = "ums_wait_stats";
+        let one = |row: Row<'_>| {
+            let rate = |counter| self.rate(VIEW, &["wait_type"], &row, counter);
+            Wait {
+                name: row.text("wait_type"),
+                class: row.text("class"),
+                waiting: (row.number("waiting_tasks_count") - row.number("completed_waits")).max(0),
+                rate: rate("completed_waits"),
+                us_rate: rate("wait_time_us"),
+                signal_us_rate: rate("signal_wait_time_us"),
+                count: row.number("completed_waits"),
+                us: row.number("wait_time_us"),
+                max_us: row.number("max_wait_time_us"),
+            }
+        };
+        let mut waits: Vec<_> = self.now.rows(VIEW).map(one).collect();
+        let weight = |wait: &Wait| (wait.us_rate.unwrap_or(0.0), wait.waiting as f64);
+        waits.sort_by(|a, b| {
+            let ((a_us, a_now), (b_us, b_now)) = (weight(a), weight(b));
+            b_us.total_cmp(&a_us).then(b_now.total_cmp(&a_now)).then(a.name.cmp(&b.name))
+        });
+        waits
+    }
+
+    /// What the monitor found, every condition; empty when nobody watches.
+    pub fn findings(&self) -> Vec<Finding> {
+        const VIEW: &str = "ums_monitor";
+        let one = |row: Row<'_>| Finding {
+            condition: row.text("condition"),
+            reports: row.number("reports_count"),
+            suppressed: row.number("suppressed_count"),
+            new: self.growth(VIEW, &["condition"], &row, "reports_count").unwrap_or(0),
+        };
+        self.now.rows(VIEW).map(one).collect()
+    }
+
+    /// Sums for the head of the screen.
+    pub fn totals(&self) -> Totals {
+        let all = self.schedulers();
+        let visible = || all.iter().filter(|s| !s.is_hidden);
+        let sum = |of: fn(&Scheduler) -> i64| visible().map(of).sum();
+        let rate = |of: fn(&Scheduler) -> Option<f64>| visible().map(of).sum();
+        let users = || self.now.rows("ums_users");
+        Totals {
+            schedulers: visible().count(),
+            hidden: all.len() - visible().count(),
+            kind: self
+                .now
+                .rows("ums_schedulers")
+                .next()
+                .map(|row| row.text("workers"))
+                .unwrap_or_default(),
+            workers: sum(|s| s.workers),
+            workers_max: sum(|s| s.workers_max),
+            queued: sum(|s| s.queued),
+            users: users().count(),
+            users_busy: users().filter(|row| row.number("is_busy") == 1).count(),
+            switches: rate(|s| s.switches),
+            done: rate(|s| s.done),
+        }
+    }
+
+    /// The row of a worker, if it still exists.
+    pub fn worker(&self, id: (i64, i64)) -> Option<Row<'_>> {
+        self.now.rows("ums_workers").find(|row| worker_id(row) == id)
+    }
+
+    /// Whom a worker waits for, whom that waits for, and so on, a sentence each.
+    pub fn chain(&self, worker: (i64, i64)) -> Vec<String> {
+        let mut seen = vec![worker];
+        let mut out = Vec::new();
+        let mut at = worker;
+        while let Some(wait) = self.now.rows("ums_waiting_tasks").find(|row| worker_id(row) == at) {
+            let resource = match wait.number("resource") {
+                0 => String::new(),
+                resource => format!(" of {resource:#x}"),
+            };
+            let for_ms = span_text(wait.number("wait_duration_ms") * 1000);
+            let name = wait.text("wait_type");
+            out.push(format!("{} waits for {name}{resource}, {for_ms} so far", worker_name(at)));
+            let user = wait.number("blocking_user_id");
+            let holder = wait.some("blocking_scheduler_id").zip(wait.some("blocking_worker_id"));
+            match holder {
+                Some(next) => {
+                    out.push(format!("held by {}{}", worker_name(next), of_user(user)));
+                    if seen.contains(&next) {
+                        out.push("which waits itself: a deadlock".into());
+                        break;
+                    }
+                    seen.push(next);
+                    at = next;
+                }
+                None if user != 0 => {
+                    out.push(format!("held by user {user}: {}", self.doing(user)));
+                    break;
+                }
+                None => break,
+            }
+        }
+        out
+    }
+
+    /// What a user is doing that holds something.
+    fn doing(&self, user: i64) -> String {
+        let request = self.now.rows("ums_requests").find(|row| row.number("user_id") == user);
+        match request {
+            Some(row) => {
+                format!("its request {} is {}", row.number("request_id"), row.text("task_state"))
+            }
+            None => "it has no request; its client has the next word".into(),
+        }
+    }
+}
+
+/// The numbers of a row's scheduler and worker.
+pub fn worker_id(row: &Row<'_>) -> (i64, i64) {
+    (row.number("scheduler_id"), row.number("worker_id"))
+}
+
+/// `worker 3 of scheduler 0`
+fn worker_name((scheduler, worker): (i64, i64)) -> String {
+    format!("worker {worker} of scheduler {scheduler}")
+}
+
+fn of_user(user: i64) -> String {
+    if user == 0 { String::new() } else { format!(" for user {user}") }
+}
+
+/// A time for people: three digits and a unit.
+pub fn span_text(us: i64) -> String {
+    let s = us as f64 / 1e6;
+    match us {
+        us if us < 1_000 => format!("{us} us"),
+        us if us < 10_000 => format!("{:.2} ms", s * 1e3),
+        us if us < 100_000 => format!("{:.1} ms", s * 1e3),
+        us if us < 1_000_000 => format!("{:.0} ms", s * 1e3),
+        us if us < 10_000_000 => format!("{s:.2} s"),
+        us if us < 60_000_000 => format!("{s:.1} s"),
+        us if us < 3_600_000_000 => format!("{}m{:02}s", us / 60_000_000, us / 1_000_000 % 60),
+        _ => format!("{}h{:02}m", us / 3_600_000_000, us / 60_000_000 % 60),
+    }
+}
+
+/// A number for people: whole to 99,999, then with a unit.
+pub fn count_text(n: f64) -> String {
+    match n {
+        n if n < 10.0 && n.fract() != 0.0 => format!("{n:.1}"),
+        n if n < 99_999.5 => format!("{n:.0}"),
+        n if n < 9.995e6 => format!("{:.0}k", n / 1e3),
+        n if n < 9.995e9 => format!("{:.0}M", n / 1e6),
+        n => format!("{:.0}G", n / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(text: &str) -> Reading {
+        Reading::of(serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn rates_are_differences_over_the_processs_own_time_and_survive_a_reset() {
+        let mut model = Model::default();
+        let at = |now_us: i64, idle: i64, switches: i64| {
+            reading(&format!(
+                r#"{{"pid":1,"now_us":{now_us},"tables":{{"ums_schedulers":[{{"scheduler_id":0,
+                "idle_time_us":{idle},"context_switches_count":{switches}}}]}}}}"#
+            ))
+        };
+        model.read(at(1_000_000, 0, 100));
+        assert_eq!(model.schedulers()[0].busy, None, "one reading is no rate");
+        model.read(at(3_000_000, 500_000, 300));
+        let s = model.schedulers().remove(0);
+        assert_eq!((s.busy, s.switches), (Some(0.75), Some(100.0)));
+        model.read(at(4_000_000, 1_500_000, 50));
+        assert_eq!(model.schedulers()[0].switches, Some(50.0), "counted anew");
+    }
+
+    #[test]
+    fn a_wait_chain_ends_at_who_does_not_wait_or_where_it_began() {
+        let wait = |worker: i64, next: &str| {
+            format!(
+                r#"{{"scheduler_id":0,"worker_id":{worker},"wait_type":"MUTEX","resource":255,
+                "wait_duration_ms":5,"blocking_scheduler_id":{next},"blocking_user_id":7}}"#
+            )
+        };
+        let waits = [
+            wait(1, r#"1,"blocking_worker_id":2"#),
+            wait(3, "null"),
+            wait(4, r#"0,"blocking_worker_id":5"#),
+            wait(5, r#"0,"blocking_worker_id":4"#),
+        ];
+        let mut model = Model::default();
+        let tables = format!(r#"{{"tables":{{"ums_waiting_tasks":[{}]}}}}"#, waits.join(","));
+        model.read(reading(&tables));
+        let chain = model.chain((0, 1));
+        assert_eq!(chain[0], "worker 1 of scheduler 0 waits for MUTEX of 0xff, 5.00 ms so far");
+        assert_eq!(chain[1..], ["held by worker 2 of scheduler 1 for user 7"]);
+        let idle = "held by user 7: it has no request; its client has the next word";
+        assert_eq!(model.chain((0, 3))[1], idle);
+        assert_eq!(model.chain((0, 4)).last().unwrap(), "which waits itself: a deadlock");
+        assert!(model.chain((0, 9)).is_empty());
+    }
+
+    #[test]
+    fn times_and_numbers_are_short() {
+        let spans = [
+            (7, "7 us"),
+            (1_500, "1.50 ms"),
+            (65_000, "65.0 ms"),
+            (2_500_000, "2.50 s"),
+            (75_000_000, "1m15s"),
+            (7_260_000_000, "2h01m"),
+        ];
+        for (us, text) in spans {
+            assert_eq!(span_text(us), text);
+        }
+        for (n, text) in [(0.0, "0"), (2.5, "2.5"), (12_345.0, "12345"), (123_456.0, "123k")] {
+            assert_eq!(count_text(n), text);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The statistics socket: what it says agrees with the views, whatever the schedulers do (B47).
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use common::*;
+use ums::{StatsSocket, View};
+
+fn ask(path: &Path, question: &str) -> String {
+    let mut client = UnixStream::connect(path).expect("it listens");
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    writeln!(client, "{question}").unwrap();
+    let mut line = String::new();
+    client.read_to_string(&mut line).expect("a whole answer");
+    assert_eq!(line.find('\n'), Some(line.len() - 1), "one line: {line}");
+    line
+}
+
+#[test]
+fn the_statistics_socket_says_what_the_views_say_and_goes_with_the_node_b47() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let options = |b: ums::Builder| b.stats_socket(StatsSocket::At(path.clone()));
+    both_kinds_with(options, |node, _, n| {
+        let sleeper = start(node, n - 1, || ums::sleep(Duration::from_secs(600)));
+        eventually("it sleeps", || !node.view(View::WaitingTasks).rows.is_empty());
+        let all = ask(&path, "*");
+        for view in View::ALL {
+            assert!(all.contains(&format!("\"{}\":[", view.empty().name)), "{all}");
+        }
+        let switches = node.view(View::ContextSwitches).to_json().replace('\n', "");
+        let told = ask(&path, "ums_context_switches");
+        assert!(told.contains(&format!("\"tables\":{{\"ums_context_switches\":{switches}}}")));
+        let two = ask(&path, "ums_users ums_waiting_tasks");
+        assert!(two.contains("\"ums_users\":[],\"ums_waiting_tasks\":[{"), "{two}");
+        assert!(ask(&path, "?").contains("{\"name\":\"ums_monitor\",\"help\":"));
+        assert_eq!(ask(&path, "ums_x"), "{\"error\":\"there is no view \\\"ums_x\\\"\"}\n");
+        assert!(ask(&path, "").starts_with("{\"error\":"));
+        sleeper.cancel();
+        drop(sleeper.join());
+    });
+    assert!(!path.exists(), "the name goes with the node");
+}
+
+#[test]
+fn the_statistics_socket_answers_when_every_scheduler_is_stuck_b47() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    each_alone(
+        |b| b.stats_socket(StatsSocket::At(path.clone())),
+        |node, _, n| {
+            let gates: Vec<_> = (0..n).map(|_| std::sync::Arc::new(StuckGate::default())).collect();
+            let stuck: Vec<_> = gates
+                .iter()
+                .enumerate()
+                .map(|(at, gate)| {
+                    let gate = gate.clone();
+                    start(node, at, move || gate.spin())
+                })
+                .collect();
+            eventually("all run", || gates.iter().all(|gate| gate.has_begun()));
+            assert!(ask(&path, "ums_workers").contains("\"state\":\"RUNNING\""));
+            gates.iter().for_each(|gate| gate.open());
+            stuck.into_iter().for_each(|task| drop(task.join()));
+        },
+    );
+}
+
+/// Keeps a worker from yielding until it is opened.
+#[derive(Default)]
+struct StuckGate {
+    begun: std::sync::atomic::AtomicBool,
+    open: std::sync::atomic::AtomicBool,
+}
+
+impl StuckGate {
+    fn spin(&self) {
+        self.begun.store(true, std::sync::atomic::Ordering::Release);
+        while !self.open.load(std::sync::atomic::Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1)); // Blocks its scheduler, on purpose.
+        }
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun.load(std::sync::atomic::Ordering::Acquire)
+    }
+
+    fn open(&self) {
+        self.open.store(true, std::sync::atomic::Ordering::Release);
+    }
+}
+
+#[test]
+fn idle_time_grows_while_a_scheduler_sleeps_and_stands_while_it_works_b47() {
+    both_kinds(|node, _, n| {
+        let idle = |at: usize| node.snapshot().schedulers[at].idle_ns;
+        eventually("it sleeps", || node.snapshot().schedulers[n - 1].is_idle);
+        let before = idle(n - 1);
+        eventually("asleep, its time grows", || idle(n - 1) > before + 5_000_000);
+        let (begun, ended) = on(node, n - 1, move || {
+            let node = ums::Node::current().expect("on a worker");
+            let idle = || node.snapshot().schedulers[n - 1].idle_ns;
+            let begun = idle();
+            spin(Duration::from_millis(20));
+            (begun, idle())
+        });
+        // The conversion of ticks becomes more exact with time.
+        assert!(ended.abs_diff(begun) < 5_000_000, "awake: {begun} then {ended}");
+    });
+}
