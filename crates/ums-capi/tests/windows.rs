@@ -49,6 +49,11 @@ fn workers_end_in_every_way_and_schedulers_leave_for_every_reason_w6_w7() {
 }
 
 #[test]
+fn a_lock_that_a_blocked_worker_holds_delays_its_scheduler_and_no_more_w8() {
+    run("ums_locks.c", &[]);
+}
+
+#[test]
 fn two_schedulers_on_one_list_get_each_item_once_w10() {
     run("ums_shared.c", &[]);
 }
