@@ -23,7 +23,8 @@ fn check_page(house: &House, page: &File) -> Vec<Finding> {
         let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
         let path = resolve(&folder.join(path));
         let below = format!("{path}/");
-        if !house.files.iter().any(|file| file.path == path || file.path.starts_with(&below)) {
+        let text = |file: &File| file.path == path || file.path.starts_with(&below);
+        if !house.files.iter().any(text) && !house.others.contains(&path) {
             let message = format!("the link to `{target}` leads nowhere: correct it or remove it.");
             findings.push(page.finding(line, message));
         }
@@ -68,6 +69,14 @@ mod tests {
         let page =
             "[a](../src/a.rs#top) [b](../src) [c](https://x.y/z) [d](#here)\n```\n[e](gone)\n```\n";
         assert_eq!(check(&House::of(&[("docs/p.md", page), ("src/a.rs", "//! A.")])), []);
+    }
+
+    #[test]
+    fn a_picture_is_a_place_to_lead_to() {
+        let mut house = House::of(&[("docs/p.md", "![a](a.png)")]);
+        assert_eq!(check(&house).len(), 1);
+        house.others.push("docs/a.png".into());
+        assert_eq!(check(&house), []);
     }
 
     #[test]

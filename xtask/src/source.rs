@@ -70,26 +70,29 @@ impl File {
     }
 }
 
-/// Every text file of the repository.
+/// Every file of the repository.
 #[derive(Debug, Default)]
 pub struct House {
-    /// Sorted by path.
+    /// Those that are text, sorted by path.
     pub files: Vec<File>,
+    /// The paths of the others, such as pictures.
+    pub others: Vec<String>,
 }
 
 impl House {
     /// Reads the files below this folder: hidden folders (but `.ci`) and `target` are left out.
     pub fn read(root: &Path) -> House {
-        let mut files = Vec::new();
-        visit(root, root, &mut files);
-        files.sort_by(|a, b| a.path.cmp(&b.path));
-        House { files }
+        let mut house = House::default();
+        visit(root, root, &mut house);
+        house.files.sort_by(|a, b| a.path.cmp(&b.path));
+        house
     }
 
     /// A house made of these paths and texts.
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> House {
-        House { files: files.iter().map(|(path, text)| File::new(path, text)).collect() }
+        let files = files.iter().map(|(path, text)| File::new(path, text)).collect();
+        House { files, others: Vec::new() }
     }
 
     /// The file with this path.
@@ -103,7 +106,7 @@ impl House {
     }
 }
 
-fn visit(root: &Path, folder: &Path, files: &mut Vec<File>) {
+fn visit(root: &Path, folder: &Path, house: &mut House) {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for entry in entries {
         let path = entry.expect("a folder entry can be read").path();
@@ -111,12 +114,15 @@ fn visit(root: &Path, folder: &Path, files: &mut Vec<File>) {
         if path.is_dir() {
             let hidden = name.starts_with('.') && name != ".ci";
             if !hidden && name != "target" && name != "__pycache__" {
-                visit(root, &path, files);
+                visit(root, &path, house);
             }
-        } else if let Ok(text) = fs::read_to_string(&path) {
-            // What is not UTF-8 is not text, and nothing here has a question about it.
-            let path = path.strip_prefix(root).expect("it is below the root");
-            files.push(File::new(&path.to_string_lossy(), &text));
+        } else {
+            let below = path.strip_prefix(root).expect("it is below the root").to_string_lossy();
+            // What is not UTF-8 is not text: the only question is whether it is there.
+            match fs::read_to_string(&path) {
+                Ok(text) => house.files.push(File::new(&below, &text)),
+                Err(_) => house.others.push(below.into_owned()),
+            }
         }
     }
 }
