@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_is_promised_is_counted() {
-        assert_eq!(promised().count(), 93 + 14 + 28);
+        assert_eq!(promised().count(), 93 + 14 + 42);
         let house = House::of(&[(TABLE, "| U1 | a | open |\n| U2 | a | b |\n")]);
         assert_eq!(summary(&house), "behaviours: 1 tested, 0 background, 1 open (U1)");
     }
