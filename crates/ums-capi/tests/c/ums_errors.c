@@ -81,6 +81,27 @@ static void information(PUMS_CONTEXT context)
     FAILS(ERROR_INVALID_INFO_CLASS, SetUmsThreadInformation(context, (UMS_THREAD_INFO_CLASS)77, buffer, 8));
 }
 
+/* A worker is created with the right version, a context and a list. */
+static void creating(PUMS_CONTEXT context)
+{
+    BYTE memory[256] __attribute__((aligned(16)));
+    LPPROC_THREAD_ATTRIBUTE_LIST attributes = (LPPROC_THREAD_ATTRIBUTE_LIST)memory;
+    UMS_CREATE_THREAD_ATTRIBUTES wrong[] = { { 0x0101, context, list },
+                                             { UMS_VERSION, NULL, list },
+                                             { UMS_VERSION, memory, list },
+                                             { UMS_VERSION, context, NULL },
+                                             { UMS_VERSION, context, memory } };
+    for (size_t i = 0; i < ARRAYSIZE(wrong); i++) {
+        SIZE_T size = sizeof memory;
+        CHECK(InitializeProcThreadAttributeList(attributes, 1, 0, &size));
+        CHECK(UpdateProcThreadAttribute(attributes, 0, PROC_THREAD_ATTRIBUTE_UMS_THREAD, &wrong[i],
+                                        sizeof wrong[i], NULL, NULL));
+        FAILS(ERROR_INVALID_PARAMETER, CreateRemoteThreadEx(GetCurrentProcess(), NULL, 0, ends, NULL,
+                                                            0, attributes, NULL) != NULL);
+        DeleteProcThreadAttributeList(attributes);
+    }
+}
+
 /* A plain thread is neither scheduler nor worker, and pointers are looked at. */
 static void outside(void)
 {
@@ -124,6 +145,7 @@ static void outside(void)
     FAILS(ERROR_INVALID_PARAMETER, EnterUmsSchedulingMode(&info));
 
     CHECK(CreateUmsThreadContext(&context));
+    creating(context);
     FAILS(ERROR_NOT_SUPPORTED, ExecuteUmsThread(context)); /* the caller is no scheduler */
     information(context);
     CHECK(DeleteUmsThreadContext(context));
