@@ -27,7 +27,7 @@ pub(crate) mod word;
 mod state;
 mod breakpoint;
 pub(crate) mod signals;
-mod watchdog;
+pub(crate) mod watchdog;
 pub(crate) mod place;
 pub(crate) mod thread;
 pub mod calls;

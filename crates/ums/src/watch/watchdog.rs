@@ -49,9 +49,11 @@ pub(super) fn forget(place: &Arc<Place>) {
     }
 }
 
-/// Somebody was seated.
+/// Somebody was seated, or a scheduler decides: there is something to look at. What the caller has
+/// stored before is seen by the look that precedes the sleep, or else the sleep is seen here.
 #[inline]
-pub(super) fn wake() {
+pub(crate) fn wake() {
+    fence(Ordering::SeqCst);
     if ASLEEP.load(Ordering::SeqCst)
         && let Some(dog) = DOG.get()
     {
@@ -76,7 +78,7 @@ fn watch_for_ever(dog: &Dog) {
         if !busy {
             ASLEEP.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            if !dog.lock().iter().any(|place| place.is_taken()) {
+            if !dog.lock().iter().any(|place| place.check() || place.is_taken()) {
                 dog.bell.wait();
             }
             ASLEEP.store(false, Ordering::SeqCst);

@@ -161,6 +161,7 @@ impl Primary {
         };
         self.decisions.fetch_add(1, Ordering::Relaxed);
         self.phase.store(DECIDING, Ordering::Relaxed);
+        watch::watchdog::wake();
         let (who, param) = (self.who.load(Ordering::Relaxed), self.param.load(Ordering::Relaxed));
         Heard { news, who, param }
     }
@@ -170,6 +171,7 @@ impl Primary {
         self.phase.store(RESTING, Ordering::Relaxed);
         let result = f();
         self.phase.store(DECIDING, Ordering::Relaxed);
+        watch::watchdog::wake();
         result
     }
 
