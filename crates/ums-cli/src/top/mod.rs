@@ -70,9 +70,10 @@ fn top(args: &Args) -> Result<(), String> {
     let mut model = Model::default();
     model.read(Reading::of(asking::ask(&path, "*")?));
     let ended = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, ended.clone()).map_err(|error| error.to_string())?;
-    }
+    // Not SIGHUP, which ends us as it is: with the terminal gone there is nothing to restore, and
+    // waiting for a key from there does not return.
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, ended.clone())
+        .map_err(|error| error.to_string())?;
     // Restores the terminal on panic, too.
     let mut terminal = ratatui::try_init().map_err(|error| error.to_string())?;
     let outcome = watch(&mut terminal, &path, &mut model, &mut State::new(every), &ended);
