@@ -33,6 +33,17 @@ const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
 pub(super) struct Breakpoint {
     fd: AtomicI32,
     armed: AtomicBool,
+    /// Somebody is moving it.
+    locked: AtomicBool,
+}
+
+/// The right to move one breakpoint.
+pub(super) struct Moving<'a>(&'a AtomicBool);
+
+impl Drop for Moving<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 fn attr(address: u64) -> Attr {
@@ -47,7 +58,11 @@ fn attr(address: u64) -> Attr {
 
 impl Breakpoint {
     pub const fn new() -> Breakpoint {
-        Breakpoint { fd: AtomicI32::new(-1), armed: AtomicBool::new(false) }
+        Breakpoint {
+            fd: AtomicI32::new(-1),
+            armed: AtomicBool::new(false),
+            locked: AtomicBool::new(false),
+        }
     }
 
     /// Opens both events on the calling thread, which keeps their descriptors.
@@ -66,7 +81,12 @@ impl Breakpoint {
         self.fd.store(-1, Ordering::Release);
     }
 
-    /// Any thread: puts it at this address. False: it cannot be.
+    /// Any thread but its own: the right to move it, if nobody else has that. Never waited for.
+    pub fn lock(&self) -> Option<Moving<'_>> {
+        (!self.locked.swap(true, Ordering::Acquire)).then_some(Moving(&self.locked))
+    }
+
+    /// Who has the right to: puts it at this address. False: it cannot be.
     pub fn arm(&self, address: u64) -> bool {
         let fd = self.fd.load(Ordering::Acquire);
         self.armed.store(true, Ordering::SeqCst);
@@ -75,7 +95,7 @@ impl Breakpoint {
         unsafe { libc::ioctl(fd, MODIFY_ATTRIBUTES, &attr) == 0 && libc::ioctl(fd, ENABLE, 0) == 0 }
     }
 
-    /// Any thread: it was not needed.
+    /// Who has the right to, or its own thread: it was not needed.
     pub fn disarm(&self) {
         if self.armed.swap(false, Ordering::SeqCst) {
             // SAFETY: Late Order: no memory.

@@ -27,6 +27,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::thread::Watched;
+use super::word::Seen;
 use super::{Mechanism, state, watchdog};
 use crate::os::event::Event;
 use crate::os::linux::cpus;
@@ -200,23 +201,41 @@ impl Place {
         if who.holds.load(Ordering::Acquire) > 0 || !self.landlord.may_take() {
             return Look::Runs;
         }
-        let in_call = match self.how {
-            Mechanism::Trap => in_call,
-            Mechanism::Breakpoint | Mechanism::Calls if seen.is_call() => true,
-            Mechanism::Calls => return Look::Runs,
-            Mechanism::Breakpoint => match arm(who, head) {
-                Some(in_call) => in_call,
-                None => return Look::Runs,
-            },
-        };
+        match self.how {
+            Mechanism::Calls if !seen.is_call() => Look::Runs,
+            Mechanism::Breakpoint if !seen.is_call() => self.take_armed(who, seen, head),
+            _ => self.take(who, seen, in_call || seen.is_call()),
+        }
+    }
+
+    /// Takes the place, if its thread is still as it was seen.
+    fn take(&self, who: &'static Watched, seen: Seen, in_call: bool) -> Look {
         if !who.word.revoke(seen) {
-            who.breakpoint.disarm_own();
             return Look::Runs;
         }
         self.vacate(who);
         self.revokes.fetch_add(1, Ordering::Relaxed);
         self.landlord.place_is_free(in_call);
         Look::Taken
+    }
+
+    /// Takes the place of a thread in its user code: first a gate is put in its way.
+    ///
+    /// One at a time: a second who failed would remove the gate of the first. And under the lock the
+    /// word is what was seen, or the first has succeeded.
+    fn take_armed(&self, who: &'static Watched, seen: Seen, head: u64) -> Look {
+        let Some(_one) = who.breakpoint.lock() else { return Look::Runs };
+        if who.word.seen() != seen {
+            return Look::Runs;
+        }
+        let taken = match arm(who, head) {
+            Some(in_call) => self.take(who, seen, in_call),
+            None => Look::Runs,
+        };
+        if taken != Look::Taken {
+            who.breakpoint.disarm();
+        }
+        taken
     }
 
     fn catch(&self) {
@@ -267,7 +286,6 @@ fn arm(who: &Watched, head: u64) -> Option<bool> {
     if armed && who.head() == head && who.state_file.waits() == Some(waits) {
         return Some(waits.call.is_some());
     }
-    who.breakpoint.disarm();
     None
 }
 
