@@ -93,10 +93,15 @@ fn best() -> Mechanism {
     works.next().unwrap_or(Mechanism::Calls)
 }
 
-/// Prepares the process, once: a fork leaves a child whose one thread is an ordinary one.
+/// Prepares the process, once: the functions behind interposed ones are found, and a fork leaves a
+/// child whose one thread is an ordinary one.
 pub(crate) fn prepare() {
     static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(thread::leave_at_fork);
+    ONCE.call_once(|| {
+        // Before a signal handler needs one of them.
+        calls::find_all();
+        thread::leave_at_fork();
+    });
 }
 
 #[doc(hidden)]

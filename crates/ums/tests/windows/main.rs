@@ -12,3 +12,6 @@ mod semantics;
 mod blocking;
 mod leaving;
 mod stress;
+
+/// Whether this program interposes blocking calls.
+const INTERPOSED: bool = false;

@@ -1,0 +1,18 @@
+//! The same behaviours in a program that interposes blocking calls: `ums::interpose!()`.
+//!
+//! Here blocking calls hand the processor over before they block, and where perf is refused this is
+//! what notices and gates. The files are those of the tests without interposed calls.
+
+#![allow(unsafe_code)] // Named invariant **Passed On**, see `ums::watch::calls`.
+
+ums::interpose!();
+
+#[path = "../windows/harness.rs"]
+mod harness;
+#[path = "../windows/blocking.rs"]
+mod blocking;
+#[path = "../windows/stress.rs"]
+mod stress;
+
+/// Whether this program interposes blocking calls.
+const INTERPOSED: bool = true;
