@@ -4,12 +4,16 @@
 
 mod asking;
 mod bench;
+mod demo;
 mod probe;
 mod serve;
 mod stats;
 #[cfg(feature = "top")]
 mod top;
 mod trace;
+
+// So that a worker which calls a blocking function hands its processor over at once.
+ums::interpose!();
 
 use std::process::ExitCode;
 
@@ -35,6 +39,8 @@ enum Command {
     /// Watch a process that uses ums: schedulers, workers, users, requests, waits.
     #[cfg(feature = "top")]
     Top(top::Args),
+    /// Show what happens when a worker blocks in the kernel, moment by moment.
+    Demo(demo::Args),
     /// Measure: `ums bench NAME key=value ...`; `ums bench --list` names the benches.
     #[command(disable_help_flag = true)]
     Bench {
@@ -52,6 +58,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => stats::run(&args),
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Bench { args } => bench::run(&args),
     }
 }

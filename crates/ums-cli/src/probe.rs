@@ -17,6 +17,7 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     let mut facts = ums::Facts::read().lines();
     facts.extend(chosen());
+    facts.extend(watch());
     if args.json {
         println!("{}", ums::facts_to_json(&facts));
         return ExitCode::SUCCESS;
@@ -29,6 +30,29 @@ pub fn run(args: &Args) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// By what means blocking threads are noticed and gated here: each mechanism is tried with a thread
+/// that really blocks.
+fn watch() -> Vec<ums::Fact> {
+    use ums::watch::{Mechanism, mechanism};
+    let tried = |(name, how): (&'static str, Mechanism)| {
+        let (value, consequence) = match how.try_here() {
+            Ok(()) => ("works".to_string(), String::new()),
+            Err(text) => ("does not work".to_string(), text),
+        };
+        ums::Fact { name, value, consequence }
+    };
+    let names = ["watch.trap", "watch.breakpoint", "watch.calls"];
+    let mut facts: Vec<_> = names.into_iter().zip(Mechanism::ALL).map(tried).collect();
+    let covers = match mechanism() {
+        Mechanism::Trap => "every blocking system call and page fault is noticed and gated",
+        Mechanism::Breakpoint => "the same without privilege; but for waits for the address space",
+        Mechanism::Calls => "only interposed calls are noticed and gated: see docs/windows.md",
+    };
+    let value = mechanism().name().to_string();
+    facts.push(ums::Fact { name: "watch", value, consequence: covers.to_string() });
+    facts
 }
 
 /// What a node built here would use, by building one of each kind.

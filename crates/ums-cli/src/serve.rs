@@ -58,6 +58,11 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     max_workers: Option<usize>,
 
+    /// Take blocking functions of the C library that a worker calls undeclared for going preemptive.
+    /// Only with thread workers.
+    #[arg(long)]
+    detect_blocking: bool,
+
     /// How users and their requests are spread over schedulers.
     #[arg(long, value_enum, default_value_t = Place::Hinted)]
     placement: Place,
@@ -301,6 +306,7 @@ const SQL_STACK: usize = 1 << 20;
 fn builder(args: &Args) -> Fallible<Builder> {
     let mut builder =
         Node::builder().io(args.io).queue_limit(args.queue_limit).stack_size(SQL_STACK);
+    builder = builder.detect_blocking(args.detect_blocking);
     if let Some(n) = args.schedulers {
         builder = builder.schedulers(n);
     }

@@ -45,6 +45,7 @@ pub struct Builder {
     queue_timeout: Duration,
     preemptive_limit: Option<usize>,
     pin: bool,
+    detect_blocking: bool,
     io: Choice,
     monitor: Option<monitor::Options>,
     ring: bool,
@@ -69,6 +70,7 @@ impl Default for Builder {
             queue_timeout: Duration::MAX,
             preemptive_limit: None,
             pin: false,
+            detect_blocking: false,
             io: Choice::Auto,
             monitor: None,
             ring: false,
@@ -175,6 +177,14 @@ impl Builder {
     /// them. Default off (U16).
     pub fn pin(mut self, yes: bool) -> Builder {
         self.pin = yes;
+        self
+    }
+
+    /// Takes a blocking function that a thread worker calls undeclared for going preemptive: the baton is handed on
+    /// first, and the worker comes home through the door. Seen are functions of the C library in programs that
+    /// say [`crate::interpose`]; not bare system calls, nor page faults. Default off, and then it costs nothing.
+    pub fn detect_blocking(mut self, yes: bool) -> Builder {
+        self.detect_blocking = yes;
         self
     }
 
@@ -297,6 +307,7 @@ impl Builder {
             head_inserts_max: if self.fifo { 0 } else { limits::HEAD_INSERTS_MAX },
             steal: visible && self.placement.steals(),
             pin,
+            detect_blocking: self.detect_blocking && kind == WorkerKind::Thread,
             io: self.io,
             ring: self.ring,
         }

@@ -56,7 +56,7 @@ pub fn floor(args: &Args) -> Ran {
 }
 
 /// Nanoseconds for one resume and suspend.
-fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
+pub(super) fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
     let mut pool = StackPool::new(StackConfig::default());
     let mut spinner = || {
         let stack = pool.take().map_err(|error| Stop::Skip(error.to_string()))?;
@@ -102,7 +102,7 @@ fn yields(node: &Node, switches: u64) -> f64 {
 }
 
 /// Nanoseconds for one hand-off between two threads that wake each other and then sleep.
-fn handoffs(handoffs: u32) -> f64 {
+pub(super) fn handoffs(handoffs: u32) -> f64 {
     let turn = Arc::new(AtomicU32::new(0));
     let player = |mine: u32| {
         let turn = turn.clone();

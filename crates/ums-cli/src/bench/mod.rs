@@ -6,6 +6,7 @@
 //! Exit status: 0, or 2 for a call that makes no sense, or 3 after a line that says why it was
 //! skipped. docs/performance.md has results and says how they were measured.
 
+mod blocking;
 mod disk;
 mod echo;
 mod floor;
@@ -14,6 +15,7 @@ mod setup;
 mod syscalls;
 mod tasks;
 mod waits;
+mod windows;
 
 use std::process::{Command, ExitCode};
 
@@ -28,7 +30,7 @@ struct Bench {
     short: &'static [&'static str],
 }
 
-const BENCHES: [Bench; 12] = [
+const BENCHES: [Bench; 14] = [
     Bench {
         name: "switch",
         keys: "tasks=2 total=10000000",
@@ -113,6 +115,20 @@ const BENCHES: [Bench; 12] = [
         run: syscalls::syscalls,
         short: &["n=10000"],
     },
+    Bench {
+        name: "blocking",
+        keys: "connections=50 secs=5 every=100",
+        what: "an echo server whose handler sometimes sleeps undeclared: how long the others take",
+        run: blocking::blocking,
+        short: &["connections=10 secs=1"],
+    },
+    Bench {
+        name: "windows",
+        keys: "rounds=2000 workers=10 total=100000",
+        what: "the Windows layer: yields, and blocking to the next worker, beside bare switches",
+        run: windows::windows,
+        short: &["rounds=200 total=5000"],
+    },
 ];
 
 /// Runs `ums bench ARGS`.
@@ -161,8 +177,11 @@ fn all(args: &[String]) -> ExitCode {
     };
     let mut ending = ExitCode::SUCCESS;
     for bench in &BENCHES {
-        let kinds: &[&str] =
-            if bench.name == "floor" { &[""] } else { &["kind=fiber", "kind=thread"] };
+        let kinds: &[&str] = if matches!(bench.name, "floor" | "windows" | "blocking") {
+            &[""]
+        } else {
+            &["kind=fiber", "kind=thread"]
+        };
         for (short, kind) in bench.short.iter().flat_map(|s| kinds.iter().map(move |k| (s, k))) {
             let mut child = Command::new(&program);
             child.args(["bench", bench.name]).args(short.split(' ')).args(args);

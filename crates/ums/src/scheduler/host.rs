@@ -21,6 +21,7 @@ use crate::request::WorkRequest;
 use crate::ring::RingEvent;
 use crate::scheduler::Peers;
 use crate::wait::Party;
+use crate::watch::calls;
 use crate::worker::{STANDBY, State};
 
 /// How long to wait after a worker could not be created (B17).
@@ -231,6 +232,9 @@ impl Shared {
             let stack = fiber::StackRange::of_this_thread();
             stack.into_iter().for_each(|stack| party.view.stack_is(stack));
             os::linux::sample::this_thread_is_on(stack);
+            if shared.options.detect_blocking {
+                calls::detect_here(super::preempt::undeclared);
+            }
             // Not until somebody chooses us may we touch anything: we do not have the baton.
             party.event.wait();
             if !party.is(State::Retired) {

@@ -98,6 +98,8 @@ pub(crate) struct Options {
     pub head_inserts_max: u32,
     pub steal: bool,
     pub pin: Option<usize>,
+    /// Whether interposed calls of its workers go preemptive.
+    pub detect_blocking: bool,
     pub io: crate::os::linux::open::Choice,
     pub ring: bool,
 }

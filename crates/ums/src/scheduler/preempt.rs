@@ -53,6 +53,22 @@ where
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// Runs an interposed call that will block: as if it had been declared, where the calling code is a
+/// request's own. Inside the machine, and on the way through a panic, it is just run.
+pub(crate) fn undeclared(call: &mut dyn FnMut()) {
+    let user_code = |shared: &&Shared| {
+        !shared.busy.get()
+            && shared.in_routine.load(Ordering::Relaxed) == 0
+            && !std::thread::panicking()
+            && shared.current_party().is(State::Running)
+    };
+    match here().filter(user_code) {
+        // The call keeps its panics, for it is a function of the C library's.
+        Some(shared) => drop(shared.leave(WaitReason::PREEMPTIVE_EXTERNAL, true, call)),
+        None => call(),
+    }
+}
+
 /// Runs external code that is known to be short on the scheduler, and counts it when it was not
 /// (B28).
 pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {

@@ -5,7 +5,9 @@
 //! so, or it is a sleep) the place is given up before it, which is the fastest way; where that cannot be
 //! told, the call is made in the mode CALL and the catcher may take the place.
 //!
-//! In a thread that is not watched each is the C library's own function and one thread-local look.
+//! In a thread that is not watched each is the C library's own function and two thread-local looks. Thread
+//! workers of a scheduler that detects blocking are not watched either: their calls that will block go
+//! preemptive (`detect_here`).
 //!
 //! Not covered: what the C library calls inside itself (`fgetc`, `getaddrinfo`, `system`), and system calls
 //! without it. Those need one of the other mechanisms.
@@ -16,6 +18,7 @@
 #![allow(unsafe_code)]
 #![allow(non_upper_case_globals, clippy::missing_safety_doc)]
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -33,13 +36,43 @@ pub fn is_watched() -> bool {
     me().is_some()
 }
 
-/// Runs a call that may block. `sure`: whether it surely will.
+/// Runs a call that it is given, as its thread should run one that blocks.
+type Runner = fn(&mut dyn FnMut());
+
+thread_local! {
+    static RUNNER: Cell<Option<Runner>> = const { Cell::new(None) };
+}
+
+/// From now on calls of this thread that will block are run by `runner`. The thread is not watched.
+pub(crate) fn detect_here(runner: Runner) {
+    RUNNER.set(Some(runner));
+}
+
+/// Runs a call that may block. `sure`: whether it surely will; `likely`: whether it mostly does.
 #[inline]
-pub fn may_block<R>(sure: impl FnOnce() -> bool, call: impl FnOnce() -> R) -> R {
+fn may_block<R>(likely: bool, sure: impl FnOnce() -> bool, call: impl FnOnce() -> R) -> R {
     match me() {
         Some(me) => me.call(sure, call),
-        None => call(),
+        None => match RUNNER.get() {
+            Some(runner) if likely || sure() => run_by(runner, call),
+            _ => call(),
+        },
     }
+}
+
+#[cold]
+fn run_by<R>(runner: Runner, call: impl FnOnce() -> R) -> R {
+    let (mut call, mut result, mut errno) = (Some(call), None, 0);
+    // SAFETY: Passed On: this thread's own errno, which the way home must not change.
+    let at = unsafe { libc::__errno_location() };
+    runner(&mut || {
+        result = call.take().map(|call| call());
+        // SAFETY: Passed On: as above.
+        errno = unsafe { *at };
+    });
+    // SAFETY: Passed On: as above.
+    unsafe { *at = errno };
+    result.expect("a runner runs its call")
 }
 
 /// A function of the C library.
@@ -103,7 +136,7 @@ macro_rules! calls {
             #[doc(hidden)]
             pub unsafe fn $name($($arg: $type),*) -> $out {
                 // SAFETY: Passed On.
-                may_block(|| $sure, || unsafe { plain::$name($($arg),*) })
+                may_block(LIKELY.contains(&stringify!($name)), || $sure, || unsafe { plain::$name($($arg),*) })
             }
         )*
 
@@ -113,6 +146,22 @@ macro_rules! calls {
         }
     };
 }
+
+/// What mostly waits, although nothing tells before. In a thread that is not watched it is taken for
+/// blocking.
+const LIKELY: [&str; 11] = [
+    "ppoll",
+    "select",
+    "epoll_wait",
+    "waitpid",
+    "wait4",
+    "waitid",
+    "flock",
+    "fsync",
+    "fdatasync",
+    "sem_wait",
+    "sem_timedwait",
+];
 
 calls! {
     fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t = waits(fd, libc::POLLIN);
@@ -184,13 +233,13 @@ fn waits(fd: c_int, events: i16) -> bool {
 pub unsafe fn poll_with_a_look(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: Passed On.
     let now = || unsafe { plain::poll(fds, n, 0) };
-    if timeout == 0 || !is_watched() {
+    if timeout == 0 || !is_watched() && RUNNER.get().is_none() {
         // SAFETY: Passed On.
         return unsafe { plain::poll(fds, n, timeout) };
     }
     match now() {
         // SAFETY: Passed On.
-        0 => may_block(|| true, || unsafe { plain::poll(fds, n, timeout) }),
+        0 => may_block(false, || true, || unsafe { plain::poll(fds, n, timeout) }),
         ready => ready,
     }
 }

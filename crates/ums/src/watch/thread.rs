@@ -373,7 +373,8 @@ impl Watched {
         if !self.word.in_user() || self.holds.load(Ordering::Relaxed) > 0 {
             return call();
         }
-        if sure() && self.give_up_place() {
+        if sure() {
+            self.give_up_place();
             let result = call();
             // A trap on the way out of the call may have been the gate already.
             if !self.word.pass() {
@@ -391,19 +392,16 @@ impl Watched {
         result
     }
 
-    /// Own thread, in user code: takes its place from itself. False: it has none, or has just lost
-    /// it.
-    fn give_up_place(&'static self) -> bool {
-        if self.leaked.load(Ordering::Relaxed) {
-            return false;
+    /// Own thread, in user code: gives its place up, and is as one that lost it.
+    ///
+    /// From inside the machine: a trap that found the place lost, and the landlord not told, would
+    /// wait at the gate for ever.
+    fn give_up_place(&'static self) {
+        self.come_in();
+        if let Some(place) = self.place() {
+            place.given_up(self);
         }
-        let seen = self.word.seen();
-        let Some(place) = self.place() else { return false };
-        if !seen.is_revocable() || !self.word.revoke(seen) {
-            return false;
-        }
-        place.given_up(self);
-        true
+        self.word.lose();
     }
 
     /// Where it is seated.

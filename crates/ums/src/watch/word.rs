@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! mode    | the thread                              | may be revoked | who leaves it, to what
-//! RUNTIME | is inside the machine, or parked        | no             | itself -> USER
+//! RUNTIME | is inside the machine, or parked        | no             | itself -> USER, REVOKED
 //! USER    | runs the user's code, owns its place    | when blocked   | itself -> RUNTIME, CALL; revoker -> REVOKED
 //! CALL    | is in an interposed call, owns its place| when blocked   | itself -> USER; revoker -> REVOKED
 //! REVOKED | has lost its place, and does not know   | no             | itself, at the gate -> RUNTIME
@@ -104,6 +104,13 @@ impl Word {
         debug_assert_eq!(now.0 & MODE, RUNTIME, "only who is inside can leave");
         // Nobody else changes the word in this mode.
         self.0.store(now.next(USER), Release);
+    }
+
+    /// Own thread, inside the machine, which has given its place up: on, to its next gate.
+    pub fn lose(&self) {
+        let now = Seen(self.0.load(Relaxed));
+        debug_assert_eq!(now.0 & MODE, RUNTIME, "only who is inside can give up");
+        self.0.store(now.next(REVOKED), Release);
     }
 
     /// Own thread: whether it is in the user's code, by its own account.

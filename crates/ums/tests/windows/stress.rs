@@ -17,8 +17,8 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ums::watch::Mechanism;
@@ -326,6 +326,10 @@ fn alone_for<T: Send + 'static>(seconds: u64, body: impl FnOnce() -> T + Send + 
 
 /// Runs a child for this mechanism, as root or as nobody.
 fn child(how: Mechanism, as_nobody: bool, stress: &str) {
+    // One at a time: a program that is being copied cannot be started, and neither can one that a
+    // child of another test has open for writing.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let dir = tempfile::tempdir().unwrap();
     let exe = dir.path().join("stress");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();

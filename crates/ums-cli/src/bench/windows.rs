@@ -1,0 +1,161 @@
+//! Benches of the Windows layer, beside what the machine's own switches cost, in one run.
+//!
+//! ```text
+//! futex_handoff_ns     one hand-off between two threads by bare futex words, both on one processor
+//! fiber_pair_ns        one resume and suspend of a fiber
+//! yield_ns             worker -> scheduler's entry point -> next worker, by thread_yield
+//! block_ns             worker blocks in a bare read -> next worker in its code
+//! block_interposed_ns  the same in the C library's read, which hands over first
+//! ```
+//!
+//! The last two are medians; the others, which have no single moments, the best of several rounds.
+
+use std::collections::VecDeque;
+use std::io::{PipeReader, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use ums::watch::{Mechanism, mechanism};
+use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+
+use super::floor::{handoffs, raw_pairs};
+use super::meter::{Args, Lines, Ran, Stop};
+
+/// `windows rounds= workers= total=`.
+pub fn windows(args: &Args) -> Ran {
+    let rounds = args.number("rounds", 2000)? as usize;
+    let workers = args.number("workers", 10)?.max(1);
+    let total = args.number("total", 100_000)?;
+    // Both kinds of worker of the other benches mean nothing here.
+    let _ = args.text("kind", "");
+    args.all_known()?;
+    let lines = Lines { bench: format!("windows/{}", mechanism().name()), peer: "ums" };
+    let best = |f: &dyn Fn() -> Result<f64, Stop>| -> Result<f64, Stop> {
+        (0..5).map(|_| f()).try_fold(f64::INFINITY, |best, now| Ok(best.min(now?)))
+    };
+    let handoff = best(&|| Ok(pinned(|| handoffs(20_000))))?;
+    lines.metric("futex_handoff_ns", handoff, "ns");
+    lines.metric("fiber_pair_ns", best(&|| raw_pairs(200_000))?, "ns");
+    let yielded = best(&|| yields(workers, total).map_err(skip))?;
+    lines.metric("yield_ns", yielded, "ns");
+    lines.metric("yield_handoffs", yielded / handoff, "ratio");
+    if mechanism() != Mechanism::Calls {
+        let bare = blocks(rounds, false).map_err(skip)?;
+        lines.metric("block_ns", bare, "ns");
+        lines.metric("block_handoffs", bare / handoff, "ratio");
+    }
+    let interposed = blocks(rounds, true).map_err(skip)?;
+    lines.metric("block_interposed_ns", interposed, "ns");
+    lines.metric("block_interposed_handoffs", interposed / handoff, "ratio");
+    Ok(())
+}
+
+fn skip(error: Box<dyn std::error::Error>) -> Stop {
+    Stop::Skip(error.to_string())
+}
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// On a thread of its own, which stays on the first processor and takes its threads along.
+fn pinned<T: Send>(f: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut mask = rustix::thread::CpuSet::new();
+            mask.set(0);
+            let _ = rustix::thread::sched_setaffinity(None, &mask);
+            f()
+        });
+        thread.join().expect("a bench does not panic")
+    })
+}
+
+/// First in, first out, until nobody is left.
+fn rounds(list: &CompletionList) -> Result<(), windows::EnterError> {
+    let mut ready = VecDeque::with_capacity(4096);
+    windows::enter_scheduling_mode(|scheduler, reason| {
+        if let Reason::Yield { worker, .. } = reason {
+            ready.push_back(worker);
+        }
+        loop {
+            if !list.is_empty() {
+                ready.extend(list.poll().filter(|worker| !worker.is_terminated()));
+            }
+            if let Some(worker) = ready.pop_front()
+                && let Ok(claim) = scheduler.claim(&worker)
+            {
+                return Next::Execute(claim);
+            }
+            if list.members() == 0 {
+                return Next::Leave;
+            }
+            list.event().wait(None);
+        }
+    })
+}
+
+/// Nanoseconds for each yield of so many workers in turn.
+fn yields(workers: u64, total: u64) -> Fallible<f64> {
+    let list = CompletionList::new()?;
+    let each = (total / workers).max(1);
+    let began = Arc::new(Mutex::new(None));
+    for _ in 0..workers {
+        let began = began.clone();
+        WorkerContext::builder().stack_size(64 << 10).spawn(&list, move || {
+            // Once round first, so that all are there.
+            let _ = windows::thread_yield(0);
+            began.lock().expect("nobody panics").get_or_insert_with(Instant::now);
+            for _ in 0..each {
+                let _ = windows::thread_yield(0);
+            }
+        })?;
+    }
+    rounds(&list)?;
+    let began = began.lock().expect("nobody panics").take().ok_or("nobody ran")?;
+    Ok(began.elapsed().as_nanos() as f64 / (each * workers) as f64)
+}
+
+/// Median nanoseconds from a call that blocks to the next worker's code.
+fn blocks(times: usize, interposed: bool) -> Fallible<f64> {
+    let list = CompletionList::new()?;
+    let (reader, mut writer) = std::io::pipe()?;
+    let called = Arc::new(Mutex::new(Instant::now()));
+    let (blocked, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (mine, last, calls) = (called.clone(), done.clone(), blocked.clone());
+    WorkerContext::spawn(&list, move || {
+        let mut reader = reader;
+        for _ in 0..times {
+            calls.store(true, Ordering::SeqCst);
+            *mine.lock().expect("nobody panics") = Instant::now();
+            read_one(&mut reader, interposed);
+        }
+        last.store(true, Ordering::SeqCst);
+    })?;
+    let spans = Arc::new(Mutex::new(Vec::with_capacity(times)));
+    let mine = spans.clone();
+    WorkerContext::spawn(&list, move || {
+        while !done.load(Ordering::SeqCst) {
+            let now = Instant::now();
+            if blocked.swap(false, Ordering::SeqCst) {
+                let span = now - *called.lock().expect("nobody panics");
+                mine.lock().expect("nobody panics").push(span.as_nanos() as f64);
+                // It wakes, and meets its gate before we yield.
+                let _ = writer.write_all(b"x");
+            }
+            let _ = windows::thread_yield(0);
+        }
+    })?;
+    rounds(&list)?;
+    let mut spans = std::mem::take(&mut *spans.lock().expect("nobody panics"));
+    spans.sort_by(f64::total_cmp);
+    spans.get(spans.len() / 2).copied().ok_or_else(|| "nobody blocked".into())
+}
+
+fn read_one(reader: &mut PipeReader, interposed: bool) {
+    let mut byte = [0];
+    match interposed {
+        true => drop(reader.read(&mut byte)),
+        // Straight to the kernel: nothing of ours stands in the way.
+        false => drop(rustix::io::read(&*reader, &mut byte)),
+    }
+}

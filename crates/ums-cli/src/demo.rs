@@ -1,0 +1,197 @@
+//! `ums demo block`: what happens, and when, if a worker blocks in the kernel. Live.
+//!
+//! Two workers and one scheduler on one processor. The first reads from a pipe that is empty; the scheduler is
+//! called and executes the second, which computes; a plain thread writes into the pipe after 5 ms, so the
+//! first wakes, meets its gate, and waits on the completion list until the second yields at 10 ms.
+
+use std::collections::VecDeque;
+use std::io::{PipeReader, Read, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use ums::watch::{Mechanism, mechanism};
+use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+
+/// Options of `ums demo`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What to show.
+    #[arg(value_enum)]
+    what: What,
+    /// Block in a function of the C library, which hands the processor over itself, rather than in a
+    /// bare system call. Always so where that is all that works.
+    #[arg(long)]
+    interposed: bool,
+    /// How often; the last is shown in full.
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum What {
+    /// A worker that blocks beside one that computes.
+    Block,
+}
+
+/// The moments of one round.
+const MOMENTS: [&str; 8] = [
+    "W1 calls read on an empty pipe",
+    "the scheduler is called: W1 has blocked",
+    "W2 runs its code",
+    "a plain thread writes into the pipe",
+    "W1 has met its gate: it is on the completion list and runs nothing",
+    "W2 yields",
+    "the scheduler executes W1",
+    "W1 runs its code: read gave 1",
+];
+
+struct Film {
+    began: Instant,
+    times: [AtomicU64; MOMENTS.len()],
+    early: OnceLock<bool>,
+}
+
+impl Film {
+    fn at(&self, moment: usize) {
+        self.times[moment].store(self.began.elapsed().as_nanos() as u64, Ordering::SeqCst);
+    }
+
+    fn us(&self, moment: usize) -> f64 {
+        let at = |n: usize| self.times[n].load(Ordering::SeqCst) as f64 / 1000.0;
+        at(moment) - at(0)
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    let What::Block = args.what;
+    let interposed = args.interposed || mechanism() == Mechanism::Calls;
+    let films: Result<Vec<_>, _> = (0..args.rounds.max(1)).map(|_| film(interposed)).collect();
+    let films = match films {
+        Ok(films) => films,
+        Err(error) => {
+            eprintln!("ums demo: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    show(&films, interposed);
+    ExitCode::SUCCESS
+}
+
+fn show(films: &[Arc<Film>], interposed: bool) {
+    let how = if interposed { "an interposed call" } else { "a bare system call" };
+    println!("mechanism {}, {how}; microseconds since W1 called read", mechanism().name());
+    let Some(last) = films.last() else { return };
+    for (moment, text) in MOMENTS.iter().enumerate() {
+        println!("{:>12.2}  {text}", last.us(moment));
+    }
+    let median = |from: usize, to: usize| {
+        let mut spans: Vec<f64> = films.iter().map(|film| film.us(to) - film.us(from)).collect();
+        spans.sort_by(f64::total_cmp);
+        spans[spans.len() / 2]
+    };
+    let early = films.iter().filter(|film| film.early.get() == Some(&true)).count();
+    println!("of {} rounds, medians:", films.len());
+    println!("{:>12.2}  block -> scheduler", median(0, 1));
+    println!("{:>12.2}  block -> W2 in its code", median(0, 2));
+    println!("{:>12.2}  yield -> W1 in its code", median(5, 7));
+    println!("{early:>12}  rounds in which W1 ran before it was executed");
+}
+
+fn film(interposed: bool) -> Result<Arc<Film>, Box<dyn std::error::Error>> {
+    let film = Arc::new(Film {
+        began: Instant::now(),
+        times: [const { AtomicU64::new(0) }; MOMENTS.len()],
+        early: OnceLock::new(),
+    });
+    let list = CompletionList::new()?;
+    let (mut reader, writer) = std::io::pipe()?;
+    let mine = film.clone();
+    let first = WorkerContext::spawn(&list, move || {
+        mine.at(0);
+        let read = read_one(&mut reader, interposed);
+        mine.at(7);
+        assert_eq!(read, 1, "one byte was written");
+    })?;
+    let mine = film.clone();
+    WorkerContext::spawn(&list, move || {
+        mine.at(2);
+        while mine.us(2) < 0.0 || mine.began.elapsed() < Duration::from_millis(10) {
+            std::hint::spin_loop();
+        }
+        mine.at(5);
+        let _ = windows::thread_yield(0);
+    })?;
+    let other = other_side(&film, &list, writer);
+    schedule(&film, &list, &first)?;
+    let _ = other.join();
+    Ok(film)
+}
+
+fn read_one(reader: &mut PipeReader, interposed: bool) -> usize {
+    let mut byte = [0];
+    match interposed {
+        true => reader.read(&mut byte).unwrap_or(0),
+        // Straight to the kernel: nothing of ours stands in the way.
+        false => rustix::io::read(&*reader, &mut byte).unwrap_or(0),
+    }
+}
+
+/// The plain thread on another processor: writes, and watches what becomes of it.
+fn other_side(
+    film: &Arc<Film>,
+    list: &CompletionList,
+    mut writer: std::io::PipeWriter,
+) -> std::thread::JoinHandle<()> {
+    let (film, list) = (film.clone(), list.clone());
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(5).saturating_sub(film.began.elapsed()));
+        film.at(3);
+        let _ = writer.write_all(b"x");
+        let patience = Instant::now();
+        while list.is_empty() && patience.elapsed() < Duration::from_millis(100) {
+            std::hint::spin_loop();
+        }
+        film.at(4);
+        let ran = film.times[7].load(Ordering::SeqCst) != 0;
+        let executed = film.times[6].load(Ordering::SeqCst) != 0;
+        let _ = film.early.set(ran && !executed);
+    })
+}
+
+fn schedule(
+    film: &Film,
+    list: &CompletionList,
+    first: &WorkerContext,
+) -> Result<(), windows::EnterError> {
+    let mut ready = VecDeque::new();
+    let mut executed_first = 0;
+    windows::enter_scheduling_mode(|scheduler, reason| {
+        match reason {
+            Reason::Blocked { .. } if executed_first == 1 && film.us(1) <= 0.0 => film.at(1),
+            Reason::Yield { worker, .. } => ready.push_back(worker),
+            _ => {}
+        }
+        loop {
+            // In the order of creation at first, then whoever woke goes before whoever yielded.
+            for worker in list.poll().filter(|worker| !worker.is_terminated()) {
+                if executed_first == 0 { ready.push_back(worker) } else { ready.push_front(worker) }
+            }
+            if let Some(worker) = ready.pop_front()
+                && let Ok(claim) = scheduler.claim(&worker)
+            {
+                executed_first += u32::from(worker == *first);
+                if executed_first == 2 && worker == *first {
+                    film.at(6);
+                }
+                return Next::Execute(claim);
+            }
+            if list.members() == 0 {
+                return Next::Leave;
+            }
+            list.event().wait(None);
+        }
+    })
+}

@@ -1,0 +1,65 @@
+//! Delegating: work that may share locks with workers is not done in the entry point.
+//!
+//! The scheduler wants a report for each yield. Printing takes the lock of standard output, which a blocked
+//! worker may hold. So the entry point only sends, through a channel whose room was made before, and a plain thread
+//! prints. At the end all is shut down in order: workers, scheduler, printer.
+//!
+//! `cargo run --example windows_delegate`
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (tell, told) = mpsc::sync_channel::<(u32, usize)>(64);
+    let printer = std::thread::spawn(move || {
+        for (thread, count) in told {
+            println!("thread {thread} yields for the {count}. time");
+        }
+    });
+
+    let list = CompletionList::new()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for _ in 0..2 {
+        let stop = stop.clone();
+        WorkerContext::spawn(&list, move || {
+            let mut count = 0;
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+                count += 1;
+                windows::thread_yield(count).expect("a worker");
+            }
+        })?;
+    }
+
+    let began = Instant::now();
+    let mut ready = VecDeque::with_capacity(8);
+    windows::enter_scheduling_mode(|scheduler, reason| {
+        if let Reason::Yield { worker, param } = reason {
+            // Full means that the printer is behind: better to lose a line than to wait for it.
+            let _ = tell.try_send((worker.thread_id(), param));
+            ready.push_back(worker);
+        }
+        if began.elapsed() > Duration::from_millis(30) {
+            stop.store(true, Ordering::Relaxed);
+        }
+        loop {
+            ready.extend(list.poll());
+            while let Some(worker) = ready.pop_front() {
+                if let Ok(claim) = scheduler.claim(&worker) {
+                    return Next::Execute(claim);
+                }
+            }
+            if list.members() == 0 {
+                return Next::Leave;
+            }
+            list.event().wait(None);
+        }
+    })?;
+    drop(tell);
+    printer.join().expect("no panic");
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! N schedulers on one list, one for each processor: whoever is free takes what is ready.
+//!
+//! `cargo run --example windows_many_schedulers`
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ums::windows::{self, CompletionList, EnterError, Next, Reason, WorkerContext};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let list = CompletionList::new()?;
+    let sum = Arc::new(AtomicU64::new(0));
+    for n in 1..=100 {
+        let sum = sum.clone();
+        WorkerContext::spawn(&list, move || {
+            std::thread::sleep(Duration::from_micros(100));
+            sum.fetch_add(n, Ordering::Relaxed);
+        })?;
+    }
+    let processors = std::thread::available_parallelism()?.get();
+    let schedulers: Vec<_> = (0..processors)
+        .map(|_| {
+            let list = list.clone();
+            std::thread::spawn(move || schedule(&list))
+        })
+        .collect();
+    for (n, scheduler) in schedulers.into_iter().enumerate() {
+        let executed = scheduler.join().expect("no panic")?;
+        println!("scheduler {n} executed {executed} times");
+    }
+    println!("sum {}", sum.load(Ordering::Relaxed));
+    Ok(())
+}
+
+fn schedule(list: &CompletionList) -> Result<u64, EnterError> {
+    let mut ready = VecDeque::new();
+    let mut executed = 0;
+    windows::enter_scheduling_mode(|scheduler, reason| {
+        if let Reason::Yield { worker, .. } = reason {
+            ready.push_back(worker);
+        }
+        loop {
+            if ready.is_empty() {
+                // One at a time: what is not taken out goes back, for the others.
+                ready.extend(list.poll().next());
+            }
+            if let Some(worker) = ready.pop_front() {
+                if let Ok(claim) = scheduler.claim(&worker) {
+                    executed += 1;
+                    return Next::Execute(claim);
+                }
+            } else if list.members() == 0 {
+                return Next::Leave;
+            } else {
+                // Another scheduler may take what woke us, so not for ever.
+                list.event().wait(Some(Duration::from_millis(1)));
+            }
+        }
+    })?;
+    Ok(executed)
+}

@@ -1,0 +1,86 @@
+//! Undeclared blocking calls of ordinary thread workers, with `Builder::detect_blocking`.
+//!
+//! Unsafe because the program interposes functions of the C library; see `ums::watch::calls`.
+
+#![allow(unsafe_code)] // Named invariant **Passed On**, see there.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ums::{Node, Placement};
+
+ums::interpose!();
+
+/// Runs `blocks` on a scheduler, and then asks that same scheduler for something short: whether that
+/// was done before the call came back, and how often a worker went preemptive.
+fn beside(detect: bool, blocks: impl FnOnce() + Send + 'static) -> (bool, u64) {
+    let node = Node::builder()
+        .schedulers(1)
+        .placement(Placement::AlwaysPreferred)
+        .detect_blocking(detect)
+        .build()
+        .unwrap();
+    let (begun, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (mine, end) = (begun.clone(), back.clone());
+    let blocker = node.spawn_on(0, move || {
+        mine.store(true, Ordering::SeqCst);
+        blocks();
+        end.store(true, Ordering::SeqCst);
+        // At home again: this needs the baton.
+        ums::yield_now();
+    });
+    let patience = Instant::now();
+    while !begun.load(Ordering::SeqCst) {
+        assert!(patience.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let seen = back.clone();
+    let early = node.spawn_on(0, move || !seen.load(Ordering::SeqCst)).unwrap().join().unwrap();
+    blocker.unwrap().join().unwrap();
+    let switches = node.snapshot().schedulers[0].counters.preemptive_switches;
+    node.shutdown(Duration::from_secs(10));
+    (early, switches)
+}
+
+const LONG: Duration = Duration::from_millis(300);
+
+#[test]
+fn an_undeclared_sleep_hands_the_baton_on_and_comes_home() {
+    assert_eq!(beside(true, || std::thread::sleep(LONG)), (true, 1));
+}
+
+#[test]
+fn without_detection_an_undeclared_sleep_holds_the_scheduler_up() {
+    assert_eq!(beside(false, || std::thread::sleep(LONG)), (false, 0));
+}
+
+#[test]
+fn an_undeclared_read_that_waits_hands_the_baton_on_and_one_that_does_not_stays() {
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(b"x").unwrap();
+    let seen = beside(true, move || {
+        std::thread::spawn(move || {
+            std::thread::sleep(LONG);
+            writer.write_all(b"y").unwrap();
+        });
+        let mut byte = [0];
+        for expected in *b"xy" {
+            reader.read_exact(&mut byte).unwrap();
+            assert_eq!(byte[0], expected);
+        }
+    });
+    assert_eq!(seen, (true, 1));
+}
+
+#[test]
+fn the_error_of_an_undeclared_call_survives_the_way_home() {
+    beside(true, || {
+        // SAFETY: Passed On: there is no such child, which is the point.
+        let waited = unsafe { libc::waitpid(i32::MAX, std::ptr::null_mut(), 0) };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        assert_eq!((waited, error), (-1, Some(libc::ECHILD)));
+        std::thread::sleep(LONG);
+    });
+}
