@@ -7,6 +7,7 @@
 //! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe itself.
 
 mod seen;
+mod started;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,8 @@ use crate::scheduler::Peers;
 use crate::scheduler::{self, Options, Shared, WorkerKind, away, here};
 use crate::stats_socket::{Serving, StatsSocket};
 use crate::task::{self, JoinHandle, TaskError, UserState};
+
+use started::Started;
 
 /// The options of a node. Made by [`Node::builder`]; the defaults suit a server.
 #[derive(Clone, Debug)]
@@ -310,28 +313,6 @@ impl Builder {
             detect_blocking: self.detect_blocking && kind == WorkerKind::Thread,
             io: self.io,
             ring: self.ring,
-        }
-    }
-}
-
-/// Schedulers of a node that is being built. Dropped early, it takes them down again.
-#[derive(Default)]
-struct Started {
-    schedulers: Vec<Arc<Shared>>,
-    threads: Vec<Thread<()>>,
-}
-
-impl Started {
-    fn keep(mut self) -> (Vec<Arc<Shared>>, Vec<Thread<()>>) {
-        (std::mem::take(&mut self.schedulers), std::mem::take(&mut self.threads))
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        self.schedulers.iter().for_each(|shared| shared.end());
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
         }
     }
 }

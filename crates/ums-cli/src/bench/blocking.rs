@@ -42,7 +42,8 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 /// The 99th percentile of the requests that do not sleep, in microseconds.
 fn p99_us(connections: u64, time: Duration, detect: bool, every: u64) -> Fallible<f64> {
     let workers = connections as usize + 16;
-    let node = Node::builder().schedulers(1).max_workers(workers).detect_blocking(detect).build()?;
+    let node =
+        Node::builder().schedulers(1).max_workers(workers).detect_blocking(detect).build()?;
     let listener = node.run(|| TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))))?;
     let address = listener.local_addr()?;
     let server = node.spawn_on(0, move || {
