@@ -70,8 +70,7 @@ fn top(args: &Args) -> Result<(), String> {
     let mut model = Model::default();
     model.read(Reading::of(asking::ask(&path, "*")?));
     let ended = Arc::new(AtomicBool::new(false));
-    // Not SIGHUP, which ends us as it is: with the terminal gone there is nothing to restore, and
-    // waiting for a key from there does not return.
+    // Not SIGHUP: it ends the process at once, for then there is no terminal to restore.
     signal_hook::flag::register(signal_hook::consts::SIGTERM, ended.clone())
         .map_err(|error| error.to_string())?;
     // Restores the terminal on panic, too.
@@ -95,7 +94,11 @@ fn watch(
         loop {
             let left = next.saturating_duration_since(Instant::now());
             let wait = if state.paused { ATTENTION } else { left.min(ATTENTION) };
-            if event::poll(wait)? {
+            // Looked at before each read: of a terminal that is gone the library reads on for ever.
+            if !is_there(Duration::ZERO)? || (!event::poll(Duration::ZERO)? && !is_there(wait)?) {
+                return Ok(());
+            }
+            if event::poll(Duration::ZERO)? {
                 match event::read()? {
                     Event::Key(key) if key.kind != KeyEventKind::Release => {
                         if !state.press(key, model) {
@@ -124,4 +127,21 @@ fn watch(
         }
     }
     Ok(())
+}
+
+/// Waits for input, at most this long. False: the terminal has gone.
+fn is_there(wait: Duration) -> std::io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdin = std::io::stdin();
+    let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).map_err(std::io::Error::other)?;
+    match poll(&mut input, Some(&wait)) {
+        // A change of the window's size, or the end that was asked for.
+        Err(rustix::io::Errno::INTR) => Ok(true),
+        Err(error) => Err(error.into()),
+        Ok(_) => {
+            let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+            Ok(!input[0].revents().intersects(gone))
+        }
+    }
 }
