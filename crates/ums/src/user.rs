@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::current::{begin, park, ready};
+use crate::door::Door;
 use crate::error::{EnqueueError, WaitError};
 use crate::node::{HiddenScheduler, Node, NodeInner};
 use crate::os::clock::{self, NEVER};
@@ -201,7 +202,7 @@ impl Drop for User {
 
 /// A lock that a *user* owns, across its work requests: a database's write lock, for instance.
 ///
-/// First come, first served, with direct hand-over. While a user owns it, its requests never wait
+/// First come, first served, with direct hand-over (but see [`UserLock::near`]). While a user owns it, its requests never wait
 /// for a worker (rule 7). Waits show as `LCK_M_X`, with the owner as the blocking user (B22).
 ///
 /// ```
@@ -219,12 +220,16 @@ impl Drop for User {
 #[derive(Default)]
 pub struct UserLock {
     state: Mutex<LockState>,
+    /// How often in a row the first in line may be passed.
+    passes: usize,
 }
 
 #[derive(Default)]
 struct LockState {
     owner: Option<(UserId, Option<Arc<UserState>>)>,
     waiters: VecDeque<Waiter>,
+    /// How often in a row the first was passed.
+    passed: usize,
     /// How many of the waiters are workers.
     workers: usize,
 }
@@ -256,6 +261,13 @@ impl UserLock {
     /// A lock that nobody owns.
     pub fn new() -> UserLock {
         UserLock::default()
+    }
+
+    /// A lock that nobody owns and that, so many times in a row at most, goes to the first who waits on the
+    /// releaser's scheduler, before others that came earlier: that scheduler is awake, and waking another one is
+    /// dear. Each waiter is passed a bounded number of times.
+    pub fn near(passes: usize) -> UserLock {
+        UserLock { passes, ..UserLock::default() }
     }
 
     /// Makes the user the owner; waits while another is, for at most this long.
@@ -336,7 +348,7 @@ impl UserLock {
         assert_eq!(owner.as_ref().map(|o| o.0), Some(user), "only the owner releases the lock");
         owner.and_then(|o| o.1).into_iter().for_each(|s| s.release());
         let (claimed, granted) = loop {
-            let Some(Waiter { user, state, how }) = lock.waiters.pop_front() else { return };
+            let Some(Waiter { user, state, how }) = self.next(&mut lock) else { return };
             let next = match how {
                 How::Away(granted) => (None, Some(granted)),
                 How::Parked(ticket) => {
@@ -359,6 +371,19 @@ impl UserLock {
         drop(lock);
         claimed.into_iter().for_each(ready);
         granted.into_iter().for_each(|granted| granted());
+    }
+
+    /// Takes the one that is next out of the line.
+    fn next(&self, lock: &mut LockState) -> Option<Waiter> {
+        let door = here().map(|here| here.door).filter(|_| lock.passed < self.passes);
+        let is_near = |w: &Waiter| match w.how {
+            How::Parked(ticket) => Door::of(ticket.party)
+                .is_some_and(|d| door.is_some_and(|door| std::ptr::eq(d, door))),
+            How::Away(_) => false,
+        };
+        let near = door.and_then(|_| lock.waiters.iter().position(is_near)).unwrap_or(0);
+        lock.passed = if near > 0 { lock.passed + 1 } else { 0 };
+        lock.waiters.remove(near)
     }
 
     /// Takes back the place of a user that left (see [`UserLock::acquire_or_leave`]) and gives its

