@@ -1,7 +1,8 @@
 //! The metrics server: views over HTTP, for Prometheus and for scripts (B47).
 //!
 //! One plain thread that waits in `accept`, so that it answers when every scheduler is stuck, and
-//! costs nothing while nobody asks. It serves one client at a time, each for a few seconds at most:
+//! costs nothing while nobody asks. It serves one client at a time, each for a few seconds at most,
+//! however slowly that one speaks or listens:
 //!
 //! * `GET /metrics`: what Prometheus reads;
 //! * `GET /json`: all views as JSON;
@@ -15,11 +16,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::node::Node;
 
-/// How long one client may take to ask, and to take the answer.
+/// How long one client may take to ask, all in all, and as long again to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest trace that is recorded for one request.
 const TRACE_MAX: Duration = Duration::from_secs(60);
@@ -100,10 +101,44 @@ impl std::fmt::Debug for MetricsServer {
     }
 }
 
-fn answer(node: &Node, mut client: &TcpStream) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
-    client.set_write_timeout(Some(PATIENCE))?;
-    let mut lines = BufReader::new(client.take(REQUEST_MAX)).lines();
+/// A client whose time runs out: the limits of a socket are for each call, and a client that sends
+/// a byte now and then would never meet them.
+struct Hurried<'a> {
+    client: &'a TcpStream,
+    until: Instant,
+}
+
+impl Hurried<'_> {
+    fn new(client: &TcpStream) -> Hurried<'_> {
+        Hurried { client, until: Instant::now() + PATIENCE }
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.client.set_read_timeout(Some(self.left()?))?;
+        self.client.read(bytes)
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.client.set_write_timeout(Some(self.left()?))?;
+        self.client.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn answer(node: &Node, client: &TcpStream) -> io::Result<()> {
+    let mut lines = BufReader::new(Hurried::new(client).take(REQUEST_MAX)).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
     // The rest must be read, or closing the socket would tear up the answer on its way.
     for line in lines {
@@ -114,6 +149,7 @@ fn answer(node: &Node, mut client: &TcpStream) -> io::Result<()> {
     let target = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
     let (status, kind, body) = page(node, target);
     let length = body.len();
+    let mut client = Hurried::new(client);
     write!(
         client,
         "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\

@@ -373,6 +373,8 @@ impl NodeInner {
         let _ = shared.node.set(weak);
         self.threads.lock().unwrap_or_else(|e| e.into_inner()).push(thread);
         map.insert(name.to_owned(), shared.clone());
+        // It may be at work before it has ever slept.
+        scheduler::alarm::stir();
         Ok(shared)
     }
 

@@ -289,6 +289,53 @@ fn the_metrics_server_answers_while_every_worker_is_stuck_b47() {
 }
 
 #[test]
+fn a_client_that_speaks_a_byte_now_and_then_does_not_keep_the_metrics_server_b47() {
+    one_kind(
+        ums::WorkerKind::Thread,
+        |b| b.schedulers(1),
+        |node| {
+            let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
+            let mut slow = std::net::TcpStream::connect(server.local_addr()).unwrap();
+            // For far longer than anybody may take to ask.
+            let cut_off = (0..200).any(|_| {
+                std::thread::sleep(ms(100));
+                slow.write_all(b"G").is_err()
+            });
+            assert!(cut_off);
+            assert!(get(&server, "/metrics").contains("ums_schedulers_load_factor"));
+        },
+    );
+}
+
+#[test]
+fn a_wait_that_was_cancelled_before_it_began_is_the_users_too_b20() {
+    each_alone(
+        |b| b,
+        |node, _, _| {
+            let user = node.user();
+            let request = user.enqueue(|| {
+                while !ums::is_cancelled() {
+                    ums::yield_now();
+                }
+                assert!(ums::sleep(ms(60_000)).is_err());
+            });
+            let request = request.expect("the node takes work");
+            eventually("it runs", || {
+                let seen = node.snapshot().requests;
+                seen.iter().any(|r| r.id == request.request_id() && r.worker.is_some())
+            });
+            request.cancel();
+            request.join().unwrap();
+            let seen = node.snapshot();
+            let all = seen.waits.iter().find(|w| w.reason == WaitReason::SLEEP).expect("it slept");
+            let mine = seen.users.iter().find(|u| u.id == user.id()).expect("it is alive");
+            let mine = mine.waits.iter().find(|w| w.reason == WaitReason::SLEEP);
+            assert_eq!((all.count, mine.map(|w| w.count)), (1, Some(1)));
+        },
+    );
+}
+
+#[test]
 fn every_view_says_what_its_columns_mean_b44() {
     for view in View::ALL {
         let table = view.empty();

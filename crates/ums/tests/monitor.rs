@@ -192,6 +192,28 @@ fn one_that_goes_on_for_long_is_non_yielding_and_reported_again_at_growing_inter
     );
 }
 
+#[test]
+fn one_that_is_non_yielding_when_it_is_found_is_reported_once_as_such_b32() {
+    // Who looks for stalls at longer times than for this, and a machine that is starved.
+    both_watched(
+        1,
+        || stalls().stall(ms(200)).non_yield(ms(100)),
+        |b| b,
+        |node, told, _| {
+            let stop = Arc::new(AtomicBool::new(false));
+            let s = stop.clone();
+            let request = start(node, 0, move || guilty_computation(&s));
+            eventually("it is reported", || told.len() > 0);
+            // Time for many looks, and to find the names for another report.
+            std::thread::sleep(ms(1500));
+            let report = the_only(told);
+            stop.store(true, SeqCst);
+            request.join().unwrap();
+            assert_eq!(report.condition, Condition::NonYielding, "{report}");
+        },
+    );
+}
+
 #[inline(never)]
 fn guilty_routine(stop: &AtomicBool) -> u64 {
     std::hint::black_box(guilty_computation(stop)) + 1
@@ -424,6 +446,33 @@ fn who_does_nothing_wrong_is_not_reported_b31() {
     );
 }
 
+#[test]
+fn who_goes_outside_again_and_again_and_who_has_nothing_to_do_is_not_reported_b31() {
+    both_watched(
+        1,
+        || stalls().stall(ms(100)).starved(ms(500)),
+        // Whoever hosts the idle loop meanwhile does not sleep either.
+        |b| b.idle_spin(ms(300)),
+        |node, told, _| {
+            let gate = Gate::shut();
+            let g = gate.clone();
+            // Its worker looks after the scheduler meanwhile.
+            let waiter = start(node, 0, move || g.pass());
+            eventually("it waits", || gate.waiters() == 1);
+            let end = Instant::now() + ms(2000);
+            on(node, 0, move || {
+                while Instant::now() < end {
+                    ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || ());
+                }
+            });
+            std::thread::sleep(ms(500));
+            assert_eq!(told.len(), 0, "{:#?}", told.all());
+            gate.open();
+            waiter.join().unwrap();
+        },
+    );
+}
+
 /// Voluntary switches of the monitor's thread.
 fn looks() -> u64 {
     let named = || {
@@ -470,7 +519,7 @@ fn slow_io_and_a_submission_that_blocks_are_reported_with_who_did_it_b50_b51() {
         let build = |b: Builder| watched(b.schedulers(1).io(io), options, &told);
         one_kind(WorkerKind::Thread, build, |node| {
             ums::io::set_slow_after(ms(10));
-            guilty_open(node);
+            guilty_open(node, ms(250));
             ums::io::set_slow_after(Duration::from_secs(15));
             eventually("it is reported", || told.all().iter().any(|r| r.condition == condition));
             std::thread::sleep(ms(200));
@@ -483,27 +532,52 @@ fn slow_io_and_a_submission_that_blocks_are_reported_with_who_did_it_b50_b51() {
     }
 }
 
+#[test]
+fn what_happens_while_the_monitor_is_held_up_is_counted_b38_b51() {
+    let (go, held) = std::sync::mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let options = stalls().stall(ms(20)).on_report(move |_| {
+        let _ = held.lock().unwrap().recv();
+    });
+    let build = |b: Builder| b.schedulers(1).io(IoChoice::Sync).monitor(options);
+    one_kind(WorkerKind::Thread, build, |node| {
+        let slow = || {
+            let counts = node.monitor_counts();
+            let of = |c: &ums::monitor::ConditionCount| c.reports + c.suppressed;
+            counts.iter().filter(|c| c.condition == Condition::SlowSubmission).map(of).sum::<u64>()
+        };
+        let opened = 45;
+        for _ in 0..opened {
+            guilty_open(node, ms(60));
+        }
+        drop(go);
+        // A few may not have been slow, for the other side did not wait for this one.
+        eventually("all are counted", || slow() > opened - 5);
+        assert!(slow() <= opened);
+    });
+}
+
 #[inline(never)]
 fn opens_a_slow_file(path: &std::path::Path) {
     drop(std::hint::black_box(ums::fs::File::open(path).unwrap()));
 }
 
 /// Opens a named pipe that a plain thread opens from the other side a while later.
-fn guilty_open(node: &Node) {
+fn guilty_open(node: &Node, after: Duration) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
     let there = path.clone();
     let other = std::thread::spawn(move || {
-        std::thread::sleep(ms(250));
+        std::thread::sleep(after);
         std::fs::OpenOptions::new().write(true).open(there).unwrap();
     });
     on(node, 0, move || opens_a_slow_file(&path));
     other.join().unwrap();
 }
 
-/// Keeps the fields of the monitor's events.
+/// Keeps the fields of the monitor's events, and panics at reports.
 struct Collector(Arc<Mutex<Vec<HashMap<String, String>>>>);
 
 impl tracing::Subscriber for Collector {
@@ -528,7 +602,9 @@ impl tracing::Subscriber for Collector {
         }
         let mut fields = Fields(HashMap::new());
         event.record(&mut fields);
+        let is_report = fields.0.contains_key("condition");
         self.0.lock().unwrap().push(fields.0);
+        assert!(!is_report, "on purpose");
     }
 
     fn enter(&self, _: &tracing::span::Id) {}
@@ -537,7 +613,7 @@ impl tracing::Subscriber for Collector {
 }
 
 #[test]
-fn a_report_is_an_event_and_text_and_a_callback_that_panics_harms_nobody_b38() {
+fn a_report_is_an_event_and_text_and_who_panics_when_told_harms_nobody_b38() {
     if child_errand().is_some() {
         let events = Arc::default();
         tracing::subscriber::set_global_default(Collector(Arc::clone(&events))).unwrap();
@@ -565,7 +641,7 @@ fn a_report_is_an_event_and_text_and_a_callback_that_panics_harms_nobody_b38() {
         println!("as expected");
         return;
     }
-    let me = "a_report_is_an_event_and_text_and_a_callback_that_panics_harms_nobody_b38";
+    let me = "a_report_is_an_event_and_text_and_who_panics_when_told_harms_nobody_b38";
     let output = run_child(me, "go");
     assert!(String::from_utf8_lossy(&output.stdout).contains("as expected"), "{output:?}");
     let text = String::from_utf8_lossy(&output.stderr);

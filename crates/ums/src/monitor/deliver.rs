@@ -39,18 +39,21 @@ impl Counts {
         self.reports[condition as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn suppressed(&self, condition: Condition) {
-        self.suppressed[condition as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn suppressed(&self, condition: Condition, reports: u64) {
+        self.suppressed[condition as usize].fetch_add(reports, Ordering::Relaxed);
     }
 }
 
 /// Tells everybody who wants to know.
 pub(super) fn deliver(report: &Report, options: &Options) {
-    event(report);
+    // A subscriber that panics is not the end of the monitor, nor is a callback that does.
+    contain(|| event(report));
     if let Some(tell) = &options.on_report
         && !contain(|| tell(report))
     {
-        tracing::error!(target: "ums::monitor", "the callback for reports panicked");
+        contain(|| {
+            tracing::error!(target: "ums::monitor", "the callback for reports panicked");
+        });
     }
     if options.stderr {
         // Not eprintln: that panics when stderr is gone.

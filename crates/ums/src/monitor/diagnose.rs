@@ -81,7 +81,7 @@ impl Diagnosis {
             return Diagnosis::Starved(Thief::Hypervisor);
         }
         let others = process.used.saturating_sub(thread.user + thread.kernel);
-        let all = process.interval * process.processors.max(1);
+        let all = process.interval * process.allowed.max(1);
         if others * 10 >= all * 6 {
             return Diagnosis::Crowded;
         }
@@ -133,10 +133,19 @@ mod tests {
         used: u64,
         stolen: u64,
         throttled: u64,
+        allowed: u32,
     }
 
-    const QUIET: Case =
-        Case { user: 0, kernel: 0, ready: 0, state: 'R', used: 0, stolen: 0, throttled: 0 };
+    const QUIET: Case = Case {
+        user: 0,
+        kernel: 0,
+        ready: 0,
+        state: 'R',
+        used: 0,
+        stolen: 0,
+        throttled: 0,
+        allowed: 2,
+    };
 
     /// Over a second, on two processors.
     fn of(case: &Case) -> Diagnosis {
@@ -150,6 +159,7 @@ mod tests {
         let process = ProcessUse {
             interval: ms(1000),
             processors: 2,
+            allowed: case.allowed,
             used: ms(case.used),
             stolen: ms(case.stolen),
             throttled: ms(case.throttled),
@@ -169,6 +179,8 @@ mod tests {
             (Case { state: 'D', user: 10, ..QUIET }, Diagnosis::Blocked),
             (Case { user: 100, ready: 890, used: 110, ..QUIET }, Diagnosis::Starved(Thief::Others)),
             (Case { user: 100, ready: 890, used: 1900, ..QUIET }, Diagnosis::Crowded),
+            // All of the one processor that it may use is used by its own other threads.
+            (Case { user: 100, ready: 890, used: 990, allowed: 1, ..QUIET }, Diagnosis::Crowded),
             (
                 Case { user: 100, ready: 890, used: 200, throttled: 800, ..QUIET },
                 Diagnosis::Starved(Thief::Quota),

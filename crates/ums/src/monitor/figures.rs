@@ -43,6 +43,8 @@ pub struct ProcessUse {
     pub interval: Duration,
     /// Processors of the machine that are online.
     pub processors: u32,
+    /// How many of them the process may use, by its affinity.
+    pub allowed: u32,
     /// Processor time of the whole process.
     pub used: Duration,
     /// Idle time of all processors together.
@@ -118,6 +120,7 @@ impl Figures {
         let process = ProcessUse {
             interval: ns(self.at, before.at),
             processors: self.processors,
+            allowed: allowed().min(self.processors),
             used: ns(self.process_ns, before.process_ns),
             idle: ns(self.idle_ns, before.idle_ns),
             stolen: ns(self.stolen_ns, before.stolen_ns),
@@ -218,6 +221,11 @@ fn number(text: Option<&&str>) -> u64 {
 
 fn ns_per_tick() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// As the affinity of this thread says, which it has from the one that built the first node.
+fn allowed() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(u32::MAX, |set| set.count())
 }
 
 fn is_processor(line: &str) -> bool {

@@ -12,12 +12,22 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Asks for one at this time. Some: it may go, and so many were suppressed before it.
-    pub fn ask(&mut self, now: u64, per_minute: usize) -> Option<u64> {
+    /// Whether none may go at this time: then what a report costs can be saved.
+    pub fn is_reached(&mut self, now: u64, per_minute: usize) -> bool {
         while self.let_through.front().is_some_and(|then| now.saturating_sub(*then) >= MINUTE_NS) {
             self.let_through.pop_front();
         }
-        if self.let_through.len() >= per_minute {
+        self.let_through.len() >= per_minute
+    }
+
+    /// Some were left out before anybody asked.
+    pub fn left_out(&mut self, reports: u64) {
+        self.suppressed += reports;
+    }
+
+    /// Asks for one at this time. Some: it may go, and so many were suppressed before it.
+    pub fn ask(&mut self, now: u64, per_minute: usize) -> Option<u64> {
+        if self.is_reached(now, per_minute) {
             self.suppressed += 1;
             return None;
         }
@@ -38,10 +48,13 @@ mod tests {
             assert_eq!(limit.ask(n * second, 5), Some(0));
         }
         for n in 5..12 {
+            assert!(limit.is_reached(n * second, 5));
             assert_eq!(limit.ask(n * second, 5), None);
         }
         assert_eq!(limit.ask(60 * second, 5), Some(7), "the first has left the minute");
         assert_eq!(limit.ask(60 * second, 5), None);
-        assert_eq!(limit.ask(61 * second, 5), Some(1));
+        limit.left_out(3);
+        assert!(!limit.is_reached(61 * second, 5), "to be asked whether costs nothing");
+        assert_eq!(limit.ask(61 * second, 5), Some(4));
     }
 }

@@ -22,8 +22,8 @@ use super::{Condition, Diagnosis, Options, Report, unwind};
 use crate::os::clock;
 use crate::os::linux::sample;
 use crate::reason::WaitReason;
-use crate::scheduler::Shared;
 use crate::scheduler::alarm::{self, Note, Noticed};
+use crate::scheduler::{Shared, contain};
 use crate::worker::State;
 
 /// After so many looks in a row with nobody awake, sleep until somebody is.
@@ -55,7 +55,10 @@ pub(crate) struct Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        post().nodes.retain(|node| node.id != self.id);
+        let mut post = post();
+        post.nodes.retain(|node| node.id != self.id);
+        post.listen();
+        drop(post);
         alarm::ring();
     }
 }
@@ -69,7 +72,6 @@ pub(crate) fn watch(
     if !post.manned {
         std::thread::Builder::new().name("ums-monitor".into()).spawn(stand_watch)?;
         post.manned = true;
-        alarm::listen(true);
     }
     post.next_id += 1;
     let counts = Arc::<Counts>::default();
@@ -82,6 +84,7 @@ pub(crate) fn watch(
         tracks: Vec::new(),
         all_stuck: Slow::default(),
     });
+    post.listen();
     drop(post);
     alarm::ring();
     Ok(watching)
@@ -91,15 +94,19 @@ pub(crate) fn watch(
 fn stand_watch() {
     let mut quiet_looks = 0;
     loop {
-        let mut found = Vec::new();
-        let (busy, interval) = {
+        let (mut found, mut busy) = (Vec::new(), true);
+        let interval = {
             let mut post = post();
             if post.nodes.is_empty() {
                 post.manned = false;
-                alarm::listen(false);
+                drop(post);
+                // They keep schedulers.
+                drop(alarm::notes());
                 return;
             }
-            (post.look(&mut found), post.interval())
+            // Whatever goes wrong in a look, there will be another.
+            contain(|| busy = post.look(&mut found));
+            post.interval()
         };
         for (report, options) in found {
             deliver(&report, &options);
@@ -124,8 +131,7 @@ impl Post {
         for node in &mut self.nodes {
             busy |= node.look(now, found);
         }
-        let (notes, _) = alarm::notes();
-        for note in notes {
+        for note in alarm::notes() {
             let of =
                 |node: &&mut Node| (node.schedulers)().iter().any(|s| Arc::ptr_eq(s, &note.at));
             if let Some(node) = self.nodes.iter_mut().find(of) {
@@ -133,6 +139,12 @@ impl Post {
             }
         }
         busy
+    }
+
+    /// Says what workers shall tell of themselves.
+    fn listen(&self) {
+        let all = self.nodes.iter().map(|node| ns(node.options.stall).min(alarm::NOBODY - 1));
+        alarm::listen(all.min().unwrap_or(alarm::NOBODY));
     }
 
     fn interval(&self) -> Duration {
@@ -157,6 +169,8 @@ struct Node {
 struct Track {
     baton: Slow,
     queue: Slow,
+    /// Workers that could not be created: until the last look, and until requests began to wait.
+    not_created: (u64, u64),
     limit: Limit,
 }
 
@@ -168,6 +182,8 @@ struct Slow {
     since: u64,
     before: Option<Figures>,
     reports: u32,
+    /// Whether one of these said that it is non-yielding.
+    told_long: bool,
     /// When it is reported again.
     next: u64,
 }
@@ -213,8 +229,8 @@ impl Node {
 
     fn look(&mut self, now: u64, found: &mut Found) -> bool {
         let all = (self.schedulers)();
-        let last = all.iter().map(|s| s.index + 1).max().unwrap_or(0);
-        self.tracks.resize_with(last, Track::default);
+        let places = all.iter().map(|s| s.index + 1).max().unwrap_or(0);
+        self.tracks.resize_with(places.max(self.tracks.len()), Track::default);
         for s in &all {
             let stuck = self.look_at_baton(s, now).or_else(|| self.look_at_queue(s, now));
             self.keep(stuck, now, found);
@@ -234,8 +250,14 @@ impl Node {
                 self.counts.reported(report.condition);
                 found.push((report, self.options.clone()));
             }
-            None => self.counts.suppressed(report.condition),
+            None => self.counts.suppressed(report.condition, 1),
         }
+    }
+
+    /// Whether a report of this scheduler would be left out: names of functions cost more than all
+    /// else together, and nobody would read them.
+    fn is_left_out(&mut self, scheduler: usize, now: u64) -> bool {
+        self.tracks[scheduler].limit.is_reached(now, self.options.per_minute)
     }
 
     /// A worker or a completion routine that does not yield.
@@ -262,12 +284,13 @@ impl Node {
             (age, _) if age >= ns(options.non_yield) => Condition::NonYielding,
             _ => Condition::Stall,
         };
+        let long = age >= ns(options.non_yield);
         let again = match slow.reports {
             0 => true,
-            1 => age >= ns(options.non_yield),
+            _ if !slow.told_long => long,
             _ => now >= slow.next,
         };
-        if !again {
+        if !again || has_nothing_to_do(s) {
             return None;
         }
         let (used, process) = Figures::read(thread).since(slow.before.as_ref()?);
@@ -281,13 +304,15 @@ impl Node {
             return None;
         }
         slow.reported(now, options.repeat);
+        slow.told_long |= long;
         let mut report = Report::new(condition, diagnosis, age, s);
         if let Some(party) = s.running() {
             report.worker = Some(party.worker.load(Ordering::Relaxed));
             report.request = party.view.request.load(Ordering::Relaxed);
             report.user = party.view.user.load(Ordering::Relaxed);
         }
-        let sample = sample::take(thread);
+        let left_out = self.is_left_out(s.index, now);
+        let sample = if left_out { None } else { sample::take(thread) };
         // If it has yielded meanwhile, this is somebody else's stack.
         let sample = sample.filter(|_| progress(s) == mark.0);
         report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or_default();
@@ -300,6 +325,11 @@ impl Node {
         let options = &self.options;
         let track = &mut self.tracks[s.index];
         let age = unpicked(s, &mut track.queue, now);
+        let not_created = s.counters.failed_to_create_worker.load(Ordering::Relaxed);
+        let before = std::mem::replace(&mut track.not_created.0, not_created);
+        if age == 0 {
+            track.not_created.1 = before;
+        }
         if age == 0 || track.baton.reports > 0 {
             // None waits, or the worker that does not yield is known to be the reason.
             return None;
@@ -315,7 +345,7 @@ impl Node {
         let (_, process) = Figures::read(0).since(slow.before.as_ref()?);
         slow.reported(now, options.repeat);
         let common = common_wait(std::iter::once(s));
-        let failed = s.counters.read().failed_to_create_worker > 0;
+        let failed = not_created > track.not_created.1;
         let diagnosis = match (condition, common) {
             (Condition::NoWorkers, Some(reason)) => Diagnosis::WaitsFor(reason),
             (Condition::NoWorkers, None) => Diagnosis::WorkersWait,
@@ -357,6 +387,10 @@ impl Node {
 
     /// Something that a worker noticed itself.
     fn read_note(&mut self, note: &Note, now: u64, found: &mut Found) {
+        if note.at.index >= self.tracks.len() {
+            // It came to be after the look.
+            self.tracks.resize_with(note.at.index + 1, Track::default);
+        }
         let condition = match note.what {
             Noticed::SlowIo => Condition::SlowIo,
             Noticed::SlowSubmission => Condition::SlowSubmission,
@@ -369,7 +403,11 @@ impl Node {
         let mut report = Report::new(condition, Diagnosis::Disk, note.took_ns, &note.at);
         report.worker = Some(note.worker);
         (report.request, report.user, report.fd) = (note.request, note.user, Some(note.fd));
-        report.backtrace = unwind::frames_of(&note.addresses);
+        if !self.is_left_out(note.at.index, now) {
+            report.backtrace = unwind::frames_of(&note.addresses);
+        }
+        self.counts.suppressed(condition, note.more);
+        self.tracks[note.at.index].limit.left_out(note.more);
         self.keep(Some(report), now, found);
     }
 }
@@ -400,7 +438,8 @@ impl Report {
 /// Everything that changes when a scheduler gets anywhere.
 fn progress(s: &Shared) -> u64 {
     let c = &s.counters;
-    [&c.turns, &c.yields, &c.idle_switches, &c.routines, &c.requests_done]
+    let away = &c.preemptive_switches;
+    [&c.turns, &c.yields, &c.idle_switches, &c.routines, &c.requests_done, away]
         .map(|counter: &AtomicU64| counter.load(Ordering::Relaxed))
         .iter()
         .fold(0, |sum, n| sum.wrapping_add(*n))
@@ -408,6 +447,11 @@ fn progress(s: &Shared) -> u64 {
 
 fn is_quiet(s: &Shared) -> bool {
     s.door.is_asleep() && s.queue.len() == 0
+}
+
+/// Awake, and yet nobody runs nor wants to: it looks for something before it sleeps.
+fn has_nothing_to_do(s: &Shared) -> bool {
+    s.running().is_none() && !s.is_in_routine() && !somebody_waits(s)
 }
 
 fn somebody_waits(s: &Shared) -> bool {

@@ -42,7 +42,17 @@ static START: OnceLock<(u64, u64)> = OnceLock::new();
 
 /// Takes the first pair of readings. The longer ago that was, the better the conversion.
 pub fn start() -> (u64, u64) {
-    *START.get_or_init(|| (now(), ticks()))
+    *START.get_or_init(pair)
+}
+
+/// Both clocks, the ticks just after. Who loses the processor in between is told by the ticks before,
+/// and reads again: the closest of a few counts.
+fn pair() -> (u64, u64) {
+    let read = |_| {
+        let (before, ns, after) = (ticks(), now(), ticks());
+        (after.saturating_sub(before), (ns, after))
+    };
+    (0..4).map(read).min().map_or_else(|| (now(), ticks()), |(_, pair)| pair)
 }
 
 /// Converts a span of ticks to nanoseconds.
@@ -81,7 +91,8 @@ pub fn ticks_to_ns_quickly(span: u64) -> u64 {
 #[cold]
 fn measure_rate(span: u64) -> u64 {
     let (ns0, t0) = start();
-    let (ns, ticks) = (now() - ns0, ticks().saturating_sub(t0).max(1));
+    let (ns1, t1) = pair();
+    let (ns, ticks) = (ns1.saturating_sub(ns0), t1.saturating_sub(t0).max(1));
     if ns >= RATE_AFTER_NS {
         let rate = (u128::from(ns) << 32) / u128::from(ticks);
         RATE.store(rate as u64, Ordering::Relaxed);

@@ -14,22 +14,25 @@
 //!   W4 if so, sets its event               M4 if not, waits on its event
 //! ```
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use super::{Shared, here};
 use crate::os::event::Event;
 use crate::request::{RequestId, UserId};
 
-/// Whether there is a monitor.
-static LISTENING: AtomicBool = AtomicBool::new(false);
+/// Shortest submission that the monitor wants to hear of, in nanoseconds; [`NOBODY`]: there is no
+/// monitor.
+static LISTENS_FROM: AtomicU64 = AtomicU64::new(NOBODY);
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 static EVENT: LazyLock<Event> = LazyLock::new(Event::new);
 static NOTES: Mutex<Vec<Note>> = Mutex::new(Vec::new());
-static LOST: AtomicUsize = AtomicUsize::new(0);
 
-/// More notes than this wait for the monitor only when it is held up; the rest are counted.
-const NOTES_MAX: usize = 32;
+/// What [`listen`] is told when nobody does.
+pub(crate) const NOBODY: u64 = u64::MAX;
+/// More notes of one kind and scheduler than this wait for the monitor only when it is held up; the
+/// last one counts the rest.
+const NOTES_MAX: usize = 8;
 
 /// What a worker noticed itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub(crate) struct Note {
     /// How long it took, in nanoseconds.
     pub took_ns: u64,
     pub fd: i32,
+    /// More of its kind on its scheduler, which found no place.
+    pub more: u64,
     /// Who did it: return addresses, the innermost first.
     pub addresses: Vec<usize>,
 }
@@ -62,9 +67,10 @@ pub(crate) fn stir() {
     }
 }
 
-/// There is a monitor from now on, or none any more.
-pub(crate) fn listen(yes: bool) {
-    LISTENING.store(yes, Ordering::Release);
+/// From now on there is a monitor that wants to hear of submissions as long as this, or of nothing
+/// any more: [`NOBODY`].
+pub(crate) fn listen(from_ns: u64) {
+    LISTENS_FROM.store(from_ns, Ordering::Release);
 }
 
 /// Wakes the monitor, whether it sleeps for good or for a moment.
@@ -88,16 +94,32 @@ pub(crate) fn sleep_while(all_quiet: impl FnOnce() -> bool) {
     ASLEEP.store(false, Ordering::Relaxed);
 }
 
-/// What has been noted since the last time, and how much more there was.
-pub(crate) fn notes() -> (Vec<Note>, usize) {
-    let notes = std::mem::take(&mut *NOTES.lock().unwrap_or_else(|e| e.into_inner()));
-    (notes, LOST.swap(0, Ordering::Relaxed))
+/// What has been noted since the last time.
+pub(crate) fn notes() -> Vec<Note> {
+    std::mem::take(&mut *lock())
+}
+
+fn lock() -> MutexGuard<'static, Vec<Note>> {
+    NOTES.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Counts it with the last of its kind, if there are so many that it gets no place of its own.
+fn is_one_too_many(what: Noticed, at: &Shared) -> bool {
+    let mut notes = lock();
+    let alike = notes.iter_mut().filter(|note| note.what == what && std::ptr::eq(&*note.at, at));
+    let last = alike.skip(NOTES_MAX - 1).last();
+    last.map(|note| note.more += 1).is_some()
 }
 
 /// The calling worker noticed something, if there is a monitor to tell.
 #[cold]
 pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
-    let Some(shared) = here().filter(|_| LISTENING.load(Ordering::Acquire)) else { return };
+    let from = LISTENS_FROM.load(Ordering::Acquire);
+    let unheard = from == NOBODY || (what == Noticed::SlowSubmission && took_ns < from);
+    let Some(shared) = here().filter(|_| !unheard) else { return };
+    if is_one_too_many(what, shared) {
+        return;
+    }
     let party = shared.current_party();
     let of = |field: &std::sync::atomic::AtomicU64| field.load(Ordering::Relaxed);
     let note = Note {
@@ -108,16 +130,11 @@ pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
         user: of(&party.view.user),
         took_ns,
         fd,
+        more: 0,
         addresses: own_frames(),
     };
-    let mut notes = NOTES.lock().unwrap_or_else(|e| e.into_inner());
-    if notes.len() < NOTES_MAX {
-        notes.push(note);
-        drop(notes);
-        ring();
-    } else {
-        LOST.fetch_add(1, Ordering::Relaxed);
-    }
+    lock().push(note);
+    ring();
 }
 
 /// The frames of the caller.

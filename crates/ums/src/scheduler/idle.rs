@@ -151,6 +151,7 @@ impl Shared {
             });
         }
         self.door.awake();
+        super::alarm::stir();
     }
 
     /// Destroys the worker that has been idle longest, if that is too long and enough remain

@@ -80,6 +80,7 @@ impl Shared {
         {
             mine.kept();
             row.ended(0, 0);
+            party.view.waits.ended(reason, 0, 0);
         } else {
             self.park_on(ticket, deadline, began);
             let now = self.with(|core| core.turn_at);

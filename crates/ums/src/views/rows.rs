@@ -455,25 +455,27 @@ fn running(w: &WorkerRow) -> Option<RequestRow> {
 }
 
 fn queued(s: &Shared) -> Vec<RequestRow> {
-    let now = clock::ticks();
-    let mut rows = Vec::new();
+    // Numbers only: who enqueues and who takes from the queue waits meanwhile.
+    let mut seen = Vec::with_capacity(s.queue.len() + 64);
     s.queue.each(|request| {
         let state = request.state();
-        rows.push(RequestRow {
-            id: state.id,
-            user: state.user,
-            scheduler: s.index,
-            worker: None,
-            state: "PENDING".to_string(),
-            urgent: state.is_urgent(),
-            queued_ns: clock::ticks_to_ns(now.saturating_sub(state.enqueued)),
-            elapsed_ns: 0,
-            switches: 0,
-            reason: Some(WaitReason::THREADPOOL),
-            waits: Vec::new(),
-        });
+        seen.push((state.id, state.user, state.is_urgent(), state.enqueued));
     });
-    rows
+    let now = clock::ticks();
+    let row = |(id, user, urgent, enqueued)| RequestRow {
+        id,
+        user,
+        scheduler: s.index,
+        worker: None,
+        state: "PENDING".to_string(),
+        urgent,
+        queued_ns: clock::ticks_to_ns(now.saturating_sub(enqueued)),
+        elapsed_ns: 0,
+        switches: 0,
+        reason: Some(WaitReason::THREADPOOL),
+        waits: Vec::new(),
+    };
+    seen.into_iter().map(row).collect()
 }
 
 fn live_users(node: &NodeInner) -> Vec<Arc<crate::task::UserState>> {

@@ -16,12 +16,16 @@
 //! the stack that it points into; that stack is in use, by the very code that was interrupted, so
 //! all of it is mapped. Which stack that is the thread itself has said, or the list of fiber stacks
 //! says. **One Sample**: who moved the state to COPYING alone writes the sample, and who sees DONE
-//! alone reads it. **Plain Call**: as in ARCHITECTURE.md.
+//! alone reads it; the thread that is asked is part of the state, so that a handler which comes late
+//! cannot answer a question for another. **Plain Call**: as in ARCHITECTURE.md.
+//!
+//! What it does to the thread: a system call that it sleeps in may end early with EINTR, as by any
+//! signal; those that the kernel restarts are restarted.
 
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -34,14 +38,13 @@ const COPY_MAX: usize = 128 << 10;
 /// How long a thread may take to answer: one that waits in the kernel for a disk cannot at all.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-const FREE: u32 = 0;
-const ASKED: u32 = 1;
-const COPYING: u32 = 2;
-const DONE: u32 = 3;
+const FREE: u64 = 0;
+const ASKED: u64 = 1;
+const COPYING: u64 = 2;
+const DONE: u64 = 3;
 
-static STATE: AtomicU32 = AtomicU32::new(FREE);
-/// Whom the question is for.
-static THREAD: AtomicU32 = AtomicU32::new(0);
+/// FREE, or one of the others beside the thread that is asked.
+static STATE: AtomicU64 = AtomicU64::new(FREE);
 static PLACE: Place = Place(UnsafeCell::new(Raw { regs: [0; REGS], len: 0, stack: [0; COPY_MAX] }));
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
@@ -105,19 +108,18 @@ pub fn take(thread: u32) -> Option<Sample> {
     if !install() || STATE.load(Ordering::Acquire) != FREE {
         return None;
     }
-    THREAD.store(thread, Ordering::Relaxed);
-    STATE.store(ASKED, Ordering::Release);
+    STATE.store(of(thread, ASKED), Ordering::Release);
     // SAFETY: Plain Call: a thread that is gone gives an error.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) } == 0;
     let began = Instant::now();
-    while sent && STATE.load(Ordering::Acquire) != DONE {
-        if began.elapsed() > PATIENCE && withdraw() {
+    while sent && STATE.load(Ordering::Acquire) != of(thread, DONE) {
+        if began.elapsed() > PATIENCE && withdraw(thread) {
             return None;
         }
         std::thread::sleep(Duration::from_micros(100));
     }
     if !sent {
-        withdraw();
+        withdraw(thread);
         return None;
     }
     // SAFETY: One Sample: DONE was seen.
@@ -127,9 +129,15 @@ pub fn take(thread: u32) -> Option<Sample> {
     (!sample.stack.is_empty()).then_some(sample)
 }
 
+/// The state of a question to this thread.
+const fn of(thread: u32, state: u64) -> u64 {
+    (thread as u64) << 2 | state
+}
+
 /// Takes the question back. False: it is being answered, which takes no time.
-fn withdraw() -> bool {
-    STATE.compare_exchange(ASKED, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+fn withdraw(thread: u32) -> bool {
+    let asked = of(thread, ASKED);
+    STATE.compare_exchange(asked, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 fn install() -> bool {
@@ -156,13 +164,13 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: Plain Call: asks for a number.
     let me = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    let mine = THREAD.load(Ordering::Relaxed) == me
-        && STATE.compare_exchange(ASKED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    if mine {
+    let (asked, copying) = (of(me, ASKED), of(me, COPYING));
+    let mine = STATE.compare_exchange(asked, copying, Ordering::AcqRel, Ordering::Relaxed);
+    if mine.is_ok() {
         // SAFETY: One Sample: this thread moved the state to COPYING. The kernel's third argument
         // to a handler with SA_SIGINFO is a ucontext.
         unsafe { copy(&mut *PLACE.0.get(), &*context.cast::<libc::ucontext_t>()) };
-        STATE.store(DONE, Ordering::Release);
+        STATE.store(of(me, DONE), Ordering::Release);
     } else {
         pass_on(signal, info, context);
     }
@@ -266,7 +274,7 @@ mod aarch64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
 
     static STOP: AtomicBool = AtomicBool::new(false);
 
