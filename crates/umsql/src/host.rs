@@ -211,7 +211,7 @@ pub fn scheduler_index() -> usize {
 const PASSES: usize = 16;
 
 /// The write gate of a database: one owner at a time, in the order of arrival, though those who wait where it is
-/// given back come first for a while: a fifth more transactions a second than by waking the other scheduler each time.
+/// given back come first for a while, for that scheduler is awake.
 ///
 /// It is owned by a *user*, across its work requests. A user that owns it has its next request served at
 /// once, so the queue behind the gate can always move.
