@@ -220,6 +220,12 @@ pub struct Gate {
     lock: ums::UserLock,
 }
 
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate::new()
+    }
+}
+
 impl Gate {
     /// A gate nobody owns.
     pub fn new() -> Gate {

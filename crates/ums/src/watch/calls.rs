@@ -48,9 +48,16 @@ pub(crate) fn detect_here(runner: Runner) {
     RUNNER.set(Some(runner));
 }
 
+/// Runs a call that may block, for whoever interposes functions of its own. `sure`: whether it surely will.
+#[doc(hidden)]
+#[inline]
+pub fn may_block<R>(sure: impl FnOnce() -> bool, call: impl FnOnce() -> R) -> R {
+    run(false, sure, call)
+}
+
 /// Runs a call that may block. `sure`: whether it surely will; `likely`: whether it mostly does.
 #[inline]
-fn may_block<R>(likely: bool, sure: impl FnOnce() -> bool, call: impl FnOnce() -> R) -> R {
+fn run<R>(likely: bool, sure: impl FnOnce() -> bool, call: impl FnOnce() -> R) -> R {
     match me() {
         Some(me) => me.call(sure, call),
         None => match RUNNER.get() {
@@ -136,7 +143,7 @@ macro_rules! calls {
             #[doc(hidden)]
             pub unsafe fn $name($($arg: $type),*) -> $out {
                 // SAFETY: Passed On.
-                may_block(LIKELY.contains(&stringify!($name)), || $sure, || unsafe { plain::$name($($arg),*) })
+                run(LIKELY.contains(&stringify!($name)), || $sure, || unsafe { plain::$name($($arg),*) })
             }
         )*
 
@@ -239,7 +246,7 @@ pub unsafe fn poll_with_a_look(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c
     }
     match now() {
         // SAFETY: Passed On.
-        0 => may_block(false, || true, || unsafe { plain::poll(fds, n, timeout) }),
+        0 => run(false, || true, || unsafe { plain::poll(fds, n, timeout) }),
         ready => ready,
     }
 }
