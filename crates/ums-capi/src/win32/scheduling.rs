@@ -7,7 +7,7 @@
 //! `EnterUmsSchedulingMode` calls the entry point. So between the two nothing of ours may stand that
 //! needs a destructor, and no `catch_unwind`.
 //!
-//! Named invariant **Live Pointer**: a context or list is followed only after [`Registry`] has found it,
+//! Named invariant **Live Pointer**: a context or list is followed only after `Registry` has found it,
 //! and a program does not delete what it uses at the same time.
 
 #![allow(unsafe_code)]

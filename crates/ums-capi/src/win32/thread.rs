@@ -7,7 +7,7 @@
 //! A thread's end can be waited for by an eventfd that is made by the first who waits, so that a
 //! thousand threads need no thousand descriptors.
 //!
-//! Named invariant **Own Thread**: [`CURRENT`] is null or points at the calling thread's own
+//! Named invariant **Own Thread**: `CURRENT` is null or points at the calling thread's own
 //! [`Thread`], of which the thread keeps a reference until it is over.
 
 #![allow(unsafe_code)]

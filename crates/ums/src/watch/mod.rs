@@ -20,8 +20,8 @@
 //! * `thread`: a watched thread. `place`, `watchdog`: where it runs, and who notices.
 //! * `calls`: interposed calls. `trial`: which mechanism works here, by trying.
 //!
-//! It decides nothing about who runs next: the layers above do, as [`Landlord`] of a place and
-//! [`Keeper`] of a thread.
+//! It decides nothing about who runs next: the layers above do, as `Landlord` of a place and
+//! `Keeper` of a thread.
 
 pub(crate) mod word;
 mod state;
