@@ -6,8 +6,10 @@ turn against servers with one scheduler each: ours with fibers (through the syst
 with fibers, `--vfs host` with a thread for each user.
 
 Then the time of cached queries (HOT connections): alone; beside cold ones at half the rate that `--vfs host` with
-fibers reaches; and beside as many cold ones as there can be, which is a measure of the processor more than of the
-disk, for they then take all of the scheduler's time. The same beside cold ones at that rate with `--vfs host`.
+fibers reaches; beside as many cold ones as there can be, which is a measure of the processor more than of the
+disk, for they then take all of the scheduler's time; and, where fio is installed, beside fio in a process of its own
+which reads as many pages a second as in the second case. That is what the machine alone does to the cached queries: no
+scheduler of ours has a part in it.
 
 It starts its own servers ($UMS_BIN); ROUNDS rounds of TIME seconds. Prints JSON lines; figures are reported and not
 asserted, because a noisy machine proves nothing. FOLDER is where the database is made: a real disk, not a tmpfs.
@@ -106,6 +108,16 @@ def hot(server, folder, cold_rate=None):
     return p99_us(f"{folder}/hot-log")
 
 
+def beside_fio(server, folder, path, rate):
+    """As `hot`, while another process reads the disk."""
+    fio = ["fio", "--name=beside", f"--filename={path}", "--readonly", "--rw=randread", "--bs=4k", "--direct=1"]
+    fio += ["--ioengine=io_uring", f"--iodepth={USERS}", f"--rate_iops={int(rate)}", "--rate_process=poisson"]
+    other = subprocess.Popen(fio + ["--time_based", f"--runtime={TIME}"], cwd=folder, stdout=subprocess.DEVNULL)
+    p99 = hot(server, folder)
+    assert other.wait() == 0, "fio failed"
+    return p99
+
+
 def main():
     folder = tempfile.mkdtemp(dir=os.environ.get("FOLDER"))
     try:
@@ -120,11 +132,13 @@ def main():
                 with Server(path, "--schedulers", "1", *options) as server:
                     done[name].append(tps(pgbench(server, folder, "cold", USERS)))
             rate = done["host-fiber"][-1] / 2
-            for name in ("ums-fiber", "host-fiber"):
+            for name in ("ums-fiber", "ums-fiber-direct", "host-fiber"):
                 forget(path)
                 with Server(path, "--schedulers", "1", *VARIANTS[name]) as server:
-                    alone, beside, most = (hot(server, folder, cold) for cold in (None, rate, 0))
-                times.setdefault(name, []).append((alone, beside, most))
+                    figures = [hot(server, folder, cold) for cold in (None, rate, 0)]
+                    if shutil.which("fio"):
+                        figures.append(beside_fio(server, folder, path, rate))
+                times.setdefault(name, []).append(figures)
         middle = {name: statistics.median(values) for name, values in done.items()}
         for name, value in middle.items():
             say("tps", name, value, "1/s")
@@ -132,10 +146,10 @@ def main():
             for host in ("host-fiber", "host-thread"):
                 say(f"over_{host}", name, middle[name] / middle[host], "ratio")
         for name, rounds in times.items():
-            for at, metric in enumerate(("alone", "beside_cold", "beside_most_cold")):
+            for at, metric in enumerate(("alone", "beside_cold", "beside_most_cold", "beside_fio")[: len(rounds[0])]):
                 say(f"hot_p99_{metric}", name, statistics.median(r[at] for r in rounds), "us")
-            say("hot_p99_ratio", name, statistics.median(r[1] / r[0] for r in rounds), "ratio")
-            say("hot_p99_ratio_most", name, statistics.median(r[2] / r[0] for r in rounds), "ratio")
+                if at > 0:
+                    say(f"hot_p99_ratio_{metric}", name, statistics.median(r[at] / r[0] for r in rounds), "ratio")
     finally:
         shutil.rmtree(folder)
 

@@ -159,8 +159,10 @@ impl Engine {
         connection.authorizer(Some(allow))?;
         connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
         functions::register(&connection, &probe)?;
-        let database = self.database.clone();
-        tables::register(&connection, move || files::group_commit(database.as_deref()))?;
+        let (database, on) = (self.database.clone(), self.files);
+        let group_commit = move || files::group_commit(database.as_deref());
+        let page_pool = move || files::page_pool(on);
+        tables::register(&connection, vec![Box::new(group_commit), Box::new(page_pool)])?;
         rusqlite::vtab::series::load_module(&connection)?;
         let schema = self.schema.load(Ordering::Acquire);
         Ok(Db { connection, probe, schema, catalog: false })

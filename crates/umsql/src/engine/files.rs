@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Result, SqlError};
 use crate::host::{Cell, HostTable};
-use crate::vfs::{BUCKETS, Database, Trouble, Vfs};
+use crate::vfs::{BUCKETS, Database, PoolCounts, Trouble, Vfs};
 
 /// The file system under the database.
 #[derive(Debug, Clone, Copy, Default)]
@@ -114,4 +114,13 @@ pub(super) fn group_commit(database: Option<&Database>) -> HostTable {
     let row = first.into_iter().chain(counts.batches).map(|n| Cell::Int(n as i64));
     let rows = database.iter().map(|_| row.clone().collect()).collect();
     HostTable { name: "ums_group_commit", columns, rows }
+}
+
+/// The pool of pages that are read past the system's cache, as the table `ums_page_pool`.
+pub(super) fn page_pool(files: Files) -> HostTable {
+    let pool = files.vfs().map(Vfs::pool_counts);
+    let columns = vec![("pages", "bigint"), ("hits", "bigint"), ("misses", "bigint")];
+    let row = |counts: PoolCounts| [counts.pages, counts.hits, counts.misses];
+    let rows = pool.map(|counts| row(counts).map(|n| Cell::Int(n as i64)).to_vec());
+    HostTable { name: "ums_page_pool", columns, rows: rows.into_iter().collect() }
 }

@@ -21,16 +21,17 @@ const MODULE: Module<'static, Table> = Module::eponymous_only_module();
 /// Gives a table as it is now; None when it is gone.
 type Read = Arc<dyn Fn() -> Option<HostTable> + Send + Sync>;
 
+/// Gives a table of the engine's own.
+pub(super) type Own = Box<dyn Fn() -> HostTable + Send + Sync>;
+
 /// Gives `connection` all tables of the host, and the engine's own.
-pub(super) fn register(
-    connection: &Connection,
-    own: impl Fn() -> HostTable + Send + Sync + 'static,
-) -> Result<()> {
+pub(super) fn register(connection: &Connection, own: Vec<Own>) -> Result<()> {
     for table in host::tables() {
         let name = table.name;
         register_one(connection, &table, Arc::new(move || host::table_now(name)))?;
     }
-    register_one(connection, &own(), Arc::new(move || Some(own())))
+    let mut own = own.into_iter();
+    own.try_for_each(|table| register_one(connection, &table(), Arc::new(move || Some(table()))))
 }
 
 fn register_one(connection: &Connection, table: &HostTable, read: Read) -> Result<()> {

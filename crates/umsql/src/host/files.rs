@@ -92,6 +92,11 @@ impl File {
         Ok(self.file.metadata()?.nlink())
     }
 
+    /// Whole pages are read past the system's cache.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
     /// Takes an exclusive lock on these bytes, against other processes and other openings of the same file.
     /// It lasts until the file is closed. False when somebody else has one.
     pub(crate) fn lock_bytes(&self, start: i64, len: i64) -> io::Result<bool> {

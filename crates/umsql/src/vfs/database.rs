@@ -18,6 +18,7 @@ use std::time::Duration;
 use super::disk::{Disk, How, Opened};
 use super::locks::{Locks, Member};
 use super::log::{Log, Trouble};
+use super::pages::{Pool, PoolCounts};
 use super::shm::Shm;
 use crate::host;
 
@@ -47,6 +48,8 @@ pub(crate) struct Seat {
 pub(crate) struct Databases {
     /// Held while a file is opened, which may wait, so it is a lock that parks.
     open: host::ParkingMutex<HashMap<PathBuf, Weak<Database>>>,
+    /// Pages of all of them.
+    pool: Arc<Pool>,
 }
 
 impl Databases {
@@ -60,7 +63,7 @@ impl Databases {
         let database = match known {
             Some(database) => database,
             None => {
-                let database = Arc::new(Database::open(disk, path, how)?);
+                let database = Arc::new(Database::open(disk, &self.pool, path, how)?);
                 open.retain(|_, database| database.strong_count() > 0);
                 open.insert(path.to_owned(), Arc::downgrade(&database));
                 database
@@ -70,6 +73,10 @@ impl Databases {
         Ok(Seat { database, member })
     }
 
+    pub(crate) fn pool_counts(&self) -> PoolCounts {
+        self.pool.counts()
+    }
+
     /// The open database of that full path.
     pub(crate) fn find(&self, path: &Path) -> Option<Arc<Database>> {
         self.open.lock().get(path).and_then(Weak::upgrade)
@@ -77,7 +84,7 @@ impl Databases {
 }
 
 impl Database {
-    fn open(disk: &Arc<dyn Disk>, path: &Path, how: How) -> io::Result<Database> {
+    fn open(disk: &Arc<dyn Disk>, pool: &Arc<Pool>, path: &Path, how: How) -> io::Result<Database> {
         let mut looks = 0;
         let main = loop {
             let main = Opened::open(disk, path, how)?;
@@ -92,7 +99,7 @@ impl Database {
             let _ = host::sleep(Duration::from_millis(2));
         };
         Ok(Database {
-            main: Arc::new(main),
+            main: Arc::new(main.owned(Some(pool))?),
             locks: Locks::default(),
             shm: Shm::default(),
             log: Log::default(),
@@ -115,7 +122,7 @@ impl Database {
         if let Some(known) = self.log_file() {
             return Ok(known);
         }
-        let opened = Arc::new(Opened::open(disk, path, how)?);
+        let opened = Arc::new(Opened::open(disk, path, how)?.owned(None)?);
         let mut file = self.log_file.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Arc::clone(file.get_or_insert(opened)))
     }

@@ -9,8 +9,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::pages::{Pages, Pool};
 use crate::host::files;
 pub(crate) use crate::host::files::How;
 
@@ -45,6 +46,8 @@ pub(crate) trait DiskFile: Send + Sync {
     fn size(&self) -> io::Result<u64>;
     /// How many names it has.
     fn links(&self) -> io::Result<u64>;
+    /// Whole pages are read past the system's cache.
+    fn is_direct(&self) -> bool;
     /// Locks other processes out, until the file is closed. False when another has done so.
     fn lock_out(&self) -> io::Result<bool>;
 }
@@ -112,18 +115,34 @@ impl DiskFile for files::File {
         files::File::links(self)
     }
 
+    fn is_direct(&self) -> bool {
+        files::File::is_direct(self)
+    }
+
     fn lock_out(&self) -> io::Result<bool> {
         self.lock_bytes(LOCK_BYTES.0, LOCK_BYTES.1)
     }
 }
 
 /// An open file with its name, which may have to be made to last yet.
+///
+/// Of a file that nobody else writes ([`Opened::owned`]), pages and the size are remembered.
 pub(crate) struct Opened {
     pub(crate) file: Box<dyn DiskFile>,
     pub(crate) path: PathBuf,
     pub(crate) read_only: bool,
     disk: Arc<dyn Disk>,
     name_is_new: AtomicBool,
+    known: Option<Known>,
+}
+
+/// What is remembered of a file that all of the process's writes to go through one [`Opened`].
+struct Known {
+    /// The pages too, when the system's cache is passed by.
+    pages: Option<Pages>,
+    size: AtomicU64,
+    /// A write failed half-way, so that the size is whatever the disk says.
+    size_is_open: AtomicBool,
 }
 
 impl Opened {
@@ -142,7 +161,82 @@ impl Opened {
         let (disk, path) = (Arc::clone(disk), path.to_owned());
         // Who made it before us may have been stopped before the name lasted, so being there says nothing.
         let name_is_new = AtomicBool::new(how.create);
-        Ok(Opened { file, path, read_only, disk, name_is_new })
+        Ok(Opened { file, path, read_only, disk, name_is_new, known: None })
+    }
+
+    /// Says that from now on the file changes through this opening only, and what pool its pages may go to. A file
+    /// that cannot be written here is nobody's: another process may write it.
+    pub(crate) fn owned(mut self, pool: Option<&Arc<Pool>>) -> io::Result<Opened> {
+        if !self.read_only {
+            self.known = Some(Known {
+                pages: pool.filter(|_| self.file.is_direct()).map(Pages::new),
+                size: AtomicU64::new(self.file.size()?),
+                size_is_open: AtomicBool::new(false),
+            });
+        }
+        Ok(self)
+    }
+
+    fn pages(&self) -> Option<&Pages> {
+        self.known.as_ref()?.pages.as_ref()
+    }
+
+    /// Reads until `buf` is full or the file ends, and says how much.
+    pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        let Some(pages) = self.pages() else { return self.file.read_at(buf, at) };
+        let miss = match pages.read(buf, at) {
+            Ok(()) => return Ok(buf.len()),
+            Err(miss) => miss,
+        };
+        let read = self.file.read_at(buf, at)?;
+        if let Some(miss) = miss
+            && read == buf.len()
+        {
+            pages.keep(miss, buf);
+        }
+        Ok(read)
+    }
+
+    /// Writes all of `buf`.
+    pub(crate) fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        let write = || self.file.write_at(buf, at);
+        let written = match self.pages() {
+            Some(pages) => pages.write(buf.len(), at, write),
+            None => write(),
+        };
+        let end = at + buf.len() as u64;
+        self.note(&written, |size| {
+            size.fetch_max(end, Ordering::AcqRel);
+        });
+        written
+    }
+
+    /// Sets the size.
+    pub(crate) fn truncate(&self, size: u64) -> io::Result<()> {
+        // Before and after, as for a write of many pages.
+        self.pages().into_iter().for_each(Pages::forget);
+        let done = self.file.truncate(size);
+        self.pages().into_iter().for_each(Pages::forget);
+        self.note(&done, |known| known.store(size, Ordering::Release));
+        done
+    }
+
+    fn note(&self, done: &io::Result<()>, size: impl FnOnce(&AtomicU64)) {
+        match (&self.known, done) {
+            (Some(known), Ok(())) => size(&known.size),
+            (Some(known), Err(_)) => known.size_is_open.store(true, Ordering::Release),
+            (None, _) => (),
+        }
+    }
+
+    /// The size.
+    pub(crate) fn size(&self) -> io::Result<u64> {
+        match &self.known {
+            Some(known) if !known.size_is_open.load(Ordering::Acquire) => {
+                Ok(known.size.load(Ordering::Acquire))
+            }
+            _ => self.file.size(),
+        }
     }
 
     /// Makes what was written last, and the name with it when it is new.
@@ -163,5 +257,72 @@ fn is_read_only(error: &io::Error) -> bool {
 impl fmt::Debug for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Opened").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lossy::{Faults, LossyDisk};
+    use super::*;
+
+    fn opened(disk: &LossyDisk) -> Opened {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        let how = How { create: true, ..How::default() };
+        Opened::open(&disk, Path::new("/a"), how).unwrap().owned(Some(&Arc::default())).unwrap()
+    }
+
+    #[test]
+    fn the_size_of_an_owned_file_is_remembered_and_is_the_disks() {
+        let disk = LossyDisk::default();
+        let file = opened(&disk);
+        let is_right = |size: u64| {
+            assert_eq!((file.size().unwrap(), file.file.size().unwrap()), (size, size));
+        };
+        is_right(0);
+        file.write_at(&[1; 10], 4096).unwrap();
+        is_right(4106);
+        file.write_at(&[1; 10], 0).unwrap();
+        is_right(4106);
+        file.truncate(5000).unwrap();
+        is_right(5000);
+        assert_eq!(opened(&disk).size().unwrap(), 5000, "as it was found");
+        // Nobody asks the disk: it would tell of this.
+        file.file.write_at(&[1], 9999).unwrap();
+        assert_eq!(file.size().unwrap(), 5000);
+        // A write that failed may have been carried out in part.
+        disk.set_faults(Faults { room: Some(0), ..Faults::default() });
+        file.write_at(&[1; 10], 20_000).unwrap_err();
+        is_right(10_000);
+    }
+
+    #[test]
+    fn a_page_is_read_from_the_disk_once_and_again_when_it_was_written_or_cut() {
+        let file = opened(&LossyDisk::default());
+        let read = || {
+            let mut page = vec![0; 4096];
+            let read = file.read_at(&mut page, 0).unwrap();
+            (read, page[0])
+        };
+        file.write_at(&[1; 4096], 0).unwrap();
+        assert_eq!(read(), (4096, 1));
+        // Behind the pool's back.
+        file.file.write_at(&[2; 4096], 0).unwrap();
+        assert_eq!(read(), (4096, 1));
+        file.write_at(&[3; 4096], 0).unwrap();
+        assert_eq!(read(), (4096, 3));
+        file.truncate(100).unwrap();
+        assert_eq!(read().0, 100);
+        assert_eq!(read().0, 100, "half a page is not kept");
+    }
+
+    #[test]
+    fn a_file_that_is_open_for_reading_only_may_be_another_processs() {
+        let disk = LossyDisk::default();
+        drop(opened(&disk));
+        let dyn_disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        let how = How { read_only: true, ..How::default() };
+        let file = Opened::open(&dyn_disk, Path::new("/a"), how).unwrap();
+        let file = Opened { read_only: true, ..file }.owned(Some(&Arc::default())).unwrap();
+        assert!(file.known.is_none());
     }
 }

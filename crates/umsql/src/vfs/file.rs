@@ -97,7 +97,7 @@ impl OpenFile {
         if let Err(error) = self.write_header() {
             return failed(&error, ffi::SQLITE_IOERR_READ);
         }
-        match self.opened.file.read_at(buf, at) {
+        match self.opened.read_at(buf, at) {
             Ok(read) if read == buf.len() => ffi::SQLITE_OK,
             Ok(read) => {
                 // SQLite counts on the rest being zero.
@@ -143,7 +143,7 @@ impl OpenFile {
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        self.opened.file.write_at(buf, at)?;
+        self.opened.write_at(buf, at)?;
         if let Kind::Log(database) = &self.kind {
             database.log.wrote(at, buf.len());
         }
@@ -154,7 +154,7 @@ impl OpenFile {
         if self.is_in_trouble() {
             return ffi::SQLITE_IOERR_TRUNCATE;
         }
-        if let Err(error) = self.write_header().and_then(|()| self.opened.file.truncate(size)) {
+        if let Err(error) = self.write_header().and_then(|()| self.opened.truncate(size)) {
             return failed(&error, ffi::SQLITE_IOERR_TRUNCATE);
         }
         if let Kind::Log(database) = &self.kind {
@@ -338,7 +338,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
 }
 
 unsafe extern "C" fn size(file: *mut ffi::sqlite3_file, out: *mut i64) -> c_int {
-    with(file, |file| match file.write_header().and_then(|()| file.opened.file.size()) {
+    with(file, |file| match file.write_header().and_then(|()| file.opened.size()) {
         Ok(size) => {
             // SAFETY: Lent Argument: the result is SQLite's local.
             unsafe { *out = size as i64 };

@@ -332,6 +332,11 @@ impl DiskFile for LossyFile {
         Ok(u64::from(self.disk.state().names.values().any(|id| *id == self.id)))
     }
 
+    /// So that the pool of pages is there too.
+    fn is_direct(&self) -> bool {
+        true
+    }
+
     fn lock_out(&self) -> io::Result<bool> {
         Ok(true)
     }

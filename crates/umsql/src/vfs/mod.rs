@@ -6,6 +6,7 @@
 //!     busy (busy handler) ──▶ locks ◀── database ─┼──▶ shm
 //!                                          │      └──▶ log (group commit)
 //!                                          └──▶ disk ──▶ host::files
+//!                                                └──▶ pages (read past the system's cache)
 //!     mutex (SQLite's own mutexes)
 //! ```
 //!
@@ -34,6 +35,7 @@ mod file;
 mod locks;
 mod log;
 mod mutex;
+mod pages;
 mod shm;
 mod system;
 
@@ -55,6 +57,7 @@ pub(crate) use database::{Database, Seat};
 #[cfg(test)]
 pub(crate) use log::Counts;
 pub(crate) use log::{BUCKETS, Trouble};
+pub(crate) use pages::PoolCounts;
 
 use database::Databases;
 use disk::{Disk, SystemDisk};
@@ -83,6 +86,11 @@ impl Vfs {
         let vfs = Box::leak(Box::new(Vfs { name, disk, databases: Databases::default() }));
         system::register(vfs);
         vfs
+    }
+
+    /// What its pool of pages has.
+    pub(crate) fn pool_counts(&self) -> PoolCounts {
+        self.databases.pool_counts()
     }
 
     /// Opens a connection whose files are here. It waits at most `patience` for a lock.

@@ -1,0 +1,301 @@
+//! Pages of databases that are read past the system's cache: those of late, shared by all connections.
+//!
+//! SQLite keeps pages for each connection alone, and forgets all of them when another connection has written. What
+//! it then asks for again comes from here instead of from the disk. (In front of the system's cache it does not
+//! pay: a copy from there costs no more than one from here.)
+//!
+//! ```text
+//!   xRead ──▶ in the pool? copy ── else ──▶ disk, then keep ── unless somebody wrote meanwhile
+//!   xWrite ─▶ announce (forget) ──▶ disk ──▶ done
+//! ```
+//!
+//! Nouns. A *place* is the number of a page in its file. A *shard* is a part of the pool with its own lock,
+//! which is held for one copy at most and never while a worker waits.
+//!
+//! Invariant. **Newest Copy**: a page that is in the pool is what the file has there. A writer forgets the page
+//! before the disk is told and counts the shard's writers up until the disk has it; a reader keeps what it read
+//! only when no writer was there in between, which it sees from the shard's count of announcements. A page
+//! may so be missing from the pool; it is never old. Other processes do not write: the database is locked.
+//!
+//! What it does not do: it knows pages of one size, reads nothing itself and holds nothing back from the disk.
+//! The pages of a file that was closed go when others need their room.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use quick_cache::unsync::Cache;
+
+/// SQLite's usual page. Others are read from the file each time.
+const PAGE: usize = 4096;
+/// How many pages a pool keeps: 32 MiB.
+const PAGES: usize = 8192;
+const SHARDS: usize = 16;
+/// A write that touches more pages than this forgets all of its file's.
+const MANY: u64 = 64;
+
+/// The pages of all files of a file system.
+pub(crate) struct Pool {
+    shards: [Mutex<Shard>; SHARDS],
+    files: AtomicU64,
+}
+
+struct Shard {
+    kept: Cache<(u64, u64), Box<[u8]>>,
+    hits: u64,
+    misses: u64,
+    /// Writes that were announced so far, and those of them that are not done.
+    announced: u64,
+    writing: u64,
+}
+
+impl Default for Pool {
+    fn default() -> Pool {
+        let shard = || Shard {
+            kept: Cache::new(PAGES / SHARDS),
+            hits: 0,
+            misses: 0,
+            announced: 0,
+            writing: 0,
+        };
+        Pool { shards: std::array::from_fn(|_| Mutex::new(shard())), files: AtomicU64::new(0) }
+    }
+}
+
+/// What a pool has, and how often it had what was asked for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PoolCounts {
+    pub(crate) pages: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+impl Pool {
+    pub(crate) fn counts(&self) -> PoolCounts {
+        self.shards.iter().fold(PoolCounts::default(), |sum, shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            PoolCounts {
+                pages: sum.pages + shard.kept.len() as u64,
+                hits: sum.hits + shard.hits,
+                misses: sum.misses + shard.misses,
+            }
+        })
+    }
+}
+
+/// The pages of one file.
+pub(crate) struct Pages {
+    pool: Arc<Pool>,
+    /// What the file is called in the pool; changed to forget all of it, never used again.
+    id: AtomicU64,
+}
+
+/// That somebody is reading a page which the pool does not have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Miss {
+    key: (u64, u64),
+    announced: u64,
+}
+
+impl Pages {
+    pub(crate) fn new(pool: &Arc<Pool>) -> Pages {
+        let id = AtomicU64::new(pool.files.fetch_add(1, Ordering::Relaxed));
+        Pages { pool: Arc::clone(pool), id }
+    }
+
+    /// Fills `buf` if it is for one page and the pool has it. Else says what to [`Pages::keep`] once it is read, if it
+    /// is to be kept at all.
+    pub(crate) fn read(&self, buf: &mut [u8], at: u64) -> Result<(), Option<Miss>> {
+        let Some(key) = self.name(buf.len(), at) else { return Err(None) };
+        let mut shard = self.shard(key.1);
+        if let Some(page) = shard.kept.get(&key) {
+            buf.copy_from_slice(page);
+            shard.hits += 1;
+            return Ok(());
+        }
+        shard.misses += 1;
+        Err((shard.writing == 0).then_some(Miss { key, announced: shard.announced }))
+    }
+
+    /// Keeps what was read from the file since the miss.
+    pub(crate) fn keep(&self, miss: Miss, page: &[u8]) {
+        let mut shard = self.shard(miss.key.1);
+        // Newest Copy: nobody has written since, or is writing.
+        if shard.announced == miss.announced {
+            shard.kept.insert(miss.key, page.into());
+        }
+    }
+
+    /// Carries a write out, which changes the pages it touches.
+    pub(crate) fn write<E>(
+        &self,
+        len: usize,
+        at: u64,
+        write: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        let touched = at / PAGE as u64..(at + len as u64).div_ceil(PAGE as u64);
+        if touched.end - touched.start > MANY {
+            // Before and after: what was read before the write may be kept under the name of that time only.
+            self.forget();
+            let written = write();
+            self.forget();
+            return written;
+        }
+        for place in touched.clone() {
+            let mut shard = self.shard(place);
+            shard.announced += 1;
+            shard.writing += 1;
+            shard.kept.remove(&(self.id.load(Ordering::Acquire), place));
+        }
+        let written = write();
+        touched.for_each(|place| self.shard(place).writing -= 1);
+        written
+    }
+
+    /// Forgets all pages of the file.
+    pub(crate) fn forget(&self) {
+        self.id.store(self.pool.files.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// The name of the page that a read of this length is for.
+    fn name(&self, len: usize, at: u64) -> Option<(u64, u64)> {
+        let is_page = len == PAGE && at.is_multiple_of(PAGE as u64);
+        is_page.then(|| (self.id.load(Ordering::Acquire), at / PAGE as u64))
+    }
+
+    /// The shard of a place, whatever the file's name is now.
+    fn shard(&self, place: u64) -> MutexGuard<'_, Shard> {
+        self.pool.shards[place as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u64 = PAGE as u64;
+
+    fn page(of: u8) -> Vec<u8> {
+        vec![of; PAGE]
+    }
+
+    fn read(pages: &Pages, at: u64) -> Option<u8> {
+        let mut buf = page(0);
+        pages.read(&mut buf, at).ok().map(|()| buf[PAGE - 1])
+    }
+
+    fn miss(pages: &Pages, at: u64) -> Option<Miss> {
+        pages.read(&mut page(0), at).expect_err("the pool has the page")
+    }
+
+    fn ok() -> Result<(), ()> {
+        Ok(())
+    }
+
+    #[test]
+    fn a_page_is_kept_for_all_and_a_write_forgets_it() {
+        let pool = Arc::default();
+        let (pages, other) = (Pages::new(&pool), Pages::new(&pool));
+        pages.keep(miss(&pages, ALL).unwrap(), &page(7));
+        assert_eq!(read(&pages, ALL), Some(7));
+        assert_eq!(read(&other, ALL), None, "that is another file");
+        assert_eq!(pool.counts(), PoolCounts { pages: 1, hits: 1, misses: 2 });
+        // Two bytes, one in each of two pages.
+        pages.write(2, 2 * ALL - 1, ok).unwrap();
+        assert_eq!(read(&pages, ALL), None);
+        assert_eq!(pool.counts().pages, 0);
+    }
+
+    #[test]
+    fn what_was_read_before_a_write_is_not_kept_after_it() {
+        let pages = Pages::new(&Arc::default());
+        let before = miss(&pages, 0).unwrap();
+        pages.write(PAGE, 0, ok).unwrap();
+        pages.keep(before, &page(1));
+        assert_eq!(read(&pages, 0), None);
+    }
+
+    #[test]
+    fn what_is_read_during_a_write_is_not_kept() {
+        let pages = Pages::new(&Arc::default());
+        pages
+            .write(PAGE, 0, || {
+                assert!(miss(&pages, 0).is_none(), "it may be the old page or the new one");
+                ok()
+            })
+            .unwrap();
+        assert!(miss(&pages, 0).is_some());
+    }
+
+    #[test]
+    fn what_was_read_before_the_file_was_forgotten_is_not_found_after_it() {
+        let pages = Pages::new(&Arc::default());
+        let before = miss(&pages, 0).unwrap();
+        // Of many pages: the file's name changes.
+        pages
+            .write(PAGE * (MANY as usize + 1), 0, || {
+                pages.keep(before, &page(1));
+                assert_eq!(read(&pages, 0), None);
+                let during = miss(&pages, 0).unwrap();
+                pages.keep(during, &page(1));
+                ok()
+            })
+            .unwrap();
+        assert_eq!(read(&pages, 0), None);
+    }
+
+    #[test]
+    fn only_whole_pages_are_kept() {
+        let pages = Pages::new(&Arc::default());
+        assert!(pages.read(&mut [0; 100], 0).is_err_and(|miss| miss.is_none()));
+        assert!(pages.read(&mut page(0), 24).is_err_and(|miss| miss.is_none()));
+        assert!(pages.read(&mut vec![0; 2 * PAGE], 0).is_err_and(|miss| miss.is_none()));
+    }
+
+    #[test]
+    fn a_pool_keeps_its_size() {
+        let pool = Arc::default();
+        let pages = Pages::new(&pool);
+        for at in 0..4 * PAGES as u64 {
+            pages.keep(miss(&pages, at * ALL).unwrap(), &page(1));
+        }
+        assert!(pool.counts().pages <= PAGES as u64, "{:?}", pool.counts());
+    }
+
+    /// Threads write ever higher numbers and read: nobody reads less than what stood there when he began.
+    #[test]
+    fn a_reader_never_meets_an_old_page() {
+        const AT: usize = 4;
+        let pages = Pages::new(&Arc::default());
+        let disk: [Mutex<u64>; AT] = Default::default();
+        let done: [AtomicU64; AT] = Default::default();
+        std::thread::scope(|scope| {
+            for at in 0..AT {
+                let (pages, disk, done) = (&pages, &disk, &done);
+                scope.spawn(move || {
+                    for number in 1..=20_000 {
+                        let write = || {
+                            *disk[at].lock().unwrap() = number;
+                            ok()
+                        };
+                        pages.write(PAGE, at as u64 * ALL, write).unwrap();
+                        done[at].store(number, Ordering::SeqCst);
+                    }
+                });
+                scope.spawn(move || {
+                    let mut buf = page(0);
+                    while done[at].load(Ordering::SeqCst) < 20_000 {
+                        let least = done[at].load(Ordering::SeqCst);
+                        if let Err(miss) = pages.read(&mut buf, at as u64 * ALL) {
+                            let found = *disk[at].lock().unwrap();
+                            std::thread::yield_now();
+                            buf[..8].copy_from_slice(&found.to_le_bytes());
+                            miss.into_iter().for_each(|miss| pages.keep(miss, &buf));
+                        }
+                        let found = u64::from_le_bytes(buf[..8].try_into().unwrap());
+                        assert!(found >= least, "{found} is older than {least}");
+                    }
+                });
+            }
+        });
+    }
+}
