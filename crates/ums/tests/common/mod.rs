@@ -253,7 +253,8 @@ pub fn node_thread_numbers() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc/self/task").expect("/proc is there");
     let numbers = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
     // The file helpers are the process's, and end by themselves.
-    let ours = |name: String| name.starts_with("ums-") && !name.starts_with("ums-file-");
+    let helps = |name: &str| name.starts_with("ums-file-") || name.starts_with("ums-call-");
+    let ours = |name: String| name.starts_with("ums-") && !helps(&name);
     numbers.filter(|n| ours(about_thread(*n, "comm"))).collect()
 }
 

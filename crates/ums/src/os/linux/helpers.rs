@@ -2,10 +2,12 @@
 //!
 //! No event tells when a file of a disk can be read without waiting, and a directory operation has
 //! no other form than a call that blocks. Such operations are *chores*: a driver hands them to a
-//! pool of threads, one for the whole process, and gets their completions back in its *mailbox*.
+//! pool of threads and gets their completions back in its *mailbox*. The process has two pools: one for calls,
+//! which may wait for whoever is at the other end of a FIFO or of a network, and one for reads, writes and syncs,
+//! which wait for a disk: opening a FIFO that nobody writes, sixteen times, stops no file that is open.
 //!
 //! ```text
-//!   driver (one baton holder)             pool (HELPERS_MAX threads, on demand)
+//!   driver (one baton holder)             pool (HELPERS_MAX threads each, on demand)
 //!   send    -> Queued --- a helper takes it ---> Started --- call ---> mailbox -> collect
 //!                |                                  (cancel: too late, the real result comes)
 //!                +---- cancel ----> Cancelled, and -ECANCELED at once
@@ -45,7 +47,7 @@ use super::cpus;
 use super::waiting::TokenMap;
 use crate::os::driver::{Done, Op, Waker};
 
-/// Most helpers that a process has.
+/// Most helpers that a pool has.
 pub const HELPERS_MAX: u32 = 16;
 /// How long a helper waits for something to do before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -131,7 +133,7 @@ impl Chores {
         let chore = Arc::new(Chore { op, token, state, to: self.mailbox.clone() });
         let before = self.sent.insert(token, chore.clone());
         assert!(before.is_none(), "token {token} is already pending");
-        POOL.push(chore);
+        Pool::of(&chore.op).push(chore);
     }
 
     /// Asks for an end. True: it had not begun and never will; its completion is the caller's to
@@ -211,8 +213,9 @@ impl Drop for Chores {
     }
 }
 
-/// All helpers of the process.
+/// The helpers for one class of chores.
 struct Pool {
+    name: &'static str,
     state: Mutex<State>,
     work: Condvar,
 }
@@ -225,12 +228,19 @@ struct State {
     numbers: u32,
 }
 
-static POOL: Pool = Pool {
-    state: Mutex::new(State { line: VecDeque::new(), idle: 0, numbers: 0 }),
-    work: Condvar::new(),
-};
+static CALLS: Pool = Pool::new("call");
+static TRANSFERS: Pool = Pool::new("file");
 
 impl Pool {
+    const fn new(name: &'static str) -> Pool {
+        let state = State { line: VecDeque::new(), idle: 0, numbers: 0 };
+        Pool { name, state: Mutex::new(state), work: Condvar::new() }
+    }
+
+    fn of(op: &Op) -> &'static Pool {
+        if matches!(op, Op::Call { .. }) { &CALLS } else { &TRANSFERS }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing is done under this lock that could panic halfway.
         self.state.lock().unwrap_or_else(|e| e.into_inner())
@@ -249,7 +259,7 @@ impl Pool {
         let number = state.numbers.trailing_ones();
         state.numbers |= 1 << number;
         drop(state);
-        let name = format!("ums-file-{number}");
+        let name = format!("ums-{}-{number}", self.name);
         let builder = std::thread::Builder::new().name(name).stack_size(STACK);
         if builder.spawn(move || self.helper(number)).is_err() {
             self.without(number);

@@ -45,6 +45,7 @@ pub fn many_calls_each_come_back_once(mut rig: Rig) {
     rig.finish();
 }
 
+/// Nor do calls that hang keep anybody from reading a file.
 pub fn a_call_that_has_not_begun_never_begins_when_cancelled(mut rig: Rig) {
     if is_sync(&rig) {
         return; // There they have ended when they are submitted.
@@ -76,6 +77,11 @@ pub fn a_call_that_has_not_begun_never_begins_when_cancelled(mut rig: Rig) {
     };
     rig.submit(100, Op::call(&mut late));
     rig.quiet();
+    let file = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut &file, b"0123").unwrap();
+    let mut buf = [0; 4];
+    let op = Op::Read { fd: file.as_raw_fd(), buf: buf.as_mut_ptr(), len: 4, offset: 0 };
+    assert_eq!(rig.run(101, op), 4, "files have helpers of their own");
     rig.io.cancel(0);
     rig.io.cancel(100);
     assert_eq!(rig.take(100), -libc::ECANCELED);
