@@ -18,5 +18,8 @@
 
 pub mod native;
 pub mod win32;
+
+// A C worker's calls that block let others run, as a Rust worker's do. On a thread that is no worker they
+// are two thread-local looks and the C library's own function.
 #[cfg(feature = "interpose")]
-pub mod interpose;
+ums::interpose!();

@@ -90,6 +90,17 @@ counters! {
         queue_timeouts,
         /// When the timer list was last looked at, in nanoseconds.
         last_timer_look,
+        /// Times a worker went preemptive by itself at a call that blocks: an interposed one.
+        undeclared_calls,
+        /// Times the baton was taken from a worker that had blocked in a system call.
+        undeclared_blocks,
+        /// The same in a page fault.
+        undeclared_faults,
+        /// Times workers that should wait were let run on, because the scheduler waited for a lock
+        /// that one of them may hold. Written by the watchdog.
+        workers_lent,
+        /// Workers that the system would not let be watched for undeclared blocks.
+        unwatched_workers,
         /// Short external calls that took longer than a quantum (B28).
         short_overruns,
         /// Most workers preemptive at once.

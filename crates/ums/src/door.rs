@@ -40,6 +40,7 @@ use std::sync::atomic::Ordering;
 
 use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 use crate::os::driver::Waker;
+use crate::os::short_lock::ShortLock;
 use crate::wait::Party;
 
 /// What comes through the door besides workers.
@@ -55,9 +56,9 @@ pub(crate) enum Letter {
 pub(crate) struct Door {
     stack: AtomicPtr<Party>,
     asleep: AtomicBool,
-    mail: Mutex<Vec<Letter>>,
+    mail: ShortLock<Vec<Letter>>,
     mail_count: AtomicUsize,
-    waker: Mutex<Option<Waker>>,
+    waker: ShortLock<Option<Waker>>,
     /// Its scheduler's number, for records.
     pub(crate) number: std::sync::atomic::AtomicU32,
 }
@@ -74,21 +75,21 @@ impl Door {
             Box::leak(Box::new(Door {
                 stack: AtomicPtr::new(null_mut()),
                 asleep: AtomicBool::new(false),
-                mail: Mutex::new(Vec::new()),
+                mail: ShortLock::new(Vec::new()),
                 mail_count: AtomicUsize::new(0),
-                waker: Mutex::new(None),
+                waker: ShortLock::new(None),
                 number: std::sync::atomic::AtomicU32::new(0),
             }))
         });
-        *door.waker.lock().unwrap_or_else(|e| e.into_inner()) = Some(waker);
+        *door.waker.lock() = Some(waker);
         door
     }
 
     /// Gives the door back for reuse, when its scheduler and all its workers have ended.
     pub(crate) fn give_back(&'static self) {
         debug_assert!(self.stack.load(Ordering::Relaxed).is_null(), "a worker is in the door");
-        *self.waker.lock().unwrap_or_else(|e| e.into_inner()) = None;
-        self.mail.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        *self.waker.lock() = None;
+        self.mail.lock().clear();
         self.mail_count.store(0, Ordering::Relaxed);
         self.asleep.store(false, Ordering::Relaxed);
         FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
@@ -125,7 +126,7 @@ impl Door {
 
     /// Sends a letter.
     pub(crate) fn send(&self, letter: Letter) {
-        let mut mail = self.mail.lock().unwrap_or_else(|e| e.into_inner());
+        let mut mail = self.mail.lock();
         mail.push(letter);
         self.mail_count.store(mail.len(), Ordering::Release);
         drop(mail);
@@ -146,7 +147,7 @@ impl Door {
 
     #[cold]
     fn write_event(&self) {
-        if let Some(waker) = &*self.waker.lock().unwrap_or_else(|e| e.into_inner()) {
+        if let Some(waker) = &*self.waker.lock() {
             waker.wake();
         }
     }
@@ -179,7 +180,7 @@ impl Door {
         if self.mail_count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let mut mail = self.mail.lock().unwrap_or_else(|e| e.into_inner());
+        let mut mail = self.mail.lock();
         self.mail_count.store(0, Ordering::Relaxed);
         std::mem::take(&mut *mail)
     }

@@ -183,9 +183,11 @@ impl Builder {
         self
     }
 
-    /// Takes a blocking function that a thread worker calls undeclared for going preemptive: the baton is handed on
-    /// first, and the worker comes home through the door. Seen are functions of the C library in programs that
-    /// say [`crate::interpose`]; not bare system calls, nor page faults. Default off, and then it costs nothing.
+    /// Takes an undeclared block of a thread worker for going preemptive: the baton is handed on, and the worker
+    /// comes home through the door, running none of its code before it has the baton again. Seen are system calls and page
+    /// faults, by what [`crate::watch::mechanism`] says; in programs that say [`crate::interpose`], functions of the C library
+    /// hand the baton on before they block, which is faster. Each scheduler's threads are pinned to one
+    /// processor then. Default off, and then it costs nothing. See docs/workers.md.
     pub fn detect_blocking(mut self, yes: bool) -> Builder {
         self.detect_blocking = yes;
         self
@@ -247,6 +249,10 @@ impl Builder {
             let share = workers / count + usize::from(index < workers % count);
             // Processor numbers need not begin at 0: places come from the mask, not from counting.
             let place = machine.allowed.get(index).copied().filter(|_| self.pin);
+            // What notices blocked workers must find them on one processor.
+            let detects = self.detect_blocking && scheduler::can_detect(self.kind);
+            let any = || machine.allowed.get(index % machine.allowed.len().max(1)).copied();
+            let place = if detects { place.or_else(any) } else { place };
             let options = self.options(index.to_string(), true, share, place);
             let made = scheduler::start(index, options, peers.clone());
             let (shared, thread) = made.map_err(os("starting a scheduler"))?;
@@ -310,7 +316,7 @@ impl Builder {
             head_inserts_max: if self.fifo { 0 } else { limits::HEAD_INSERTS_MAX },
             steal: visible && self.placement.steals(),
             pin,
-            detect_blocking: self.detect_blocking && kind == WorkerKind::Thread,
+            detect_blocking: visible && self.detect_blocking && scheduler::can_detect(kind),
             io: self.io,
             ring: self.ring,
         }

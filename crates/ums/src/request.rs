@@ -12,11 +12,12 @@
 //! listens (B59). The link from request to party is behind a short lock, so that a late cancel
 //! never hits the party's next request.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::door::Door;
 use crate::os::clock;
+use crate::os::short_lock::ShortLock;
 use crate::wait::{Claimed, Party};
 use crate::wait_stats::Account;
 
@@ -66,7 +67,7 @@ pub(crate) struct RequestState {
     pub place: AtomicU64,
     phase: AtomicU8,
     cancelled: AtomicBool,
-    party: Mutex<Option<&'static Party>>,
+    party: ShortLock<Option<&'static Party>>,
 }
 
 impl RequestState {
@@ -84,7 +85,7 @@ impl RequestState {
             place: AtomicU64::new(0),
             phase: AtomicU8::new(QUEUED),
             cancelled: AtomicBool::new(false),
-            party: Mutex::new(None),
+            party: ShortLock::new(None),
         }
     }
 
@@ -102,7 +103,7 @@ impl RequestState {
     /// A worker starts it, at that many ticks of the clock. False: it was cancelled before, and
     /// must be abandoned.
     pub fn start(&self, party: &'static Party, now: u64) -> bool {
-        let mut link = self.party.lock().unwrap_or_else(|e| e.into_inner());
+        let mut link = self.party.lock();
         party.cancelled.store(false, Ordering::Relaxed);
         if self.cancelled.load(Ordering::Relaxed) {
             self.phase.store(DONE, Ordering::Release);
@@ -120,7 +121,7 @@ impl RequestState {
         if self.is_done() {
             return;
         }
-        let mut link = self.party.lock().unwrap_or_else(|e| e.into_inner());
+        let mut link = self.party.lock();
         if let Some(party) = link.take() {
             party.cancelled.store(false, Ordering::Relaxed);
             let view = &party.view;
@@ -136,7 +137,7 @@ impl RequestState {
 
     /// Asks for its end. The caller makes the claimed party ready and passes on `io`.
     pub fn cancel(&self) -> Cancelled {
-        let link = self.party.lock().unwrap_or_else(|e| e.into_inner());
+        let link = self.party.lock();
         self.cancelled.store(true, Ordering::Relaxed);
         (*link).map_or(Cancelled { claimed: None, io: None }, cancel_party)
     }

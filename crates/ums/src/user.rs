@@ -7,8 +7,8 @@
 //! request that releases it (G11).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::current::{begin, park, ready};
@@ -16,6 +16,7 @@ use crate::door::Door;
 use crate::error::{EnqueueError, WaitError};
 use crate::node::{HiddenScheduler, Node, NodeInner};
 use crate::os::clock::{self, NEVER};
+use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::placement::Placement;
 use crate::reason::WaitReason;
 use crate::request::UserId;
@@ -219,7 +220,7 @@ impl Drop for User {
 /// ```
 #[derive(Default)]
 pub struct UserLock {
-    state: Mutex<LockState>,
+    state: ShortLock<LockState>,
     /// How often in a row the first in line may be passed.
     passes: usize,
 }
@@ -413,8 +414,8 @@ impl UserLock {
         self.lock().waiters.len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LockState> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    fn lock(&self) -> ShortGuard<'_, LockState> {
+        self.state.lock()
     }
 }
 

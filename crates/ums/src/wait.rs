@@ -32,6 +32,7 @@ use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::os::event::Event;
 use crate::reason::WaitReason;
 use crate::wait_stats::RequestWaits;
+use crate::watch::Watched;
 
 /// What is no part of a protocol.
 use std::sync::atomic as plain;
@@ -154,6 +155,8 @@ pub(crate) struct Party {
     pub(crate) signalled: plain::AtomicU64,
     /// The I/O request it waits for, as the I/O list numbers it; 0 for none.
     pub(crate) io: AtomicU64,
+    /// Its thread, where that is watched for undeclared blocks; null otherwise.
+    watched: plain::AtomicPtr<Watched>,
     /// What views show of the worker behind this party.
     pub(crate) view: View,
 }
@@ -284,6 +287,7 @@ impl Party {
             began: plain::AtomicU64::new(0),
             signalled: plain::AtomicU64::new(0),
             io: AtomicU64::new(0),
+            watched: plain::AtomicPtr::new(null_mut()),
             view: View::new(),
         }
     }
@@ -337,6 +341,25 @@ impl Party {
         let waiting = word & STATE_MASK == WAITING && self.cancellable.load(Ordering::Relaxed);
         let ticket = Ticket { party: self, number: word >> STATE_BITS };
         waiting.then(|| ticket.claim(Outcome::Cancelled)).flatten()
+    }
+
+    /// Whether no wait of this party has begun and not ended.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & STATE_MASK == QUIET
+    }
+
+    /// Its thread, where that is watched.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn watched(&self) -> Option<&'static Watched> {
+        // SAFETY: Type Stable: null, or came from a `&'static Watched`.
+        unsafe { self.watched.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Own thread: it is watched from now on, or no more.
+    pub(crate) fn be_watched(&self, watched: Option<&'static Watched>) {
+        let watched = watched.map_or(null_mut(), |watched| std::ptr::from_ref(watched).cast_mut());
+        self.watched.store(watched, Ordering::Release);
     }
 
     /// Who holds what the present wait is for, where it is known.

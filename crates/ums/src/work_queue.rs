@@ -10,15 +10,15 @@
 //! place empty, and whoever is served next is the first of those that stand.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::EnqueueError;
+use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::request::{RequestState, WorkRequest};
 
 /// Requests without a worker, of one scheduler.
 pub(crate) struct WorkQueue {
-    lanes: Mutex<Lanes>,
+    lanes: ShortLock<Lanes>,
     len: AtomicUsize,
     urgent: AtomicUsize,
     /// Requests ever queued: tells an idle loop whether there is news.
@@ -110,7 +110,7 @@ impl WorkQueue {
     /// An empty queue that takes at most `bound` requests; urgent ones are always taken.
     pub fn new(bound: usize) -> WorkQueue {
         WorkQueue {
-            lanes: Mutex::default(),
+            lanes: ShortLock::default(),
             len: AtomicUsize::new(0),
             urgent: AtomicUsize::new(0),
             pushed: AtomicUsize::new(0),
@@ -250,8 +250,8 @@ impl WorkQueue {
         lanes.urgent.iter().chain(lanes.fresh.iter()).for_each(&mut look);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(|e| e.into_inner())
+    fn lock(&self) -> ShortGuard<'_, Lanes> {
+        self.lanes.lock()
     }
 
     fn publish(&self, lanes: &Lanes) {

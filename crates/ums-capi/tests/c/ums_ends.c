@@ -155,6 +155,89 @@ static void exiting(void)
     }
 }
 
+static int feed[2];
+static volatile LONG cleaned_up, cleaned_outside;
+static pthread_t to_cancel;
+
+/* A clean-up routine is the worker's own code: it runs when a scheduler has executed it, and only then. */
+static void clean_up(void *me)
+{
+    if (running != me)
+        InterlockedIncrement(&cleaned_outside);
+    InterlockedIncrement(&cleaned_up);
+}
+
+static DWORD WINAPI blocks_until_cancelled(LPVOID arg)
+{
+    char byte;
+    to_cancel = pthread_self();
+    pthread_cleanup_push(clean_up, arg);
+    while (read(feed[0], &byte, 1) != 0) {
+    }
+    pthread_cleanup_pop(0);
+    return 0;
+}
+
+static DWORD WINAPI computes_beside(LPVOID arg)
+{
+    /* Long enough for the other to be cancelled, and to meet its gate. */
+    ULONGLONG end = GetTickCount64() + 100;
+    (void)arg;
+    while (GetTickCount64() < end) {
+    }
+    return 0;
+}
+
+static void *cancels(void *arg)
+{
+    (void)arg;
+    usleep(30000);
+    CHECK(pthread_cancel(to_cancel) == 0);
+    return NULL;
+}
+
+static VOID NTAPI until_both_are_over(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID param)
+{
+    (void)reason;
+    (void)payload;
+    (void)param;
+    running = NULL;
+    while (over < 2) {
+        worker *w = pop(&ready);
+        if (w == NULL) {
+            over += drain(list, 20000, &ready);
+            continue;
+        }
+        running = w;
+        ExecuteUmsThread(w->context);
+        CHECK(GetLastError() == ERROR_RETRY);
+        push(&ready, w);
+    }
+}
+
+/* A thread that is cancelled while it blocks wakes, meets its gate, and unwinds when it is executed. Where
+ * nothing but interposed calls can gate, it unwinds out of such a call before it could. */
+static void cancelling(void)
+{
+    const char *watch = getenv("UMS_WATCH");
+    if (watch && strcmp(watch, "calls") == 0)
+        return;
+    worker blocker, other;
+    pthread_t canceller;
+    memset(&ready, 0, sizeof ready);
+    over = 0;
+    CHECK(pipe(feed) == 0);
+    blocker.number = other.number = 0;
+    start_worker(&blocker, list, blocks_until_cancelled);
+    start_worker(&other, list, computes_beside);
+    CHECK(pthread_create(&canceller, NULL, cancels, NULL) == 0);
+    CHECK(enter(list, until_both_are_over, NULL));
+    CHECK(pthread_join(canceller, NULL) == 0);
+    CHECK(cleaned_up == 1 && cleaned_outside == 0);
+    end_worker(&blocker);
+    CHECK(end_worker(&other) == 0);
+}
+
 int main(void)
 {
     DWORD expected[WAYS] = { 10, 11, 0, 13, 14, 15 };
@@ -172,6 +255,7 @@ int main(void)
     leaving();
     exiting();
     leaving();
+    cancelling();
     CHECK(DeleteUmsCompletionList(list));
     puts("ok");
     return 0;

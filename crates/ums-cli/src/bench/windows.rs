@@ -9,6 +9,8 @@
 //! ```
 //!
 //! The last two are medians; the others, which have no single moments, the best of several rounds.
+//!
+//! Beside them stand peers that cannot be run here: what was published for Windows, on another machine.
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, Read, Write};
@@ -48,7 +50,22 @@ pub fn windows(args: &Args) -> Ran {
     let interposed = blocks(rounds, true).map_err(skip)?;
     lines.metric("block_interposed_ns", interposed, "ns");
     lines.metric("block_interposed_handoffs", interposed / handoff, "ratio");
+    published();
     Ok(())
+}
+
+/// Nanoseconds for each yield of so many workers on Windows 7, as published: with its threads, and with
+/// its User-Mode Scheduling.
+const PUBLISHED: [(u32, f64, f64); 3] =
+    [(10, 632.0, 118.0), (100, 591.0, 128.0), (1000, 785.0, 127.0)];
+
+fn published() {
+    for (workers, threads, scheduled) in PUBLISHED {
+        for (peer, ns) in [("windows7-threads", threads), ("windows7-ums", scheduled)] {
+            let lines = Lines { bench: "windows/published".into(), peer };
+            lines.metric(&format!("yield_of_{workers}_ns"), ns, "ns");
+        }
+    }
 }
 
 fn skip(error: Box<dyn std::error::Error>) -> Stop {

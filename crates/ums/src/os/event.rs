@@ -57,6 +57,40 @@ impl Event {
         self.wait_until(NEVER);
     }
 
+    /// Waits until the event is set (true), or until it is nudged while `instead` is true (false),
+    /// which takes that back. A nudge may come too early to be noticed: who nudges does so again.
+    #[cfg(not(loom))]
+    pub fn wait_unless(&self, instead: &std::sync::atomic::AtomicBool) -> bool {
+        loop {
+            if self.word.compare_exchange(SET, UNSET, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return true;
+            }
+            if instead.swap(false, Ordering::AcqRel) {
+                // Nobody sleeps any more. If a set slipped in, it stays for the next wait.
+                let _ =
+                    self.word.compare_exchange(ASLEEP, UNSET, Ordering::AcqRel, Ordering::Acquire);
+                return false;
+            }
+            let asleep =
+                self.word.compare_exchange(UNSET, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
+            if !matches!(asleep, Err(SET)) {
+                self.sleep(None);
+            }
+        }
+    }
+
+    /// Has whoever sleeps on it look around, without setting it.
+    #[cfg(not(loom))]
+    pub fn nudge(&self) {
+        futex_wake(&self.word);
+    }
+
+    /// Where its word is: what the kernel says of a thread that sleeps on it.
+    #[cfg(not(loom))]
+    pub fn address(&self) -> u64 {
+        self.word.as_ptr() as u64
+    }
+
     /// Waits until the event is set (true) or the deadline has passed (false).
     pub fn wait_until(&self, deadline: u64) -> bool {
         loop {
@@ -159,5 +193,24 @@ mod tests {
             here.wait();
         }
         peer.join().unwrap();
+    }
+
+    #[test]
+    fn a_nudge_ends_a_wait_and_consumes_no_set() {
+        use std::sync::atomic::AtomicBool;
+        let (event, instead) = (Arc::new(Event::new()), Arc::new(AtomicBool::new(false)));
+        let (theirs, told) = (event.clone(), instead.clone());
+        let waiter = std::thread::spawn(move || {
+            let nudged = !theirs.wait_unless(&told);
+            (nudged, theirs.wait_unless(&told))
+        });
+        instead.store(true, Ordering::SeqCst);
+        while instead.load(Ordering::SeqCst) {
+            event.nudge();
+            std::thread::yield_now();
+        }
+        event.set();
+        assert_eq!(waiter.join().unwrap(), (true, true));
+        assert!(!event.wait_until(now() + 1_000_000), "one set was consumed once");
     }
 }

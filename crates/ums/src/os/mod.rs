@@ -10,6 +10,7 @@ pub mod driver;
 pub mod event;
 pub mod faulty;
 pub mod linux;
+pub mod short_lock;
 
 /// The kernel's number of the calling thread.
 pub fn thread_number() -> u32 {

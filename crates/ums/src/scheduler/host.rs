@@ -46,6 +46,9 @@ pub(crate) fn start(
             Err(error) => return drop(tell.send(Err(error))),
         };
         shared.pin_here();
+        if let Err(error) = shared.open_place() {
+            return drop(tell.send(Err(error)));
+        }
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
         set_here(Some(&shared));
         shared.make_ready();
@@ -125,11 +128,13 @@ impl Shared {
                 if next != STANDBY {
                     let theirs = self.with(|core| core.workers.get(next).party);
                     self.held_by(theirs);
+                    self.stir_place();
                     theirs.event.set();
                     break;
                 }
             }
             self.standby.event.wait();
+            self.see_to_the_blocked();
         }
     }
 
@@ -232,16 +237,20 @@ impl Shared {
             let stack = fiber::StackRange::of_this_thread();
             stack.into_iter().for_each(|stack| party.view.stack_is(stack));
             os::linux::sample::this_thread_is_on(stack);
-            if shared.options.detect_blocking {
+            let lodger = shared.lodger(party);
+            if let Some(lodger) = &lodger {
                 calls::detect_here(super::preempt::undeclared);
+                lodger.begin();
             }
             // Not until somebody chooses us may we touch anything: we do not have the baton.
             party.event.wait();
+            lodger.as_ref().inspect(|lodger| lodger.enter());
             if !party.is(State::Retired) {
                 set_here(Some(&shared));
                 or_abort(|| shared.worker_main(id, party));
                 set_here(None);
             }
+            lodger.as_ref().inspect(|lodger| lodger.end());
             party.give_back();
         })?;
         Ok(Seat::Thread(Some(thread)))

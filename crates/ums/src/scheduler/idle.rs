@@ -55,6 +55,7 @@ impl Shared {
         }
         self.door.awake();
         super::alarm::stir();
+        self.stir_place();
         if self.options.steal {
             self.peers.busy(self.index);
             if self.queue.len() > 0 || !self.online.load(Ordering::Relaxed) {

@@ -18,7 +18,7 @@
 //! * `turn` brings in what happened and chooses who is next: mechanism-free.
 //! * `switch` is the only place that knows what kind a worker is.
 //! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
-//! * `preempt` lets a worker leave and come home.
+//! * `preempt` lets a worker leave and come home; `watched` makes one leave that blocks.
 //!
 //! Named invariant **Baton**: `Core` is touched only inside [`Shared::with`], which checks that the
 //! calling thread has the baton ([`here`]) and that no other borrow is alive; no borrow spans a
@@ -36,6 +36,7 @@ mod preempt;
 mod stop;
 mod switch;
 mod turn;
+mod watched;
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -64,6 +65,7 @@ pub(crate) use park::{Frozen, ready};
 pub(crate) use peers::Peers;
 pub(crate) use preempt::{go_preemptive, run_on, short_call};
 pub(crate) use turn::Submission;
+pub(crate) use watched::can_detect;
 
 /// What a worker is made of (U22).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -141,18 +143,20 @@ pub(crate) struct Shared {
     holder: AtomicPtr<Party>,
     /// Threads that have ended or are ending.
     graves: Mutex<Vec<JoinHandle<()>>>,
-    busy: Cell<bool>,
+    busy: AtomicBool,
     /// How many completion routines run, one inside another: none of them may wait (rule 9).
     /// Written by the baton's holder.
     in_routine: AtomicU32,
     /// A turn runs the completion routines that are due; after them it chooses.
-    looking: Cell<bool>,
+    looking: AtomicBool,
     /// Requests were queued meanwhile, and the peers were not told.
     untold: Cell<bool>,
+    /// What detects undeclared blocks, if that is wanted.
+    detection: watched::Detection,
     core: UnsafeCell<Core>,
 }
 
-// SAFETY: Baton: `busy`, `looking`, `untold` and `core` are touched only by the baton's holder, and the
+// SAFETY: Baton: `untold` and `core` are touched only by the baton's holder, and the
 // baton is handed from thread to thread by an event (release, acquire); everything else is Sync by
 // itself.
 unsafe impl Sync for Shared {}
@@ -230,6 +234,19 @@ pub(crate) fn here() -> Option<&'static Shared> {
     // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
     // it has cleared the pointer. The 'static is a lie that stays inside this crate: every use is
     // within the current call, on this thread.
+    let here = unsafe { HERE.get().as_ref() };
+    if here.is_none() {
+        return settled();
+    }
+    here
+}
+
+/// As [`here`], of a thread that has none: it may be a worker that runs without the baton for a moment,
+/// which ends now.
+#[cold]
+fn settled() -> Option<&'static Shared> {
+    crate::watch::thread::me()?.settle();
+    // SAFETY: Baton: as above.
     unsafe { HERE.get().as_ref() }
 }
 
@@ -265,12 +282,15 @@ impl Shared {
             std::ptr::eq(HERE.get(), self),
             "a scheduler's lists were touched without its baton"
         );
-        assert!(!self.busy.replace(true), "a scheduler's lists were touched twice at once");
+        // Written by this thread only. Atomic, because the catcher of a blocked worker reads it.
+        let busy = self.busy.load(Ordering::Relaxed);
+        self.busy.store(true, Ordering::Relaxed);
+        assert!(!busy, "a scheduler's lists were touched twice at once");
         // SAFETY: Baton: this thread holds it (checked above in debug builds; every path here
         // comes from `here()`), and `busy` shows that no other borrow is alive. A panic inside
         // leaves `busy` set, so a broken core is never touched again.
         let r = f(unsafe { &mut *self.core.get() });
-        self.busy.set(false);
+        self.busy.store(false, Ordering::Relaxed);
         r
     }
 
@@ -338,10 +358,11 @@ impl Shared {
             host_thread: AtomicU32::new(crate::os::thread_number()),
             holder: AtomicPtr::new(std::ptr::null_mut()),
             graves: Mutex::new(Vec::new()),
-            busy: Cell::new(false),
+            busy: AtomicBool::new(false),
             in_routine: AtomicU32::new(0),
-            looking: Cell::new(false),
+            looking: AtomicBool::new(false),
             untold: Cell::new(false),
+            detection: watched::Detection::default(),
             core: UnsafeCell::new(core),
             options,
         })
@@ -362,7 +383,9 @@ impl Shared {
             // The caller holds this scheduler's baton, so it is awake; and there is nobody else.
             return Ok(());
         }
-        if here().is_some_and(|here| std::ptr::eq(here, self)) && self.looking.get() {
+        if here().is_some_and(|here| std::ptr::eq(here, self))
+            && self.looking.load(Ordering::Relaxed)
+        {
             // The caller is a completion routine, in a turn that chooses who runs when it has looked at everything.
             // One request will run here then, and its peers need not be woken for it: `choose` sees to the others.
             self.untold.set(true);
@@ -466,7 +489,7 @@ impl Core {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        debug_assert!(!self.busy.get() || std::thread::panicking());
+        debug_assert!(!self.busy.load(Ordering::Relaxed) || std::thread::panicking());
         self.ring.iter().for_each(|ring| ring.give_back());
         self.standby.give_back();
         self.door.give_back();

@@ -34,7 +34,7 @@ use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
 use crate::request::{Job, RequestState};
 use crate::ring::RingEvent;
-use crate::wait::{Claimed, Outcome, Ticket, What, thread_party};
+use crate::wait::{Claimed, Outcome, Party, Ticket, What, thread_party};
 use crate::worker::{STANDBY, State};
 
 /// Runs external code without holding up the scheduler; see `ums::go_preemptive`.
@@ -57,14 +57,15 @@ where
 /// request's own. Inside the machine, and on the way through a panic, it is just run.
 pub(crate) fn undeclared(call: &mut dyn FnMut()) {
     let user_code = |shared: &&Shared| {
-        !shared.busy.get()
-            && shared.in_routine.load(Ordering::Relaxed) == 0
-            && !std::thread::panicking()
-            && shared.current_party().is(State::Running)
+        let busy = shared.busy.load(Ordering::Relaxed);
+        !busy && !std::thread::panicking() && shared.is_in_user_code(shared.current_party())
     };
     match here().filter(user_code) {
-        // The call keeps its panics, for it is a function of the C library's.
-        Some(shared) => drop(shared.leave(WaitReason::PREEMPTIVE_EXTERNAL, true, call)),
+        Some(shared) => {
+            add(&shared.counters.undeclared_calls, 1);
+            // The call keeps its panics, for it is a function of the C library's.
+            drop(shared.leave(WaitReason::PREEMPTIVE_EXTERNAL, true, call));
+        }
         None => call(),
     }
 }
@@ -89,18 +90,18 @@ impl Shared {
         f: impl FnOnce() -> R,
     ) -> std::thread::Result<R> {
         self.take_preemptive_place();
+        // Where blocks are detected: not from here on, until it is home.
+        let watched = crate::watch::thread::me();
+        watched.inspect(|me| me.come_in());
         let began = clock::ticks();
-        let row = counted.then(|| self.waits.row(reason));
-        row.inspect(|row| add(&row.begun, 1));
+        add(&self.waits.row(reason).begun, u64::from(counted));
         self.look();
         let (party, next) = self.with(|core| {
             let me = core.current;
             core.workers.shift(me, State::Running, State::Preemptive, began);
             core.record(RingEvent::Leave, me, reason.index() as u32);
             core.turn_at = clock::ticks();
-            core.preemptive += 1;
-            add(&self.counters.preemptive_switches, 1);
-            max(&self.counters.preemptive_max, core.preemptive as u64);
+            self.count_preemptive(core);
             let next = self.choose(core).unwrap_or_else(|| self.next_host(core));
             self.publish(core);
             (core.workers.get(me).party, next)
@@ -119,15 +120,30 @@ impl Shared {
         self.door.push(party);
         party.event.wait();
         set_here(Some(self));
-
-        let now = clock::ticks();
-        if let Some(row) = row {
-            let (total, signal) = (now.saturating_sub(began), now.saturating_sub(signalled));
-            row.ended(total, signal);
-            party.view.waits.ended(reason, total, signal);
+        watched.inspect(|me| me.word.leave());
+        if counted {
+            self.come_home(party, reason);
+        } else {
+            self.give_preemptive_place();
         }
-        self.give_preemptive_place();
         result
+    }
+
+    /// One more worker is away.
+    pub(super) fn count_preemptive(&self, core: &mut Core) {
+        core.preemptive += 1;
+        add(&self.counters.preemptive_switches, 1);
+        max(&self.counters.preemptive_max, core.preemptive as u64);
+    }
+
+    /// The current worker has come home from being preemptive, and has the baton again.
+    pub(super) fn come_home(&self, party: &Party, reason: WaitReason) {
+        let (now, signalled) = (clock::ticks(), party.signalled.load(Ordering::Relaxed));
+        let total = now.saturating_sub(party.began.load(Ordering::Relaxed));
+        let signal = now.saturating_sub(signalled);
+        self.waits.row(reason).ended(total, signal);
+        party.view.waits.ended(reason, total, signal);
+        self.give_preemptive_place();
     }
 
     /// Who hosts the idle loop when nobody can run: an idle worker, else any that waits, else a
@@ -161,7 +177,9 @@ impl Shared {
     fn give_preemptive_place(&self) {
         self.with(|core| {
             core.preemptive -= 1;
-            let next = core.preemptive_waiters.pop_front();
+            // Those that block undeclared are not asked, and may be more than the limit.
+            let room = core.preemptive + core.preemptive_granted < self.options.preemptive_max;
+            let next = if room { core.preemptive_waiters.pop_front() } else { None };
             if let Some(claimed) = next.and_then(|t: Ticket| t.claim(Outcome::Granted)) {
                 // The place is the waiter's from now on, not of whoever asks before it runs.
                 core.preemptive_granted += 1;

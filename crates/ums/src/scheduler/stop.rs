@@ -19,6 +19,7 @@ impl Shared {
     /// Takes the scheduler down. The standby calls this, holding the baton, when every worker is
     /// idle and no request waits.
     pub(super) fn take_down(&self) {
+        self.close_place();
         self.end_all_io();
         loop {
             let oldest = self.with(|core| core.workers.idle.head);

@@ -92,9 +92,16 @@ impl Handed {
 
 #[inline(never)]
 fn hand(mine: &'static Party, theirs: &'static Party) {
-    theirs.event.set();
-    // The baton is gone. Only our own event is ours now.
-    mine.event.wait();
+    let pass = || {
+        theirs.event.set();
+        // The baton is gone. Only our own event is ours now.
+        mine.event.wait();
+    };
+    match mine.watched() {
+        None => pass(),
+        // Parked: that is no undeclared block.
+        Some(me) => me.apart(pass),
+    }
 }
 
 impl Core {

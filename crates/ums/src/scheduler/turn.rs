@@ -51,11 +51,11 @@ impl Shared {
 
     #[cold]
     fn run_routines(&self) {
-        self.looking.set(true);
+        self.looking.store(true, Ordering::Relaxed);
         while let Some((routine, result)) = self.with(|core| core.routines.pop_front()) {
             self.run_routine(routine, result);
         }
-        self.looking.set(false);
+        self.looking.store(false, Ordering::Relaxed);
     }
 
     /// Tells an idle peer of requests that routines queued and that wait for somebody else now. It wakes the next

@@ -11,52 +11,10 @@
 //! What it does not do: it never makes anybody run. Claims are returned (Return).
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard};
 
 use crate::current;
+pub(super) use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::wait::{Claimed, Outcome, Ticket};
-
-/// A lock that is held for a few instructions, never over `park` or `ready`.
-pub(super) struct ShortLock<S>(Mutex<S>);
-
-/// The state behind a short lock, locked.
-pub(super) struct ShortGuard<'a, S> {
-    home: &'a ShortLock<S>,
-    state: MutexGuard<'a, S>,
-}
-
-impl<S> ShortLock<S> {
-    pub(super) const fn new(state: S) -> ShortLock<S> {
-        ShortLock(Mutex::new(state))
-    }
-
-    /// Locks. Nothing behind a short lock can be left half done by a panic, so poison is ignored.
-    #[inline]
-    pub(super) fn lock(&self) -> ShortGuard<'_, S> {
-        ShortGuard { home: self, state: self.0.lock().unwrap_or_else(|e| e.into_inner()) }
-    }
-}
-
-impl<'a, S> ShortGuard<'a, S> {
-    /// The lock that this guard holds.
-    pub(super) fn home(&self) -> &'a ShortLock<S> {
-        self.home
-    }
-}
-
-impl<S> Deref for ShortGuard<'_, S> {
-    type Target = S;
-    fn deref(&self) -> &S {
-        &self.state
-    }
-}
-
-impl<S> DerefMut for ShortGuard<'_, S> {
-    fn deref_mut(&mut self) -> &mut S {
-        &mut self.state
-    }
-}
 
 /// Tickets in the order in which they came.
 pub(super) struct WaitQueue<D = ()> {

@@ -124,6 +124,11 @@ table! {
     io_completions Counter = s.counters.io_completions, "I/O requests completed.";
     slow_io_count Counter = s.counters.slow_io, "Waits for files that took too long.";
     slow_submissions_count Counter = s.counters.slow_submissions, "Submissions of I/O that held the scheduler up.";
+    undeclared_calls_count Counter = s.counters.undeclared_calls, "Interposed calls that would block, made preemptive.";
+    undeclared_blocks_count Counter = s.counters.undeclared_blocks, "Undeclared blocks in system calls that lost a worker the baton.";
+    undeclared_faults_count Counter = s.counters.undeclared_faults, "Undeclared blocks in page faults that lost a worker the baton.";
+    lent_workers_count Counter = s.counters.workers_lent, "Times waiting workers were let run on, because the scheduler waited for a lock.";
+    unwatched_workers_count Counter = s.counters.unwatched_workers, "Workers that could not be watched for undeclared blocks.";
     short_overruns_count Counter = s.counters.short_overruns, "Short external calls that were long.";
     panics Counter = s.counters.panics, "Requests and routines that ended by a panic.";
     last_timer_activity Gauge = s.counters.last_timer_look, "When the timer list was last looked at, in nanoseconds of the monotonic clock.";

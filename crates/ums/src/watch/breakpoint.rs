@@ -6,8 +6,9 @@
 //! way back into user code leads over the breakpoint, so its gate is certain (R3).
 //!
 //! A page fault goes on at the instruction that faulted, where the processor skips breakpoints once. So
-//! there is a second event, which sends SIGTRAP after a fault that had to wait. Who waits for the
-//! address space's own lock passes neither, and is left its place.
+//! there are two more events, which send SIGTRAP at the end of a fault: of one that had to wait for a disk,
+//! always; of any other, which may have waited for another thread of the process, switched on with the
+//! breakpoint. Who waits for the address space's own lock passes none of them, and is left its place.
 //!
 //! Named invariant **Late Order**: a breakpoint may be moved or switched off after its thread has ended and
 //! its descriptor's number means something else. These requests are understood by perf events only; a
@@ -20,7 +21,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::os::linux::perf::{
-    Attr, BP_EXECUTE, BREAKPOINT, DISABLED, EXCLUDE_HV, EXCLUDE_KERNEL, MAJOR_FAULTS,
+    Attr, BP_EXECUTE, BREAKPOINT, DISABLED, EXCLUDE_HV, EXCLUDE_KERNEL, MAJOR_FAULTS, MINOR_FAULTS,
     REMOVE_ON_EXEC, SIGTRAP, SOFTWARE,
 };
 
@@ -32,6 +33,8 @@ const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
 #[derive(Debug)]
 pub(super) struct Breakpoint {
     fd: AtomicI32,
+    /// The event for faults that are not counted as major.
+    faults: AtomicI32,
     armed: AtomicBool,
     /// Somebody is moving it.
     locked: AtomicBool,
@@ -60,25 +63,29 @@ impl Breakpoint {
     pub const fn new() -> Breakpoint {
         Breakpoint {
             fd: AtomicI32::new(-1),
+            faults: AtomicI32::new(-1),
             armed: AtomicBool::new(false),
             locked: AtomicBool::new(false),
         }
     }
 
-    /// Opens both events on the calling thread, which keeps their descriptors.
-    pub fn attach(&self) -> io::Result<[OwnedFd; 2]> {
+    /// Opens its events on the calling thread, which keeps their descriptors.
+    pub fn attach(&self) -> io::Result<[OwnedFd; 3]> {
         let somewhere = Breakpoint::new as fn() -> Breakpoint as usize as u64;
         let breakpoint = attr(somewhere).open()?;
         let flags = EXCLUDE_KERNEL | EXCLUDE_HV | REMOVE_ON_EXEC | SIGTRAP;
-        let faults = Attr::every_time(SOFTWARE, MAJOR_FAULTS, flags).open()?;
+        let major = Attr::every_time(SOFTWARE, MAJOR_FAULTS, flags).open()?;
+        let minor = Attr::every_time(SOFTWARE, MINOR_FAULTS, flags | DISABLED).open()?;
         self.armed.store(false, Ordering::Relaxed);
+        self.faults.store(minor.as_raw_fd(), Ordering::Release);
         self.fd.store(breakpoint.as_raw_fd(), Ordering::Release);
-        Ok([breakpoint, faults])
+        Ok([breakpoint, major, minor])
     }
 
     /// Own thread, which is about to close the descriptors.
     pub fn detach(&self) {
         self.fd.store(-1, Ordering::Release);
+        self.faults.store(-1, Ordering::Release);
     }
 
     /// Any thread but its own: the right to move it, if nobody else has that. Never waited for.
@@ -86,20 +93,29 @@ impl Breakpoint {
         (!self.locked.swap(true, Ordering::Acquire)).then_some(Moving(&self.locked))
     }
 
-    /// Who has the right to: puts it at this address. False: it cannot be.
-    pub fn arm(&self, address: u64) -> bool {
+    /// Who has the right to: puts it at this address, where its thread goes on after a call or
+    /// (`in_fault`) a fault. False: it cannot be.
+    pub fn arm(&self, address: u64, in_fault: bool) -> bool {
         let fd = self.fd.load(Ordering::Acquire);
         self.armed.store(true, Ordering::SeqCst);
         let attr = attr(address);
+        let faults = self.faults.load(Ordering::Acquire);
         // SAFETY: Late Order: a local that the kernel reads; then no memory at all.
-        unsafe { libc::ioctl(fd, MODIFY_ATTRIBUTES, &attr) == 0 && libc::ioctl(fd, ENABLE, 0) == 0 }
+        unsafe {
+            (!in_fault || libc::ioctl(faults, ENABLE, 0) == 0)
+                && libc::ioctl(fd, MODIFY_ATTRIBUTES, &attr) == 0
+                && libc::ioctl(fd, ENABLE, 0) == 0
+        }
     }
 
     /// Who has the right to, or its own thread: it was not needed.
     pub fn disarm(&self) {
         if self.armed.swap(false, Ordering::SeqCst) {
             // SAFETY: Late Order: no memory.
-            unsafe { libc::ioctl(self.fd.load(Ordering::Acquire), DISABLE, 0) };
+            unsafe {
+                libc::ioctl(self.fd.load(Ordering::Acquire), DISABLE, 0);
+                libc::ioctl(self.faults.load(Ordering::Acquire), DISABLE, 0);
+            }
         }
     }
 

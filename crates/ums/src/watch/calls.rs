@@ -5,9 +5,13 @@
 //! so, or it is a sleep) the place is given up before it, which is the fastest way; where that cannot be
 //! told, the call is made in the mode CALL and the catcher may take the place.
 //!
-//! In a thread that is not watched each is the C library's own function and two thread-local looks. Thread
-//! workers of a scheduler that detects blocking are not watched either: their calls that will block go
-//! preemptive (`detect_here`).
+//! In a thread that is not watched each is the C library's own function and two thread-local looks. In thread
+//! workers of a scheduler that detects blocking, a call that surely blocks goes preemptive
+//! (`detect_here`).
+//!
+//! There is one table ([`crate::blocking_calls`]) and one way through, for Rust programs and for the C library
+//! of this crate. A call may be left by `pthread_exit` or a thread's cancellation, which unwind: nothing on
+//! the way needs a destructor while the C library's function runs.
 //!
 //! Not covered: what the C library calls inside itself (`fgetc`, `getaddrinfo`, `system`), and system calls
 //! without it. Those need one of the other mechanisms.
@@ -19,14 +23,14 @@
 #![allow(non_upper_case_globals, clippy::missing_safety_doc)]
 
 use std::cell::Cell;
-use std::ffi::CStr;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    c_int, c_long, c_uint, c_void, fd_set, iovec, msghdr, nfds_t, off_t, pid_t, pollfd,
-    pthread_mutex_t, pthread_t, sem_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
-    timeval, useconds_t,
+    POLLIN, POLLOUT, c_char, c_int, c_long, c_uint, c_void, clockid_t, epoll_event, fd_set, id_t,
+    idtype_t, iovec, msghdr, nfds_t, off_t, pid_t, pollfd, pthread_mutex_t, pthread_t, rusage,
+    sem_t, siginfo_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    useconds_t,
 };
 
 use super::thread::me;
@@ -48,22 +52,17 @@ pub(crate) fn detect_here(runner: Runner) {
     RUNNER.set(Some(runner));
 }
 
-/// Runs a call that may block, for whoever interposes functions of its own. `sure`: whether it surely will.
+/// Runs a call that may block, as its thread should. `sure`: whether it surely will.
 #[doc(hidden)]
 #[inline]
 pub fn may_block<R>(sure: impl FnOnce() -> bool, call: impl FnOnce() -> R) -> R {
-    run(false, sure, call)
-}
-
-/// Runs a call that may block. `sure`: whether it surely will; `likely`: whether it mostly does.
-#[inline]
-fn run<R>(likely: bool, sure: impl FnOnce() -> bool, call: impl FnOnce() -> R) -> R {
-    match me() {
-        Some(me) => me.call(sure, call),
-        None => match RUNNER.get() {
-            Some(runner) if likely || sure() => run_by(runner, call),
-            _ => call(),
-        },
+    match (me(), RUNNER.get()) {
+        (None, None) => call(),
+        (Some(me), None) => me.call(sure, call),
+        (Some(me), Some(_)) if !me.word.in_user() => call(),
+        (_, Some(runner)) if sure() => run_by(runner, call),
+        (Some(me), _) => me.call(|| false, call),
+        (None, Some(_)) => call(),
     }
 }
 
@@ -84,145 +83,151 @@ fn run_by<R>(runner: Runner, call: impl FnOnce() -> R) -> R {
 
 /// A function of the C library.
 struct Real {
-    name: &'static CStr,
+    /// Ends with a zero.
+    name: &'static str,
     at: AtomicPtr<c_void>,
 }
 
 impl Real {
-    const fn of(name: &'static CStr) -> Real {
+    const fn of(name: &'static str) -> Real {
         Real { name, at: AtomicPtr::new(ptr::null_mut()) }
     }
 
     fn find(&self) -> *mut c_void {
         let known = self.at.load(Ordering::Relaxed);
-        if !known.is_null() {
-            return known;
-        }
+        if known.is_null() { self.look_up() } else { known }
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
         // SAFETY: Next Symbol: a name that ends with a zero.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast()) };
         self.at.store(found, Ordering::Relaxed);
+        found
+    }
+
+    /// What is about to be called.
+    fn get(&self) -> *mut c_void {
+        let found = self.find();
+        if found.is_null() {
+            // A program without a C library behind this one cannot go on.
+            std::process::abort();
+        }
         found
     }
 }
 
-/// Defines interposed functions: the name, and whether it will surely block. Each is found once,
-/// before signal handlers need it, by `find_all`.
-macro_rules! calls {
-    ($( fn $name:ident($($arg:ident: $type:ty),*) -> $out:ty = $sure:expr; )*) => {
-        mod real {
-            use super::*;
-            $( pub(super) static $name: Real = {
-                const NAME: &str = concat!(stringify!($name), "\0");
-                match CStr::from_bytes_with_nul(NAME.as_bytes()) {
-                    Ok(name) => Real::of(name),
-                    Err(_) => unreachable!(),
-                }
-            }; )*
+/// The table: every interposed call, and when it surely blocks. Hands its rows to the macro that it is
+/// given the name of.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! blocking_calls {
+    ($then:ident) => {
+        $crate::$then! {
+            read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t, sure waits(fd, POLLIN);
+            write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t, sure waits(fd, POLLOUT);
+            readv(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t, sure waits(fd, POLLIN);
+            writev(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t, sure waits(fd, POLLOUT);
+            pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t, sure false;
+            pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t, sure false;
+            recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t,
+                sure waits_unless(flags, fd, POLLIN);
+            recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, from: *mut sockaddr,
+                len: *mut socklen_t) -> ssize_t, sure waits_unless(flags, fd, POLLIN);
+            recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
+                sure waits_unless(flags, fd, POLLIN);
+            send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t,
+                sure waits_unless(flags, fd, POLLOUT);
+            sendto(fd: c_int, buf: *const c_void, n: size_t, flags: c_int, to: *const sockaddr,
+                len: socklen_t) -> ssize_t, sure waits_unless(flags, fd, POLLOUT);
+            sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t,
+                sure waits_unless(flags, fd, POLLOUT);
+            accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int,
+                sure waits(fd, POLLIN);
+            accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int,
+                sure waits(fd, POLLIN);
+            connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int, sure false;
+            poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int,
+                sure poll_waits(fds, n, timeout);
+            ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t)
+                -> c_int, sure false;
+            select(n: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
+                timeout: *mut timeval) -> c_int, sure false;
+            pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
+                timeout: *const timespec, mask: *const sigset_t) -> c_int, sure false;
+            epoll_wait(fd: c_int, events: *mut epoll_event, n: c_int, timeout: c_int) -> c_int,
+                sure false;
+            epoll_pwait(fd: c_int, events: *mut epoll_event, n: c_int, timeout: c_int,
+                mask: *const sigset_t) -> c_int, sure false;
+            nanosleep(span: *const timespec, left: *mut timespec) -> c_int, sure is_some_time(span);
+            clock_nanosleep(clock: clockid_t, flags: c_int, span: *const timespec,
+                left: *mut timespec) -> c_int, sure flags != 0 || is_some_time(span);
+            usleep(us: useconds_t) -> c_int, sure us > 0;
+            sleep(seconds: c_uint) -> c_uint, sure seconds > 0;
+            waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t, sure false;
+            wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t,
+                sure false;
+            waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int,
+                sure false;
+            flock(fd: c_int, how: c_int) -> c_int, sure false;
+            fsync(fd: c_int) -> c_int, sure false;
+            fdatasync(fd: c_int) -> c_int, sure false;
+            sem_wait(sem: *mut sem_t) -> c_int, sure false;
+            sem_timedwait(sem: *mut sem_t, until: *const timespec) -> c_int, sure false;
+            msgrcv(queue: c_int, message: *mut c_void, n: size_t, kind: c_long, flags: c_int)
+                -> ssize_t, sure false;
+            mq_receive(queue: c_int, message: *mut c_char, n: size_t, priority: *mut c_uint)
+                -> ssize_t, sure false;
+            pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int, sure false;
         }
+    };
+}
 
-        /// The C library's own functions, without a look.
-        mod plain {
-            use super::*;
-            $(
-                pub(super) unsafe fn $name($($arg: $type),*) -> $out {
-                    let real = real::$name.find();
-                    if real.is_null() {
-                        return -1 as _;
-                    }
-                    // SAFETY: Next Symbol: the type of this name in the C library.
-                    let real = unsafe {
-                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $out>(real)
-                    };
-                    // SAFETY: Passed On.
-                    unsafe { real($($arg),*) }
+/// A caller of the C library's own function, whatever the table says.
+macro_rules! real {
+    ($name:ident($($arg:ident: $type:ty),*) -> $out:ty) => {{
+        static REAL: &Real = &real::$name;
+        type Function = unsafe extern "C-unwind" fn($($type),*) -> $out;
+        // SAFETY: Next Symbol: the type of this name in the C library.
+        let function = unsafe { std::mem::transmute::<*mut c_void, Function>(REAL.get()) };
+        // SAFETY: Passed On.
+        unsafe { function($($arg),*) }
+    }};
+}
+
+/// Each row of the table as a function with a look, and all of them to be found before a signal
+/// handler needs one.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_a_look {
+    ($( $name:ident($($arg:ident: $type:ty),*) -> $out:ty, sure $sure:expr; )*) => {
+        mod real {
+            use super::Real;
+            $( pub(super) static $name: Real = Real::of(concat!(stringify!($name), "\0")); )*
+            pub(super) static pthread_mutex_lock: Real = Real::of("pthread_mutex_lock\0");
+            pub(super) static pthread_sigmask: Real = Real::of("pthread_sigmask\0");
+            pub(super) static syscall: Real = Real::of("syscall\0");
+
+            /// Finds all of them.
+            pub fn find_all() {
+                $( $name.find(); )*
+                for by_hand in [&pthread_mutex_lock, &pthread_sigmask, &syscall] {
+                    by_hand.find();
                 }
-            )*
+            }
         }
 
         $(
             #[doc(hidden)]
             pub unsafe fn $name($($arg: $type),*) -> $out {
-                // SAFETY: Passed On.
-                run(LIKELY.contains(&stringify!($name)), || $sure, || unsafe { plain::$name($($arg),*) })
+                may_block(|| $sure, || real!($name($($arg: $type),*) -> $out))
             }
         )*
-
-        /// Finds all of them.
-        pub(super) fn find_all() {
-            $( real::$name.find(); )*
-        }
     };
 }
 
-/// What mostly waits, although nothing tells before. In a thread that is not watched it is taken for
-/// blocking.
-const LIKELY: [&str; 11] = [
-    "ppoll",
-    "select",
-    "epoll_wait",
-    "waitpid",
-    "wait4",
-    "waitid",
-    "flock",
-    "fsync",
-    "fdatasync",
-    "sem_wait",
-    "sem_timedwait",
-];
-
-calls! {
-    fn read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t = waits(fd, libc::POLLIN);
-    fn write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t = waits(fd, libc::POLLOUT);
-    fn readv(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t = waits(fd, libc::POLLIN);
-    fn writev(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t = waits(fd, libc::POLLOUT);
-    fn pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t = false;
-    fn pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t = false;
-    fn recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t =
-        flags & libc::MSG_DONTWAIT == 0 && waits(fd, libc::POLLIN);
-    fn recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, from: *mut sockaddr,
-        len: *mut socklen_t) -> ssize_t =
-        flags & libc::MSG_DONTWAIT == 0 && waits(fd, libc::POLLIN);
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t =
-        flags & libc::MSG_DONTWAIT == 0 && waits(fd, libc::POLLIN);
-    fn send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t =
-        flags & libc::MSG_DONTWAIT == 0 && waits(fd, libc::POLLOUT);
-    fn sendto(fd: c_int, buf: *const c_void, n: size_t, flags: c_int, to: *const sockaddr,
-        len: socklen_t) -> ssize_t =
-        flags & libc::MSG_DONTWAIT == 0 && waits(fd, libc::POLLOUT);
-    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = false;
-    fn accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int =
-        waits(fd, libc::POLLIN);
-    fn accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int =
-        waits(fd, libc::POLLIN);
-    fn connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int = false;
-    fn poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int = false;
-    fn ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int
-        = false;
-    fn select(n: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
-        timeout: *mut timeval) -> c_int = false;
-    fn epoll_wait(fd: c_int, events: *mut libc::epoll_event, n: c_int, timeout: c_int) -> c_int
-        = false;
-    fn nanosleep(span: *const timespec, left: *mut timespec) -> c_int = true;
-    fn clock_nanosleep(clock: libc::clockid_t, flags: c_int, span: *const timespec,
-        left: *mut timespec) -> c_int = true;
-    fn usleep(us: useconds_t) -> c_int = us > 0;
-    fn sleep(seconds: c_uint) -> c_uint = seconds > 0;
-    fn waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t = false;
-    fn wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t
-        = false;
-    fn waitid(kind: libc::idtype_t, id: libc::id_t, info: *mut libc::siginfo_t, options: c_int)
-        -> c_int = false;
-    fn flock(fd: c_int, how: c_int) -> c_int = false;
-    fn fsync(fd: c_int) -> c_int = false;
-    fn fdatasync(fd: c_int) -> c_int = false;
-    fn sem_wait(sem: *mut sem_t) -> c_int = false;
-    fn sem_timedwait(sem: *mut sem_t, until: *const timespec) -> c_int = false;
-    fn pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int = false;
-    fn pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int = false;
-    fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int = false;
-    fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long)
-        -> c_long = false;
-}
+blocking_calls!(with_a_look);
+pub(super) use real::find_all;
 
 /// Whether a call on this descriptor will wait: it is not ready, and is one that waits.
 fn waits(fd: c_int, events: i16) -> bool {
@@ -235,20 +240,22 @@ fn waits(fd: c_int, events: i16) -> bool {
     idle && rustix::fs::fcntl_getfl(fd).is_ok_and(|f| !f.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
-/// `poll`, with a look first that does not wait.
-#[doc(hidden)]
-pub unsafe fn poll_with_a_look(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: Passed On.
-    let now = || unsafe { plain::poll(fds, n, 0) };
-    if timeout == 0 || !is_watched() && RUNNER.get().is_none() {
-        // SAFETY: Passed On.
-        return unsafe { plain::poll(fds, n, timeout) };
-    }
-    match now() {
-        // SAFETY: Passed On.
-        0 => run(false, || true, || unsafe { plain::poll(fds, n, timeout) }),
-        ready => ready,
-    }
+/// As `waits`, unless the caller has asked for no waiting.
+fn waits_unless(flags: c_int, fd: c_int, events: i16) -> bool {
+    flags & libc::MSG_DONTWAIT == 0 && waits(fd, events)
+}
+
+/// Whether this is a time that is not over at once.
+fn is_some_time(time: *const timespec) -> bool {
+    // SAFETY: Passed On: the caller's structure, which the call itself would read.
+    let time = unsafe { time.as_ref() };
+    time.is_some_and(|time| time.tv_sec > 0 || time.tv_nsec > 0)
+}
+
+/// Whether a `poll` will wait, by one that does not.
+fn poll_waits(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> bool {
+    let now = 0;
+    timeout != now && real!(poll(fds: *mut pollfd, n: nfds_t, now: c_int) -> c_int) == 0
 }
 
 /// `pthread_mutex_lock`: the place is at risk only where the lock is taken.
@@ -261,15 +268,14 @@ pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
             return tried;
         }
     }
-    // SAFETY: Passed On.
-    unsafe { pthread_mutex_lock(mutex) }
+    let lock = || real!(pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int);
+    may_block(|| false, lock)
 }
 
 /// `pthread_sigmask`: a watched thread keeps SIGTRAP unblocked, for that is its gate (R8).
 #[doc(hidden)]
 pub unsafe fn mask_but_sigtrap(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    // SAFETY: Passed On.
-    let plain = |set| unsafe { plain::pthread_sigmask(how, set, old) };
+    let plain = |set: *const sigset_t| real!(pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int);
     if set.is_null() || how == libc::SIG_UNBLOCK || !me().is_some_and(|me| me.word.in_user()) {
         return plain(set);
     }
@@ -283,18 +289,14 @@ pub unsafe fn mask_but_sigtrap(how: c_int, set: *const sigset_t, old: *mut sigse
 /// `syscall`: only waiting on a futex is looked at.
 #[doc(hidden)]
 pub unsafe fn syscall_of_a_futex(number: c_long, args: [c_long; 6]) -> c_long {
+    type Arg = c_long;
     let [a, b, c, d, e, f] = args;
-    let wait = matches!(
-        b as c_int & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME),
-        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI
-    );
-    // SAFETY: Passed On.
-    unsafe {
-        match number == libc::SYS_futex && wait {
-            true => syscall(number, a, b, c, d, e, f),
-            false => plain::syscall(number, a, b, c, d, e, f),
-        }
-    }
+    let operation = b as c_int & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+    let wait =
+        matches!(operation, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI);
+    let call =
+        || real!(syscall(number: Arg, a: Arg, b: Arg, c: Arg, d: Arg, e: Arg, f: Arg) -> c_long);
+    if number == libc::SYS_futex && wait { may_block(|| false, call) } else { call() }
 }
 
 /// Defines the C library's blocking functions in this program, so that worker threads which call them hand
@@ -304,59 +306,20 @@ pub unsafe fn syscall_of_a_futex(number: c_long, args: [c_long; 6]) -> c_long {
 #[macro_export]
 macro_rules! interpose {
     () => {
-        $crate::interpose! { @
-            read(fd: i32, buf: *mut c_void, n: usize) -> isize;
-            write(fd: i32, buf: *const c_void, n: usize) -> isize;
-            readv(fd: i32, parts: *const iovec, n: i32) -> isize;
-            writev(fd: i32, parts: *const iovec, n: i32) -> isize;
-            pread64(fd: i32, buf: *mut c_void, n: usize, at: i64) -> isize;
-            pwrite64(fd: i32, buf: *const c_void, n: usize, at: i64) -> isize;
-            recv(fd: i32, buf: *mut c_void, n: usize, flags: i32) -> isize;
-            recvfrom(fd: i32, buf: *mut c_void, n: usize, flags: i32, from: *mut sockaddr,
-                len: *mut u32) -> isize;
-            recvmsg(fd: i32, message: *mut msghdr, flags: i32) -> isize;
-            send(fd: i32, buf: *const c_void, n: usize, flags: i32) -> isize;
-            sendto(fd: i32, buf: *const c_void, n: usize, flags: i32, to: *const sockaddr,
-                len: u32) -> isize;
-            sendmsg(fd: i32, message: *const msghdr, flags: i32) -> isize;
-            accept(fd: i32, from: *mut sockaddr, len: *mut u32) -> i32;
-            accept4(fd: i32, from: *mut sockaddr, len: *mut u32, flags: i32) -> i32;
-            connect(fd: i32, to: *const sockaddr, len: u32) -> i32;
-            ppoll(fds: *mut pollfd, n: u64, timeout: *const timespec, mask: *const sigset_t) -> i32;
-            select(n: i32, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
-                timeout: *mut timeval) -> i32;
-            epoll_wait(fd: i32, events: *mut epoll_event, n: i32, timeout: i32) -> i32;
-            nanosleep(span: *const timespec, left: *mut timespec) -> i32;
-            clock_nanosleep(clock: i32, flags: i32, span: *const timespec, left: *mut timespec)
-                -> i32;
-            usleep(us: u32) -> i32;
-            sleep(seconds: u32) -> u32;
-            waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
-            wait4(pid: i32, status: *mut i32, options: i32, usage: *mut rusage) -> i32;
-            waitid(kind: u32, id: u32, info: *mut siginfo_t, options: i32) -> i32;
-            flock(fd: i32, how: i32) -> i32;
-            fsync(fd: i32) -> i32;
-            fdatasync(fd: i32) -> i32;
-            sem_wait(sem: *mut sem_t) -> i32;
-            sem_timedwait(sem: *mut sem_t, until: *const timespec) -> i32;
-            pthread_join(thread: u64, value: *mut *mut c_void) -> i32;
-        }
+        $crate::blocking_calls! { interpose }
         #[doc(hidden)]
-        #[allow(unsafe_code, missing_docs, clippy::missing_safety_doc)]
+        #[allow(unsafe_code, missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
         mod ums_interposed_by_hand {
             use $crate::watch::calls::{libc, self};
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn poll(fds: *mut libc::pollfd, n: u64, timeout: i32) -> i32 {
+            unsafe extern "C-unwind" fn pthread_mutex_lock(
+                mutex: *mut libc::pthread_mutex_t,
+            ) -> i32 {
                 // SAFETY: Passed On, see `ums::watch::calls`.
-                unsafe { calls::poll_with_a_look(fds, n, timeout) }
-            }
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn pthread_mutex_lock(mutex: *mut libc::pthread_mutex_t) -> i32 {
-                // SAFETY: Passed On, as above.
                 unsafe { calls::lock_with_a_look(mutex) }
             }
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn pthread_sigmask(
+            unsafe extern "C-unwind" fn pthread_sigmask(
                 how: i32,
                 set: *const libc::sigset_t,
                 old: *mut libc::sigset_t,
@@ -366,7 +329,7 @@ macro_rules! interpose {
             }
             // Variadic in C, which on Linux hands these seven over in the same way.
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn syscall(
+            unsafe extern "C-unwind" fn syscall(
                 number: i64, a: i64, b: i64, c: i64, d: i64, e: i64, f: i64,
             ) -> i64 {
                 // SAFETY: Passed On, as above.
@@ -374,14 +337,14 @@ macro_rules! interpose {
             }
         }
     };
-    (@ $( $name:ident($($arg:ident: $type:ty),*) -> $out:ty; )*) => {
+    ($( $name:ident($($arg:ident: $type:ty),*) -> $out:ty, sure $sure:expr; )*) => {
         #[doc(hidden)]
         #[allow(unsafe_code, missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
         mod ums_interposed {
             use $crate::watch::calls::libc::*;
             $(
                 #[unsafe(no_mangle)]
-                unsafe extern "C" fn $name($($arg: $type),*) -> $out {
+                unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $out {
                     // SAFETY: Passed On, see `ums::watch::calls`.
                     unsafe { $crate::watch::calls::$name($($arg),*) }
                 }

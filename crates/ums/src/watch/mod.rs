@@ -24,7 +24,7 @@
 //! `Keeper` of a thread.
 
 pub(crate) mod word;
-mod state;
+pub(crate) mod state;
 mod breakpoint;
 pub(crate) mod signals;
 pub(crate) mod watchdog;

@@ -35,6 +35,8 @@ use crate::os::linux::perf::Last;
 
 /// How often the catcher looks in vain before it sleeps a little.
 const LOOKS: u32 = 400;
+/// How often it looks for somebody to be seated before it waits for that.
+const LOOKS_VACANT: u32 = 64;
 /// How long it sleeps then, doubled up to the second.
 const NAP_NS: (u64, u64) = (50_000, 1_000_000);
 
@@ -44,9 +46,14 @@ pub trait Landlord: Send + Sync {
     /// catcher, the watchdog, or the thread itself: short, no lock, no allocation.
     fn place_is_free(&self, in_call: bool);
 
-    /// Whether what runs at the place may be stopped now. Asked while it is blocked, so what it did
-    /// before is visible.
-    fn may_take(&self) -> bool {
+    /// Who has the place, where the landlord knows without [`Place::seat`].
+    fn seated(&self) -> Option<&'static Watched> {
+        None
+    }
+
+    /// Whether `who`, who has the place, may be stopped now. Asked while it is blocked, so what it
+    /// did before is visible.
+    fn may_take(&self, _who: &Watched) -> bool {
         true
     }
 
@@ -136,8 +143,19 @@ impl Place {
 
     /// Seats a thread that is about to be let out of its park. By whoever has the place.
     pub fn seat(&self, who: &'static Watched) {
-        who.place.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+        self.belongs(who);
         self.seated.store(ptr::from_ref(who).cast_mut(), Ordering::SeqCst);
+        self.stir();
+    }
+
+    /// This thread is never seated elsewhere, or not before it has left.
+    pub fn belongs(&self, who: &'static Watched) {
+        who.place.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+    }
+
+    /// Somebody is about to run here: the catcher and the watchdog have something to look at.
+    #[inline]
+    pub fn stir(&self) {
         // Against the catcher's look before it sleeps: one of both sees the other's store.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) {
@@ -164,9 +182,16 @@ impl Place {
         (self.revokes.load(Ordering::Relaxed), self.rescues.load(Ordering::Relaxed))
     }
 
+    /// Who is seated.
+    fn seated(&self) -> Option<&'static Watched> {
+        // SAFETY: Type Stable.
+        let seated = unsafe { self.seated.load(Ordering::SeqCst).as_ref() };
+        seated.or_else(|| self.landlord.seated())
+    }
+
     /// Whether somebody is seated.
     pub(super) fn is_taken(&self) -> bool {
-        !self.seated.load(Ordering::Acquire).is_null()
+        self.seated().is_some()
     }
 
     pub(super) fn check(&self) -> bool {
@@ -176,8 +201,7 @@ impl Place {
     /// What the seated thread's word and state are, for a second look a little later: 0 unless it is
     /// blocked and may be taken.
     pub(super) fn suspicion(&self) -> u64 {
-        // SAFETY: Type Stable.
-        let Some(who) = (unsafe { self.seated.load(Ordering::Acquire).as_ref() }) else { return 0 };
+        let Some(who) = self.seated() else { return 0 };
         let seen = who.word.seen();
         match seen.is_revocable() && matches!(who.last(), Last::Blocked(..)) {
             true => seen.number(),
@@ -187,10 +211,7 @@ impl Place {
 
     /// Looks whether the seated thread is blocked, and takes the place if so.
     pub(super) fn look(&self) -> Look {
-        // SAFETY: Type Stable.
-        let Some(who) = (unsafe { self.seated.load(Ordering::Acquire).as_ref() }) else {
-            return Look::Vacant;
-        };
+        let Some(who) = self.seated() else { return Look::Vacant };
         // The word before everything else (R1).
         let seen = who.word.seen();
         let here = ptr::eq(who.place.load(Ordering::Acquire), self);
@@ -198,7 +219,7 @@ impl Place {
             return Look::Runs;
         }
         let Last::Blocked(head, in_call) = who.last() else { return Look::Runs };
-        if who.holds.load(Ordering::Acquire) > 0 || !self.landlord.may_take() {
+        if who.holds.load(Ordering::Acquire) > 0 || !self.landlord.may_take(who) {
             return Look::Runs;
         }
         match self.how {
@@ -246,6 +267,11 @@ impl Place {
         let (mut looks, mut nap) = (0, NAP_NS.0);
         while !self.stop.load(Ordering::Relaxed) {
             match self.look() {
+                // Who decides may do so soon, and a sleeper would have to be woken.
+                Look::Vacant if looks < LOOKS_VACANT => {
+                    looks += 1;
+                    std::thread::yield_now();
+                }
                 Look::Vacant => {
                     self.sleep_until_seated();
                     (looks, nap) = (0, NAP_NS.0);
@@ -282,7 +308,7 @@ fn arm(who: &Watched, head: u64) -> Option<bool> {
     if waits.call.is_none() && state::waits_for_memory_map(who.tid()) {
         return None;
     }
-    let armed = who.breakpoint.arm(waits.pc);
+    let armed = who.breakpoint.arm(waits.pc, waits.call.is_none());
     if armed && who.head() == head && who.state_file.waits() == Some(waits) {
         return Some(waits.call.is_some());
     }

@@ -28,6 +28,9 @@ const TRAP_PERF: i32 = 6;
 /// Bytes of the kernel's signal set.
 const SET_SIZE: usize = 8;
 
+/// How the C library asks a thread to look whether it was cancelled.
+const SIGCANCEL: i32 = 32;
+
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Makes SIGTRAP ours; SIGTRAPs that perf did not send go to the handler that was there before.
@@ -41,6 +44,10 @@ pub(super) fn install() {
             action.sa_sigaction = on_trap as extern "C" fn(_, _, _) as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
             libc::sigfillset(&mut action.sa_mask);
+            // The C library leaves out its own two. That which cancels a thread would have the thread
+            // unwind while it waits at its gate; the other one must get through (setuid).
+            let mask = ptr::from_mut(&mut action.sa_mask).cast::<u64>();
+            mask.write(mask.read() | 1 << (SIGCANCEL - 1));
             libc::sigaction(libc::SIGTRAP, action, before.as_mut_ptr());
             before.assume_init()
         }
@@ -98,8 +105,7 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
     }
 }
 
-/// Runs `f` with all signals blocked but those that the C library needs, and swallows the SIGTRAP
-/// that `f` has caused by parking.
+/// Runs `f` with all signals blocked but those that the C library needs.
 pub(crate) fn masked<R>(f: impl FnOnce() -> R) -> R {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
@@ -109,10 +115,24 @@ pub(crate) fn masked<R>(f: impl FnOnce() -> R) -> R {
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
     let result = f();
-    swallow();
     // SAFETY: Plain Call: written by the call above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     result
+}
+
+/// Runs `f`, which parks, without the traps that parking causes. Other signals arrive as always.
+pub(crate) fn without_traps(f: impl FnOnce()) {
+    let trap: u64 = 1 << (libc::SIGTRAP - 1);
+    let mut before = 0_u64;
+    let change = |how: libc::c_int, set: *const u64, old: *mut u64| {
+        // SAFETY: Plain Call: locals of the kernel's size. Not the C library's function, which a
+        // program may have made one that leaves SIGTRAP alone.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, set, old, SET_SIZE) };
+    };
+    change(libc::SIG_BLOCK, &trap, &mut before);
+    f();
+    swallow();
+    change(libc::SIG_SETMASK, &before, ptr::null_mut());
 }
 
 /// Blocks all signals of this thread, for good.
@@ -126,7 +146,7 @@ pub(crate) fn block_all() {
 }
 
 /// Takes a pending SIGTRAP of this thread, which blocks the signal, without running the handler.
-pub(super) fn swallow() {
+pub(crate) fn swallow() {
     let set: u64 = 1 << (libc::SIGTRAP - 1);
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let nobody = ptr::null_mut::<libc::siginfo_t>();

@@ -25,8 +25,31 @@ pub(crate) struct StateFile(AtomicI32);
 pub(crate) struct Waits {
     /// The number of the system call; none in a fault.
     pub call: Option<i64>,
+    /// The first argument of the call: of a futex its address.
+    pub first: u64,
     /// Where its user code goes on.
     pub pc: u64,
+}
+
+impl Waits {
+    /// Whether it waits in a call that changes the address space: short by nature, and made by
+    /// allocators that hold a lock meanwhile.
+    pub fn changes_memory_map(&self) -> bool {
+        let calls = [
+            libc::SYS_mmap,
+            libc::SYS_munmap,
+            libc::SYS_mprotect,
+            libc::SYS_mremap,
+            libc::SYS_madvise,
+            libc::SYS_brk,
+        ];
+        self.call.is_some_and(|call| calls.contains(&call))
+    }
+
+    /// The futex that it waits on, if it does.
+    pub fn futex(&self) -> Option<u64> {
+        (self.call == Some(libc::SYS_futex)).then_some(self.first)
+    }
 }
 
 impl StateFile {
@@ -73,32 +96,44 @@ impl StateFile {
     }
 }
 
+/// What a thread of this process waits in, from its file opened for this one look. Allocates nothing.
+pub(crate) fn look_at(tid: i32) -> Option<Waits> {
+    let mut text = [0_u8; 256];
+    let n = read_of_task(tid, "syscall", &mut text)?;
+    parse(&text[..n])
+}
+
 /// Whether a thread of this process waits for the lock of the address space, which is a wait inside
 /// a fault that no gate follows. Without names of kernel functions: no.
-pub(super) fn waits_for_memory_map(tid: i32) -> bool {
+pub(crate) fn waits_for_memory_map(tid: i32) -> bool {
+    let mut text = [0_u8; 64];
+    let n = read_of_task(tid, "wchan", &mut text).unwrap_or(0);
+    text[..n].starts_with(b"rwsem") || text[..n].windows(9).any(|part| part == b"mmap_lock")
+}
+
+/// Reads a file of the kernel's about a thread of this process; gives its length.
+fn read_of_task(tid: i32, name: &str, text: &mut [u8]) -> Option<usize> {
     use std::io::{Read, Write};
     let mut path = [0_u8; 64];
-    let mut text = [0_u8; 64];
-    if write!(&mut path[..], "/proc/self/task/{tid}/wchan\0").is_err() {
-        return false;
-    }
+    write!(&mut path[..], "/proc/self/task/{tid}/{name}\0").ok()?;
     // SAFETY: Late Reader: our own buffer, which ends with a zero; a new descriptor or an error.
     let fd = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if fd < 0 {
-        return false;
+        return None;
     }
     // SAFETY: Late Reader: just opened, and nobody else's.
     let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let n = file.read(&mut text).unwrap_or(0);
-    text[..n].starts_with(b"rwsem") || text[..n].windows(9).any(|part| part == b"mmap_lock")
+    file.read(text).ok()
 }
 
 fn parse(text: &[u8]) -> Option<Waits> {
     let text = std::str::from_utf8(text).ok()?.trim_end();
     let mut words = text.split(' ');
     let number: i64 = words.next()?.parse().ok()?;
-    let pc = u64::from_str_radix(words.next_back()?.strip_prefix("0x")?, 16).ok()?;
-    Some(Waits { call: (number >= 0).then_some(number), pc })
+    let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    let pc = hex(words.next_back()?)?;
+    let first = words.next().and_then(hex).unwrap_or(0);
+    Some(Waits { call: (number >= 0).then_some(number), first, pc })
 }
 
 #[cfg(test)]
@@ -111,9 +146,12 @@ mod tests {
         assert_eq!(parse(b""), None);
         assert_eq!(
             parse(b"0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7ffd10 0x7f12\n"),
-            Some(Waits { call: Some(0), pc: 0x7f12 })
+            Some(Waits { call: Some(0), first: 3, pc: 0x7f12 })
         );
-        assert_eq!(parse(b"-1 0x7ffd10 0x55aa\n"), Some(Waits { call: None, pc: 0x55aa }));
+        assert_eq!(
+            parse(b"-1 0x7ffd10 0x55aa\n"),
+            Some(Waits { call: None, first: 0x7ffd10, pc: 0x55aa })
+        );
     }
 
     #[test]

@@ -34,6 +34,7 @@ use super::word::Word;
 use super::{Mechanism, signals};
 use crate::os::event::Event;
 use crate::os::linux::perf::{Attr, Last, Ring};
+use crate::os::short_lock::count_held_in;
 
 /// What the layer above does for a watched thread while it owns no place. Called by that thread, in
 /// a signal handler perhaps: no allocation, no lock, no panic.
@@ -41,11 +42,17 @@ pub trait Keeper: Sync {
     /// It has lost its place and has just woken: tells whoever may seat it again.
     fn report(&self);
 
-    /// Whether it owns a place (again).
+    /// Whether it owns a place (again). Asked after each set of its event.
     fn runs(&self) -> bool;
 
     /// What it waits on meanwhile: set after [`Keeper::runs`] has become true.
-    fn event(&self) -> &Event;
+    fn event(&self) -> &'static Event;
+
+    /// It owns a place again, and is about to run on.
+    fn home(&self) {}
+
+    /// It is about to run on without a place, for a moment.
+    fn loose(&self) {}
 
     /// It was asked to stop by [`Watched::ask_to_stop`] while it ran user code and owned its place.
     /// Gives that up, and returns when it owns one again; or returns at once.
@@ -58,7 +65,7 @@ pub struct Watched {
     /// Who may run its code.
     pub word: Word,
     /// Where it is seated, or was last. Written before the word says USER.
-    pub(super) place: AtomicPtr<Place>,
+    pub(crate) place: AtomicPtr<Place>,
     /// Above 0: it holds what others need to run it, and must not be stopped now.
     pub(super) holds: AtomicU32,
     tid: AtomicI32,
@@ -71,6 +78,8 @@ pub struct Watched {
     pub go: Event,
     /// It waits at its gate.
     gated: AtomicBool,
+    /// On what it waits there, or did last.
+    waits_on: AtomicPtr<Event>,
     /// It was lent the right to run on without a place.
     lent: AtomicBool,
     /// The one made before, for walks over all.
@@ -86,7 +95,7 @@ pub struct Watched {
 thread_local! {
     static ME: Cell<Option<(&'static Watched, *const dyn Keeper)>> = const { Cell::new(None) };
     /// Descriptors as numbers: they are closed after destructors of thread-locals have run.
-    static EVENTS: Cell<[i32; 2]> = const { Cell::new([-1; 2]) };
+    static EVENTS: Cell<[i32; 3]> = const { Cell::new([-1; 3]) };
 }
 
 static FREE: Mutex<Vec<&'static Watched>> = Mutex::new(Vec::new());
@@ -162,6 +171,7 @@ impl Watched {
             owes: AtomicBool::new(false),
             go: Event::new(),
             gated: AtomicBool::new(false),
+            waits_on: AtomicPtr::new(ptr::null_mut()),
             lent: AtomicBool::new(false),
             older: all(),
             traps: AtomicU64::new(0),
@@ -192,7 +202,7 @@ impl Watched {
         self.tid.store(tid, Ordering::Relaxed);
         self.stop_asked.store(false, Ordering::Relaxed);
         signals::install();
-        let mut events = [-1; 2];
+        let mut events = [-1; 3];
         match how {
             Mechanism::Trap => {
                 let gate = Attr::gate().open()?;
@@ -210,6 +220,8 @@ impl Watched {
         }
         EVENTS.set(events);
         ME.set(Some((self, keeper)));
+        self.holds.store(0, Ordering::Relaxed);
+        count_held_in(Some(&self.holds));
         Ok(())
     }
 
@@ -217,12 +229,13 @@ impl Watched {
     pub fn abandon(&'static self) {
         debug_assert!(self.word.in_runtime());
         ME.set(None);
+        count_held_in(None);
         self.tid.store(0, Ordering::Relaxed);
         self.breakpoint.detach();
         self.state_file.close();
         self.has_ring.store(false, Ordering::Release);
         self.ring.close();
-        for fd in EVENTS.replace([-1; 2]).into_iter().filter(|fd| *fd >= 0) {
+        for fd in EVENTS.replace([-1; 3]).into_iter().filter(|fd| *fd >= 0) {
             // SAFETY: Own Thread: `adopt` put it there, and this takes it out.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
@@ -267,7 +280,6 @@ impl Watched {
         let mut away = false;
         if !self.word.pass() || self.settle_leak() {
             away = self.gate();
-            signals::swallow();
         }
         away | self.stop_if_asked()
     }
@@ -279,54 +291,88 @@ impl Watched {
             match self.word.enter() {
                 true => {
                     keeper().stop();
+                    signals::swallow();
                     self.word.leave();
                 }
                 false => drop(self.gate()),
             }
-            signals::swallow();
             away = true;
         }
         away
     }
 
     /// Own thread, without a place and inside the machine; leaves it as the owner of one. SIGTRAP is
-    /// blocked, and the caller swallows what parking has caused (R7). True: it has been away.
+    /// blocked. True: it has been away.
     fn gate(&'static self) -> bool {
+        let keeper = keeper();
         let was_leaked = self.leaked.swap(false, Ordering::Relaxed);
         if GATE_OFF.load(Ordering::Relaxed) && !was_leaked {
             self.leaked.store(true, Ordering::Relaxed);
             self.owes.store(true, Ordering::Relaxed);
+            keeper.loose();
             self.word.leave();
             return false;
         }
         let lost = !was_leaked || self.owes.swap(false, Ordering::Relaxed);
-        let keeper = keeper();
         if lost {
             keeper.report();
         }
         self.lent.store(false, Ordering::Relaxed);
+        let event = keeper.event();
+        self.waits_on.store(ptr::from_ref(event).cast_mut(), Ordering::Relaxed);
         self.gated.store(true, Ordering::Release);
-        loop {
+        let owns = loop {
+            if !event.wait_unless(&self.lent) {
+                break false;
+            }
             if keeper.runs() {
-                break;
+                break true;
             }
-            if self.lent.swap(false, Ordering::AcqRel) {
-                self.leaked.store(true, Ordering::Relaxed);
-                break;
-            }
-            keeper.event().wait();
-        }
+        };
         self.gated.store(false, Ordering::Release);
+        if owns {
+            keeper.home();
+        } else {
+            self.leaked.store(true, Ordering::Relaxed);
+            keeper.loose();
+        }
+        // What parking has caused (R7). Not later: from here on it may be the gate of the next block.
+        signals::swallow();
         self.word.leave();
         true
     }
 
+    /// Whether it waits at its gate; lets it run on if so. Done again until it has noticed.
     fn lend(&self) -> bool {
         let waits = self.gated.load(Ordering::Acquire);
-        if waits && !self.lent.swap(true, Ordering::AcqRel) {
-            self.go.set();
+        if waits {
+            self.lent.store(true, Ordering::Release);
+            // SAFETY: Type Stable: set before `gated`, to an event that lives for ever.
+            let event = unsafe { self.waits_on.load(Ordering::Relaxed).as_ref() };
+            event.inspect(|event| event.nudge());
         }
         waits
+    }
+
+    /// Whether it runs without owning a place.
+    pub fn is_loose(&self) -> bool {
+        self.leaked.load(Ordering::Relaxed)
+    }
+
+    /// Own thread, in user code: if it runs without owning a place, that ends here.
+    pub fn settle(&'static self) {
+        if self.is_loose() {
+            self.come_in();
+            self.word.leave();
+        }
+    }
+
+    /// Own thread, in user code: gives its place to another in `f`, which returns when it owns one
+    /// again. The traps that this causes are swallowed.
+    pub fn apart(&'static self, f: impl FnOnce()) {
+        self.come_in();
+        signals::without_traps(f);
+        self.word.leave();
     }
 
     fn gate_outside(&'static self) {
@@ -350,7 +396,11 @@ impl Watched {
     /// blocked while `f` runs; leaves as the owner of a place.
     pub fn inside<R>(&'static self, f: impl FnOnce() -> R) -> R {
         self.come_in();
-        let result = signals::masked(f);
+        let result = signals::masked(|| {
+            let result = f();
+            signals::swallow();
+            result
+        });
         self.word.leave();
         self.look_for_stop();
         result
@@ -358,7 +408,7 @@ impl Watched {
 
     /// Own thread, in user code: into the machine, as the owner of its place, to stay.
     pub fn come_in(&'static self) {
-        while !self.word.enter() || self.leaked.load(Ordering::Relaxed) {
+        while !self.word.enter() || self.is_loose() {
             self.gate_outside();
         }
     }

@@ -8,9 +8,9 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::place::{Landlord, Place};
@@ -39,7 +39,8 @@ impl Landlord for Lord {
 struct Guest {
     seen: Arc<Seen>,
     may_run: AtomicBool,
-    go: Event,
+    /// Of the thread that was taken for the trial.
+    go: OnceLock<&'static Event>,
 }
 
 impl Keeper for Guest {
@@ -51,8 +52,8 @@ impl Keeper for Guest {
         self.may_run.load(Ordering::SeqCst)
     }
 
-    fn event(&self) -> &Event {
-        &self.go
+    fn event(&self) -> &'static Event {
+        self.go.get().expect("set before the thread is watched")
     }
 
     fn stop(&self) {}
@@ -64,8 +65,11 @@ pub(super) fn run(how: Mechanism) -> Result<(), String> {
     let cpu = super::place::some_cpu();
     let seen = Arc::new(Seen::default());
     let place = Place::open(cpu, how, Box::new(Lord(seen.clone()))).map_err(|e| e.to_string())?;
-    let guest =
-        Arc::new(Guest { seen: seen.clone(), may_run: AtomicBool::new(false), go: Event::new() });
+    let guest = Arc::new(Guest {
+        seen: seen.clone(),
+        may_run: AtomicBool::new(false),
+        go: OnceLock::new(),
+    });
     let (tell, told) = mpsc::channel();
     let (mine, at) = (guest.clone(), place.clone());
     let thread = std::thread::spawn(move || {
@@ -98,7 +102,7 @@ pub(super) fn run(how: Mechanism) -> Result<(), String> {
     }
     let gated = seen.gated.load(Ordering::SeqCst) > 0;
     guest.may_run.store(true, Ordering::SeqCst);
-    guest.go.set();
+    guest.go.get().inspect(|go| go.set());
     let outcome = told_early
         .unwrap_or_else(|| told.recv().unwrap_or(Err("the thread of the trial ended".into())));
     let _ = thread.join();
@@ -120,6 +124,7 @@ fn be_watched<R>(
 ) -> Result<(), String> {
     crate::os::linux::cpus::pin_to(place.cpu).map_err(|e| e.to_string())?;
     let me = Watched::take().map_err(|e| e.to_string())?;
+    let _ = guest.go.set(&me.go);
     // SAFETY: Own Thread: `guest` outlives this function, which abandons.
     if let Err(error) = unsafe { me.adopt(std::ptr::from_ref(guest), how) } {
         me.give_back();
@@ -140,6 +145,45 @@ fn be_watched<R>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::short_lock::ShortLock;
+
+    #[test]
+    fn a_worker_that_holds_a_short_lock_keeps_its_place_r5() {
+        static LOCK: ShortLock<u32> = ShortLock::new(0);
+        let how = match Mechanism::Trap.try_here() {
+            Ok(()) => Mechanism::Trap,
+            Err(_) => Mechanism::Breakpoint,
+        };
+        if let Err(text) = how.try_here() {
+            println!("skipped: {text}");
+            return;
+        }
+        let cpu = crate::watch::place::some_cpu();
+        let seen = Arc::new(Seen::default());
+        let place = Place::open(cpu, how, Box::new(Lord(seen.clone()))).unwrap();
+        let (may_run, go) = (AtomicBool::new(true), OnceLock::new());
+        let guest = Guest { seen: seen.clone(), may_run, go };
+        let at = place.clone();
+        let noticed = std::thread::spawn(move || {
+            let mut noticed = [0; 2];
+            let outcome = be_watched(&guest, &at, how, |me| {
+                let block = || std::thread::sleep(Duration::from_millis(100));
+                let held = LOCK.lock();
+                block();
+                noticed[0] = seen.noticed.load(Ordering::SeqCst);
+                drop(held);
+                // The same without the lock: the place is lost, and had again at once.
+                me.go.set();
+                block();
+                noticed[1] = seen.noticed.load(Ordering::SeqCst);
+                Ok(())
+            });
+            outcome.map(|()| noticed)
+        });
+        let noticed = noticed.join().unwrap().unwrap();
+        place.close();
+        assert_eq!(noticed, [0, 1]);
+    }
 
     #[test]
     fn every_mechanism_works_or_says_what_is_missing() {

@@ -144,6 +144,7 @@ fn begin(boot: *mut Boot) -> Option<(Routine, *mut c_void)> {
         drop(told);
         // SAFETY: Handed Over: this thread holds it from `settle_in` on.
         unsafe { (*address).wait_to_run() };
+        signals::swallow();
     });
     watched.word.leave();
     watched.look_for_stop();

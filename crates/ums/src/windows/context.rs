@@ -346,7 +346,7 @@ impl Keeper for Context {
         self.state.load(Ordering::Acquire) == RUNNING
     }
 
-    fn event(&self) -> &Event {
+    fn event(&self) -> &'static Event {
         &self.watched().go
     }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use ums::watch::{Mechanism, mechanism};
 use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
 
+use crate::faults;
 use crate::harness::{Heard, Rounds, alone, eventually};
 
 /// Whether calls that are not interposed hold up the processor here.
@@ -118,68 +119,6 @@ fn waiting_for_a_child_lets_another_run() {
         let mut child = std::process::Command::new("sleep").arg("0.05").spawn().unwrap();
         assert!(child.wait().unwrap().success());
     });
-}
-
-/// Fault handling by a thread of this process: the first touch of the memory waits for it.
-mod faults {
-    use std::fs::File;
-    use std::os::fd::{AsRawFd, FromRawFd};
-
-    const USER_MODE_ONLY: i32 = 1;
-    const API: libc::c_ulong = 0xc018_aa3f;
-    const REGISTER: libc::c_ulong = 0xc020_aa00;
-    const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
-    const MISSING: u64 = 1;
-
-    /// A page whose first touch waits until [`Page::resolve`].
-    pub struct Page {
-        file: File,
-        base: usize,
-    }
-
-    impl Page {
-        /// None where the kernel refuses.
-        pub fn new() -> Option<Page> {
-            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: Own Memory: a new descriptor, a new mapping, and borrowed structures.
-            unsafe {
-                let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY);
-                if fd < 0 {
-                    return None;
-                }
-                let file = File::from_raw_fd(fd as i32);
-                let mut api = [0xaa_u64, 0, 0];
-                if libc::ioctl(file.as_raw_fd(), API, &mut api) != 0 {
-                    return None;
-                }
-                let base = libc::mmap(std::ptr::null_mut(), 4096, access, kind, -1, 0);
-                assert_ne!(base, libc::MAP_FAILED);
-                let base = base as usize;
-                let mut range = [base as u64, 4096, MISSING, 0];
-                (libc::ioctl(file.as_raw_fd(), REGISTER, &mut range) == 0)
-                    .then_some(Page { file, base })
-            }
-        }
-
-        /// Touches it, and waits therefore.
-        pub fn touch(base: usize) -> u8 {
-            // SAFETY: Own Memory: mapped by `new`, and never unmapped.
-            unsafe { (base as *const u8).read_volatile() }
-        }
-
-        pub fn base(&self) -> usize {
-            self.base
-        }
-
-        /// Lets whoever touched it go on.
-        pub fn resolve(&self) {
-            let mut range = [self.base as u64, 4096, 0, 0];
-            // SAFETY: Own Memory: a page of this descriptor's range.
-            let failed = unsafe { libc::ioctl(self.file.as_raw_fd(), ZEROPAGE, &mut range) };
-            assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
-        }
-    }
 }
 
 #[test]

@@ -6,12 +6,16 @@
 
 #![allow(unsafe_code)] // Each file says why, where it has any.
 
+#[path = "../common/faults.rs"]
+mod faults;
 mod harness;
 mod errors;
 mod semantics;
 mod blocking;
 mod leaving;
+mod races;
 mod stress;
+mod tools;
 
 /// Whether this program interposes blocking calls.
 const INTERPOSED: bool = false;

@@ -7,8 +7,11 @@
 //!
 //! Each mechanism runs in a process of its own, chosen by `UMS_WATCH`; as root also as an ordinary user.
 //!
+//! The positive control is the same run with the gate switched off, which must report violations.
+//!
 //! ```text
-//! UMS_STRESS="64 2 60" cargo test -p ums --test windows stress_in_this_process -- --nocapture
+//! UMS_STRESS_SECS=60 cargo test -p ums --test windows --test windows_interposed \
+//!     no_instruction -- --nocapture --test-threads=1
 //! ```
 //!
 //! Unsafe for raw calls. Named invariant **Own Memory**: they get memory that the worker made and keeps.
@@ -284,6 +287,8 @@ fn stress_in_this_process() {
     let Ok(text) = std::env::var("UMS_STRESS") else { return };
     let numbers: Vec<u64> = text.split(' ').map(|word| word.parse().unwrap()).collect();
     let &[workers, schedulers, seconds] = &numbers[..] else { panic!("UMS_STRESS=\"6 1 60\"") };
+    let gate_off = std::env::var_os("UMS_STRESS_WITHOUT_GATE").is_some();
+    ums::watch::switch_gate(!gate_off);
     let began = Instant::now();
     let done = Arc::new(AtomicBool::new(false));
     let ended = done.clone();
@@ -312,6 +317,10 @@ fn stress_in_this_process() {
         get(&counts.interrupted),
     );
     assert!(get(&counts.steps) > 0);
+    if gate_off {
+        assert!(get(&counts.violations) > 0, "the harness does not notice a missing gate");
+        return;
+    }
     assert_eq!(get(&counts.duplicates), 0);
     assert_eq!(get(&counts.interrupted), 0);
     assert_eq!(get(&counts.violations), 0);
@@ -325,7 +334,7 @@ fn alone_for<T: Send + 'static>(seconds: u64, body: impl FnOnce() -> T + Send + 
 }
 
 /// Runs a child for this mechanism, as root or as nobody.
-fn child(how: Mechanism, as_nobody: bool, stress: &str) {
+fn child(how: Mechanism, as_nobody: bool, gate: bool, stress: &str) {
     // One at a time: a program that is being copied cannot be started, and neither can one that a
     // child of another test has open for writing.
     static TURN: Mutex<()> = Mutex::new(());
@@ -339,13 +348,18 @@ fn child(how: Mechanism, as_nobody: bool, stress: &str) {
     command.args(["--exact", "stress::stress_in_this_process", "--nocapture"]);
     command.env("UMS_STRESS", stress).env("UMS_WATCH", how.name());
     command.env("UMS_STRESS_DIR", dir.path()).current_dir("/");
+    if !gate {
+        command.env("UMS_STRESS_WITHOUT_GATE", "1");
+    }
     if as_nobody {
         command.uid(65534).gid(65534);
     }
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find(|line| line.contains("violations")).unwrap_or("no line");
-    println!("{line}{}", if as_nobody { " (as nobody)" } else { "" });
+    let who = if as_nobody { ", as nobody" } else { "" };
+    let what = if gate { "" } else { ", positive control: the gate is off" };
+    println!("{stress}: {line}{who}{what}");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{how:?}, nobody: {as_nobody}: {text}\n{errors}");
 }
@@ -359,12 +373,15 @@ fn stress(how: Mechanism) {
         println!("skipped: {}: {text}", how.name());
         return;
     }
-    child(how, false, "6 1 2");
-    child(how, false, "64 2 2");
+    let seconds = std::env::var("UMS_STRESS_SECS").unwrap_or("2".into());
     // What needs no privilege is tried without any.
-    if is_root() && how != Mechanism::Trap {
-        child(how, true, "6 1 2");
-        child(how, true, "64 2 2");
+    let users = if is_root() && how != Mechanism::Trap { &[false, true][..] } else { &[false] };
+    for &as_nobody in users {
+        child(how, as_nobody, true, &format!("6 1 {seconds}"));
+        child(how, as_nobody, true, &format!("64 2 {seconds}"));
+    }
+    if how != Mechanism::Calls || crate::INTERPOSED {
+        child(how, false, false, "6 1 2");
     }
 }
 

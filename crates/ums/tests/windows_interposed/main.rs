@@ -7,6 +7,8 @@
 
 ums::interpose!();
 
+#[path = "../common/faults.rs"]
+mod faults;
 #[path = "../windows/harness.rs"]
 mod harness;
 #[path = "../windows/blocking.rs"]

@@ -73,6 +73,8 @@ pub const BREAKPOINT: u32 = 5;
 
 /// Software events.
 pub const CONTEXT_SWITCHES: u64 = 3;
+/// A software event: page faults that did not have to wait for a disk.
+pub const MINOR_FAULTS: u64 = 5;
 /// A software event: page faults that had to wait.
 pub const MAJOR_FAULTS: u64 = 6;
 /// A software event that never happens.

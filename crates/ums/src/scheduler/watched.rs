@@ -1,0 +1,284 @@
+//! Undeclared blocks: a thread worker that blocks in the kernel without having said so (`detect_blocking`).
+//!
+//! Each scheduler that detects has a *place* of the block watch, and its worker threads are *watched*. The
+//! current worker has the place. If it blocks, in a system call or a page fault, the catcher takes the baton
+//! away for it, and the standby, whose baton it is then, makes it Preemptive and chooses who is next. When
+//! the worker wakes it meets its gate, before any other instruction of its own: there it comes home through
+//! the door, and waits to be chosen, like one that had gone preemptive.
+//!
+//! ```text
+//! worker                     catcher                     standby
+//! blocks in the kernel
+//!                            looks: blocked, in user
+//!                            code; takes the word away
+//!                            holder := standby, event -> state := Preemptive, chooses, hands on
+//! wakes, meets its gate
+//! pushes itself through the door -----------------------> (whoever looks) runnable, chosen
+//! has the baton, goes on where it was interrupted
+//! ```
+//!
+//! *User code* is all but this: between the lists ([`Shared::with`]), in a completion routine, with a wait
+//! begun and not ended, holding a short lock, in any state but Running, and parked. The worker writes these down
+//! anyway, so being ready for this costs the switch path nothing; the catcher reads them while the worker is
+//! blocked, when everything that it did before is visible. A block anywhere else is left alone: it is short,
+//! or it is the idle loop's.
+//!
+//! An interposed call that will surely block goes preemptive by itself (`preempt::undeclared`), which is faster.
+//!
+//! *Stuck.* What runs inside the machine may need a lock that a worker at its gate holds, such as the
+//! allocator's. The watchdog sees that the baton's holder waits for a lock, and lends workers at their gates
+//! the right to run on. Such a *loose* worker has no scheduler: the first question for one ([`super::here`]) takes it
+//! to its gate again. That is counted.
+//!
+//! Named invariant **Own Keeper**: a [`Lodger`] lives on the stack of its worker's thread, which ends the watch
+//! before it goes.
+
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::{Shared, WorkerKind, set_here};
+use crate::counters::add;
+use crate::os::clock;
+use crate::os::event::Event;
+use crate::reason::WaitReason;
+use crate::ring::RingEvent;
+use crate::wait::Party;
+use crate::watch::{self, Keeper, Landlord, Place, Watched, state};
+use crate::worker::{STANDBY, State};
+
+/// What an undeclared block is counted and waited as.
+const REASON: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
+
+const NOT_LOST: u8 = 0;
+const IN_CALL: u8 = 1;
+const IN_FAULT: u8 = 2;
+
+/// How many looks of the watchdog a scheduler may wait for one lock before workers are lent to it.
+const STUCK_LOOKS: u64 = 4;
+
+/// What a scheduler that detects has.
+#[derive(Default)]
+pub(super) struct Detection {
+    place: OnceLock<Arc<Place>>,
+    /// The baton was taken from the current worker, and in what; the standby has not seen to it yet.
+    lost: AtomicU8,
+    /// What the watchdog saw last time, and how often.
+    stuck: [AtomicU64; 2],
+}
+
+impl Shared {
+    /// Opens the place of a scheduler that detects. On the thread that stands by.
+    pub(super) fn open_place(self: &Arc<Self>) -> std::io::Result<()> {
+        let cpu = self.options.pin.filter(|_| self.options.detect_blocking);
+        let Some(cpu) = cpu else { return Ok(()) };
+        watch::prepare();
+        let landlord = Box::new(Lord(Arc::downgrade(self)));
+        let place = Place::open(cpu, watch::mechanism(), landlord)?;
+        let _ = self.detection.place.set(place);
+        Ok(())
+    }
+
+    /// Ends the catcher, if there is one.
+    pub(super) fn close_place(&self) {
+        self.detection.place.get().inspect(|place| place.close());
+    }
+
+    /// Somebody is about to run here who was not running a moment ago.
+    #[inline]
+    pub(super) fn stir_place(&self) {
+        self.detection.place.get().inspect(|place| place.stir());
+    }
+
+    /// The party that has the baton.
+    fn holder(&self) -> Option<&'static Party> {
+        // SAFETY: Type Stable: the pointer is null or came from a `&'static Party`.
+        unsafe { self.holder.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Whether the current worker, which is blocked or the caller, is in user code.
+    pub(super) fn is_in_user_code(&self, party: &Party) -> bool {
+        party.is(State::Running)
+            && party.is_quiet()
+            && !self.busy.load(Ordering::Relaxed)
+            && !self.looking.load(Ordering::Relaxed)
+            && self.in_routine.load(Ordering::Relaxed) == 0
+    }
+
+    /// The standby has the baton: if it was taken from a worker, that is away from now on.
+    pub(super) fn see_to_the_blocked(&self) {
+        let lost = self.detection.lost.swap(NOT_LOST, Ordering::Relaxed);
+        if lost == NOT_LOST {
+            return;
+        }
+        let row = self.waits.row(REASON);
+        add(&row.begun, 1);
+        let counter = match lost {
+            IN_CALL => &self.counters.undeclared_blocks,
+            _ => &self.counters.undeclared_faults,
+        };
+        add(counter, 1);
+        add(&self.counters.context_switches, 1);
+        add(&self.counters.leave_switches, 1);
+        self.with(|core| {
+            let me = core.current;
+            core.turn_at = clock::ticks();
+            core.workers.shift(me, State::Running, State::Preemptive, core.turn_at);
+            core.record(RingEvent::Leave, me, REASON.index() as u32);
+            self.count_preemptive(core);
+            let party = core.workers.get(me).party;
+            party.reason.store(REASON.index() as u16, Ordering::Relaxed);
+            party.began.store(core.turn_at, Ordering::Relaxed);
+            core.hand_to(STANDBY);
+        });
+    }
+
+    /// Makes the calling thread, which does not have the baton, one that is watched. It stays an
+    /// ordinary one where the scheduler does not detect, or the system refuses.
+    pub(super) fn lodger(&self, party: &'static Party) -> Option<Lodger> {
+        let place = self.detection.place.get()?;
+        let lodger = Lodger { shared: self.arc(), party, watched: Watched::take().ok()? };
+        place.belongs(lodger.watched);
+        Some(lodger)
+    }
+}
+
+/// What a watched worker does while it has no baton. It stands on its thread's stack.
+pub(super) struct Lodger {
+    shared: Arc<Shared>,
+    party: &'static Party,
+    watched: &'static Watched,
+}
+
+impl Lodger {
+    /// Watches the calling thread until [`Lodger::end`]. It is parked, inside the machine.
+    pub(super) fn begin(&self) {
+        // SAFETY: Own Keeper: `end` abandons, and whoever made this calls it on the same thread.
+        let begun = unsafe { self.watched.adopt(std::ptr::from_ref(self), watch::mechanism()) };
+        match begun {
+            Ok(()) => self.party.be_watched(Some(self.watched)),
+            // Its blocks hold up the scheduler, as without detection.
+            Err(_) => {
+                self.shared.counters.unwatched_workers.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// It has the baton for the first time.
+    pub(super) fn enter(&self) {
+        if self.party.watched().is_some() {
+            self.watched.word.leave();
+        }
+    }
+
+    /// Its thread, which has no baton, is about to end.
+    pub(super) fn end(&self) {
+        if self.party.watched().is_some() {
+            self.party.be_watched(None);
+            self.watched.come_in();
+            self.watched.abandon();
+        }
+        self.watched.give_back();
+    }
+}
+
+impl Keeper for Lodger {
+    fn report(&self) {
+        self.party.signalled.store(clock::ticks(), Ordering::Relaxed);
+        self.shared.door.push(self.party);
+    }
+
+    fn runs(&self) -> bool {
+        // Its event is set by who hands the baton on, and by nobody else.
+        true
+    }
+
+    fn event(&self) -> &'static Event {
+        &self.party.event
+    }
+
+    fn home(&self) {
+        set_here(Some(&self.shared));
+        super::AWAY.set(None);
+        self.shared.come_home(self.party, REASON);
+    }
+
+    fn loose(&self) {
+        set_here(None);
+        super::AWAY.set(Some(self.party));
+    }
+
+    fn stop(&self) {}
+}
+
+/// The scheduler as the catcher and the watchdog see it.
+struct Lord(Weak<Shared>);
+
+impl Landlord for Lord {
+    fn seated(&self) -> Option<&'static Watched> {
+        let shared = self.0.upgrade()?;
+        let asleep = shared.counters.asleep_since.load(Ordering::Acquire) != 0;
+        shared.holder().filter(|_| !asleep)?.watched()
+    }
+
+    fn may_take(&self, who: &Watched) -> bool {
+        let Some(shared) = self.0.upgrade() else { return false };
+        let party = shared
+            .holder()
+            .filter(|party| party.watched().is_some_and(|watched| std::ptr::eq(watched, who)));
+        party.is_some_and(|party| shared.is_in_user_code(party))
+            && !who.is_loose()
+            && is_no_short_wait(who.tid())
+    }
+
+    fn place_is_free(&self, in_call: bool) {
+        let Some(shared) = self.0.upgrade() else { return };
+        let lost = if in_call { IN_CALL } else { IN_FAULT };
+        shared.detection.lost.store(lost, Ordering::Relaxed);
+        shared.held_by(shared.standby);
+        shared.standby.event.set();
+    }
+
+    fn check(&self) -> bool {
+        let Some(shared) = self.0.upgrade() else { return false };
+        let asleep = shared.counters.asleep_since.load(Ordering::Acquire) != 0;
+        if !asleep && shared.is_stuck() && watch::thread::lend() {
+            shared.counters.workers_lent.fetch_add(1, Ordering::Relaxed);
+        }
+        !asleep
+    }
+}
+
+/// Whether a wait may last, as far as the kernel tells: not one for the address space, which
+/// allocators make while they hold a lock.
+fn is_no_short_wait(tid: i32) -> bool {
+    let Some(waits) = state::look_at(tid) else { return false };
+    !waits.changes_memory_map() && (waits.call.is_some() || !state::waits_for_memory_map(tid))
+}
+
+impl Shared {
+    /// For the watchdog: whether the baton's holder, inside the machine, has waited for a lock for
+    /// some looks.
+    fn is_stuck(&self) -> bool {
+        let Some(holder) = self.holder() else { return false };
+        let [seen, looks] = &self.detection.stuck;
+        let waits = !self.is_in_user_code(holder)
+            && state::look_at(self.baton_thread() as i32)
+                .and_then(|waits| waits.futex())
+                .is_some_and(|futex| futex != holder.event.address());
+        let c = &self.counters;
+        let progress = [&c.turns, &c.yields, &c.context_switches, &c.routines];
+        let now = 1 + progress.map(|n| n.load(Ordering::Relaxed)).iter().sum::<u64>();
+        if !waits || seen.swap(now, Ordering::Relaxed) != now {
+            looks.store(0, Ordering::Relaxed);
+            return false;
+        }
+        looks.fetch_add(1, Ordering::Relaxed) >= STUCK_LOOKS
+    }
+}
+
+/// Whether workers of this kind can be watched.
+pub(crate) fn can_detect(kind: WorkerKind) -> bool {
+    kind == WorkerKind::Thread
+}
