@@ -90,7 +90,8 @@ impl Breakpoint {
 
     /// Any thread but its own: the right to move it, if nobody else has that. Never waited for.
     pub fn lock(&self) -> Option<Moving<'_>> {
-        (!self.locked.swap(true, Ordering::Acquire)).then_some(Moving(&self.locked))
+        // Not `then_some`, which would make one in vain, and give back by its drop what another has.
+        (!self.locked.swap(true, Ordering::Acquire)).then(|| Moving(&self.locked))
     }
 
     /// Who has the right to: puts it at this address, where its thread goes on after a call or
@@ -124,5 +125,22 @@ impl Breakpoint {
         if self.armed.load(Ordering::SeqCst) {
             self.disarm();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_takes_the_right_from_nobody_r3() {
+        let breakpoint = Breakpoint::new();
+        let mine = breakpoint.lock();
+        assert!(mine.is_some());
+        for _ in 0..3 {
+            assert!(breakpoint.lock().is_none());
+        }
+        drop(mine);
+        assert!(breakpoint.lock().is_some());
     }
 }
