@@ -58,8 +58,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     max_workers: Option<usize>,
 
-    /// Take blocking functions of the C library that a worker calls undeclared for going preemptive.
-    /// Only with thread workers.
+    /// Take undeclared blocks of a worker, in system calls and page faults, for going preemptive. Only
+    /// with thread workers, whose schedulers are pinned then.
     #[arg(long)]
     detect_blocking: bool,
 
