@@ -59,7 +59,6 @@ impl Event {
 
     /// Waits until the event is set (true), or until it is nudged while `instead` is true (false),
     /// which takes that back. A nudge may come too early to be noticed: who nudges does so again.
-    #[cfg(not(loom))]
     pub fn wait_unless(&self, instead: &std::sync::atomic::AtomicBool) -> bool {
         loop {
             if self.word.compare_exchange(SET, UNSET, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -80,15 +79,13 @@ impl Event {
     }
 
     /// Has whoever sleeps on it look around, without setting it.
-    #[cfg(not(loom))]
     pub fn nudge(&self) {
-        futex_wake(&self.word);
+        self.wake_sleeper();
     }
 
     /// Where its word is: what the kernel says of a thread that sleeps on it.
-    #[cfg(not(loom))]
     pub fn address(&self) -> u64 {
-        self.word.as_ptr() as u64
+        std::ptr::from_ref(&self.word) as u64
     }
 
     /// Waits until the event is set (true) or the deadline has passed (false).
