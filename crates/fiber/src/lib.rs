@@ -69,6 +69,7 @@ mod stack;
 mod fiber;
 mod overflow;
 mod pool;
+mod saved;
 
 #[cfg(test)]
 mod child;
@@ -76,5 +77,6 @@ mod child;
 pub use fiber::{Fiber, Resume, Suspender};
 pub use overflow::{HostGuard, install_overflow_handler, prepare_host_thread};
 pub use pool::{StackConfig, StackPool, StackStats};
+pub use saved::{Registers, SAVED_WORDS};
 pub use slab::StackError;
 pub use stack::{Stack, StackRange, leaked};

@@ -13,6 +13,9 @@ use serde_json::{Map, Value};
 /// How long to wait for an answer: another client may be served first.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// And for one that takes time: names of functions.
+const MUCH_PATIENCE: Duration = Duration::from_secs(60);
+
 /// A process that can be asked.
 pub struct Found {
     /// Its socket.
@@ -105,13 +108,22 @@ fn folders() -> Vec<PathBuf> {
 
 /// Asks one question.
 pub fn ask(path: &Path, question: &str) -> Result<Map<String, Value>, String> {
+    ask_for(path, question, PATIENCE)
+}
+
+/// Asks for something that takes its time.
+pub fn ask_patiently(path: &Path, question: &str) -> Result<Map<String, Value>, String> {
+    ask_for(path, question, MUCH_PATIENCE)
+}
+
+fn ask_for(path: &Path, question: &str, patience: Duration) -> Result<Map<String, Value>, String> {
     let told = |error: std::io::Error| match error.kind() {
         ErrorKind::ConnectionRefused => format!("{}: its process has ended", path.display()),
         ErrorKind::NotFound => format!("{}: there is no such socket", path.display()),
         ErrorKind::WouldBlock => format!("{}: no answer", path.display()),
         _ => format!("{}: {error}", path.display()),
     };
-    let line = exchange(path, question).map_err(told)?;
+    let line = exchange(path, question, patience).map_err(told)?;
     if line.is_empty() {
         return Err(format!("{}: it answers only its own user", path.display()));
     }
@@ -126,9 +138,9 @@ pub fn ask(path: &Path, question: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-fn exchange(path: &Path, question: &str) -> std::io::Result<String> {
+fn exchange(path: &Path, question: &str, patience: Duration) -> std::io::Result<String> {
     let mut socket = UnixStream::connect(path)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(patience))?;
     socket.set_write_timeout(Some(PATIENCE))?;
     // In one piece: who refuses to talk closes at once, and that is not an error yet.
     let _ = socket.write_all(format!("{question}\n").as_bytes());

@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod probe;
 mod serve;
+mod stacks;
 mod stats;
 #[cfg(feature = "top")]
 mod top;
@@ -36,6 +37,8 @@ enum Command {
     Probe(probe::Args),
     /// Print what a process that uses ums tells about itself: schedulers, workers, waits, users.
     Stats(stats::Args),
+    /// Print which functions every worker of a process that uses ums is in.
+    Stacks(stacks::Args),
     /// Watch a process that uses ums: schedulers, workers, users, requests, waits.
     #[cfg(feature = "top")]
     Top(top::Args),
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Stacks(args) => stacks::run(&args),
         #[cfg(feature = "top")]
         Command::Top(args) => top::run(&args),
         Command::Demo(args) => demo::run(&args),

@@ -320,7 +320,7 @@ fn builder(args: &Args) -> Fallible<Builder> {
         let stall = Duration::from_millis(args.stall);
         builder = builder.monitor(monitor::Options::default().stall(stall));
     }
-    builder = builder.event_ring(!args.no_ring);
+    builder = builder.event_ring(!args.no_ring).stacks_on_sigusr2(true);
     builder = builder.placement(match args.placement {
         Place::Classic => Placement::Classic,
         Place::Hinted => Placement::Hinted,
@@ -363,7 +363,9 @@ fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
     }
     let at = args.stats_socket.clone().map_or(StatsSocket::ByPid, StatsSocket::At);
     match node.serve_stats(at) {
-        Ok(path) => eprintln!("ums: statistics on {} (ums top, ums stats)", path.display()),
+        Ok(path) => {
+            eprintln!("ums: statistics on {} (ums top, ums stats, ums stacks)", path.display())
+        }
         Err(error) if args.stats_socket.is_none() => {
             eprintln!("ums: no statistics socket: {error}");
         }

@@ -23,6 +23,9 @@
 //! # Ok::<(), ums::BuildError>(())
 //! ```
 
+// Debuggers find the script that lists workers in whatever program this is in.
+#![debugger_visualizer(gdb_script_file = "../gdb/ums.py")]
+
 // A file uses only what stands above it.
 mod error;
 mod limits;
@@ -32,8 +35,10 @@ mod os;
 mod ring;
 mod wait_stats;
 pub mod watch;
+mod spans;
 mod wait;
 mod door;
+mod debugger;
 mod request;
 mod lists;
 mod worker;
@@ -55,6 +60,7 @@ mod umsstats;
 mod trace;
 mod views;
 mod metrics;
+mod stacks;
 mod stats;
 pub mod windows;
 mod crash;
@@ -82,6 +88,7 @@ pub use scheduler::WorkerKind;
 pub use serve::{
     Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
 };
+pub use stacks::WorkerStack;
 pub use stats_socket::StatsSocket;
 pub use task::{
     CancelHandle, JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn,

@@ -36,7 +36,7 @@ mod diagnose;
 mod figures;
 mod limit;
 mod text;
-mod unwind;
+pub(crate) mod unwind;
 mod watch;
 
 use std::sync::Arc;

@@ -53,6 +53,7 @@ pub struct Builder {
     monitor: Option<monitor::Options>,
     ring: bool,
     stats: Option<StatsSocket>,
+    stacks_on_sigusr2: bool,
 }
 
 impl Default for Builder {
@@ -78,6 +79,7 @@ impl Default for Builder {
             monitor: None,
             ring: false,
             stats: None,
+            stacks_on_sigusr2: false,
         }
     }
 }
@@ -285,11 +287,7 @@ impl Builder {
                 let _ = shared.outside.set(Arc::downgrade(&outside));
             }
         }
-        inner.be_watched().map_err(os("starting the monitor"))?;
-        if let (Some(at), Ok(node)) = (inner.builder.stats.clone(), &node) {
-            node.serve_stats(at).map_err(os("opening the statistics socket"))?;
-        }
-        node
+        node.and_then(Node::be_seen)
     }
 
     fn options(&self, name: String, visible: bool, max: usize, pin: Option<usize>) -> Options {

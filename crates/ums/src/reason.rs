@@ -94,6 +94,22 @@ reasons! {
     OTHER Resource;
 }
 
+/// Longest name of a built-in reason, in bytes, and more.
+const NAME_MAX: usize = 32;
+
+/// The names of the built-in reasons by their numbers, padded with zeroes, for debuggers.
+pub(crate) static BUILT_IN_NAMES: [[u8; NAME_MAX]; BUILT_IN.len()] = {
+    let mut names = [[0; NAME_MAX]; BUILT_IN.len()];
+    let mut at = 0;
+    while at < names.len() {
+        let (name, _) = BUILT_IN[at];
+        let (to, _) = names[at].split_at_mut(name.len());
+        to.copy_from_slice(name.as_bytes());
+        at += 1;
+    }
+    names
+};
+
 static REGISTERED: Mutex<Vec<(&'static str, WaitClass)>> = Mutex::new(Vec::new());
 
 impl WaitReason {

@@ -5,6 +5,8 @@
 //! | names of views, blanks between | these: `{"pid":1,"program":"ums",...,"tables":{"ums_users":[...]}}` |
 //! | `*` | all of them |
 //! | `?` | what there is: `..."views":[{"name":"ums_users","help":"...","columns":[{...}]}]` |
+//! | `stacks` | which functions the workers are in: `..."stacks":[{"scheduler_id":0,...,"frames":[...]}]` |
+//! | `stack S W` | the same of one worker, by its scheduler's number and its own |
 //! | anything else | `{"error":"a sentence"}` |
 //!
 //! A row is an object by column, as everywhere. The clock of `now_us` is monotonic and has no
@@ -16,6 +18,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::node::Node;
 use crate::os::clock;
+use crate::stacks::WorkerStack;
 use crate::stats_socket::{self, StatsSocket};
 use crate::views::{Cell, Table, View};
 
@@ -64,6 +67,11 @@ impl Node {
                 format!("\"views\":[{}]", views.join(","))
             }
             "*" => tables(&self.snapshot().tables()),
+            "stacks" => stacks(&self.stacks()),
+            one if one.starts_with("stack ") => match self.named_stack(&one["stack ".len()..]) {
+                Ok(stack) => stacks(&[stack]),
+                Err(sentence) => return error(&sentence),
+            },
             names => match self.named(names) {
                 Ok(found) => tables(&found),
                 Err(sentence) => return error(&sentence),
@@ -96,6 +104,22 @@ impl Node {
             found => Ok(found),
         }
     }
+
+    fn named_stack(&self, numbers: &str) -> Result<WorkerStack, String> {
+        let mut numbers = numbers.split_whitespace().map(str::parse);
+        let (Some(Ok(scheduler)), Some(Ok(worker)), None) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return Err("name a worker by two numbers: its scheduler's, and its own".into());
+        };
+        let stack = self.stack_of(scheduler as usize, worker);
+        stack.ok_or_else(|| format!("scheduler {scheduler} has no worker {worker}"))
+    }
+}
+
+fn stacks(stacks: &[WorkerStack]) -> String {
+    let all: Vec<_> = stacks.iter().map(WorkerStack::to_json).collect();
+    format!("\"stacks\":[{}]", all.join(","))
 }
 
 fn tables(tables: &[Table]) -> String {

@@ -25,6 +25,8 @@ pub use rows::{
     WaitsOf, WorkerRow,
 };
 
+pub(crate) use rows::worker as worker_row;
+
 use crate::node::Node;
 
 /// A table that the machine can show.

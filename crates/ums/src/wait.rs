@@ -31,6 +31,7 @@ use crate::error::WaitError;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::os::event::Event;
 use crate::reason::WaitReason;
+use crate::spans::Slot;
 use crate::wait_stats::RequestWaits;
 use crate::watch::Watched;
 
@@ -159,7 +160,16 @@ pub(crate) struct Party {
     watched: plain::AtomicPtr<Watched>,
     /// What views show of the worker behind this party.
     pub(crate) view: View,
+    /// The worker as whoever collects spans sees it.
+    pub(crate) spans: Slot,
+    /// The party that was made before this one, for debuggers.
+    pub(crate) made_before: plain::AtomicPtr<Party>,
+    /// Somebody's, between `take` and `give_back`.
+    pub(crate) in_use: plain::AtomicBool,
 }
+
+/// The party that was made last: where debuggers begin.
+pub(crate) static LAST_MADE: plain::AtomicPtr<Party> = plain::AtomicPtr::new(null_mut());
 
 /// What views show of a worker: written by its scheduler's current worker, read by anybody.
 pub(crate) struct View {
@@ -187,6 +197,9 @@ pub(crate) struct View {
     pub stack_low: plain::AtomicUsize,
     /// One past its highest address.
     pub stack_top: plain::AtomicUsize,
+    /// Of a fiber, the address of the word that holds its stack pointer while it is suspended, and
+    /// 0 while it runs; 0 for a thread.
+    pub saved_at: plain::AtomicUsize,
 }
 
 impl View {
@@ -204,6 +217,7 @@ impl View {
             thread: plain::AtomicU32::new(0),
             stack_low: plain::AtomicUsize::new(0),
             stack_top: plain::AtomicUsize::new(0),
+            saved_at: plain::AtomicUsize::new(0),
         }
     }
 
@@ -242,6 +256,7 @@ impl View {
         thread.store(0, Ordering::Relaxed);
         self.stack_top.store(0, Ordering::Relaxed);
         self.stack_low.store(0, Ordering::Relaxed);
+        self.saved_at.store(0, Ordering::Relaxed);
         for counter in [request, user, requests_done, switches] {
             counter.store(0, Ordering::Relaxed);
         }
@@ -289,7 +304,22 @@ impl Party {
             io: AtomicU64::new(0),
             watched: plain::AtomicPtr::new(null_mut()),
             view: View::new(),
+            spans: Slot::new(),
+            made_before: plain::AtomicPtr::new(null_mut()),
+            in_use: plain::AtomicBool::new(false),
         }
+    }
+
+    /// One more, which will never be freed.
+    fn make() -> &'static Party {
+        let party: &'static Party = Box::leak(Box::new(Party::new()));
+        let me = std::ptr::from_ref(party).cast_mut();
+        let link = |before| {
+            party.made_before.store(before, Ordering::Relaxed);
+            Some(me)
+        };
+        let _ = LAST_MADE.fetch_update(Ordering::Release, Ordering::Relaxed, link);
+        party
     }
 
     /// A party for worker number `worker` at `home`, or (null) for a plain thread.
@@ -297,11 +327,12 @@ impl Party {
         let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
         // What a model used belongs to that run of it.
         let free = if cfg!(loom) { None } else { free };
-        let party = free.unwrap_or_else(|| Box::leak(Box::new(Party::new())));
+        let party = free.unwrap_or_else(Party::make);
         party.home.store(home, Ordering::Relaxed);
         party.worker.store(worker, Ordering::Relaxed);
         party.cancelled.store(false, Ordering::Relaxed);
         party.view.reset();
+        party.in_use.store(true, Ordering::Relaxed);
         party
     }
 
@@ -310,6 +341,7 @@ impl Party {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & STATE_MASK, QUIET);
         // A set that nobody consumed must not wake the next owner.
         while self.event.wait_until(0) {}
+        self.in_use.store(false, Ordering::Relaxed);
         FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
     }
 

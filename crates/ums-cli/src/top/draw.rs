@@ -292,6 +292,10 @@ fn worker_lines(model: &Model, id: (i64, i64)) -> Vec<Words<'static>> {
     }
     let chain = model.chain(id).into_iter().enumerate();
     lines.extend(chain.map(|(at, text)| pair(if at == 0 { "wait chain" } else { "" }, text)));
+    if let Some((_, stack)) = model.stack.as_ref().filter(|(worker, _)| *worker == id) {
+        let functions = stack.iter().cloned().enumerate();
+        lines.extend(functions.map(|(at, text)| pair(if at == 0 { "in" } else { "" }, text)));
+    }
     lines
 }
 
@@ -362,7 +366,13 @@ fn findings_line(model: &Model) -> Words<'static> {
 
 fn keys_line(state: &State) -> Words<'static> {
     let keys: &[(&str, &str)] = match state.detail {
-        Some(_) => &[("Esc", "back"), ("space", "pause"), ("+-", "interval"), ("q", "quit")],
+        Some(_) => &[
+            ("Esc", "back"),
+            ("b", "functions again"),
+            ("space", "pause"),
+            ("+-", "interval"),
+            ("q", "quit"),
+        ],
         None => &[
             ("1-6", "list"),
             ("↑↓", "choose"),

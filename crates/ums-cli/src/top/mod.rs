@@ -104,6 +104,10 @@ fn watch(
                         if !state.press(key, model) {
                             return Ok(());
                         }
+                        if let Some(worker) = state.wants_stack.take() {
+                            let question = format!("stack {} {}", worker.0, worker.1);
+                            model.read_stack(worker, asking::ask(path, &question));
+                        }
                         break;
                     }
                     Event::Resize(..) => break,

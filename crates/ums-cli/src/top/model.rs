@@ -4,6 +4,7 @@
 //! clock; before the second reading there are none.
 
 use super::reading::{Reading, Row};
+use crate::asking::printable;
 
 /// What is shown.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +13,8 @@ pub struct Model {
     pub now: Reading,
     /// The one before it.
     before: Option<Reading>,
+    /// The worker whose functions were asked for last, and these, or why there are none.
+    pub stack: Option<((i64, i64), Vec<String>)>,
 }
 
 /// A scheduler.
@@ -104,6 +107,23 @@ impl Model {
         let last = std::mem::replace(&mut self.now, reading);
         // Another process may have taken over the name; its counters have nothing to do with these.
         self.before = (last.pid == self.now.pid).then_some(last);
+    }
+
+    /// Takes the answer to the question for a worker's functions.
+    pub fn read_stack(
+        &mut self,
+        worker: (i64, i64),
+        answer: Result<serde_json::Map<String, serde_json::Value>, String>,
+    ) {
+        let lines = match answer {
+            Ok(answer) => {
+                let text = answer.get("stacks").and_then(|stacks| stacks[0]["text"].as_str());
+                let frames = text.unwrap_or("").lines().skip(1);
+                frames.map(|line| printable(line.trim().trim_start_matches("at "))).collect()
+            }
+            Err(sentence) => vec![sentence],
+        };
+        self.stack = Some((worker, lines));
     }
 
     /// Seconds between the two readings.

@@ -24,6 +24,9 @@ pub struct State {
     pub selected: usize,
     /// The worker that is looked at.
     pub detail: Option<(i64, i64)>,
+    /// The functions of this worker are wanted: they are asked for once, for putting names to them
+    /// costs the process milliseconds.
+    pub wants_stack: Option<(i64, i64)>,
     /// Nothing is read meanwhile.
     pub paused: bool,
     /// Time between two readings.
@@ -42,6 +45,7 @@ impl State {
             sorts: Tab::ALL.map(Tab::first_sort),
             selected: 0,
             detail: None,
+            wants_stack: None,
             paused: false,
             every: every.clamp(EVERY_MIN, EVERY_MAX),
             show_idle: false,
@@ -81,7 +85,9 @@ impl State {
                 let lines = self.sheet(model).lines;
                 let chosen = lines.get(self.selected.min(lines.len().saturating_sub(1)));
                 self.detail = chosen.and_then(|line| line.worker);
+                self.wants_stack = self.detail;
             }
+            KeyCode::Char('b') => self.wants_stack = self.detail,
             KeyCode::Char('s') => {
                 let columns = self.sheet(model).heads.len();
                 let sort = &mut self.sorts[self.tab as usize];

@@ -192,9 +192,20 @@ fn a_worker_is_shown_with_what_it_waits_for_and_behind_whom() {
     let mut state = state();
     press(&mut state, &model, &[KeyCode::Down, KeyCode::Enter]);
     assert_eq!(state.detail, Some((0, 2)), "the one that has waited second longest");
-    let text = screen(&model, &state, 80, 24);
-    expect("worker-80x24", &text);
-    press(&mut state, &model, &[KeyCode::Esc]);
+    assert_eq!(state.wants_stack.take(), Some((0, 2)), "asked for once");
+    let mut model = model;
+    let text = "worker 2 of scheduler 0, thread 5002: WAITING LCK_M_X for 12.0 s\n    at \
+                umsql::vfs::locks::Locks::wait (locks.rs:120)\n    at umsql::run::statement (run.rs:88)";
+    let answer = json!({"stacks": [{"text": text}]});
+    let answer = answer.as_object().cloned().ok_or_else(String::new);
+    model.read_stack((0, 2), answer);
+    expect("worker-80x24", &screen(&model, &state, 80, 24));
+    press(&mut state, &model, &[KeyCode::Char('b')]);
+    assert_eq!(state.wants_stack.take(), Some((0, 2)), "and again");
+    model.read_stack((0, 2), Err("no answer".into()));
+    assert!(screen(&model, &state, 80, 24).contains("in          no answer"));
+    press(&mut state, &model, &[KeyCode::Esc, KeyCode::Char('b')]);
+    assert_eq!(state.wants_stack, None);
     assert_eq!(state.detail, None);
 }
 

@@ -8,6 +8,7 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 
 use framehop::{
@@ -30,13 +31,58 @@ pub struct Frame {
     pub place: Option<String>,
 }
 
+/// Finds the frames in samples: what is needed for that, read once for many.
+pub(crate) struct Walker {
+    unwinder: UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>,
+    cache: CacheNative<MayAllocateDuringUnwind>,
+    /// Names by address.
+    names: HashMap<usize, Vec<Frame>>,
+}
+
+impl Walker {
+    pub(crate) fn new() -> Walker {
+        let mut unwinder = UnwinderNative::new();
+        loaded_objects().into_iter().for_each(|module| unwinder.add_module(module));
+        Walker { unwinder, cache: CacheNative::new(), names: HashMap::new() }
+    }
+
+    /// The frames of a sample, the innermost first.
+    pub(crate) fn frames(&mut self, sample: &Sample) -> Vec<Frame> {
+        let addresses = self.walk(sample);
+        let name = |address: usize| {
+            let names = self.names.entry(address).or_insert_with(|| named(&[address]));
+            names.clone()
+        };
+        addresses.into_iter().flat_map(name).collect()
+    }
+
+    /// Return addresses, the innermost first.
+    fn walk(&mut self, sample: &Sample) -> Vec<usize> {
+        let mut read = |address| sample.word(address).ok_or(());
+        let (instruction, registers) = (sample.instruction(), registers(sample));
+        let mut frames =
+            self.unwinder.iter_frames(instruction, registers, &mut self.cache, &mut read);
+        let mut addresses = Vec::new();
+        while addresses.len() < FRAMES_MAX {
+            match frames.next() {
+                Ok(Some(frame)) => addresses.push(frame.address_for_lookup() as usize),
+                _ => break,
+            }
+        }
+        addresses
+    }
+}
+
+impl Drop for Walker {
+    fn drop(&mut self) {
+        // Kept, what names were read from would cost tens of megabytes for good.
+        backtrace::clear_symbol_cache();
+    }
+}
+
 /// The frames of a sample, the innermost first.
 pub(super) fn frames(sample: &Sample) -> Vec<Frame> {
-    let addresses = walk(sample);
-    let names = named(&addresses);
-    // Kept, what names were read from would cost tens of megabytes for good.
-    backtrace::clear_symbol_cache();
-    names
+    Walker::new().frames(sample)
 }
 
 /// The frames with these return addresses, which a worker noted of itself.
@@ -47,23 +93,6 @@ pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     let ours =
         |frame: &Frame| frame.name.contains("alarm::") || frame.name.starts_with("backtrace::");
     names.into_iter().skip_while(ours).collect()
-}
-
-fn walk(sample: &Sample) -> Vec<usize> {
-    let mut unwinder: UnwinderNative<Vec<u8>, MayAllocateDuringUnwind> = UnwinderNative::new();
-    loaded_objects().into_iter().for_each(|module| unwinder.add_module(module));
-    let mut cache = CacheNative::<MayAllocateDuringUnwind>::new();
-    let mut read = |address| sample.word(address).ok_or(());
-    let mut frames =
-        unwinder.iter_frames(sample.instruction(), registers(sample), &mut cache, &mut read);
-    let mut addresses = Vec::new();
-    while addresses.len() < FRAMES_MAX {
-        match frames.next() {
-            Ok(Some(frame)) => addresses.push(frame.address_for_lookup() as usize),
-            _ => break,
-        }
-    }
-    addresses
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::{Builder, Node, NodeInner};
+use crate::error::BuildError;
 use crate::monitor::{self, ConditionCount};
 use crate::stats_socket::StatsSocket;
 
@@ -28,9 +29,29 @@ impl Builder {
         self.stats = Some(at);
         self
     }
+
+    /// Has what every worker is in the middle of written to stderr whenever the process gets
+    /// SIGUSR2; see [`Node::print_stacks_on_sigusr2`]. Default: the signal is not ours.
+    pub fn stacks_on_sigusr2(mut self, yes: bool) -> Builder {
+        self.stacks_on_sigusr2 = yes;
+        self
+    }
 }
 
 impl Node {
+    /// Begins to be watched and to tell of itself, as far as that was asked for.
+    pub(super) fn be_seen(self) -> Result<Node, BuildError> {
+        let os = |what| move |source| BuildError::Os { what, source };
+        self.inner.be_watched().map_err(os("starting the monitor"))?;
+        if let Some(at) = self.inner.builder.stats.clone() {
+            self.serve_stats(at).map_err(os("opening the statistics socket"))?;
+        }
+        if self.inner.builder.stacks_on_sigusr2 {
+            self.print_stacks_on_sigusr2().map_err(os("making ready for SIGUSR2"))?;
+        }
+        Ok(self)
+    }
+
     /// What the monitor has found so far, by condition. Empty: nobody watches.
     pub fn monitor_counts(&self) -> Vec<ConditionCount> {
         self.inner.monitor_counts()

@@ -33,6 +33,7 @@ pub(crate) fn start(
     options: Options,
     peers: Arc<Peers>,
 ) -> std::io::Result<(Arc<Shared>, JoinHandle<()>)> {
+    crate::debugger::be_found();
     let (tell, told) = std::sync::mpsc::channel();
     let name = format!("ums-{}", options.name);
     let thread = std::thread::Builder::new().name(name).spawn(move || {
@@ -220,7 +221,9 @@ impl Shared {
             });
             shared.worker_main(id, party);
         });
-        Ok(Seat::Fiber(Box::into_raw(Box::new(fiber)), None))
+        let fiber = Box::new(fiber);
+        party.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
+        Ok(Seat::Fiber(Box::into_raw(fiber), None))
     }
 
     fn thread_seat(
@@ -258,6 +261,8 @@ impl Shared {
 
     /// What every worker runs, thread or fiber. Returns when the worker was retired.
     fn worker_main(&self, me: WorkerId, party: &'static Party) {
+        let kind = if self.options.kind == WorkerKind::Fiber { "fiber worker" } else { "worker" };
+        party.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
         if !party.is(State::Running) && !party.is(State::Retired) {
             self.until_chosen(me, party);
         }
@@ -271,6 +276,7 @@ impl Shared {
             });
             self.until_chosen(me, party);
         }
+        party.spans.end_worker();
     }
 
     /// One work request, from start to end (U32).
@@ -278,8 +284,10 @@ impl Shared {
         // Set when it was given to this worker.
         let now = self.with(|core| core.turn_at);
         if !self.waited_too_long(&request) && request.state().start(party, now) {
+            party.spans.begin_request(request.state().id, request.state().user);
             // Jobs keep their own panics; this is for what a job itself gets wrong.
             add(&self.counters.panics, u64::from(!contain(|| request.run())));
+            party.spans.end_request();
             request.state().finish();
         } else {
             request.abandon();

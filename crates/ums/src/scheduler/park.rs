@@ -31,6 +31,7 @@ pub(crate) fn ready(claimed: Claimed) {
                 shared.record(RingEvent::Wake, worker, whose);
             }
             party.signalled.store(clock::ticks(), Ordering::Relaxed);
+            party.spans.woken();
             door.push(party);
         }
     }
@@ -121,6 +122,7 @@ impl Shared {
     #[inline(always)]
     pub(super) fn until_chosen(&self, me: WorkerId, party: &'static Party) {
         crate::counters::add(&self.counters.turns, 1);
+        party.spans.pause();
         loop {
             match self.turn() {
                 WayOut::Nowhere => self.idle(me),
@@ -128,6 +130,7 @@ impl Shared {
             }
             // Written by whoever chose or retired us, before it gave us the baton or our event.
             if party.is(State::Running) || party.is(State::Retired) {
+                party.spans.go_on();
                 return;
             }
         }

@@ -117,9 +117,11 @@ impl Shared {
         // Come home: from here to running is signal wait (G8).
         let signalled = clock::ticks();
         party.signalled.store(signalled, Ordering::Relaxed);
+        party.spans.pause();
         self.door.push(party);
         party.event.wait();
         set_here(Some(self));
+        party.spans.go_on();
         watched.inspect(|me| me.word.leave());
         if counted {
             self.come_home(party, reason);

@@ -179,8 +179,14 @@ impl Shared {
     /// A yield in the middle of a request (U47): the others get a turn, or nobody does.
     #[inline(always)]
     pub(crate) fn yield_now(&self) {
+        #[cfg(feature = "spans")]
+        let party = self.current_party();
+        #[cfg(feature = "spans")]
+        party.spans.pause();
         let way_out = self.yielding_turn();
         self.leave_by(way_out);
+        #[cfg(feature = "spans")]
+        party.spans.go_on();
     }
 
     #[inline(never)]
@@ -302,6 +308,7 @@ impl Core {
     pub(super) fn wake(&mut self, party: &'static crate::wait::Party) {
         let now = clock::ticks();
         party.signalled.store(now, Ordering::Relaxed);
+        party.spans.woken();
         let worker = party.worker.load(Ordering::Relaxed);
         self.record(RingEvent::Wake, worker, self.number);
         self.workers.wake(worker, now);

@@ -372,7 +372,13 @@ fn workers(all: &[Arc<Shared>]) -> Vec<WorkerRow> {
     all.iter().flat_map(of).collect()
 }
 
-fn worker(s: &Shared, party: &'static Party, now: u64, all: &[Arc<Shared>]) -> WorkerRow {
+/// One worker, at that many ticks.
+pub(crate) fn worker(
+    s: &Shared,
+    party: &'static Party,
+    now: u64,
+    all: &[Arc<Shared>],
+) -> WorkerRow {
     let view = &party.view;
     let state = State::from_number(view.state.load(Ordering::Relaxed));
     let waits = matches!(state, State::Waiting | State::Preemptive);

@@ -29,3 +29,5 @@ pub mod uring_probe;
 pub mod facts;
 
 pub mod sample;
+
+pub mod own_memory;

@@ -34,7 +34,7 @@ use libc::{c_int, c_void, siginfo_t};
 
 const SIGNAL: c_int = libc::SIGURG;
 /// How much of a stack is copied at most, in bytes, from its innermost frame outward.
-const COPY_MAX: usize = 128 << 10;
+pub const COPY_MAX: usize = 128 << 10;
 /// How long a thread may take to answer: one that waits in the kernel for a disk cannot at all.
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -71,6 +71,15 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Of a fiber that is suspended: what the switch kept of its registers, and its stack from
+    /// there outward.
+    pub fn of_suspended(kept: fiber::Registers, stack: Vec<u8>) -> Sample {
+        let mut regs = [0; REGS];
+        (regs[PC], regs[SP]) = (kept.instruction, kept.stack);
+        (regs[FRAME], regs[OTHER]) = (kept.frame, kept.other);
+        Sample { regs, stack }
+    }
+
     /// The address of the first byte of `stack`.
     pub fn stack_pointer(&self) -> u64 {
         self.regs[SP]
@@ -213,12 +222,16 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use x86_64::{PC, SP, registers};
+pub use x86_64::{FRAME, OTHER, PC, SP, registers};
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use super::REGS;
 
+    /// The place of rbp.
+    pub const FRAME: usize = 6;
+    /// The place of rbx, which a switch of fibers keeps too.
+    pub const OTHER: usize = 3;
     /// The place of the stack pointer.
     pub const SP: usize = 7;
     /// The place of the instruction pointer.
@@ -251,12 +264,16 @@ mod x86_64 {
 }
 
 #[cfg(target_arch = "aarch64")]
-pub use aarch64::{PC, SP, registers};
+pub use aarch64::{FRAME, OTHER, PC, SP, registers};
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
     use super::REGS;
 
+    /// The place of the frame pointer.
+    pub const FRAME: usize = 2;
+    /// The place of x19, which a switch of fibers keeps too; unwinding does without.
+    pub const OTHER: usize = 4;
     /// The place of the stack pointer.
     pub const SP: usize = 0;
     /// The place of the program counter.

@@ -1,0 +1,185 @@
+//! Where a suspended fiber left off, for whoever wants to see its frames without resuming it.
+//!
+//! ```text
+//!   Fiber ── saved_at() ──> a word:  0 while it runs, and once it has ended;
+//!                                    else its stack pointer ──> what the switch pushed ──> Registers
+//! ```
+//!
+//! The word is a field of corosensei's, which keeps its place private. So the place is found by
+//! trying, once: of a fiber's words exactly one is an address on its stack while it is suspended and
+//! 0 when it has ended. Nothing is added to a switch. The memory is read through the kernel
+//! (`/proc/self/mem`), so looking at it is safe code.
+//!
+//! A reader on another thread sees the word change under its eyes; it reads it again when it has
+//! copied what it wanted, and knows of each resumption in between by other means.
+//!
+//! Invariants used here: *Inside*.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use crate::fiber::{Fiber, Resume};
+use crate::pool::{StackConfig, StackPool};
+use crate::stack::StackRange;
+
+/// Words that a switch pushes, which [`Registers::of`] takes.
+#[cfg(target_arch = "x86_64")]
+pub const SAVED_WORDS: usize = 3;
+/// Words that a switch pushes, which [`Registers::of`] takes.
+#[cfg(target_arch = "aarch64")]
+pub const SAVED_WORDS: usize = 4;
+
+/// The registers of a suspended fiber that a switch keeps. The others hold nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// The instruction that is next.
+    pub instruction: u64,
+    /// The stack pointer, after what the switch pushed is off the stack.
+    pub stack: u64,
+    /// The frame pointer: rbp, x29.
+    pub frame: u64,
+    /// The other one that a switch keeps: rbx, x19.
+    pub other: u64,
+}
+
+impl Registers {
+    /// From the saved stack pointer and the words that stand there, upward.
+    #[cfg(target_arch = "x86_64")]
+    pub fn of(saved: u64, words: [u64; SAVED_WORDS]) -> Registers {
+        let [instruction, other, frame] = words;
+        Registers { instruction, stack: saved + 24, frame, other }
+    }
+
+    /// From the saved stack pointer and the words that stand there, upward.
+    #[cfg(target_arch = "aarch64")]
+    pub fn of(saved: u64, words: [u64; SAVED_WORDS]) -> Registers {
+        let [other, frame, instruction, _] = words;
+        Registers { instruction, stack: saved + 32, frame, other }
+    }
+}
+
+impl Fiber {
+    /// The address of the word that holds the stack pointer while the fiber is suspended, and 0
+    /// while it runs. It moves with the fiber: box it first. None: it could not be found out.
+    ///
+    /// ```
+    /// use fiber::{Fiber, StackConfig, StackPool};
+    /// let mut pool = StackPool::new(StackConfig::default());
+    /// let worker = Box::new(Fiber::new(pool.take()?, "worker 1", |_| ()));
+    /// assert!(worker.saved_at().is_some());
+    /// pool.give(worker.into_stack());
+    /// # Ok::<(), fiber::StackError>(())
+    /// ```
+    pub fn saved_at(&self) -> Option<usize> {
+        static OFFSET: OnceLock<Option<usize>> = OnceLock::new();
+        let offset = (*OFFSET.get_or_init(find))?;
+        Some(std::ptr::from_ref(self).expose_provenance() + offset)
+    }
+}
+
+const WORD: usize = size_of::<usize>();
+const WORDS: usize = size_of::<Fiber>() / WORD;
+
+/// The word's distance from the beginning of a fiber, in bytes.
+fn find() -> Option<usize> {
+    let memory = File::open("/proc/self/mem").ok()?;
+    let config = StackConfig { size: 16 << 10, precommit: false, keep_warm: 0 };
+    let mut pool = StackPool::new(config);
+    let stack = pool.take().ok()?;
+    let range = stack.range();
+    let mut fiber = Box::new(Fiber::new(stack, "a fiber to be looked at", |me| {
+        // SAFETY: Inside: this is the fiber that `me` was made for.
+        unsafe { me.suspend() };
+    }));
+    let mut looks = Vec::new();
+    let mut looked = |fiber: &Fiber| looks.push(words(&memory, fiber));
+    let mut how = Resume::Suspended;
+    while how == Resume::Suspended {
+        how = fiber.resume();
+        looked(&fiber);
+    }
+    pool.give(fiber.into_stack());
+    let [Some(suspended), Some(ended)] = looks[..] else { return None };
+    the_only_one(&suspended, &ended, range)
+}
+
+fn the_only_one(
+    suspended: &[usize; WORDS],
+    ended: &[usize; WORDS],
+    range: StackRange,
+) -> Option<usize> {
+    let is_it = |at: &usize| (range.low..range.top).contains(&suspended[*at]) && ended[*at] == 0;
+    let mut found = (0..WORDS).filter(is_it);
+    let at = found.next()?;
+    found.next().is_none().then_some(at * WORD)
+}
+
+/// What a fiber is made of. Read by the kernel: some of it may be padding.
+fn words(memory: &File, fiber: &Fiber) -> Option<[usize; WORDS]> {
+    let mut bytes = [0; WORDS * WORD];
+    let at = std::ptr::from_ref(fiber).expose_provenance();
+    memory.read_exact_at(&mut bytes, at as u64).ok()?;
+    let mut words = [0; WORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<WORD>().0) {
+        *word = usize::from_ne_bytes(*bytes);
+    }
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(memory: &File, at: u64) -> u64 {
+        let mut bytes = [0; 8];
+        memory.read_exact_at(&mut bytes, at).expect("it is mapped");
+        u64::from_ne_bytes(bytes)
+    }
+
+    #[test]
+    fn what_a_suspended_fiber_left_behind_is_found_and_of_a_running_or_ended_one_nothing() {
+        let memory = File::open("/proc/self/mem").unwrap();
+        let mut pool =
+            StackPool::new(StackConfig { size: 64 << 10, precommit: false, keep_warm: 1 });
+        let stack = pool.take().unwrap();
+        let range = stack.range();
+        let place = std::rc::Rc::new(std::cell::Cell::new(0));
+        let (inside, seen) = (place.clone(), std::rc::Rc::new(std::cell::Cell::new(1)));
+        let told = seen.clone();
+        let mut fiber = Box::new(Fiber::new(stack, "looked at", move |me| {
+            let memory = File::open("/proc/self/mem").unwrap();
+            told.set(word(&memory, inside.get()));
+            // SAFETY: Inside: this is the fiber that `me` was made for.
+            unsafe { me.suspend() };
+        }));
+        let at = fiber.saved_at().expect("found by trying") as u64;
+        place.set(at);
+        assert_eq!(fiber.resume(), Resume::Suspended);
+        assert_eq!(seen.get(), 0, "while it runs");
+        let saved = word(&memory, at);
+        assert!((range.low as u64..range.top as u64).contains(&saved));
+        let words = std::array::from_fn(|n| word(&memory, saved + 8 * n as u64));
+        let registers = Registers::of(saved, words);
+        // Not far from the switch: in code of this very program.
+        let here = find as *const () as u64;
+        assert!(registers.instruction.abs_diff(here) < 1 << 30, "{registers:?} and {here:#x}");
+        assert!((range.low as u64..range.top as u64).contains(&registers.stack));
+        assert_eq!(fiber.resume(), Resume::Finished);
+        assert_eq!(word(&memory, at), 0, "when it has ended");
+        pool.give(fiber.into_stack());
+    }
+
+    #[test]
+    fn two_words_that_look_alike_are_no_answer() {
+        let range = StackRange { low: 4096, top: 8192 };
+        let mut suspended = [0; WORDS];
+        assert_eq!(the_only_one(&suspended, &[0; WORDS], range), None);
+        suspended[1] = 5000;
+        assert_eq!(the_only_one(&suspended, &[0; WORDS], range), Some(WORD));
+        assert_eq!(the_only_one(&suspended, &[5000; WORDS], range), None, "it stays");
+        suspended[2] = 5008;
+        assert_eq!(the_only_one(&suspended, &[0; WORDS], range), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! `ums stacks`: which functions every worker of a process is in.
+//!
+//! ```text
+//! ums stacks                      of the only process
+//! ums stacks 4711                 of this one
+//! ums stacks 4711 0/3             of worker 3 of scheduler 0, with the machine's own functions
+//! ums stacks --json               a line of JSON, with all functions
+//! ```
+//!
+//! The process puts names to the functions itself, on the thread that answers; none of its
+//! schedulers is stopped.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Map, Value};
+
+use crate::asking::{self, printable};
+
+/// Options of `ums stacks`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The process's number or its socket, and a worker: 0/3 is worker 3 of scheduler 0. Without a
+    /// process: the only one there is. Without a worker: all that are not idle.
+    #[arg(value_name = "PID|SOCKET] [WORKER", num_args = 0..=2)]
+    what: Vec<String>,
+
+    /// All functions, those of the machine too.
+    #[arg(long)]
+    full: bool,
+
+    /// A line of JSON: {"pid":...,"stacks":[{"scheduler_id":...,"frames":[...]}]}.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    match stacks(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("ums stacks: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn stacks(args: &Args) -> Result<(), String> {
+    let (target, worker) = sort_out(&args.what)?;
+    let path = asking::find(target)?;
+    let question = match worker {
+        Some((scheduler, worker)) => format!("stack {scheduler} {worker}"),
+        None => "stacks".to_owned(),
+    };
+    let answer = asking::ask_patiently(&path, &question)?;
+    let text = match args.json {
+        true => Value::Object(answer).to_string() + "\n",
+        false => text(&answer, args.full || worker.is_some()),
+    };
+    // Not println, which panics when the reader has gone.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    Ok(())
+}
+
+type Named = (u32, u32);
+
+/// Which argument is the process and which the worker.
+fn sort_out(what: &[String]) -> Result<(Option<&str>, Option<Named>), String> {
+    let worker = |text: &str| {
+        let (scheduler, worker) = text.split_once('/')?;
+        Some((scheduler.parse().ok()?, worker.parse().ok()?))
+    };
+    match what {
+        [] => Ok((None, None)),
+        [one] => match worker(one) {
+            Some(named) => Ok((None, Some(named))),
+            None => Ok((Some(one), None)),
+        },
+        [target, named, ..] => match worker(named) {
+            Some(named) => Ok((Some(target), Some(named))),
+            None => Err(format!("\"{named}\" is no worker: 0/3 is worker 3 of scheduler 0")),
+        },
+    }
+}
+
+fn text(answer: &Map<String, Value>, full: bool) -> String {
+    let program = printable(answer.get("program").and_then(Value::as_str).unwrap_or("?"));
+    let pid = answer.get("pid").and_then(Value::as_u64).unwrap_or(0);
+    let empty = Vec::new();
+    let stacks = answer.get("stacks").and_then(Value::as_array).unwrap_or(&empty);
+    let mut out = format!("{program} {pid}: {} workers\n", stacks.len());
+    for stack in stacks {
+        out += "\n";
+        let lines = stack["text"].as_str().unwrap_or("").lines();
+        let shown = if full { 1 } else { usize::MAX };
+        lines.take(shown).for_each(|line| out += &(printable(line) + "\n"));
+        if full {
+            let frames = stack["frames"].as_array().into_iter().flatten();
+            frames.for_each(|frame| out += &frame_line(frame));
+        }
+    }
+    out
+}
+
+fn frame_line(frame: &Value) -> String {
+    let name = printable(frame["name"].as_str().unwrap_or("?"));
+    match frame["place"].as_str() {
+        Some(place) => format!("    at {name} ({})\n", printable(place)),
+        None => format!("    at {name}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_and_a_worker_are_told_apart() {
+        let of = |what: &[&str]| {
+            let what: Vec<_> = what.iter().map(|text| (*text).to_owned()).collect();
+            sort_out(&what).map(|(a, b)| (a.map(str::to_owned), b))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(of(&[]), Ok((None, None)));
+        assert_eq!(of(&["12"]), Ok((some("12"), None)));
+        assert_eq!(of(&["0/3"]), Ok((None, Some((0, 3)))));
+        assert_eq!(of(&["/tmp/3"]), Ok((some("/tmp/3"), None)));
+        assert_eq!(of(&["12", "1/2"]), Ok((some("12"), Some((1, 2)))));
+        assert!(of(&["12", "3"]).unwrap_err().contains("no worker"));
+    }
+
+    #[test]
+    fn stacks_of_a_real_node_are_told_for_people() {
+        #[inline(never)]
+        fn waits_for_the_ferry() {
+            let _ = ums::sleep(std::time::Duration::from_secs(600));
+        }
+        let path = std::env::temp_dir().join(format!("ums-stacks-{}", std::process::id()));
+        let at = ums::StatsSocket::At(path.clone());
+        let node = ums::Node::builder().schedulers(1).stats_socket(at).build().unwrap();
+        let task = node.spawn(waits_for_the_ferry).unwrap();
+        while node.view(ums::View::WaitingTasks).rows.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let answer = asking::ask_patiently(&path, "stacks").unwrap();
+        let short = text(&answer, false);
+        assert!(short.contains(": 1 workers\n\nworker 1 of scheduler 0, thread "), "{short}");
+        assert!(short.contains("waits_for_the_ferry (stacks.rs:"), "{short}");
+        assert!(!short.contains("worker_main"), "{short}");
+        let full = text(&answer, true);
+        assert!(full.contains("worker_main") && full.contains("waits_for_the_ferry"), "{full}");
+        task.cancel();
+    }
+}

@@ -1,0 +1,83 @@
+//! Workers that stand where they stand: a process to try debuggers and `ums stacks` on.
+//!
+//! `cargo run -p ums --example parked [thread|fiber] [socket]`: prints `ready`, and ends with its
+//! input. With a socket, that is its statistics socket.
+//!
+//! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state over a wait.
+
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ums::sync::Mutex;
+use ums::{Node, StatsSocket, WorkerState};
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+#[inline(never)]
+fn sleeps_for_an_hour() {
+    let slept = ums::sleep(Duration::from_secs(3600));
+    std::hint::black_box(&slept); // Else it need not come back here, and is on no stack.
+}
+
+#[inline(never)]
+fn holds_the_ledger(ledger: &Mutex<u64>) {
+    let mut entries = ledger.lock();
+    *entries += 1;
+    sleeps_for_an_hour();
+    *entries += 1;
+}
+
+#[inline(never)]
+fn books(ledger: &Mutex<u64>) {
+    *ledger.lock() += 1;
+}
+
+#[inline(never)]
+fn computes() -> u64 {
+    let mut turns = 0;
+    while !STOP.load(Ordering::Relaxed) {
+        turns += 1;
+    }
+    turns
+}
+
+fn until(so: impl Fn() -> bool) {
+    while !so() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let builder = Node::builder().schedulers(2).stacks_on_sigusr2(true);
+    let builder = match args.next().as_deref() {
+        // SAFETY: Fiber Contract.
+        Some("fiber") => unsafe { builder.fiber_workers() },
+        _ => builder,
+    };
+    let builder = match args.next() {
+        Some(path) => builder.stats_socket(StatsSocket::At(path.into())),
+        None => builder,
+    };
+    let node = builder.build()?;
+    let ledger = Arc::new(Mutex::new(0));
+    let shared = ledger.clone();
+    let holder = node.spawn_on(0, move || holds_the_ledger(&shared))?;
+    until(|| ledger.is_locked());
+    let user = node.user();
+    let shared = ledger.clone();
+    let booker = user.enqueue(move || books(&shared))?;
+    let count = |state| node.snapshot().workers.iter().filter(|w| w.state == state).count();
+    until(|| count(WorkerState::Waiting) == 2);
+    let computer = node.spawn_on(1, computes)?;
+    until(|| count(WorkerState::Running) == 1);
+    println!("ready");
+    let _ = std::io::stdin().read_line(&mut String::new());
+    STOP.store(true, Ordering::Relaxed);
+    holder.cancel();
+    let _ = (holder.join(), booker.join(), computer.join());
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! Without the feature: nothing, and nothing is left of the calls.
+
+/// The spans of one worker.
+pub(crate) struct Slot;
+
+impl Slot {
+    pub const fn new() -> Slot {
+        Slot
+    }
+
+    #[inline(always)]
+    pub fn begin_worker(&self, _kind: &'static str, _name: impl FnOnce() -> String) {}
+
+    #[inline(always)]
+    pub fn end_worker(&self) {}
+
+    #[inline(always)]
+    pub fn begin_request(&self, _request: u64, _user: u64) {}
+
+    #[inline(always)]
+    pub fn end_request(&self) {}
+
+    #[inline(always)]
+    pub fn pause(&self) {}
+
+    #[inline(always)]
+    pub fn go_on(&self) {}
+
+    #[inline(always)]
+    pub fn woken(&self) {}
+}

@@ -1,0 +1,124 @@
+//! With the feature. Whoever collects spans is called on schedulers' threads and in the middle of
+//! turns, so it must not use this crate's waits.
+
+use std::sync::{Mutex, MutexGuard};
+
+use tracing::{Span, trace, trace_span};
+
+/// The spans of one worker. Begun, paused and ended by the worker itself; anybody may wake it.
+pub(crate) struct Slot(Mutex<Spans>);
+
+struct Spans {
+    worker: Option<Span>,
+    request: Option<Span>,
+    entered: bool,
+}
+
+impl Spans {
+    fn enter(&mut self) {
+        self.each(|span| {
+            span.with_subscriber(|(id, to)| to.enter(id));
+        });
+        self.entered = true;
+    }
+
+    /// The outer one first.
+    fn each(&self, f: impl FnMut(&Span)) {
+        self.worker.iter().chain(&self.request).for_each(f);
+    }
+
+    fn leave(&mut self) {
+        for span in self.request.iter().chain(&self.worker) {
+            span.with_subscriber(|(id, to)| to.exit(id));
+        }
+        self.entered = false;
+    }
+}
+
+impl Slot {
+    pub const fn new() -> Slot {
+        Slot(Mutex::new(Spans { worker: None, request: None, entered: false }))
+    }
+
+    fn spans(&self) -> MutexGuard<'_, Spans> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The worker begins its life, and runs.
+    pub fn begin_worker(&self, kind: &'static str, name: impl FnOnce() -> String) {
+        let name = name();
+        let span = trace_span!(
+            target: "tokio::task", parent: None, "runtime.spawn", kind, task.name = %name
+        );
+        has_a_waker(&span);
+        let mut spans = self.spans();
+        spans.worker = Some(span);
+        spans.enter();
+    }
+
+    /// It ends.
+    pub fn end_worker(&self) {
+        let mut spans = self.spans();
+        if spans.entered {
+            spans.leave();
+        }
+        (spans.worker, spans.request) = (None, None);
+    }
+
+    /// It runs a request.
+    pub fn begin_request(&self, request: u64, user: u64) {
+        let mut spans = self.spans();
+        let name = match user {
+            0 => "task".to_owned(),
+            user => format!("user {user}"),
+        };
+        let around = spans.worker.as_ref().and_then(Span::id);
+        let span = trace_span!(
+            target: "tokio::task", parent: around, "runtime.spawn",
+            kind = "request", task.name = %name, task.id = request, user.id = user
+        );
+        has_a_waker(&span);
+        span.with_subscriber(|(id, to)| to.enter(id));
+        spans.request = Some(span);
+    }
+
+    /// The request has ended.
+    pub fn end_request(&self) {
+        let mut spans = self.spans();
+        if let Some(span) = spans.request.take() {
+            span.with_subscriber(|(id, to)| to.exit(id));
+        }
+    }
+
+    /// It stops running, before another worker does on the same thread.
+    pub fn pause(&self) {
+        let mut spans = self.spans();
+        if spans.entered {
+            spans.leave();
+        }
+    }
+
+    /// It runs again.
+    pub fn go_on(&self) {
+        let mut spans = self.spans();
+        if !spans.entered {
+            spans.enter();
+        }
+    }
+
+    /// Its wait was ended.
+    pub fn woken(&self) {
+        let mut ids = Vec::new();
+        self.spans().each(|span| ids.extend(span.id()));
+        for id in ids {
+            trace!(target: "tokio::task::waker", op = "waker.wake_by_ref", task.id = id.into_u64());
+        }
+    }
+}
+
+/// tokio-console takes a task that has none for lost.
+fn has_a_waker(span: &Span) {
+    if let Some(id) = span.id() {
+        trace!(target: "tokio::task::waker", op = "waker.clone", task.id = id.into_u64());
+    }
+}
