@@ -134,7 +134,9 @@ mod tests {
     fn stacks_of_a_real_node_are_told_for_people() {
         #[inline(never)]
         fn waits_for_the_ferry() {
-            let _ = ums::sleep(std::time::Duration::from_secs(600));
+            let slept = ums::sleep(std::time::Duration::from_secs(600));
+            // Else it need not come back here, and is on no stack.
+            std::hint::black_box(&slept);
         }
         let path = std::env::temp_dir().join(format!("ums-stacks-{}", std::process::id()));
         let at = ums::StatsSocket::At(path.clone());

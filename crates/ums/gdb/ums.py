@@ -229,13 +229,13 @@ GLUE = re.compile(r"(ums::(scheduler|task|request|serve|user)|core|std)::|__rust
 def of_the_application(frames):
     """Without those by which the machine parked the worker, and those by which it called the request."""
     names = [(frame.name() or "").lstrip("<") for frame in frames]
+    end = next((n for n, name in enumerate(names) if "worker_main" in name), len(names))
     first = 0
-    for n, name in enumerate(names):
-        if not MACHINE.match(name):
+    for n in range(end):
+        if not MACHINE.match(names[n]):
             break
-        if PARKS.match(name):
+        if PARKS.match(names[n]):
             first = n + 1
-    end = next((n for n in range(first, len(names)) if "worker_main" in names[n]), len(names))
     while end > first and GLUE.match(names[end - 1]):
         end -= 1
     return frames[first:end]

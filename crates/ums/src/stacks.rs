@@ -186,17 +186,18 @@ impl WorkerStack {
                 || !frame.name.contains("::")
         };
         let parks = |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "corosensei::"]);
-        let inner = self.frames.iter().take_while(|frame| is_machine(frame));
-        let first = inner.enumerate().filter(|(_, frame)| parks(frame)).last();
-        let rest = &self.frames[first.map_or(0, |(at, _)| at + 1)..];
         let is_main = |frame: &Frame| frame.name.contains("worker_main");
-        let end = rest.iter().position(is_main).unwrap_or(rest.len());
+        let end = self.frames.iter().position(is_main).unwrap_or(self.frames.len());
+        let frames = &self.frames[..end];
+        let inner = frames.iter().take_while(|frame| is_machine(frame));
+        let first = inner.enumerate().filter(|(_, frame)| parks(frame)).last();
+        let rest = &frames[first.map_or(0, |(at, _)| at + 1)..];
         let ours =
             ["ums::scheduler::", "ums::task::", "ums::request::", "ums::serve::", "ums::user::"];
         let glue = [&ours[..], &["core::", "std::"]].concat();
         let is_glue = |frame: &Frame| is(frame, &glue) || frame.name.starts_with("__rust");
-        let outer = rest[..end].iter().rev().take_while(|frame| is_glue(frame)).count();
-        &rest[..end - outer]
+        let outer = rest.iter().rev().take_while(|frame| is_glue(frame)).count();
+        &rest[..rest.len() - outer]
     }
 
     /// As an object, with all frames.
