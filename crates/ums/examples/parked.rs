@@ -14,6 +14,7 @@ use std::time::Duration;
 use ums::sync::Mutex;
 use ums::{Node, StatsSocket, WorkerState};
 
+static COMPUTES: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);
 
 #[inline(never)]
@@ -37,6 +38,7 @@ fn books(ledger: &Mutex<u64>) {
 
 #[inline(never)]
 fn computes() -> u64 {
+    COMPUTES.store(true, Ordering::Relaxed);
     let mut turns = 0;
     while !STOP.load(Ordering::Relaxed) {
         turns += 1;
@@ -73,7 +75,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = |state| node.snapshot().workers.iter().filter(|w| w.state == state).count();
     until(|| count(WorkerState::Waiting) == 2);
     let computer = node.spawn_on(1, computes)?;
-    until(|| count(WorkerState::Running) == 1);
+    until(|| COMPUTES.load(Ordering::Relaxed));
     println!("ready");
     let _ = std::io::stdin().read_line(&mut String::new());
     STOP.store(true, Ordering::Relaxed);

@@ -99,7 +99,8 @@ class Worker:
         return "%d/%d" % (self.scheduler, self.id)
 
     def is_fiber(self):
-        return self.thread == 0
+        # A thread has no number for a moment after it was made.
+        return self.saved_at != 0
 
     def saved(self):
         """The stack pointer of a fiber that is suspended, or None."""
