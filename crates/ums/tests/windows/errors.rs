@@ -336,3 +336,25 @@ fn a_context_deleted_before_its_end_was_taken_from_the_list_is_not_seen_there() 
         }
     });
 }
+
+#[test]
+fn a_list_whose_handles_are_gone_lives_until_its_last_member_has_ended() {
+    alone(|| {
+        let mut list = Some(CompletionList::new().unwrap());
+        let ran = Arc::new(AtomicBool::new(false));
+        let mine = ran.clone();
+        let work = move || mine.store(true, Ordering::SeqCst);
+        let worker = WorkerContext::spawn(list.as_ref().unwrap(), work).unwrap();
+        windows::enter_scheduling_mode(|scheduler, reason| {
+            let Some(last) = list.take() else {
+                assert!(matches!(reason, Reason::Blocked { .. }), "its end comes like a block");
+                return Next::Leave;
+            };
+            let first = last.poll().next().unwrap();
+            drop(last);
+            Next::Execute(scheduler.claim(&first).unwrap())
+        })
+        .unwrap();
+        assert!(ran.load(Ordering::SeqCst) && worker.is_terminated());
+    });
+}
