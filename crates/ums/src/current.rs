@@ -63,7 +63,7 @@ pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
 pub fn yield_now() {
     match here() {
         Some(shared) => shared.yield_now(),
-        None => std::thread::yield_now(),
+        None => crate::os::threads::yield_now(),
     }
 }
 
@@ -132,7 +132,7 @@ pub fn sleep(span: Duration) -> Result<(), WaitError> {
 pub fn sleep_as(reason: WaitReason, span: Duration) -> Result<(), WaitError> {
     let deadline = clock::after(span);
     if here().is_none() {
-        std::thread::sleep(span);
+        crate::os::threads::sleep(span);
         return Ok(());
     }
     match park(begin(What::new(reason)), deadline) {

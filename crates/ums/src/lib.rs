@@ -63,6 +63,8 @@ mod metrics;
 mod stacks;
 mod stats;
 pub mod windows;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod crash;
 #[doc(hidden)]
 pub mod testing;

@@ -12,7 +12,6 @@ mod started;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
-use std::thread::JoinHandle as Thread;
 use std::time::Duration;
 
 use crate::error::{BuildError, EnqueueError};
@@ -20,6 +19,7 @@ use crate::limits;
 use crate::monitor::{self, Watching};
 use crate::os::clock;
 use crate::os::linux::open::Choice;
+use crate::os::threads::{self, JoinHandle as Thread};
 use crate::placement::Placement;
 use crate::request::UserId;
 use crate::scheduler::Peers;
@@ -335,7 +335,7 @@ pub(crate) struct NodeInner {
     builder: Builder,
     pub visible: Vec<Arc<Shared>>,
     hidden: RwLock<HashMap<String, Arc<Shared>>>,
-    threads: Mutex<Vec<Thread<()>>>,
+    threads: Mutex<Vec<Thread>>,
     pub closing: AtomicBool,
     pub users: Mutex<HashMap<UserId, std::sync::Weak<UserState>>>,
     /// While the monitor watches.
@@ -654,8 +654,10 @@ impl Drop for Node {
             return;
         }
         // A worker cannot wait for its own end: somebody else does.
-        let ender = std::thread::Builder::new().name("ums-ender".into());
-        if let Err(error) = ender.spawn(move || node.end(grace)) {
+        let end = move || {
+            node.end(grace);
+        };
+        if let Err(error) = threads::spawn(std::thread::Builder::new(), "ums-ender".into(), end) {
             eprintln!("ums: a node dropped by its own worker could not be shut down: {error}");
         }
     }
@@ -669,7 +671,7 @@ pub(crate) fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
         if clock::now() >= deadline {
             return false;
         }
-        std::thread::sleep(pause);
+        threads::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(10));
     }
     true

@@ -2,20 +2,20 @@
 //! they are taken down again.
 
 use std::sync::Arc;
-use std::thread::JoinHandle as Thread;
 
+use crate::os::threads::JoinHandle as Thread;
 use crate::scheduler::Shared;
 
 /// Schedulers of a node that is being built. Dropped early, it takes them down again.
 #[derive(Default)]
 pub(super) struct Started {
     pub schedulers: Vec<Arc<Shared>>,
-    pub threads: Vec<Thread<()>>,
+    pub threads: Vec<Thread>,
 }
 
 impl Started {
     /// All are there: they are the node's from here on.
-    pub fn keep(mut self) -> (Vec<Arc<Shared>>, Vec<Thread<()>>) {
+    pub fn keep(mut self) -> (Vec<Arc<Shared>>, Vec<Thread>) {
         (std::mem::take(&mut self.schedulers), std::mem::take(&mut self.threads))
     }
 }

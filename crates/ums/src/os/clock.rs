@@ -15,6 +15,10 @@ pub const NEVER: u64 = u64::MAX;
 /// Nanoseconds on the monotonic clock.
 #[inline]
 pub fn now() -> u64 {
+    #[cfg(feature = "sim")]
+    if let Some(now) = super::sim::now() {
+        return now;
+    }
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: Own Result: `ts` is a local of the right type; CLOCK_MONOTONIC always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
@@ -26,6 +30,10 @@ pub fn now() -> u64 {
 /// last decade keeps constant and synchronous, or the kernel would not use it as its own clock).
 #[inline]
 pub fn ticks() -> u64 {
+    #[cfg(feature = "sim")]
+    if let Some(now) = super::sim::now() {
+        return now;
+    }
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: Own Result: the instruction only returns a value.
@@ -55,9 +63,19 @@ fn pair() -> (u64, u64) {
     (0..4).map(read).min().map_or_else(|| (now(), ticks()), |(_, pair)| pair)
 }
 
+/// Where there is no counter, and in a simulated world.
+#[inline]
+fn ticks_are_ns() -> bool {
+    #[cfg(feature = "sim")]
+    if super::sim::is_here() {
+        return true;
+    }
+    cfg!(not(target_arch = "x86_64"))
+}
+
 /// Converts a span of ticks to nanoseconds.
 pub fn ticks_to_ns(span: u64) -> u64 {
-    if cfg!(not(target_arch = "x86_64")) {
+    if ticks_are_ns() {
         return span;
     }
     let (ns0, t0) = start();
@@ -79,7 +97,7 @@ const RATE_AFTER_NS: u64 = 10_000_000;
 /// As [`ticks_to_ns`], in a multiplication: for statistics that are kept by length.
 #[inline]
 pub fn ticks_to_ns_quickly(span: u64) -> u64 {
-    if cfg!(not(target_arch = "x86_64")) {
+    if ticks_are_ns() {
         return span;
     }
     match RATE.load(Ordering::Relaxed) {
@@ -103,7 +121,7 @@ fn measure_rate(span: u64) -> u64 {
 /// A number of ticks that takes no longer than this span, and not much less: who sleeps that many
 /// ticks before looking at the clock again is never late.
 pub fn ticks_within(span_ns: u64) -> u64 {
-    if cfg!(not(target_arch = "x86_64")) {
+    if ticks_are_ns() {
         return span_ns;
     }
     let (ns0, t0) = start();

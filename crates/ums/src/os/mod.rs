@@ -1,6 +1,6 @@
 //! Everything that comes from the operating system, behind seams.
 //!
-//! Time ([`clock`]), thread events ([`event`]), I/O ([`driver`]) and the number of processors
+//! Time ([`clock`]), threads ([`threads`]) and their events ([`event`]), I/O ([`driver`]) and the number of processors
 //! (`linux::cpus`) are passed in or asked for here and nowhere else, so that a simulation can put
 //! its own in their place. This module knows nothing of workers or schedulers.
 
@@ -11,6 +11,9 @@ pub mod event;
 pub mod faulty;
 pub mod linux;
 pub mod short_lock;
+#[cfg(feature = "sim")]
+pub mod sim;
+pub mod threads;
 
 /// The kernel's number of the calling thread.
 pub fn thread_number() -> u32 {

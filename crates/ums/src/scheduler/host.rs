@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 
 use fiber::{Fiber, Resume};
 
@@ -16,6 +15,7 @@ use super::{Core, Options, Seat, Shared, WorkerKind, contain, set_here};
 use crate::counters::add;
 use crate::lists::WorkerId;
 use crate::os::linux::open::{self, Owner};
+use crate::os::threads::{self, JoinHandle, Promise};
 use crate::os::{self, clock};
 use crate::request::WorkRequest;
 use crate::ring::RingEvent;
@@ -32,11 +32,11 @@ pub(crate) fn start(
     index: usize,
     options: Options,
     peers: Arc<Peers>,
-) -> std::io::Result<(Arc<Shared>, JoinHandle<()>)> {
+) -> std::io::Result<(Arc<Shared>, JoinHandle)> {
     crate::debugger::be_found();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = Promise::new();
     let name = format!("ums-{}", options.name);
-    let thread = std::thread::Builder::new().name(name).spawn(move || {
+    let thread = threads::spawn(std::thread::Builder::new(), name, move || {
         // The driver is opened here, because a ring belongs to one thread (rule 1).
         let owner = match options.kind {
             WorkerKind::Fiber => Owner::OneThread,
@@ -44,7 +44,7 @@ pub(crate) fn start(
         };
         let shared = match open::open(options.io, owner) {
             Ok(driver) => Shared::new(index, options, peers, driver),
-            Err(error) => return drop(tell.send(Err(error))),
+            Err(error) => return tell.keep(Err(error)),
         };
         shared.pin_here();
         if let Err(error) = shared.open_place() {
@@ -53,7 +53,7 @@ pub(crate) fn start(
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
         set_here(Some(&shared));
         shared.make_ready();
-        let _ = tell.send(Ok(shared.clone()));
+        tell.keep(Ok(shared.clone()));
         or_abort(|| match shared.options.kind {
             WorkerKind::Fiber => shared.fiber_root(),
             _ => shared.thread_standby(),
@@ -61,7 +61,7 @@ pub(crate) fn start(
         set_here(None);
     })?;
     let ended = || Err(std::io::Error::other("the scheduler's thread ended at its start"));
-    let shared = told.recv().unwrap_or_else(|_| ended())?;
+    let shared = told.wait().unwrap_or_else(ended)?;
     Ok((shared, thread))
 }
 
@@ -233,8 +233,8 @@ impl Shared {
         name: String,
     ) -> std::io::Result<Seat> {
         let shared = self.arc();
-        let builder = std::thread::Builder::new().name(name).stack_size(self.options.stack_size);
-        let thread = builder.spawn(move || {
+        let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
+        let thread = threads::spawn(builder, name, move || {
             shared.pin_here();
             party.view.thread.store(os::thread_number(), Ordering::Relaxed);
             let stack = fiber::StackRange::of_this_thread();

@@ -11,6 +11,7 @@ use super::{Core, Seat, Shared, WorkerKind};
 use crate::counters::add;
 use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock;
+use crate::os::threads::point;
 use crate::ring::RingEvent;
 use crate::worker::{STANDBY, State};
 
@@ -37,7 +38,9 @@ impl Shared {
         }
         self.peers_announce();
         self.door.announce_sleep();
+        point("idle: announced");
         if self.may_sleep() {
+            point("idle: looked");
             add(&self.counters.idle_switches, 1);
             let since = clock::ticks();
             self.counters.asleep_since.store(since, Ordering::Relaxed);
@@ -78,7 +81,7 @@ impl Shared {
             if news {
                 return true;
             }
-            std::thread::yield_now();
+            crate::os::threads::yield_now();
         }
         self.with(|core| core.holder_due = 0);
         false

@@ -42,7 +42,6 @@ use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::thread::JoinHandle;
 
 use fiber::{Fiber, StackPool, Suspender};
 
@@ -53,6 +52,7 @@ use crate::lists::io_board::IoBoard;
 use crate::lists::io_list::{IoList, IoResult, Routine};
 use crate::lists::timer_list::TimerList;
 use crate::os::driver::{Done, Driver};
+use crate::os::threads::JoinHandle;
 use crate::request::WorkRequest;
 use crate::ring::{Ring, RingEvent};
 use crate::wait::{Party, Ticket};
@@ -142,7 +142,7 @@ pub(crate) struct Shared {
     /// Of thread workers, the party whose thread has the baton.
     holder: AtomicPtr<Party>,
     /// Threads that have ended or are ending.
-    graves: Mutex<Vec<JoinHandle<()>>>,
+    graves: Mutex<Vec<JoinHandle>>,
     busy: AtomicBool,
     /// How many completion routines run, one inside another: none of them may wait (rule 9).
     /// Written by the baton's holder.
@@ -166,7 +166,7 @@ unsafe impl Send for Shared {}
 /// What makes a worker run.
 pub(crate) enum Seat {
     /// Its thread waits on the party's event.
-    Thread(Option<JoinHandle<()>>),
+    Thread(Option<JoinHandle>),
     /// The host thread resumes it. Boxed, and reached through a raw pointer while it runs, so that
     /// the table of workers may move meanwhile. The suspender is its own way out, known once it
     /// has started.
@@ -373,6 +373,7 @@ impl Shared {
         &self,
         request: WorkRequest,
     ) -> Result<(), (crate::error::EnqueueError, WorkRequest)> {
+        crate::os::threads::point("enqueue");
         self.load.fetch_add(1, Ordering::Relaxed);
         if let Err(refused) = self.queue.push(request) {
             self.load.fetch_sub(1, Ordering::Relaxed);

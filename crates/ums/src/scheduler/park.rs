@@ -7,6 +7,7 @@ use super::{Core, Shared, Timed, WorkerKind, here};
 use crate::door::Door;
 use crate::lists::WorkerId;
 use crate::os::clock::{self, NEVER};
+use crate::os::threads::point;
 use crate::reason::WaitReason;
 use crate::ring::RingEvent;
 use crate::wait::{Claimed, Outcome, Party, Ticket};
@@ -140,6 +141,7 @@ impl Shared {
     /// next. Nowhere: there is nobody.
     #[inline(never)]
     fn turn(&self) -> WayOut {
+        point("turn");
         let quiet = self.with(|core| self.quiet(core));
         if !quiet {
             self.look();

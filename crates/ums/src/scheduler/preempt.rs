@@ -31,6 +31,7 @@ use super::{Core, Frozen, Shared, WorkerKind, here, set_here};
 use crate::counters::{add, max};
 use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock::{self, NEVER};
+use crate::os::threads::point;
 use crate::reason::WaitReason;
 use crate::request::{Job, RequestState};
 use crate::ring::RingEvent;
@@ -112,13 +113,16 @@ impl Shared {
 
         set_here(None);
         super::AWAY.set(Some(party));
+        point("leave: outside");
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        point("leave: back");
         super::AWAY.set(None);
         // Come home: from here to running is signal wait (G8).
         let signalled = clock::ticks();
         party.signalled.store(signalled, Ordering::Relaxed);
         party.spans.pause();
         self.door.push(party);
+        point("leave: at the door");
         party.event.wait();
         set_here(Some(self));
         party.spans.go_on();

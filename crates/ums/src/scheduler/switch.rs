@@ -94,6 +94,7 @@ impl Handed {
 fn hand(mine: &'static Party, theirs: &'static Party) {
     let pass = || {
         theirs.event.set();
+        crate::os::threads::point("hand");
         // The baton is gone. Only our own event is ours now.
         mine.event.wait();
     };

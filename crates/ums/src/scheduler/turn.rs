@@ -14,6 +14,7 @@ use crate::lists::WorkerId;
 use crate::lists::io_list::{Completed, Completion, IoResult, Routine};
 use crate::lists::timer_list::TimerId;
 use crate::os::clock;
+use crate::os::threads::point;
 use crate::reason::WaitReason;
 use crate::ring::RingEvent;
 use crate::wait::Outcome;
@@ -25,6 +26,7 @@ const NESTED_MAX: u32 = 8;
 impl Shared {
     /// Brings in what has happened: I/O, timers, door.
     pub(super) fn look(&self) {
+        point("look");
         let routines = self.with(|core| {
             core.reap(self);
             !core.routines.is_empty()
@@ -197,6 +199,7 @@ impl Shared {
             return WayOut::Stay;
         }
         self.may_switch();
+        point("yield");
         let quickly = self.with(|core| {
             add(&self.counters.yields, 1);
             if self.queue.len() > 0 || !self.quiet(core) {

@@ -69,6 +69,13 @@ fn judge(op: &Op, errno: i32) -> Tried {
     }
 }
 
+/// Breaks a connection off, in both directions.
+#[cfg(feature = "sim")]
+pub fn reset(fd: RawFd) {
+    // SAFETY: Own Result: the call takes numbers only.
+    unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+}
+
 /// Whether the caller itself said `MSG_DONTWAIT`.
 pub fn asked_not_to_wait(op: &Op) -> bool {
     match op {

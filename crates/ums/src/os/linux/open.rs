@@ -74,6 +74,10 @@ pub enum Owner {
 /// assert!(done.is_empty(), "a wake ends the wait and is no completion");
 /// ```
 pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
+    #[cfg(feature = "sim")]
+    if crate::os::sim::is_here() {
+        return Ok(Box::new(crate::os::sim::driver::Simulated::new()?));
+    }
     let choice = match std::env::var("UMS_IO") {
         Ok(forced) => forced.parse()?,
         Err(_) => choice,

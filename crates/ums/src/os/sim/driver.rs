@@ -1,0 +1,236 @@
+//! I/O in a world: each operation is carried out by a plain call, when the seed says.
+//!
+//! ```text
+//!   submit --dice--> at once: Done             (U66)
+//!          --dice--> due after a while --> tried --> Done, or it would block: tried again when
+//!                                                    its descriptor is ready
+//!   cancel --dice--> due after a while, in a race with the operation itself
+//! ```
+//!
+//! What is read and written is real: sockets and files of this process. So the machine above the seam is the one that
+//! is shipped, and only the order, the time and the luck of its operations are the seed's.
+//!
+//! Invariants: *Frozen Buffer*, *One Completion* (the seam). Operations on one side of a descriptor are carried
+//! out in the order of arrival.
+
+#![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use super::{On, World, place};
+use crate::os::clock::{self, NEVER};
+use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
+use crate::os::linux::call::{self, Tried};
+
+/// How long an operation or a cancellation takes, at most, in most cases.
+const LATE_MAX_NS: u64 = 200_000;
+/// And in one of twenty.
+const VERY_LATE_MAX_NS: u64 = 20_000_000;
+
+struct Flight {
+    token: u64,
+    op: Op,
+    /// When it is tried for the first time.
+    due: u64,
+    /// It would have blocked.
+    blocked: bool,
+    /// What it fails with instead.
+    fails: Option<i32>,
+    /// When a cancellation takes effect.
+    cancel: u64,
+}
+
+/// See the module's text.
+pub struct Simulated {
+    bell: Waker,
+    flights: Vec<Flight>,
+    finished: Vec<Done>,
+}
+
+impl Simulated {
+    /// A driver with nothing to do.
+    pub fn new() -> io::Result<Simulated> {
+        let bell = Waker::new()?;
+        Ok(Simulated { bell, flights: Vec::new(), finished: Vec::new() })
+    }
+
+    fn world<R>(&self, ask: impl FnOnce(&World) -> R) -> Option<R> {
+        place().map(|(world, _)| ask(&world))
+    }
+
+    fn lateness(&self) -> u64 {
+        let late = |world: &World| {
+            let dice = &mut world.lock().dice;
+            let max = if dice.below(20) == 0 { VERY_LATE_MAX_NS } else { LATE_MAX_NS };
+            dice.below(max)
+        };
+        self.world(late).unwrap_or(0)
+    }
+
+    /// The operation, perhaps with less to do, and what it fails with, perhaps.
+    fn fate(&self, mut op: Op) -> (Op, Option<i32>) {
+        let roll = |world: &World| {
+            let mut state = world.lock();
+            let (short, fail) = (state.faults.short, state.faults.fail);
+            let (short, fail) = (state.dice.in_10_000(short), state.dice.in_10_000(fail));
+            (short.then(|| state.dice.below(1 << 20)), fail)
+        };
+        let (short, fail) = self.world(roll).unwrap_or((None, false));
+        if let (
+            Some(by),
+            Op::Read { len, .. }
+            | Op::Write { len, .. }
+            | Op::Recv { len, .. }
+            | Op::Send { len, .. },
+        ) = (short, &mut op)
+            && *len > 1
+            && !len.is_multiple_of(512)
+        {
+            *len = 1 + by as usize % (*len - 1);
+        }
+        let error = match op {
+            _ if !fail => None,
+            Op::Read { .. } | Op::Write { .. } | Op::Readv { .. } | Op::Writev { .. } | Op::Fsync { .. } => {
+                Some(-libc::EIO)
+            }
+            Op::Recv { .. } | Op::Send { .. } => Some(-libc::ECONNRESET),
+            _ => None,
+        };
+        (op, error)
+    }
+
+    /// Tries what is due.
+    fn look(&mut self) {
+        let now = clock::now();
+        let mut closed: Vec<(RawFd, bool)> = Vec::new();
+        let mut at = 0;
+        while at < self.flights.len() {
+            let flight = &mut self.flights[at];
+            let side = (flight.op.fd(), flight.op.side() == Side::In);
+            let in_line = flight.op.is_poll() || flight.op.fd() < 0 || !closed.contains(&side);
+            let mut result = None;
+            if flight.due <= now && in_line {
+                result = flight.fails.take();
+                if result == Some(-libc::ECONNRESET) {
+                    call::reset(flight.op.fd());
+                }
+                if result.is_none() {
+                    // SAFETY: Frozen Buffer: the operation has not completed yet.
+                    match unsafe { call::try_now(&flight.op) } {
+                        Tried::Finished(done) => result = Some(done),
+                        Tried::WouldBlock => flight.blocked = true,
+                    }
+                }
+            }
+            if result.is_none() && flight.cancel <= now {
+                result = Some(-libc::ECANCELED);
+            }
+            match result {
+                Some(result) => {
+                    let token = self.flights.remove(at).token;
+                    self.finished.push(Done { token, result });
+                }
+                None => {
+                    if !self.flights[at].op.is_poll() {
+                        closed.push(side);
+                    }
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    fn descriptors(&self) -> Vec<(RawFd, i16)> {
+        let blocked = self.flights.iter().filter(|f| f.blocked);
+        blocked.map(|f| (f.op.fd(), call::poll_events(f.op.side()))).collect()
+    }
+
+    /// When something is due that no descriptor tells.
+    fn next_due(&self) -> u64 {
+        let due = |f: &Flight| if f.blocked { f.cancel } else { f.due.min(f.cancel) };
+        self.flights.iter().map(due).min().unwrap_or(NEVER)
+    }
+}
+
+impl Driver for Simulated {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn describe(&self) -> String {
+        "simulated: plain calls at the times that a seed says".into()
+    }
+
+    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+        let (op, fails) = self.fate(op);
+        let at_once = self.world(|world| world.lock().dice.below(4) == 0).unwrap_or(true);
+        let side = |op: &Op| (op.fd(), op.side() == Side::In);
+        let is_first = self.flights.iter().all(|f| side(&f.op) != side(&op));
+        if at_once && is_first && fails.is_none() {
+            // SAFETY: Frozen Buffer: the caller's promise.
+            if let Tried::Finished(result) = unsafe { call::try_now(&op) } {
+                return Submitted::Done(result);
+            }
+        }
+        let late = self.lateness();
+        let (due, blocked, cancel) = (clock::now().saturating_add(late), false, NEVER);
+        self.flights.push(Flight { token, op, due, blocked, fails, cancel });
+        Submitted::Pending
+    }
+
+    fn cancel(&mut self, token: u64) {
+        let at = clock::now().saturating_add(self.lateness());
+        if let Some(flight) = self.flights.iter_mut().find(|f| f.token == token) {
+            flight.cancel = flight.cancel.min(at);
+        }
+    }
+
+    fn ready(&mut self) -> bool {
+        if !self.finished.is_empty() || self.next_due() <= clock::now() {
+            return true;
+        }
+        let mut set: Vec<libc::pollfd> = self
+            .descriptors()
+            .iter()
+            .map(|&(fd, events)| libc::pollfd { fd, events, revents: 0 })
+            .collect();
+        !set.is_empty() && call::poll(&mut set, Some(0)).is_ok_and(|ready| ready > 0)
+    }
+
+    fn reap(&mut self, out: &mut Vec<Done>) {
+        self.look();
+        out.append(&mut self.finished);
+    }
+
+    fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
+        let until = timeout_ns.map_or(NEVER, |ns| clock::now().saturating_add(ns));
+        loop {
+            self.look();
+            let bell = self.bell.fd();
+            let mut set = [libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 }];
+            let rung = call::poll(&mut set, Some(0)).is_ok_and(|ready| ready > 0);
+            if rung {
+                self.bell.silence();
+            }
+            if rung || !self.finished.is_empty() || until <= clock::now() {
+                return out.append(&mut self.finished);
+            }
+            let Some((world, me)) = place() else { return };
+            let due = until.min(self.next_due());
+            world.block(me, On::Bell(bell), due, self.descriptors(), "sleeps");
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.bell.clone()
+    }
+
+    fn done(&mut self) -> usize {
+        self.finished.len()
+    }
+
+    fn pending(&self) -> usize {
+        self.flights.len() + self.finished.len()
+    }
+}

@@ -1,0 +1,133 @@
+//! Threads, and what they do when they have nothing to do: the system's, or a simulated world's.
+//!
+//! Everything in the machine that makes a thread, waits for its end, sleeps or gives way does it by these functions. In
+//! a build without the feature `sim` they are the standard library's.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::event::Event;
+#[cfg(feature = "sim")]
+use super::sim;
+
+/// Waits for a thread's end.
+#[derive(Debug)]
+pub struct JoinHandle {
+    real: std::thread::JoinHandle<()>,
+    #[cfg(feature = "sim")]
+    simulated: Option<sim::Enlisted>,
+}
+
+impl JoinHandle {
+    /// Waits until it has ended. `Err`: it panicked.
+    pub fn join(self) -> std::thread::Result<()> {
+        #[cfg(feature = "sim")]
+        self.simulated.iter().for_each(sim::Enlisted::wait);
+        self.real.join()
+    }
+
+    /// Whether it has ended.
+    pub fn is_finished(&self) -> bool {
+        #[cfg(feature = "sim")]
+        if let Some(simulated) = &self.simulated {
+            return simulated.is_gone();
+        }
+        self.real.is_finished()
+    }
+}
+
+/// Makes a thread.
+///
+/// # Errors
+/// What the system says.
+pub fn spawn(
+    builder: std::thread::Builder,
+    name: String,
+    main: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle> {
+    #[cfg(feature = "sim")]
+    if let Some(enlisted) = sim::enlist(&name) {
+        let (enlisted, builder) = (enlisted?, builder.name(name));
+        let place = enlisted.clone();
+        let spawned = builder.spawn(move || {
+            place.enter();
+            main();
+        });
+        let simulated = Some(enlisted.clone());
+        return spawned
+            .map(|real| JoinHandle { real, simulated })
+            .inspect_err(|_| enlisted.strike());
+    }
+    let real = builder.name(name).spawn(main)?;
+    Ok(JoinHandle {
+        real,
+        #[cfg(feature = "sim")]
+        simulated: None,
+    })
+}
+
+/// Sleeps for this long.
+pub fn sleep(span: Duration) {
+    #[cfg(feature = "sim")]
+    if let Some(now) = sim::now() {
+        let until = now.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX / 2));
+        return sim::block(sim::On::Time, until.max(now + 1), "thread::sleep");
+    }
+    std::thread::sleep(span);
+}
+
+/// Lets others of this processor run.
+pub fn yield_now() {
+    #[cfg(feature = "sim")]
+    if let Some(now) = sim::now() {
+        return sim::block(sim::On::Time, now + 1, "thread::yield_now");
+    }
+    std::thread::yield_now();
+}
+
+/// A place in the machine where another thread could come in between.
+#[inline(always)]
+pub fn point(_what: &'static str) {
+    #[cfg(feature = "sim")]
+    sim::point(_what);
+}
+
+/// A value that one thread gives and another waits for.
+pub struct Promise<T>(Arc<Promised<T>>);
+
+struct Promised<T> {
+    value: Mutex<Option<T>>,
+    /// Given, or never to be.
+    settled: Event,
+}
+
+impl<T> Promise<T> {
+    /// What gives it, and what waits for it.
+    pub fn new() -> (Promise<T>, Awaited<T>) {
+        let promised = Arc::new(Promised { value: Mutex::new(None), settled: Event::new() });
+        (Promise(Arc::clone(&promised)), Awaited(promised))
+    }
+
+    /// Gives the value.
+    pub fn keep(self, value: T) {
+        *self.0.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.0.settled.set();
+    }
+}
+
+/// The other side of a [`Promise`].
+pub struct Awaited<T>(Arc<Promised<T>>);
+
+impl<T> Awaited<T> {
+    /// Waits. None: the promise was broken.
+    pub fn wait(self) -> Option<T> {
+        self.0.settled.wait();
+        self.0.value.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

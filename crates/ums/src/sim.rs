@@ -1,0 +1,146 @@
+//! One seed replays the world: programs under simulation (feature `sim`).
+//!
+//! [`run`] runs a *story*, a closure that builds a [`Node`](crate::Node) and does with it what the program does, in
+//! a world where one thread runs at a time and a seed chooses which, when operations complete, and what goes wrong.
+//! The schedulers, lists, timers, locks and channels are those that are shipped. A story that fails with a
+//! seed fails with that seed again, in the same steps.
+//!
+//! ```
+//! let story = || {
+//!     let node = ums::Node::builder().schedulers(2).max_workers(4).build().unwrap();
+//!     let sum = node.run(|| {
+//!         let half = ums::spawn(|| 20);
+//!         half.join().unwrap() + 22
+//!     });
+//!     assert_eq!(sum, 42);
+//! };
+//! let ended = ums::sim::run(1, ums::sim::Faults::default(), story);
+//! assert_eq!(ended.failed, None);
+//! assert_eq!(ended.hash, ums::sim::run(1, ums::sim::Faults::default(), story).hash);
+//! ```
+//!
+//! What a story must not do: block other than through this crate (a lock of the standard library that another of
+//! its threads holds, `std::thread::park`), or read a clock or random numbers of the system. Sockets and files
+//! are real ones; what else the process does with them the seed does not know.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::os::sim::World;
+pub use crate::os::sim::{Dice, Ended, Faults};
+use crate::os::{clock, threads};
+
+/// Runs a story on the calling thread, in a world of this seed. A panic of the story's is what failed.
+///
+/// # Panics
+/// Inside another story.
+pub fn run(seed: u64, faults: Faults, story: impl FnOnce()) -> Ended {
+    let world = World::begin(seed, faults);
+    let told = catch_unwind(AssertUnwindSafe(story));
+    let mut ended = world.end();
+    if let Err(panic) = told {
+        ended.failed.get_or_insert_with(|| text_of(&*panic));
+    }
+    ended
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+    text.unwrap_or_else(|| "the story panicked".into())
+}
+
+/// What [`check`] is told.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// The seeds; `UMS_SEED` overrides them with one.
+    pub seeds: std::ops::Range<u64>,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What a person types to run this check again, with `UMS_SEED` before it.
+    pub command: String,
+}
+
+/// What the seeds of a check came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// How many were run.
+    pub seeds: u64,
+    /// Points that they passed: the median.
+    pub median_steps: u64,
+}
+
+/// Runs a story with each seed, until one fails.
+///
+/// # Panics
+/// When one fails: with what failed, the end of its trace, and the command that replays it.
+pub fn check(check: &Check, story: impl Fn()) -> Checked {
+    let one = std::env::var("UMS_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seeds = one.map_or(check.seeds.clone(), |seed: u64| seed..seed + 1);
+    let mut steps = Vec::new();
+    for seed in seeds {
+        let ended = run(seed, check.faults, &story);
+        if let Some(why) = &ended.failed {
+            let tail: Vec<&str> = ended.trace.lines().rev().take(40).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            panic!(
+                "seed {seed} fails after {} steps: {why}\n{}\nreplay: UMS_SEED={seed} {}",
+                ended.steps,
+                tail.join("\n"),
+                check.command
+            );
+        }
+        steps.push(ended.steps);
+    }
+    steps.sort_unstable();
+    let median_steps = steps.get(steps.len() / 2).copied().unwrap_or(0);
+    Checked { seeds: steps.len() as u64, median_steps }
+}
+
+/// Whether the caller is in a story.
+pub fn is_here() -> bool {
+    crate::os::sim::is_here()
+}
+
+/// A number below `sides` from the story's seed; 0 outside of stories.
+pub fn below(sides: u64) -> u64 {
+    crate::os::sim::below(sides)
+}
+
+/// Nanoseconds on the story's clock; the machine's outside of stories.
+pub fn now() -> u64 {
+    clock::now()
+}
+
+/// Another thread may run here: to be put into a story's own code, where it matters who is first.
+pub fn point(what: &'static str) {
+    threads::point(what);
+}
+
+/// Makes a plain thread of the story's. It is to be joined.
+///
+/// # Errors
+/// What the system says; the world may refuse it ([`Faults::no_thread`]).
+pub fn thread(name: &str, main: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
+    threads::spawn(std::thread::Builder::new(), name.to_owned(), main).map(Thread)
+}
+
+/// A plain thread of a story.
+#[derive(Debug)]
+pub struct Thread(threads::JoinHandle);
+
+impl Thread {
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// With what it panicked with.
+    pub fn join(self) -> std::thread::Result<()> {
+        self.0.join()
+    }
+}
+
+/// Sleeps as a plain thread does: a worker that calls this holds its scheduler up.
+pub fn thread_sleep(span: Duration) {
+    threads::sleep(span);
+}
