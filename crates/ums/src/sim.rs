@@ -23,32 +23,16 @@
 //! its threads holds, `std::thread::park`), or read a clock or random numbers of the system. Sockets and files
 //! are real ones; what else the process does with them the seed does not know.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::os::sim::World;
 pub use crate::os::sim::{Dice, Ended, Faults};
 use crate::os::{clock, threads};
 
-/// Runs a story on the calling thread, in a world of this seed. A panic of the story's is what failed.
-///
-/// # Panics
-/// Inside another story.
-pub fn run(seed: u64, faults: Faults, story: impl FnOnce()) -> Ended {
-    let world = World::begin(seed, faults);
-    let told = catch_unwind(AssertUnwindSafe(story));
-    let mut ended = world.end();
-    if let Err(panic) = told {
-        ended.failed.get_or_insert_with(|| text_of(&*panic));
-    }
-    ended
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-    text.unwrap_or_else(|| "the story panicked".into())
+/// Runs a story in a world of this seed. A panic of the story's is what failed.
+pub fn run(seed: u64, faults: Faults, story: impl FnOnce() + Send + 'static) -> Ended {
+    World::run(seed, faults, story)
 }
 
 /// What [`check`] is told.
@@ -75,12 +59,14 @@ pub struct Checked {
 ///
 /// # Panics
 /// When one fails: with what failed, the end of its trace, and the command that replays it.
-pub fn check(check: &Check, story: impl Fn()) -> Checked {
+pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked {
+    let story = Arc::new(story);
     let one = std::env::var("UMS_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = one.map_or(check.seeds.clone(), |seed: u64| seed..seed + 1);
     let mut steps = Vec::new();
     for seed in seeds {
-        let ended = run(seed, check.faults, &story);
+        let story = Arc::clone(&story);
+        let ended = run(seed, check.faults, move || story());
         if let Some(why) = &ended.failed {
             let tail: Vec<&str> = ended.trace.lines().rev().take(40).collect();
             let tail: Vec<&str> = tail.into_iter().rev().collect();

@@ -152,6 +152,55 @@ impl<S> Workers<S> {
         self.count
     }
 
+    /// What is wrong with the lists, if anything (One List).
+    #[cfg(feature = "sim")]
+    pub fn check(&self) -> Result<(), String> {
+        let mut on_lists = 0;
+        let lists = [
+            (self.idle, State::Idle),
+            (self.runnable, State::Runnable),
+            (self.waiting, State::Waiting),
+        ];
+        for (list, state) in lists {
+            let (mut at, mut before, mut len) = (list.head, NOBODY, 0);
+            while at != NOBODY {
+                let worker = &self.slots[at as usize];
+                if worker.seat.is_none() || worker.state != state || worker.prev != before {
+                    return Err(format!("worker {at} is {:?} on the list {state:?}", worker.state));
+                }
+                (before, at, len) = (at, worker.next, len + 1);
+                if len > self.count {
+                    return Err(format!("the list {state:?} goes round"));
+                }
+            }
+            if before != list.tail || len != list.len as usize {
+                return Err(format!("the list {state:?} says {} and has {len}", list.len));
+            }
+            on_lists += len;
+        }
+        let is_listed =
+            |w: &Worker<S>| matches!(w.state, State::Idle | State::Runnable | State::Waiting);
+        let living = || self.slots[1..].iter().filter(|w| w.seat.is_some());
+        let running = living().filter(|w| w.state == State::Running).count();
+        if running > 1 {
+            return Err(format!("{running} workers run at once"));
+        }
+        let (all, listed) = (living().count(), living().filter(|w| is_listed(w)).count());
+        if all != self.count || listed != on_lists {
+            return Err(format!(
+                "{all} workers, {} counted; {listed} listed, {on_lists} found",
+                self.count
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many workers are in this state.
+    #[cfg(feature = "sim")]
+    pub fn in_state(&self, state: State) -> usize {
+        self.slots[1..].iter().filter(|w| w.seat.is_some() && w.state == state).count()
+    }
+
     /// The number that the next worker will get.
     pub fn next_id(&self) -> WorkerId {
         self.free.last().copied().unwrap_or(self.slots.len() as WorkerId)

@@ -1,5 +1,6 @@
 //! Stories from seeds: what the machine promises, whoever runs when, whatever is late or fails.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use ums::sim::{Check, Faults};
 use ums::{Node, Placement};
 
-fn check(name: &str, faults: Faults, story: impl Fn()) {
+fn check(name: &str, faults: Faults, story: impl Fn() + Send + Sync + 'static) {
     let count = std::env::var("UMS_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
     let command = format!("cargo test -p ums --features sim --test sim {name}");
     let checked = ums::sim::check(&Check { seeds: 0..count, faults, command }, story);
@@ -15,11 +16,16 @@ fn check(name: &str, faults: Faults, story: impl Fn()) {
 }
 
 fn node(schedulers: usize) -> Node {
+    node_with(schedulers, 1)
+}
+
+/// With at least so many workers on each scheduler.
+fn node_with(schedulers: usize, workers: usize) -> Node {
     let fibers = ums::sim::below(2) == 0;
     let placement = [Placement::Hinted, Placement::Classic, Placement::LeastLoaded];
     let builder = Node::builder()
         .schedulers(schedulers)
-        .max_workers(schedulers * (1 + ums::sim::below(4) as usize))
+        .max_workers(schedulers * (workers + ums::sim::below(4) as usize))
         .placement(placement[ums::sim::below(3) as usize])
         .idle_worker_timeout(Duration::from_millis(1 + ums::sim::below(100)));
     // SAFETY: Contract: the stories keep nothing of the thread's over a wait.
@@ -35,29 +41,33 @@ fn end(node: Node) {
 
 #[test]
 fn every_request_ends_once_and_nothing_is_left() {
-    check("every_request_ends_once_and_nothing_is_left", Faults { stall: 20, ..Faults::default() }, || {
-        let node = node(2);
-        let count = Arc::new(AtomicU64::new(0));
-        let tasks: Vec<_> = (0..20)
-            .map(|n| {
-                let count = Arc::clone(&count);
-                let task = node.spawn(move || {
-                    for _ in 0..n % 4 {
-                        ums::yield_now();
-                    }
-                    if n % 3 == 0 {
-                        ums::sleep(Duration::from_micros(n * 50)).unwrap();
-                    }
-                    count.fetch_add(1, Ordering::Relaxed);
-                    n
-                });
-                task.unwrap()
-            })
-            .collect();
-        let sum: u64 = tasks.into_iter().map(|task| task.join().unwrap()).sum();
-        assert_eq!((sum, count.load(Ordering::Relaxed)), (190, 20));
-        end(node);
-    });
+    check(
+        "every_request_ends_once_and_nothing_is_left",
+        Faults { stall: 20, ..Faults::default() },
+        || {
+            let node = node(2);
+            let count = Arc::new(AtomicU64::new(0));
+            let tasks: Vec<_> = (0..20)
+                .map(|n| {
+                    let count = Arc::clone(&count);
+                    let task = node.spawn(move || {
+                        for _ in 0..n % 4 {
+                            ums::yield_now();
+                        }
+                        if n % 3 == 0 {
+                            ums::sleep(Duration::from_micros(n * 50)).unwrap();
+                        }
+                        count.fetch_add(1, Ordering::Relaxed);
+                        n
+                    });
+                    task.unwrap()
+                })
+                .collect();
+            let sum: u64 = tasks.into_iter().map(|task| task.join().unwrap()).sum();
+            assert_eq!((sum, count.load(Ordering::Relaxed)), (190, 20));
+            end(node);
+        },
+    );
 }
 
 #[test]
@@ -88,4 +98,399 @@ fn the_same_seed_gives_the_same_trace() {
         assert_eq!(first.failed, None);
         assert_eq!(first.trace, again.trace, "seed {seed}");
     }
+}
+
+/// A word that every story's tasks share, to see that each did its part.
+fn tally() -> Arc<AtomicU64> {
+    Arc::default()
+}
+
+const STALLS: Faults = Faults { short: 0, fail: 0, no_thread: 0, jump: 2, stall: 20 };
+
+#[test]
+fn a_lock_has_one_owner_and_nobody_waits_for_ever() {
+    check("a_lock_has_one_owner_and_nobody_waits_for_ever", STALLS, || {
+        let node = node(1 + ums::sim::below(3) as usize);
+        let lock = Arc::new(ums::sync::Mutex::new((0_u64, false)));
+        let tasks: Vec<_> = (0..6)
+            .map(|_| {
+                let lock = Arc::clone(&lock);
+                let task = node.spawn(move || {
+                    for _ in 0..4 {
+                        let span = Duration::from_micros(ums::sim::below(2000));
+                        let Ok(mut guard) = lock.lock_for(span) else { continue };
+                        assert!(!std::mem::replace(&mut guard.1, true), "two owners");
+                        ums::yield_now();
+                        if ums::sim::below(4) == 0 {
+                            ums::sleep(Duration::from_micros(ums::sim::below(500))).unwrap();
+                        }
+                        guard.0 += 1;
+                        guard.1 = false;
+                    }
+                });
+                task.unwrap()
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert!(!lock.is_locked());
+        end(node);
+    });
+}
+
+#[test]
+fn what_is_sent_arrives_once_and_in_order() {
+    check("what_is_sent_arrives_once_and_in_order", STALLS, || {
+        // Who takes must not wait for a worker that a sender has.
+        let node = node_with(2, 4);
+        let (sender, receiver) = ums::sync::channel::bounded(1 + ums::sim::below(4) as usize);
+        let senders: Vec<_> = (0..3_u64)
+            .map(|who| {
+                let sender = sender.clone();
+                let send = move || (0..10).for_each(|n| sender.send((who, n)).unwrap());
+                node.spawn(send).unwrap()
+            })
+            .collect();
+        drop(sender);
+        let take = move || {
+            let mut next = [0; 3];
+            while let Ok((who, n)) = receiver.recv() {
+                assert_eq!(n, next[who as usize], "of {who}");
+                next[who as usize] += 1;
+            }
+            next
+        };
+        let taken = node.spawn(take).unwrap().join().unwrap();
+        assert_eq!(taken, [10; 3]);
+        senders.into_iter().for_each(|task| task.join().unwrap());
+        end(node);
+    });
+}
+
+#[test]
+fn nobody_wakes_before_the_time_u69() {
+    check("nobody_wakes_before_the_time_u69", STALLS, || {
+        let node = node(2);
+        let tasks: Vec<_> = (0..10)
+            .map(|_| {
+                let sleep = || {
+                    let span = Duration::from_micros(ums::sim::below(30_000));
+                    let began = ums::sim::now();
+                    ums::sleep(span).unwrap();
+                    assert!(ums::sim::now() - began >= span.as_nanos() as u64);
+                };
+                node.spawn(sleep).unwrap()
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        end(node);
+    });
+}
+
+#[test]
+fn who_goes_preemptive_comes_home_and_holds_nobody_up_u77() {
+    check("who_goes_preemptive_comes_home_and_holds_nobody_up_u77", STALLS, || {
+        let node = node(2);
+        let done = tally();
+        let tasks: Vec<_> = (0..6)
+            .map(|n| {
+                let done = Arc::clone(&done);
+                let task = node.spawn(move || {
+                    let result = ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || {
+                        ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(3000)));
+                        n
+                    });
+                    assert_eq!(result, n);
+                    done.fetch_add(1, Ordering::Relaxed);
+                    ums::yield_now();
+                });
+                task.unwrap()
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!(done.load(Ordering::Relaxed), 6);
+        end(node);
+    });
+}
+
+#[test]
+fn bytes_arrive_whole_and_in_order_over_sockets_that_stutter() {
+    let faults = Faults { short: 3000, ..STALLS };
+    check("bytes_arrive_whole_and_in_order_over_sockets_that_stutter", faults, || {
+        let node = node_with(2, 6);
+        let pairs: Vec<_> = (0..3)
+            .map(|_| {
+                let (here, there) = node.run(|| ums::net::UnixStream::pair().unwrap());
+                let echo = node.spawn(move || {
+                    let mut there = there;
+                    let mut buf = [0; 64];
+                    loop {
+                        match there.read(&mut buf).unwrap() {
+                            0 => break,
+                            n => there.write_all(&buf[..n]).unwrap(),
+                        }
+                    }
+                });
+                let talk = node.spawn(move || {
+                    let mut here = here;
+                    for round in 0..5_u8 {
+                        let words = [round; 100];
+                        let mut back = [0xff; 100];
+                        here.write_all(&words).unwrap();
+                        here.read_exact(&mut back).unwrap();
+                        assert_eq!(words, back);
+                    }
+                });
+                (talk.unwrap(), echo.unwrap())
+            })
+            .collect();
+        for (talk, echo) in pairs {
+            talk.join().unwrap();
+            echo.join().unwrap();
+        }
+        end(node);
+    });
+}
+
+#[test]
+fn a_connection_that_breaks_is_an_error_to_both_and_hangs_nobody() {
+    let faults = Faults { short: 2000, fail: 300, ..STALLS };
+    check("a_connection_that_breaks_is_an_error_to_both_and_hangs_nobody", faults, || {
+        let node = node(2);
+        let (here, there) = node.run(|| ums::net::UnixStream::pair().unwrap());
+        let echo = node.spawn(move || {
+            let mut there = there;
+            let mut buf = [0; 64];
+            while let Ok(n @ 1..) = there.read(&mut buf) {
+                if there.write_all(&buf[..n]).is_err() {
+                    break;
+                }
+            }
+        });
+        let talk = node.spawn(move || {
+            let mut here = here;
+            let mut back = [0; 50];
+            for _ in 0..10 {
+                if here.write_all(&[7; 50]).and_then(|()| here.read_exact(&mut back)).is_err() {
+                    return;
+                }
+                assert_eq!(back, [7; 50]);
+            }
+        });
+        talk.unwrap().join().unwrap();
+        echo.unwrap().join().unwrap();
+        end(node);
+    });
+}
+
+#[test]
+fn a_node_ends_at_any_moment_and_every_request_has_an_end_g13() {
+    check("a_node_ends_at_any_moment_and_every_request_has_an_end_g13", STALLS, || {
+        let node = node(2);
+        let ended = tally();
+        let event = Arc::new(ums::sync::Event::manual(false));
+        let mut tasks = Vec::new();
+        for n in 0..12 {
+            let (ended, event) = (Arc::clone(&ended), Arc::clone(&event));
+            let task = node.spawn(move || {
+                match n % 4 {
+                    0 => drop(ums::sleep(Duration::from_micros(ums::sim::below(5000)))),
+                    1 => drop(event.wait_for(Duration::from_secs(3600))),
+                    2 => ums::yield_now(),
+                    _ => drop(ums::wait_for_cancel()),
+                }
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+            tasks.push(task.unwrap());
+        }
+        ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(3000)));
+        let report = node.shutdown(Duration::from_micros(ums::sim::below(3000)));
+        assert_eq!(report.left, 0);
+        let fine = tasks.into_iter().filter(|_| true).map(|task| task.join().is_ok());
+        let fine = fine.filter(|fine| *fine).count() as u64;
+        assert_eq!(
+            fine,
+            ended.load(Ordering::Relaxed),
+            "who ended says so, the others were never begun"
+        );
+    });
+}
+
+#[test]
+fn a_panic_ends_its_request_and_nothing_else() {
+    check("a_panic_ends_its_request_and_nothing_else", STALLS, || {
+        let node = node(2);
+        let tasks: Vec<_> = (0..10)
+            .map(|n| {
+                let task = node.spawn(move || {
+                    ums::yield_now();
+                    if n % 3 == 0 {
+                        std::panic::resume_unwind(Box::new(n));
+                    }
+                    ums::yield_now();
+                });
+                task.unwrap()
+            })
+            .collect();
+        for (n, task) in tasks.into_iter().enumerate() {
+            assert_eq!(task.join().is_err(), n % 3 == 0);
+        }
+        end(node);
+    });
+}
+
+#[test]
+fn a_thread_that_the_system_refuses_is_tried_again_b17() {
+    let faults = Faults { no_thread: 1000, ..STALLS };
+    check("a_thread_that_the_system_refuses_is_tried_again_b17", faults, || {
+        let builder = Node::builder().schedulers(2).max_workers(8);
+        // Schedulers themselves need threads.
+        let Ok(node) = builder.build() else { return };
+        let tasks: Vec<_> = (0..6)
+            .map(|_| node.spawn(|| ums::sleep(Duration::from_millis(1)).unwrap()).unwrap())
+            .collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        end(node);
+    });
+}
+
+#[test]
+fn a_lock_goes_from_user_to_user() {
+    check("a_lock_goes_from_user_to_user", STALLS, || {
+        let node = node(2);
+        let lock = Arc::new(ums::UserLock::new());
+        let users: Vec<_> = (0..4).map(|_| node.user()).collect();
+        for _ in 0..3 {
+            let all = users.iter().map(|user| {
+                let (id, lock) = (user.id(), Arc::clone(&lock));
+                let task = user.enqueue(move || {
+                    lock.acquire(id, None).unwrap();
+                    assert_eq!(lock.owner(), Some(id));
+                    ums::yield_now();
+                    lock.release(id);
+                });
+                task.unwrap()
+            });
+            let all: Vec<_> = all.collect();
+            all.into_iter().for_each(|task| task.join().unwrap());
+        }
+        assert_eq!(lock.owner(), None);
+        drop(users);
+        end(node);
+    });
+}
+
+#[test]
+fn a_planted_deadlock_is_found_and_named() {
+    let story = || {
+        let node = node(2);
+        let locks = Arc::new((ums::sync::Mutex::new(()), ums::sync::Mutex::new(())));
+        let tasks: Vec<_> = (0..2)
+            .map(|n| {
+                let locks = Arc::clone(&locks);
+                let task = node.spawn(move || {
+                    let (first, second) =
+                        if n == 0 { (&locks.0, &locks.1) } else { (&locks.1, &locks.0) };
+                    let _first = first.lock();
+                    ums::yield_now();
+                    let _second = second.lock();
+                });
+                task.unwrap()
+            })
+            .collect();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        end(node);
+    };
+    let failed = (0..50).map(|seed| ums::sim::run(seed, Faults::default(), story));
+    let failed: Vec<_> = failed.filter_map(|ended| ended.failed).collect();
+    assert!(!failed.is_empty(), "some seed makes them meet");
+    assert!(failed[0].contains("nobody can run"), "{}", failed[0]);
+}
+
+/// What a server's tasks do, all at once: each kind in a random measure, with everything that can go wrong.
+fn busy_day() {
+    let node = node_with(2 + ums::sim::below(2) as usize, 8);
+    let lock = Arc::new(ums::sync::Mutex::new(0_u64));
+    let gate = Arc::new(ums::UserLock::near(ums::sim::below(3) as usize));
+    let (sender, receiver) = ums::sync::channel::bounded(8);
+    let expected = tally();
+    let users: Vec<_> = (0..4).map(|_| node.user()).collect();
+    for _ in 0..8 {
+        let mut tasks = Vec::new();
+        for user in &users {
+            let (lock, gate, expected) = (lock.clone(), gate.clone(), expected.clone());
+            let (sender, id) = (sender.clone(), user.id());
+            let what = ums::sim::below(7);
+            let task = user.enqueue(move || {
+                for _ in 0..ums::sim::below(6) {
+                    match what {
+                        0 => {
+                            let Ok(mut guard) = lock.lock_for(Duration::from_millis(1)) else {
+                                continue;
+                            };
+                            ums::yield_now();
+                            *guard += 1;
+                            expected.fetch_add(1, Ordering::Relaxed);
+                        }
+                        1 => {
+                            gate.acquire(id, None).unwrap();
+                            ums::sleep(Duration::from_micros(ums::sim::below(300))).unwrap();
+                            gate.release(id);
+                        }
+                        2 => drop(sender.try_send(id)),
+                        3 => ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || {
+                            ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(500)));
+                        }),
+                        4 => {
+                            let child = ums::spawn(ums::yield_now);
+                            child.join().unwrap();
+                        }
+                        5 => echo_once(),
+                        _ => (0..20).for_each(|_| ums::yield_now()),
+                    }
+                }
+                if what == 6 {
+                    std::panic::resume_unwind(Box::new("on purpose"));
+                }
+            });
+            let task = task.unwrap();
+            if ums::sim::below(20) == 0 && what == 6 {
+                task.cancel();
+            }
+            tasks.push((task, what));
+        }
+        for (task, what) in tasks {
+            assert_eq!(task.join().is_err(), what == 6);
+        }
+    }
+    drop((users, sender));
+    while receiver.try_recv().is_ok() {}
+    let counted = node.run(move || *lock.lock());
+    assert_eq!(counted, expected.load(Ordering::Relaxed));
+    assert_eq!((gate.owner(), gate.waiters()), (None, 0));
+    end(node);
+}
+
+/// Two ends of a socket in one task and its child. A broken connection is an error, and no more.
+fn echo_once() {
+    let (mut here, mut there) = ums::net::UnixStream::pair().unwrap();
+    let child = ums::spawn(move || {
+        let mut buf = [0; 32];
+        while let Ok(n @ 1..) = there.read(&mut buf) {
+            if there.write_all(&buf[..n]).is_err() {
+                break;
+            }
+        }
+    });
+    let mut back = [0; 40];
+    if here.write_all(&[9; 40]).and_then(|()| here.read_exact(&mut back)).is_ok() {
+        assert_eq!(back, [9; 40]);
+    }
+    drop(here);
+    child.join().unwrap();
+}
+
+#[test]
+fn a_busy_day_ends_well() {
+    let faults = Faults { short: 1000, fail: 100, ..STALLS };
+    check("a_busy_day_ends_well", faults, busy_day);
 }

@@ -421,6 +421,25 @@ impl Shared {
         );
     }
 
+    /// In a simulated world: what must be so at every turn is so.
+    #[cfg(feature = "sim")]
+    fn check(&self) {
+        if !crate::os::sim::is_here() {
+            return;
+        }
+        let wrong = self.with(|core| {
+            let away = core.workers.in_state(crate::worker::State::Preemptive);
+            core.workers.check().err().or_else(|| {
+                // Who has come home keeps its place until it runs.
+                let wrong = away > core.preemptive;
+                wrong.then(|| format!("{away} workers are preemptive, {} counted", core.preemptive))
+            })
+        });
+        if let Some(wrong) = wrong {
+            crate::os::sim::fail(&format!("scheduler {}: {wrong}", self.name()));
+        }
+    }
+
     /// Publishes the lengths of the lists.
     fn publish(&self, core: &Core) {
         let c = &self.counters;

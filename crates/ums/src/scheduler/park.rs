@@ -142,6 +142,8 @@ impl Shared {
     #[inline(never)]
     fn turn(&self) -> WayOut {
         point("turn");
+        #[cfg(feature = "sim")]
+        self.check();
         let quiet = self.with(|core| self.quiet(core));
         if !quiet {
             self.look();

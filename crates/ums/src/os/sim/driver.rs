@@ -91,9 +91,11 @@ impl Simulated {
         }
         let error = match op {
             _ if !fail => None,
-            Op::Read { .. } | Op::Write { .. } | Op::Readv { .. } | Op::Writev { .. } | Op::Fsync { .. } => {
-                Some(-libc::EIO)
-            }
+            Op::Read { .. }
+            | Op::Write { .. }
+            | Op::Readv { .. }
+            | Op::Writev { .. }
+            | Op::Fsync { .. } => Some(-libc::EIO),
             Op::Recv { .. } | Op::Send { .. } => Some(-libc::ECONNRESET),
             _ => None,
         };

@@ -15,8 +15,8 @@
 //!                              turn <------ token ---------+
 //! ```
 //!
-//! Nobody can run and no deadline is left: a wake-up was lost, or there is a deadlock. The world fails, and the
-//! story's thread is told by a panic that names what each thread waits for. The others then never run again.
+//! Nobody can run and no deadline is left: a wake-up was lost, or there is a deadlock. The world ends, its threads never
+//! run again, and who began it is told what each of them waits for.
 //!
 //! Invariants. *One Token*: of the threads in a world, the one whose number is `running` runs, the others are parked.
 //! So what the threads share needs no order but theirs. *No Lock*: no point is passed with a lock of the
@@ -28,10 +28,11 @@
 pub mod driver;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::clock::NEVER;
 use super::linux::call;
@@ -129,14 +130,17 @@ struct State {
     now: u64,
     steps: u64,
     members: Vec<Member>,
-    trace: std::collections::VecDeque<Line>,
+    trace: VecDeque<Line>,
     hash: u64,
-    failed: Option<String>,
+    /// The world is over.
+    ended: Option<Ended>,
 }
 
 /// See the module's text.
 pub struct World {
     state: Mutex<State>,
+    /// Told at the end.
+    over: Condvar,
     /// Who has the token.
     running: AtomicUsize,
 }
@@ -212,6 +216,14 @@ pub fn block(on: On, until: u64, what: &'static str) {
 pub fn wake(on: On) {
     if let Some((world, _)) = place() {
         world.lock().wake(on);
+    }
+}
+
+/// Something is wrong that no code could have noticed. In a world it does not come back.
+pub fn fail(why: &str) {
+    if let Some((world, _)) = place() {
+        let state = world.lock();
+        world.fail(state, why.to_owned());
     }
 }
 
@@ -302,10 +314,8 @@ impl State {
     fn look_at_descriptors(&mut self) {
         for member in &mut self.members {
             let Condition::Blocked { fds, .. } = &member.condition else { continue };
-            let mut set: Vec<libc::pollfd> = fds
-                .iter()
-                .map(|&(fd, events)| libc::pollfd { fd, events, revents: 0 })
-                .collect();
+            let mut set: Vec<libc::pollfd> =
+                fds.iter().map(|&(fd, events)| libc::pollfd { fd, events, revents: 0 }).collect();
             if !set.is_empty() && call::poll(&mut set, Some(0)).is_ok_and(|ready| ready > 0) {
                 member.condition = Condition::Ready;
             }
@@ -344,6 +354,16 @@ impl State {
         }
     }
 
+    fn end(&mut self, failed: Option<String>) {
+        let mut trace = String::new();
+        for line in &self.trace {
+            let name = &self.members[line.thread].name;
+            let _ = writeln!(trace, "{:>14} {:>2} {name} {}", line.now, line.thread, line.what);
+        }
+        let (steps, now, hash) = (self.steps, self.now, self.hash);
+        self.ended.get_or_insert(Ended { steps, now, hash, trace, failed });
+    }
+
     fn describe(&self) -> String {
         let mut text = String::new();
         for (number, member) in self.members.iter().enumerate() {
@@ -357,45 +377,55 @@ impl State {
 }
 
 impl World {
-    /// Makes a world with the calling thread as its thread 0, which has the token.
-    pub fn begin(seed: u64, faults: Faults) -> Arc<World> {
-        assert!(!is_here(), "a world is not begun inside another one");
-        let story = Member {
-            name: "story".into(),
-            condition: Condition::Ready,
-            at: "its start",
-            os: Some(std::thread::current()),
-        };
+    /// Runs a story in a world of its own, on a thread that has the token first.
+    pub fn run(seed: u64, faults: Faults, story: impl FnOnce() + Send + 'static) -> Ended {
+        let story_of_it =
+            Member { name: "story".into(), condition: Condition::Ready, at: "its start", os: None };
         let state = State {
             dice: Dice::new(seed),
             faults,
             now: 1_000_000_000,
             steps: 0,
-            members: vec![story],
-            trace: std::collections::VecDeque::new(),
+            members: vec![story_of_it],
+            trace: VecDeque::new(),
             hash: 0xCBF2_9CE4_8422_2325,
-            failed: None,
+            ended: None,
         };
-        let world = Arc::new(World { state: Mutex::new(state), running: AtomicUsize::new(0) });
-        PLACE.set(Some(Place { world: Arc::clone(&world), number: 0 }));
-        world
+        let (state, running) = (Mutex::new(state), AtomicUsize::new(0));
+        let world = Arc::new(World { state, running, over: Condvar::new() });
+        let place = Enlisted { world: Arc::clone(&world), number: 0 };
+        let thread = std::thread::Builder::new().name("story".into()).spawn(move || {
+            place.enter();
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(story));
+            if let Some((world, _)) = self::place() {
+                world.tell(told.err().map(|panic| text_of(&*panic)));
+            }
+        });
+        let thread = thread.unwrap_or_else(|error| panic!("no thread for a story: {error}"));
+        let mut state = world.lock();
+        let ended = loop {
+            match state.ended.take() {
+                Some(ended) => break ended,
+                None => state = world.over.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        drop(state);
+        if ended.failed.is_none() {
+            let _ = thread.join();
+        }
+        ended
     }
 
-    /// The story is over: its thread is in the real world again.
-    pub fn end(&self) -> Ended {
-        PLACE.set(None);
+    /// The story's thread has come to its end.
+    fn tell(&self, why: Option<String>) {
         let mut state = self.lock();
-        let left = |m: &&Member| !matches!(m.condition, Condition::Gone);
-        if state.failed.is_none() && state.members[1..].iter().any(|m| left(&m)) {
-            state.failed = Some(format!("threads are left over:\n{}", state.describe()));
-        }
-        let mut trace = String::new();
-        for line in &state.trace {
-            let name = &state.members[line.thread].name;
-            let _ = writeln!(trace, "{:>14} {:>2} {name} {}", line.now, line.thread, line.what);
-        }
-        let failed = state.failed.clone();
-        Ended { steps: state.steps, now: state.now, hash: state.hash, trace, failed }
+        let left = |m: &Member| !matches!(m.condition, Condition::Gone);
+        let why = why.or_else(|| {
+            let any = state.members[1..].iter().any(left);
+            any.then(|| format!("threads are left over:\n{}", state.describe()))
+        });
+        state.end(why);
+        self.over.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -413,7 +443,7 @@ impl World {
         }
         if state.steps > STEPS_MAX {
             let text = format!("it does not come to an end:\n{}", state.describe());
-            return self.fail(state, me, text);
+            return self.fail(state, text);
         }
         if state.dice.in_10_000(faults.stall) {
             let until = state.now + state.dice.below(10_000_000);
@@ -442,22 +472,13 @@ impl World {
 
     /// Gives the token to whoever is next, and comes back with it.
     fn pass_on(&self, mut state: MutexGuard<'_, State>, me: usize) {
-        match state.next() {
-            Some(next) => self.give(state, next),
-            None => {
-                let text = format!("nobody can run, and nothing is waited for:\n{}", state.describe());
-                return self.fail(state, me, text);
-            }
-        }
-        self.until_running(me);
-        let state = self.lock();
-        if me == 0
-            && let Some(why) = state.failed.clone()
-        {
-            drop(state);
-            // From here on this thread is alone.
-            PLACE.set(None);
-            panic!("{why}");
+        let Some(next) = state.next() else {
+            let text = format!("nobody can run, and nothing is waited for:\n{}", state.describe());
+            return self.fail(state, text);
+        };
+        if next != me {
+            self.give(state, next);
+            self.until_running(me);
         }
     }
 
@@ -484,23 +505,27 @@ impl World {
         match state.next() {
             Some(next) => self.give(state, next),
             None => {
-                let text = format!("nobody can run, and nothing is waited for:\n{}", state.describe());
-                state.failed = Some(text);
-                self.give(state, 0);
+                let text =
+                    format!("nobody can run, and nothing is waited for:\n{}", state.describe());
+                state.end(Some(text));
+                self.over.notify_all();
             }
         }
     }
 
-    /// Ends the world. Only the story's thread runs from here on.
-    fn fail(&self, mut state: MutexGuard<'_, State>, me: usize, why: String) {
-        state.failed.get_or_insert(why);
-        let why = state.failed.clone().unwrap_or_default();
-        if me == 0 {
-            drop(state);
-            PLACE.set(None);
-            panic!("{why}");
+    /// Ends the world, and does not come back: what its threads have in hand is broken, and is left alone.
+    fn fail(&self, mut state: MutexGuard<'_, State>, why: String) {
+        state.end(Some(why));
+        drop(state);
+        self.over.notify_all();
+        loop {
+            std::thread::park();
         }
-        self.give(state, 0);
-        self.until_running(me);
     }
+}
+
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+    text.unwrap_or_else(|| "the story panicked".into())
 }
