@@ -41,6 +41,7 @@ use std::sync::atomic::Ordering;
 use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 use crate::os::driver::Waker;
 use crate::os::short_lock::ShortLock;
+use crate::os::threads::point;
 use crate::wait::Party;
 
 /// What comes through the door besides workers.
@@ -121,6 +122,7 @@ impl Door {
                 Err(now) => head = now,
             }
         }
+        point("door: pushed");
         self.wake();
     }
 

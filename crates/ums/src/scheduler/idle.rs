@@ -23,6 +23,7 @@ impl Shared {
     /// Nothing can run: steal, trim, or sleep once. Returns to look again.
     #[cold]
     pub(super) fn idle(&self, me: WorkerId) {
+        point("idle");
         if self.stop.load(Ordering::Acquire) && me != STANDBY && self.quiescent() {
             // The standby takes the scheduler down; it retires us where we are parked.
             return self.switch_to(STANDBY);
