@@ -48,7 +48,7 @@ pub(crate) fn start(
         };
         shared.pin_here();
         if let Err(error) = shared.open_place() {
-            return drop(tell.send(Err(error)));
+            return tell.keep(Err(error));
         }
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
         set_here(Some(&shared));
