@@ -19,7 +19,7 @@ use crate::limits;
 use crate::monitor::{self, Watching};
 use crate::os::clock;
 use crate::os::linux::open::Choice;
-use crate::os::threads::{self, JoinHandle as Thread};
+use crate::os::threads::{self, JoinHandle as Thread, wait_until};
 use crate::placement::Placement;
 use crate::request::UserId;
 use crate::scheduler::Peers;
@@ -661,20 +661,6 @@ impl Drop for Node {
             eprintln!("ums: a node dropped by its own worker could not be shut down: {error}");
         }
     }
-}
-
-/// Looks again and again, at growing intervals, until it is so or the time is over.
-pub(crate) fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
-    let deadline = clock::after(span);
-    let mut pause = Duration::from_micros(50);
-    while !so() {
-        if clock::now() >= deadline {
-            return false;
-        }
-        threads::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(10));
-    }
-    true
 }
 
 #[cfg(test)]

@@ -672,7 +672,7 @@ impl Server {
     /// all have.
     pub fn stop_and_wait(&self, grace: Duration) -> bool {
         self.stop();
-        crate::node::wait_until(grace, || self.inner.open.load(Ordering::Acquire) == 0)
+        crate::os::threads::wait_until(grace, || self.inner.open.load(Ordering::Acquire) == 0)
     }
 }
 

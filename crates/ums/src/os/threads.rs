@@ -7,6 +7,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::clock;
 use super::event::Event;
 #[cfg(feature = "sim")]
 use super::sim;
@@ -91,6 +92,20 @@ pub fn yield_now() {
 pub fn point(_what: &'static str) {
     #[cfg(feature = "sim")]
     sim::point(_what);
+}
+
+/// Looks again and again, at growing intervals, until it is so or the time is over.
+pub fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
+    let deadline = clock::after(span);
+    let mut pause = Duration::from_micros(50);
+    while !so() {
+        if clock::now() >= deadline {
+            return false;
+        }
+        sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+    true
 }
 
 /// A value that one thread gives and another waits for.
