@@ -1,4 +1,6 @@
 //! Stories from seeds: what the machine promises, whoever runs when, whatever is late or fails.
+//!
+//! * **Contract**: stories keep nothing of their thread's over a wait, as fiber workers ask; each story sees to it.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -28,7 +30,7 @@ fn node_with(schedulers: usize, workers: usize) -> Node {
         .max_workers(schedulers * (workers + ums::sim::below(4) as usize))
         .placement(placement[ums::sim::below(3) as usize])
         .idle_worker_timeout(Duration::from_millis(1 + ums::sim::below(100)));
-    // SAFETY: Contract: the stories keep nothing of the thread's over a wait.
+    // SAFETY: Contract: see above.
     #[allow(unsafe_code)]
     let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
     builder.build().unwrap()
