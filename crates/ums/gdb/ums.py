@@ -231,14 +231,15 @@ def of_the_application(frames):
     """Without those by which the machine parked the worker, and those by which it called the request."""
     names = [(frame.name() or "").lstrip("<") for frame in frames]
     end = next((n for n, name in enumerate(names) if "worker_main" in name), len(names))
+    # From the outside first: what the application calls may be the machine's, too.
+    while end > 0 and GLUE.match(names[end - 1]):
+        end -= 1
     first = 0
     for n in range(end):
         if not MACHINE.match(names[n]):
             break
         if PARKS.match(names[n]):
             first = n + 1
-    while end > first and GLUE.match(names[end - 1]):
-        end -= 1
     return frames[first:end]
 
 

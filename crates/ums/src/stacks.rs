@@ -188,16 +188,16 @@ impl WorkerStack {
         let parks = |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "corosensei::"]);
         let is_main = |frame: &Frame| frame.name.contains("worker_main");
         let end = self.frames.iter().position(is_main).unwrap_or(self.frames.len());
-        let frames = &self.frames[..end];
-        let inner = frames.iter().take_while(|frame| is_machine(frame));
-        let first = inner.enumerate().filter(|(_, frame)| parks(frame)).last();
-        let rest = &frames[first.map_or(0, |(at, _)| at + 1)..];
+        // From the outside first: what the application calls may be the machine's, too.
         let ours =
             ["ums::scheduler::", "ums::task::", "ums::request::", "ums::serve::", "ums::user::"];
         let glue = [&ours[..], &["core::", "std::"]].concat();
         let is_glue = |frame: &Frame| is(frame, &glue) || frame.name.starts_with("__rust");
-        let outer = rest.iter().rev().take_while(|frame| is_glue(frame)).count();
-        &rest[..rest.len() - outer]
+        let outer = self.frames[..end].iter().rev().take_while(|frame| is_glue(frame)).count();
+        let frames = &self.frames[..end - outer];
+        let inner = frames.iter().take_while(|frame| is_machine(frame));
+        let first = inner.enumerate().filter(|(_, frame)| parks(frame)).last();
+        &frames[first.map_or(0, |(at, _)| at + 1)..]
     }
 
     /// As an object, with all frames.
