@@ -2,7 +2,7 @@
 //!
 //! The other side is `ums::Node::serve_stats`: a socket file, one line there and one line back.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -117,17 +117,36 @@ pub fn ask_patiently(path: &Path, question: &str) -> Result<Map<String, Value>, 
 }
 
 fn ask_for(path: &Path, question: &str, patience: Duration) -> Result<Map<String, Value>, String> {
-    let told = |error: std::io::Error| match error.kind() {
+    let line = exchange(path, question, patience).map_err(|error| sentence(path, &error))?;
+    object(path, &line)
+}
+
+/// Asks for something that is no line, and takes this long to make.
+pub fn ask_for_bytes(path: &Path, question: &str, takes: Duration) -> Result<Vec<u8>, String> {
+    let patience = PATIENCE + takes;
+    let bytes = exchange(path, question, patience).map_err(|error| sentence(path, &error))?;
+    match bytes.starts_with(b"{\"error\"") {
+        true => object(path, &bytes).and(Err("it says no and not why".into())),
+        false if bytes.is_empty() => object(path, &bytes).map(|_| bytes),
+        false => Ok(bytes),
+    }
+}
+
+fn sentence(path: &Path, error: &std::io::Error) -> String {
+    match error.kind() {
         ErrorKind::ConnectionRefused => format!("{}: its process has ended", path.display()),
         ErrorKind::NotFound => format!("{}: there is no such socket", path.display()),
         ErrorKind::WouldBlock => format!("{}: no answer", path.display()),
         _ => format!("{}: {error}", path.display()),
-    };
-    let line = exchange(path, question, patience).map_err(told)?;
+    }
+}
+
+/// What the line of an answer says.
+fn object(path: &Path, line: &[u8]) -> Result<Map<String, Value>, String> {
     if line.is_empty() {
         return Err(format!("{}: it answers only its own user", path.display()));
     }
-    let answer: Value = serde_json::from_str(&line)
+    let answer: Value = serde_json::from_slice(line)
         .map_err(|error| format!("{}: not an answer: {error}", path.display()))?;
     match answer {
         Value::Object(answer) => match answer.get("error").and_then(Value::as_str) {
@@ -138,16 +157,16 @@ fn ask_for(path: &Path, question: &str, patience: Duration) -> Result<Map<String
     }
 }
 
-fn exchange(path: &Path, question: &str, patience: Duration) -> std::io::Result<String> {
+fn exchange(path: &Path, question: &str, patience: Duration) -> std::io::Result<Vec<u8>> {
     let mut socket = UnixStream::connect(path)?;
     socket.set_read_timeout(Some(patience))?;
     socket.set_write_timeout(Some(PATIENCE))?;
     // In one piece: who refuses to talk closes at once, and that is not an error yet.
     let _ = socket.write_all(format!("{question}\n").as_bytes());
-    let mut line = String::new();
-    match BufReader::new(socket).read_line(&mut line) {
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(String::new()),
-        read => read.map(|_| line),
+    let mut answer = Vec::new();
+    match socket.read_to_end(&mut answer) {
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(Vec::new()),
+        read => read.map(|_| answer),
     }
 }
 

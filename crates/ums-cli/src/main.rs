@@ -8,6 +8,7 @@ mod demo;
 mod probe;
 mod serve;
 mod stacks;
+mod stalls;
 mod stats;
 #[cfg(feature = "top")]
 mod top;
@@ -35,6 +36,8 @@ enum Command {
     Trace(trace::Args),
     /// Print what this machine offers, what ums uses of it, and why.
     Probe(probe::Args),
+    /// Print or draw where a process's schedulers stood still, by backtrace.
+    Stalls(stalls::Args),
     /// Print what a process that uses ums tells about itself: schedulers, workers, waits, users.
     Stats(stats::Args),
     /// Print which functions every worker of a process that uses ums is in.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     match Line::parse().command {
         Command::Serve(args) => serve::run(&args),
         Command::Trace(args) => trace::run(&args),
+        Command::Stalls(args) => stalls::run(&args),
         Command::Probe(args) => probe::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Stacks(args) => stacks::run(&args),

@@ -1,4 +1,7 @@
-//! `ums trace`: asks a server that serves metrics for a trace, and writes it to a file.
+//! `ums trace`: asks a process for a trace, and writes it to a file.
+//!
+//! It asks over the statistics socket, as `ums stats` and `ums top` do; or, with `--from`, over HTTP,
+//! where the server is on another machine.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,12 +9,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::asking;
+
 /// Options of `ums trace`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the server serves metrics: its --metrics.
-    #[arg(long, value_name = "ADDR:PORT")]
-    from: SocketAddr,
+    /// The process's number or its socket. Without: the only one there is.
+    #[arg(value_name = "PID|SOCKET")]
+    who: Option<String>,
+
+    /// Ask over HTTP: where the server serves metrics, its --metrics.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "who")]
+    from: Option<SocketAddr>,
 
     /// The file to write. One that ends in .json is for chrome://tracing, any other for
     /// ui.perfetto.dev.
@@ -39,8 +48,18 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn record(args: &Args) -> Result<usize, Box<dyn std::error::Error>> {
     let json = args.out.extension().is_some_and(|end| end == "json");
-    let path = if json { "/trace.json" } else { "/trace.pftrace" };
-    let body = get(args.from, &format!("{path}?ms={}", args.ms), Duration::from_millis(args.ms))?;
+    let takes = Duration::from_millis(args.ms);
+    let body = match args.from {
+        Some(from) => {
+            let path = if json { "/trace.json" } else { "/trace.pftrace" };
+            get(from, &format!("{path}?ms={}", args.ms), takes)?
+        }
+        None => {
+            let format = if json { "chrome" } else { "perfetto" };
+            let path = asking::find(args.who.as_deref())?;
+            asking::ask_for_bytes(&path, &format!("trace {format} {}", args.ms), takes)?
+        }
+    };
     std::fs::write(&args.out, &body)?;
     Ok(body.len())
 }

@@ -222,3 +222,10 @@ pub fn wait_for_cancel() -> Result<(), WaitError> {
 pub(crate) fn user() -> crate::request::UserId {
     worker_party().map_or(0, |party| party.view.user.load(Ordering::Relaxed))
 }
+
+/// From now on views show who sleeps for a lock that is held for moments (B48). Not by its worker:
+/// such a lock may be taken while the lists are in use.
+pub(crate) fn show_the_sick() {
+    let mark = |sick| here().into_iter().for_each(|s| s.sick.store(sick, Ordering::Relaxed));
+    crate::os::short_lock::mark_sick_with(mark);
+}

@@ -49,6 +49,13 @@ use crate::wait::Party;
 pub(crate) enum Letter {
     /// Ask for the cancellation of the I/O request with this token.
     CancelIo(u64),
+    /// Cancel what this worker carries out, if it is this request.
+    CancelRequest {
+        /// The worker's number.
+        worker: u32,
+        /// The request's number.
+        request: u64,
+    },
     /// Look at the shared state again: something about it has changed.
     LookAgain,
 }

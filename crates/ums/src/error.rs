@@ -3,6 +3,8 @@
 
 use std::io;
 
+use crate::deadlock::DeadlockId;
+
 /// Why a wait ended without what was waited for (B23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
@@ -12,16 +14,18 @@ pub enum WaitError {
     /// The work request was cancelled, or its node is shutting down.
     #[error("the work request was cancelled while it waited")]
     Cancelled,
-    /// The wait would never end: its worker was chosen as a deadlock's victim.
-    #[error("the wait was part of a deadlock and was chosen as its victim")]
-    Deadlock,
+    /// The wait was one of several that waited for each other, and was chosen to end so that the
+    /// others can go on. The number leads to who they were ([`DeadlockId::details`]), and the text
+    /// of the error names them.
+    #[error("the wait was chosen as the victim of {0}")]
+    Deadlock(DeadlockId),
 }
 
 impl WaitError {
     /// The original's return code: DEADLOCK 3, PREMATURE_WAKEUP 4, TIMEOUT 258 (B23).
     pub fn code(self) -> u32 {
         match self {
-            WaitError::Deadlock => 3,
+            WaitError::Deadlock(_) => 3,
             WaitError::Cancelled => 4,
             WaitError::TimedOut => 258,
         }
@@ -33,7 +37,7 @@ impl From<WaitError> for io::Error {
         let kind = match e {
             WaitError::TimedOut => io::ErrorKind::TimedOut,
             // Not `Interrupted`: std's read_to_end and friends would retry that for ever.
-            WaitError::Cancelled | WaitError::Deadlock => io::ErrorKind::ConnectionAborted,
+            WaitError::Cancelled | WaitError::Deadlock(_) => io::ErrorKind::ConnectionAborted,
         };
         io::Error::new(kind, e)
     }

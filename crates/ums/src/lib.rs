@@ -27,9 +27,11 @@
 #![debugger_visualizer(gdb_script_file = "../gdb/ums.py")]
 
 // A file uses only what stands above it.
+mod frame;
+mod reason;
+mod deadlock;
 mod error;
 mod limits;
-mod reason;
 mod counters;
 mod os;
 mod ring;
@@ -76,12 +78,14 @@ pub use current::{
     short_external_call, sleep, sleep_as, wait_for_cancel, worker_id, worker_kind, yield_if_due,
     yield_now,
 };
+pub use deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
 pub use error::{BuildError, EnqueueError, NeedsThread, WaitError};
 pub use metrics::MetricsServer;
 pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};
 pub use os::linux::cpus::{Cpus, Limit, Quota};
 pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};
 pub use os::linux::open::Choice as IoChoice;
+pub use os::short_lock::ShortLockCounts;
 pub use placement::Placement;
 pub use reason::{REASONS_MAX, WaitClass, WaitReason};
 pub use request::{RequestId, UserId};

@@ -2,7 +2,8 @@
 //!
 //! One plain thread that waits in `accept`, so that it answers when every scheduler is stuck, and
 //! costs nothing while nobody asks. It serves one client at a time, each for a few seconds at most,
-//! however slowly that one speaks or listens:
+//! however slowly that one speaks or listens. A trace takes longer to make; a thread of its own does
+//! that, and there are four at most:
 //!
 //! * `GET /metrics`: what Prometheus reads;
 //! * `GET /json`: all views as JSON;
@@ -19,11 +20,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::node::Node;
+use crate::trace::{TraceFormat, TraceOrder};
 
 /// How long one client may take to ask, all in all, and as long again to take the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest trace that is recorded for one request.
-const TRACE_MAX: Duration = Duration::from_secs(60);
 /// Longest request line with headers, in bytes.
 const REQUEST_MAX: u64 = 8192;
 
@@ -66,7 +66,7 @@ impl Node {
                 }
                 match client {
                     // A client that goes away or asks nonsense is its own loss.
-                    Ok(client) => drop(answer(&node, &client)),
+                    Ok(client) => drop(answer(&node, client, &end)),
                     // For want of descriptors mostly: not in a circle.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
@@ -137,8 +137,8 @@ impl Write for Hurried<'_> {
     }
 }
 
-fn answer(node: &Node, client: &TcpStream) -> io::Result<()> {
-    let mut lines = BufReader::new(Hurried::new(client).take(REQUEST_MAX)).lines();
+fn answer(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>) -> io::Result<()> {
+    let mut lines = BufReader::new(Hurried::new(&client).take(REQUEST_MAX)).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
     // The rest must be read, or closing the socket would tear up the answer on its way.
     for line in lines {
@@ -147,7 +147,29 @@ fn answer(node: &Node, client: &TcpStream) -> io::Result<()> {
         }
     }
     let target = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
-    let (status, kind, body) = page(node, target);
+    let Some(order) = target.and_then(order) else {
+        return send(&client, &page(node, target));
+    };
+    let copy = client.try_clone()?;
+    let kind = if order.format == TraceFormat::Chrome { JSON } else { BYTES };
+    let deliver = move |body| drop(send(&copy, &("200 OK", kind, body)));
+    order.carry_out(node.clone(), ending.clone(), deliver).map_or_else(
+        || {
+            let busy = b"Too many traces are being recorded.\n";
+            send(&client, &("503 Service Unavailable", PLAIN, busy.to_vec()))
+        },
+        Ok,
+    )
+}
+
+/// Status, kind and body.
+type Page = (&'static str, &'static str, Vec<u8>);
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json; charset=utf-8";
+const BYTES: &str = "application/octet-stream";
+
+fn send(client: &TcpStream, (status, kind, body): &Page) -> io::Result<()> {
     let length = body.len();
     let mut client = Hurried::new(client);
     write!(
@@ -155,33 +177,31 @@ fn answer(node: &Node, client: &TcpStream) -> io::Result<()> {
         "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n"
     )?;
-    client.write_all(&body)
+    client.write_all(body)
 }
 
-/// Status, kind and body of the answer.
-fn page(node: &Node, target: Option<&str>) -> (&'static str, &'static str, Vec<u8>) {
-    const PLAIN: &str = "text/plain; charset=utf-8";
-    const JSON: &str = "application/json; charset=utf-8";
-    let Some(target) = target else {
-        return ("400 Bad Request", PLAIN, b"Only GET is answered.\n".to_vec());
-    };
+/// The trace that this path asks for, if it asks for one.
+fn order(target: &str) -> Option<TraceOrder> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let trace = || {
-        let ms = query.strip_prefix("ms=").and_then(|ms| ms.parse().ok()).unwrap_or(0);
-        match ms {
-            0 => node.last_events(),
-            ms => node.record_trace(Duration::from_millis(ms).min(TRACE_MAX)),
-        }
+    let format = match path {
+        "/trace.json" => TraceFormat::Chrome,
+        "/trace.pftrace" => TraceFormat::Perfetto,
+        _ => return None,
     };
+    let ms = query.strip_prefix("ms=").and_then(|ms| ms.parse().ok()).unwrap_or(0);
+    Some(TraceOrder { format, span: Duration::from_millis(ms) })
+}
+
+fn page(node: &Node, target: Option<&str>) -> Page {
+    let path = target.map(|target| target.split('?').next().unwrap_or(target));
     match path {
-        "/metrics" => {
+        None => ("400 Bad Request", PLAIN, b"Only GET is answered.\n".to_vec()),
+        Some("/metrics") => {
             let text = node.snapshot().to_prometheus();
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text.into_bytes())
         }
-        "/json" => ("200 OK", JSON, node.snapshot().to_json().into_bytes()),
-        "/trace.json" => ("200 OK", JSON, trace().to_chrome_json().into_bytes()),
-        "/trace.pftrace" => ("200 OK", "application/octet-stream", trace().to_perfetto()),
-        _ => {
+        Some("/json") => ("200 OK", JSON, node.snapshot().to_json().into_bytes()),
+        Some(_) => {
             let known = b"There are /metrics, /json, /trace.json and /trace.pftrace.\n";
             ("404 Not Found", PLAIN, known.to_vec())
         }

@@ -13,6 +13,7 @@
 //! | `ALL STUCK` | no scheduler of the node has picked up a request for a minute (B35) |
 //! | `SLOW SUBMISSION` | giving I/O to the system held the scheduler up (B51) |
 //! | `SLOW I/O` | a wait for a file was too long (B50) |
+//! | `DEADLOCK` | workers wait for each other in a circle; one wait is ended |
 //!
 //! ```text
 //!   schedulers --marks--> watch: has anything changed? --no, for too long--> figures, sample
@@ -29,15 +30,21 @@
 //! What it costs: nothing on any path of the schedulers but a fence where one wakes from sleep. It
 //! sleeps as long as all schedulers do, so an idle process has no wake-ups (B39).
 //!
+//! A report waits for nobody: one that stderr does not take is kept for a while, and then counted.
+//!
 //! What it does not do: it schedules nothing and stops nobody.
 
+mod deadlock;
 mod deliver;
 mod diagnose;
 mod figures;
 mod limit;
+mod profile;
+mod slow;
 mod text;
 pub(crate) mod unwind;
 mod watch;
+mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,10 +52,11 @@ use std::time::Duration;
 use crate::reason::WaitReason;
 use crate::request::{RequestId, UserId};
 
-pub use deliver::ConditionCount;
+pub use crate::frame::Frame;
+pub use deliver::{ConditionCount, PastReport};
 pub use diagnose::{Diagnosis, Thief};
 pub use figures::{ProcessUse, ThreadUse};
-pub use unwind::Frame;
+pub use profile::StallStack;
 pub(crate) use watch::{Watching, watch};
 
 /// What is wrong.
@@ -71,11 +79,13 @@ pub enum Condition {
     SlowSubmission,
     /// A wait for a file took longer than [`set_slow_after`](crate::io::set_slow_after) says (B50).
     SlowIo,
+    /// Workers wait for each other in a circle.
+    Deadlock,
 }
 
 impl Condition {
     /// All of them.
-    pub const ALL: [Condition; 8] = [
+    pub const ALL: [Condition; 9] = [
         Condition::Stall,
         Condition::NonYielding,
         Condition::SlowRoutine,
@@ -84,6 +94,7 @@ impl Condition {
         Condition::AllStuck,
         Condition::SlowSubmission,
         Condition::SlowIo,
+        Condition::Deadlock,
     ];
 
     /// Its name in texts and tables.
@@ -97,6 +108,7 @@ impl Condition {
             Condition::AllStuck => "ALL STUCK",
             Condition::SlowSubmission => "SLOW SUBMISSION",
             Condition::SlowIo => "SLOW I/O",
+            Condition::Deadlock => "DEADLOCK",
         }
     }
 }
@@ -135,6 +147,10 @@ pub struct Report {
     pub process: Option<ProcessUse>,
     /// The functions that the thread is in, the innermost first.
     pub backtrace: Vec<Frame>,
+    /// Whether the request was cancelled for it; see [`Options::cancel_after`].
+    pub cancelled: bool,
+    /// The circle of a deadlock.
+    pub deadlock: Option<Arc<crate::deadlock::Deadlock>>,
     /// Reports of this scheduler that were left out since the last one (B38).
     pub suppressed: u64,
 }
@@ -173,9 +189,12 @@ pub struct Options {
     pub(crate) stall: Duration,
     pub(crate) starved: Duration,
     pub(crate) non_yield: Duration,
+    pub(crate) cancel_after: Duration,
     pub(crate) no_workers: Duration,
     pub(crate) not_picked_up: Duration,
     pub(crate) all_stuck: Duration,
+    pub(crate) deadlock: Duration,
+    pub(crate) trace_locks: bool,
     pub(crate) repeat: Duration,
     pub(crate) per_minute: usize,
     pub(crate) stderr: bool,
@@ -188,9 +207,12 @@ impl Default for Options {
             stall: Duration::from_millis(200),
             starved: Duration::from_secs(1),
             non_yield: Duration::from_secs(10),
+            cancel_after: Duration::MAX,
             no_workers: Duration::from_secs(1),
             not_picked_up: Duration::from_secs(10),
             all_stuck: Duration::from_secs(60),
+            deadlock: Duration::from_secs(1),
+            trace_locks: false,
             repeat: Duration::from_secs(60),
             per_minute: 5,
             stderr: true,
@@ -219,6 +241,15 @@ impl Options {
         self
     }
 
+    /// From when on the request of a worker that does not yield is cancelled (B41). Default: never.
+    ///
+    /// As by [`User::cancel`](crate::User::cancel), at the worker's next yield or wait: nothing is
+    /// stopped by force. One that has no processor is left alone.
+    pub fn cancel_after(mut self, span: Duration) -> Options {
+        self.cancel_after = span;
+        self
+    }
+
     /// How long requests may wait while all workers wait too. Default 1 s.
     pub fn no_workers(mut self, span: Duration) -> Options {
         self.no_workers = span;
@@ -234,6 +265,25 @@ impl Options {
     /// How long that may be so on all visible schedulers at once. Default 60 s.
     pub fn all_stuck(mut self, span: Duration) -> Options {
         self.all_stuck = span;
+        self
+    }
+
+    /// How long something must have been waited for before it is looked whether that is a deadlock.
+    /// Default 1 s; [`Duration::MAX`]: never.
+    ///
+    /// A deadlock is broken: among the waits in it that can fail with an error, the one that began
+    /// last ends with [`WaitError::Deadlock`](crate::WaitError::Deadlock); if all are plain verbs
+    /// (`lock`, `read`, `write`), the last of them panics.
+    pub fn deadlock(mut self, span: Duration) -> Options {
+        self.deadlock = span;
+        self
+    }
+
+    /// Whether the report of a deadlock shall say where each lock was taken, and readers of a
+    /// [`RwLock`](crate::sync::RwLock) be known by name. Default no: it costs a few microseconds
+    /// and some hundred bytes for each lock that is taken. It holds for the whole process, for good.
+    pub fn trace_locks(mut self, yes: bool) -> Options {
+        self.trace_locks = yes;
         self
     }
 
@@ -264,7 +314,8 @@ impl Options {
 
     /// How often the monitor looks.
     pub(crate) fn interval(&self) -> Duration {
-        let shortest = self.stall.min(self.no_workers).min(self.not_picked_up).min(self.all_stuck);
+        let shortest = self.stall.min(self.no_workers).min(self.not_picked_up);
+        let shortest = shortest.min(self.all_stuck).min(self.deadlock).min(self.cancel_after);
         (shortest / 4).clamp(Duration::from_millis(1), Duration::from_secs(1))
     }
 }

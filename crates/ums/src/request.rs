@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use crate::door::Door;
 use crate::os::clock;
 use crate::os::short_lock::ShortLock;
-use crate::wait::{Claimed, Party};
+use crate::wait::{Claimed, Owned, Owner, Party, Ticket};
 use crate::wait_stats::Account;
 
 /// A number that no other request of this process has.
@@ -150,6 +150,14 @@ impl RequestState {
     /// Whether no worker has begun it.
     pub fn is_queued(&self) -> bool {
         self.phase.load(Ordering::Acquire) == QUEUED
+    }
+}
+
+/// Who waits for its end waits for the worker that carries it out.
+impl Owned for RequestState {
+    fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
+        let runner = *self.party.lock();
+        runner.map(Owner::Party).into_iter().for_each(tell);
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `?` | what there is: `..."views":[{"name":"ums_users","help":"...","columns":[{...}]}]` |
 //! | `stacks` | which functions the workers are in: `..."stacks":[{"scheduler_id":0,...,"frames":[...]}]` |
 //! | `stack S W` | the same of one worker, by its scheduler's number and its own |
+//! | `trace chrome 500`, `trace perfetto 0` | bytes: what happens in the next 500 ms, or what the event rings hold, as a trace |
 //! | anything else | `{"error":"a sentence"}` |
 //!
 //! A row is an object by column, as everywhere. The clock of `now_us` is monotonic and has no
@@ -15,11 +16,13 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use crate::node::Node;
 use crate::os::clock;
 use crate::stacks::WorkerStack;
-use crate::stats_socket::{self, StatsSocket};
+use crate::stats_socket::{self, Answer, StatsSocket};
+use crate::trace::{TraceFormat, TraceOrder};
 use crate::views::{Cell, Table, View};
 
 impl Node {
@@ -50,8 +53,11 @@ impl Node {
         drop(place.take());
         let weak = Arc::downgrade(&self.inner);
         let answer = move |question: &str| match weak.upgrade() {
-            Some(inner) => Node::of(inner).tell(question),
-            None => error("the node is shutting down"),
+            Some(inner) => match order(question) {
+                Some(order) => record(Node::of(inner), order),
+                None => Answer::Line(Node::of(inner).tell(question)),
+            },
+            None => Answer::Line(error("the node is shutting down")),
         };
         let serving = stats_socket::serve(&at, answer)?;
         let path = serving.path().to_owned();
@@ -137,6 +143,25 @@ fn describe(table: &Table) -> String {
     let columns = table.columns.iter().map(column).collect::<Vec<_>>().join(",");
     let (name, help, keys) = (table.name, text(table.help), table.keys);
     format!("{{\"name\":\"{name}\",\"help\":{help},\"keys\":{keys},\"columns\":[{columns}]}}")
+}
+
+/// The trace that this asks for, if it asks for one.
+fn order(question: &str) -> Option<TraceOrder> {
+    let mut words = question.split_whitespace();
+    let format = match (words.next()?, words.next()?) {
+        ("trace", "chrome") => TraceFormat::Chrome,
+        ("trace", "perfetto") => TraceFormat::Perfetto,
+        _ => return None,
+    };
+    let span = Duration::from_millis(words.next()?.parse().ok()?);
+    Some(TraceOrder { format, span })
+}
+
+fn record(node: Node, order: TraceOrder) -> Answer {
+    Answer::Later(Box::new(move |client, ending| {
+        let taken = order.carry_out(node, ending, move |bytes| client.send(&bytes));
+        taken.ok_or_else(|| error("too many traces are being recorded"))
+    }))
 }
 
 fn error(sentence: &str) -> String {

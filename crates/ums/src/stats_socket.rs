@@ -7,7 +7,8 @@
 //! ```
 //!
 //! One plain thread that waits in `accept`: it answers when every scheduler is stuck, and costs
-//! nothing while nobody asks. It serves one client at a time, each for a few seconds at most.
+//! nothing while nobody asks. It serves one client at a time, each for a few seconds at most. An
+//! answer that takes longer to make is made elsewhere, and sent from there.
 //!
 //! The name goes with the process. One that a killed process left behind is taken over: a name
 //! that refuses connections has nobody behind it.
@@ -80,10 +81,30 @@ impl Serving {
     }
 }
 
-/// Listens, and has a thread answer each line with a line.
+/// What a question is answered with.
+pub(crate) enum Answer {
+    /// A line.
+    Line(String),
+    /// Bytes, which this has sent when they are there. It is given the flag that the server ends,
+    /// and gives a line when it cannot do so.
+    Later(Box<dyn FnOnce(Later, Arc<AtomicBool>) -> Result<(), String>>),
+}
+
+/// A client that waits for bytes.
+pub(crate) struct Later(UnixStream);
+
+impl Later {
+    /// Sends them.
+    pub fn send(self, bytes: &[u8]) {
+        // A client that went away is its own loss.
+        let _ = (&self.0).write_all(bytes);
+    }
+}
+
+/// Listens, and has a thread answer each line.
 pub(crate) fn serve(
     at: &StatsSocket,
-    answer: impl Fn(&str) -> String + Send + 'static,
+    answer: impl Fn(&str) -> Answer + Send + 'static,
 ) -> io::Result<Serving> {
     let (listener, path) = match at {
         StatsSocket::At(path) => (take(path)?, path.clone()),
@@ -99,7 +120,7 @@ pub(crate) fn serve(
     Ok(Serving { path, file, listener, ending, thread: Some(thread) })
 }
 
-fn stand(door: &UnixListener, end: &AtomicBool, answer: impl Fn(&str) -> String) {
+fn stand(door: &UnixListener, end: &Arc<AtomicBool>, answer: impl Fn(&str) -> Answer) {
     loop {
         let client = door.accept();
         if end.load(Ordering::Acquire) {
@@ -107,14 +128,18 @@ fn stand(door: &UnixListener, end: &AtomicBool, answer: impl Fn(&str) -> String)
         }
         match client {
             // A client that goes away or asks nonsense is its own loss.
-            Ok((client, _)) => drop(talk(&client, &answer)),
+            Ok((client, _)) => drop(talk(&client, end, &answer)),
             // For want of descriptors mostly: not in a circle.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }
 }
 
-fn talk(mut client: &UnixStream, answer: impl Fn(&str) -> String) -> io::Result<()> {
+fn talk(
+    mut client: &UnixStream,
+    end: &Arc<AtomicBool>,
+    answer: impl Fn(&str) -> Answer,
+) -> io::Result<()> {
     let who = rustix::net::sockopt::socket_peercred(client)?.uid;
     if !who.is_root() && who.as_raw() != own_user() {
         return Ok(());
@@ -123,7 +148,13 @@ fn talk(mut client: &UnixStream, answer: impl Fn(&str) -> String) -> io::Result<
     client.set_write_timeout(Some(PATIENCE))?;
     let mut question = String::new();
     BufReader::new(client.take(QUESTION_MAX)).read_line(&mut question)?;
-    let mut line = answer(question.trim());
+    let mut line = match answer(question.trim()) {
+        Answer::Line(line) => line,
+        Answer::Later(make) => match make(Later(client.try_clone()?), end.clone()) {
+            Ok(()) => return Ok(()),
+            Err(line) => line,
+        },
+    };
     line.push('\n');
     client.write_all(line.as_bytes())
 }
@@ -213,7 +244,9 @@ mod tests {
     }
 
     fn echo(at: &Path, tag: &'static str) -> io::Result<Serving> {
-        serve(&StatsSocket::At(at.to_owned()), move |question| format!("{tag} {question}"))
+        serve(&StatsSocket::At(at.to_owned()), move |question| {
+            Answer::Line(format!("{tag} {question}"))
+        })
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
 use crate::request::{Cancelled, Job, RequestId, RequestState, UserId, WorkRequest};
 use crate::scheduler::{self, Shared, away, here};
-use crate::wait::{Outcome, Ticket, What};
+use crate::wait::{AsVictim, Outcome, Ticket, What};
 use crate::wait_stats::Account;
 
 /// Why a task has no result.
@@ -166,7 +166,7 @@ impl<T> JoinHandle<T> {
     /// [`TaskError`] when the task panicked or never ran.
     pub fn join(self) -> Result<T, TaskError> {
         let what = || What::new(WaitReason::JOIN).uncancellable();
-        match self.join_as(what, NEVER) {
+        match self.join_as(what, NEVER, AsVictim::Never) {
             Ok(result) => result,
             Err(error) => {
                 unreachable!("a join without deadline and deaf to cancels ended: {error}")
@@ -177,20 +177,27 @@ impl<T> JoinHandle<T> {
     /// Waits for the task's end for at most this long. On error the handle is still good.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] or [`WaitError::Cancelled`]; the inner result is as in
-    /// [`JoinHandle::join`].
+    /// [`WaitError`], also as a deadlock's victim; the inner result is as in [`JoinHandle::join`].
     pub fn join_for(&mut self, span: Duration) -> Result<Result<T, TaskError>, WaitError> {
-        self.join_as(|| What::new(WaitReason::JOIN), clock::after(span))
+        self.join_as(|| What::new(WaitReason::JOIN), clock::after(span), AsVictim::Fails)
     }
 
-    fn join_as(&self, what: impl Fn() -> What, deadline: u64) -> Result<TaskResult<T>, WaitError> {
+    fn join_as(
+        &self,
+        what: impl Fn() -> What,
+        deadline: u64,
+        as_victim: AsVictim,
+    ) -> Result<TaskResult<T>, WaitError> {
         if let Some(result) = self.task.take() {
             return Ok(result);
         }
         self.promote();
-        let ticket = begin(what());
+        let asked = current::party().will_wait_for(self.task.state(), as_victim);
+        let ticket = begin(what().on(self.task.state()));
         if self.task.wait(ticket) {
-            park(ticket, deadline).ok().inspect_err(|_| self.task.forget_waiter())?;
+            let outcome = ticket.result(park(ticket, deadline));
+            drop(asked);
+            outcome.inspect_err(|_| self.task.forget_waiter())?;
         } else if !ticket.abandon() {
             // A cancellation may have claimed the wait before it was given up. The result is there
             // all the same, but its wake-up is on the way, and has to be taken.
@@ -339,6 +346,12 @@ impl UserState {
     pub fn cancel(&self) -> bool {
         let last = self.last.lock().unwrap_or_else(|e| e.into_inner()).clone();
         last.is_some_and(|r| r.cancel())
+    }
+
+    /// The request that it enqueued last.
+    pub fn last_request(&self) -> Option<RequestId> {
+        let last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+        last.as_ref().map(|running| running.request.state().id)
     }
 
     pub fn is_busy(&self) -> bool {

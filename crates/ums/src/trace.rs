@@ -17,6 +17,8 @@ mod perfetto;
 mod story;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::current::{is_worker, sleep};
@@ -43,6 +45,74 @@ pub struct TraceEvent {
     pub worker: u32,
     /// More of it; see [`RingEvent`].
     pub detail: u32,
+}
+
+/// A file format for traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TraceFormat {
+    /// For chrome://tracing.
+    Chrome,
+    /// For ui.perfetto.dev.
+    Perfetto,
+}
+
+/// A trace that somebody asked for from outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TraceOrder {
+    pub format: TraceFormat,
+    /// How long to record; zero: what the rings hold.
+    pub span: Duration,
+}
+
+/// Longest trace that is recorded for one order.
+const ORDER_MAX: Duration = Duration::from_secs(60);
+/// Orders that are carried out at once. Each holds what it has recorded in memory.
+const ORDERS_MAX: usize = 4;
+static ORDERS: AtomicUsize = AtomicUsize::new(0);
+
+impl TraceOrder {
+    /// Carries it out on a thread of its own, for whoever took the order has other clients, and has
+    /// that thread deliver the file. Stops early when `ending` becomes true. None: too much is
+    /// being recorded already, or there is no thread to be had.
+    pub(crate) fn carry_out(
+        self,
+        node: Node,
+        ending: Arc<AtomicBool>,
+        deliver: impl FnOnce(Vec<u8>) + Send + 'static,
+    ) -> Option<()> {
+        let place = Place::take()?;
+        let record = move || {
+            let _place = place;
+            let span = self.span.min(ORDER_MAX);
+            let trace = match self.span.is_zero() {
+                true => node.last_events(),
+                false => node.record_trace_while(span, || !ending.load(Ordering::Acquire)),
+            };
+            drop(node);
+            deliver(match self.format {
+                TraceFormat::Chrome => trace.to_chrome_json().into_bytes(),
+                TraceFormat::Perfetto => trace.to_perfetto(),
+            });
+        };
+        std::thread::Builder::new().name("ums-trace".into()).spawn(record).ok().map(drop)
+    }
+}
+
+/// One of the orders that are carried out, until it is dropped.
+struct Place;
+
+impl Place {
+    fn take() -> Option<Place> {
+        let one_more = |n| (n < ORDERS_MAX).then_some(n + 1);
+        let taken = ORDERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.ok().map(|_| Place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        ORDERS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What happened on a node's schedulers for a while.
@@ -74,10 +144,15 @@ impl Node {
 
     /// Records for this long, from a plain thread or a worker, and gives what happened meanwhile.
     pub fn record_trace(&self, span: Duration) -> Trace {
+        self.record_trace_while(span, || true)
+    }
+
+    /// As [`Node::record_trace`], but no longer than this is so.
+    pub(crate) fn record_trace_while(&self, span: Duration, so: impl Fn() -> bool) -> Trace {
         let mut recorder = Recorder::new();
         recorder.skip(&self.inner);
         let end = clock::after(span);
-        while clock::now() < end {
+        while clock::now() < end && so() {
             if is_worker() {
                 let _ = sleep(READ_EVERY);
             } else {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::current::{begin, park, ready};
+use crate::current::{begin, park, party, ready};
 use crate::door::Door;
 use crate::error::{EnqueueError, WaitError};
 use crate::node::{HiddenScheduler, Node, NodeInner};
@@ -22,7 +22,7 @@ use crate::reason::WaitReason;
 use crate::request::UserId;
 use crate::scheduler::{Shared, here};
 use crate::task::{self, JoinHandle, UserState};
-use crate::wait::{Outcome, Ticket, What};
+use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, What};
 
 /// A logical connection. Dropping it ends its association with its scheduler.
 pub struct User {
@@ -258,6 +258,12 @@ pub enum Acquired {
     Later,
 }
 
+impl Owned for UserLock {
+    fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
+        self.owner().map(Owner::User).into_iter().for_each(tell);
+    }
+}
+
 impl UserLock {
     /// A lock that nobody owns.
     pub fn new() -> UserLock {
@@ -322,12 +328,14 @@ impl UserLock {
             lock.waiters.push_back(Waiter { user, state, how: How::Away(granted) });
             return Ok(Acquired::Later);
         }
+        let asked = party().will_wait_for(self, AsVictim::Fails);
         let ticket = begin(What::new(WaitReason::LCK_M_X).on(self).blocked_by_user(owner));
         lock.waiters.push_back(Waiter { user, state, how: How::Parked(ticket) });
         lock.workers += 1;
         drop(lock);
         // From here the releaser makes us the owner before it claims our wait.
-        let outcome = park(ticket, span.map_or(NEVER, clock::after)).ok();
+        let outcome = ticket.result(park(ticket, span.map_or(NEVER, clock::after)));
+        drop(asked);
         if outcome.is_err() {
             let mut lock = self.lock();
             let is_it = |w: &Waiter| matches!(w.how, How::Parked(t) if t == ticket);

@@ -59,11 +59,19 @@ pub enum View {
     Ring,
     /// `ums_monitor`: what the monitor has found, by condition.
     Monitor,
+    /// `ums_reports`: its last reports.
+    Reports,
+    /// `ums_stalls`: where schedulers stood still, by backtrace.
+    Stalls,
+    /// `ums_spinlocks`: what the process's short locks came to.
+    Spinlocks,
+    /// `ums_deadlocks`: the process's last deadlocks, by who was in them.
+    Deadlocks,
 }
 
 impl View {
     /// All of them.
-    pub const ALL: [View; 13] = [
+    pub const ALL: [View; 17] = [
         View::Schedulers,
         View::Workers,
         View::Requests,
@@ -77,6 +85,10 @@ impl View {
         View::PendingIo,
         View::Ring,
         View::Monitor,
+        View::Reports,
+        View::Stalls,
+        View::Spinlocks,
+        View::Deadlocks,
     ];
 
     /// The table without rows: its name, its columns and what they mean.

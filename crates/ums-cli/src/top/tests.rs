@@ -95,6 +95,12 @@ fn under_load() -> Model {
     model
 }
 
+fn report(n: i64, what: &str, worker: Option<i64>, ms: i64, at: &str, why: &str) -> Value {
+    json!({"report_id": n, "age_ms": 4000 - n * 1000, "condition": what, "diagnosis": why,
+        "scheduler_id": 0, "worker_id": worker, "request_id": 7, "user_id": 1,
+        "lasted_ms": ms, "function": at, "text": "..."})
+}
+
 /// All workers wait for a lock whose holder's client has gone for lunch.
 fn out_of_workers() -> Model {
     let at = |now: i64| {
@@ -126,6 +132,10 @@ fn out_of_workers() -> Model {
                 "ums_requests": (0..16).map(running).chain((0..5).map(pending)).collect::<Vec<_>>(),
                 "ums_wait_stats": [wait("LCK_M_X", 16, 0, 0), wait("THREADPOOL", 29, 0, 0)],
                 "ums_monitor": [finding("STALL", 0), finding("NO WORKERS", now / 6)],
+                "ums_reports": [
+                    report(0, "STALL", Some(3), 204, "umsql::engine::functions::busy_loop",
+                        "it computes and does not yield"),
+                    report(1, "NO WORKERS", None, 1009, "", "most workers wait for LCK_M_X")],
             }),
         )
     };
@@ -210,12 +220,22 @@ fn a_worker_is_shown_with_what_it_waits_for_and_behind_whom() {
 }
 
 #[test]
+fn each_report_of_the_monitor_has_its_line_the_last_one_first() {
+    let model = out_of_workers();
+    let mut state = state();
+    press(&mut state, &model, &[KeyCode::Char('7')]);
+    expect("reports-80x24", &screen(&model, &state, 80, 24));
+    press(&mut state, &model, &[KeyCode::Down, KeyCode::Enter]);
+    assert_eq!(state.detail, Some((0, 3)), "the worker that was reported");
+}
+
+#[test]
 fn every_list_at_every_size_is_drawn_without_a_panic() {
     for model in [Model::default(), under_load(), out_of_workers()] {
         for (width, height) in [(1, 1), (20, 5), (40, 10), (80, 24), (131, 20), (132, 6), (250, 80)]
         {
             let mut state = state();
-            for tab in '1'..='6' {
+            for tab in '1'..='7' {
                 press(&mut state, &model, &[KeyCode::Char(tab), KeyCode::End]);
                 drop(screen(&model, &state, width, height));
                 press(

@@ -23,6 +23,8 @@ pub enum Diagnosis {
     InKernel,
     /// The worker sleeps in a system call that blocks its thread: it should go preemptive.
     Blocked,
+    /// The worker sleeps because a lock that is held for moments is not let go (B48).
+    Sick,
     /// The thread is ready and gets no processor: nobody here is to blame.
     Starved(Thief),
     /// The thread is ready, and the process's own other threads use the processors: preemptive
@@ -36,6 +38,8 @@ pub enum Diagnosis {
     CannotCreateWorkers,
     /// The disk, or whatever carries the file, is slow.
     Disk,
+    /// Workers wait for each other.
+    Circle,
     /// The figures do not tell.
     Unclear,
 }
@@ -95,6 +99,7 @@ impl std::fmt::Display for Diagnosis {
             Diagnosis::Computes => "it computes and does not yield",
             Diagnosis::InKernel => "it works in the kernel and does not yield",
             Diagnosis::Blocked => "it sleeps in a system call, which should go preemptive",
+            Diagnosis::Sick => "it sleeps for a lock that is held for moments and is not let go",
             Diagnosis::Starved(Thief::Others) => {
                 "not its fault: other processes use the processors"
             }
@@ -111,6 +116,7 @@ impl std::fmt::Display for Diagnosis {
             Diagnosis::WorkersWait => "its workers wait, for different things",
             Diagnosis::CannotCreateWorkers => "no worker can be created",
             Diagnosis::Disk => "the disk, or what carries the file, was slow",
+            Diagnosis::Circle => "they wait for each other in a circle",
             Diagnosis::Unclear => "the figures do not say why",
         })
     }

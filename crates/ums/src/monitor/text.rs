@@ -12,11 +12,11 @@ impl Display for Report {
         self.headline(f)?;
         self.place(f)?;
         self.figures(f)?;
+        if let Some(deadlock) = &self.deadlock {
+            write!(f, "{deadlock}")?;
+        }
         for frame in self.backtrace.iter().take(FRAMES_SHOWN) {
-            write!(f, "\nums:   at {}", frame.name)?;
-            if let Some(place) = &frame.place {
-                write!(f, " ({place})")?;
-            }
+            write!(f, "\nums:   at {frame}")?;
         }
         if self.backtrace.len() > FRAMES_SHOWN {
             write!(
@@ -58,6 +58,10 @@ impl Report {
             (Condition::SlowSubmission, _) => {
                 write!(f, " was held up by a submission for {ms} ms")?
             }
+            (Condition::Deadlock, _) => {
+                let number = self.deadlock.as_ref().map_or(0, |deadlock| deadlock.waiters.len());
+                write!(f, ": {number} waits that have lasted {ms} ms and more")?;
+            }
             (Condition::SlowIo, _) => write!(f, ": a wait for a file took {ms} ms")?,
         }
         write!(f, ": {}", self.diagnosis)?;
@@ -72,7 +76,8 @@ impl Report {
         if let Some(fd) = self.fd.filter(|fd| *fd >= 0) {
             write!(f, " descriptor {fd};")?;
         }
-        write!(f, " {} could run, {} are queued", self.runnable, self.queued)
+        write!(f, " {} could run, {} are queued", self.runnable, self.queued)?;
+        if self.cancelled { f.write_str("; the request was cancelled") } else { Ok(()) }
     }
 
     fn figures(&self, f: &mut Formatter<'_>) -> Result {

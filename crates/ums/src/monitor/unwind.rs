@@ -16,20 +16,11 @@ use framehop::{
     Unwinder, UnwinderNative,
 };
 
+use crate::frame::Frame;
 use crate::os::linux::sample::Sample;
 
 /// Frames beyond this are left out.
 const FRAMES_MAX: usize = 64;
-
-/// A function that a thread is in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Frame {
-    /// Its name, or its address where that has none.
-    pub name: String,
-    /// File and line, where they are known.
-    pub place: Option<String>,
-}
 
 /// Finds the frames in samples: what is needed for that, read once for many.
 pub(crate) struct Walker {
@@ -90,8 +81,10 @@ pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     let addresses: Vec<_> = addresses.iter().map(|address| address.saturating_sub(1)).collect();
     let names = named(&addresses);
     backtrace::clear_symbol_cache();
-    let ours =
-        |frame: &Frame| frame.name.contains("alarm::") || frame.name.starts_with("backtrace::");
+    let ours = |frame: &Frame| {
+        let path = &frame.name;
+        path.contains("alarm::") || path.contains("traced::") || path.starts_with("backtrace::")
+    };
     names.into_iter().skip_while(ours).collect()
 }
 
@@ -140,10 +133,10 @@ fn named(addresses: &[usize]) -> Vec<Frame> {
                 format!("{file}:{line}")
             });
             // Without the hash at its end.
-            frames.push(Frame { name: format!("{name:#}"), place });
+            frames.push(Frame::new(format!("{name:#}"), place));
         });
         if frames.len() == before {
-            frames.push(Frame { name: format!("{address:#x}"), place: None });
+            frames.push(Frame::new(format!("{address:#x}"), None));
         }
     }
     frames

@@ -15,19 +15,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::deadlock::{Deadlocks, LastRequest};
 use super::deliver::{Counts, deliver};
 use super::figures::Figures;
 use super::limit::Limit;
-use super::{Condition, Diagnosis, Options, Report, unwind};
+use super::slow::{Slow, ns};
+use super::{Condition, Diagnosis, Options, Report, profile, unwind, writer};
+use crate::door::Letter;
 use crate::os::clock;
 use crate::os::linux::sample;
 use crate::reason::WaitReason;
+use crate::request::{RequestId, UserId};
 use crate::scheduler::alarm::{self, Note, Noticed};
 use crate::scheduler::{Shared, contain};
 use crate::worker::State;
 
 /// After so many looks in a row with nobody awake, sleep until somebody is.
 const QUIET_LOOKS: u32 = 4;
+
+/// How long the end of a node waits for its reports to be written.
+const WRITES_OUT: Duration = Duration::from_millis(200);
 
 type Schedulers = Box<dyn Fn() -> Vec<Arc<Shared>> + Send>;
 
@@ -60,6 +67,8 @@ impl Drop for Watching {
         post.listen();
         drop(post);
         alarm::ring();
+        // The process may be about to end.
+        writer::settle(WRITES_OUT);
     }
 }
 
@@ -67,7 +76,11 @@ impl Drop for Watching {
 pub(crate) fn watch(
     options: Options,
     schedulers: impl Fn() -> Vec<Arc<Shared>> + Send + 'static,
+    last_request: impl Fn(UserId) -> Option<RequestId> + Send + 'static,
 ) -> std::io::Result<Watching> {
+    if options.trace_locks {
+        crate::sync::traced::turn_on();
+    }
     let mut post = post();
     if !post.manned {
         std::thread::Builder::new().name("ums-monitor".into()).spawn(stand_watch)?;
@@ -79,6 +92,8 @@ pub(crate) fn watch(
     post.nodes.push(Node {
         id: watching.id,
         schedulers: Box::new(schedulers),
+        last_request: Box::new(last_request),
+        deadlocks: Deadlocks::default(),
         options,
         counts,
         tracks: Vec::new(),
@@ -108,12 +123,12 @@ fn stand_watch() {
             contain(|| busy = post.look(&mut found));
             post.interval()
         };
-        for (report, options) in found {
-            deliver(&report, &options);
+        for (report, options, counts) in found {
+            deliver(&report, &options, &counts);
         }
         quiet_looks = if busy { 0 } else { quiet_looks + 1 };
         if quiet_looks > QUIET_LOOKS {
-            alarm::sleep_while(|| post().nodes.iter().all(Node::is_quiet));
+            alarm::sleep_while(|| post().quiet_until());
             quiet_looks = 0;
         } else {
             alarm::sleep_until(clock::after(interval));
@@ -121,7 +136,7 @@ fn stand_watch() {
     }
 }
 
-type Found = Vec<(Report, Options)>;
+type Found = Vec<(Arc<Report>, Options, Arc<Counts>)>;
 
 impl Post {
     /// Looks once. True: somebody is awake, or has work.
@@ -141,6 +156,13 @@ impl Post {
         busy
     }
 
+    /// None: somebody is awake, or has work. Else when there is something to look at all the same.
+    fn quiet_until(&self) -> Option<u64> {
+        let due = |node: &Node| node.deadlocks.due(&(node.schedulers)(), node.options.deadlock);
+        let quiet = self.nodes.iter().all(Node::is_quiet);
+        quiet.then(|| self.nodes.iter().map(due).min().unwrap_or(clock::NEVER))
+    }
+
     /// Says what workers shall tell of themselves.
     fn listen(&self) {
         let all = self.nodes.iter().map(|node| ns(node.options.stall).min(alarm::NOBODY - 1));
@@ -157,6 +179,8 @@ impl Post {
 struct Node {
     id: u64,
     schedulers: Schedulers,
+    last_request: Box<LastRequest>,
+    deadlocks: Deadlocks,
     options: Options,
     counts: Arc<Counts>,
     /// By the schedulers' numbers.
@@ -174,54 +198,6 @@ struct Track {
     limit: Limit,
 }
 
-/// Something that has not changed for a while.
-#[derive(Default)]
-struct Slow {
-    mark: (u64, u64),
-    /// When it last changed; 0 before the first look.
-    since: u64,
-    before: Option<Figures>,
-    reports: u32,
-    /// Whether one of these said that it is non-yielding.
-    told_long: bool,
-    /// When it is reported again.
-    next: u64,
-}
-
-impl Slow {
-    /// For how long the mark has been the same, in nanoseconds.
-    fn unchanged(&mut self, mark: (u64, u64), now: u64) -> u64 {
-        if self.mark != mark || self.since == 0 {
-            self.clear(mark, now);
-        }
-        now.saturating_sub(self.since)
-    }
-
-    fn clear(&mut self, mark: (u64, u64), now: u64) {
-        *self = Slow { mark, since: now, ..Slow::default() };
-    }
-
-    /// Whether there are figures to compare with. They are read halfway to the limit.
-    fn is_measured(&mut self, age: u64, limit: Duration, thread: u32) -> bool {
-        let measured = self.before.is_some();
-        if !measured && u128::from(age) * 2 >= limit.as_nanos() {
-            self.before = Some(Figures::read(thread));
-        }
-        measured
-    }
-
-    /// It was reported; the next time is after twice as long as the last.
-    fn reported(&mut self, now: u64, repeat: Duration) {
-        let span = ns(repeat).saturating_mul(1 << self.reports.min(20));
-        self.next = now.saturating_add(span);
-        self.reports += 1;
-    }
-}
-
-fn ns(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Node {
     fn is_quiet(&self) -> bool {
         (self.schedulers)().iter().all(|s| is_quiet(s))
@@ -237,6 +213,7 @@ impl Node {
         }
         let stuck = self.look_at_all(&all, now);
         self.keep(stuck, now, found);
+        self.look_at_waits(&all, now, found);
         !all.iter().all(|s| is_quiet(s))
     }
 
@@ -247,8 +224,8 @@ impl Node {
         match limit.ask(now, self.options.per_minute) {
             Some(suppressed) => {
                 report.suppressed = suppressed;
-                self.counts.reported(report.condition);
-                found.push((report, self.options.clone()));
+                let report = self.counts.reported(report);
+                found.push((report, self.options.clone(), self.counts.clone()));
             }
             None => self.counts.suppressed(report.condition, 1),
         }
@@ -266,6 +243,7 @@ impl Node {
         let slow = &mut self.tracks[s.index].baton;
         let mark = (progress(s), 0);
         let age = slow.unchanged(mark, now);
+        slow.count(age, &self.counts.profile);
         if s.door.is_asleep() {
             slow.clear(mark, now);
             return None;
@@ -285,22 +263,29 @@ impl Node {
             _ => Condition::Stall,
         };
         let long = age >= ns(options.non_yield);
+        let too_long = age >= ns(options.cancel_after) && !slow.cancelled;
         let again = match slow.reports {
             0 => true,
             _ if !slow.told_long => long,
             _ => now >= slow.next,
         };
-        if !again || has_nothing_to_do(s) {
+        if !(again || too_long) || has_nothing_to_do(s) {
             return None;
         }
         let (used, process) = Figures::read(thread).since(slow.before.as_ref()?);
-        let diagnosis = Diagnosis::of(&used, &process);
+        let is_sick = s.sick.load(Ordering::Relaxed);
+        let diagnosis = match Diagnosis::of(&used, &process) {
+            Diagnosis::Blocked if is_sick => Diagnosis::Sick,
+            diagnosis => diagnosis,
+        };
         let patience = match diagnosis {
             Diagnosis::Starved(_) | Diagnosis::Crowded => options.starved,
             Diagnosis::Unclear => options.stall * 2,
             _ => Duration::ZERO,
         };
-        if age < ns(patience) {
+        // Who has no processor is left alone.
+        let cancels = too_long && !diagnosis.exonerates();
+        if age < ns(patience) || !(again || cancels) {
             return None;
         }
         slow.reported(now, options.repeat);
@@ -311,12 +296,24 @@ impl Node {
             report.request = party.view.request.load(Ordering::Relaxed);
             report.user = party.view.user.load(Ordering::Relaxed);
         }
+        if cancels && report.request != 0 && progress(s) == mark.0 {
+            slow.cancelled = true;
+            report.cancelled = true;
+            let (worker, request) = (report.worker.unwrap_or_default(), report.request);
+            s.door.send(Letter::CancelRequest { worker, request });
+        }
         let left_out = self.is_left_out(s.index, now);
         let sample = if left_out { None } else { sample::take(thread) };
         // If it has yielded meanwhile, this is somebody else's stack.
         let sample = sample.filter(|_| progress(s) == mark.0);
         report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or_default();
         (report.thread, report.process) = (Some(used), Some(process));
+        let slow = &mut self.tracks[s.index].baton;
+        if slow.stack.is_none() {
+            let stack = profile::folded(&report.backtrace);
+            self.counts.profile.add(&stack, age, 1);
+            slow.stack = Some((stack, age));
+        }
         Some(report)
     }
 
@@ -385,6 +382,16 @@ impl Node {
         Some(report)
     }
 
+    /// Workers that wait for each other.
+    fn look_at_waits(&mut self, all: &[Arc<Shared>], now: u64, found: &mut Found) {
+        let limit = self.options.deadlock;
+        for circle in self.deadlocks.look(all, limit, &self.last_request, now) {
+            let with_names = !self.is_left_out(circle.at.index, now);
+            let report = circle.break_up(all, &self.last_request, with_names);
+            self.keep(report, now, found);
+        }
+    }
+
     /// Something that a worker noticed itself.
     fn read_note(&mut self, note: &Note, now: u64, found: &mut Found) {
         if note.at.index >= self.tracks.len() {
@@ -413,7 +420,12 @@ impl Node {
 }
 
 impl Report {
-    fn new(condition: Condition, diagnosis: Diagnosis, lasted_ns: u64, s: &Shared) -> Report {
+    pub(super) fn new(
+        condition: Condition,
+        diagnosis: Diagnosis,
+        lasted_ns: u64,
+        s: &Shared,
+    ) -> Report {
         Report {
             condition,
             diagnosis,
@@ -430,6 +442,8 @@ impl Report {
             thread: None,
             process: None,
             backtrace: Vec::new(),
+            cancelled: false,
+            deadlock: None,
             suppressed: 0,
         }
     }

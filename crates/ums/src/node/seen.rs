@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Builder, Node, NodeInner};
 use crate::error::BuildError;
-use crate::monitor::{self, ConditionCount};
+use crate::monitor::{self, ConditionCount, PastReport, StallStack};
 use crate::stats_socket::StatsSocket;
 
 impl Builder {
@@ -56,15 +56,29 @@ impl Node {
     pub fn monitor_counts(&self) -> Vec<ConditionCount> {
         self.inner.monitor_counts()
     }
+
+    /// Where schedulers stood still, by backtrace, the worst first (B42). A line of
+    /// `stack total_ms` for each is what programs that draw flame graphs read.
+    pub fn stalls(&self) -> Vec<StallStack> {
+        self.inner.stalls()
+    }
+
+    /// The last 64 reports of the monitor about this node, the oldest first.
+    pub fn last_reports(&self) -> Vec<PastReport> {
+        self.inner.last_reports()
+    }
 }
 
 impl NodeInner {
     /// Begins to be watched, if that was asked for.
     pub(super) fn be_watched(self: &Arc<Self>) -> std::io::Result<()> {
         let Some(options) = self.builder.monitor.clone() else { return Ok(()) };
+        crate::current::show_the_sick();
         let weak = Arc::downgrade(self);
         let all = move || weak.upgrade().map_or_else(Vec::new, |node| node.all());
-        let watching = monitor::watch(options, all)?;
+        let weak = Arc::downgrade(self);
+        let last = move |user| weak.upgrade()?.user(user)?.last_request();
+        let watching = monitor::watch(options, all, last)?;
         *self.watching.lock().unwrap_or_else(|e| e.into_inner()) = Some(watching);
         Ok(())
     }
@@ -79,5 +93,17 @@ impl NodeInner {
     pub(crate) fn monitor_counts(&self) -> Vec<ConditionCount> {
         let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
         watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.read())
+    }
+
+    /// Where schedulers stood still.
+    pub(crate) fn stalls(&self) -> Vec<StallStack> {
+        let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
+        watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.stalls())
+    }
+
+    /// Its last reports.
+    pub(crate) fn last_reports(&self) -> Vec<PastReport> {
+        let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
+        watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.recent())
     }
 }

@@ -17,3 +17,11 @@ pub fn no_overtaking() {
     #[cfg(loom)]
     fence(std::sync::atomic::Ordering::SeqCst);
 }
+
+/// In a loop that waits for another thread, whose turn it is now.
+pub fn let_others_run() {
+    #[cfg(loom)]
+    ::loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}

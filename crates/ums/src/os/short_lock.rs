@@ -3,11 +3,16 @@
 //! Who holds one is inside the machine, wherever the call came from, and others who run the same scheduler
 //! need it next. So a thread that is watched for blocking says how many it holds, and is not stopped while
 //! that is more than none (`watch`). In all other threads that is one look at a thread-local.
+//!
+//! It is std's mutex, and what goes wrong with it is seen from outside (B48): how often one was not
+//! free at once, and how long that took. Who finds it taken spins, longer each time; then gives the
+//! processor away a few times, for the holder may have lost it; and then is *sick*: it sleeps, and its
+//! scheduler with it.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 thread_local! {
     static HELD: Cell<Option<&'static AtomicU32>> = const { Cell::new(None) };
@@ -16,6 +21,48 @@ thread_local! {
 /// From now on the calling thread counts there how many short locks it holds or waits for.
 pub fn count_held_in(count: Option<&'static AtomicU32>) {
     HELD.set(count);
+}
+
+/// Rounds of spinning; each is twice as long as the one before.
+const ROUNDS: u32 = 8;
+/// Times that the processor is given away then.
+const BACKOFFS: u32 = 16;
+
+/// What all short locks of the process came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShortLockCounts {
+    /// Times one was not free at once.
+    pub collisions: u64,
+    /// Turns of the loop in which they were waited for.
+    pub spins: u64,
+    /// Times the processor was given away for them.
+    pub backoffs: u64,
+    /// Times somebody had to sleep.
+    pub sick: u64,
+}
+
+static COLLISIONS: AtomicU64 = AtomicU64::new(0);
+static SPINS: AtomicU64 = AtomicU64::new(0);
+static PAUSES: AtomicU64 = AtomicU64::new(0);
+static SICK: AtomicU64 = AtomicU64::new(0);
+static MARK: OnceLock<fn(bool)> = OnceLock::new();
+
+/// Reads them.
+pub fn counts() -> ShortLockCounts {
+    let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    ShortLockCounts {
+        collisions: of(&COLLISIONS),
+        spins: of(&SPINS),
+        backoffs: of(&PAUSES),
+        sick: of(&SICK),
+    }
+}
+
+/// From now on this is called by whoever becomes sick, and when it is well again. It must not take
+/// a short lock.
+pub fn mark_sick_with(mark: fn(bool)) {
+    let _ = MARK.set(mark);
 }
 
 /// One more for as long as this lives. Only its own thread writes the count.
@@ -60,7 +107,42 @@ impl<S> ShortLock<S> {
     #[inline]
     pub fn lock(&self) -> ShortGuard<'_, S> {
         let held = Held::one_more();
-        ShortGuard { home: self, state: self.0.lock().unwrap_or_else(|e| e.into_inner()), held }
+        let state = self.try_lock().unwrap_or_else(|| self.lock_slow());
+        ShortGuard { home: self, state, held }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> Option<MutexGuard<'_, S>> {
+        match self.0.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    #[cold]
+    fn lock_slow(&self) -> MutexGuard<'_, S> {
+        COLLISIONS.fetch_add(1, Ordering::Relaxed);
+        for round in 0..ROUNDS {
+            (0..1 << round).for_each(|_| std::hint::spin_loop());
+            SPINS.fetch_add(1 << round, Ordering::Relaxed);
+            if let Some(state) = self.try_lock() {
+                return state;
+            }
+        }
+        for _ in 0..BACKOFFS {
+            PAUSES.fetch_add(1, Ordering::Relaxed);
+            std::thread::yield_now();
+            if let Some(state) = self.try_lock() {
+                return state;
+            }
+        }
+        SICK.fetch_add(1, Ordering::Relaxed);
+        let mark = |sick| MARK.get().into_iter().for_each(|mark| mark(sick));
+        mark(true);
+        let state = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        mark(false);
+        state
     }
 }
 
@@ -100,5 +182,25 @@ mod tests {
         drop((a, b));
         assert_eq!(COUNT.load(Ordering::Relaxed), 0);
         count_held_in(None);
+    }
+
+    #[test]
+    fn who_waits_long_for_a_short_lock_is_sick_and_all_of_it_is_counted_b48() {
+        let lock = ShortLock::new(0);
+        let before = counts();
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| *lock.lock() += 1);
+            while counts().sick == before.sick {
+                std::thread::yield_now();
+            }
+            let now = counts();
+            assert!(now.collisions > before.collisions);
+            assert!(now.spins >= before.spins + (1 << ROUNDS) - 1);
+            assert!(now.backoffs >= before.backoffs + u64::from(BACKOFFS));
+            drop(held);
+            waiter.join().unwrap();
+        });
+        assert_eq!(*lock.lock(), 1);
     }
 }

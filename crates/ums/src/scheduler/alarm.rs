@@ -84,12 +84,13 @@ pub(crate) fn sleep_until(deadline: u64) {
     EVENT.wait_until(deadline);
 }
 
-/// The monitor sleeps until a scheduler wakes up, if none is awake.
-pub(crate) fn sleep_while(all_quiet: impl FnOnce() -> bool) {
+/// The monitor sleeps until a scheduler wakes up, if none is awake; until the time that it is given
+/// then, at the latest.
+pub(crate) fn sleep_while(quiet_until: impl FnOnce() -> Option<u64>) {
     ASLEEP.store(true, Ordering::Relaxed);
     fence(Ordering::SeqCst);
-    if all_quiet() {
-        EVENT.wait();
+    if let Some(deadline) = quiet_until() {
+        EVENT.wait_until(deadline);
     }
     ASLEEP.store(false, Ordering::Relaxed);
 }

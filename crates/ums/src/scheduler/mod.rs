@@ -144,6 +144,8 @@ pub(crate) struct Shared {
     /// Threads that have ended or are ending.
     graves: Mutex<Vec<JoinHandle>>,
     busy: AtomicBool,
+    /// Whether its current worker sleeps because a lock that is held for moments is not let go (B48).
+    pub(crate) sick: AtomicBool,
     /// How many completion routines run, one inside another: none of them may wait (rule 9).
     /// Written by the baton's holder.
     in_routine: AtomicU32,
@@ -359,6 +361,7 @@ impl Shared {
             holder: AtomicPtr::new(std::ptr::null_mut()),
             graves: Mutex::new(Vec::new()),
             busy: AtomicBool::new(false),
+            sick: AtomicBool::new(false),
             in_routine: AtomicU32::new(0),
             looking: AtomicBool::new(false),
             untold: Cell::new(false),
@@ -412,9 +415,18 @@ impl Shared {
     /// runs in the middle of somebody else's turn (rule 9).
     ///
     /// # Panics
-    /// In a completion routine.
+    /// In a completion routine; and in debug builds while the worker says that it holds a foreign
+    /// lock (B53).
     #[inline]
     pub(crate) fn may_switch(&self) {
+        #[cfg(debug_assertions)]
+        if let Some(place) = self.current_party().foreign.held()
+            && !std::thread::panicking()
+        {
+            panic!(
+                "a worker must not wait or yield while it holds a foreign lock: that of {place}"
+            );
+        }
         assert!(
             self.in_routine.load(Ordering::Relaxed) == 0,
             "a completion routine must not wait or yield: hand the wait to a request"

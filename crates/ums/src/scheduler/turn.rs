@@ -16,6 +16,7 @@ use crate::lists::timer_list::TimerId;
 use crate::os::clock;
 use crate::os::threads::point;
 use crate::reason::WaitReason;
+use crate::request::{Cancelled, RequestId, cancel_party};
 use crate::ring::RingEvent;
 use crate::wait::Outcome;
 use crate::worker::{STANDBY, State};
@@ -366,8 +367,25 @@ impl Core {
         for letter in shared.door.letters() {
             match letter {
                 Letter::CancelIo(token) => self.cancel_io(token),
+                Letter::CancelRequest { worker, request } => self.cancel_request(worker, request),
                 Letter::LookAgain => {}
             }
+        }
+    }
+
+    /// Cancels the request of a worker, if it still carries it out: requests begin and end under
+    /// the baton, which the caller holds.
+    fn cancel_request(&mut self, worker: WorkerId, request: RequestId) {
+        let Some(party) = self.workers.find(worker) else { return };
+        if party.view.request.load(Ordering::Relaxed) != request {
+            return;
+        }
+        let Cancelled { claimed, io } = cancel_party(party);
+        if let Some(claimed) = claimed {
+            self.wake(claimed.kept());
+        }
+        if let Some((_, token)) = io {
+            self.cancel_io(token);
         }
     }
 

@@ -23,6 +23,9 @@
 //!   granted and are deaf to the cancellation of their work request. Their `_for` and `_until`
 //!   forms hear it, and end with [`WaitError`](crate::WaitError) at the deadline or when
 //!   cancelled. `_for(Duration::MAX)` is a wait without a deadline that can be cancelled.
+//! * **A circle is broken.** Workers that wait for each other would do so for ever. The monitor finds
+//!   them by their owners, and ends one wait: with [`WaitError::Deadlock`](crate::WaitError::Deadlock)
+//!   where the verb can fail, by a panic that names the circle where it cannot.
 //! * **No poisoning.** A panic in a critical section unlocks, and that is all.
 //!
 //! A failed wait owns nothing: a grant and a failure exclude each other (One Outcome). Whoever
@@ -35,6 +38,7 @@
 mod patience;
 mod queue;
 mod parking;
+pub(crate) mod traced;
 mod raw_mutex;
 mod raw_rwlock;
 mod mutex;
@@ -45,6 +49,7 @@ mod event;
 mod latch;
 mod barrier;
 mod once;
+mod foreign;
 pub mod channel;
 
 #[cfg(test)]
@@ -53,6 +58,7 @@ mod testing;
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::Condvar;
 pub use event::Event;
+pub use foreign::{Foreign, foreign};
 pub use latch::Latch;
 pub use mutex::{Mutex, MutexGuard};
 pub use once::OnceCell;

@@ -73,10 +73,11 @@ impl<T: ?Sized> Mutex<T> {
     /// Locks; waits as long as it takes, deaf to cancellation.
     ///
     /// # Panics
-    /// When the caller holds this mutex already: it would wait for itself.
+    /// When the caller holds this mutex already: it would wait for itself. And when it is chosen as
+    /// the victim of a deadlock in which no wait has a way to fail; [`Mutex::lock_for`] has one.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        self.raw.lock(WaitReason::MUTEX);
+        self.raw.lock_or_panic(WaitReason::MUTEX);
         self.guard()
     }
 
@@ -86,10 +87,11 @@ impl<T: ?Sized> Mutex<T> {
         self.raw.try_lock().then(|| self.guard())
     }
 
-    /// Locks within this time.
+    /// Locks within this time. With [`Duration::MAX`] it waits as long as it takes, and fails where
+    /// [`Mutex::lock`] would panic.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled.
+    /// The time passed, the work request was cancelled, or the wait is a deadlock's victim.
     pub fn lock_for(&self, time: Duration) -> Result<MutexGuard<'_, T>, WaitError> {
         self.lock_within(Patience::For(time))
     }
@@ -97,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
     /// Locks before this moment.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled.
+    /// The moment came, the work request was cancelled, or the wait is a deadlock's victim.
     pub fn lock_until(&self, deadline: Instant) -> Result<MutexGuard<'_, T>, WaitError> {
         self.lock_within(Patience::Until(deadline))
     }

@@ -44,7 +44,8 @@ impl<T> OnceCell<T> {
     /// The value, made by `make` if there is none. Of many callers one makes it; the others wait.
     ///
     /// # Panics
-    /// When `make` panics (the next caller tries again), or needs this cell itself.
+    /// When `make` panics (the next caller tries again), or needs this cell itself, or needs what a
+    /// waiter for this cell holds and that waiter is chosen to end the deadlock.
     #[inline]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         match self.get_or_try_init(|| Ok::<T, std::convert::Infallible>(make())) {
@@ -93,7 +94,7 @@ impl<T> OnceCell<T> {
     }
 
     fn become_maker(&self) -> Maker<'_> {
-        self.maker.lock(WaitReason::ONCE);
+        self.maker.lock_or_panic(WaitReason::ONCE);
         Maker(&self.maker)
     }
 }

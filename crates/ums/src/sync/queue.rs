@@ -1,7 +1,7 @@
 //! The wait queue: the tickets that wait for one resource, first come first (U53).
 //!
 //! Nouns. A *wait queue* holds tickets, each with what its owner wants (`D`: a number of permits,
-//! shared or exclusive, nothing). It lives behind its resource's *short lock*. A *batch* is what a
+//! shared or exclusive, nothing). It lives behind its resource's *short lock* (`os/short_lock.rs`). A *batch* is what a
 //! release claimed: it is made ready after the short lock is let go.
 //!
 //! A ticket in the queue may be *stale*: its wait has failed and its party is on its way to take it
@@ -76,6 +76,11 @@ impl<D: Copy> WaitQueue<D> {
     pub(super) fn remove(&mut self, ticket: Ticket) -> bool {
         let at = self.waiters.iter().position(|(t, _)| *t == ticket);
         at.is_some_and(|at| self.waiters.remove(at).is_some())
+    }
+
+    /// All tickets, the first first, stale or not.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Ticket, D)> {
+        self.waiters.iter()
     }
 
     pub(super) fn is_empty(&self) -> bool {

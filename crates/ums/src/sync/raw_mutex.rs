@@ -28,10 +28,11 @@ use std::time::Duration;
 
 use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
+use super::traced;
 use crate::current;
 use crate::error::WaitError;
 use crate::reason::WaitReason;
-use crate::wait::{Outcome, Party};
+use crate::wait::{AsVictim, Outcome, Owned, Owner, Party, Ticket};
 
 const WAITERS: usize = 1;
 
@@ -64,6 +65,13 @@ pub struct RawMutex {
     queue: ShortLock<WaitQueue>,
 }
 
+impl Owned for RawMutex {
+    fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
+        let owner = owner(self.word.load(Ordering::Relaxed));
+        owner.map(Owner::Party).into_iter().for_each(tell);
+    }
+}
+
 impl RawMutex {
     /// One that nobody owns.
     pub const fn new() -> RawMutex {
@@ -76,15 +84,32 @@ impl RawMutex {
         self.try_lock_as(current::party())
     }
 
-    /// Locks, whatever it takes.
+    /// Locks, whatever it takes. This wait is never ended as a deadlock's victim, for its caller may
+    /// be one through which no panic can pass.
     ///
     /// # Panics
     /// When the caller owns it already: it would wait for itself.
     #[inline]
     pub fn lock(&self, reason: WaitReason) {
         let me = current::party();
-        // An endless wait can fail only as a deadlock's victim, and here there is no way to say so.
-        while !self.try_lock_as(me) && self.lock_slow(me, reason, Patience::Endless).is_err() {}
+        while !self.try_lock_as(me)
+            && self.lock_slow(me, reason, Patience::Endless, AsVictim::Never).is_err()
+        {}
+    }
+
+    /// As [`RawMutex::lock`], for verbs that have no error and may panic.
+    ///
+    /// # Panics
+    /// When the caller owns it already; and as a deadlock's victim, with the circle.
+    #[inline]
+    pub(super) fn lock_or_panic(&self, reason: WaitReason) {
+        let me = current::party();
+        if !self.try_lock_as(me) {
+            // A second panic would end the process.
+            let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
+            let locked = self.lock_slow(me, reason, Patience::Endless, how);
+            locked.unwrap_or_else(|error| panic!("this lock would never be had: {error}"));
+        }
     }
 
     /// Locks within this time; the wait hears cancellation.
@@ -99,12 +124,13 @@ impl RawMutex {
     #[inline]
     pub(super) fn lock_within(&self, reason: WaitReason, p: Patience) -> Result<(), WaitError> {
         let me = current::party();
-        if self.try_lock_as(me) { Ok(()) } else { self.lock_slow(me, reason, p) }
+        if self.try_lock_as(me) { Ok(()) } else { self.lock_slow(me, reason, p, AsVictim::Fails) }
     }
 
     /// Unlocks, by its owner: hands over to the first waiter, or frees it.
     #[inline]
     pub fn unlock(&self) {
+        traced::left(self);
         let word = self.word.load(Ordering::Relaxed);
         let free =
             || self.word.compare_exchange(word, null_mut(), Ordering::Release, Ordering::Relaxed);
@@ -125,8 +151,13 @@ impl RawMutex {
 
     #[inline]
     fn try_lock_as(&self, me: &'static Party) -> bool {
-        let me = from_ref(me).cast_mut();
-        self.word.compare_exchange(null_mut(), me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let word = from_ref(me).cast_mut();
+        let swap =
+            self.word.compare_exchange(null_mut(), word, Ordering::Acquire, Ordering::Relaxed);
+        if swap.is_ok() {
+            traced::taken(self, me);
+        }
+        swap.is_ok()
     }
 
     #[cold]
@@ -135,22 +166,29 @@ impl RawMutex {
         me: &'static Party,
         reason: WaitReason,
         patience: Patience,
+        as_victim: AsVictim,
     ) -> Result<(), WaitError> {
         let mut queue = self.queue.lock();
-        let Some(word) = self.take_or_announce(me) else { return Ok(()) };
+        let Some(word) = self.take_or_announce(me) else {
+            traced::taken(self, me);
+            return Ok(());
+        };
         let holder = owner(word);
         assert!(
             !(holder.is_some_and(|h| std::ptr::eq(h, me)) && matches!(patience, Patience::Endless)),
             "this worker locks a mutex that it holds already: it would wait for itself"
         );
+        let asked = me.will_wait_for(self, as_victim);
         let ticket = current::begin(patience.what(reason, self).blocked_by(holder));
         queue.push(ticket, ());
         drop(queue);
         let outcome = current::park(ticket, patience.deadline());
-        if outcome != Outcome::Granted {
-            self.queue.lock().remove(ticket);
+        drop(asked);
+        match outcome {
+            Outcome::Granted => traced::taken(self, me),
+            _ => drop(self.queue.lock().remove(ticket)),
         }
-        outcome.ok()
+        ticket.result(outcome)
     }
 
     /// Under the short lock. None: it was free and is now the caller's. Else the word of its

@@ -16,6 +16,9 @@
 //! a leaver's subtraction to its grant; who comes then queues and is found by that grant. A waiter
 //! that fails grants too: it may have been the writer that kept readers waiting.
 //!
+//! Whom a waiter waits for: the writer; the readers, where locks are traced (they are only counted
+//! otherwise); and for a reader who came too late, the writers before it in the queue.
+//!
 //! Named invariant: **Type Stable** of `wait.rs`: a pointer to a party stays good for ever.
 
 #![allow(unsafe_code)]
@@ -25,10 +28,11 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
+use super::traced;
 use crate::current;
 use crate::error::WaitError;
 use crate::reason::WaitReason;
-use crate::wait::{Outcome, Party};
+use crate::wait::{AsVictim, Outcome, Owned, Owner, Party, Ticket};
 
 const WRITER: usize = 1;
 const WAITERS: usize = 2;
@@ -75,6 +79,26 @@ pub(super) struct RawRwLock {
     queue: ShortLock<WaitQueue<Share>>,
 }
 
+impl Owned for RawRwLock {
+    fn owners(&self, waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
+        let mut tell = |party| tell(Owner::Party(party));
+        self.writer().into_iter().for_each(&mut tell);
+        let queue = self.queue.lock();
+        let Some((_, share)) = queue.iter().find(|(ticket, _)| *ticket == waiter) else { return };
+        match share {
+            Share::Exclusive if self.word.load(Ordering::Relaxed) >= READER => {
+                traced::takers(self).into_iter().for_each(&mut tell);
+            }
+            Share::Exclusive => {}
+            Share::Shared => {
+                let before = queue.iter().take_while(|(ticket, _)| *ticket != waiter);
+                let writers = before.filter(|(_, share)| *share == Share::Exclusive);
+                writers.for_each(|(ticket, _)| tell(ticket.party));
+            }
+        }
+    }
+}
+
 impl RawRwLock {
     pub(super) const fn new() -> RawRwLock {
         RawRwLock {
@@ -89,8 +113,8 @@ impl RawRwLock {
     pub(super) fn try_lock(&self, share: Share) -> bool {
         let take = |word| (word & WAITERS == 0 && share.fits(word)).then(|| word + share.bits());
         let taken = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, take).is_ok();
-        if taken && share == Share::Exclusive {
-            self.note_writer(current::party());
+        if taken {
+            self.note_taken(share);
         }
         taken
     }
@@ -98,21 +122,27 @@ impl RawRwLock {
     /// Takes the share, whatever it takes.
     ///
     /// # Panics
-    /// When the caller is the writer: it would wait for itself.
+    /// When the caller is the writer: it would wait for itself; and as a deadlock's victim.
     #[inline]
     pub(super) fn lock(&self, share: Share) {
-        while self.lock_within(share, Patience::Endless).is_err() {}
+        if !self.try_lock(share) {
+            // A second panic would end the process.
+            let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
+            let locked = self.lock_slow(share, Patience::Endless, how);
+            locked.unwrap_or_else(|error| panic!("this lock would never be had: {error}"));
+        }
     }
 
     /// Takes the share within the caller's patience.
     #[inline]
     pub(super) fn lock_within(&self, share: Share, patience: Patience) -> Result<(), WaitError> {
-        if self.try_lock(share) { Ok(()) } else { self.lock_slow(share, patience) }
+        if self.try_lock(share) { Ok(()) } else { self.lock_slow(share, patience, AsVictim::Fails) }
     }
 
     /// Gives the share back, by whoever holds it.
     #[inline]
     pub(super) fn unlock(&self, share: Share) {
+        traced::left(self);
         if share == Share::Exclusive {
             self.writer.store(null_mut(), Ordering::Relaxed);
         }
@@ -132,7 +162,12 @@ impl RawRwLock {
     }
 
     #[cold]
-    fn lock_slow(&self, share: Share, patience: Patience) -> Result<(), WaitError> {
+    fn lock_slow(
+        &self,
+        share: Share,
+        patience: Patience,
+        as_victim: AsVictim,
+    ) -> Result<(), WaitError> {
         let mut queue = self.queue.lock();
         let take_or_announce = |word| match word {
             word if word & WAITERS == 0 && share.fits(word) => word + share.bits(),
@@ -142,26 +177,37 @@ impl RawRwLock {
         let before = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, step);
         let before = before.expect("the step always has an answer");
         if take_or_announce(before) & WAITERS == 0 {
-            if share == Share::Exclusive {
-                self.note_writer(current::party());
-            }
+            self.note_taken(share);
             return Ok(());
         }
+        let me = current::party();
         let writer = self.writer();
         assert!(
-            !(matches!(patience, Patience::Endless)
-                && writer.is_some_and(|w| std::ptr::eq(w, current::party()))),
+            !(matches!(patience, Patience::Endless) && writer.is_some_and(|w| std::ptr::eq(w, me))),
             "this worker locks a reader-writer lock that it writes: it would wait for itself"
         );
+        let asked = me.will_wait_for(self, as_victim);
         let ticket = current::begin(patience.what(share.reason(), self).blocked_by(writer));
         queue.push(ticket, share);
         drop(queue);
         let outcome = current::park(ticket, patience.deadline());
-        if outcome != Outcome::Granted {
+        drop(asked);
+        if outcome == Outcome::Granted {
+            traced::taken(self, me);
+        } else {
             self.queue.lock().remove(ticket);
             self.grant_next();
         }
-        outcome.ok()
+        ticket.result(outcome)
+    }
+
+    /// The caller has the share.
+    #[inline]
+    fn note_taken(&self, share: Share) {
+        if share == Share::Exclusive {
+            self.note_writer(current::party());
+        }
+        traced::taken_by_caller(self);
     }
 
     /// Lets in from the head of the queue who fits: one writer, or readers up to the next writer.

@@ -80,7 +80,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading; waits as long as it takes, deaf to cancellation.
     ///
     /// # Panics
-    /// When the caller writes it already: it would wait for itself.
+    /// When the caller writes it already: it would wait for itself. And when it is chosen as the
+    /// victim of a deadlock in which no wait has a way to fail.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.raw.lock(Share::Shared);
@@ -96,7 +97,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading within this time.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled.
+    /// The time passed, the work request was cancelled, or the wait is a deadlock's victim.
     pub fn read_for(&self, time: Duration) -> Result<RwLockReadGuard<'_, T>, WaitError> {
         self.raw.lock_within(Share::Shared, Patience::For(time)).map(|()| self.read_guard())
     }
@@ -104,7 +105,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading before this moment.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled.
+    /// The moment came, the work request was cancelled, or the wait is a deadlock's victim.
     pub fn read_until(&self, deadline: Instant) -> Result<RwLockReadGuard<'_, T>, WaitError> {
         self.raw.lock_within(Share::Shared, Patience::Until(deadline)).map(|()| self.read_guard())
     }
@@ -112,7 +113,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for writing; waits as long as it takes, deaf to cancellation.
     ///
     /// # Panics
-    /// When the caller writes it already: it would wait for itself.
+    /// When the caller writes it already: it would wait for itself. And when it is chosen as the
+    /// victim of a deadlock in which no wait has a way to fail.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.raw.lock(Share::Exclusive);
@@ -128,7 +130,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for writing within this time.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled.
+    /// The time passed, the work request was cancelled, or the wait is a deadlock's victim.
     pub fn write_for(&self, time: Duration) -> Result<RwLockWriteGuard<'_, T>, WaitError> {
         self.raw.lock_within(Share::Exclusive, Patience::For(time)).map(|()| self.write_guard())
     }
@@ -136,7 +138,7 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for writing before this moment.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled.
+    /// The moment came, the work request was cancelled, or the wait is a deadlock's victim.
     pub fn write_until(&self, by: Instant) -> Result<RwLockWriteGuard<'_, T>, WaitError> {
         self.raw.lock_within(Share::Exclusive, Patience::Until(by)).map(|()| self.write_guard())
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::os::clock::NEVER;
 use crate::reason::WaitReason;
-use crate::wait::What;
+use crate::wait::{AsVictim, What};
 use crate::{Node, ShutdownReport, WorkerKind};
 
 /// The joiner looks for the result in vain, the task ends, the joiner's wait begins, a cancellation
@@ -39,7 +39,7 @@ fn join_what_ends_while_cancels_rain(node: &Node) {
             while began.elapsed() < Duration::from_micros(5) {} // its result is put down
             What::new(WaitReason::JOIN)
         };
-        let joined = child.join_as(what, NEVER);
+        let joined = child.join_as(what, NEVER, AsVictim::Never);
         end.store(true, SeqCst);
         // Whatever was left behind would meet these waits.
         for _ in 0..3 {

@@ -6,8 +6,10 @@ use super::rows::{
     WorkerRow,
 };
 use super::{Cell, Column, ColumnKind, Table, View};
+use crate::deadlock::Deadlock;
 use crate::limits::QUANTUM_NS;
-use crate::monitor::ConditionCount;
+use crate::monitor::{ConditionCount, Frame, PastReport, StallStack};
+use crate::os::short_lock::ShortLockCounts;
 use crate::reason::WaitReason;
 use crate::request::{RequestId, UserId};
 use crate::ring::RingEvent;
@@ -44,6 +46,16 @@ pub(super) fn table(view: View, seen: &Snapshot) -> Table {
         View::PendingIo => pending_io(&seen.pending_io),
         View::Ring => ring(&seen.ring),
         View::Monitor => monitor(&seen.monitor),
+        View::Reports => reports(&seen.reports),
+        View::Stalls => stalls(&seen.stalls),
+        View::Spinlocks => spinlocks(&seen.spinlocks),
+        View::Deadlocks => deadlocks(
+            &seen
+                .deadlocks
+                .iter()
+                .flat_map(|d| (0..d.waiters.len()).map(move |at| (&**d, at)))
+                .collect::<Vec<_>>(),
+        ),
     }
 }
 
@@ -143,6 +155,7 @@ table! {
     state Text = upper(w.state), "Where it is; RUNNING, RUNNABLE, WAITING, IDLE, PREEMPTIVE.";
     os_thread_id Id = w.thread, "The kernel's number of its thread; 0 for a fiber.";
     is_fiber Gauge = w.kind != WorkerKind::Thread, "1 for a fiber.";
+    is_sick Gauge = w.is_sick, "1 while it sleeps, with its scheduler, because a lock that is held for moments is not let go.";
     is_preemptive Gauge = w.state == State::Preemptive, "1 while it runs external code.";
     request_id Id = w.request, "The request it carries out; 0 for none.";
     user_id Id = w.user, "The user of that; 0 for none.";
@@ -274,6 +287,62 @@ table! {
     condition Text = m.condition.name(), "What was wrong.";
     reports_count Counter = m.reports, "How often that was reported.";
     suppressed_count Counter = m.suppressed, "How often it was left out, because there were too many reports.";
+    unwritten_count Counter = m.unwritten, "Reports that stderr did not take.";
+}
+
+table! {
+    fn reports(r: &PastReport) -> "ums_reports", keys 0, "The last reports of the monitor.";
+    report_id Id = r.number, "How many it made before.";
+    age_ms Gauge = r.age_ns / 1_000_000, "How long ago it was made.";
+    condition Text = r.report.condition.name(), "What was wrong.";
+    diagnosis Text = r.report.diagnosis.to_string(), "Who is to blame.";
+    is_exonerated Gauge = r.report.diagnosis.exonerates(), "1 when neither the application nor this library is.";
+    scheduler_id Id = r.report.scheduler, "The scheduler.";
+    worker_id Id = r.report.worker, "The worker, where there is one to name.";
+    request_id Id = r.report.request, "The request that it carried out; 0 for none.";
+    user_id Id = r.report.user, "The user of that; 0 for none.";
+    lasted_ms Gauge = r.report.lasted.as_millis() as u64, "For how long it had been so.";
+    function Text = r.report.function().unwrap_or(""), "The innermost function that is not the standard library's.";
+    text Text = r.report.to_string(), "The report as stderr got it.";
+}
+
+table! {
+    fn stalls(s: &StallStack) -> "ums_stalls", keys 0, "Where schedulers stood still, by backtrace, the worst first.";
+    total_ms Counter = s.total.as_millis() as u64, "For how long, all in all.";
+    stalls_count Counter = s.stalls, "How often.";
+    stack Text = s.stack.as_str(), "The functions, the outermost first, with ; between them.";
+}
+
+table! {
+    fn spinlocks(l: &ShortLockCounts) -> "ums_spinlocks", keys 1, "Locks that are held for a few instructions, of the whole process together.";
+    name Text = "SHORT", "Which: those that guard what workers wait for.";
+    collisions Counter = l.collisions, "Times one was not free at once.";
+    spins Counter = l.spins, "Turns of the loop in which it was waited for.";
+    backoffs Counter = l.backoffs, "Times the processor was given away for it.";
+    sick_count Counter = l.sick, "Times somebody had to sleep for it.";
+}
+
+/// One of those that waited for each other.
+type InCircle<'a> = (&'a Deadlock, usize);
+
+table! {
+    fn deadlocks(d: &InCircle<'_>) -> "ums_deadlocks", keys 0, "The process's last deadlocks: each waiter holds what the one before it waits for, the first what the last one waits for.";
+    deadlock_id Id = d.0.id.number(), "Its number.";
+    position Id = d.1, "The place in the circle.";
+    is_victim Gauge = d.0.victim == Some(d.1), "1 for the one whose wait was ended.";
+    scheduler_id Id = d.0.waiters[d.1].worker.map(|w| w.0), "The scheduler of the worker that waited; none for a plain thread.";
+    worker_id Id = d.0.waiters[d.1].worker.map(|w| w.1), "That worker.";
+    request_id Id = d.0.waiters[d.1].request, "The request that it carried out; 0 for none.";
+    user_id Id = d.0.waiters[d.1].user, "The user of that; 0 for none.";
+    wait_type Text = d.0.waiters[d.1].reason.name(), "The reason.";
+    resource_address Id = d.0.waiters[d.1].resource, "The address of what it waited for.";
+    wait_time_ms Gauge = d.0.waiters[d.1].waited.as_millis() as u64, "For how long.";
+    waits_at Text = frames(&d.0.waiters[d.1].waits_at), "The functions in which it waited, the innermost first, where they can be had.";
+    taken_at Text = frames(&d.0.waiters[d.1].taken_at), "Where the next one took that, if locks are traced.";
+}
+
+fn frames(frames: &[Frame]) -> String {
+    frames.iter().map(Frame::to_string).collect::<Vec<_>>().join(" < ")
 }
 
 table! {

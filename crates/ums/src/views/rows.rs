@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 
 use super::View;
 use crate::counters::SchedulerCounters;
-use crate::monitor::ConditionCount;
+use crate::deadlock::{self, Deadlock};
+use crate::monitor::{ConditionCount, PastReport, StallStack};
 use crate::node::{Node, NodeInner};
 use crate::os::clock;
+use crate::os::short_lock::{self, ShortLockCounts};
 use crate::reason::{WaitClass, WaitReason};
 use crate::request::{RequestId, UserId};
 use crate::scheduler::{Shared, WorkerKind};
@@ -82,6 +84,8 @@ pub struct WorkerRow {
     pub blocking_user: UserId,
     /// Whether it waits for an I/O request.
     pub waits_for_io: bool,
+    /// Whether it sleeps, with its scheduler, because a lock that is held for moments is not let go.
+    pub is_sick: bool,
     /// Requests it has carried out.
     pub requests_done: u64,
     /// Times it was switched to.
@@ -284,6 +288,14 @@ pub struct Snapshot {
     pub ring: Vec<TraceEvent>,
     /// What the monitor has found; empty when nobody watches.
     pub monitor: Vec<ConditionCount>,
+    /// Its last reports, the oldest first.
+    pub reports: Vec<PastReport>,
+    /// Where schedulers stood still, the worst first.
+    pub stalls: Vec<StallStack>,
+    /// What the short locks of the process came to; empty only in an empty snapshot.
+    pub spinlocks: Vec<ShortLockCounts>,
+    /// The last deadlocks of the process, the oldest first.
+    pub deadlocks: Vec<Arc<Deadlock>>,
 }
 
 impl Node {
@@ -300,6 +312,10 @@ impl Node {
             pending_io: all.iter().flat_map(|s| pending_io(s)).collect(),
             ring: Vec::new(),
             monitor: self.inner.monitor_counts(),
+            reports: self.inner.last_reports(),
+            stalls: self.inner.stalls(),
+            spinlocks: vec![short_lock::counts()],
+            deadlocks: deadlock::all_kept(),
             workers,
         }
     }
@@ -327,6 +343,10 @@ pub(super) fn for_view(node: &NodeInner, view: View) -> Snapshot {
         View::ContextSwitches => seen.switches = all.iter().flat_map(|s| switches(s)).collect(),
         View::Ring => seen.ring = last_events(node).events,
         View::Monitor => seen.monitor = node.monitor_counts(),
+        View::Reports => seen.reports = node.last_reports(),
+        View::Stalls => seen.stalls = node.stalls(),
+        View::Spinlocks => seen.spinlocks = vec![short_lock::counts()],
+        View::Deadlocks => seen.deadlocks = deadlock::all_kept(),
         View::PendingIo => seen.pending_io = all.iter().flat_map(|s| pending_io(s)).collect(),
     }
     seen
@@ -400,6 +420,7 @@ pub(crate) fn worker(
         resource: if waiting { party.resource.load(Ordering::Relaxed) } else { 0 },
         blocker: party.blocker().filter(|_| waiting).and_then(|b| place(b, all)),
         blocking_user: if waiting { party.blocking_user.load(Ordering::Relaxed) } else { 0 },
+        is_sick: state == State::Running && s.sick.load(Ordering::Relaxed),
         waits_for_io: waiting && party.io.load(Ordering::Relaxed) != 0,
         requests_done: view.requests_done.load(Ordering::Relaxed),
         switches: view.switches.load(Ordering::Relaxed),

@@ -88,3 +88,31 @@ fn loom_what_the_granter_wrote_is_seen_by_the_waiter() {
         assert!(granter.join().unwrap());
     });
 }
+
+/// What the waiter borrows: false once it is gone.
+struct Borrowed(atomic::AtomicBool);
+
+impl Owned for Borrowed {
+    fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
+        assert!(self.0.load(Ordering::Relaxed), "it was asked after it was gone");
+        tell(Owner::User(1));
+    }
+}
+
+#[test]
+fn loom_what_a_waiter_borrows_stays_while_it_is_asked() {
+    ::loom::model(|| {
+        let me = party();
+        let resource = Arc::new(Borrowed(atomic::AtomicBool::new(true)));
+        let asked = me.will_wait_for(&*resource, AsVictim::Never);
+        let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
+        let granter = ::loom::thread::spawn(move || end(ticket, Outcome::Granted));
+        let looker = ::loom::thread::spawn(move || ticket.owners());
+        ticket.park_thread(crate::os::clock::NEVER);
+        drop(asked);
+        // The memory itself stays, so that an asker who comes late is caught and not lost.
+        resource.0.store(false, Ordering::Relaxed);
+        assert!(granter.join().unwrap());
+        let _ = looker.join().unwrap();
+    });
+}

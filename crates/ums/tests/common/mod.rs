@@ -305,7 +305,12 @@ const CHILD: &str = "UMS_TEST_CHILD";
 /// Runs this test again in a process of its own, which finds `errand` in [`child_errand`]: for what
 /// would end or change the whole process.
 pub fn run_child(test: &str, errand: &str) -> Output {
+    child(test, errand).output().expect("a test can run itself")
+}
+
+/// As [`run_child`], not yet started.
+pub fn child(test: &str, errand: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test knows its file"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, errand);
-    command.output().expect("a test can run itself")
+    command
 }

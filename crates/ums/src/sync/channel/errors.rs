@@ -73,6 +73,6 @@ debug_without_value! {
         TrySendError::Disconnected(_) => "Disconnected(..)";
     SendTimeoutError: SendTimeoutError::Wait(_, WaitError::TimedOut) => "Wait(.., TimedOut)",
         SendTimeoutError::Wait(_, WaitError::Cancelled) => "Wait(.., Cancelled)",
-        SendTimeoutError::Wait(_, WaitError::Deadlock) => "Wait(.., Deadlock)",
+        SendTimeoutError::Wait(_, WaitError::Deadlock(_)) => "Wait(.., Deadlock)",
         SendTimeoutError::Disconnected(_) => "Disconnected(..)";
 }

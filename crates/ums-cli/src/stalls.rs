@@ -1,0 +1,87 @@
+//! `ums stalls`: where a process's schedulers stood still, as stacks with their times, or as a
+//! flame graph.
+//!
+//! The monitor merges the backtraces of stalls; this command asks for the sums and writes them in the
+//! form that programs for flame graphs read, a line for each stack with its milliseconds, or draws
+//! one itself.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use inferno::flamegraph;
+
+use crate::asking;
+
+/// Options of `ums stalls`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The process's number or its socket. Without: the only one there is.
+    #[arg(value_name = "PID|SOCKET")]
+    who: Option<String>,
+
+    /// Write a file: a flame graph when its name ends in .svg, else the stacks as text. Without:
+    /// the stacks on standard output.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    match stalls(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("ums stalls: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn stalls(args: &Args) -> Result<(), String> {
+    let path = asking::find(args.who.as_deref())?;
+    let answer = asking::ask(&path, "ums_stalls")?;
+    let rows = answer["tables"]["ums_stalls"].as_array().cloned().unwrap_or_default();
+    let line = |row: &serde_json::Value| {
+        let stack = asking::printable(row["stack"].as_str().unwrap_or("?"));
+        format!("{stack} {}\n", row["total_ms"].as_u64().unwrap_or(0))
+    };
+    let text: String = rows.iter().map(line).collect();
+    if text.is_empty() {
+        return Err("no scheduler stood still, or nobody watches".into());
+    }
+    match &args.out {
+        None => print!("{text}"),
+        Some(file) => write(file, &text).map_err(|e| format!("{}: {e}", file.display()))?,
+    }
+    Ok(())
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Box<dyn std::error::Error>> {
+    if file.extension().is_none_or(|end| end != "svg") {
+        return Ok(std::fs::write(file, text)?);
+    }
+    Ok(std::fs::write(file, draw(text)?)?)
+}
+
+/// The stacks as a flame graph.
+fn draw(text: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let mut options = flamegraph::Options::default();
+    options.title = "Where schedulers stood still".into();
+    options.count_name = "ms".into();
+    let mut picture = Vec::new();
+    flamegraph::from_lines(&mut options, text.lines(), &mut picture)?;
+    Ok(picture)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_become_a_picture_with_their_functions_and_times_b42() {
+        let picture = draw("app::main;app::parse 1834\napp::main;app::sort 20\n").unwrap();
+        let picture = String::from_utf8(picture).unwrap();
+        assert!(picture.starts_with("<?xml") && picture.contains("Where schedulers stood still"));
+        assert!(picture.contains("app::parse (1,834 ms"), "{picture}");
+        assert!(picture.contains("app::main (1,854 ms"), "{picture}");
+    }
+}

@@ -1,0 +1,104 @@
+//! The profile of stalls: their backtraces, merged, with the time that was spent in each (B42).
+//!
+//! Many reports of one function are one problem. What matters is how long schedulers stood still in
+//! it, all in all, so equal backtraces are added up. The text form is that of flame graphs, a line
+//! for each stack, outermost function first:
+//!
+//! ```text
+//! app::main;app::import;app::parse 1834
+//! ```
+//!
+//! A stall is counted up to the last look at it. One whose backtrace was not taken, because there
+//! were too many reports, is counted as such.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::Frame;
+
+/// Different stacks that are kept; more are counted together.
+const STACKS_MAX: usize = 256;
+/// What stands for a stack that is not known.
+const NOT_TAKEN: &str = "(no backtrace)";
+const TOO_MANY: &str = "(other stacks)";
+
+/// Stalls with the same backtrace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StallStack {
+    /// Its functions, the outermost first, with `;` between them.
+    pub stack: String,
+    /// How long schedulers stood still in it.
+    pub total: Duration,
+    /// How often.
+    pub stalls: u64,
+}
+
+/// Time and number of stalls by stack.
+#[derive(Debug, Default)]
+pub(super) struct Profile(Mutex<HashMap<String, (u64, u64)>>);
+
+impl Profile {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (u64, u64)>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Adds to a stack.
+    pub fn add(&self, stack: &str, ns: u64, stalls: u64) {
+        let mut all = self.lock();
+        let known = all.contains_key(stack) || all.len() < STACKS_MAX;
+        let sum = all.entry(if known { stack } else { TOO_MANY }.to_owned()).or_default();
+        *sum = (sum.0 + ns, sum.1 + stalls);
+    }
+
+    /// The worst first.
+    pub fn read(&self) -> Vec<StallStack> {
+        let stack = |(stack, (ns, stalls)): (&String, &(u64, u64))| StallStack {
+            stack: stack.clone(),
+            total: Duration::from_nanos(*ns),
+            stalls: *stalls,
+        };
+        let mut all: Vec<_> = self.lock().iter().map(stack).collect();
+        all.sort_by(|a, b| b.total.cmp(&a.total).then(a.stack.cmp(&b.stack)));
+        all
+    }
+}
+
+/// A backtrace as one text.
+pub(super) fn folded(backtrace: &[Frame]) -> String {
+    if backtrace.is_empty() {
+        return NOT_TAKEN.to_owned();
+    }
+    let names = backtrace.iter().rev().map(|frame| frame.name.replace([';', '\n'], ":"));
+    names.collect::<Vec<_>>().join(";")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_stacks_are_one_with_the_sum_of_their_times_b42() {
+        let profile = Profile::default();
+        let frames = |names: &[&str]| -> Vec<Frame> {
+            names.iter().map(|name| Frame::new((*name).into(), None)).collect()
+        };
+        let (parse, sort) = (frames(&["parse", "main"]), frames(&["sort;ed", "main"]));
+        assert_eq!(folded(&parse), "main;parse");
+        assert_eq!(folded(&[]), NOT_TAKEN);
+        profile.add(&folded(&sort), 300_000_000, 1);
+        profile.add(&folded(&parse), 200_000_000, 1);
+        profile.add(&folded(&parse), 250_000_000, 0);
+        let all = profile.read();
+        let ms = Duration::from_millis;
+        assert_eq!((&*all[0].stack, all[0].total, all[0].stalls), ("main;parse", ms(450), 1));
+        assert_eq!((&*all[1].stack, all[1].total, all[1].stalls), ("main;sort:ed", ms(300), 1));
+        for n in 0..2 * STACKS_MAX {
+            profile.add(&format!("main;f{n}"), 1, 1);
+        }
+        let all = profile.read();
+        assert_eq!(all.len(), STACKS_MAX + 1);
+        assert_eq!(all.iter().map(|s| s.stalls).sum::<u64>(), 2 + 2 * STACKS_MAX as u64);
+    }
+}

@@ -1,0 +1,99 @@
+//! Foreign locks: a debug check that nobody waits or yields while holding one (B53).
+//!
+//! A lock of std, of parking_lot or of a C library blocks the thread. If a worker waits or yields
+//! while it holds one, the next worker on that scheduler may want the same lock, block the thread,
+//! and with it the scheduler, the holder included.
+//!
+//! *What can be known.* Not much by itself: std's locks and parking_lot's are a word in the caller's
+//! memory and no call that could be seen; the guard types are opaque; and of C's locks those that
+//! the C library takes inside itself are not seen either. So who holds one says so, by wrapping the
+//! guard; the monitor finds what nobody said when it happens (a `STALL` whose diagnosis is
+//! `it sleeps in a system call`, with the function that locks). Between workers, [`Mutex`](super::Mutex)
+//! has none of these problems.
+//!
+//! In release builds the wrapper is the guard, and nothing is checked.
+
+use std::ops::{Deref, DerefMut};
+
+/// A foreign lock's guard, which its worker must drop before it waits or yields.
+///
+/// ```
+/// let list = std::sync::Mutex::new(vec![1]);
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let sum = node.run(move || {
+///     let mut held = ums::sync::foreign(list.lock().unwrap());
+///     held.push(2);
+///     let sum = held.iter().sum::<i32>();
+///     drop(held); // in a debug build, `yield_now` would panic without this
+///     ums::yield_now();
+///     sum
+/// });
+/// assert_eq!(sum, 3);
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+#[must_use = "the lock is held until this is dropped"]
+pub struct Foreign<G> {
+    guard: G,
+    mark: Mark,
+}
+
+/// Says that the caller holds a foreign lock, by this guard, until what it gives is dropped.
+#[track_caller]
+pub fn foreign<G>(guard: G) -> Foreign<G> {
+    Foreign { guard, mark: Mark::set() }
+}
+
+impl<G> Deref for Foreign<G> {
+    type Target = G;
+    fn deref(&self) -> &G {
+        &self.guard
+    }
+}
+
+impl<G> DerefMut for Foreign<G> {
+    fn deref_mut(&mut self) -> &mut G {
+        &mut self.guard
+    }
+}
+
+impl<G: std::fmt::Debug> std::fmt::Debug for Foreign<G> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Foreign").field("guard", &self.guard).field("mark", &self.mark).finish()
+    }
+}
+
+/// Counted in the worker that holds the lock. It stays there, as guards do.
+struct Mark {
+    #[cfg(debug_assertions)]
+    party: Option<&'static crate::wait::Party>,
+    stays: std::marker::PhantomData<*const ()>,
+}
+
+impl Mark {
+    #[cfg(debug_assertions)]
+    #[track_caller]
+    fn set() -> Mark {
+        let place = std::panic::Location::caller();
+        let party = crate::current::is_worker().then(crate::current::party);
+        party.iter().for_each(|party| party.foreign.hold(place));
+        Mark { party, stays: std::marker::PhantomData }
+    }
+
+    #[cfg(not(debug_assertions))]
+    fn set() -> Mark {
+        Mark { stays: std::marker::PhantomData }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        self.party.iter().for_each(|party| party.foreign.let_go());
+    }
+}
+
+impl std::fmt::Debug for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mark")
+    }
+}

@@ -1,0 +1,107 @@
+//! Traced locks: who has taken what, and where, for those who ask for it.
+//!
+//! A mutex knows its owner, and a reader-writer lock its writer: that costs nothing. Where a lock
+//! was taken, and who reads, is known only when somebody turned this on, because it costs a
+//! backtrace and an entry in a table for each lock that is taken (a few microseconds). While it is
+//! off, taking and leaving a lock cost a look at a flag that never changes.
+//!
+//! It is never turned off again: a note that nobody takes back would accuse its party for ever.
+//!
+//! What it does not do: it judges nothing. See `monitor/deadlock.rs`.
+
+use std::collections::BTreeMap;
+use std::ptr::from_ref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::wait::Party;
+
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// More frames than these are not kept.
+const FRAMES_MAX: usize = 32;
+const SHARDS: usize = 16;
+
+/// A party has taken a lock, so many times.
+struct Note {
+    party: &'static Party,
+    times: usize,
+    /// Return addresses of the first time, the innermost first.
+    addresses: Vec<usize>,
+}
+
+/// By the addresses of lock and party.
+type Notes = BTreeMap<(usize, usize), Note>;
+
+static NOTES: [Mutex<Notes>; SHARDS] = [const { Mutex::new(BTreeMap::new()) }; SHARDS];
+
+fn shard(lock: usize) -> MutexGuard<'static, Notes> {
+    NOTES[(lock >> 4) % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn key(lock: usize, party: &'static Party) -> (usize, usize) {
+    (lock, from_ref(party).addr())
+}
+
+/// From now on, and for the rest of the process.
+pub(crate) fn turn_on() {
+    ON.store(true, Ordering::Relaxed);
+}
+
+/// The party has taken this lock.
+#[inline]
+pub(super) fn taken<L>(lock: &L, party: &'static Party) {
+    if ON.load(Ordering::Relaxed) {
+        note(from_ref(lock).addr(), party);
+    }
+}
+
+/// The caller has taken this lock.
+#[inline]
+pub(super) fn taken_by_caller<L>(lock: &L) {
+    if ON.load(Ordering::Relaxed) {
+        note(from_ref(lock).addr(), crate::current::party());
+    }
+}
+
+/// The caller has left this lock.
+#[inline]
+pub(super) fn left<L>(lock: &L) {
+    if ON.load(Ordering::Relaxed) {
+        forget(from_ref(lock).addr(), crate::current::party());
+    }
+}
+
+#[cold]
+fn note(lock: usize, party: &'static Party) {
+    let mut addresses = Vec::new();
+    backtrace::trace(|frame| {
+        addresses.push(frame.ip() as usize);
+        addresses.len() < FRAMES_MAX
+    });
+    let mut notes = shard(lock);
+    let entry = notes.entry(key(lock, party));
+    entry.or_insert(Note { party, times: 0, addresses }).times += 1;
+}
+
+#[cold]
+fn forget(lock: usize, party: &'static Party) {
+    let mut notes = shard(lock);
+    let Some(note) = notes.get_mut(&key(lock, party)) else { return };
+    note.times -= 1;
+    if note.times == 0 {
+        notes.remove(&key(lock, party));
+    }
+}
+
+/// Those who are known to have it.
+pub(super) fn takers<L>(lock: &L) -> Vec<&'static Party> {
+    let lock = from_ref(lock).addr();
+    let notes = shard(lock);
+    notes.range((lock, 0)..=(lock, usize::MAX)).map(|(_, note)| note.party).collect()
+}
+
+/// Where this party took the lock at this address, if that was traced.
+pub(crate) fn taken_at(lock: usize, party: &'static Party) -> Vec<usize> {
+    shard(lock).get(&key(lock, party)).map(|note| note.addresses.clone()).unwrap_or_default()
+}

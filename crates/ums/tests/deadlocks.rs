@@ -1,0 +1,543 @@
+//! Deadlocks: waits that wait for each other are found by their owners, one of them ends, and the
+//! others go on. What only takes long is no deadlock.
+//!
+//! What waits for each other here does so for ever, so that a slow machine only makes a test longer.
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::*;
+use ums::monitor::{Condition, Diagnosis, Options, Report};
+use ums::sync::{Event, Mutex, OnceCell, RawMutex, RwLock};
+use ums::{
+    Builder, Deadlock, Node, Placement, TaskError, UserLock, WaitError, WaitReason, WorkerKind,
+    WorkerState,
+};
+
+/// Never, as far as a test is concerned.
+const NEVER: Duration = Duration::from_secs(3600);
+/// As long as it takes, with a way to fail.
+const ENDLESS: Duration = Duration::MAX;
+
+/// Looks for deadlocks of 50 ms and nothing else.
+fn deadlocks() -> Options {
+    Options::default()
+        .deadlock(ms(50))
+        .stall(NEVER)
+        .starved(NEVER)
+        .non_yield(NEVER)
+        .no_workers(NEVER)
+        .not_picked_up(NEVER)
+        .all_stuck(NEVER)
+        .per_minute(1000)
+        .stderr(false)
+}
+
+type Told = Log<Report>;
+
+fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
+    let log = told.clone();
+    builder.placement(Placement::AlwaysPreferred).monitor(options.on_report(move |report| {
+        log.push(report.clone());
+    }))
+}
+
+/// Runs the body in both kinds on one and two schedulers, with the monitor watching.
+fn both_watched(options: impl Fn() -> Options, body: impl Fn(&Node, &Told, usize)) {
+    for kind in KINDS {
+        for n in [1, 2] {
+            let told = Told::default();
+            let build = |b: Builder| watched(b.schedulers(n), options(), &told);
+            one_kind(kind, build, |node| body(node, &told, n));
+        }
+    }
+}
+
+/// How many workers wait for this reason.
+fn waiting(node: &Node, reason: WaitReason) -> usize {
+    let workers = node.snapshot().workers;
+    workers.iter().filter(|w| w.state == WorkerState::Waiting && w.reason == Some(reason)).count()
+}
+
+fn wait_until_so_many_wait(node: &Node, reason: WaitReason, count: usize) {
+    eventually(&format!("{count} wait for {reason:?}"), || waiting(node, reason) == count);
+}
+
+fn of<T>(result: Result<T, WaitError>) -> Arc<Deadlock> {
+    match result {
+        Err(WaitError::Deadlock(id)) => id.details().expect("it was the last one"),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("the wait was granted"),
+    }
+}
+
+/// The one report there is.
+fn the_only(told: &Told) -> Report {
+    eventually("it is reported", || told.len() > 0);
+    std::thread::sleep(ms(200));
+    let mut all = told.all();
+    assert_eq!(all.len(), 1, "reported once: {all:#?}");
+    let report = all.remove(0);
+    assert_eq!((report.condition, report.diagnosis), (Condition::Deadlock, Diagnosis::Circle));
+    report
+}
+
+/// A worker, and what became of its last lock.
+type End = (Option<(usize, u32)>, Result<(), WaitError>);
+
+/// Mutexes in a ring: task `i` locks `i`, and when all have done so, one after the other, `i + 1`.
+/// Gives what became of the last locks, and the workers of the tasks.
+fn ring(node: &Node, n: usize, size: usize) -> Vec<End> {
+    let locks: Arc<Vec<_>> = Arc::new((0..size).map(|_| Mutex::new(())).collect());
+    let turn = Arc::new(AtomicUsize::new(0));
+    let task = |i: usize| {
+        let (locks, turn) = (locks.clone(), turn.clone());
+        start(node, i % n, move || {
+            let _mine = locks[i].lock();
+            turn.fetch_add(1, SeqCst);
+            eventually("it is its turn", || turn.load(SeqCst) == size + i);
+            let second = locks[(i + 1) % size].lock_for(ENDLESS).map(drop);
+            (ums::worker_id(), second)
+        })
+    };
+    let tasks: Vec<_> = (0..size).map(task).collect();
+    eventually("all have their first", || turn.load(SeqCst) == size);
+    for i in 1..size {
+        wait_until_so_many_wait(node, WaitReason::MUTEX, i);
+        turn.fetch_add(1, SeqCst);
+    }
+    tasks.into_iter().map(|task| task.join().unwrap()).collect()
+}
+
+#[test]
+fn two_that_wait_for_each_other_are_found_and_the_last_to_wait_gives_up_b22() {
+    both_watched(deadlocks, |node, told, n| {
+        let mut ends = ring(node, n, 2);
+        let (victim, error) = ends.pop().unwrap();
+        assert_eq!(ends[0].1, Ok(()), "the other goes on");
+        let deadlock = of(error);
+        assert_eq!(deadlock.waiters.len(), 2);
+        let at = deadlock.victim.expect("both could fail");
+        let number = |w: Option<(u32, u32)>| w.map(|(s, w)| (s as usize, w));
+        assert_eq!(number(deadlock.waiters[at].worker), victim);
+        assert_eq!(number(deadlock.waiters[1 - at].worker), ends[0].0);
+        for waiter in &deadlock.waiters {
+            assert_eq!((waiter.reason, waiter.can_fail), (WaitReason::MUTEX, true));
+            assert!(waiter.request > 0, "{deadlock}");
+        }
+        assert!(deadlock.waiters.iter().any(|w| w.waited >= ms(50)), "{deadlock}");
+        assert_ne!(deadlock.waiters[0].resource, deadlock.waiters[1].resource);
+        let report = the_only(told);
+        assert_eq!(report.deadlock.as_ref().unwrap().id, deadlock.id);
+        let text = report.to_string();
+        assert!(text.contains("ums: DEADLOCK: scheduler"), "{text}");
+        assert!(text.contains("for MUTEX 0x") && text.contains("(its wait fails)"), "{text}");
+        let counts = node.monitor_counts();
+        let found = counts.iter().find(|c| c.condition == Condition::Deadlock).unwrap();
+        assert_eq!((found.reports, found.suppressed), (1, 0));
+    });
+}
+
+#[test]
+fn the_error_names_everybody_in_a_larger_circle() {
+    both_watched(deadlocks, |node, told, n| {
+        let mut ends = ring(node, n, 3);
+        let (_, error) = ends.pop().unwrap();
+        let text = error.unwrap_err().to_string();
+        for (worker, end) in &ends {
+            let (scheduler, worker) = worker.unwrap();
+            assert_eq!(*end, Ok(()));
+            assert!(text.contains(&format!("worker {worker} of scheduler {scheduler}")), "{text}");
+        }
+        let deadlock = of(error);
+        assert_eq!(deadlock.waiters.len(), 3, "{deadlock}");
+        the_only(told);
+    });
+}
+
+#[test]
+fn a_thread_workers_place_of_waiting_is_in_the_report() {
+    let told = Told::default();
+    let build = |b: Builder| watched(b.schedulers(2), deadlocks(), &told);
+    one_kind(WorkerKind::Thread, build, |node| {
+        ring(node, 2, 2);
+        let report = the_only(&told);
+        for waiter in &report.deadlock.as_ref().unwrap().waiters {
+            let named = waiter.waits_at.iter().any(|frame| frame.name.contains("deadlocks::ring"));
+            assert!(named, "{report}");
+        }
+    });
+}
+
+#[test]
+fn one_that_waits_for_itself_is_told_so() {
+    both_watched(deadlocks, |node, told, _| {
+        let deadlock = on(node, 0, || {
+            let lock = Mutex::new(());
+            let _held = lock.lock();
+            of(lock.lock_for(ENDLESS))
+        });
+        assert_eq!((deadlock.waiters.len(), deadlock.victim), (1, Some(0)));
+        the_only(told);
+    });
+}
+
+/// Waits until two have come here, each with its first lock.
+fn have_both(both: &AtomicUsize) {
+    both.fetch_add(1, SeqCst);
+    eventually("both have one", || both.load(SeqCst) == 2);
+}
+
+#[test]
+fn where_no_verb_can_fail_one_panics_and_the_others_go_on() {
+    both_watched(deadlocks, |node, told, n| {
+        let (a, b) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+        let (first_a, first_b) = (a.clone(), b.clone());
+        let both = Arc::new(AtomicUsize::new(0));
+        let first_both = both.clone();
+        let first = start(node, 0, move || {
+            let _held = first_a.lock();
+            have_both(&first_both);
+            *first_b.lock() += 1;
+        });
+        let second = start(node, n - 1, move || {
+            let _held = b.lock();
+            have_both(&both);
+            wait_until_so_many_wait(&Node::current().unwrap(), WaitReason::MUTEX, 1);
+            *a.lock() += 1;
+        });
+        first.join().expect("it goes on");
+        let Err(TaskError::Panicked(panic)) = second.join() else { panic!("it is the victim") };
+        let text = panic.downcast_ref::<String>().expect("a sentence");
+        assert!(
+            text.contains("this lock would never be had: ") && text.contains("MUTEX"),
+            "{text}"
+        );
+        the_only(told);
+    });
+}
+
+#[test]
+fn one_that_can_fail_gives_up_before_one_that_would_panic() {
+    both_watched(deadlocks, |node, told, n| {
+        let (a, b) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+        let (first_a, first_b) = (a.clone(), b.clone());
+        let both = Arc::new(AtomicUsize::new(0));
+        let first_both = both.clone();
+        let first = start(node, 0, move || {
+            let _held = first_a.lock();
+            have_both(&first_both);
+            // It waits longer than the other one.
+            of(first_b.lock_for(ENDLESS)).waiters.len()
+        });
+        let second = start(node, n - 1, move || {
+            let _held = b.lock();
+            have_both(&both);
+            wait_until_so_many_wait(&Node::current().unwrap(), WaitReason::MUTEX, 1);
+            *a.lock() += 1;
+        });
+        assert_eq!(first.join().unwrap(), 2);
+        second.join().unwrap();
+        the_only(told);
+    });
+}
+
+#[test]
+fn writers_and_makers_and_joins_are_owners_too() {
+    both_watched(deadlocks, |node, told, n| {
+        // A worker writes; another makes a value and wants to read; the first wants the value.
+        let (lock, cell) = (Arc::new(RwLock::new(0)), Arc::new(OnceCell::new()));
+        let (l, c) = (lock.clone(), cell.clone());
+        let writer = start(node, 0, move || {
+            let _held = l.write();
+            wait_until_so_many_wait(&Node::current().unwrap(), WaitReason::RWLOCK_SHARED, 1);
+            *c.get_or_init(|| 0)
+        });
+        let maker = start(node, n - 1, move || {
+            *cell.get_or_init(|| {
+                eventually("it is written", || lock.try_read().is_none());
+                lock.read_for(ENDLESS).map(|value| *value).map_or(7, |value| value)
+            })
+        });
+        assert_eq!((writer.join().unwrap(), maker.join().unwrap()), (7, 7));
+        // A worker holds what the one wants for whose end it waits.
+        let lock = Arc::new(Mutex::new(0));
+        let joined = on(node, 0, move || {
+            let held = lock.lock();
+            let l = lock.clone();
+            let task = ums::spawn(move || of(l.lock_for(ENDLESS)).waiters[0].reason);
+            let reason = task.join().unwrap();
+            drop(held);
+            reason
+        });
+        assert!([WaitReason::MUTEX, WaitReason::JOIN].contains(&joined));
+        eventually("both are reported", || told.len() == 2);
+    });
+}
+
+#[test]
+fn users_that_own_what_the_other_wants_are_found() {
+    both_watched(deadlocks, |node, told, _| {
+        let (a, b) = (Arc::new(UserLock::new()), Arc::new(UserLock::new()));
+        let (first, second) = (node.user(), node.user());
+        a.acquire(first.id(), None).unwrap();
+        b.acquire(second.id(), None).unwrap();
+        let (id, lock) = (first.id(), b.clone());
+        let one = first.enqueue(move || lock.acquire(id, None)).unwrap();
+        wait_until_so_many_wait(node, WaitReason::LCK_M_X, 1);
+        let (id, lock) = (second.id(), a.clone());
+        let two = second.enqueue(move || lock.acquire(id, None)).unwrap();
+        let deadlock = of(two.join().unwrap());
+        let users: Vec<_> = deadlock.waiters.iter().map(|w| w.user).collect();
+        assert!(users.contains(&first.id()) && users.contains(&second.id()), "{deadlock}");
+        the_only(told);
+        // The victim's client ends its transaction, and the other gets what it waits for.
+        b.release(second.id());
+        assert_eq!(one.join().unwrap(), Ok(()));
+        b.release(first.id());
+        a.release(first.id());
+    });
+}
+
+#[test]
+fn a_plain_thread_in_the_circle_is_seen() {
+    both_watched(deadlocks, |node, told, _| {
+        let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+        let held = a.lock();
+        let (other_a, other_b) = (a.clone(), b.clone());
+        let task = start(node, 0, move || {
+            let _held = other_b.lock();
+            other_a.lock_for(ENDLESS).map(drop)
+        });
+        wait_until_so_many_wait(node, WaitReason::MUTEX, 1);
+        // Long enough to have been looked at, and found to be no circle.
+        std::thread::sleep(ms(300));
+        assert_eq!(told.len(), 0, "{:#?}", told.all());
+        let deadlock = of(b.lock_for(ENDLESS));
+        assert_eq!(deadlock.waiters[deadlock.victim.unwrap()].worker, None);
+        drop(held);
+        assert_eq!(task.join().unwrap(), Ok(()));
+        the_only(told);
+    });
+}
+
+#[test]
+fn what_only_takes_long_is_no_deadlock_b22() {
+    both_watched(deadlocks, |node, told, n| {
+        // A chain: each waits for the next, and the last for something without an owner.
+        let go = Arc::new(Event::manual(false));
+        let locks: Arc<Vec<_>> = Arc::new((0..4).map(|_| Mutex::new(())).collect());
+        let task = |i: usize| {
+            let (locks, go) = (locks.clone(), go.clone());
+            start(node, i % n, move || {
+                let _mine = locks[i].lock();
+                match locks.get(i + 1) {
+                    Some(next) => drop(next.lock()),
+                    None => go.wait(),
+                }
+            })
+        };
+        let mut tasks = Vec::new();
+        for i in (0..4).rev() {
+            tasks.push(task(i));
+            let reason = if i == 3 { WaitReason::EVENT } else { WaitReason::MUTEX };
+            wait_until_so_many_wait(node, reason, if i == 3 { 1 } else { 3 - i });
+        }
+        std::thread::sleep(ms(500));
+        go.set();
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!(told.len(), 0, "{:#?}", told.all());
+    });
+}
+
+#[test]
+fn locks_that_go_from_hand_to_hand_in_good_order_are_never_called_a_deadlock() {
+    // Looked at all the time, while everything moves.
+    both_watched(
+        || deadlocks().deadlock(ms(1)),
+        |node, told, n| {
+            let locks: Arc<Vec<_>> = Arc::new((0..6).map(|_| Mutex::new(0u32)).collect());
+            let task = |t: usize| {
+                let locks = locks.clone();
+                start(node, t % n, move || {
+                    let mut dice = 0x9E37_79B9 + t;
+                    for _ in 0..40 {
+                        dice = dice
+                            .wrapping_mul(6364136223846793005)
+                            .wrapping_add(1442695040888963407);
+                        let (low, high) = (dice >> 33 & 1, 2 + (dice >> 40) % 4);
+                        let mut first = locks[low].lock();
+                        ums::yield_now();
+                        let mut second = locks[high].lock_for(ENDLESS).expect("it is in order");
+                        (*first, *second) = (*first + 1, *second + 1);
+                        ums::sleep(Duration::from_micros(300)).unwrap();
+                    }
+                })
+            };
+            let tasks: Vec<_> = (0..24).map(task).collect();
+            tasks.into_iter().for_each(|task| task.join().unwrap());
+            assert_eq!(locks.iter().map(|lock| *lock.lock()).sum::<u32>(), 24 * 40 * 2);
+            assert_eq!(told.len(), 0, "{:#?}", told.all());
+        },
+    );
+}
+
+#[test]
+fn locks_taken_in_any_order_end_all_the_same() {
+    both_watched(
+        || deadlocks().deadlock(ms(5)),
+        |node, told, n| {
+            let locks: Arc<Vec<_>> = Arc::new((0..3).map(|_| Mutex::new(0u32)).collect());
+            let victims = Arc::new(AtomicUsize::new(0));
+            let task = |t: usize| {
+                let (locks, victims) = (locks.clone(), victims.clone());
+                start(node, t % n, move || {
+                    for round in 0..4 {
+                        let (one, other) = ((t + round) % 3, (t + 2 * round + 1) % 3);
+                        let other = if one == other { (one + 1) % 3 } else { other };
+                        loop {
+                            let mut first = locks[one].lock_for(ENDLESS).unwrap();
+                            ums::yield_now();
+                            match locks[other].lock_for(ENDLESS) {
+                                Ok(mut second) => {
+                                    (*first, *second) = (*first + 1, *second + 1);
+                                    break;
+                                }
+                                Err(WaitError::Deadlock(_)) => victims.fetch_add(1, SeqCst),
+                                Err(error) => panic!("{error}"),
+                            };
+                        }
+                    }
+                })
+            };
+            let tasks: Vec<_> = (0..4).map(task).collect();
+            tasks.into_iter().for_each(|task| task.join().unwrap());
+            assert_eq!(locks.iter().map(|lock| *lock.lock()).sum::<u32>(), 4 * 4 * 2);
+            eventually("each victim is reported", || told.len() == victims.load(SeqCst));
+        },
+    );
+}
+
+/// Times the monitor's thread went to sleep.
+fn looks() -> u64 {
+    let named = |number: &u32| about_thread(*number, "comm") == "ums-monitor\n";
+    let monitor = || node_thread_numbers().into_iter().find(named);
+    eventually("the monitor has its name", || monitor().is_some());
+    thread_status(monitor().expect("it has"), "voluntary_ctxt_switches")
+}
+
+#[test]
+fn a_wait_that_is_no_deadlock_wakes_nobody_once_it_was_looked_at_b39() {
+    both_watched(deadlocks, |node, told, n| {
+        let go = Arc::new(Event::manual(false));
+        let lock = Arc::new(Mutex::new(()));
+        let (g, l) = (go.clone(), lock.clone());
+        let holder = start(node, 0, move || {
+            let _held = l.lock();
+            g.wait();
+        });
+        wait_until_so_many_wait(node, WaitReason::EVENT, 1);
+        let waiter = start(node, n - 1, move || drop(lock.lock()));
+        wait_until_so_many_wait(node, WaitReason::MUTEX, 1);
+        eventually("the monitor sleeps for good", || {
+            let before = looks();
+            std::thread::sleep(ms(400));
+            looks() == before
+        });
+        go.set();
+        holder.join().unwrap();
+        waiter.join().unwrap();
+        assert_eq!(told.len(), 0);
+    });
+}
+
+/// For what holds for the rest of a process, or never ends: the test in a process of its own.
+fn in_a_child(test: &str, errand: impl Fn(WorkerKind)) {
+    if let Some(kind) = child_errand() {
+        errand(if kind == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread });
+        println!("as expected");
+        std::process::exit(0);
+    }
+    for kind in KINDS {
+        let _turn = turn();
+        let output = run_child(test, &format!("{kind:?}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("as expected"), "{kind:?}: {output:?}");
+    }
+}
+
+#[inline(never)]
+fn takes_the_lock(lock: &RwLock<u32>) -> ums::sync::RwLockReadGuard<'_, u32> {
+    std::hint::black_box(lock).read()
+}
+
+#[test]
+fn with_traced_locks_readers_are_known_and_where_each_took_its_lock() {
+    in_a_child("with_traced_locks_readers_are_known_and_where_each_took_its_lock", |kind| {
+        let told = Told::default();
+        let options = deadlocks().trace_locks(true);
+        let node = build(kind, |b| watched(b.schedulers(1), options, &told));
+        // Two readers that both want to write.
+        let lock = Arc::new(RwLock::new(0));
+        let upgrade = |lock: Arc<RwLock<u32>>, both: Arc<AtomicUsize>| {
+            move || {
+                let held = takes_the_lock(&lock);
+                both.fetch_add(1, SeqCst);
+                eventually("both read", || both.load(SeqCst) == 2);
+                let written = lock.write_for(ms(100) * 600).map(drop);
+                drop(held);
+                written
+            }
+        };
+        let both = Arc::new(AtomicUsize::new(0));
+        let tasks = [0, 1].map(|_| start(&node, 0, upgrade(lock.clone(), both.clone())));
+        for task in tasks {
+            // Each waits for its own share, too.
+            let deadlock = of(task.join().unwrap());
+            for waiter in &deadlock.waiters {
+                let named = waiter.taken_at.iter().any(|f| f.name.contains("takes_the_lock"));
+                assert!(named, "{deadlock}");
+            }
+        }
+        // One that reads, and reads again behind a writer that waits for it.
+        let again = start(&node, 0, move || {
+            let held = takes_the_lock(&lock);
+            let l = lock.clone();
+            let writer = ums::spawn(move || l.write_for(ENDLESS).map(drop));
+            wait_until_so_many_wait(&Node::current().unwrap(), WaitReason::RWLOCK_EXCLUSIVE, 1);
+            let again = lock.read_for(ENDLESS).map(drop);
+            drop(held);
+            (again, writer.join().unwrap())
+        });
+        let (again, writer) = again.join().unwrap();
+        assert_eq!((of(again).waiters.len(), writer), (2, Ok(())));
+    });
+}
+
+#[test]
+fn a_circle_that_cannot_be_broken_is_reported_once() {
+    in_a_child("a_circle_that_cannot_be_broken_is_reported_once", |kind| {
+        let told = Told::default();
+        let node = build(kind, |b| watched(b.schedulers(1), deadlocks(), &told));
+        static LOCKS: [RawMutex; 2] = [RawMutex::new(), RawMutex::new()];
+        static BOTH: AtomicUsize = AtomicUsize::new(0);
+        for i in 0..2 {
+            start(&node, 0, move || {
+                LOCKS[i].lock(WaitReason::MUTEX);
+                BOTH.fetch_add(1, SeqCst);
+                eventually("both have one", || BOTH.load(SeqCst) == 2);
+                LOCKS[1 - i].lock(WaitReason::MUTEX);
+            });
+        }
+        let report = the_only(&told);
+        let deadlock = report.deadlock.as_ref().unwrap();
+        assert_eq!((deadlock.waiters.len(), deadlock.victim), (2, None));
+        assert!(deadlock.waiters.iter().all(|waiter| !waiter.can_fail));
+        std::mem::forget(node);
+    });
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""A trace of a pgbench run: Perfetto's published definitions read it, Chrome's JSON is JSON, both tell the same, and somewhere a
+worker of one scheduler hands something to one of another.
+
+Runs pgbench (UMS_BIN, UMS_PID, PGHOST as everywhere), and records with `ums trace` meanwhile, over the statistics socket. Needs the
+package `perfetto` (its protobuf definitions only).
+"""
+
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+
+ums, pid = os.environ["UMS_BIN"], os.environ["UMS_PID"]
+env = dict(os.environ, PGHOST=os.environ["UMS_HOST"], PGPORT=os.environ["UMS_PORT"], PGUSER="ums", PGDATABASE="ums")
+passed = failed = 0
+
+
+def check(what, so, seen=""):
+    global passed, failed
+    if so:
+        passed += 1
+    else:
+        failed += 1
+        print(f"trace.py: {what}\n  found: {seen}", file=sys.stderr)
+
+
+def pgbench(*arguments):
+    return subprocess.run(["pgbench", *arguments], env=env, check=True, capture_output=True, text=True)
+
+
+def record(file, ms=1500):
+    """Records while pgbench runs."""
+    load = subprocess.Popen(
+        ["pgbench", "-n", "-c", "16", "-j", "2", "-T", "4"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        subprocess.run([ums, "trace", pid, "--ms", str(ms), "--out", file], check=True, capture_output=True, text=True)
+    finally:
+        out, _ = load.communicate()
+    check("pgbench came through", load.returncode == 0, out[-500:])
+
+
+def perfetto(file):
+    trace = Trace()
+    with open(file, "rb") as bytes_:
+        trace.ParseFromString(bytes_.read())
+    tracks, open_, flows = {}, collections.Counter(), collections.defaultdict(lambda: ([], []))
+    slices = 0
+    last = collections.Counter()
+    backwards = 0
+    for packet in trace.packet:
+        if packet.HasField("track_descriptor"):
+            tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+            continue
+        event = packet.track_event
+        if event.track_uuid not in tracks:
+            check("an event's track is described", False, event)
+        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
+            open_[event.track_uuid] += 1
+            slices += 1
+            backwards += packet.timestamp < last[event.track_uuid]
+            last[event.track_uuid] = packet.timestamp
+        elif event.type == TrackEvent.TYPE_SLICE_END:
+            open_[event.track_uuid] -= 1
+        for flow in event.flow_ids:
+            flows[flow][0].append((event.track_uuid, event.name))
+        for flow in event.terminating_flow_ids:
+            flows[flow][1].append((event.track_uuid, event.name))
+    schedulers = {uuid for uuid, track in tracks.items() if track.name.startswith("scheduler ")}
+    workers = {uuid: track.parent_uuid for uuid, track in tracks.items() if track.name.startswith("worker ")}
+    check("there are two schedulers and more", len(schedulers) >= 2, [t.name for t in tracks.values()])
+    check("every worker's track is below its scheduler's", set(workers.values()) <= schedulers, workers)
+    check("every slice that begins ends", not any(open_.values()), {k: v for k, v in open_.items() if v})
+    check("slices of a track are in order", backwards == 0, backwards)
+    check("there is something to see", slices > 1000, slices)
+    whole = [(begin, end) for begin, end in flows.values() if begin and end]
+    crossing = [(b, e) for b, e in whole if workers.get(b[0][0], b[0][0]) != workers.get(e[0][0], e[0][0])]
+    check("wakes lead from waker to woken", len(whole) > 50, len(whole))
+    check("something goes from one scheduler's worker to another's", crossing, len(whole))
+    return slices, len(whole), len(crossing)
+
+
+def handed_over(events, ends, crossing):
+    """Wakes from scheduler to scheduler whose worker had waited for the write gate until then."""
+    slices = collections.defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append((event["ts"], event["name"]))
+    found = 0
+    for end in (ends[i] for i in crossing):
+        before = sorted(s for s in slices[end["pid"], end["tid"]] if s[0] < end["ts"])[-2:]
+        found += any(name == "waits LCK_M_X" for _, name in before)
+    return found
+
+
+def chrome(file):
+    with open(file) as text:
+        trace = json.load(text)
+    events = trace["traceEvents"]
+    phases = collections.Counter(event["ph"] for event in events)
+    check("Chrome's trace has names, slices and marks", all(phases[p] for p in "MXi"), phases)
+    begins = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    both = begins.keys() & ends.keys()
+    check("wakes lead from waker to woken", len(both) > 50, len(both))
+    crossing = [i for i in both if begins[i]["pid"] != ends[i]["pid"]]
+    check("something goes from one scheduler to another", crossing, len(both))
+    check("no wake ends before it begins", all(begins[i]["ts"] <= ends[i]["ts"] for i in both))
+    check("the write gate goes from a worker of one scheduler to one of another", handed_over(events, ends, crossing))
+    waits = collections.Counter(e["name"] for e in events if e["ph"] == "X" and e["name"].startswith("waits "))
+    check("waits have reasons", len(waits) >= 2, waits)
+    return phases["X"], waits
+
+
+with tempfile.TemporaryDirectory() as folder:
+    pgbench("-i", "-s", "1")
+    file = os.path.join(folder, "a.pftrace")
+    record(file)
+    slices, wakes, crossing = perfetto(file)
+    print(f"trace.py: Perfetto: {slices} slices, {wakes} wakes, {crossing} from scheduler to scheduler")
+    file = os.path.join(folder, "a.json")
+    record(file)
+    slices, waits = chrome(file)
+    print(f"trace.py: Chrome: {slices} slices; {dict(waits.most_common(5))}")
+print(f"trace.py: {passed} checks passed, {failed} failed")
+sys.exit(failed > 0)
