@@ -1,6 +1,6 @@
 //! Imports flow one way: between crates, and between the modules of `ums`.
 //!
-//! Crates: `fiber <- ums <- umsql <- ums-cli`; a crate depends only on what stands before it.
+//! Crates: `fiber, context <- ums <- umsql <- ums-cli`; a crate depends only on what stands before it.
 //! Modules: the `mod` lines of `crates/ums/src/lib.rs` stand in dependency order, and a file names
 //! `crate::x` only where `x` stands above its own top-level module. Tests may look anywhere.
 
@@ -10,12 +10,13 @@ const LIB: &str = "crates/ums/src/lib.rs";
 const SRC: &str = "crates/ums/src/";
 
 /// What each crate may depend on.
-const CRATES: [(&str, &[&str]); 6] = [
+const CRATES: [(&str, &[&str]); 7] = [
     ("fiber", &[]),
-    ("ums", &["fiber"]),
+    ("context", &[]),
+    ("ums", &["fiber", "context"]),
     ("ums-capi", &["fiber", "ums"]),
     ("umsql", &["fiber", "ums"]),
-    ("ums-cli", &["fiber", "ums", "umsql"]),
+    ("ums-cli", &["fiber", "context", "ums", "umsql"]),
     ("xtask", &[]),
 ];
 

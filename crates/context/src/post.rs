@@ -1,0 +1,64 @@
+//! A post: how a context's own kernel thread tells others that the context is saved (*Saved First*).
+//!
+//! It is sent by a few instructions that use neither stack nor thread-locals, so it can be one of two things only:
+//!
+//! * an *event*: a futex word, `0` unset, `1` set, `2` somebody sleeps on it. Set by an exchange; a sleeper is woken.
+//! * a *list*: a stack of nodes that many push and one takes whole, and a flag beside it that says whether the taker sleeps
+//!   on an eventfd. The push is a compare-and-swap, which is also the fence before the look at the flag; who
+//!   exchanges a true flag for false writes the eventfd.
+//!
+//! Both may be somebody else's the moment it is sent, so the sender reads all of this before.
+
+use std::marker::PhantomData;
+use std::os::fd::RawFd;
+use std::ptr::{from_ref, null};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
+
+/// What to tell whom. `'a`: what it points to lives as long as anybody may look at it.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Post<'a> {
+    /// Null: it is a list.
+    pub(crate) event: *const u32,
+    pub(crate) head: *const (),
+    pub(crate) node: *const (),
+    pub(crate) link: *const (),
+    pub(crate) asleep: *const bool,
+    pub(crate) bell: RawFd,
+    lives: PhantomData<&'a ()>,
+}
+
+impl<'a> Post<'a> {
+    /// Sets this event.
+    pub fn event(word: &'a AtomicU32) -> Post<'a> {
+        let nothing = null();
+        Post {
+            event: word.as_ptr(),
+            head: nothing,
+            node: nothing,
+            link: nothing,
+            asleep: null(),
+            bell: -1,
+            lives: PhantomData,
+        }
+    }
+
+    /// Pushes `node`, whose link is `link`, onto the list, and rings the bell if its taker sleeps.
+    pub fn list<T>(
+        head: &'a AtomicPtr<T>,
+        node: &'a T,
+        link: &'a AtomicPtr<T>,
+        asleep: &'a AtomicBool,
+        bell: RawFd,
+    ) -> Post<'a> {
+        Post {
+            event: null(),
+            head: from_ref(head).cast(),
+            node: from_ref(node).cast(),
+            link: from_ref(link).cast(),
+            asleep: asleep.as_ptr(),
+            bell,
+            lives: PhantomData,
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Credentials: glibc changes them in every thread by a signal, and the handler must see the thread that it runs on.
+//!
+//! `setuid` and its like are the process's in POSIX and the kernel thread's in Linux. So glibc sends signal 33 to
+//! the kernel thread of each thread that it knows, whose handler makes the system call and marks *its* thread as done, found by
+//! the FS base. On a host that base is a context's: the wrong thread would be marked, and the caller would
+//! send signals for ever.
+//!
+//! ```text
+//!   signal 33 on a host, in context W:  FS base := the host's own;  glibc's handler;  FS base := W's
+//!   on any other kernel thread, a sleeping one of a context too:    glibc's handler
+//! ```
+//!
+//! The handler asks the kernel which kernel thread it is on and looks that up among the hosts, which are few.
+//! Credentials that a context changes on a host are not its own kernel thread's: it couples first.
+//!
+//! Invariants used here: *Plain Call*, *Whole*, and **Zeroed**: all zeroes is a value of the kernel's struct.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr::{from_mut, from_ref, null, null_mut};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+use crate::machine;
+use crate::support::Refused;
+use crate::thread::SETXID;
+
+/// A host's kernel thread and its thread control block. `thread`: 0 free, -1 being written.
+struct Enlisted {
+    thread: AtomicI32,
+    tcb: AtomicUsize,
+}
+
+const FREE: i32 = 0;
+const BUSY: i32 = -1;
+const MOST: usize = 1024;
+
+static HOSTS: [Enlisted; MOST] =
+    [const { Enlisted { thread: AtomicI32::new(FREE), tcb: AtomicUsize::new(0) } }; MOST];
+
+/// Notes a host; gives its place. None: there is none left.
+pub(crate) fn enlist(thread: i32, tcb: usize) -> Option<usize> {
+    let free = |host: &Enlisted| {
+        let taken = host.thread.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed);
+        taken.is_ok()
+    };
+    let place = HOSTS.iter().position(free)?;
+    HOSTS[place].tcb.store(tcb, Ordering::Relaxed);
+    HOSTS[place].thread.store(thread, Ordering::Release);
+    Some(place)
+}
+
+/// It is no host any more.
+pub(crate) fn strike(place: usize) {
+    HOSTS[place].thread.store(FREE, Ordering::Release);
+}
+
+/// `struct sigaction` of the kernel.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Action {
+    handler: usize,
+    flags: u64,
+    restorer: usize,
+    mask: u64,
+}
+
+/// glibc's, if it had one.
+static BEFORE: OnceLock<usize> = OnceLock::new();
+
+/// Puts our handler before glibc's, which is there since the process has had a second thread.
+pub(crate) fn install() -> Result<(), Refused> {
+    static INSTALLED: OnceLock<bool> = OnceLock::new();
+    let installed = *INSTALLED.get_or_init(|| {
+        // SAFETY: Zeroed.
+        let mut action: Action = unsafe { std::mem::zeroed() };
+        if !act(null(), from_mut(&mut action)) {
+            return false;
+        }
+        // Known before our handler can run. Values 0 and 1 are no functions.
+        BEFORE.get_or_init(|| action.handler);
+        if action.handler <= 1 {
+            return true;
+        }
+        action.handler = on_setxid as *const () as usize;
+        act(from_ref(&action), null_mut())
+    });
+    if installed { Ok(()) } else { Err(Refused::CLibrary) }
+}
+
+/// `rt_sigaction`, which the C library does not let programs call for its own signals.
+fn act(new: *const Action, old: *mut Action) -> bool {
+    let set = size_of::<u64>();
+    // SAFETY: Plain Call: both structs outlive the call. The new one is glibc's with another function of the
+    // same kind.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, SETXID, new, old, set) == 0 }
+}
+
+type Handler = extern "C" fn(i32, *mut c_void, *mut c_void);
+
+extern "C" fn on_setxid(signal: i32, info: *mut c_void, frame: *mut c_void) {
+    let Some(&before) = BEFORE.get() else { return };
+    // SAFETY: Plain Call: glibc's handler, which it had installed with SA_SIGINFO.
+    let before = unsafe { std::mem::transmute::<usize, Handler>(before) };
+    let me = machine::kernel_thread();
+    let host = HOSTS.iter().find(|host| host.thread.load(Ordering::Acquire) == me);
+    let (tcb, now) = (host.map(|h| h.tcb.load(Ordering::Relaxed)), machine::thread_pointer());
+    match tcb.filter(|tcb| *tcb != now) {
+        None => before(signal, info, frame),
+        Some(tcb) => {
+            // SAFETY: Whole: no code of the context runs until its base is back: this handler uses no
+            // thread-local, and glibc's those of the thread that it is sent to.
+            unsafe { machine::set_thread_pointer(tcb) };
+            before(signal, info, frame);
+            // SAFETY: Whole: as above.
+            unsafe { machine::set_thread_pointer(now) };
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Whether this machine and this process can have contexts, and why not.
+//!
+//! Asked once; what can differ from thread to thread (restartable sequences) is asked when a thread detaches.
+//! Invariants used here: *Plain Call*.
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+
+/// Why a thread cannot leave its kernel thread here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Not x86-64.
+    #[error("the switch is written for x86-64 only")]
+    Architecture,
+    /// Not glibc.
+    #[error("it needs glibc: what other C libraries keep by kernel thread is not known")]
+    CLibrary,
+    /// User code may not write the FS base.
+    #[error(
+        "the processor or the kernel (before 5.9) lets no program write its FS base (FSGSBASE)"
+    )]
+    FsBase,
+    /// Each kernel thread has a shadow stack of its own, which a switch would leave behind.
+    #[error("shadow stacks are on: start the program with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off")]
+    ShadowStack,
+    /// The kernel would go on writing the processor's number into a thread that is elsewhere.
+    #[error(
+        "restartable sequences cannot be unregistered: start the program with GLIBC_TUNABLES=glibc.pthread.rseq=0"
+    )]
+    Rseq,
+    /// More hosts than this crate has places for.
+    #[error("there are 1024 hosts already")]
+    Hosts,
+}
+
+/// Whether threads can leave their kernel threads in this process.
+///
+/// # Errors
+/// Why not.
+pub fn supported() -> Result<(), Refused> {
+    static ANSWER: OnceLock<Result<(), Refused>> = OnceLock::new();
+    *ANSWER.get_or_init(ask)
+}
+
+/// What the kernel says of the shadow stack: `ARCH_SHSTK_STATUS`, and the bit for one that is on.
+const SHSTK_STATUS: i32 = 0x5005;
+const SHSTK_ON: u64 = 1;
+/// The bit of `AT_HWCAP2` that says that user code may write the FS base.
+const FSGSBASE: u64 = 2;
+
+fn ask() -> Result<(), Refused> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(Refused::Architecture);
+    }
+    if !cfg!(target_env = "gnu") {
+        return Err(Refused::CLibrary);
+    }
+    // SAFETY: Plain Call: asks for a number.
+    if unsafe { libc::getauxval(libc::AT_HWCAP2) } & FSGSBASE == 0 {
+        return Err(Refused::FsBase);
+    }
+    let mut features = 0u64;
+    // SAFETY: Plain Call: `features` outlives the call; kernels without shadow stacks give an error.
+    let asked = unsafe {
+        libc::syscall(libc::SYS_arch_prctl, SHSTK_STATUS, std::ptr::from_mut(&mut features))
+    };
+    if asked == 0 && features & SHSTK_ON != 0 {
+        return Err(Refused::ShadowStack);
+    }
+    Ok(())
+}
+
+/// How much of the stack to leave free for a signal's frame: what the kernel says that it saves (all vector
+/// registers of this processor), and room for the handler.
+pub(crate) fn gap() -> usize {
+    const HANDLER: usize = 12 * 1024;
+    /// Where the kernel says nothing.
+    const FRAME: usize = 4 * 1024;
+    // SAFETY: Plain Call: asks for a number.
+    let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+    (frame.max(FRAME) + HANDLER).next_multiple_of(4096)
+}
+
+/// Takes the calling kernel thread's restartable sequences back, which glibc has registered in the thread control
+/// block: the kernel would write there what is true of this kernel thread only.
+pub(crate) fn unregister_rseq() -> Result<(), Refused> {
+    let Some(area) = rseq_area() else { return Ok(()) };
+    // SAFETY: Plain Call: glibc's area of the calling thread, in its thread control block; the kernel writes it
+    // whenever it likes.
+    let registered = || unsafe { area.cast::<i32>().add(CPU_ID).read_volatile() } >= 0;
+    // glibc registers 32 bytes, and may register more for what newer kernels add.
+    for len in [32u32, 64, 128, 256] {
+        if registered() {
+            // SAFETY: Plain Call: the kernel compares address, length and signature with what was registered.
+            unsafe { libc::syscall(libc::SYS_rseq, area, len, UNREGISTER, SIGNATURE) };
+        }
+    }
+    if registered() { Err(Refused::Rseq) } else { Ok(()) }
+}
+
+/// Of `struct rseq`, the word that is negative while it is not registered.
+const CPU_ID: usize = 1;
+const UNREGISTER: i32 = 1;
+/// glibc's on x86.
+const SIGNATURE: u32 = 0x5305_3053;
+
+/// Where glibc has the calling thread's `struct rseq`; None: it registers none (before 2.35).
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+fn rseq_area() -> Option<*mut u8> {
+    // SAFETY: Plain Call: looks names up.
+    let symbol = |name: &std::ffi::CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    let (offset, size) = (symbol(c"__rseq_offset"), symbol(c"__rseq_size"));
+    if offset.is_null() || size.is_null() {
+        return None;
+    }
+    // SAFETY: Plain Call: glibc documents both: a `ptrdiff_t` and an `unsigned int`, constant once a program runs.
+    let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<u32>()) };
+    let tcb = crate::machine::thread_pointer();
+    (size != 0).then(|| std::ptr::with_exposed_provenance_mut(tcb.wrapping_add_signed(offset)))
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+fn rseq_area() -> Option<*mut u8> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gap_has_room_for_what_the_kernel_saves() {
+        assert!(gap() >= 16 * 1024 && gap().is_multiple_of(4096), "{}", gap());
+    }
+
+    #[test]
+    fn every_refusal_says_what_is_missing() {
+        let all = [
+            Refused::Architecture,
+            Refused::CLibrary,
+            Refused::FsBase,
+            Refused::ShadowStack,
+            Refused::Rseq,
+            Refused::Hosts,
+        ];
+        assert!(all.iter().all(|why| why.to_string().len() > 20));
+    }
+}
