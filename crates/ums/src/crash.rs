@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::{c_int, c_void, siginfo_t};
 
 use crate::os::clock;
+use crate::os::linux::handlers;
 use crate::reason::WaitReason;
 use crate::ring::{self, Recorded, RingEvent};
 
@@ -59,25 +60,13 @@ extern "C" fn on_death(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     }
     let place = SIGNALS.iter().position(|known| *known == signal);
     let Some(before) = place.and_then(|place| BEFORE[place].get()) else { return };
-    match before.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: Signal: both are allowed here. The signal is sent again, and hits the default
-            // as soon as we return.
-            unsafe {
-                libc::sigaction(signal, before, std::ptr::null_mut());
-                libc::raise(signal);
-            }
-        }
-        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-            // SAFETY: Signal: whoever installed it said by SA_SIGINFO that it has this signature.
-            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
-            handler(signal, info, context);
-        }
-        handler => {
-            // SAFETY: Signal: without SA_SIGINFO it has this one.
-            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
-            handler(signal);
+    // SAFETY: Signal: the arguments are the kernel's.
+    if !unsafe { handlers::call_before(before, signal, info, context) } {
+        // SAFETY: Signal: both are allowed here. The signal is sent again, and hits the default as soon
+        // as we return.
+        unsafe {
+            libc::sigaction(signal, before, std::ptr::null_mut());
+            libc::raise(signal);
         }
     }
 }

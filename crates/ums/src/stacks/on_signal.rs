@@ -23,6 +23,7 @@ use libc::{c_int, c_void, siginfo_t};
 
 use super::of_node;
 use crate::node::{Node, NodeInner};
+use crate::os::linux::handlers;
 use crate::worker::State;
 
 const SIGNAL: c_int = libc::SIGUSR2;
@@ -100,18 +101,6 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
         *libc::__errno_location() = errno;
     }
     let Some(before) = BEFORE.get() else { return };
-    match before.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => {}
-        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-            // SAFETY: Signal: whoever installed it said by SA_SIGINFO that it has this signature.
-            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
-            handler(signal, info, context);
-        }
-        handler => {
-            // SAFETY: Signal: without SA_SIGINFO it has this one.
-            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
-            handler(signal);
-        }
-    }
+    // SAFETY: Signal: the arguments are the kernel's.
+    unsafe { handlers::call_before(before, signal, info, context) };
 }

@@ -22,6 +22,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use super::thread;
+use crate::os::linux::handlers;
 
 /// `si_code` of a SIGTRAP that perf sent.
 const TRAP_PERF: i32 = 6;
@@ -80,27 +81,14 @@ extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
 #[cold]
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else { return };
-    match before.sa_sigaction {
-        libc::SIG_IGN => {}
-        libc::SIG_DFL => {
-            // The default of SIGTRAP ends the process; it is pending until this handler returns.
-            // SAFETY: Plain Call: numbers, and the action that was there before.
-            unsafe {
-                libc::sigaction(libc::SIGTRAP, before, ptr::null_mut());
-                libc::raise(signal);
-            }
-        }
-        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
-            // SAFETY: Own Frame: whoever installed it said that it is a function of this kind.
-            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
-            handler(signal, info, context);
-        }
-        handler => {
-            // SAFETY: Own Frame: as above.
-            let handler =
-                unsafe { std::mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
-            handler(signal);
+    // SAFETY: Plain Call: the arguments are the kernel's.
+    let called = unsafe { handlers::call_before(before, signal, info, context) };
+    if !called && before.sa_sigaction == libc::SIG_DFL {
+        // The default of SIGTRAP ends the process; it is pending until this handler returns.
+        // SAFETY: Plain Call: numbers, and the action that was there before.
+        unsafe {
+            libc::sigaction(libc::SIGTRAP, before, ptr::null_mut());
+            libc::raise(signal);
         }
     }
 }

@@ -267,7 +267,7 @@ fn thread_locals_and_their_destructors_are_the_workers_own() {
 }
 
 #[test]
-fn a_thousand_workers_at_a_time_leave_nothing_behind() {
+fn ten_thousand_workers_a_thousand_at_a_time_leave_nothing_behind() {
     alone(|| {
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -276,7 +276,7 @@ fn a_thousand_workers_at_a_time_leave_nothing_behind() {
         WorkerContext::spawn(&list, || {}).unwrap();
         Rounds::run(&list);
         let before = (threads(), files());
-        for _ in 0..2 {
+        for _ in 0..10 {
             for _ in 0..1000 {
                 WorkerContext::builder()
                     .stack_size(64 << 10)

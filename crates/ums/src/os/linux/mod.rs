@@ -28,6 +28,8 @@ pub mod uring_probe;
 
 pub mod facts;
 
+pub mod handlers;
+
 pub mod sample;
 
 pub mod own_memory;

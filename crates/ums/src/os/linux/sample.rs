@@ -205,20 +205,8 @@ fn copy(raw: &mut Raw, context: &libc::ucontext_t) {
 /// Not our question: the handler that was there before shall have it.
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(before) = BEFORE.get() else { return };
-    if matches!(before.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
-        return;
-    }
-    if before.sa_flags & libc::SA_SIGINFO != 0 {
-        type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-        // SAFETY: Plain Call: whoever installed it said by SA_SIGINFO that it has this signature.
-        let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
-        handler(signal, info, context);
-    } else {
-        type Handler = extern "C" fn(c_int);
-        // SAFETY: Plain Call: without SA_SIGINFO it has this one.
-        let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
-        handler(signal);
-    }
+    // SAFETY: Plain Call: the arguments are the kernel's.
+    unsafe { super::handlers::call_before(before, signal, info, context) };
 }
 
 #[cfg(target_arch = "x86_64")]
