@@ -18,8 +18,8 @@
 
 use std::ffi::c_void;
 use std::ptr::{from_mut, from_ref, null, null_mut};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::machine;
 use crate::support::Refused;
@@ -65,27 +65,30 @@ struct Action {
     mask: u64,
 }
 
-/// glibc's, if it had one.
+/// glibc's, once ours stands before it.
 static BEFORE: OnceLock<usize> = OnceLock::new();
 
-/// Puts our handler before glibc's, which is there since the process has had a second thread.
+/// Puts our handler before glibc's, which is there as soon as the process has made a second thread. A host that is
+/// made before that finds none; the first context to detach finds it, for that runs in another thread.
 pub(crate) fn install() -> Result<(), Refused> {
-    static INSTALLED: OnceLock<bool> = OnceLock::new();
-    let installed = *INSTALLED.get_or_init(|| {
-        // SAFETY: Zeroed.
-        let mut action: Action = unsafe { std::mem::zeroed() };
-        if !act(null(), from_mut(&mut action)) {
-            return false;
-        }
-        // Known before our handler can run. Values 0 and 1 are no functions.
-        BEFORE.get_or_init(|| action.handler);
-        if action.handler <= 1 {
-            return true;
-        }
-        action.handler = on_setxid as *const () as usize;
-        act(from_ref(&action), null_mut())
-    });
-    if installed { Ok(()) } else { Err(Refused::CLibrary) }
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if BEFORE.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: Zeroed.
+    let mut action: Action = unsafe { std::mem::zeroed() };
+    if !act(null(), from_mut(&mut action)) {
+        return Err(Refused::CLibrary);
+    }
+    // Values 0 and 1 are no functions.
+    if action.handler <= 1 {
+        return Ok(());
+    }
+    // Known before our handler can run.
+    BEFORE.get_or_init(|| action.handler);
+    action.handler = on_setxid as *const () as usize;
+    if act(from_ref(&action), null_mut()) { Ok(()) } else { Err(Refused::CLibrary) }
 }
 
 /// `rt_sigaction`, which the C library does not let programs call for its own signals.

@@ -1,0 +1,64 @@
+//! A process whose first thread becomes a host before it has made another: then glibc has no handler yet for
+//! changes of credentials, and ours must still come to stand before it.
+//!
+//! It has no harness, for that makes threads.
+//!
+//! Named invariants.
+//! * **There And Back**: the context is switched to once, saved, and switches back once, to the root that waits for it.
+//! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive it.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use context::{Context, Host, Post};
+
+struct Shared {
+    worker: Context,
+    saved: AtomicU32,
+}
+
+fn main() {
+    if let Err(why) = context::supported() {
+        println!("not here: {why}");
+        return;
+    }
+    let host = Host::here().expect("a host");
+    let shared = Arc::new(Shared { worker: Context::new(), saved: AtomicU32::new(0) });
+    let root = std::ptr::from_ref(host.root()).expose_provenance();
+    let mine = shared.clone();
+    let thread = std::thread::spawn(move || {
+        let root = std::ptr::with_exposed_provenance::<Context>(root);
+        let body = || {
+            credentials_change_meanwhile();
+            // SAFETY: There And Back: the root is saved, and releases this.
+            unsafe { mine.worker.switch_to(&*root) };
+        };
+        // SAFETY: There And Back.
+        unsafe { mine.worker.detach(&Post::event(&mine.saved), body) }.expect("it detaches");
+    });
+    while shared.saved.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+    // SAFETY: There And Back: it is saved; when it has come back it is saved again, and nobody else's.
+    unsafe {
+        host.root().switch_to(&shared.worker);
+        shared.worker.release();
+    }
+    thread.join().expect("it ends");
+    println!(
+        "a host that was there before any other thread takes part in changes of credentials ... ok"
+    );
+}
+
+/// In the context, on the host: another thread changes credentials. If the host's kernel thread marked the context's
+/// thread as done and never its own, signals would come for ever; the alarm would end that.
+fn credentials_change_meanwhile() {
+    // SAFETY: Plain Call: an alarm whose default ends the process.
+    unsafe { libc::alarm(30) };
+    let caller = std::thread::spawn(|| {
+        // SAFETY: Plain Call: the group that the process has; every thread is asked, and nothing changes.
+        assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
+    });
+    caller.join().expect("credentials change");
+}
