@@ -153,13 +153,10 @@ fn answer(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>) -> io::Resul
     let copy = client.try_clone()?;
     let kind = if order.format == TraceFormat::Chrome { JSON } else { BYTES };
     let deliver = move |body| drop(send(&copy, &("200 OK", kind, body)));
-    order.carry_out(node.clone(), ending.clone(), deliver).map_or_else(
-        || {
-            let busy = b"Too many traces are being recorded.\n";
-            send(&client, &("503 Service Unavailable", PLAIN, busy.to_vec()))
-        },
-        Ok,
-    )
+    order.carry_out(node.clone(), ending.clone(), deliver).or_else(|sentence| {
+        let body = format!("{sentence}\n").into_bytes();
+        send(&client, &("503 Service Unavailable", PLAIN, body))
+    })
 }
 
 /// Status, kind and body.

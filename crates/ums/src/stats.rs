@@ -159,8 +159,7 @@ fn order(question: &str) -> Option<TraceOrder> {
 
 fn record(node: Node, order: TraceOrder) -> Answer {
     Answer::Later(Box::new(move |client, ending| {
-        let taken = order.carry_out(node, ending, move |bytes| client.send(&bytes));
-        taken.ok_or_else(|| error("too many traces are being recorded"))
+        order.carry_out(node, ending, move |bytes| client.send(&bytes)).map_err(error)
     }))
 }
 

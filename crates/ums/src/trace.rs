@@ -72,15 +72,20 @@ static ORDERS: AtomicUsize = AtomicUsize::new(0);
 
 impl TraceOrder {
     /// Carries it out on a thread of its own, for whoever took the order has other clients, and has
-    /// that thread deliver the file. Stops early when `ending` becomes true. None: too much is
-    /// being recorded already, or there is no thread to be had.
+    /// that thread deliver the file. Stops early when `ending` becomes true.
+    ///
+    /// # Errors
+    /// A sentence about why nothing is recorded.
     pub(crate) fn carry_out(
         self,
         node: Node,
         ending: Arc<AtomicBool>,
         deliver: impl FnOnce(Vec<u8>) + Send + 'static,
-    ) -> Option<()> {
-        let place = Place::take()?;
+    ) -> Result<(), &'static str> {
+        if node.inner.all().iter().all(|s| s.ring.is_none()) {
+            return Err("nothing is recorded in this process: its event rings are off");
+        }
+        let place = Place::take().ok_or("too many traces are being recorded")?;
         let record = move || {
             let _place = place;
             let span = self.span.min(ORDER_MAX);
@@ -94,7 +99,8 @@ impl TraceOrder {
                 TraceFormat::Perfetto => trace.to_perfetto(),
             });
         };
-        std::thread::Builder::new().name("ums-trace".into()).spawn(record).ok().map(drop)
+        let thread = std::thread::Builder::new().name("ums-trace".into()).spawn(record);
+        thread.map(drop).map_err(|_| "there is no thread to be had")
     }
 }
 

@@ -78,6 +78,35 @@ fn without_a_ring_nothing_is_recorded_b43() {
     });
 }
 
+#[test]
+fn a_trace_of_a_process_that_does_nothing_has_its_schedulers_and_one_without_rings_is_refused_b43()
+{
+    use std::io::{Read, Write};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let ask = |format: &str| {
+        let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        writeln!(client, "trace {format} 30").unwrap();
+        let mut bytes = Vec::new();
+        client.read_to_end(&mut bytes).expect("a whole answer");
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    for ring in [true, false] {
+        let at = ums::StatsSocket::At(path.clone());
+        let options = |b: ums::Builder| b.schedulers(2).event_ring(ring).stats_socket(at);
+        one_kind(WorkerKind::Thread, options, |node| {
+            let asleep = || node.snapshot().schedulers.iter().all(|s| s.is_idle);
+            eventually("all sleep", asleep);
+            for format in ["perfetto", "chrome"] {
+                let answer = ask(format);
+                let refused = answer.contains("{\"error\":") && answer.contains("rings are off");
+                let named = (0..2).all(|n| answer.contains(&format!("scheduler {n}")));
+                assert_eq!((named, refused), (ring, !ring), "{format}: {answer}");
+            }
+        });
+    }
+}
+
 /// Two workers on two schedulers that take turns with a mutex.
 fn contend(node: &Node) {
     let mutex = Arc::new(Mutex::new(0u32));

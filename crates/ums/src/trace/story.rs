@@ -39,6 +39,7 @@ pub(super) struct Mark {
 /// All of it. Slices of one track do not overlap, and are in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Story {
+    schedulers: usize,
     pub slices: Vec<Slice>,
     pub marks: Vec<Mark>,
     open: BTreeMap<Track, (String, u64, Option<u64>)>,
@@ -50,7 +51,7 @@ pub(super) struct Story {
 
 impl Story {
     pub fn of(trace: &Trace) -> Story {
-        let mut story = Story::default();
+        let mut story = Story { schedulers: trace.names.len(), ..Story::default() };
         trace.events.iter().for_each(|event| story.tell(event));
         let end = trace.events.last().map_or(0, |event| event.at_ns);
         let open: Vec<_> = story.open.keys().copied().collect();
@@ -59,10 +60,13 @@ impl Story {
         story
     }
 
-    /// Every track there is something on.
+    /// Every scheduler's, and each of a worker that there is something on. So a trace in which nothing
+    /// happened says so.
     pub fn tracks(&self) -> Vec<Track> {
         let slices = self.slices.iter().map(|slice| slice.track);
-        let mut tracks: Vec<_> = slices.chain(self.marks.iter().map(|mark| mark.track)).collect();
+        let own = (0..self.schedulers).map(|scheduler| Track { scheduler, worker: None });
+        let marks = self.marks.iter().map(|mark| mark.track);
+        let mut tracks: Vec<_> = own.chain(slices).chain(marks).collect();
         tracks.sort_unstable();
         tracks.dedup();
         tracks
