@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::frame::Frame;
+use crate::frame::{Frame, of_the_application};
 use crate::reason::WaitReason;
 
 /// How many deadlocks are remembered.
@@ -149,7 +149,7 @@ impl Display for Deadlock {
 }
 
 fn show(f: &mut Formatter<'_>, what: &str, frames: &[Frame]) -> Result {
-    for frame in frames.iter().take(FRAMES_SHOWN) {
+    for frame in of_the_application(frames).iter().take(FRAMES_SHOWN) {
         write!(f, "\nums:     {what} at {frame}")?;
     }
     Ok(())

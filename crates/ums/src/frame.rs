@@ -1,6 +1,7 @@
 //! A frame: one function of a backtrace, as reports show it.
 //!
-//! Who finds frames and names them is the monitor's `unwind.rs`; this is what is left of them.
+//! Who finds frames and names them is the monitor's `unwind.rs`; this is what is left of them, and
+//! which of them are the application's.
 
 /// A function that a thread or worker is in, or was in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,4 +25,29 @@ impl std::fmt::Display for Frame {
         f.write_str(&self.name)?;
         self.place.as_ref().map_or(Ok(()), |place| write!(f, " ({place})"))
     }
+}
+
+/// The frames of the application's code: without those by which the machine parked the worker, and
+/// those by which it called the request.
+pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
+    let path = |frame: &Frame| frame.name.trim_start_matches('<').to_owned();
+    let is = |frame: &Frame, of: &[&str]| of.iter().any(|start| path(frame).starts_with(start));
+    let is_machine = |frame: &Frame| {
+        // A name without a path is the C library's.
+        is(frame, &["ums::", "fiber::", "corosensei::"])
+            || is(frame, &["core::", "std::", "alloc::", "rustix::", "io_uring::", "0x"])
+            || !frame.name.contains("::")
+    };
+    let parks = |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "corosensei::"]);
+    let is_main = |frame: &Frame| frame.name.contains("worker_main");
+    let end = all.iter().position(is_main).unwrap_or(all.len());
+    // From the outside first: what the application calls may be the machine's, too.
+    let ours = ["ums::scheduler::", "ums::task::", "ums::request::", "ums::serve::", "ums::user::"];
+    let glue = [&ours[..], &["core::", "std::"]].concat();
+    let is_glue = |frame: &Frame| is(frame, &glue) || frame.name.starts_with("__rust");
+    let outer = all[..end].iter().rev().take_while(|frame| is_glue(frame)).count();
+    let frames = &all[..end - outer];
+    let inner = frames.iter().take_while(|frame| is_machine(frame));
+    let first = inner.enumerate().filter(|(_, frame)| parks(frame)).last();
+    &frames[first.map_or(0, |(at, _)| at + 1)..]
 }

@@ -34,15 +34,17 @@
 //!
 //! What it does not do: it schedules nothing and stops nobody.
 
+mod baton;
 mod deadlock;
 mod deliver;
 mod diagnose;
 mod figures;
 mod limit;
+pub(crate) mod looker;
 mod profile;
 mod slow;
 mod text;
-pub(crate) mod unwind;
+mod unwind;
 mod watch;
 mod writer;
 
@@ -149,6 +151,9 @@ pub struct Report {
     pub backtrace: Vec<Frame>,
     /// Whether the request was cancelled for it; see [`Options::cancel_after`].
     pub cancelled: bool,
+    /// For how much of that time the monitor itself could not look, so that it is held against
+    /// nobody.
+    pub stood_still: Duration,
     /// The circle of a deadlock.
     pub deadlock: Option<Arc<crate::deadlock::Deadlock>>,
     /// Reports of this scheduler that were left out since the last one (B38).

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use crate::counters::SchedulerCounters;
 use crate::lists::{List, NOBODY};
 use crate::node::Node;
+use crate::os::short_lock::ShortLock;
 use crate::reason::WaitReason;
 use crate::scheduler::{Core, Shared, here};
 use crate::wait::Party;
@@ -171,4 +172,11 @@ impl Drop for Injected {
     fn drop(&mut self) {
         crate::os::faulty::install(None);
     }
+}
+
+/// Takes a lock of the kind that is held for moments, the same one each time, until what this gives is
+/// dropped (B48).
+pub fn take_a_short_lock() -> impl Sized {
+    static LOCK: ShortLock<()> = ShortLock::new(());
+    LOCK.lock()
 }

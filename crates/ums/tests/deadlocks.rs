@@ -11,40 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use common::watching::{self, Told, nothing, watched};
 use common::*;
 use ums::monitor::{Condition, Diagnosis, Options, Report};
 use ums::sync::{Event, Mutex, OnceCell, RawMutex, RwLock};
 use ums::{
-    Builder, Deadlock, Node, Placement, TaskError, UserLock, WaitError, WaitReason, WorkerKind,
-    WorkerState,
+    Builder, Deadlock, Node, TaskError, UserLock, WaitError, WaitReason, WorkerKind, WorkerState,
 };
 
-/// Never, as far as a test is concerned.
-const NEVER: Duration = Duration::from_secs(3600);
 /// As long as it takes, with a way to fail.
 const ENDLESS: Duration = Duration::MAX;
 
 /// Looks for deadlocks of 50 ms and nothing else.
 fn deadlocks() -> Options {
-    Options::default()
-        .deadlock(ms(50))
-        .stall(NEVER)
-        .starved(NEVER)
-        .non_yield(NEVER)
-        .no_workers(NEVER)
-        .not_picked_up(NEVER)
-        .all_stuck(NEVER)
-        .per_minute(1000)
-        .stderr(false)
-}
-
-type Told = Log<Report>;
-
-fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
-    let log = told.clone();
-    builder.placement(Placement::AlwaysPreferred).monitor(options.on_report(move |report| {
-        log.push(report.clone());
-    }))
+    nothing().deadlock(ms(50)).per_minute(1000)
 }
 
 /// Runs the body in both kinds on one and two schedulers, with the monitor watching.
@@ -78,11 +58,7 @@ fn of<T>(result: Result<T, WaitError>) -> Arc<Deadlock> {
 
 /// The one report there is.
 fn the_only(told: &Told) -> Report {
-    eventually("it is reported", || told.len() > 0);
-    std::thread::sleep(ms(200));
-    let mut all = told.all();
-    assert_eq!(all.len(), 1, "reported once: {all:#?}");
-    let report = all.remove(0);
+    let report = watching::the_only(told);
     assert_eq!((report.condition, report.diagnosis), (Condition::Deadlock, Diagnosis::Circle));
     report
 }
@@ -161,16 +137,16 @@ fn the_error_names_everybody_in_a_larger_circle() {
 }
 
 #[test]
-fn a_thread_workers_place_of_waiting_is_in_the_report() {
-    let told = Told::default();
-    let build = |b: Builder| watched(b.schedulers(2), deadlocks(), &told);
-    one_kind(WorkerKind::Thread, build, |node| {
-        ring(node, 2, 2);
-        let report = the_only(&told);
+fn where_each_of_them_waits_is_in_the_report() {
+    both_watched(deadlocks, |node, told, n| {
+        ring(node, n, 2);
+        let report = the_only(told);
         for waiter in &report.deadlock.as_ref().unwrap().waiters {
             let named = waiter.waits_at.iter().any(|frame| frame.name.contains("deadlocks::ring"));
             assert!(named, "{report}");
         }
+        // And in its text, which shows the first few.
+        assert!(report.to_string().contains("waits at deadlocks::ring"), "{report}");
     });
 }
 

@@ -14,34 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use common::watching::*;
 use common::*;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use ums::monitor::{Condition, Diagnosis, Options, Report, Thief};
-use ums::{Builder, IoChoice, Node, Placement, WaitReason, WorkerKind};
-
-/// Never, as far as a test is concerned.
-const NEVER: Duration = Duration::from_secs(3600);
+use ums::{Builder, IoChoice, Node, WaitReason, WorkerKind};
 
 /// Looks for stalls of 60 ms and nothing else.
 fn stalls() -> Options {
-    Options::default()
-        .stall(ms(60))
-        .starved(NEVER)
-        .non_yield(NEVER)
-        .no_workers(NEVER)
-        .not_picked_up(NEVER)
-        .all_stuck(NEVER)
-        .stderr(false)
-}
-
-/// What the monitor told.
-type Told = Log<Report>;
-
-fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
-    let log = told.clone();
-    builder.placement(Placement::AlwaysPreferred).monitor(options.on_report(move |report| {
-        log.push(report.clone());
-    }))
+    nothing().stall(ms(60))
 }
 
 /// Runs the body with the monitor watching, in both kinds.
@@ -56,15 +37,6 @@ fn both_watched(
         let build = |b: Builder| watched(more(b.schedulers(schedulers)), options(), &told);
         one_kind(kind, build, |node| body(node, &told, kind));
     }
-}
-
-/// The one report there is, also a while after it came.
-fn the_only(told: &Told) -> Report {
-    eventually("it is reported", || told.len() > 0);
-    std::thread::sleep(ms(200));
-    let mut all = told.all();
-    assert_eq!(all.len(), 1, "reported once: {all:#?}");
-    all.remove(0)
 }
 
 #[track_caller]
@@ -118,6 +90,24 @@ fn guilty_nap(wake: &std::sync::mpsc::Receiver<()>) -> bool {
     wake.recv().is_err()
 }
 
+/// A worker of scheduler 0 that blocks its thread. It is found at any load, for it needs no processor.
+struct Nap {
+    wake: std::sync::mpsc::Sender<()>,
+    request: ums::JoinHandle<bool>,
+}
+
+impl Nap {
+    fn start(node: &Node) -> Nap {
+        let (wake, woken) = std::sync::mpsc::channel();
+        Nap { wake, request: start(node, 0, move || std::hint::black_box(guilty_nap(&woken))) }
+    }
+
+    fn end(self) {
+        drop(self.wake);
+        assert!(self.request.join().unwrap());
+    }
+}
+
 #[test]
 fn a_worker_that_blocks_its_thread_is_told_apart_b34() {
     both_watched(
@@ -125,15 +115,39 @@ fn a_worker_that_blocks_its_thread_is_told_apart_b34() {
         stalls,
         |b| b,
         |node, told, _| {
-            let (wake, woken) = std::sync::mpsc::channel::<()>();
-            let request = start(node, 0, move || std::hint::black_box(guilty_nap(&woken)));
+            let nap = Nap::start(node);
             let report = the_only(told);
-            drop(wake);
-            assert!(request.join().unwrap());
+            nap.end();
             assert_eq!(report.diagnosis, Diagnosis::Blocked, "{report}");
             assert_names(&report, "guilty_nap");
             assert!(report.function().is_some(), "{report}");
             assert_eq!(report.thread.as_ref().unwrap().state, 'S');
+        },
+    );
+}
+
+#[test]
+fn a_worker_that_sleeps_for_a_lock_that_is_held_for_moments_is_sick_b34_b48() {
+    both_watched(
+        1,
+        stalls,
+        |b| b,
+        |node, told, kind| {
+            let is_sick = || node.snapshot().workers.iter().any(|worker| worker.is_sick);
+            let held = ums::testing::take_a_short_lock();
+            let request = start(node, 0, || drop(ums::testing::take_a_short_lock()));
+            let report = the_only(told);
+            assert_eq!(report.diagnosis, Diagnosis::Sick, "{report}");
+            assert!(report.to_string().contains("a lock that is held for moments"), "{report}");
+            assert!(is_sick(), "and is shown as such: {kind:?}");
+            drop(held);
+            request.join().unwrap();
+            // What blocks it next is something else.
+            let nap = Nap::start(node);
+            eventually("it is reported", || told.len() == 2);
+            assert!(!is_sick(), "{kind:?}");
+            nap.end();
+            assert_eq!(told.all()[1].diagnosis, Diagnosis::Blocked, "{:#?}", told.all());
         },
     );
 }
@@ -175,15 +189,12 @@ fn one_that_goes_on_for_long_is_non_yielding_and_reported_again_at_growing_inter
         options,
         |b| b,
         |node, told, _| {
-            let stop = Arc::new(AtomicBool::new(false));
-            let s = stop.clone();
-            let request = start(node, 0, move || guilty_computation(&s));
+            let nap = Nap::start(node);
             eventually("it is reported four times", || told.len() >= 4);
-            stop.store(true, SeqCst);
-            request.join().unwrap();
+            nap.end();
             let all = told.all();
             // Unless the machine was too busy to tell before.
-            let in_time = all[0].lasted < ms(1000);
+            let in_time = all[0].lasted - all[0].stood_still < ms(1000);
             assert_eq!(all[0].condition == Condition::Stall, in_time, "{all:#?}");
             assert!(all[1..].iter().all(|r| r.condition == Condition::NonYielding), "{all:#?}");
             let gap = |at: usize| all[at + 1].lasted - all[at].lasted;
@@ -200,15 +211,12 @@ fn one_that_is_non_yielding_when_it_is_found_is_reported_once_as_such_b32() {
         || stalls().stall(ms(200)).non_yield(ms(100)),
         |b| b,
         |node, told, _| {
-            let stop = Arc::new(AtomicBool::new(false));
-            let s = stop.clone();
-            let request = start(node, 0, move || guilty_computation(&s));
+            let nap = Nap::start(node);
             eventually("it is reported", || told.len() > 0);
             // Time for many looks, and to find the names for another report.
             std::thread::sleep(ms(1500));
             let report = the_only(told);
-            stop.store(true, SeqCst);
-            request.join().unwrap();
+            nap.end();
             assert_eq!(report.condition, Condition::NonYielding, "{report}");
         },
     );
@@ -498,12 +506,9 @@ fn the_monitor_sleeps_while_everything_does_and_wakes_when_something_does_b39() 
                 looks() == before
             });
             // And yet it finds what happens next.
-            let stop = Arc::new(AtomicBool::new(false));
-            let s = stop.clone();
-            let request = start(node, 0, move || guilty_computation(&s));
+            let nap = Nap::start(node);
             the_only(told);
-            stop.store(true, SeqCst);
-            request.join().unwrap();
+            nap.end();
         },
     );
 }
@@ -664,12 +669,9 @@ fn too_many_reports_are_counted_and_not_told_b38() {
                 node.monitor_counts().iter().map(what).sum::<u64>()
             };
             for n in 1..=4 {
-                let stop = Arc::new(AtomicBool::new(false));
-                let s = stop.clone();
-                let request = start(node, 0, move || guilty_computation(&s));
+                let nap = Nap::start(node);
                 eventually("it is found", || count(|c| c.reports + c.suppressed) == n);
-                stop.store(true, SeqCst);
-                request.join().unwrap();
+                nap.end();
             }
             assert_eq!((count(|c| c.reports), count(|c| c.suppressed)), (2, 2));
             assert_eq!(told.len(), 2);

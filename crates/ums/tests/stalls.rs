@@ -12,34 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
+use common::watching::*;
 use common::*;
-use ums::monitor::{Condition, Options, Report};
-use ums::{Builder, Node, Placement, WorkerKind};
-
-/// Never, as far as a test is concerned.
-const NEVER: Duration = Duration::from_secs(3600);
+use ums::monitor::{Condition, Options};
+use ums::{Builder, Node, WorkerKind};
 
 /// Looks for stalls of 60 ms and nothing else, whoever is to blame.
 fn stalls() -> Options {
-    Options::default()
-        .stall(ms(60))
-        .starved(ms(60))
-        .non_yield(NEVER)
-        .no_workers(NEVER)
-        .not_picked_up(NEVER)
-        .all_stuck(NEVER)
-        .deadlock(NEVER)
-        .stderr(false)
-}
-
-/// What the monitor told.
-type Told = Log<Report>;
-
-fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
-    let log = told.clone();
-    builder.placement(Placement::AlwaysPreferred).monitor(options.on_report(move |report| {
-        log.push(report.clone());
-    }))
+    nothing().stall(ms(60)).starved(ms(60))
 }
 
 /// Runs the body on one scheduler with the monitor watching, in both kinds.

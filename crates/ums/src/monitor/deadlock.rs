@@ -29,13 +29,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::looker::Looker;
 use super::{Condition, Diagnosis, Report, unwind};
 use crate::current::ready;
 use crate::deadlock::{self, Deadlock, DeadlockId, DeadlockWaiter};
 use crate::door::Door;
-use crate::frame::Frame;
 use crate::os::clock;
-use crate::os::linux::sample;
 use crate::reason::WaitReason;
 use crate::request::{RequestId, UserId};
 use crate::scheduler::Shared;
@@ -237,7 +236,9 @@ impl Circle {
             return None;
         }
         let (id, victim) = (DeadlockId::next(), self.victim());
-        let waiters = self.links.iter().map(|link| describe(link, with_names)).collect();
+        let mut looker = with_names.then(Looker::new);
+        let waiter = |link| describe(link, all, looker.as_mut());
+        let waiters = self.links.iter().map(waiter).collect();
         let deadlock = Arc::new(Deadlock { id, waiters, victim });
         // Naming functions took its time.
         if !is_still_so(&self.links, all, last) {
@@ -291,29 +292,26 @@ fn number_of(party: &Party) -> Option<(u32, u32)> {
     Some((door.number.load(Ordering::Relaxed), party.worker.load(Ordering::Relaxed)))
 }
 
-fn describe(link: &Link, with_names: bool) -> DeadlockWaiter {
+/// With names, if there is somebody to look for them.
+fn describe(link: &Link, all: &[Arc<Shared>], looker: Option<&mut Looker>) -> DeadlockWaiter {
     let party = link.wait.party;
     let resource = party.resource.load(Ordering::Relaxed);
     let taken_at = match link.owner {
-        Owner::Party(owner) if with_names => traced::taken_at(resource as usize, owner),
+        Owner::Party(owner) if looker.is_some() => traced::taken_at(resource as usize, owner),
         _ => Vec::new(),
     };
+    let worker = number_of(party);
+    let home = worker.and_then(|(number, _)| all.iter().find(|s| s.index == number as usize));
+    let waits_at = looker.zip(home).map(|(looker, home)| looker.look(home, party));
     DeadlockWaiter {
-        worker: number_of(party),
+        worker,
         request: party.view.request.load(Ordering::Relaxed),
         user: party.view.user.load(Ordering::Relaxed),
         reason: WaitReason::from_index(party.reason.load(Ordering::Relaxed).into()),
         resource,
         waited: age(party),
         can_fail: link.wait.as_victim().is_some_and(|how| how != AsVictim::Never),
-        waits_at: if with_names { frames_of(party) } else { Vec::new() },
+        waits_at: waits_at.unwrap_or_default(),
         taken_at: unwind::frames_of(&taken_at),
     }
-}
-
-/// The functions in which a thread worker waits.
-fn frames_of(party: &Party) -> Vec<Frame> {
-    let thread = party.view.thread.load(Ordering::Relaxed);
-    let sample = if thread == 0 { None } else { sample::take(thread) };
-    sample.map(|sample| unwind::frames(&sample)).unwrap_or_default()
 }

@@ -9,6 +9,8 @@
 //!    most of what the process may use, else *starved*, by whoever took most.
 //! 3. It sleeps: it is *blocked* in a system call.
 //! 4. Anything else is *unclear*, and said to be.
+//!
+//! The figures say nothing of time in which the monitor itself could not look; see `baton.rs`.
 
 use super::figures::{ProcessUse, ThreadUse};
 use crate::reason::WaitReason;
@@ -53,6 +55,9 @@ pub enum Thief {
     Hypervisor,
     /// The control group's quota.
     Quota,
+    /// Nobody knows who: the monitor itself got none either. The process was stopped, or the machine
+    /// stood still.
+    Standstill,
 }
 
 impl Diagnosis {
@@ -108,6 +113,9 @@ impl std::fmt::Display for Diagnosis {
             }
             Diagnosis::Starved(Thief::Quota) => {
                 "not its fault: the control group's quota of processor time is used up"
+            }
+            Diagnosis::Starved(Thief::Standstill) => {
+                "not its fault: the whole process stood still, the monitor too"
             }
             Diagnosis::Crowded => "other threads of this process use the processors",
             Diagnosis::WaitsFor(reason) => {

@@ -126,7 +126,7 @@ impl Figures {
             stolen: ns(self.stolen_ns, before.stolen_ns),
             throttled: ns(self.throttled_ns, before.throttled_ns),
         };
-        (self.thread.since(&before.thread), process)
+        (self.thread.since(&before.thread, process.interval), process)
     }
 }
 
@@ -158,19 +158,25 @@ impl ThreadFigures {
         }
     }
 
-    fn since(&self, before: &ThreadFigures) -> ThreadUse {
+    fn since(&self, before: &ThreadFigures, interval: Duration) -> ThreadUse {
         let user = self.user_ns.saturating_sub(before.user_ns);
         let kernel = self.kernel_ns.saturating_sub(before.kernel_ns);
         let ran = self.ran_ns.saturating_sub(before.ran_ns);
         let (user, kernel) = split(ran, user, kernel);
         let asleep = matches!(self.state, 'S' | 'D');
+        // The kernel adds up how long a thread was ready when it runs again, so one that still
+        // waits for a processor has waited for nothing yet. But who was awake at both looks and did
+        // not sleep in between has waited whenever it did not run.
+        let stayed_awake = (self.id, self.state, before.state) == (before.id, 'R', 'R')
+            && self.voluntary == before.voluntary;
+        let at_least = if stayed_awake { interval.saturating_sub(user + kernel) } else { ns(0, 0) };
         ThreadUse {
             id: self.id,
             age: self.age,
             state: self.state,
             user,
             kernel,
-            ready: ns(self.ready_ns, before.ready_ns),
+            ready: ns(self.ready_ns, before.ready_ns).max(at_least),
             voluntary: self.voluntary.saturating_sub(before.voluntary),
             involuntary: self.involuntary.saturating_sub(before.involuntary),
             kernel_stack: if asleep { kernel_stack(self.id) } else { Vec::new() },
@@ -280,6 +286,27 @@ mod tests {
         assert!(all >= Duration::from_millis(40), "{thread:?}");
         assert!(process.interval >= Duration::from_millis(60) && process.processors > 0);
         assert!(process.used >= thread.user, "{process:?}");
+    }
+
+    #[test]
+    fn who_waits_for_a_processor_all_the_time_was_ready_all_the_time_b33_b34() {
+        let ms = Duration::from_millis;
+        let before = ThreadFigures { id: 7, state: 'R', ran_ns: 5_000_000, ..Default::default() };
+        // Not a figure has changed: it has been waiting, and the kernel has not counted that yet.
+        let used = before.since(&before, ms(80));
+        assert_eq!((used.ready, used.user + used.kernel), (ms(80), ms(0)));
+        let after = ThreadFigures { ran_ns: 35_000_000, ..before.clone() };
+        assert_eq!(after.since(&before, ms(80)).ready, ms(50));
+        // Of one that slept meanwhile, or does so now, only the kernel knows.
+        for after in [
+            ThreadFigures { voluntary: 1, ..before.clone() },
+            ThreadFigures { state: 'S', ..before.clone() },
+            ThreadFigures { id: 8, ..before.clone() },
+        ] {
+            assert_eq!(after.since(&before, ms(80)).ready, ms(0), "{after:?}");
+        }
+        let asleep = ThreadFigures { state: 'S', ..before.clone() };
+        assert_eq!(before.since(&asleep, ms(80)).ready, ms(0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A report as text: one line that says it all, and what it is based on below.
 
 use std::fmt::{Display, Formatter, Result};
+use std::time::Duration;
 
 use super::{Condition, Report};
 
@@ -95,6 +96,10 @@ impl Report {
                 thread.voluntary,
                 thread.involuntary
             )?;
+            if self.stood_still >= Duration::from_millis(1) {
+                let ms = self.stood_still.as_millis();
+                write!(f, "\nums:   the monitor itself was {ms} ms late meanwhile")?;
+            }
             if !thread.kernel_stack.is_empty() {
                 write!(f, "\nums:   in the kernel: {}", thread.kernel_stack.join(" < "))?;
             }

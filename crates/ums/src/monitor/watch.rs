@@ -9,7 +9,8 @@
 //! ```
 //!
 //! That a mark has not changed between two looks proves that nothing happened in between, however
-//! late the second look was: a monitor that is itself starved accuses nobody falsely.
+//! late the second look was. But where the monitor is late, others may have been kept from the
+//! processors like it, so that time is held against nobody (see [`Slow`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,11 +20,9 @@ use super::deadlock::{Deadlocks, LastRequest};
 use super::deliver::{Counts, deliver};
 use super::figures::Figures;
 use super::limit::Limit;
-use super::slow::{Slow, ns};
-use super::{Condition, Diagnosis, Options, Report, profile, unwind, writer};
-use crate::door::Letter;
+use super::slow::{Beat, Slow, ns};
+use super::{Condition, Diagnosis, Options, Report, unwind, writer};
 use crate::os::clock;
-use crate::os::linux::sample;
 use crate::reason::WaitReason;
 use crate::request::{RequestId, UserId};
 use crate::scheduler::alarm::{self, Note, Noticed};
@@ -108,6 +107,7 @@ pub(crate) fn watch(
 /// The thread.
 fn stand_watch() {
     let mut quiet_looks = 0;
+    let mut due = clock::NEVER;
     loop {
         let (mut found, mut busy) = (Vec::new(), true);
         let interval = {
@@ -120,7 +120,7 @@ fn stand_watch() {
                 return;
             }
             // Whatever goes wrong in a look, there will be another.
-            contain(|| busy = post.look(&mut found));
+            contain(|| busy = post.look(due, &mut found));
             post.interval()
         };
         for (report, options, counts) in found {
@@ -129,9 +129,10 @@ fn stand_watch() {
         quiet_looks = if busy { 0 } else { quiet_looks + 1 };
         if quiet_looks > QUIET_LOOKS {
             alarm::sleep_while(|| post().quiet_until());
-            quiet_looks = 0;
+            (quiet_looks, due) = (0, clock::NEVER);
         } else {
-            alarm::sleep_until(clock::after(interval));
+            due = clock::after(interval);
+            alarm::sleep_until(due);
         }
     }
 }
@@ -139,12 +140,13 @@ fn stand_watch() {
 type Found = Vec<(Arc<Report>, Options, Arc<Counts>)>;
 
 impl Post {
-    /// Looks once. True: somebody is awake, or has work.
-    fn look(&mut self, found: &mut Found) -> bool {
+    /// Looks once, which it should have done at this time. True: somebody is awake, or has work.
+    fn look(&mut self, due: u64, found: &mut Found) -> bool {
         let now = clock::now();
+        let beat = Beat { now, late: now.saturating_sub(due) };
         let mut busy = false;
         for node in &mut self.nodes {
-            busy |= node.look(now, found);
+            busy |= node.look(beat, found);
         }
         for note in alarm::notes() {
             let of =
@@ -176,22 +178,22 @@ impl Post {
 }
 
 /// A node, as the monitor remembers it.
-struct Node {
+pub(super) struct Node {
     id: u64,
     schedulers: Schedulers,
     last_request: Box<LastRequest>,
     deadlocks: Deadlocks,
-    options: Options,
-    counts: Arc<Counts>,
+    pub(super) options: Options,
+    pub(super) counts: Arc<Counts>,
     /// By the schedulers' numbers.
-    tracks: Vec<Track>,
+    pub(super) tracks: Vec<Track>,
     all_stuck: Slow,
 }
 
 /// What is suspected of one scheduler.
 #[derive(Default)]
-struct Track {
-    baton: Slow,
+pub(super) struct Track {
+    pub(super) baton: Slow,
     queue: Slow,
     /// Workers that could not be created: until the last look, and until requests began to wait.
     not_created: (u64, u64),
@@ -203,12 +205,13 @@ impl Node {
         (self.schedulers)().iter().all(|s| is_quiet(s))
     }
 
-    fn look(&mut self, now: u64, found: &mut Found) -> bool {
+    fn look(&mut self, beat: Beat, found: &mut Found) -> bool {
+        let now = beat.now;
         let all = (self.schedulers)();
         let places = all.iter().map(|s| s.index + 1).max().unwrap_or(0);
         self.tracks.resize_with(places.max(self.tracks.len()), Track::default);
         for s in &all {
-            let stuck = self.look_at_baton(s, now).or_else(|| self.look_at_queue(s, now));
+            let stuck = self.look_at_baton(s, beat).or_else(|| self.look_at_queue(s, beat));
             self.keep(stuck, now, found);
         }
         let stuck = self.look_at_all(&all, now);
@@ -233,95 +236,16 @@ impl Node {
 
     /// Whether a report of this scheduler would be left out: names of functions cost more than all
     /// else together, and nobody would read them.
-    fn is_left_out(&mut self, scheduler: usize, now: u64) -> bool {
+    pub(super) fn is_left_out(&mut self, scheduler: usize, now: u64) -> bool {
         self.tracks[scheduler].limit.is_reached(now, self.options.per_minute)
     }
 
-    /// A worker or a completion routine that does not yield.
-    fn look_at_baton(&mut self, s: &Shared, now: u64) -> Option<Report> {
-        let options = &self.options;
-        let slow = &mut self.tracks[s.index].baton;
-        let mark = (progress(s), 0);
-        let age = slow.unchanged(mark, now);
-        slow.count(age, &self.counts.profile);
-        if s.door.is_asleep() {
-            slow.clear(mark, now);
-            return None;
-        }
-        // Work on a hidden scheduler may take as long as it likes, unless somebody waits for it.
-        if !s.options.visible && !somebody_waits(s) {
-            return None;
-        }
-        let thread = s.baton_thread();
-        if !slow.is_measured(age, options.stall, thread) {
-            return None;
-        }
-        let condition = match (age, s.is_in_routine()) {
-            (age, _) if age < ns(options.stall) => return None,
-            (_, true) => Condition::SlowRoutine,
-            (age, _) if age >= ns(options.non_yield) => Condition::NonYielding,
-            _ => Condition::Stall,
-        };
-        let long = age >= ns(options.non_yield);
-        let too_long = age >= ns(options.cancel_after) && !slow.cancelled;
-        let again = match slow.reports {
-            0 => true,
-            _ if !slow.told_long => long,
-            _ => now >= slow.next,
-        };
-        if !(again || too_long) || has_nothing_to_do(s) {
-            return None;
-        }
-        let (used, process) = Figures::read(thread).since(slow.before.as_ref()?);
-        let is_sick = s.sick.load(Ordering::Relaxed);
-        let diagnosis = match Diagnosis::of(&used, &process) {
-            Diagnosis::Blocked if is_sick => Diagnosis::Sick,
-            diagnosis => diagnosis,
-        };
-        let patience = match diagnosis {
-            Diagnosis::Starved(_) | Diagnosis::Crowded => options.starved,
-            Diagnosis::Unclear => options.stall * 2,
-            _ => Duration::ZERO,
-        };
-        // Who has no processor is left alone.
-        let cancels = too_long && !diagnosis.exonerates();
-        if age < ns(patience) || !(again || cancels) {
-            return None;
-        }
-        slow.reported(now, options.repeat);
-        slow.told_long |= long;
-        let mut report = Report::new(condition, diagnosis, age, s);
-        if let Some(party) = s.running() {
-            report.worker = Some(party.worker.load(Ordering::Relaxed));
-            report.request = party.view.request.load(Ordering::Relaxed);
-            report.user = party.view.user.load(Ordering::Relaxed);
-        }
-        if cancels && report.request != 0 && progress(s) == mark.0 {
-            slow.cancelled = true;
-            report.cancelled = true;
-            let (worker, request) = (report.worker.unwrap_or_default(), report.request);
-            s.door.send(Letter::CancelRequest { worker, request });
-        }
-        let left_out = self.is_left_out(s.index, now);
-        let sample = if left_out { None } else { sample::take(thread) };
-        // If it has yielded meanwhile, this is somebody else's stack.
-        let sample = sample.filter(|_| progress(s) == mark.0);
-        report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or_default();
-        (report.thread, report.process) = (Some(used), Some(process));
-        let slow = &mut self.tracks[s.index].baton;
-        if slow.stack.is_none() {
-            let stack = profile::folded(&report.backtrace);
-            self.counts.profile.add(&stack, age, 1);
-            slow.stack = Some((stack, age));
-        }
-        Some(report)
-    }
-
     /// Requests that no worker picks up.
-    fn look_at_queue(&mut self, s: &Shared, now: u64) -> Option<Report> {
+    fn look_at_queue(&mut self, s: &Shared, beat: Beat) -> Option<Report> {
+        let now = beat.now;
         let options = &self.options;
         let track = &mut self.tracks[s.index];
-        let age = unpicked(s, &mut track.queue, now);
+        let age = unpicked(s, &mut track.queue, beat);
         let not_created = s.counters.failed_to_create_worker.load(Ordering::Relaxed);
         let before = std::mem::replace(&mut track.not_created.0, not_created);
         if age == 0 {
@@ -444,13 +368,14 @@ impl Report {
             backtrace: Vec::new(),
             cancelled: false,
             deadlock: None,
+            stood_still: Duration::ZERO,
             suppressed: 0,
         }
     }
 }
 
 /// Everything that changes when a scheduler gets anywhere.
-fn progress(s: &Shared) -> u64 {
+pub(super) fn progress(s: &Shared) -> u64 {
     let c = &s.counters;
     let away = &c.preemptive_switches;
     [&c.turns, &c.yields, &c.idle_switches, &c.routines, &c.requests_done, away]
@@ -464,23 +389,23 @@ fn is_quiet(s: &Shared) -> bool {
 }
 
 /// Awake, and yet nobody runs nor wants to: it looks for something before it sleeps.
-fn has_nothing_to_do(s: &Shared) -> bool {
+pub(super) fn has_nothing_to_do(s: &Shared) -> bool {
     s.running().is_none() && !s.is_in_routine() && !somebody_waits(s)
 }
 
-fn somebody_waits(s: &Shared) -> bool {
+pub(super) fn somebody_waits(s: &Shared) -> bool {
     s.queue.len() > 0 || !s.door.is_empty() || s.counters.runnable.load(Ordering::Relaxed) > 0
 }
 
 /// For how long requests have been waiting without one being picked up; 0 when none waits.
-fn unpicked(s: &Shared, slow: &mut Slow, now: u64) -> u64 {
+fn unpicked(s: &Shared, slow: &mut Slow, beat: Beat) -> u64 {
     let front = if s.queue.len() > 0 { s.queue.front() } else { None };
     let Some((enqueued, _)) = front else {
-        slow.clear((0, 0), now);
+        slow.clear((0, 0), beat.now);
         return 0;
     };
     let begun = s.waits.row(WaitReason::THREADPOOL).begun.load(Ordering::Relaxed);
-    slow.unchanged((begun, enqueued), now)
+    slow.unchanged((begun, enqueued), beat)
 }
 
 /// Every worker that there may be waits or is away.

@@ -1,0 +1,141 @@
+//! The baton: a worker, or a completion routine, that keeps it and does not yield.
+//!
+//! ```text
+//!   unchanged for half of what is allowed --> figures
+//!   for all of it, while the monitor was in time --> figures again: who is to blame?
+//!        the machine, another process --> only when it has lasted much longer
+//!        somebody here                --> report
+//! ```
+//!
+//! The time in which the monitor could not look either is not the worker's (see [`Slow`]). Where that
+//! is most of it there is a report only if it was very long, and it blames nobody here.
+//!
+//! What this file does not do: it reads no figures and names no functions.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::figures::{Figures, ProcessUse, ThreadUse};
+use super::slow::{Beat, Slow, ns};
+use super::watch::{Node, has_nothing_to_do, progress, somebody_waits};
+use super::{Condition, Diagnosis, Options, Report, Thief, profile, unwind};
+use crate::door::Letter;
+use crate::os::linux::sample;
+use crate::scheduler::Shared;
+
+impl Node {
+    /// A worker or a completion routine that does not yield.
+    pub(super) fn look_at_baton(&mut self, s: &Shared, beat: Beat) -> Option<Report> {
+        let options = &self.options;
+        let slow = &mut self.tracks[s.index].baton;
+        let mark = (progress(s), 0);
+        let age = slow.unchanged(mark, beat);
+        let lasted = age + slow.stood_still;
+        slow.count(lasted, &self.counts.profile);
+        if s.door.is_asleep() {
+            slow.clear(mark, beat.now);
+            return None;
+        }
+        // Work on a hidden scheduler may take as long as it likes, unless somebody waits for it.
+        if !s.options.visible && !somebody_waits(s) {
+            return None;
+        }
+        let thread = s.baton_thread();
+        if !slow.is_measured(lasted, options.stall.min(options.starved), thread) {
+            return None;
+        }
+        let condition = condition(s, slow, age, options)?;
+        let too_long = age >= ns(options.cancel_after) && !slow.cancelled;
+        let again = is_to_be_told(slow, age, beat.now, options);
+        if !(again || too_long) || has_nothing_to_do(s) {
+            return None;
+        }
+        let (used, process) = Figures::read(thread).since(slow.before.as_ref()?);
+        let diagnosis = diagnose(s, &used, &process, age >= ns(options.stall));
+        // Who has no processor is left alone.
+        let cancels = too_long && !diagnosis.exonerates();
+        if lasted < ns(patience(diagnosis, options)) || !(again || cancels) {
+            return None;
+        }
+        slow.reported(beat.now, options.repeat);
+        slow.told_long |= age >= ns(options.non_yield);
+        let mut report = Report::new(condition, diagnosis, lasted, s);
+        report.stood_still = Duration::from_nanos(slow.stood_still);
+        report.name_the_worker(s);
+        if cancels && report.request != 0 && progress(s) == mark.0 {
+            slow.cancelled = true;
+            report.cancelled = true;
+            let (worker, request) = (report.worker.unwrap_or_default(), report.request);
+            s.door.send(Letter::CancelRequest { worker, request });
+        }
+        (report.thread, report.process) = (Some(used), Some(process));
+        let left_out = self.is_left_out(s.index, beat.now);
+        let sample = if left_out { None } else { sample::take(thread) };
+        // If it has yielded meanwhile, this is somebody else's stack.
+        let sample = sample.filter(|_| progress(s) == mark.0);
+        report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or_default();
+        let slow = &mut self.tracks[s.index].baton;
+        if slow.stack.is_none() {
+            let stack = profile::folded(&report.backtrace);
+            self.counts.profile.add(&stack, lasted, 1);
+            slow.stack = Some((stack, lasted));
+        }
+        Some(report)
+    }
+}
+
+impl Report {
+    /// Whoever has the baton.
+    fn name_the_worker(&mut self, s: &Shared) {
+        if let Some(party) = s.running() {
+            self.worker = Some(party.worker.load(Ordering::Relaxed));
+            self.request = party.view.request.load(Ordering::Relaxed);
+            self.user = party.view.user.load(Ordering::Relaxed);
+        }
+    }
+}
+
+/// What it is, if it is anything: in time the monitor has seen it stand still for so long; or the
+/// monitor has been away for most of a very long time.
+fn condition(s: &Shared, slow: &Slow, age: u64, options: &Options) -> Option<Condition> {
+    let lasted = age + slow.stood_still;
+    let stood_still = slow.stood_still >= lasted / 2 && lasted >= ns(options.starved);
+    match age {
+        _ if age < ns(options.stall) && !stood_still => None,
+        _ if s.is_in_routine() => Some(Condition::SlowRoutine),
+        _ if age >= ns(options.non_yield) => Some(Condition::NonYielding),
+        _ => Some(Condition::Stall),
+    }
+}
+
+/// Whether there was no report of it yet, or none for a while, or none that says how long it is.
+fn is_to_be_told(slow: &Slow, age: u64, now: u64, options: &Options) -> bool {
+    match slow.reports {
+        0 => true,
+        _ if !slow.told_long => age >= ns(options.non_yield),
+        _ => now >= slow.next,
+    }
+}
+
+fn diagnose(
+    s: &Shared,
+    used: &ThreadUse,
+    process: &ProcessUse,
+    has_had_its_time: bool,
+) -> Diagnosis {
+    match Diagnosis::of(used, process) {
+        known @ (Diagnosis::Starved(_) | Diagnosis::Crowded) => known,
+        _ if !has_had_its_time => Diagnosis::Starved(Thief::Standstill),
+        Diagnosis::Blocked if s.sick.load(Ordering::Relaxed) => Diagnosis::Sick,
+        known => known,
+    }
+}
+
+/// How long it must have lasted to be told.
+fn patience(diagnosis: Diagnosis, options: &Options) -> Duration {
+    match diagnosis {
+        Diagnosis::Starved(_) | Diagnosis::Crowded => options.starved,
+        Diagnosis::Unclear => options.stall * 2,
+        _ => Duration::ZERO,
+    }
+}

@@ -1,0 +1,92 @@
+//! The looker: which functions a worker is in, whether it runs, waits or is suspended.
+//!
+//! ```text
+//!   a fiber that is suspended      its stack pointer is known, its frames are copied
+//!   a thread, or the running fiber its thread is sampled by a signal
+//! ```
+//!
+//! Named invariant **Looked Twice**: a stack is read through the kernel while its fiber may be
+//! resumed or end and its memory may be unmapped; what was copied counts only if the fiber was
+//! suspended at the same place, and had been switched to as often, before and after. There is no
+//! unsafe code in this.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::unwind::Walker;
+use crate::frame::Frame;
+use crate::os::linux::own_memory::OwnMemory;
+use crate::os::linux::sample::{self, Sample};
+use crate::scheduler::{Shared, WorkerKind};
+use crate::wait::Party;
+
+/// Times that a worker is looked at which changes its state meanwhile.
+const LOOKS: usize = 3;
+
+/// What looking at stacks needs, read once for all of them.
+pub(crate) struct Looker {
+    walker: Walker,
+    memory: Option<OwnMemory>,
+}
+
+/// What changes when a worker goes on.
+fn moment(party: &Party) -> (u64, u8) {
+    fence(Ordering::Acquire);
+    let view = &party.view;
+    (view.switches.load(Ordering::Relaxed), view.state.load(Ordering::Relaxed))
+}
+
+impl Looker {
+    pub(crate) fn new() -> Looker {
+        Looker { walker: Walker::new(), memory: OwnMemory::open() }
+    }
+
+    /// The functions that a worker of this scheduler is in, the innermost first; none when nothing
+    /// could be seen of them: its thread did not answer, or it went on and on meanwhile.
+    pub(crate) fn look(&mut self, s: &Shared, party: &'static Party) -> Vec<Frame> {
+        let mut looks = 0;
+        loop {
+            let before = moment(party);
+            let sample = self.suspended(party).or_else(|| awake(s, party));
+            looks += 1;
+            if looks < LOOKS && (sample.is_none() || moment(party) != before) {
+                continue;
+            }
+            return sample.map(|sample| self.walker.frames(&sample)).unwrap_or_default();
+        }
+    }
+
+    /// Of a fiber that is suspended (Looked Twice).
+    fn suspended(&self, party: &Party) -> Option<Sample> {
+        let (view, memory) = (&party.view, self.memory.as_ref()?);
+        let place = || (moment(party).0, view.saved_at.load(Ordering::Relaxed), view.stack());
+        let before = place();
+        let (_, at, Some(stack)) = before else { return None };
+        if at == 0 {
+            return None;
+        }
+        let saved = memory.word(at).filter(|saved| (stack.low..stack.top).contains(saved))?;
+        let pushed = fiber::SAVED_WORDS * size_of::<usize>();
+        let copied = memory.copy(saved, (stack.top - saved).min(sample::COPY_MAX))?;
+        if memory.word(at) != Some(saved) || place() != before || copied.len() < pushed {
+            return None;
+        }
+        let word = |n: usize| {
+            let bytes = copied.as_chunks::<{ size_of::<u64>() }>().0;
+            u64::from_ne_bytes(bytes[n])
+        };
+        let kept = fiber::Registers::of(saved as u64, std::array::from_fn(word));
+        Some(Sample::of_suspended(kept, copied[pushed..].to_vec()))
+    }
+}
+
+/// Of a worker whose thread runs, or waits in the kernel.
+fn awake(s: &Shared, party: &Party) -> Option<Sample> {
+    let thread = match s.options.kind {
+        WorkerKind::Fiber => s.baton_thread(),
+        _ => party.view.thread.load(Ordering::Relaxed),
+    };
+    let stack = party.view.stack()?;
+    let sample = sample::take(thread).filter(|_| thread != 0)?;
+    // Else another fiber ran on that thread, or a thread that has got its number since.
+    (stack.low..stack.top).contains(&(sample.stack_pointer() as usize)).then_some(sample)
+}

@@ -1,0 +1,110 @@
+//! A process that stood still accuses nobody: who could not run could not yield (B34).
+//!
+//! A child process is stopped and continued from outside. Its monitor stands still with it, and that is
+//! how it knows.
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::watching::*;
+use common::*;
+use rustix::process::{Pid, Signal, kill_process};
+use ums::WorkerKind;
+use ums::monitor::{Condition, Diagnosis, Thief};
+
+/// Runs a test again in a process of its own, and stops that for a while whenever it has run for a moment.
+fn run_and_stop(test: &str, kind: WorkerKind, span: Duration) {
+    let mut command = child(test, &format!("{kind:?}"));
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("a test can run itself");
+    let mut lines =
+        BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    assert!(lines.by_ref().any(|line| line.contains("at work")), "{kind:?}: it did not begin");
+    while child.try_wait().unwrap().is_none() {
+        stop_for(&child, span);
+        std::thread::sleep(ms(150));
+    }
+    assert!(lines.any(|line| line.contains("as expected")), "{kind:?}: see above");
+}
+
+fn stop_for(child: &Child, span: Duration) {
+    let id = Pid::from_child(child);
+    // One that has ended is waited for by the caller.
+    let _ = kill_process(id, Signal::STOP);
+    std::thread::sleep(span);
+    let _ = kill_process(id, Signal::CONT);
+}
+
+fn kind_of(errand: &str) -> WorkerKind {
+    if errand == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread }
+}
+
+#[test]
+fn a_worker_of_a_process_that_was_stopped_is_not_accused_b34() {
+    let me = "a_worker_of_a_process_that_was_stopped_is_not_accused_b34";
+    let Some(errand) = child_errand() else {
+        let _turn = turn();
+        return KINDS.into_iter().for_each(|kind| run_and_stop(me, kind, ms(600)));
+    };
+    let told = Told::default();
+    // It yields after 60 ms of its own time, and is stopped in the middle of that. The monitor looks
+    // every 10 ms, so it sees the worker at work again before it yields.
+    let options = nothing().stall(ms(400)).deadlock(ms(40));
+    let node = build(kind_of(&errand), |b| watched(b.schedulers(1), options, &told));
+    println!("at work");
+    on(&node, 0, || {
+        let used = || {
+            let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+        };
+        for _ in 0..12 {
+            let began = used();
+            while used() - began < ms(60) {
+                std::hint::spin_loop();
+            }
+            ums::yield_now();
+        }
+    });
+    assert_eq!(told.len(), 0, "{:#?}", told.all());
+    println!("as expected");
+}
+
+#[test]
+fn that_the_process_stood_still_is_told_as_nobodys_fault_b34() {
+    let me = "that_the_process_stood_still_is_told_as_nobodys_fault_b34";
+    let Some(errand) = child_errand() else {
+        let _turn = turn();
+        return KINDS.into_iter().for_each(|kind| run_and_stop(me, kind, ms(1500)));
+    };
+    let told = Told::default();
+    // The monitor looks every 50 ms. In time it sees no stall; what is left is that it was away.
+    let options = nothing().starved(ms(1000)).deadlock(ms(200));
+    let node = build(kind_of(&errand), |b| watched(b.schedulers(1), options, &told));
+    let stop = Arc::new(AtomicBool::new(false));
+    let s = stop.clone();
+    let request = start(&node, 0, move || {
+        while !s.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+    });
+    println!("at work");
+    let report = the_only(&told);
+    stop.store(true, SeqCst);
+    request.join().unwrap();
+    assert_eq!(report.condition, Condition::Stall, "{report}");
+    assert!(report.diagnosis.exonerates() && report.stood_still * 2 >= report.lasted, "{report}");
+    // On a busy machine others may have had the processors as well, once it went on.
+    let thread = report.thread.as_ref().expect("a thread was looked at");
+    let others = thread.ready * 2 >= report.process.as_ref().expect("as well").interval;
+    let thief = if others { Thief::Others } else { Thief::Standstill };
+    assert_eq!(report.diagnosis, Diagnosis::Starved(thief), "{report}");
+    let text = report.to_string();
+    assert!(text.contains("not its fault: ") && text.contains("the monitor itself was "), "{text}");
+    println!("as expected");
+}
