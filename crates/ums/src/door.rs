@@ -130,6 +130,10 @@ impl Door {
             }
         }
         point("door: pushed");
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::DroppedWake) {
+            return;
+        }
         self.wake();
     }
 

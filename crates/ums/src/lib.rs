@@ -33,6 +33,8 @@ mod deadlock;
 mod error;
 mod limits;
 mod counters;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod os;
 mod ring;
 mod wait_stats;

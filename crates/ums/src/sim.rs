@@ -23,65 +23,27 @@
 //! its threads holds, `std::thread::park`), or read a clock or random numbers of the system. Sockets and files
 //! are real ones; what else the process does with them the seed does not know.
 
-use std::sync::Arc;
+mod campaign;
+mod check;
+mod shrink;
+
 use std::time::Duration;
 
 use crate::os::sim::World;
-pub use crate::os::sim::{Dice, Ended, Faults};
+pub use crate::os::sim::{Dice, Ended, Faults, Plan};
 use crate::os::{clock, threads};
+pub use campaign::{Campaign, campaign};
+pub use check::{Check, Checked, check, replays};
+pub use shrink::shrink;
 
 /// Runs a story in a world of this seed. A panic of the story's is what failed.
 pub fn run(seed: u64, faults: Faults, story: impl FnOnce() + Send + 'static) -> Ended {
-    World::run(seed, faults, story)
+    run_plan(&Plan::new(seed, faults), story)
 }
 
-/// What [`check`] is told.
-#[derive(Clone, Debug)]
-pub struct Check {
-    /// The seeds; `UMS_SEED` overrides them with one.
-    pub seeds: std::ops::Range<u64>,
-    /// What goes wrong.
-    pub faults: Faults,
-    /// What a person types to run this check again, with `UMS_SEED` before it.
-    pub command: String,
-}
-
-/// What the seeds of a check came to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
-    /// How many were run.
-    pub seeds: u64,
-    /// Points that they passed: the median.
-    pub median_steps: u64,
-}
-
-/// Runs a story with each seed, until one fails.
-///
-/// # Panics
-/// When one fails: with what failed, the end of its trace, and the command that replays it.
-pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked {
-    let story = Arc::new(story);
-    let one = std::env::var("UMS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seeds = one.map_or(check.seeds.clone(), |seed: u64| seed..seed + 1);
-    let mut steps = Vec::new();
-    for seed in seeds {
-        let story = Arc::clone(&story);
-        let ended = run(seed, check.faults, move || story());
-        if let Some(why) = &ended.failed {
-            let tail: Vec<&str> = ended.trace.lines().rev().take(40).collect();
-            let tail: Vec<&str> = tail.into_iter().rev().collect();
-            panic!(
-                "seed {seed} fails after {} steps: {why}\n{}\nreplay: UMS_SEED={seed} {}",
-                ended.steps,
-                tail.join("\n"),
-                check.command
-            );
-        }
-        steps.push(ended.steps);
-    }
-    steps.sort_unstable();
-    let median_steps = steps.get(steps.len() / 2).copied().unwrap_or(0);
-    Checked { seeds: steps.len() as u64, median_steps }
+/// As [`run`], of a plan.
+pub fn run_plan(plan: &Plan, story: impl FnOnce() + Send + 'static) -> Ended {
+    World::run(plan, story)
 }
 
 /// Whether the caller is in a story.

@@ -363,6 +363,10 @@ impl UserState {
 fn cancel(state: &RequestState, home: &Shared) {
     pass_on(state.cancel());
     if let Some(request) = home.queue.remove(state) {
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::LeakOnCancel) {
+            return request.abandon();
+        }
         home.load.fetch_sub(1, Ordering::Relaxed);
         request.abandon();
     }

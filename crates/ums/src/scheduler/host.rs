@@ -68,7 +68,9 @@ pub(crate) fn start(
 /// Whoever panics outside every request holds the baton, and nobody could ever take it: better a
 /// sentence and an end than a scheduler that hangs.
 fn or_abort(main: impl FnOnce()) {
-    if std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)).is_err() {
+    if let Err(_panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
+        #[cfg(feature = "sim")]
+        os::sim::fail(&os::sim::text_of(&*_panic));
         eprintln!("ums: a scheduler panicked outside every request: aborting");
         std::process::abort();
     }
@@ -212,6 +214,11 @@ impl Shared {
         let pool = core.stacks.as_mut().expect("a fiber scheduler has stacks");
         let stack = pool.take().map_err(std::io::Error::other)?;
         party.view.stack_is(stack.range());
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::StackReusedTooEarly) {
+            // SAFETY: Home: broken on purpose; whoever builds with this feature asks for it.
+            pool.give(unsafe { std::ptr::read(&stack) });
+        }
         let fiber = Fiber::new(stack, name, move |suspender| {
             let shared = super::here().expect("a fiber is resumed by its host thread");
             shared.with(|core| {
@@ -219,7 +226,7 @@ impl Shared {
                     *way_out = Some(suspender);
                 }
             });
-            shared.worker_main(id, party);
+            or_abort(|| shared.worker_main(id, party));
         });
         let fiber = Box::new(fiber);
         party.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);

@@ -101,6 +101,10 @@ impl Shared {
 
     /// The last look before sleeping (I3, S3).
     fn may_sleep(&self) -> bool {
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::OneSidedWakeCheck) {
+            return !self.stop_now();
+        }
         if !self.door.is_empty() || self.stop_now() {
             return false;
         }
@@ -173,8 +177,12 @@ impl Shared {
 
     /// Ends an idle worker. Fiber: it is resumed once more to run to its end.
     pub(super) fn retire(&self, victim: WorkerId) {
-        add(&self.counters.workers_retired, 1);
         let kind = self.options.kind;
+        #[cfg(feature = "planted")]
+        let counted = !crate::planted::is(crate::planted::Bug::CounterDrift);
+        #[cfg(not(feature = "planted"))]
+        let counted = true;
+        add(&self.counters.workers_retired, u64::from(counted));
         self.with(|core| core.workers.shift(victim, State::Idle, State::Retired, 0));
         self.roster.lock().unwrap_or_else(|e| e.into_inner()).remove(&victim);
         if kind == WorkerKind::Fiber {
@@ -230,12 +238,14 @@ impl Core {
         let timer = self.timers.next_expiry().map_or(u64::MAX, |t| t.saturating_sub(now));
         let me = self.current;
         let trim = self.oldest_idle(me).map_or(u64::MAX, |id| self.trim_in(shared, id));
-        if self.create_again <= now {
-            self.create_again = 0;
-        }
-        let create = match self.create_again {
+        let create = match std::mem::take(&mut self.create_again) {
             0 => u64::MAX,
-            at => at - now,
+            // The pause has ended since the last look, which saw that nobody can start what is queued.
+            at if at <= now => [u64::MAX, 0][usize::from(shared.queue.len() > 0)],
+            at => {
+                self.create_again = at;
+                at - now
+            }
         };
         let least = timer.min(trim.max(1)).min(create);
         (least != u64::MAX).then_some(least)

@@ -136,6 +136,11 @@ impl Peers {
     /// Takes an unstarted request from the peer that has most waiting, and moves its load (B5).
     pub fn steal(&self, thief: &Shared) -> Option<WorkRequest> {
         let peers = self.list().iter().enumerate().filter(|(at, _)| *at != thief.index);
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::StealOfAStartedWorker) {
+            let others = peers.clone().filter_map(|(_, p)| p.upgrade());
+            others.for_each(|other| other.door.take_all(|party| thief.door.push(party)));
+        }
         let loaded =
             || peers.clone().filter_map(|(_, p)| p.upgrade()).filter(|p| p.queue.len() > 0);
         let most = loaded().max_by_key(|p| p.queue.len())?;

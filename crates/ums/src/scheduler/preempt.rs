@@ -121,6 +121,12 @@ impl Shared {
         let signalled = clock::ticks();
         party.signalled.store(signalled, Ordering::Relaxed);
         party.spans.pause();
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::TwoBatons) {
+            set_here(Some(self));
+            self.give_preemptive_place();
+            return result;
+        }
         self.door.push(party);
         point("leave: at the door");
         party.event.wait();

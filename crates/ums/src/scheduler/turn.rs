@@ -286,6 +286,10 @@ impl Core {
             self.driver.reap(&mut self.done);
         }
         let mut done = std::mem::take(&mut self.done);
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::LostCompletion) {
+            done.truncate(1);
+        }
         add(&shared.counters.io_completions, done.len() as u64);
         for d in done.drain(..) {
             self.completed(d.token, d.result);
@@ -324,6 +328,8 @@ impl Core {
             return;
         }
         let now = clock::now();
+        #[cfg(feature = "planted")]
+        let now = now + u64::from(crate::planted::is(crate::planted::Bug::TimerOffByOne));
         set(&shared.counters.last_timer_look, now as usize);
         if !self.timers.due(now) {
             return;

@@ -33,6 +33,10 @@ impl<D: Copy> WaitQueue<D> {
 
     /// The first ticket, stale or not, leaves the queue.
     pub(super) fn pop(&mut self) -> Option<(Ticket, D)> {
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::WrongFifo) {
+            return self.waiters.pop_back();
+        }
         self.waiters.pop_front()
     }
 

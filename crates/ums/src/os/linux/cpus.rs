@@ -87,8 +87,19 @@ impl Cpus {
     /// assert!(cpus.count >= 1 && cpus.count <= cpus.affinity);
     /// ```
     pub fn read() -> Cpus {
+        #[cfg(feature = "sim")]
+        if crate::os::sim::is_here() {
+            return Cpus::simulated();
+        }
         let root = Path::new("/");
         Cpus::from_limits(&affinity(root), &Groups::read(root))
+    }
+
+    /// A simulated world's: two, whatever the machine has.
+    #[cfg(feature = "sim")]
+    fn simulated() -> Cpus {
+        let (cpuset, quota, allowed) = (None, None, affinity(Path::new("/")));
+        Cpus { count: 2, decided_by: Limit::Affinity, affinity: 2, cpuset, quota, allowed }
     }
 
     /// Joins the limits; separate from [`Cpus::read`] so that a test can bring its own.
@@ -148,7 +159,7 @@ pub fn unpin() {
 }
 
 /// The processors in the affinity mask of this thread.
-fn affinity(root: &Path) -> Vec<usize> {
+pub(in crate::os) fn affinity(root: &Path) -> Vec<usize> {
     if let Ok(mask) = sched_getaffinity(None) {
         return (0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect();
     }

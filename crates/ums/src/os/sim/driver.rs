@@ -61,7 +61,7 @@ impl Simulated {
 
     fn lateness(&self) -> u64 {
         let late = |world: &World| {
-            let dice = &mut world.lock().dice;
+            let dice = &mut world.lock().when;
             let max = if dice.below(20) == 0 { VERY_LATE_MAX_NS } else { LATE_MAX_NS };
             dice.below(max)
         };
@@ -72,9 +72,10 @@ impl Simulated {
     fn fate(&self, mut op: Op) -> (Op, Option<i32>) {
         let roll = |world: &World| {
             let mut state = world.lock();
-            let (short, fail) = (state.faults.short, state.faults.fail);
-            let (short, fail) = (state.dice.in_10_000(short), state.dice.in_10_000(fail));
-            (short.then(|| state.dice.below(1 << 20)), fail)
+            let (short, fail) = (state.plan.faults.short, state.plan.faults.fail);
+            let (short, fail) = (state.happens(short), state.happens(fail));
+            let by = state.luck.below(1 << 20);
+            (short.then_some(by), fail)
         };
         let (short, fail) = self.world(roll).unwrap_or((None, false));
         if let (
@@ -166,7 +167,7 @@ impl Driver for Simulated {
 
     unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
         let (op, fails) = self.fate(op);
-        let at_once = self.world(|world| world.lock().dice.below(4) == 0).unwrap_or(true);
+        let at_once = self.world(|world| world.lock().when.below(4) == 0).unwrap_or(true);
         let side = |op: &Op| (op.fd(), op.side() == Side::In);
         let is_first = self.flights.iter().all(|f| side(&f.op) != side(&op));
         if at_once && is_first && fails.is_none() {
@@ -207,7 +208,8 @@ impl Driver for Simulated {
 
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
         let until = timeout_ns.map_or(NEVER, |ns| clock::now().saturating_add(ns));
-        loop {
+        // Who was woken early for nothing says so, once: the machine has to bear it.
+        for slept in [false, true] {
             self.look();
             let bell = self.bell.fd();
             let mut set = [libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 }];
@@ -215,7 +217,7 @@ impl Driver for Simulated {
             if rung {
                 self.bell.silence();
             }
-            if rung || !self.finished.is_empty() || until <= clock::now() {
+            if slept || rung || !self.finished.is_empty() || until <= clock::now() {
                 return out.append(&mut self.finished);
             }
             let Some((world, me)) = place() else { return };

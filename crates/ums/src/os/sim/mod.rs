@@ -26,16 +26,19 @@
 //! blocking calls that come from the story itself.
 
 pub mod driver;
+mod plan;
+mod trace;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::clock::NEVER;
-use super::linux::call;
+use super::linux::{call, cpus};
+pub use plan::{Dice, Faults, Plan};
+use trace::Trace;
 
 /// How much later it is at a point than at the one before, at most, in nanoseconds.
 const STEP_MAX_NS: u64 = 4_000;
@@ -43,50 +46,10 @@ const STEP_MAX_NS: u64 = 4_000;
 const CHANGE_IN: u64 = 3;
 /// At one point in so many the descriptors are looked at that sleeping schedulers wait for.
 const POLL_IN: u64 = 8;
-/// How many events the trace keeps: those of the end.
-const TRACE_MAX: usize = 1 << 16;
+/// When everybody waits, one time in so many it becomes a nanosecond earlier than what they wait for.
+const EARLY_IN: u64 = 8;
 /// A world in which so much happens does not come to an end.
 const STEPS_MAX: u64 = 20_000_000;
-
-/// What goes wrong in a world, each in so many of ten thousand cases.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
-    /// I/O operations that move only a part.
-    pub short: u64,
-    /// Operations on files and sockets that fail: `EIO` on a file, a reset on a socket.
-    pub fail: u64,
-    /// Threads that the system refuses.
-    pub no_thread: u64,
-    /// Points after which the clock has jumped by up to a second.
-    pub jump: u64,
-    /// Points at which a thread stands still for up to ten milliseconds.
-    pub stall: u64,
-}
-
-/// A random sequence (splitmix64), the same for the same seed.
-#[derive(Clone, Debug)]
-pub struct Dice(u64);
-
-impl Dice {
-    /// The sequence of this seed.
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed)
-    }
-
-    /// A number below `sides`.
-    pub fn below(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % sides.max(1)
-    }
-
-    /// True in so many of ten thousand cases.
-    pub fn in_10_000(&mut self, cases: u64) -> bool {
-        cases > 0 && self.below(10_000) < cases
-    }
-}
 
 /// What a thread waits on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,22 +79,17 @@ struct Member {
     os: Option<std::thread::Thread>,
 }
 
-/// One line of the trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Line {
-    now: u64,
-    thread: usize,
-    what: &'static str,
-}
-
 struct State {
-    dice: Dice,
-    faults: Faults,
+    plan: Plan,
+    /// Who runs, what time it is, what goes wrong, and what the story asks: each has its own, so that a story which is
+    /// told with fewer faults changes as little as it can.
+    who: Dice,
+    when: Dice,
+    luck: Dice,
+    asked: Dice,
     now: u64,
-    steps: u64,
     members: Vec<Member>,
-    trace: VecDeque<Line>,
-    hash: u64,
+    trace: Trace,
     /// The world is over.
     ended: Option<Ended>,
 }
@@ -229,15 +187,15 @@ pub fn fail(why: &str) {
 
 /// A throw of the caller's world's dice; 0 in the real one.
 pub fn below(sides: u64) -> u64 {
-    place().map_or(0, |(world, _)| world.lock().dice.below(sides))
+    place().map_or(0, |(world, _)| world.lock().asked.below(sides))
 }
 
 /// A thread that is about to be made: its number, or None when the world refuses it.
 pub fn enlist(name: &str) -> Option<Result<Enlisted, std::io::Error>> {
     let (world, _) = place()?;
     let mut state = world.lock();
-    let cases = state.faults.no_thread;
-    if state.dice.in_10_000(cases) {
+    let cases = state.plan.faults.no_thread;
+    if state.happens(cases) {
         return Some(Err(std::io::Error::from_raw_os_error(libc::EAGAIN)));
     }
     let number = state.members.len();
@@ -297,17 +255,18 @@ impl State {
     }
 
     fn note(&mut self, thread: usize, what: &'static str) {
-        self.steps += 1;
-        for word in [self.now, thread as u64, what.len() as u64] {
-            self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01B3);
-        }
-        for byte in what.bytes() {
-            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-        }
-        if self.trace.len() == TRACE_MAX {
-            self.trace.pop_front();
-        }
-        self.trace.push_back(Line { now: self.now, thread, what });
+        self.members[thread].at = what;
+        self.trace.note(self.now, thread, what);
+    }
+
+    fn is_wild(&self) -> bool {
+        self.plan.wild.contains(&self.trace.steps)
+    }
+
+    /// Whether what goes wrong in so many of ten thousand cases does so now. The dice are thrown in any case: what
+    /// happens later stays the same.
+    fn happens(&mut self, cases: u64) -> bool {
+        self.luck.below(10_000) < cases && self.is_wild()
     }
 
     /// Whose descriptors are ready may run.
@@ -322,55 +281,94 @@ impl State {
         }
     }
 
-    fn ready(&self) -> Vec<usize> {
+    /// One of those that can run.
+    fn any_ready(&mut self) -> Option<usize> {
         let is_ready = |m: &Member| matches!(m.condition, Condition::Ready);
+        let count = self.members.iter().filter(|m| is_ready(m)).count();
+        let chosen = self.who.below(count as u64) as usize;
         let all = self.members.iter().enumerate();
-        all.filter(|(_, m)| is_ready(m)).map(|(number, _)| number).collect()
+        all.filter(|(_, m)| is_ready(m)).map(|(number, _)| number).nth(chosen)
     }
 
     /// Who runs next. None: nobody ever.
     fn next(&mut self) -> Option<usize> {
         loop {
-            let mut ready = self.ready();
-            if ready.is_empty() {
-                self.look_at_descriptors();
-                ready = self.ready();
+            if let Some(ready) = self.any_ready() {
+                return Some(ready);
             }
-            if !ready.is_empty() {
-                return Some(ready[self.dice.below(ready.len() as u64) as usize]);
+            self.look_at_descriptors();
+            if let Some(ready) = self.any_ready() {
+                return Some(ready);
             }
             // Everybody waits: it is later.
             let until = |m: &Member| match &m.condition {
                 Condition::Blocked { until, .. } => *until,
                 _ => NEVER,
             };
-            let earliest = self.members.iter().map(until).min().filter(|at| *at != NEVER)?;
-            self.now = self.now.max(earliest);
+            let earliest = self.members.iter().map(until).min().unwrap_or(NEVER);
+            if earliest == NEVER {
+                return self.wait_for_descriptors();
+            }
+            // A wait may end early.
+            let early = u64::from(self.when.below(EARLY_IN) == 0 && earliest > self.now + 1);
+            self.now = self.now.max(earliest - early);
             for member in &mut self.members {
-                if until(member) <= self.now {
+                if until(member) <= self.now + early {
                     member.condition = Condition::Ready;
                 }
             }
         }
     }
 
-    fn end(&mut self, failed: Option<String>) {
-        let mut trace = String::new();
-        for line in &self.trace {
-            let name = &self.members[line.thread].name;
-            let _ = writeln!(trace, "{:>14} {:>2} {name} {}", line.now, line.thread, line.what);
+    /// Nobody will run but for a descriptor. Those are real: an end that was closed may be kept open for a moment, by a
+    /// process that is being made.
+    fn wait_for_descriptors(&mut self) -> Option<usize> {
+        let waits =
+            |m: &Member| matches!(&m.condition, Condition::Blocked { fds, .. } if !fds.is_empty());
+        for _ in 0..100 {
+            if !self.members.iter().any(waits) {
+                return None;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            self.look_at_descriptors();
+            if let Some(ready) = self.any_ready() {
+                return Some(ready);
+            }
         }
-        let (steps, now, hash) = (self.steps, self.now, self.hash);
+        None
+    }
+
+    fn end(&mut self, failed: Option<String>) {
+        let trace = self.trace.text(|thread| &self.members[thread].name);
+        let (steps, now, hash) = (self.trace.steps, self.now, self.trace.hash);
         self.ended.get_or_insert(Ended { steps, now, hash, trace, failed });
     }
 
+    /// What each thread waits for. Addresses and descriptors are others in another process: what two wait for together
+    /// has one number here.
     fn describe(&self) -> String {
-        let mut text = String::new();
+        let (mut text, mut seen) = (String::new(), Vec::new());
         for (number, member) in self.members.iter().enumerate() {
             let Member { name, condition, at, .. } = member;
-            if !matches!(condition, Condition::Gone) {
-                let _ = writeln!(text, "  {number} {name}: {condition:?} at {at}");
-            }
+            let does = match condition {
+                Condition::Gone => continue,
+                Condition::Ready => "can run".to_owned(),
+                Condition::Blocked { on, until, fds } => {
+                    let nth = seen.iter().position(|other| other == on).unwrap_or_else(|| {
+                        seen.push(*on);
+                        seen.len() - 1
+                    });
+                    let what = match on {
+                        On::Time => "the time".to_owned(),
+                        On::Event(_) => format!("event {nth}"),
+                        On::Bell(_) => format!("bell {nth}, and {} descriptors", fds.len()),
+                        On::End(thread) => format!("the end of thread {thread}"),
+                    };
+                    let until = if *until == NEVER { "ever".into() } else { until.to_string() };
+                    format!("waits for {what}, until {until},")
+                }
+            };
+            let _ = writeln!(text, "  {number} {name}: {does} at {at}");
         }
         text
     }
@@ -378,23 +376,11 @@ impl State {
 
 impl World {
     /// Runs a story in a world of its own, on a thread that has the token first.
-    pub fn run(seed: u64, faults: Faults, story: impl FnOnce() + Send + 'static) -> Ended {
-        let story_of_it =
-            Member { name: "story".into(), condition: Condition::Ready, at: "its start", os: None };
-        let state = State {
-            dice: Dice::new(seed),
-            faults,
-            now: 1_000_000_000,
-            steps: 0,
-            members: vec![story_of_it],
-            trace: VecDeque::new(),
-            hash: 0xCBF2_9CE4_8422_2325,
-            ended: None,
-        };
-        let (state, running) = (Mutex::new(state), AtomicUsize::new(0));
-        let world = Arc::new(World { state, running, over: Condvar::new() });
+    pub fn run(plan: &Plan, story: impl FnOnce() + Send + 'static) -> Ended {
+        let world = Arc::new(World::new(plan.clone()));
         let place = Enlisted { world: Arc::clone(&world), number: 0 };
         let thread = std::thread::Builder::new().name("story".into()).spawn(move || {
+            stay_on_one_processor();
             place.enter();
             let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(story));
             if let Some((world, _)) = self::place() {
@@ -416,6 +402,23 @@ impl World {
         ended
     }
 
+    fn new(plan: Plan) -> World {
+        let (name, condition) = ("story".into(), Condition::Ready);
+        let dice = |which| Dice::of(plan.seed, which);
+        let state = State {
+            who: dice(1),
+            when: dice(2),
+            luck: dice(3),
+            asked: dice(4),
+            now: 1_000_000_000,
+            members: vec![Member { name, condition, at: "its start", os: None }],
+            trace: Trace::new(),
+            ended: None,
+            plan,
+        };
+        World { state: Mutex::new(state), running: AtomicUsize::new(0), over: Condvar::new() }
+    }
+
     /// The story's thread has come to its end.
     fn tell(&self, why: Option<String>) {
         let mut state = self.lock();
@@ -435,26 +438,26 @@ impl World {
     fn point(&self, me: usize, what: &'static str) {
         let mut state = self.lock();
         state.note(me, what);
-        state.members[me].at = what;
-        let faults = state.faults;
-        state.now += state.dice.below(STEP_MAX_NS);
-        if state.dice.in_10_000(faults.jump) {
-            state.now += state.dice.below(1_000_000_000);
+        let faults = state.plan.faults;
+        // Often no time at all: what is wrong by a nanosecond shows.
+        state.now += state.when.below(STEP_MAX_NS) * u64::from(state.when.below(4) > 0);
+        if state.happens(faults.jump) {
+            state.now += state.when.below(1_000_000_000);
         }
-        if state.steps > STEPS_MAX {
+        if state.trace.steps > STEPS_MAX {
             let text = format!("it does not come to an end:\n{}", state.describe());
             return self.fail(state, text);
         }
-        if state.dice.in_10_000(faults.stall) {
-            let until = state.now + state.dice.below(10_000_000);
+        if state.happens(faults.stall) {
+            let until = state.now + state.when.below(10_000_000);
             let (on, fds) = (On::Time, Vec::new());
             state.members[me].condition = Condition::Blocked { on, until, fds };
             return self.pass_on(state, me);
         }
-        if state.dice.below(POLL_IN) == 0 {
+        if state.who.below(POLL_IN) == 0 {
             state.look_at_descriptors();
         }
-        if state.dice.below(CHANGE_IN) == 0 {
+        if state.who.below(CHANGE_IN) == 0 && state.is_wild() {
             self.pass_on(state, me);
         }
     }
@@ -465,7 +468,6 @@ impl World {
             return;
         }
         state.note(me, what);
-        state.members[me].at = what;
         state.members[me].condition = Condition::Blocked { on, until, fds };
         self.pass_on(state, me);
     }
@@ -524,7 +526,18 @@ impl World {
     }
 }
 
-fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+/// The threads of a world run one at a time: on one processor they hand the token on without waking another. They have
+/// it from the first. Worlds beside each other take turns with the processors.
+fn stay_on_one_processor() {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let allowed = cpus::affinity(std::path::Path::new("/"));
+    let cpu = allowed.get(NEXT.fetch_add(1, Ordering::Relaxed) % allowed.len().max(1));
+    // Where that is forbidden it is slower, and no more.
+    cpu.into_iter().for_each(|cpu| drop(cpus::pin_to(*cpu)));
+}
+
+/// The text that somebody panicked with.
+pub fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
     text.unwrap_or_else(|| "the story panicked".into())

@@ -2,6 +2,9 @@
 //!
 //! * **Contract**: stories keep nothing of their thread's over a wait, as fiber workers ask; each story sees to it.
 
+mod deeds;
+mod mixed;
+
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -357,6 +360,23 @@ fn a_thread_that_the_system_refuses_is_tried_again_b17() {
 }
 
 #[test]
+fn the_pause_after_a_refused_worker_may_end_at_any_moment_b17() {
+    let faults = Faults { no_thread: 4000, stall: 500, ..Faults::default() };
+    check("the_pause_after_a_refused_worker_may_end_at_any_moment_b17", faults, || {
+        let builder = Node::builder().schedulers(1).max_workers(4);
+        let Ok(node) = builder.idle_worker_timeout(Duration::from_millis(1)).build() else {
+            return;
+        };
+        for _ in 0..8 {
+            let parent = node.spawn(|| ums::spawn(|| 7).join().unwrap()).unwrap();
+            assert_eq!(parent.join().unwrap(), 7);
+            ums::sim::thread_sleep(Duration::from_millis(2));
+        }
+        end(node);
+    });
+}
+
+#[test]
 fn a_lock_goes_from_user_to_user() {
     check("a_lock_goes_from_user_to_user", STALLS, || {
         let node = node(2);
@@ -384,26 +404,7 @@ fn a_lock_goes_from_user_to_user() {
 
 #[test]
 fn a_planted_deadlock_is_found_and_named() {
-    let story = || {
-        let node = node(2);
-        let locks = Arc::new((ums::sync::Mutex::new(()), ums::sync::Mutex::new(())));
-        let tasks: Vec<_> = (0..2)
-            .map(|n| {
-                let locks = Arc::clone(&locks);
-                let task = node.spawn(move || {
-                    let (first, second) =
-                        if n == 0 { (&locks.0, &locks.1) } else { (&locks.1, &locks.0) };
-                    let _first = first.lock();
-                    ums::yield_now();
-                    let _second = second.lock();
-                });
-                task.unwrap()
-            })
-            .collect();
-        tasks.into_iter().for_each(|task| task.join().unwrap());
-        end(node);
-    };
-    let failed = (0..50).map(|seed| ums::sim::run(seed, Faults::default(), story));
+    let failed = (0..50).map(|seed| ums::sim::run(seed, Faults::default(), mixed::two_locks));
     let failed: Vec<_> = failed.filter_map(|ended| ended.failed).collect();
     assert!(!failed.is_empty(), "some seed makes them meet");
     assert!(failed[0].contains("nobody can run"), "{}", failed[0]);
@@ -496,4 +497,9 @@ fn echo_once() {
 fn a_busy_day_ends_well() {
     let faults = Faults { short: 1000, fail: 100, ..STALLS };
     check("a_busy_day_ends_well", faults, busy_day);
+}
+
+#[test]
+fn everything_at_once_keeps_every_promise() {
+    check("everything_at_once_keeps_every_promise", mixed::FAULTS, mixed::day);
 }

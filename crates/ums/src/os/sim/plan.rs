@@ -1,0 +1,82 @@
+//! What a seed decides: the dice, and what may go wrong.
+
+use std::ops::Range;
+
+/// What goes wrong in a world, each in so many of ten thousand cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// I/O operations that move only a part.
+    pub short: u64,
+    /// Operations on files and sockets that fail: `EIO` on a file, a reset on a socket.
+    pub fail: u64,
+    /// Threads that the system refuses.
+    pub no_thread: u64,
+    /// Points after which the clock has jumped by up to a second.
+    pub jump: u64,
+    /// Points at which a thread stands still for up to ten milliseconds.
+    pub stall: u64,
+}
+
+impl Faults {
+    /// Each of them, by its name.
+    pub fn each(&mut self) -> [(&'static str, &mut u64); 5] {
+        let Faults { short, fail, no_thread, jump, stall } = self;
+        [
+            ("short", short),
+            ("fail", fail),
+            ("no_thread", no_thread),
+            ("jump", jump),
+            ("stall", stall),
+        ]
+    }
+}
+
+/// A whole run: who plans the same again gets the same again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What everything that is not said here is taken from.
+    pub seed: u64,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// Between which points threads give way unasked, and things go wrong. Before and after, a thread runs until
+    /// it waits for something.
+    pub wild: Range<u64>,
+}
+
+impl Plan {
+    /// Everything that the seed says.
+    pub fn new(seed: u64, faults: Faults) -> Plan {
+        Plan { seed, faults, wild: 0..u64::MAX }
+    }
+}
+
+/// A random sequence (splitmix64), the same for the same seed.
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// The sequence of this seed.
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed)
+    }
+
+    /// One of several sequences of a seed: what is taken from one leaves the others as they are.
+    pub(super) fn of(seed: u64, which: u64) -> Dice {
+        let mut dice = Dice(seed ^ which.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+        Dice(dice.below(u64::MAX))
+    }
+
+    /// A number below `sides`.
+    pub fn below(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % sides.max(1)
+    }
+
+    /// True in so many of ten thousand cases.
+    pub fn in_10_000(&mut self, cases: u64) -> bool {
+        cases > 0 && self.below(10_000) < cases
+    }
+}

@@ -1,0 +1,68 @@
+//! What happened in a world: the last of it in words, all of it in a number.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+/// How many points are kept: those of the end.
+const KEPT: usize = 1 << 15;
+
+#[derive(Clone, Copy)]
+struct Line {
+    now: u64,
+    thread: usize,
+    what: &'static str,
+}
+
+/// See the module's text.
+pub struct Trace {
+    lines: VecDeque<Line>,
+    /// Points passed.
+    pub steps: u64,
+    /// A number that two runs share only if they were the same.
+    pub hash: u64,
+}
+
+impl Trace {
+    /// Nothing has happened.
+    pub fn new() -> Trace {
+        Trace { lines: VecDeque::new(), steps: 0, hash: 0xCBF2_9CE4_8422_2325 }
+    }
+
+    /// A thread has passed a point.
+    pub fn note(&mut self, now: u64, thread: usize, what: &'static str) {
+        self.steps += 1;
+        let mix = |hash: u64, word: u64| {
+            (hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29)
+        };
+        self.hash = mix(mix(self.hash, now), thread as u64);
+        // The words themselves, not where they lie: that is another place in another process.
+        self.hash = what.as_bytes().chunks(8).fold(self.hash, |hash, bytes| {
+            mix(hash, bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
+        });
+        if self.lines.len() == KEPT {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(Line { now, thread, what });
+    }
+
+    /// A line for each time that a thread had the token: since when, who, and which points it passed.
+    pub fn text<'a>(&self, name: impl Fn(usize) -> &'a str) -> String {
+        let (mut text, mut last) = (String::new(), None);
+        for line in &self.lines {
+            if last.replace(line.thread) == Some(line.thread) {
+                let _ = write!(text, ", {}", line.what);
+            } else {
+                let _ = write!(
+                    text,
+                    "{}{:>14} {:>2} {}: {}",
+                    if text.is_empty() { "" } else { "\n" },
+                    line.now,
+                    line.thread,
+                    name(line.thread),
+                    line.what
+                );
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,153 @@
+//! A story with many seeds, until one fails; and then what a person needs to know of it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use super::{Ended, Faults, Plan, run_plan, shrink};
+
+/// How many lines of a trace are printed.
+const LINES: usize = 40;
+
+/// What [`check`] is told.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// The seeds; `UMS_SEED` overrides them with one.
+    pub seeds: std::ops::Range<u64>,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What a person types to run this check again, with `UMS_SEED` before it.
+    pub command: String,
+}
+
+/// What the seeds of a check came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// How many were run.
+    pub seeds: u64,
+    /// Points that they passed: the median.
+    pub median_steps: u64,
+}
+
+impl Check {
+    /// The plans of its seeds; with `UMS_SEED`, and `UMS_WITHOUT` and `UMS_WILD` if they are set, that one alone.
+    pub(super) fn plans(&self) -> impl Iterator<Item = Plan> + use<> {
+        let (faults, seeds) = (self.faults, self.seeds.clone());
+        let one = variable("UMS_SEED").and_then(|seed| seed.parse().ok());
+        let seeds = one.map_or(seeds, |seed: u64| seed..seed + 1);
+        seeds.map(
+            move |seed| if one.is_some() { told(seed, faults) } else { Plan::new(seed, faults) },
+        )
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The plan of this seed as the environment narrows it.
+fn told(seed: u64, faults: Faults) -> Plan {
+    let mut plan = Plan::new(seed, faults);
+    let without = variable("UMS_WITHOUT").unwrap_or_default();
+    for (name, cases) in plan.faults.each() {
+        if without.split(',').any(|other| other == name) {
+            *cases = 0;
+        }
+    }
+    let wild = variable("UMS_WILD").unwrap_or_default();
+    if let Some((from, to)) = wild.split_once("..") {
+        plan.wild = from.parse().unwrap_or(0)..to.parse().unwrap_or(u64::MAX);
+    }
+    plan
+}
+
+/// What a person types before a command to have this plan again.
+fn typed(plan: &Plan, faults: Faults) -> String {
+    let mut text = format!("UMS_SEED={}", plan.seed);
+    let (mut whole, mut less) = (faults, plan.faults);
+    let without: Vec<_> = whole
+        .each()
+        .into_iter()
+        .zip(less.each())
+        .filter(|((_, before), (_, after))| before != after)
+        .map(|((name, _), _)| name)
+        .collect();
+    if !without.is_empty() {
+        let _ = write!(text, " UMS_WITHOUT={}", without.join(","));
+    }
+    if plan.wild != (0..u64::MAX) {
+        let end = if plan.wild.end == u64::MAX { String::new() } else { plan.wild.end.to_string() };
+        let _ = write!(text, " UMS_WILD={}..{end}", plan.wild.start);
+    }
+    text
+}
+
+/// Whether the environment asks for one seed.
+pub fn replays() -> bool {
+    variable("UMS_SEED").is_some()
+}
+
+/// Runs a story with each seed, until one fails.
+///
+/// # Panics
+/// When one fails: with what failed, the end of its trace, and the command that replays it.
+pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked {
+    let story: super::shrink::Story = Arc::new(story);
+    let mut steps = Vec::new();
+    for plan in check.plans() {
+        let told = Arc::clone(&story);
+        let ended = run_plan(&plan, move || told());
+        if let Some(why) = &ended.failed {
+            // Said at once: what follows tells the story again and again, to find a shorter one.
+            let why = why.lines().next().unwrap_or_default();
+            eprintln!("seed {} fails after {} steps: {why}", plan.seed, ended.steps);
+            panic!("{}", report(check, &plan, &ended, &story));
+        }
+        steps.push(ended.steps);
+    }
+    steps.sort_unstable();
+    let median_steps = steps.get(steps.len() / 2).copied().unwrap_or(0);
+    Checked { seeds: steps.len() as u64, median_steps }
+}
+
+/// What failed, in the shortest way that is found to it.
+pub(super) fn report(
+    check: &Check,
+    plan: &Plan,
+    ended: &Ended,
+    story: &super::shrink::Story,
+) -> String {
+    let (short, fails) = shrink(plan, ended, story);
+    let lines: Vec<&str> = fails.trace.lines().collect();
+    let tail = &lines[lines.len().saturating_sub(LINES)..];
+    let (seed, steps, command) = (plan.seed, ended.steps, &check.command);
+    let why = fails.failed.as_deref().unwrap_or_default();
+    let mut text = format!("seed {seed} fails after {steps} steps: {}\n", why.trim_end());
+    if short != *plan {
+        let _ = writeln!(
+            text,
+            "shrunk: {} steps, {:?}, threads give way and things go wrong at steps {:?} only",
+            fails.steps, short.faults, short.wild
+        );
+    }
+    let _ = writeln!(text, "its end:\n{}", tail.join("\n"));
+    let _ = writeln!(text, "replay: {} {command}", typed(plan, check.faults));
+    if short != *plan {
+        let _ = writeln!(text, "shrunk: {} {command}", typed(&short, check.faults));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_typed_as_it_is_read() {
+        let faults = Faults { short: 1, stall: 2, ..Faults::default() };
+        let whole = Plan::new(7, faults);
+        assert_eq!(typed(&whole, faults), "UMS_SEED=7");
+        let less = Faults { stall: 0, ..faults };
+        let narrow = Plan { seed: 7, faults: less, wild: 3..99 };
+        assert_eq!(typed(&narrow, faults), "UMS_SEED=7 UMS_WITHOUT=stall UMS_WILD=3..99");
+    }
+}

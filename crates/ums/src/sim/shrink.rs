@@ -1,0 +1,56 @@
+//! A shorter way to a failure: with fewer faults, and with threads that give way unasked for a part of the story only.
+//!
+//! Each try is a run of its own, and is kept when it fails in the same words. So what comes out fails for sure; that it is
+//! the shortest is not promised.
+
+use std::sync::Arc;
+
+use super::{Ended, Plan, run_plan};
+
+/// A story that can be told again.
+pub(super) type Story = Arc<dyn Fn() + Send + Sync>;
+
+/// The shortest way that is found to this failure, and the failure.
+pub fn shrink(plan: &Plan, ended: &Ended, story: &Arc<dyn Fn() + Send + Sync>) -> (Plan, Ended) {
+    let mut best = (plan.clone(), ended.clone());
+    let wanted = words(ended);
+    let fails = |plan: Plan, best: &mut (Plan, Ended)| {
+        let story = Arc::clone(story);
+        let ended = run_plan(&plan, move || story());
+        let fails = words(&ended) == wanted;
+        if fails {
+            *best = (plan, ended);
+        }
+        fails
+    };
+    for which in 0..best.0.faults.each().len() {
+        let mut less = best.0.clone();
+        let faults = less.faults.each();
+        if std::mem::take(faults.into_iter().nth(which).map_or(&mut 0, |(_, cases)| cases)) > 0 {
+            fails(less, &mut best);
+        }
+    }
+    let (mut low, mut high) = (0, best.1.steps);
+    while low < high {
+        let end = low + (high - low) / 2;
+        let wild = 0..end;
+        if fails(Plan { wild, ..best.0.clone() }, &mut best) { high = end } else { low = end + 1 }
+    }
+    let (mut low, mut high) = (0, best.0.wild.end.min(best.1.steps));
+    while low < high {
+        let start = high - (high - low) / 2;
+        let wild = start..best.0.wild.end;
+        if fails(Plan { wild, ..best.0.clone() }, &mut best) {
+            low = start
+        } else {
+            high = start - 1
+        }
+    }
+    best
+}
+
+/// How it failed, without the numbers.
+fn words(ended: &Ended) -> Option<String> {
+    let first = ended.failed.as_ref()?.lines().next().unwrap_or_default();
+    Some(first.chars().filter(|c| !c.is_ascii_digit()).collect())
+}

@@ -1,0 +1,86 @@
+//! A seed is had again exactly: twice in one process, and in another one. And bugs that are planted on purpose are found.
+//!
+//! These tests start processes, and a process that starts holds copies of all sockets for a moment: an end that is
+//! closed is not closed yet. So they are here, where no other test tells stories, and one at a time.
+
+#[path = "../sim/deeds.rs"]
+mod deeds;
+#[path = "../sim/mixed.rs"]
+mod mixed;
+#[cfg(feature = "planted")]
+mod planted;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ums::sim::{Ended, Faults, Plan, run, run_plan, shrink};
+
+use mixed::two_locks;
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a child writes what it saw.
+const WRITE_TO: &str = "UMS_TEST_TRACE";
+
+/// What a person sees of a run.
+fn text(ended: &Ended) -> String {
+    let Ended { steps, now, hash, trace, failed } = ended;
+    format!("{steps} {now} {hash:x} {failed:?}\n{trace}\n")
+}
+
+/// Seeds of the mixed story, and one of a story that fails, shrunk.
+fn traces() -> String {
+    let day = (0..4).map(|seed| text(&run(seed, mixed::FAULTS, mixed::day)));
+    let fails = |seed: &u64| run(*seed, Faults::default(), two_locks).failed.is_some();
+    let seed = (0..50).find(fails).expect("some seed makes them meet");
+    let plan = Plan::new(seed, Faults { stall: 50, jump: 10, ..Faults::default() });
+    let ended = run_plan(&plan, two_locks);
+    let story: Arc<dyn Fn() + Send + Sync> = Arc::new(two_locks);
+    let (short, less) = shrink(&plan, &ended, &story);
+    format!("{}{}{short:?}\n{}", day.collect::<String>(), text(&ended), text(&less))
+}
+
+#[test]
+fn a_seed_gives_the_same_trace_twice_and_in_another_process() {
+    if let Some(path) = std::env::var_os(WRITE_TO) {
+        return std::fs::write(path, traces()).unwrap();
+    }
+    let _alone = alone();
+    let here = traces();
+    assert_eq!(here, traces(), "in one process");
+    let folder = tempfile::tempdir().unwrap();
+    for (nth, noise) in
+        ["", "a longer environment moves everything on the stack"].iter().enumerate()
+    {
+        let path = folder.path().join(nth.to_string());
+        child(&path, noise);
+        assert_eq!(here, std::fs::read_to_string(path).unwrap(), "in another process");
+    }
+}
+
+fn child(path: &Path, noise: &str) {
+    let name = "a_seed_gives_the_same_trace_twice_and_in_another_process";
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name]).env(WRITE_TO, path).env("NOISE", noise);
+    assert!(command.output().unwrap().status.success());
+}
+
+#[test]
+fn what_is_shrunk_fails_in_the_same_words_with_less() {
+    let _alone = alone();
+    let faults = Faults { stall: 50, jump: 10, short: 100, ..Faults::default() };
+    let fails = |seed: &u64| run(*seed, faults, two_locks).failed.is_some();
+    let seed = (0..50).find(fails).expect("some seed makes them meet");
+    let plan = Plan::new(seed, faults);
+    let ended = run_plan(&plan, two_locks);
+    let story: Arc<dyn Fn() + Send + Sync> = Arc::new(two_locks);
+    let (short, less) = shrink(&plan, &ended, &story);
+    assert_eq!(less.failed.is_some(), ended.failed.is_some());
+    assert_eq!(short.faults.short, 0, "it has no I/O");
+    assert!(short.wild.end - short.wild.start < ended.steps, "{short:?}");
+    assert_eq!(run_plan(&short, two_locks), less, "and can be had again");
+}

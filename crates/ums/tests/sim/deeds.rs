@@ -1,0 +1,234 @@
+//! Deeds: each uses one thing that the machine offers, and sees that its promise is kept. Waits may be cancelled, and
+//! connections break; who was told so gives up.
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ums::sim::{below, now, thread_sleep};
+use ums::{UserId, WaitReason, yield_now};
+
+use super::mixed::{Day, Line, PERMITS};
+
+/// One deed of a request of this user's; 0 is nobody.
+pub fn one(day: &Day, user: UserId) {
+    match below(14) {
+        0 => add(day),
+        1 => look_at_the_pair(day),
+        2 => enter(day),
+        3 if user != 0 => pass_the_gate(day, user),
+        4 => drop(hear_the_whistle(day)),
+        5 => play_cards(day),
+        6 => post(day, user),
+        7 => sleep(),
+        8 => talk(),
+        9 => ask_for_a_routine(day),
+        10 => go_outside(),
+        11 => have_children(),
+        12 => have_borrowing_children(),
+        _ => (0..below(6)).for_each(|_| yield_now()),
+    }
+}
+
+/// A lock has one owner, whether it is had at once, after a while, or not in time.
+pub fn add(day: &Day) {
+    let span = Duration::from_micros(below(3000));
+    let guard = if below(2) == 0 { Some(day.sum.lock()) } else { day.sum.lock_for(span).ok() };
+    let Some(mut guard) = guard else { return };
+    let before = *guard;
+    if ums::is_worker() {
+        yield_now();
+    }
+    *guard = before + 1;
+    day.added.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Readers see what writers have finished.
+pub fn look_at_the_pair(day: &Day) {
+    if below(3) > 0 {
+        let pair = day.pair.read();
+        assert_eq!(pair.0, pair.1, "a reader sees half of what a writer did");
+        return;
+    }
+    let Ok(mut pair) = day.pair.write_for(Duration::from_micros(below(3000))) else { return };
+    pair.0 += 1;
+    if ums::is_worker() {
+        yield_now();
+    }
+    pair.1 += 1;
+}
+
+/// No more are inside than there are permits.
+pub fn enter(day: &Day) {
+    let span = Duration::from_micros(below(3000));
+    let permit = if below(2) == 0 {
+        Some(day.permits.acquire())
+    } else {
+        day.permits.acquire_for(span).ok()
+    };
+    let Some(_permit) = permit else { return };
+    assert!(day.inside.fetch_add(1, Ordering::Relaxed) < PERMITS, "more are inside than may be");
+    if ums::is_worker() && below(2) == 0 {
+        let _ = ums::sleep(Duration::from_micros(below(200)));
+    }
+    day.inside.fetch_sub(1, Ordering::Relaxed);
+}
+
+fn pass_the_gate(day: &Day, user: UserId) {
+    let span = [None, Some(Duration::from_micros(below(3000)))][below(2) as usize];
+    if day.gate.acquire(user, span).is_err() {
+        return;
+    }
+    assert_eq!(day.gate.owner(), Some(user), "the gate has one owner");
+    let _ = ums::sleep(Duration::from_micros(below(200)));
+    day.gate.release(user);
+}
+
+/// Nobody waits for what has happened.
+fn hear_the_whistle(day: &Day) -> Result<(), ums::WaitError> {
+    let heard = day.whistle.wait_for(Duration::from_secs(3600));
+    assert_ne!(heard, Err(ums::WaitError::TimedOut), "the whistle was not heard for an hour");
+    heard
+}
+
+/// Who puts a card down tells one who waits for one.
+fn play_cards(day: &Day) {
+    let mut cards = day.cards.lock();
+    if below(2) == 0 {
+        *cards += 1;
+        drop(cards);
+        return day.a_card.notify_one();
+    }
+    let span = Duration::from_micros(below(2000));
+    if day.a_card.wait_while_for(&mut cards, span, |cards| *cards == 0).is_ok() {
+        *cards -= 1;
+    }
+}
+
+/// A letter arrives as it was sent.
+fn post(day: &Day, user: UserId) {
+    let span = Duration::from_micros(below(1000));
+    if below(2) == 0 {
+        let _ = day.letters.send_for((user, user * 3), span);
+    } else if let Ok((from, what)) = day.posted.recv_for(span) {
+        assert_eq!(what, from * 3, "a letter was changed on its way");
+    }
+}
+
+fn sleep() {
+    let span = Duration::from_nanos(below([50_000, 20_000_000][below(2) as usize]));
+    let began = now();
+    if ums::sleep(span).is_ok() {
+        let slept = now() - began;
+        assert!(slept >= span.as_nanos() as u64, "slept {slept} ns instead of {span:?}");
+    }
+}
+
+/// Bytes come back as they were sent, or the connection is broken.
+fn talk() {
+    let Ok((mut here, mut there)) = ums::net::UnixStream::pair() else { return };
+    // A node that ends takes no more.
+    let Ok(echo) = ums::try_spawn(move || {
+        let mut buf = [0; 32];
+        while let Ok(n @ 1..) = there.read(&mut buf) {
+            if there.write_all(&buf[..n]).is_err() {
+                break;
+            }
+        }
+    }) else {
+        return;
+    };
+    for round in 0..1 + below(2) as u8 {
+        let (said, mut heard) = ([round; 48], [0xff; 48]);
+        if here.write_all(&said).and_then(|()| here.read_exact(&mut heard)).is_err() {
+            break;
+        }
+        assert_eq!(said, heard, "bytes were changed on their way");
+    }
+    drop(here);
+    let echoed = echo.join();
+    assert!(matches!(echoed, Ok(()) | Err(ums::TaskError::Cancelled)), "an echo ends");
+}
+
+/// A completion routine runs once, also when it panics, and others do not notice.
+fn ask_for_a_routine(day: &Day) {
+    let Ok((here, there)) = std::os::unix::net::UnixStream::pair() else { return };
+    let [asked, run] = &day.routines;
+    asked.fetch_add(1, Ordering::Relaxed);
+    let (fd, panics) = (there.as_raw_fd(), below(3) == 0);
+    let (done, told) = std::sync::mpsc::channel();
+    ums::testing::when_readable(fd, move |_| {
+        // Its descriptor stays open until now.
+        drop(there);
+        let _ = done.send(());
+        if panics {
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    });
+    yield_now();
+    let _ = (&here).write(b"!");
+    while told.try_recv().is_err() {
+        if ums::sleep(Duration::from_micros(100)).is_err() {
+            // Cancelled: sleeping is no use any more, and the node's end runs the routine.
+            yield_now();
+        }
+    }
+    run.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What blocks outside holds nobody up, and its result comes back.
+fn go_outside() {
+    let number = below(1000);
+    let back = ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
+        thread_sleep(Duration::from_micros(below(800)));
+        number + 1
+    });
+    assert_eq!(back, number + 1);
+}
+
+/// Who waits for a child never waits for a worker.
+fn have_children() {
+    let children: Vec<_> = (0..1 + below(3)).map(|n| ums::try_spawn(move || n)).collect();
+    for (n, child) in (0..).zip(children) {
+        // A node that ends takes no more.
+        let Ok(child) = child else { continue };
+        yield_now();
+        match child.join() {
+            Ok(told) => assert_eq!(told, n),
+            Err(error) => assert!(matches!(error, ums::TaskError::Cancelled), "{error}"),
+        }
+    }
+}
+
+fn have_borrowing_children() {
+    let mut halves = [0, 0];
+    let (left, right) = halves.split_at_mut(1);
+    let scope = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        ums::scope(|scope| {
+            scope.spawn(|| left[0] = 20);
+            yield_now();
+            right[0] = 22;
+        });
+    }));
+    match scope {
+        Ok(()) => assert!(halves[1] == 22 && [0, 20].contains(&halves[0]), "{halves:?}"),
+        // A node that ends takes no more.
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map_or("", |text| text);
+            assert!(text.contains("was not taken"), "{text}");
+        }
+    }
+}
+
+/// First come, first served: on one scheduler, nobody comes between taking a number and waiting.
+pub fn wait_in_line(line: &Line) {
+    for _ in 0..2 {
+        let number = line.came.fetch_add(1, Ordering::Relaxed);
+        let guard = line.lock.lock();
+        let served = line.served.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(number, served, "somebody was served before those who came first");
+        yield_now();
+        drop(guard);
+    }
+}
