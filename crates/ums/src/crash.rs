@@ -27,9 +27,9 @@ static BEFORE: [OnceLock<libc::sigaction>; 5] = [const { OnceLock::new() }; 5];
 /// How many events of each scheduler are told.
 const EVENTS: u64 = 16;
 
-/// Has the last events of each scheduler written to stderr when the process dies of a signal. Only
-/// nodes with an event ring have any; see [`Builder::event_ring`](crate::Builder::event_ring). Once
-/// per process; later calls do nothing.
+/// Has the last events of each scheduler written to stderr when the process dies of a signal. Nodes
+/// without event rings have none; see [`Builder::event_ring`](crate::Builder::event_ring). Once per
+/// process; later calls do nothing.
 pub fn print_last_events_on_crash() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {

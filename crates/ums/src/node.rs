@@ -77,7 +77,7 @@ impl Default for Builder {
             detect_blocking: false,
             io: Choice::Auto,
             monitor: None,
-            ring: false,
+            ring: true,
             stats: None,
             stacks_on_sigusr2: false,
         }

@@ -134,10 +134,10 @@ pub struct Trace {
 }
 
 impl Node {
-    /// What the event rings hold now. Empty without [`Builder::event_ring`](crate::Builder).
+    /// What the event rings hold now. Empty when [`Builder::event_ring`](crate::Builder) is off.
     ///
     /// ```
-    /// let node = ums::Node::builder().schedulers(1).event_ring(true).build()?;
+    /// let node = ums::Node::builder().schedulers(1).build()?;
     /// node.run(|| ums::sleep(std::time::Duration::from_millis(1))).unwrap();
     /// let trace = node.last_events();
     /// assert!(trace.events.iter().any(|e| e.event == ums::RingEvent::Wait));

@@ -21,7 +21,7 @@ fn a_scheduler_records_what_it_does_in_order_b43() {
     for kind in KINDS {
         one_kind(
             kind,
-            |b| b.schedulers(1).event_ring(true),
+            |b| b.schedulers(1),
             |node| {
                 let request = start(node, 0, || {
                     let sibling = ums::spawn(ums::yield_now);
@@ -70,12 +70,16 @@ fn a_scheduler_records_what_it_does_in_order_b43() {
 }
 
 #[test]
-fn without_a_ring_nothing_is_recorded_b43() {
-    both_kinds(|node, _, _| {
-        node.run(|| ums::sleep(ms(1))).unwrap();
-        assert_eq!(node.last_events().events, []);
-        assert!(node.view(View::Ring).rows.is_empty());
-    });
+fn schedulers_record_unless_they_are_told_not_to_b43() {
+    let events = |options: fn(ums::Builder) -> ums::Builder, some: bool| {
+        both_kinds_with(options, |node, _, _| {
+            node.run(|| ums::sleep(ms(1))).unwrap();
+            assert_eq!(!node.last_events().events.is_empty(), some);
+            assert_eq!(!node.view(View::Ring).rows.is_empty(), some);
+        });
+    };
+    events(|b| b, true);
+    events(|b| b.event_ring(false), false);
 }
 
 #[test]
@@ -131,7 +135,7 @@ fn a_trace_shows_how_a_contended_mutex_goes_from_scheduler_to_scheduler_b43() {
     for kind in KINDS {
         one_kind(
             kind,
-            |b| b.schedulers(2).event_ring(true),
+            |b| b.schedulers(2),
             |node| {
                 let recorder = node.clone();
                 let recording = std::thread::spawn(move || recorder.record_trace(ms(150)));
@@ -164,7 +168,7 @@ fn a_trace_shows_how_a_contended_mutex_goes_from_scheduler_to_scheduler_b43() {
 fn a_process_that_dies_tells_what_its_schedulers_did_last_b43() {
     if let Some(errand) = child_errand() {
         ums::print_last_events_on_crash();
-        let node = build(WorkerKind::Fiber, |b| b.schedulers(2).event_ring(true));
+        let node = build(WorkerKind::Fiber, |b| b.schedulers(2));
         on(&node, 1, || ums::sleep(ms(1)).unwrap());
         on(&node, 0, move || {
             ums::sleep(ms(1)).unwrap();
@@ -204,7 +208,7 @@ fn a_trace_that_is_being_recorded_keeps_nobody_else_waiting_b43_b47() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let at = ums::StatsSocket::At(path.clone());
-    let options = |b: ums::Builder| b.schedulers(1).event_ring(true).stats_socket(at);
+    let options = |b: ums::Builder| b.schedulers(1).stats_socket(at);
     one_kind(WorkerKind::Thread, options, |node| {
         node.run(|| ums::sleep(ms(1))).unwrap();
         let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();

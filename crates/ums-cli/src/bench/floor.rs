@@ -4,12 +4,13 @@
 //! raw_pair_ns        one resume + suspend of the `fiber` crate, two fibers in turn
 //! fiber_switch_ns    one switch between two fiber workers through a full turn
 //! fiber_ratio        the second over the first
+//! fiber_recorded_ns  the second with an event ring, which notes every switch
 //! futex_handoff_ns   one hand-off between two threads by bare futex words, both on CPU 0
 //! thread_switch_ns   one switch between two thread workers, both on CPU 0
 //! thread_ratio       the second over the first
 //! ```
 //!
-//! Rounds of all four alternate, and each metric is its best round: noise only ever adds.
+//! Rounds of all five alternate, and each metric is its best round: noise only ever adds.
 //!
 //! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own closure.
 
@@ -33,22 +34,26 @@ pub fn floor(args: &Args) -> Ran {
     let fibers = Setup::read(&Args::parse(&["kind=fiber".into()])?)?;
     let threads = Setup::read(&Args::parse(&["kind=thread".into()])?)?;
     args.all_known()?;
+    let recorded = Setup::read(&Args::parse(&["kind=fiber".into(), "events=on".into()])?)?;
     let (by_fiber, by_thread) = (fibers.node(1, 16)?, threads.node(1, 16)?);
-    let mut best = [f64::INFINITY; 4];
+    let by_recorded_fiber = recorded.node(1, 16)?;
+    let mut best = [f64::INFINITY; 5];
     for _ in 0..rounds {
         let now = [
             raw_pairs(200_000)?,
             yields(&by_fiber, 200_000),
             handoffs(20_000),
             yields(&by_thread, 20_000),
+            yields(&by_recorded_fiber, 200_000),
         ];
         best.iter_mut().zip(now).for_each(|(best, now)| *best = best.min(now));
     }
     let lines = fibers.lines("floor");
-    let [raw, fiber, bare, thread] = best;
+    let [raw, fiber, bare, thread, recorded] = best;
     lines.metric("raw_pair_ns", raw, "ns");
     lines.metric("fiber_switch_ns", fiber, "ns");
     lines.metric("fiber_ratio", fiber / raw, "ratio");
+    lines.metric("fiber_recorded_ns", recorded, "ns");
     lines.metric("futex_handoff_ns", bare, "ns");
     lines.metric("thread_switch_ns", thread, "ns");
     lines.metric("thread_ratio", thread / bare, "ratio");

@@ -204,7 +204,8 @@ fn help() -> String {
          Usage: ums bench NAME [key=value ...]\n       \
          ums bench all           a short run of everything but echo and disk\n       \
          ums bench --list\n\n\
-         Keys of every bench (but floor): kind=fiber|thread io=auto|uring|epoll|sync stack=BYTES\n\
+         Keys of every bench (but floor): kind=fiber|thread io=auto|uring|epoll|sync stack=BYTES\n       \
+         events=off|on (event rings)\n\
          Sizes shown are those for fibers; threads do less by default.\n\n",
     );
     for Bench { name, keys, what, .. } in &BENCHES {

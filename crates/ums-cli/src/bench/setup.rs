@@ -16,10 +16,11 @@ pub struct Setup {
     pub kind: WorkerKind,
     io: IoChoice,
     stack: u64,
+    events: bool,
 }
 
 impl Setup {
-    /// Reads `kind=`, `io=` and `stack=`.
+    /// Reads `kind=`, `io=`, `stack=` and `events=`.
     pub fn read(args: &Args) -> Result<Setup, Stop> {
         let kind = match args.text("kind", "fiber") {
             "fiber" => WorkerKind::Fiber,
@@ -29,7 +30,12 @@ impl Setup {
         let io = args.text("io", "auto");
         let io =
             io.parse().map_err(|_| Stop::Usage(format!("io={io}: auto, uring, epoll, sync")))?;
-        Ok(Setup { kind, io, stack: args.number("stack", 0)? })
+        let events = match args.text("events", "off") {
+            "on" => true,
+            "off" => false,
+            other => return Err(Stop::Usage(format!("events={other}: on or off"))),
+        };
+        Ok(Setup { kind, io, stack: args.number("stack", 0)?, events })
     }
 
     /// Lines for this bench from this kind of worker.
@@ -57,6 +63,7 @@ impl Setup {
             .max_workers(workers as usize * cpus as usize)
             .queue_limit(1 << 22)
             .io(self.io)
+            .event_ring(self.events)
             .pin(cpus > 1);
         let builder =
             if self.stack > 0 { builder.stack_size(self.stack as usize) } else { builder };

@@ -374,7 +374,7 @@ fn keys_line(state: &State) -> Words<'static> {
             ("q", "quit"),
         ],
         None => &[
-            ("1-6", "list"),
+            ("1-7", "list"),
             ("↑↓", "choose"),
             ("Enter", "worker"),
             ("s", "sort"),

@@ -104,4 +104,15 @@ mod tests {
         assert_eq!(slow.unchanged((2, 0), beat(9000, 4000)), 0);
         assert_eq!((slow.unchanged((2, 0), beat(9100, 50)), slow.stood_still), (50, 50));
     }
+    #[test]
+    fn what_goes_on_is_told_again_after_twice_as_long_each_time_b38() {
+        let (mut slow, repeat) = (Slow::default(), Duration::from_nanos(100));
+        let mut next_after = |now| {
+            slow.reported(now, repeat);
+            slow.next - now
+        };
+        assert_eq!([1000, 1100, 1300, 1700].map(&mut next_after), [100, 200, 400, 800]);
+        // And never so late that the sum runs over.
+        (0..100).for_each(|_| assert!(next_after(5000) > 800));
+    }
 }
