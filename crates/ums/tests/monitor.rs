@@ -630,19 +630,16 @@ fn a_report_is_an_event_and_text_and_who_panics_when_told_harms_nobody_b38() {
         });
         let node = build(WorkerKind::Thread, |b| b.schedulers(1).monitor(options));
         for round in 1..=2 {
-            let stop = Arc::new(AtomicBool::new(false));
-            let s = stop.clone();
-            let request = start(&node, 0, move || guilty_computation(&s));
+            let nap = Nap::start(&node);
             eventually("the callback was called", || calls.load(SeqCst) == round);
-            stop.store(true, SeqCst);
-            request.join().unwrap();
+            nap.end();
         }
         let events = events.lock().unwrap();
         let stalls: Vec<_> = events.iter().filter(|e| e.contains_key("condition")).collect();
         assert_eq!(stalls.len(), 2, "{events:#?}");
         assert_eq!(stalls[0]["condition"], "\"STALL\"");
         assert_eq!(stalls[0]["scheduler"], "0");
-        assert!(stalls[0]["message"].contains("guilty_computation"), "{stalls:#?}");
+        assert!(stalls[0]["message"].contains("guilty_nap"), "{stalls:#?}");
         println!("as expected");
         return;
     }
@@ -652,10 +649,12 @@ fn a_report_is_an_event_and_text_and_who_panics_when_told_harms_nobody_b38() {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().find(|line| line.starts_with("ums: STALL: scheduler 0, worker 1 has"));
     assert!(
-        line.is_some_and(|line| line.contains("it computes and does not yield, in ")),
+        line.is_some_and(
+            |line| line.contains("it sleeps in a system call, which should go preemptive, in ")
+        ),
         "{text}"
     );
-    assert!(text.contains("ums:   at ") && text.contains("guilty_computation"), "{text}");
+    assert!(text.contains("ums:   at ") && text.contains("guilty_nap"), "{text}");
 }
 
 #[test]
