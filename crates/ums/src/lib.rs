@@ -72,6 +72,9 @@ pub mod sim;
 mod crash;
 #[doc(hidden)]
 pub mod testing;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
 
 pub use counters::SchedulerCounters;
 pub use crash::print_last_events_on_crash;

@@ -21,7 +21,8 @@
 //!
 //! What a story must not do: block other than through this crate (a lock of the standard library that another of
 //! its threads holds, `std::thread::park`), or read a clock or random numbers of the system. Sockets and files
-//! are real ones; what else the process does with them the seed does not know.
+//! are real ones; what else the process does with them the seed does not know. Processes that are started meanwhile hold copies
+//! of the sockets for a moment.
 
 mod campaign;
 mod check;
@@ -59,6 +60,19 @@ pub fn below(sides: u64) -> u64 {
 /// Nanoseconds on the story's clock; the machine's outside of stories.
 pub fn now() -> u64 {
     clock::now()
+}
+
+/// The power fails: from now on every operation on a file fails, until [`power_on`]. The story ends its node meanwhile.
+pub fn power_off() {
+    crate::os::sim::power_off();
+}
+
+/// The power is back. Of what workers wrote and did not sync everything is gone, or, in half of the worlds, a random part of it.
+///
+/// # Errors
+/// The system's.
+pub fn power_on() -> std::io::Result<()> {
+    crate::os::sim::power_on()
 }
 
 /// Another thread may run here: to be put into a story's own code, where it matters who is first.

@@ -407,7 +407,7 @@ impl<S> Workers<S> {
     }
 
     /// The numbers on a list, front to back.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzz"))]
     pub fn on(&mut self, list: List) -> Vec<WorkerId> {
         let (mut at, mut out) = (list.head, Vec::new());
         while at != NOBODY {

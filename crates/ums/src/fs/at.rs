@@ -35,6 +35,14 @@ fn placed(offset: u64) -> io::Result<u64> {
     }
 }
 
+/// A simulated world has no cache: every operation is late, short or lost as its seed says.
+fn is_simulated() -> bool {
+    #[cfg(feature = "sim")]
+    return crate::os::sim::is_here();
+    #[cfg(not(feature = "sim"))]
+    false
+}
+
 impl File {
     /// Reads from this position on. Gives how much: less than the buffer holds at the end of the
     /// file, and where the cached part of it ends; 0 only at the end.
@@ -184,13 +192,13 @@ impl File {
     }
 
     fn writes_on_the_spot(&self) -> bool {
-        self.manner == Manner::Cached { slow_writes: false } || !is_worker()
+        (self.manner == Manner::Cached { slow_writes: false } && !is_simulated()) || !is_worker()
     }
 
     /// Reads from the cache, if this file has one and the caller is a worker: a plain thread waits
     /// for the disk in the same call.
     fn cached(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<Option<usize>> {
-        if matches!(self.manner, Manner::Cached { .. }) && is_worker() {
+        if matches!(self.manner, Manner::Cached { .. }) && is_worker() && !is_simulated() {
             self.ask_cache(bufs, offset)
         } else {
             Ok(None)

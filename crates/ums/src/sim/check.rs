@@ -123,11 +123,11 @@ pub(super) fn report(
     let why = fails.failed.as_deref().unwrap_or_default();
     let mut text = format!("seed {seed} fails after {steps} steps: {}\n", why.trim_end());
     if short != *plan {
-        let _ = writeln!(
-            text,
-            "shrunk: {} steps, {:?}, threads give way and things go wrong at steps {:?} only",
-            fails.steps, short.faults, short.wild
-        );
+        let when = match &short.wild {
+            wild if wild.is_empty() => "nobody gives way unasked".to_owned(),
+            wild => format!("threads give way and things go wrong at steps {wild:?} only"),
+        };
+        let _ = writeln!(text, "shrunk: {} steps, {:?}, {when}", fails.steps, short.faults);
     }
     let _ = writeln!(text, "its end:\n{}", tail.join("\n"));
     let _ = writeln!(text, "replay: {} {command}", typed(plan, check.faults));

@@ -3,6 +3,11 @@
 //! * **Contract**: stories keep nothing of their thread's over a wait, as fiber workers ask; each story sees to it.
 
 mod deeds;
+mod disk;
+#[path = "../../examples/sim_lock_order.rs"]
+mod lock_order;
+#[path = "../../examples/sim_lost_update.rs"]
+mod lost_update;
 mod mixed;
 
 use std::io::{Read, Write};
@@ -502,4 +507,26 @@ fn a_busy_day_ends_well() {
 #[test]
 fn everything_at_once_keeps_every_promise() {
     check("everything_at_once_keeps_every_promise", mixed::FAULTS, mixed::day);
+}
+
+/// The first seed with which a story fails, and why; it fails again in the same steps.
+fn first_failure(story: fn()) -> (u64, String) {
+    let told = |seed| ums::sim::run(seed, Faults::default(), story);
+    let failed =
+        (0..2000).find_map(|seed| Some((seed, told(seed))).filter(|(_, e)| e.failed.is_some()));
+    let (seed, ended) = failed.expect("one of so many seeds finds it");
+    assert_eq!(told(seed), ended);
+    (seed, ended.failed.unwrap_or_default())
+}
+
+#[test]
+fn the_lost_update_of_the_example_is_found() {
+    let (_, why) = first_failure(lost_update::story);
+    assert!(why.contains("six apples were added"), "{why}");
+}
+
+#[test]
+fn the_deadlock_of_the_example_is_found() {
+    let (_, why) = first_failure(lock_order::story);
+    assert!(why.contains("nobody can run, and nothing is waited for"), "{why}");
 }

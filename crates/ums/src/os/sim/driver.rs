@@ -7,7 +7,7 @@
 //!   cancel --dice--> due after a while, in a race with the operation itself
 //! ```
 //!
-//! What is read and written is real: sockets and files of this process. So the machine above the seam is the one that
+//! What is read and written is real: sockets and files of this process; what of a file lasts is the disk's (`disk.rs`). So the machine above the seam is the one that
 //! is shipped, and only the order, the time and the luck of its operations are the seed's.
 //!
 //! Invariants: *Frozen Buffer*, *One Completion* (the seam). Operations on one side of a descriptor are carried
@@ -120,7 +120,7 @@ impl Simulated {
                 }
                 if result.is_none() {
                     // SAFETY: Frozen Buffer: the operation has not completed yet.
-                    match unsafe { call::try_now(&flight.op) } {
+                    match unsafe { carry_out(&flight.op) } {
                         Tried::Finished(done) => result = Some(done),
                         Tried::WouldBlock => flight.blocked = true,
                     }
@@ -156,6 +156,23 @@ impl Simulated {
     }
 }
 
+/// Carries an operation out, if the disk lets it.
+///
+/// # Safety
+/// Frozen Buffer: the pointers in `op` are valid for what it does.
+unsafe fn carry_out(op: &Op) -> Tried {
+    let Some((world, _)) = place() else { return Tried::WouldBlock };
+    if let Err(error) = world.lock().disk.before(op) {
+        return Tried::Finished(error);
+    }
+    // SAFETY: Frozen Buffer: passed on from our caller.
+    let tried = unsafe { call::try_now(op) };
+    if let Tried::Finished(result) = tried {
+        world.lock().disk.after(op, result);
+    }
+    tried
+}
+
 impl Driver for Simulated {
     fn name(&self) -> &'static str {
         "simulated"
@@ -172,7 +189,7 @@ impl Driver for Simulated {
         let is_first = self.flights.iter().all(|f| side(&f.op) != side(&op));
         if at_once && is_first && fails.is_none() {
             // SAFETY: Frozen Buffer: the caller's promise.
-            if let Tried::Finished(result) = unsafe { call::try_now(&op) } {
+            if let Tried::Finished(result) = unsafe { carry_out(&op) } {
                 return Submitted::Done(result);
             }
         }

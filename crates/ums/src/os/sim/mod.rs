@@ -25,6 +25,7 @@
 //! What it does not do: it does not reorder memory accesses (the models in `loom.rs` do), and it does not see
 //! blocking calls that come from the story itself.
 
+mod disk;
 pub mod driver;
 mod plan;
 mod trace;
@@ -89,6 +90,7 @@ struct State {
     asked: Dice,
     now: u64,
     members: Vec<Member>,
+    disk: disk::Disk,
     trace: Trace,
     /// The world is over.
     ended: Option<Ended>,
@@ -188,6 +190,21 @@ pub fn fail(why: &str) {
 /// A throw of the caller's world's dice; 0 in the real one.
 pub fn below(sides: u64) -> u64 {
     place().map_or(0, |(world, _)| world.lock().asked.below(sides))
+}
+
+/// From now on every operation on a file fails.
+pub fn power_off() {
+    place().into_iter().for_each(|(world, _)| world.lock().disk.off = true);
+}
+
+/// The power is back, and what was not synced is gone, or a random part of it.
+///
+/// # Errors
+/// The system's.
+pub fn power_on() -> std::io::Result<()> {
+    let Some((world, _)) = place() else { return Ok(()) };
+    let State { disk, luck, .. } = &mut *world.lock();
+    disk.power_on(luck)
 }
 
 /// A thread that is about to be made: its number, or None when the world refuses it.
@@ -412,6 +429,7 @@ impl World {
             asked: dice(4),
             now: 1_000_000_000,
             members: vec![Member { name, condition, at: "its start", os: None }],
+            disk: disk::Disk::default(),
             trace: Trace::new(),
             ended: None,
             plan,

@@ -1,0 +1,207 @@
+//! What fuzzers try on the machine's lists, and tests with fewer inputs: bytes become a history, and a plain model says
+//! what must come of it.
+//!
+//! Not part of the API: it is there in tests and with the feature `fuzz`, for the targets in `fuzz/`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::lists::timer_list::{TimerId, TimerList};
+use crate::wait::Party;
+use crate::worker::{STANDBY, State, Workers};
+
+/// The bytes of a history, one step after another.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// A number that may be small or large.
+    fn number(&mut self) -> Option<u64> {
+        let (bits, mantissa) = (self.next()? % 56, self.next()?);
+        Some(u64::from(mantissa) << bits)
+    }
+}
+
+/// A timer list agrees with a sorted map, whatever is set, taken back and waited for.
+pub fn timers(data: &[u8]) {
+    let (mut bytes, mut now) = (Bytes(data), 1_u64 << 40);
+    let mut list = TimerList::new(now);
+    let mut model: BTreeMap<(u64, u32), TimerId> = BTreeMap::new();
+    let mut next = 0_u32;
+    while let Some(step) = bytes.next() {
+        match step % 4 {
+            0 | 1 => {
+                let Some(span) = bytes.number() else { break };
+                // A deadline may have passed.
+                let deadline = now.saturating_add(span).saturating_sub(u64::from(step));
+                model.insert((deadline, next), list.insert(deadline, next));
+                next += 1;
+            }
+            2 if !model.is_empty() => {
+                let at = usize::from(step / 4) % model.len();
+                let key = *model.keys().nth(at).expect("it is shorter than that");
+                let id = model.remove(&key).expect("it was there");
+                assert_eq!(list.cancel(id), Some(key.1), "what is set can be taken back");
+                assert_eq!(list.cancel(id), None, "once");
+            }
+            _ => {
+                let Some(span) = bytes.number() else { break };
+                now = now.saturating_add(span);
+                let mut expired = Vec::new();
+                list.expire(now, |item| expired.push(item));
+                let later = model.split_off(&(now.saturating_add(1), 0));
+                // The last nanosecond of the clock has nothing after it.
+                let due = if now == u64::MAX {
+                    std::mem::take(&mut model)
+                } else {
+                    std::mem::replace(&mut model, later)
+                };
+                let due: Vec<u32> = due.into_keys().map(|(_, item)| item).collect();
+                assert_eq!(expired, due, "by deadline, and then by arrival");
+            }
+        }
+        assert_eq!(list.len(), model.len());
+        let earliest = model.keys().next().map(|(deadline, _)| *deadline);
+        assert!(list.next_expiry() <= earliest.or(list.next_expiry()), "nobody oversleeps");
+        assert!(earliest.is_none_or(|at| !list.due(at.saturating_sub(1)) || list.bound() < at));
+        assert!(earliest.is_none_or(|at| list.due(at.max(now))), "what is due is not overlooked");
+    }
+}
+
+/// How many workers the lists are tried with.
+const WORKERS: u32 = 6;
+
+/// The lists of workers agree with plain queues, whatever starts, waits, wakes, yields and ends.
+pub fn workers(data: &[u8]) {
+    let parties: Vec<_> = (0..=WORKERS).map(|id| Party::take(std::ptr::null_mut(), id)).collect();
+    let mut bytes = Bytes(data);
+    let cap = u32::from(bytes.next().unwrap_or(0) % 4);
+    let mut workers = Workers::new(cap, parties[STANDBY as usize]);
+    for id in 1..=WORKERS {
+        assert_eq!(workers.add(parties[id as usize], (), 0), id);
+        workers.shift(id, State::New, State::Idle, 0);
+    }
+    let mut model = Model::new(cap);
+    while let Some(step) = bytes.next() {
+        model.step(&mut workers, step);
+        let lists = [workers.idle, workers.runnable, workers.waiting].map(|list| workers.on(list));
+        let wanted =
+            [&model.idle, &model.runnable, &model.waiting].map(|queue| Vec::from(queue.clone()));
+        assert_eq!(lists, wanted, "after step {step}");
+    }
+    parties.into_iter().for_each(Party::give_back);
+}
+
+/// Plain queues, and B9's count.
+struct Model {
+    idle: VecDeque<u32>,
+    runnable: VecDeque<u32>,
+    waiting: VecDeque<u32>,
+    current: Option<u32>,
+    /// How many at the head of `runnable` were signalled and put there.
+    signalled: usize,
+    in_a_row: u32,
+    cap: u32,
+}
+
+impl Model {
+    fn new(cap: u32) -> Model {
+        let (runnable, waiting) = (VecDeque::new(), VecDeque::new());
+        let idle = (1..=WORKERS).collect();
+        Model { idle, runnable, waiting, current: None, signalled: 0, in_a_row: 0, cap }
+    }
+
+    fn step(&mut self, workers: &mut Workers<()>, step: u8) {
+        match (step % 8, self.current) {
+            (0, None) if !self.idle.is_empty() => {
+                let id = self.idle.pop_back().expect("somebody is idle");
+                workers.shift(id, State::Idle, State::Running, 0);
+                self.current = Some(id);
+            }
+            (1, Some(id)) => {
+                workers.shift(id, State::Running, State::Waiting, 0);
+                self.waiting.push_back(id);
+                self.current = None;
+            }
+            (2, Some(id)) => {
+                workers.shift(id, State::Running, State::Idle, 0);
+                self.idle.push_back(id);
+                self.current = None;
+            }
+            (3, Some(id)) => {
+                let next = workers.rotate(id).map(|(next, _)| next);
+                assert_eq!(next, self.leave_head());
+                if let Some(next) = next {
+                    self.runnable.push_back(id);
+                    self.current = Some(next);
+                }
+            }
+            (4, None) => {
+                let next = workers.next_runnable();
+                assert_eq!(next, self.leave_head());
+                next.inspect(|id| workers.shift(*id, State::Runnable, State::Running, 0));
+                self.current = next;
+            }
+            (5..8, _) if !self.waiting.is_empty() => {
+                let at = usize::from(step / 8) % self.waiting.len();
+                let id = self.waiting.remove(at).expect("it is shorter than that");
+                workers.wake(id, 0);
+                self.wake(id);
+            }
+            _ => {}
+        }
+    }
+
+    fn leave_head(&mut self) -> Option<u32> {
+        let next = self.runnable.pop_front()?;
+        if self.signalled == 0 {
+            // One that merely yielded has its turn.
+            self.in_a_row = 0;
+        }
+        self.signalled = self.signalled.saturating_sub(1);
+        Some(next)
+    }
+
+    fn wake(&mut self, id: u32) {
+        if self.in_a_row >= self.cap {
+            self.in_a_row = 0;
+            return self.runnable.push_back(id);
+        }
+        self.in_a_row += 1;
+        self.runnable.insert(self.signalled, id);
+        self.signalled += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Some thousand histories, the same each time.
+    fn many(target: fn(&[u8])) {
+        let mut word = 0x9E37_79B9_7F4A_7C15_u64;
+        for length in 0..6000 {
+            let history: Vec<u8> = (0..length % 300)
+                .map(|_| {
+                    word ^= word << 13;
+                    word ^= word >> 7;
+                    word ^= word << 17;
+                    (word >> 32) as u8
+                })
+                .collect();
+            target(&history);
+        }
+    }
+
+    #[test]
+    fn timers_agree_with_a_sorted_map_whatever_the_history_u69() {
+        many(super::timers);
+    }
+
+    #[test]
+    fn lists_agree_with_plain_queues_whatever_the_history_u20_b9() {
+        many(super::workers);
+    }
+}
