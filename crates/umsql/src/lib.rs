@@ -39,6 +39,10 @@ pub mod listen;
 #[cfg(test)]
 mod durability_tests;
 
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
+
 pub use engine::Files;
 pub use server::{Server, Settings};
 pub use session::{Flow, Session};

@@ -135,7 +135,7 @@ fn without_alias<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
 
 /// The type of an expression, where a simple rule tells it.
 fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Option<u32> {
-    if item.is_empty() || item[0].is("case") || item[0].is("select") {
+    if item.is_empty() || item[0].is("select") {
         return None;
     }
     let mut depth = 0usize;
@@ -145,6 +145,9 @@ fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Opti
         match token.text {
             "(" => depth += 1,
             ")" => depth = depth.saturating_sub(1),
+            // What stands in CASE says nothing of the whole.
+            _ if token.is("case") => depth += 1,
+            _ if token.is("end") => depth = depth.saturating_sub(1),
             _ if depth > 0 => (),
             "=" | "<" | ">" | "<=" | ">=" | "<>" | "!=" | "==" => return Some(types::BOOL),
             "||" => return Some(types::TEXT),
