@@ -10,8 +10,10 @@
 //!
 //! `CONTEXT_SWITCHES` sets how many switches there are in all; 400,000 if it is not set.
 
+#![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #![allow(unsafe_code)]
 
+use std::arch::asm;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -266,9 +268,6 @@ fn one_life(n: u64, rounds: u64, moved: &AtomicU64) {
         // SAFETY: Plain Call: asks.
         assert_eq!(unsafe { libc::pthread_self() }, pthread, "pthread_self()");
         moved.fetch_add(u64::from(before != me.at.load(Ordering::Relaxed)), Ordering::Relaxed);
-        if round % 31 == 0 {
-            the_processors_number_is_that_of_the_host();
-        }
         if round % 97 == 0 {
             panics_and_traces(&crew, n);
         }
@@ -318,22 +317,6 @@ fn panics_and_traces(crew: &Crew, n: u64) {
     let trace = std::backtrace::Backtrace::force_capture().to_string();
     let outer = trace.contains("one_life") && trace.contains("beyond_the_gap");
     assert!(outer && trace.contains("thread_start"), "up to where the thread began: {trace}");
-}
-
-/// glibc takes it from the thread control block, where the kernel of another kernel thread would leave it stale.
-fn the_processors_number_is_that_of_the_host() {
-    let asked = || {
-        let mut cpu = 0u32;
-        let nothing = null_mut::<u8>();
-        // SAFETY: Plain Call: the number outlives the call.
-        unsafe { libc::syscall(libc::SYS_getcpu, &mut cpu, nothing, nothing) };
-        cpu as i32
-    };
-    let before = asked();
-    // SAFETY: Plain Call: asks.
-    let told = unsafe { libc::sched_getcpu() };
-    let after = asked();
-    assert!(told == before || before != after, "sched_getcpu {told}, the kernel {before}");
 }
 
 fn quiet_panics() {
@@ -458,39 +441,84 @@ fn destructors_of_thread_locals_run_at_the_end_on_their_own_kernel_thread() {
     assert_eq!(RIGHT.load(Ordering::Relaxed), 64);
 }
 
+/// Both have two bits that say how to round.
+fn control_words() -> (u32, u16) {
+    let (mut sse, mut x87) = (0u32, 0u16);
+    // SAFETY: Plain Call: both words outlive it.
+    unsafe {
+        asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &mut sse, in(reg) &mut x87, options(nostack));
+    }
+    (sse & 0x6000, x87 & 0xc00)
+}
+
+fn set_control_words(sse: u32, x87: u16) {
+    let (sse, x87) = (0x1f80 | sse, 0x37f | x87);
+    // SAFETY: Plain Call: the words that the processor starts with, but for the rounding, by which nothing is computed here.
+    unsafe { asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &sse, in(reg) &x87, options(nostack)) };
+}
+
 #[test]
 fn control_words_of_the_processor_are_a_contexts_own() {
     let _alone = alone();
-    // SAFETY: Crew: C functions of the math library.
-    unsafe extern "C" {
-        fn fesetround(way: i32) -> i32;
-        fn fegetround() -> i32;
-    }
-    const WAYS: [i32; 4] = [0, 0x400, 0x800, 0xc00];
+    const WAYS: [(u32, u16); 4] = [(0, 0), (0x2000, 0), (0, 0x400), (0x4000, 0x800)];
     let crew = Arc::new(Crew::default());
     let workers = (0..8)
         .map(|n: usize| {
             crew.clone().worker(move || {
                 let (crew, mine) = (self::crew(), WAYS[n % 4]);
-                // SAFETY: Plain Call: the rounding of this thread, which computes nothing with it.
-                assert_eq!(unsafe { fesetround(mine) }, 0);
+                set_control_words(mine.0, mine.1);
                 for round in 0..500 {
                     crew.pass();
-                    // SAFETY: Plain Call: asks.
-                    assert_eq!(unsafe { fegetround() }, mine, "round {round}");
+                    assert_eq!(control_words(), mine, "round {round}");
                     if round % 50 == 0 {
-                        crew.coupled(|| {
-                            // SAFETY: Plain Call: asks.
-                            assert_eq!(unsafe { fegetround() }, mine, "coupled");
-                        });
+                        crew.coupled(|| assert_eq!(control_words(), mine, "coupled"));
                     }
                 }
-                // SAFETY: Plain Call: as before.
-                unsafe { fesetround(0) };
+                set_control_words(0, 0);
             })
         })
         .collect();
     crew.finish(2, workers);
+}
+
+fn pin_to(cpu: usize) {
+    // SAFETY: Plain Call: the set outlives it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+    }
+}
+
+fn cpus() -> Vec<usize> {
+    // SAFETY: Plain Call: the set outlives it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
+        (0..1024).filter(|cpu| libc::CPU_ISSET(*cpu, &set)).collect()
+    }
+}
+
+/// glibc reads it in the thread control block, where the own kernel thread would have left its own.
+#[test]
+fn the_processors_number_is_that_of_the_host() {
+    let _alone = alone();
+    let [home, away, ..] = cpus()[..] else { return };
+    let crew = Arc::new(Crew::default());
+    let worker = crew.worker(move || {
+        let crew = self::crew();
+        crew.coupled(|| pin_to(home));
+        // SAFETY: Plain Call: asks.
+        crew.coupled(|| assert_eq!(unsafe { libc::sched_getcpu() }, home as i32));
+        // SAFETY: Plain Call: asks.
+        assert_eq!(unsafe { libc::sched_getcpu() }, away as i32);
+    });
+    let host = crew.clone();
+    std::thread::spawn(move || {
+        pin_to(away);
+        host.host();
+    });
+    worker.join().expect("a worker");
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 use std::process::ExitCode;
 
+use ums::WorkerKind;
+
 /// Options of `ums probe`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -57,14 +59,22 @@ fn watch() -> Vec<ums::Fact> {
 
 /// What a node built here would use, by building one of each kind.
 fn chosen() -> Vec<ums::Fact> {
-    let kinds = [("thread workers", false), ("fiber workers", true)];
+    let kinds = [
+        ("thread workers", WorkerKind::Thread),
+        ("fiber workers", WorkerKind::Fiber),
+        ("own-context workers", WorkerKind::OwnContext),
+    ];
     kinds
         .into_iter()
-        .map(|(name, fibers)| {
+        .map(|(name, kind)| {
             let builder = ums::Node::builder().schedulers(1);
-            // SAFETY: Nothing Runs: the node is asked for its text and dropped.
             #[allow(unsafe_code)]
-            let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
+            let builder = match kind {
+                WorkerKind::Thread => builder,
+                // SAFETY: Nothing Runs: the node is asked for its text and dropped.
+                WorkerKind::Fiber => unsafe { builder.fiber_workers() },
+                WorkerKind::OwnContext => builder.own_context_workers(),
+            };
             let (value, consequence) = match builder.build() {
                 Ok(node) => (node.io_text(), String::new()),
                 Err(error) => ("not available".to_string(), error.to_string()),

@@ -46,7 +46,8 @@ pub struct Args {
     #[arg(long)]
     direct: bool,
 
-    /// What workers are made of: kernel threads, or fibers (faster switches).
+    /// What workers are made of: kernel threads, fibers (faster switches), or threads that are
+    /// switched to like fibers.
     #[arg(long, value_enum, default_value_t = Workers::Thread)]
     workers: Workers,
 
@@ -135,7 +136,7 @@ enum Workers {
     Thread,
     /// A fiber each, on one kernel thread per scheduler.
     Fiber,
-    /// A fiber-fast worker with its own thread context: not available yet.
+    /// A thread of its own each, switched to like a fiber (x86-64 with glibc).
     Context,
 }
 
@@ -337,9 +338,7 @@ fn builder(args: &Args) -> Fallible<Builder> {
         // and keeps no thread-scoped state over its callbacks.
         #[allow(unsafe_code)]
         Workers::Fiber => Ok(unsafe { builder.fiber_workers() }),
-        Workers::Context => {
-            Err("--workers context is not available yet: use thread or fiber".into())
-        }
+        Workers::Context => Ok(builder.own_context_workers()),
     }
 }
 

@@ -137,6 +137,14 @@ impl Door {
         self.wake();
     }
 
+    /// As [`Door::push`], by a worker that is saved only after it has said what to push.
+    #[cfg(not(loom))]
+    pub(crate) fn post(&'static self, party: &'static Party) -> context::Post<'static> {
+        // The scheduler of a worker that comes home is there, and so is its bell.
+        let bell = self.waker.lock().as_ref().map_or(-1, Waker::fd);
+        context::Post::list(&self.stack, party, &party.next, &self.asleep, bell)
+    }
+
     /// Sends a letter.
     pub(crate) fn send(&self, letter: Letter) {
         let mut mail = self.mail.lock();

@@ -34,11 +34,11 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
     let is = |frame: &Frame, of: &[&str]| of.iter().any(|start| path(frame).starts_with(start));
     let is_machine = |frame: &Frame| {
         // A name without a path is the C library's.
-        is(frame, &["ums::", "fiber::", "corosensei::"])
+        is(frame, &["ums::", "fiber::", "context::", "corosensei::"])
             || is(frame, &["core::", "std::", "alloc::", "rustix::", "io_uring::", "0x"])
             || !frame.name.contains("::")
     };
-    let parks = |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "corosensei::"]);
+    let parks = |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "context::", "corosensei::"]);
     let is_main = |frame: &Frame| frame.name.contains("worker_main");
     let end = all.iter().position(is_main).unwrap_or(all.len());
     // From the outside first: what the application calls may be the machine's, too.

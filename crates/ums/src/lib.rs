@@ -86,7 +86,9 @@ pub use current::{
 pub use deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
 pub use error::{BuildError, EnqueueError, NeedsThread, WaitError};
 pub use metrics::MetricsServer;
-pub use node::{Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport};
+pub use node::{
+    Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport, own_contexts_are_refused,
+};
 pub use os::linux::cpus::{Cpus, Limit, Quota};
 pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};
 pub use os::linux::open::Choice as IoChoice;

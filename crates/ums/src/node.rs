@@ -3,9 +3,9 @@
 //! One scheduler per processor that the process may use (U15, B55), workers spread evenly over
 //! them (U17, G9), hidden schedulers made when somebody wants one (U89).
 //!
-//! The one `unsafe fn` here is a promise of the caller's, **Fiber Contract**: what runs on fiber
-//! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe itself.
+//! `node/kinds.rs` chooses what workers are made of.
 
+mod kinds;
 mod seen;
 mod started;
 
@@ -27,6 +27,7 @@ use crate::scheduler::{self, Options, Shared, WorkerKind, away, here};
 use crate::stats_socket::{Serving, StatsSocket};
 use crate::task::{self, JoinHandle, TaskError, UserState};
 
+pub use kinds::own_contexts_are_refused;
 use started::Started;
 
 /// The options of a node. Made by [`Node::builder`]; the defaults suit a server.
@@ -201,26 +202,6 @@ impl Builder {
         self
     }
 
-    /// Makes every worker a fiber: a switch costs nanoseconds and no system call.
-    ///
-    /// # Safety
-    /// All fibers of a scheduler run on one kernel thread. Code that runs on a worker of this node
-    /// must not rely on thread-scoped state across anything that may wait or yield. That is:
-    ///
-    /// * no `thread_local!` value is borrowed (`LocalKey::with`, a `RefCell` guard in it) across a
-    ///   wait or yield, and no invariant of unsafe code rests on another worker not running on the
-    ///   same thread meanwhile;
-    /// * no lock that belongs to a thread (`std::sync`, `parking_lot`, a recursive or robust C
-    ///   mutex, the guard of stdout's lock) is held across a wait or yield;
-    /// * no C code that keeps thread-scoped state over a callback into code that waits.
-    ///
-    /// This crate's own locks, channels and I/O are made for it. See docs/workers.md.
-    #[allow(unsafe_code)]
-    pub unsafe fn fiber_workers(mut self) -> Builder {
-        self.kind = WorkerKind::Fiber;
-        self
-    }
-
     /// Builds the node and starts its schedulers.
     ///
     /// # Errors
@@ -243,6 +224,7 @@ impl Builder {
         if workers.div_ceil(count) > limits::WORKERS_PER_SCHEDULER_MAX {
             return option(format!("{workers} workers are more than this library can number"));
         }
+        self.can_have_its_kind(workers)?;
         let os = |what| move |source| BuildError::Os { what, source };
         let peers = Arc::new(Peers::new(count));
         let mut started = Started::default();

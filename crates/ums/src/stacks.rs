@@ -116,7 +116,7 @@ impl WorkerStack {
             ("scheduler_id", w.scheduler.into()),
             ("scheduler_name", self.scheduler_name.as_str().into()),
             ("worker_id", w.id.into()),
-            ("is_fiber", (w.kind != WorkerKind::Thread).into()),
+            ("is_fiber", (w.kind == WorkerKind::Fiber).into()),
             ("state", state(w).into()),
             ("os_thread_id", w.thread.into()),
             ("wait_type", w.reason.map(WaitReason::name).into()),

@@ -29,7 +29,7 @@ fn deadlocks() -> Options {
 
 /// Runs the body in both kinds on one and two schedulers, with the monitor watching.
 fn both_watched(options: impl Fn() -> Options, body: impl Fn(&Node, &Told, usize)) {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in [1, 2] {
             let told = Told::default();
             let build = |b: Builder| watched(b.schedulers(n), options(), &told);
@@ -435,11 +435,11 @@ fn a_wait_that_is_no_deadlock_wakes_nobody_once_it_was_looked_at_b39() {
 /// For what holds for the rest of a process, or never ends: the test in a process of its own.
 fn in_a_child(test: &str, errand: impl Fn(WorkerKind)) {
     if let Some(kind) = child_errand() {
-        errand(if kind == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread });
+        errand(kind_named(kind));
         println!("as expected");
         std::process::exit(0);
     }
-    for kind in KINDS {
+    for kind in kinds() {
         let _turn = turn();
         let output = run_child(test, &format!("{kind:?}"));
         let text = String::from_utf8_lossy(&output.stdout);

@@ -236,7 +236,7 @@ fn umsstats_counts_users_where_they_live_u92() {
 
 #[test]
 fn umsstats_tells_whether_a_scheduler_is_full_and_all_are_busy_u93() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             let three_each = |b: ums::Builder| {
                 b.schedulers(n).max_workers(3 * n).placement(ums::Placement::AlwaysPreferred)

@@ -113,7 +113,7 @@ fn a_cancellation_wakes_it_g5_b59() {
 
 #[test]
 fn a_shutdown_wakes_it_g5() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             // `one_kind` shuts the node down and finds everything ended.
             one_kind(
@@ -202,7 +202,7 @@ fn activity() -> BTreeMap<u32, (u64, u64)> {
 
 #[test]
 fn an_idle_node_does_nothing_at_all_u76_u72_b57() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             one_kind(
                 kind,
@@ -287,7 +287,7 @@ fn spinning_before_sleeping_is_asked_for_and_ends_b57() {
 
 #[test]
 fn who_is_out_of_workers_is_not_the_one_woken_for_anothers_request_b5() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in [3, 4] {
             // One worker each: the first one's spins, the second one's waits, the last is idle.
             one_kind(
@@ -319,7 +319,7 @@ fn who_is_out_of_workers_is_not_the_one_woken_for_anothers_request_b5() {
 
 #[test]
 fn of_two_requests_that_a_completion_routine_queues_an_idle_scheduler_takes_one_b5() {
-    for kind in KINDS {
+    for kind in kinds() {
         one_kind(
             kind,
             |b| b.schedulers(2),

@@ -238,12 +238,12 @@ fn how_deep_a_worker_used_its_stack_is_told_b16() {
 #[test]
 fn a_stack_that_overflows_ends_the_process_with_a_message_b16() {
     if let Some(errand) = child_errand() {
-        let kind = if errand == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread };
+        let kind = kind_named(errand);
         let node = build(kind, |b| b.schedulers(1).stack_size(MIB));
         on(&node, 0, || dig(2 * MIB));
         survived();
     }
-    for kind in KINDS {
+    for kind in kinds() {
         let me = "a_stack_that_overflows_ends_the_process_with_a_message_b16";
         let output = run_child(me, &format!("{kind:?}"));
         assert!(!output.status.success() && !has_survived(&output), "{kind:?}: no guard");
@@ -274,12 +274,12 @@ fn fiber_stacks_can_be_backed_with_memory_from_the_start_b16() {
 fn a_request_queues_when_no_worker_can_be_made_b17() {
     if let Some(errand) = child_errand() {
         let (kind, n) = errand.split_once(' ').unwrap();
-        let kind = if kind == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread };
+        let kind = kind_named(kind);
         let n = n.parse().unwrap();
         fail_to_make_workers(kind, n);
         survived();
     }
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             let me = "a_request_queues_when_no_worker_can_be_made_b17";
             let output = run_child(me, &format!("{kind:?} {n}"));
@@ -329,7 +329,7 @@ fn limit_address_space(bytes: u64) {
 
 #[test]
 fn past_the_queues_bound_a_request_is_refused_with_a_clear_error_g2_b19() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             let options = |b: Builder| {
                 b.schedulers(n).max_workers(n).queue_limit(3).placement(Placement::AlwaysPreferred)
@@ -364,7 +364,7 @@ fn past_the_queues_bound_a_request_is_refused_with_a_clear_error_g2_b19() {
 
 #[test]
 fn how_long_each_request_is_queued_is_recorded_b19() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             let options =
                 |b: Builder| b.schedulers(n).max_workers(n).placement(Placement::AlwaysPreferred);
@@ -400,7 +400,7 @@ fn threadpool(node: &Node) -> (u64, u64) {
 
 #[test]
 fn a_request_that_waited_too_long_is_not_carried_out_b19() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             let options = |b: Builder| {
                 let b = b.schedulers(n).max_workers(n).queue_timeout(ms(20));

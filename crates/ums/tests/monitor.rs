@@ -32,7 +32,7 @@ fn both_watched(
     more: impl Fn(Builder) -> Builder,
     body: impl Fn(&Node, &Told, WorkerKind),
 ) {
-    for kind in KINDS {
+    for kind in kinds() {
         let told = Told::default();
         let build = |b: Builder| watched(more(b.schedulers(schedulers)), options(), &told);
         one_kind(kind, build, |node| body(node, &told, kind));
@@ -315,7 +315,7 @@ fn a_node_of_which_no_scheduler_picks_anything_up_is_reported_once_as_a_whole_b3
 #[test]
 fn a_scheduler_that_cannot_make_workers_is_reported_as_such_b17_b37() {
     if let Some(errand) = child_errand() {
-        let kind = if errand == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread };
+        let kind = kind_named(errand);
         let told = Told::default();
         let options = stalls().not_picked_up(ms(100));
         // One stack in each mapping, and room for no further one.
@@ -341,7 +341,7 @@ fn a_scheduler_that_cannot_make_workers_is_reported_as_such_b17_b37() {
         println!("as expected");
         return;
     }
-    for kind in KINDS {
+    for kind in kinds() {
         let me = "a_scheduler_that_cannot_make_workers_is_reported_as_such_b17_b37";
         let output = run_child(me, &format!("{kind:?}"));
         let text = String::from_utf8_lossy(&output.stdout);
@@ -374,7 +374,7 @@ impl Drop for Hogs {
 #[test]
 fn a_starved_process_is_exonerated_b34_b39() {
     if let Some(errand) = child_errand() {
-        let kind = if errand == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread };
+        let kind = kind_named(errand);
         // One processor, shared with two that compute and come first.
         let mut one = CpuSet::new();
         let allowed = sched_getaffinity(None).unwrap();
@@ -413,7 +413,7 @@ fn a_starved_process_is_exonerated_b34_b39() {
         println!("as expected");
         return;
     }
-    for kind in KINDS {
+    for kind in kinds() {
         let _turn = turn();
         let output = run_child("a_starved_process_is_exonerated_b34_b39", &format!("{kind:?}"));
         let text = String::from_utf8_lossy(&output.stdout);

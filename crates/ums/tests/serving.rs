@@ -177,7 +177,7 @@ fn each(body: impl Fn(&Node, &Shared, &Server, usize)) {
 
 #[test]
 fn many_connections_are_served_by_few_workers_u30_u31() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             one_kind(
                 kind,
@@ -264,7 +264,7 @@ fn a_session_whose_client_is_silent_for_too_long_is_told() {
 
 #[test]
 fn a_client_is_told_when_the_queue_is_full_g2() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             one_kind(
                 kind,

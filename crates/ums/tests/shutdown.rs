@@ -27,7 +27,7 @@ fn each_end(
     options: impl Fn(ums::Builder) -> ums::Builder,
     body: impl Fn(Node, WorkerKind, usize),
 ) {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             let _turn = turn();
             let _watch = Watchdog::start(format!("{kind:?} workers on {n} schedulers"));
@@ -102,7 +102,7 @@ fn a_payload_that_panics_when_it_is_dropped_ends_nobody_g13() {
 
 #[test]
 fn a_node_that_its_own_worker_drops_shuts_down_all_the_same_g13() {
-    for kind in KINDS {
+    for kind in kinds() {
         for away in [false, true] {
             let _turn = turn();
             let _watch = Watchdog::start(format!("{kind:?} workers, away {away}"));
@@ -510,7 +510,7 @@ fn a_scope_ends_its_tasks_even_when_its_body_panics_g13() {
 
 #[test]
 fn a_scope_on_the_only_worker_ends_g11() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             one_kind(
                 kind,

@@ -24,7 +24,7 @@ fn stalls() -> Options {
 
 /// Runs the body on one scheduler with the monitor watching, in both kinds.
 fn both_watched(options: impl Fn() -> Options, body: impl Fn(&Node, &Told)) {
-    for kind in KINDS {
+    for kind in kinds() {
         let told = Told::default();
         let build = |b: Builder| watched(b.schedulers(1), options(), &told);
         one_kind(kind, build, |node| body(node, &told));

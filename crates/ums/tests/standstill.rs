@@ -41,22 +41,18 @@ fn stop_for(child: &Child, span: Duration) {
     let _ = kill_process(id, Signal::CONT);
 }
 
-fn kind_of(errand: &str) -> WorkerKind {
-    if errand == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread }
-}
-
 #[test]
 fn a_worker_of_a_process_that_was_stopped_is_not_accused_b34() {
     let me = "a_worker_of_a_process_that_was_stopped_is_not_accused_b34";
     let Some(errand) = child_errand() else {
         let _turn = turn();
-        return KINDS.into_iter().for_each(|kind| run_and_stop(me, kind, ms(600)));
+        return kinds().into_iter().for_each(|kind| run_and_stop(me, kind, ms(600)));
     };
     let told = Told::default();
     // It yields after 60 ms of its own time, and is stopped in the middle of that. The monitor looks
     // every 10 ms, so it sees the worker at work again before it yields.
     let options = nothing().stall(ms(400)).deadlock(ms(40));
-    let node = build(kind_of(&errand), |b| watched(b.schedulers(1), options, &told));
+    let node = build(kind_named(&errand), |b| watched(b.schedulers(1), options, &told));
     println!("at work");
     on(&node, 0, || {
         let used = || {
@@ -80,12 +76,12 @@ fn that_the_process_stood_still_is_told_as_nobodys_fault_b34() {
     let me = "that_the_process_stood_still_is_told_as_nobodys_fault_b34";
     let Some(errand) = child_errand() else {
         let _turn = turn();
-        return KINDS.into_iter().for_each(|kind| run_and_stop(me, kind, ms(1500)));
+        return kinds().into_iter().for_each(|kind| run_and_stop(me, kind, ms(1500)));
     };
     let told = Told::default();
     // The monitor looks every 50 ms. In time it sees no stall; what is left is that it was away.
     let options = nothing().starved(ms(1000)).deadlock(ms(200));
-    let node = build(kind_of(&errand), |b| watched(b.schedulers(1), options, &told));
+    let node = build(kind_named(&errand), |b| watched(b.schedulers(1), options, &told));
     let stop = Arc::new(AtomicBool::new(false));
     let s = stop.clone();
     let request = start(&node, 0, move || {

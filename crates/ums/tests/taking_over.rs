@@ -53,7 +53,7 @@ fn threads_are_the_default_kind_u22() {
 fn yield_without_calls(errand: &str) -> ! {
     let (kind, rest) = errand.split_once(' ').unwrap();
     let (n, what) = rest.split_once(' ').unwrap();
-    let kind = if kind == "Fiber" { WorkerKind::Fiber } else { WorkerKind::Thread };
+    let kind = kind_named(kind);
     let n = n.parse().unwrap();
     let node = build(kind, |b| b.schedulers(n).placement(ums::Placement::AlwaysPreferred));
     let (what, turns) = (what.to_owned(), Arc::new(AtomicU32::new(0)));
@@ -90,7 +90,7 @@ fn a_yield_with_nothing_to_do_makes_no_system_call_u2() {
         yield_without_calls(&errand);
     }
     let me = "a_yield_with_nothing_to_do_makes_no_system_call_u2";
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             for what in ["alone", "timer"] {
                 let output = run_child(me, &format!("{kind:?} {n} {what}"));
@@ -164,7 +164,7 @@ fn it_needs_nothing_special_of_the_kernel_u6() {
             SYS_setpriority,
         ];
         filter(Verdict::AllButThese, &special);
-        for kind in KINDS {
+        for kind in kinds() {
             for n in COUNTS {
                 let node = build(kind, |b| b.schedulers(n));
                 assert_eq!(node.run(story), 10);
@@ -460,7 +460,7 @@ fn schedulers_are_not_bound_to_processors_u16() {
 
 #[test]
 fn pinned_schedulers_have_a_processor_each_u16() {
-    for kind in KINDS {
+    for kind in kinds() {
         let cpus = ums::Cpus::read();
         let n = cpus.allowed.len().min(4);
         one_kind(

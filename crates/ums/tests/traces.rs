@@ -18,7 +18,7 @@ fn of(events: &[TraceEvent], event: RingEvent) -> usize {
 
 #[test]
 fn a_scheduler_records_what_it_does_in_order_b43() {
-    for kind in KINDS {
+    for kind in kinds() {
         one_kind(
             kind,
             |b| b.schedulers(1),
@@ -132,7 +132,7 @@ fn contend(node: &Node) {
 
 #[test]
 fn a_trace_shows_how_a_contended_mutex_goes_from_scheduler_to_scheduler_b43() {
-    for kind in KINDS {
+    for kind in kinds() {
         one_kind(
             kind,
             |b| b.schedulers(2),

@@ -120,7 +120,7 @@ fn load_counts_requests_queued_running_and_waiting_b2() {
 
 #[test]
 fn four_policies_place_the_same_request_b3() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             let home = 0;
             let other = if n == 1 { 0 } else { 1 };
@@ -301,7 +301,7 @@ fn an_administrator_is_answered_while_all_visible_schedulers_spin_b18() {
 
 #[test]
 fn an_administrator_is_answered_while_every_worker_waits_b18() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             one_kind(
                 kind,
@@ -385,7 +385,7 @@ fn a_users_lock_goes_to_who_waited_longest_with_a_worker_or_without() {
 
 #[test]
 fn a_lock_that_prefers_its_own_scheduler_passes_the_first_in_line_so_often_and_no_more() {
-    for kind in KINDS {
+    for kind in kinds() {
         for (passes, expected) in
             [(0, [0, 1, 2, 3, 4, 5]), (1, [0, 2, 1, 3, 5, 4]), (2, [0, 2, 4, 1, 3, 5])]
         {
@@ -458,7 +458,7 @@ fn a_cancelled_or_late_request_loses_its_place_and_holds_nothing_b59() {
 
 #[test]
 fn the_request_of_a_holder_is_served_beyond_the_maximum_of_workers_g11() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             one_kind(
                 kind,
@@ -527,7 +527,7 @@ fn a_request_can_be_cancelled_as_soon_as_it_runs_b59() {
 
 #[test]
 fn a_refused_request_is_not_the_users_last_g2() {
-    for kind in KINDS {
+    for kind in kinds() {
         one_kind(
             kind,
             |b| b.schedulers(1).max_workers(1).queue_limit(1),

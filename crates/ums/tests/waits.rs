@@ -69,7 +69,7 @@ fn the_time_until_the_signal_and_the_time_after_it_are_told_apart_b20() {
 
 #[test]
 fn waiting_for_a_worker_is_a_wait_of_its_own_b21() {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             one_kind(
                 kind,

@@ -89,7 +89,7 @@ pub(super) fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
 }
 
 /// Nanoseconds for one switch between two workers that yield to each other.
-fn yields(node: &Node, switches: u64) -> f64 {
+pub(super) fn yields(node: &Node, switches: u64) -> f64 {
     node.run(move || {
         let yielding = move || {
             // Once round before the clock is read, so that both are there.

@@ -11,6 +11,7 @@ mod disk;
 mod echo;
 mod floor;
 mod meter;
+mod own;
 mod setup;
 mod syscalls;
 mod tasks;
@@ -30,7 +31,7 @@ struct Bench {
     short: &'static [&'static str],
 }
 
-const BENCHES: [Bench; 14] = [
+const BENCHES: [Bench; 15] = [
     Bench {
         name: "switch",
         keys: "tasks=2 total=10000000",
@@ -109,6 +110,13 @@ const BENCHES: [Bench; 14] = [
         short: &["rounds=3"],
     },
     Bench {
+        name: "own",
+        keys: "rounds=20",
+        what: "workers with their own context against the floor, a futex and their own kernel thread",
+        run: own::own,
+        short: &["rounds=3"],
+    },
+    Bench {
         name: "syscalls",
         keys: "n=1000000",
         what: "system calls for each yield and switch, counted by the kernel",
@@ -177,7 +185,7 @@ fn all(args: &[String]) -> ExitCode {
     };
     let mut ending = ExitCode::SUCCESS;
     for bench in &BENCHES {
-        let kinds: &[&str] = if matches!(bench.name, "floor" | "windows" | "blocking") {
+        let kinds: &[&str] = if matches!(bench.name, "floor" | "own" | "windows" | "blocking") {
             &[""]
         } else {
             &["kind=fiber", "kind=thread"]
@@ -204,7 +212,7 @@ fn help() -> String {
          Usage: ums bench NAME [key=value ...]\n       \
          ums bench all           a short run of everything but echo and disk\n       \
          ums bench --list\n\n\
-         Keys of every bench (but floor): kind=fiber|thread io=auto|uring|epoll|sync stack=BYTES\n       \
+         Keys of every bench (but floor and own): kind=fiber|thread|context io=auto|uring|epoll|sync stack=BYTES\n       \
          events=off|on (event rings)\n\
          Sizes shown are those for fibers; threads do less by default.\n\n",
     );

@@ -25,7 +25,8 @@ impl Setup {
         let kind = match args.text("kind", "fiber") {
             "fiber" => WorkerKind::Fiber,
             "thread" => WorkerKind::Thread,
-            other => return Err(Stop::Usage(format!("kind={other}: fiber or thread"))),
+            "context" => WorkerKind::OwnContext,
+            other => return Err(Stop::Usage(format!("kind={other}: fiber, thread or context"))),
         };
         let io = args.text("io", "auto");
         let io =
@@ -40,7 +41,11 @@ impl Setup {
 
     /// Lines for this bench from this kind of worker.
     pub fn lines(&self, bench: impl Into<String>) -> Lines {
-        let peer = if self.is_fiber() { "ums-fiber" } else { "ums-thread" };
+        let peer = match self.kind {
+            WorkerKind::Fiber => "ums-fiber",
+            WorkerKind::Thread => "ums-thread",
+            WorkerKind::OwnContext => "ums-context",
+        };
         Lines { bench: bench.into(), peer }
     }
 
@@ -49,9 +54,9 @@ impl Setup {
         self.kind == WorkerKind::Fiber
     }
 
-    /// The first number for fibers, the second for threads, whose operations take longer.
+    /// The first number for what is switched in user mode, the second for threads, whose operations take longer.
     pub fn size(&self, fiber: u64, thread: u64) -> u64 {
-        if self.is_fiber() { fiber } else { thread }
+        if self.kind == WorkerKind::Thread { thread } else { fiber }
     }
 
     /// A node of one scheduler for each of the first `cpus` processors, and nothing of the
@@ -67,8 +72,12 @@ impl Setup {
             .pin(cpus > 1);
         let builder =
             if self.stack > 0 { builder.stack_size(self.stack as usize) } else { builder };
-        // SAFETY: Own Code: the benches of this folder are all that runs here.
-        let builder = if self.is_fiber() { unsafe { builder.fiber_workers() } } else { builder };
+        let builder = match self.kind {
+            // SAFETY: Own Code: the benches of this folder are all that runs here.
+            WorkerKind::Fiber => unsafe { builder.fiber_workers() },
+            WorkerKind::Thread => builder,
+            WorkerKind::OwnContext => builder.own_context_workers(),
+        };
         builder.build().map_err(|error| Stop::Skip(error.to_string()))
     }
 }

@@ -18,6 +18,7 @@ use crate::os::linux::own_memory::OwnMemory;
 use crate::os::linux::sample::{self, Sample};
 use crate::scheduler::{Shared, WorkerKind};
 use crate::wait::Party;
+use crate::worker::State;
 
 /// Times that a worker is looked at which changes its state meanwhile.
 const LOOKS: usize = 3;
@@ -83,6 +84,8 @@ impl Looker {
 fn awake(s: &Shared, party: &Party) -> Option<Sample> {
     let thread = match s.options.kind {
         WorkerKind::Fiber => s.baton_thread(),
+        // On its scheduler's host thread, but for one that is preemptive.
+        WorkerKind::OwnContext if !party.is(State::Preemptive) => s.baton_thread(),
         _ => party.view.thread.load(Ordering::Relaxed),
     };
     let stack = party.view.stack()?;

@@ -274,7 +274,7 @@ impl Waker {
     }
 
     /// The descriptor a driver watches.
-    pub(in crate::os) fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.bell.as_raw_fd()
     }
 }

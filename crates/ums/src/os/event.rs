@@ -51,6 +51,12 @@ impl Event {
         }
     }
 
+    /// As [`Event::set`], by a worker that is saved only after it has said what to set.
+    #[cfg(not(loom))]
+    pub fn post(&self) -> context::Post<'_> {
+        context::Post::event(&self.word)
+    }
+
     /// Waits until the event is set, and consumes that.
     #[inline]
     pub fn wait(&self) {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use context::Host;
 use fiber::{Fiber, Resume};
 
 use super::{Core, Options, Seat, Shared, WorkerKind, contain, set_here};
@@ -39,11 +40,15 @@ pub(crate) fn start(
     let thread = threads::spawn(std::thread::Builder::new(), name, move || {
         // The driver is opened here, because a ring belongs to one thread (rule 1).
         let owner = match options.kind {
-            WorkerKind::Fiber => Owner::OneThread,
-            _ => Owner::ManyThreads,
+            WorkerKind::Fiber | WorkerKind::OwnContext => Owner::OneThread,
+            WorkerKind::Thread => Owner::ManyThreads,
         };
         let shared = match open::open(options.io, owner) {
             Ok(driver) => Shared::new(index, options, peers, driver),
+            Err(error) => return tell.keep(Err(error)),
+        };
+        let root = match shared.host_here() {
+            Ok(root) => root,
             Err(error) => return tell.keep(Err(error)),
         };
         shared.pin_here();
@@ -55,10 +60,11 @@ pub(crate) fn start(
         shared.make_ready();
         tell.keep(Ok(shared.clone()));
         or_abort(|| match shared.options.kind {
-            WorkerKind::Fiber => shared.fiber_root(),
-            _ => shared.thread_standby(),
+            WorkerKind::Fiber | WorkerKind::OwnContext => shared.root(),
+            WorkerKind::Thread => shared.thread_standby(),
         });
         set_here(None);
+        drop(root);
     })?;
     let ended = || Err(std::io::Error::other("the scheduler's thread ended at its start"));
     let shared = told.wait().unwrap_or_else(ended)?;
@@ -67,7 +73,7 @@ pub(crate) fn start(
 
 /// Whoever panics outside every request holds the baton, and nobody could ever take it: better a
 /// sentence and an end than a scheduler that hangs.
-fn or_abort(main: impl FnOnce()) {
+pub(super) fn or_abort(main: impl FnOnce()) {
     if let Err(_panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
         #[cfg(feature = "sim")]
         os::sim::fail(&os::sim::text_of(&*_panic));
@@ -77,8 +83,19 @@ fn or_abort(main: impl FnOnce()) {
 }
 
 impl Shared {
-    /// The root loop of a fiber scheduler's host thread.
-    fn fiber_root(self: &Arc<Self>) {
+    /// Makes the calling thread a host, where workers have their own contexts. What it gives outlives them all.
+    fn host_here(&self) -> std::io::Result<Option<Host>> {
+        if self.options.kind != WorkerKind::OwnContext {
+            return Ok(None);
+        }
+        let host = Host::here().map_err(std::io::Error::other)?;
+        // SAFETY: Baton: nobody else has seen this scheduler yet.
+        unsafe { (*self.core.get()).root = host.root() };
+        Ok(Some(host))
+    }
+
+    /// The root loop of a host thread.
+    fn root(self: &Arc<Self>) {
         fiber::install_overflow_handler();
         let _alternate_stack = fiber::prepare_host_thread();
         loop {
@@ -88,10 +105,17 @@ impl Shared {
         }
     }
 
-    /// Resumes the current worker's fiber, if one is current. A fiber that came to its end is
+    /// Resumes the current worker, if one is current. A fiber that came to its end is
     /// taken out, and its stack goes back to the pool.
     #[inline]
     pub(super) fn resume_current(&self) -> bool {
+        if self.options.kind == WorkerKind::OwnContext {
+            let any = self.with(|core| core.current != STANDBY);
+            if any {
+                self.pass_from_root();
+            }
+            return any;
+        }
         let fiber = self.with(|core| core.fiber);
         if fiber.is_null() {
             return false;
@@ -178,7 +202,8 @@ impl Shared {
         let name = format!("ums-{}/{id}", self.name());
         let seat = match self.options.kind {
             WorkerKind::Fiber => self.fiber_seat(core, id, party, &name),
-            _ => self.thread_seat(id, party, name),
+            WorkerKind::OwnContext => self.own_seat(id, party, name),
+            WorkerKind::Thread => self.thread_seat(id, party, name),
         };
         let seat = match seat {
             Ok(seat) => seat,
@@ -267,8 +292,11 @@ impl Shared {
     }
 
     /// What every worker runs, thread or fiber. Returns when the worker was retired.
-    fn worker_main(&self, me: WorkerId, party: &'static Party) {
-        let kind = if self.options.kind == WorkerKind::Fiber { "fiber worker" } else { "worker" };
+    pub(super) fn worker_main(&self, me: WorkerId, party: &'static Party) {
+        let kind = match self.options.kind {
+            WorkerKind::Fiber => "fiber worker",
+            _ => "worker",
+        };
         party.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
         if !party.is(State::Running) && !party.is(State::Retired) {
             self.until_chosen(me, party);
@@ -317,7 +345,7 @@ impl Shared {
         late
     }
 
-    fn pin_here(&self) {
+    pub(super) fn pin_here(&self) {
         if let Some(cpu) = self.options.pin
             && let Err(error) = os::linux::cpus::pin_to(cpu)
         {

@@ -188,12 +188,17 @@ impl Shared {
         if kind == WorkerKind::Fiber {
             return self.switch_to(victim);
         }
-        let (party, seat) = self.with(|core| core.workers.remove(victim));
-        if let Seat::Thread(Some(handle)) = seat {
-            self.graves.lock().unwrap_or_else(|e| e.into_inner()).push(handle);
-        }
         // Its thread sees Retired, gives its party back and ends without touching the core.
-        party.event.set();
+        let (party, seat) = self.with(|core| core.workers.remove(victim));
+        let handle = match seat {
+            Seat::Thread(handle) => {
+                party.event.set();
+                handle
+            }
+            Seat::Own(own) => Some(own.end()),
+            Seat::Fiber(..) => None,
+        };
+        self.graves.lock().unwrap_or_else(|e| e.into_inner()).extend(handle);
     }
 }
 

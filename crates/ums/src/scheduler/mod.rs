@@ -16,7 +16,7 @@
 //! ```
 //!
 //! * `turn` brings in what happened and chooses who is next: mechanism-free.
-//! * `switch` is the only place that knows what kind a worker is.
+//! * `switch` is the only place that knows what kind a worker is; `own` is about the third kind.
 //! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
 //! * `preempt` lets a worker leave and come home; `watched` makes one leave that blocks.
 //!
@@ -31,6 +31,7 @@ pub(crate) mod alarm;
 mod peers;
 mod host;
 mod idle;
+mod own;
 mod park;
 mod preempt;
 mod stop;
@@ -75,7 +76,7 @@ pub enum WorkerKind {
     Thread,
     /// A fiber: fast to switch, shares its thread's thread-locals with its siblings.
     Fiber,
-    /// A fiber-fast worker with a thread context of its own. Not built yet: builders refuse it.
+    /// A thread that is switched to like a fiber: its thread-locals and identity are its own.
     OwnContext,
 }
 
@@ -173,6 +174,8 @@ pub(crate) enum Seat {
     /// the table of workers may move meanwhile. The suspender is its own way out, known once it
     /// has started.
     Fiber(*mut Fiber, Option<Suspender>),
+    /// The host thread switches to its context, and its own thread takes it back.
+    Own(own::Own),
 }
 
 /// What expires.
@@ -204,6 +207,9 @@ pub(crate) struct Core {
     pub turn_at: u64,
     /// What the host thread resumes next; null when the standby is current, or a thread.
     pub fiber: *mut Fiber,
+    /// The host thread's own context, where workers have theirs; null elsewhere.
+    pub root: *const context::Context,
+    pub pass: Box<own::Pass>,
     pub stacks: Option<StackPool>,
     /// Completions that the driver has given and nobody has looked at.
     pub done: Vec<Done>,
@@ -321,6 +327,8 @@ impl Shared {
             current: crate::worker::STANDBY,
             turn_at: 0,
             fiber: std::ptr::null_mut(),
+            root: std::ptr::null(),
+            pass: Box::new(own::Pass::NONE),
             stacks: (options.kind == WorkerKind::Fiber).then(|| {
                 StackPool::new(fiber::StackConfig {
                     size: options.stack_size,

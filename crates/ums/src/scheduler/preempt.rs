@@ -109,7 +109,12 @@ impl Shared {
         });
         party.reason.store(reason.index() as u16, Ordering::Relaxed);
         party.began.store(began, Ordering::Relaxed);
-        self.give_to(next);
+        let own = (self.options.kind == WorkerKind::OwnContext).then(|| self.own_context());
+        match own {
+            // It goes on on its own kernel thread.
+            Some(_) => self.couple(next),
+            None => self.give_to(next),
+        }
 
         set_here(None);
         super::AWAY.set(Some(party));
@@ -127,9 +132,14 @@ impl Shared {
             self.give_preemptive_place();
             return result;
         }
-        self.door.push(party);
-        point("leave: at the door");
-        party.event.wait();
+        match own {
+            Some(context) => self.decouple(context, party),
+            None => {
+                self.door.push(party);
+                point("leave: at the door");
+                party.event.wait();
+            }
+        }
         set_here(Some(self));
         party.spans.go_on();
         watched.inspect(|me| me.word.leave());

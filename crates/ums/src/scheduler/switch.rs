@@ -3,13 +3,14 @@
 //! * *Fiber*: note who is next and suspend; the host thread's root loop resumes that one. Two stack
 //!   switches, no system call (U2, U83).
 //! * *Thread*: set the next worker's event and wait on one's own (U10..U12, U42..U44).
-//! * *Own context*: the third kind's place is here.
+//! * *Own context*: change the registers to the next worker's; one switch, no system call. See `own.rs`.
 //!
 //! Named invariants. **Home**: a fiber is resumed only by its scheduler's host thread. **Baton**:
 //! setting the next worker's event gives the baton away; see `scheduler/mod.rs`.
 
 use fiber::Suspender;
 
+use super::own::Pass;
 use super::{Core, Seat, Shared, WorkerKind};
 use crate::counters::add;
 use crate::lists::WorkerId;
@@ -37,12 +38,15 @@ impl Shared {
             WayOut::Stay | WayOut::Nowhere => {}
             // SAFETY: Home: this worker was current until now, so this is its own stack.
             WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
+            // SAFETY: Baton: set by the first half of this switch, and nobody has had the baton since. One Place (own.rs):
+            // the worker that was current until now is the running context.
+            WayOut::Pass(pass) => unsafe { (*pass).switch() },
         }
     }
 
     /// Hands the baton to `to` without parking: for a thread that leaves or ends.
     pub(super) fn give_to(&self, to: WorkerId) {
-        debug_assert_ne!(self.options.kind, WorkerKind::Fiber);
+        debug_assert_eq!(self.options.kind, WorkerKind::Thread);
         add(&self.counters.context_switches, 1);
         add(&self.counters.leave_switches, 1);
         let theirs = self.with(|core| {
@@ -63,6 +67,8 @@ pub(super) enum WayOut {
     Nowhere,
     /// A fiber suspends itself.
     Suspend(Suspender),
+    /// A worker with its own context switches to the next one.
+    Pass(*const Pass),
 }
 
 /// What became of the baton, to be acted on outside any borrow of the lists. What makes one and
@@ -112,15 +118,20 @@ impl Core {
     pub(super) fn hand_over(&mut self, shared: &Shared, to: WorkerId) -> Handed {
         add(&shared.counters.context_switches, 1);
         let me = self.current;
-        if shared.options.kind == WorkerKind::Fiber {
-            self.hand_to(to);
-            return Handed::Left(self.way_out_of(me).map_or(WayOut::Stay, WayOut::Suspend));
+        match shared.options.kind {
+            WorkerKind::Fiber => {
+                self.hand_to(to);
+                Handed::Left(self.way_out_of(me).map_or(WayOut::Stay, WayOut::Suspend))
+            }
+            WorkerKind::OwnContext => Handed::Left(self.pass_to(to)),
+            WorkerKind::Thread => {
+                let mine = self.workers.get(me).party;
+                self.hand_to(to);
+                let theirs = self.workers.get(to).party;
+                shared.held_by(theirs);
+                Handed::Thread(mine, theirs)
+            }
         }
-        let mine = self.workers.get(me).party;
-        self.hand_to(to);
-        let theirs = self.workers.get(to).party;
-        shared.held_by(theirs);
-        Handed::Thread(mine, theirs)
     }
 
     #[inline]

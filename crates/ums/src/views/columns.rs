@@ -154,7 +154,7 @@ table! {
     worker_id Id = w.id, "Its number there.";
     state Text = upper(w.state), "Where it is; RUNNING, RUNNABLE, WAITING, IDLE, PREEMPTIVE.";
     os_thread_id Id = w.thread, "The kernel's number of its thread; 0 for a fiber.";
-    is_fiber Gauge = w.kind != WorkerKind::Thread, "1 for a fiber.";
+    is_fiber Gauge = w.kind == WorkerKind::Fiber, "1 for a fiber.";
     is_sick Gauge = w.is_sick, "1 while it sleeps, with its scheduler, because a lock that is held for moments is not let go.";
     is_preemptive Gauge = w.state == State::Preemptive, "1 while it runs external code.";
     request_id Id = w.request, "The request it carries out; 0 for none.";

@@ -1,4 +1,4 @@
-//! The harness of the behaviour tests: every body runs with thread workers and with fiber workers,
+//! The harness of the behaviour tests: every body runs with each kind of worker,
 //! on 1, 2 and 4 schedulers, and each run ends in an orderly shutdown that leaves nothing behind.
 //!
 //! ```text
@@ -29,8 +29,17 @@ use ums::{
     Builder, IoChoice, JoinHandle, Node, Placement, ShutdownReport, TaskError, UserLock, WorkerKind,
 };
 
-/// The kinds that everything is tried with.
-pub const KINDS: [WorkerKind; 2] = [WorkerKind::Thread, WorkerKind::Fiber];
+/// The kinds that everything is tried with: all that this machine has.
+pub fn kinds() -> Vec<WorkerKind> {
+    let all = [WorkerKind::Thread, WorkerKind::Fiber, WorkerKind::OwnContext];
+    all.into_iter().filter(|kind| can_be_had(*kind)).collect()
+}
+
+/// The kind that prints like this: how a test tells a process of its own.
+pub fn kind_named(name: impl AsRef<str>) -> WorkerKind {
+    let name = name.as_ref();
+    kinds().into_iter().find(|kind| format!("{kind:?}") == name).expect("a kind")
+}
 /// The numbers of schedulers: 1, 2 and N.
 pub const COUNTS: [usize; 3] = [1, 2, 4];
 /// How long a condition may take to become true. Far more than it needs on a slow machine.
@@ -48,7 +57,7 @@ pub fn both_kinds_with(
     options: impl Fn(Builder) -> Builder,
     body: impl Fn(&Node, WorkerKind, usize),
 ) {
-    for kind in KINDS {
+    for kind in kinds() {
         for n in COUNTS {
             one_kind(kind, |b| options(b.schedulers(n)), |node| body(node, kind, n));
         }
@@ -112,10 +121,15 @@ pub fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
         let node = build(kind, |b| b.schedulers(1));
         node.io_text().starts_with("io_uring")
     };
-    if kind == WorkerKind::Fiber && *RING.get_or_init(has_ring) {
+    if kind != WorkerKind::Thread && *RING.get_or_init(has_ring) {
         list.push(IoChoice::Uring);
     }
     list
+}
+
+/// Whether there are workers of this kind on this machine.
+pub fn can_be_had(kind: WorkerKind) -> bool {
+    kind != WorkerKind::OwnContext || ums::own_contexts_are_refused().is_none()
 }
 
 /// Builds a node of this kind.
@@ -124,7 +138,8 @@ pub fn build(kind: WorkerKind, options: impl FnOnce(Builder) -> Builder) -> Node
     let builder = match kind {
         // SAFETY: Own Bodies.
         WorkerKind::Fiber => unsafe { builder.fiber_workers() },
-        _ => builder,
+        WorkerKind::OwnContext => builder.own_context_workers(),
+        WorkerKind::Thread => builder,
     };
     builder.build().expect("a node can be built here")
 }

@@ -16,7 +16,7 @@ fn a_process_without_io_uring_has_the_same_files_u58() {
     let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
     filter(Verdict::AllButThese, &calls);
     assert!(!back_ends(WorkerKind::Fiber).contains(&IoChoice::Uring));
-    for kind in KINDS {
+    for kind in kinds() {
         one_kind(
             kind,
             |b| b.schedulers(2),

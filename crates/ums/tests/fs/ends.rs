@@ -40,7 +40,7 @@ fn a_deadline_ends_a_read_and_the_pipe_still_works_rule_10() {
 #[test]
 fn three_thousand_deadlines_at_once_end_three_thousand_reads() {
     const MANY: usize = 3000;
-    for kind in KINDS {
+    for kind in kinds() {
         // Threads are dearer; what is tested is the lists, which do not know.
         let many = if kind == ums::WorkerKind::Fiber { MANY } else { MANY / 4 };
         for io in back_ends(kind) {

@@ -17,7 +17,7 @@ const SEEDS: u64 = 6;
 /// Runs the body on every kind of node, with these faults, for each seed.
 fn with_faults(faults: Faults, body: impl Fn(&Node, u64)) {
     for seed in 0..SEEDS {
-        for kind in KINDS {
+        for kind in kinds() {
             for io in back_ends(kind) {
                 eprintln!("{kind:?} workers, {io:?}, seed {seed}");
                 let installed = RefCell::new(None);

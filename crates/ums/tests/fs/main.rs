@@ -15,7 +15,7 @@ mod requests;
 
 use std::io;
 
-use common::{COUNTS, KINDS, back_ends, one_kind};
+use common::{COUNTS, back_ends, kinds, one_kind};
 use ums::{IoChoice, Node, WorkerKind};
 
 /// Runs the body on every kind of node.
@@ -29,7 +29,7 @@ fn asynchronously(body: impl Fn(&Node)) {
 }
 
 fn on_back_ends(which: impl Fn(IoChoice) -> bool, body: impl Fn(&Node, IoChoice)) {
-    for kind in KINDS {
+    for kind in kinds() {
         for io in back_ends(kind).into_iter().filter(|io| which(*io)) {
             for n in COUNTS {
                 eprintln!("{kind:?} workers, {n} schedulers, {io:?}");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use ums::net::{TcpStream, UdpSocket, UnixListener};
 
-use crate::common::{KINDS, build, eventually, ms, turn};
+use crate::common::{build, eventually, kinds, ms, turn};
 use crate::{back_ends, everywhere, is_cancelled, listener, tcp_pair};
 
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
@@ -72,7 +72,7 @@ fn a_loop_over_incoming_connections_ends_when_it_is_cancelled() {
 
 #[test]
 fn a_node_shuts_down_although_workers_wait_for_sockets_g13() {
-    for kind in KINDS {
+    for kind in kinds() {
         for io in back_ends(kind) {
             for n in [1, 2] {
                 let _turn = turn();

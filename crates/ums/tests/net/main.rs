@@ -20,7 +20,7 @@ use ums::net::{TcpListener, TcpStream};
 
 /// Runs the body on every kind of node.
 fn everywhere(body: impl Fn(&Node)) {
-    for kind in common::KINDS {
+    for kind in common::kinds() {
         for io in back_ends(kind) {
             for n in [1, 2] {
                 eprintln!("{kind:?} workers, {n} schedulers, {io:?}");

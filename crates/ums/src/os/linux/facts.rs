@@ -89,6 +89,27 @@ pub struct Facts {
     pub seccomp: bool,
 }
 
+/// Most mappings of a process.
+pub fn max_map_count() -> Option<u64> {
+    number("/proc/sys/vm/max_map_count")
+}
+
+/// Most threads that this process can have, as the strictest limit says that is known, and its name.
+pub fn threads_left() -> Option<(u64, &'static str)> {
+    let groups = Groups::read(Path::new("/"));
+    let all = [
+        (number("/proc/sys/kernel/threads-max"), "kernel.threads-max"),
+        (number("/proc/sys/kernel/pid_max"), "kernel.pid_max"),
+        (smallest(&groups, "pids", &["pids.max"]), "pids.max of the control group"),
+        // Of the user's, not of the process; the superuser is not held to it.
+        (
+            getrlimit(Resource::Nproc).current.filter(|_| !rustix::process::geteuid().is_root()),
+            "RLIMIT_NPROC",
+        ),
+    ];
+    all.into_iter().filter_map(|(most, what)| most.map(|most| (most, what))).min()
+}
+
 impl Facts {
     /// Asks the machine.
     ///
@@ -116,7 +137,7 @@ impl Facts {
             },
             guard_install: trial::guard_install().map_err(errno),
             fsgsbase: cfg!(target_arch = "x86_64") && rustix::param::linux_hwcap().1 & 2 != 0,
-            max_map_count: number("/proc/sys/vm/max_map_count"),
+            max_map_count: max_map_count(),
             open_files: (open_files.current, open_files.maximum),
             locked_memory: getrlimit(Resource::Memlock).current,
             threads_max: number("/proc/sys/kernel/threads-max"),

@@ -23,7 +23,7 @@
 //! Invariants
 //! * *Frozen Buffer*, *One Completion* (the seam). An entry, once pushed, is the kernel's, whatever
 //!   a later `io_uring_enter` returns: an error there completes nothing and frees nothing.
-//! * *One Thread*: the ring is created, used and dropped on one thread. The kernel checks it
+//! * *One Thread*: the ring is created, used and dropped on one kernel thread. The kernel checks it
 //!   (`EEXIST`), and so do we.
 //!
 //! What has no entry of its own (a call) goes to the file helpers, and comes back by the bell.
@@ -35,7 +35,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
@@ -95,7 +94,7 @@ pub struct Uring {
     rung: bool,
     /// Flags of every `io_uring_enter`.
     enter_flags: EnterFlags,
-    owner: ThreadId,
+    owner: u32,
     mode: &'static str,
 }
 
@@ -133,7 +132,7 @@ impl Uring {
             bell_armed: false,
             rung: false,
             enter_flags,
-            owner: std::thread::current().id(),
+            owner: crate::os::thread_number(),
             mode,
         };
         driver.arm_bell();
@@ -297,7 +296,7 @@ impl Driver for Uring {
 
     unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
         assert!(token <= TOKEN_MAX, "token {token} is reserved");
-        debug_assert_eq!(std::thread::current().id(), self.owner, "One Thread");
+        debug_assert_eq!(crate::os::thread_number(), self.owner, "One Thread");
         if let Op::Call { .. } = op {
             // SAFETY: Frozen Buffer: the caller's promise.
             unsafe { self.chores.send(token, op) };
@@ -370,7 +369,7 @@ impl Drop for Uring {
     /// Cancels what is in flight and waits for it: the kernel may write into its buffers until then.
     fn drop(&mut self) {
         assert!(
-            std::thread::current().id() == self.owner || self.flights.is_empty(),
+            crate::os::thread_number() == self.owner || self.flights.is_empty(),
             "an io_uring driver with operations in flight was dropped by a thread not its own"
         );
         let tokens: Vec<u64> = self.flights.keys().copied().collect();

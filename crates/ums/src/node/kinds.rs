@@ -1,0 +1,110 @@
+//! What the workers of a node are made of, and whether they can be had here.
+//!
+//! The one `unsafe fn` here is a promise of the caller's, **Fiber Contract**: what runs on fiber
+//! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe itself.
+
+use super::Builder;
+use crate::error::BuildError;
+use crate::os::linux::facts;
+use crate::scheduler::WorkerKind;
+
+/// Mappings that a thread takes: its stack, the guard below it, its signal stack and that one's guard.
+const MAPPINGS_PER_THREAD: u64 = 4;
+/// Left for the rest of the process, of mappings and of threads.
+const MAPPINGS_LEFT: u64 = 1024;
+const THREADS_LEFT: u64 = 64;
+
+impl Builder {
+    /// Makes every worker a fiber: a switch costs nanoseconds and no system call.
+    ///
+    /// # Safety
+    /// All fibers of a scheduler run on one kernel thread. Code that runs on a worker of this node
+    /// must not rely on thread-scoped state across anything that may wait or yield. That is:
+    ///
+    /// * no `thread_local!` value is borrowed (`LocalKey::with`, a `RefCell` guard in it) across a
+    ///   wait or yield, and no invariant of unsafe code rests on another worker not running on the
+    ///   same thread meanwhile;
+    /// * no lock that belongs to a thread (`std::sync`, `parking_lot`, a recursive or robust C
+    ///   mutex, the guard of stdout's lock) is held across a wait or yield;
+    /// * no C code that keeps thread-scoped state over a callback into code that waits.
+    ///
+    /// This crate's own locks, channels and I/O are made for it. See docs/workers.md.
+    #[allow(unsafe_code)]
+    pub unsafe fn fiber_workers(mut self) -> Builder {
+        self.kind = WorkerKind::Fiber;
+        self
+    }
+
+    /// Makes every worker a thread that is switched to in user mode, like a fiber: on its scheduler's host
+    /// thread, with its own thread-locals, `errno`, identity and stack. Any code that may run on a thread
+    /// may run on such a worker. [`go_preemptive`](crate::go_preemptive) continues it on its own kernel thread, for calls that
+    /// block and for what is keyed to the kernel thread; other blocking calls hold up the scheduler. See
+    /// docs/worker-kinds.md.
+    ///
+    /// x86-64 with FSGSBASE and glibc only: elsewhere [`Builder::build`] says what is missing.
+    ///
+    /// ```
+    /// # if ums::own_contexts_are_refused().is_none() {
+    /// let node = ums::Node::builder().schedulers(1).own_context_workers().build()?;
+    /// let same = node.run(|| {
+    ///     let me = std::thread::current().id();
+    ///     ums::yield_now();
+    ///     me == std::thread::current().id()
+    /// });
+    /// assert!(same);
+    /// # }
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
+    pub fn own_context_workers(mut self) -> Builder {
+        self.kind = WorkerKind::OwnContext;
+        self
+    }
+
+    /// Whether there can be that many workers of this kind.
+    pub(super) fn can_have_its_kind(&self, workers: usize) -> Result<(), BuildError> {
+        if self.kind != WorkerKind::OwnContext {
+            return Ok(());
+        }
+        let refuse = |text: String| Err(BuildError::Option(text));
+        #[cfg(feature = "sim")]
+        if crate::os::sim::is_here() {
+            return refuse("workers with their own context are not simulated".into());
+        }
+        if let Some(why) = own_contexts_are_refused() {
+            return refuse(format!("workers cannot have their own context here: {why}"));
+        }
+        let workers = workers as u64;
+        let (maps, need) = (facts::max_map_count(), workers * MAPPINGS_PER_THREAD + MAPPINGS_LEFT);
+        if let Some(most) = maps.filter(|most| need > *most) {
+            return refuse(format!(
+                "{workers} workers with their own context need {need} mappings, and vm.max_map_count is {most}"
+            ));
+        }
+        let need = workers + THREADS_LEFT;
+        match facts::threads_left() {
+            Some((most, what)) if need > most => refuse(format!(
+                "{workers} workers with their own context need {need} threads, and {what} allows {most}"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why workers cannot have their own context on this machine; None: they can
+/// ([`Builder::own_context_workers`]).
+pub fn own_contexts_are_refused() -> Option<String> {
+    context::supported().err().map(|why| why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::node::Node;
+
+    #[test]
+    fn more_workers_with_their_own_context_than_the_system_can_hold_are_refused_with_a_number() {
+        let builder = Node::builder().schedulers(1).max_workers(1 << 20).own_context_workers();
+        let error = builder.build().err().expect("a million threads").to_string();
+        let is_clear = error.contains("1048576 workers") && error.contains("max");
+        assert!(is_clear || super::own_contexts_are_refused().is_some(), "{error}");
+    }
+}

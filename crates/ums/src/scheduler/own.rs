@@ -1,0 +1,184 @@
+//! Workers with their own context: threads that are switched to like fibers (the third kind).
+//!
+//! Such a worker is a thread of its own, to Rust and to C, that has left its kernel thread (crate `context`). While it
+//! is in its scheduler it runs on the scheduler's host thread, and a switch is a change of registers. While it is
+//! preemptive it runs on its own kernel thread.
+//!
+//! ```text
+//!   where             state                     who continues it, by
+//!   saved             New, Runnable, Waiting,   the current worker, or the standby: switch_to
+//!                     Idle
+//!   on the host       Running; hosts the idle   itself: switch_to another, leave_for another (preemptive)
+//!                     loop
+//!   coupled           Preemptive                itself: come_in, whose post is the push through the door
+//!   coupled           Retired                   its own kernel thread, to the thread's end: release
+//! ```
+//!
+//! *Which scheduler am I on?* Every thread-local of the machine is a worker's own here, as in thread workers. A worker
+//! belongs to one scheduler for life, so what its thread-local says is right on the host, where it is set, and when it
+//! is coupled, where it is cleared. What is keyed to the kernel thread is the host's on the host: the I/O
+//! driver, whose ring belongs to the host thread, is only touched there. The panic count is the
+//! worker's own, so a destructor may wait during a panic (rule 11 is for fibers).
+//!
+//! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is, and only the
+//! baton's holder changes it. **Saved First**: a worker is first known when its post has been received, and again when
+//! it has come through the door. **Whole** is the switch's. **Host Outlives**: the standby ends when every worker has been
+//! retired, and joins their threads.
+
+#![allow(unsafe_code)]
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use context::{Context, Refused};
+
+use super::host::or_abort;
+use super::switch::WayOut;
+use super::{Core, Seat, Shared, set_here};
+use crate::counters::add;
+use crate::lists::WorkerId;
+use crate::os::threads::{self, JoinHandle};
+use crate::os::{self, linux};
+use crate::wait::Party;
+use crate::worker::State;
+
+/// What makes a worker with its own context run.
+pub(crate) struct Own {
+    context: Arc<Context>,
+    thread: JoinHandle,
+}
+
+/// From whom to whom the next switch goes. Kept in one place, so that a way out is two words.
+pub(crate) struct Pass {
+    from: *const Context,
+    to: *const Context,
+}
+
+impl Pass {
+    pub(super) const NONE: Pass = Pass { from: std::ptr::null(), to: std::ptr::null() };
+
+    /// The second half of a switch.
+    ///
+    /// # Safety
+    /// *One Place*: `from` is the running context, which has handed the baton to `to`.
+    #[inline(always)]
+    pub(super) unsafe fn switch(&self) {
+        // SAFETY: One Place, by the contract: who has the baton now is saved and nobody else's to continue. Both
+        // are alive: a worker's is in its seat, the root in the frame of the host thread (Host Outlives).
+        unsafe { (*self.from).switch_to(&*self.to) };
+    }
+}
+
+impl Core {
+    /// The context of a worker of this kind, or of the standby.
+    #[inline]
+    fn context_of(&mut self, id: WorkerId) -> *const Context {
+        match &self.workers.get(id).seat {
+            Some(Seat::Own(own)) => Arc::as_ptr(&own.context),
+            _ => self.root,
+        }
+    }
+
+    /// The first half of a switch from the current worker to `to`.
+    #[inline]
+    pub(super) fn pass_to(&mut self, to: WorkerId) -> WayOut {
+        let me = self.current;
+        self.hand_to(to);
+        let (from, to) = (self.context_of(me), self.context_of(to));
+        *self.pass = Pass { from, to };
+        WayOut::Pass(std::ptr::from_ref(&*self.pass))
+    }
+}
+
+impl Shared {
+    /// The standby, which is the host thread's root, has made a worker current: switches to it. Comes back when the
+    /// standby is current again.
+    pub(super) fn pass_from_root(&self) {
+        let pass = self.with(|core| {
+            let to = core.context_of(core.current);
+            Pass { from: core.root, to }
+        });
+        // SAFETY: One Place: this is the root, and the baton has been handed to who is current.
+        unsafe { pass.switch() };
+    }
+
+    /// Hands the baton to `to`, and goes on outside, on the worker's own kernel thread.
+    pub(super) fn couple(&self, to: WorkerId) {
+        add(&self.counters.context_switches, 1);
+        add(&self.counters.leave_switches, 1);
+        let (mine, theirs) = self.with(|core| {
+            let mine = core.context_of(core.current);
+            core.hand_to(to);
+            (mine, core.context_of(to))
+        });
+        // SAFETY: One Place: the caller is current until now, so its context is the running one and on the host;
+        // who has the baton now is saved. Alive, as in `Pass::switch`.
+        unsafe { (*mine).leave_for(&*theirs) };
+    }
+
+    /// Comes in from outside: through the door, once the worker is saved. Comes back when it has the baton.
+    pub(super) fn decouple(&self, mine: *const Context, party: &'static Party) {
+        let post = self.door.post(party);
+        // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: whoever takes it from the door may
+        // continue it. Its context is in its seat, which stays until it is retired, and a preemptive worker is not.
+        unsafe { (*mine).come_in(&post) };
+    }
+
+    /// The context of the current worker.
+    pub(super) fn own_context(&self) -> *const Context {
+        self.with(|core| core.context_of(core.current))
+    }
+
+    /// Makes the thread of a new worker and waits until it has left its kernel thread.
+    pub(super) fn own_seat(
+        &self,
+        id: WorkerId,
+        party: &'static Party,
+        name: String,
+    ) -> std::io::Result<Seat> {
+        let (shared, context) = (self.arc(), Arc::new(Context::new()));
+        let refused: Arc<OnceLock<Refused>> = Arc::default();
+        let (mine, told) = (context.clone(), refused.clone());
+        let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
+        let thread = threads::spawn(builder, name, move || {
+            shared.pin_here();
+            party.view.thread.store(os::thread_number(), Ordering::Relaxed);
+            let stack = fiber::StackRange::of_this_thread();
+            stack.into_iter().for_each(|stack| party.view.stack_is(stack));
+            linux::sample::this_thread_is_on(stack);
+            let life = || {
+                if !party.is(State::Retired) {
+                    set_here(Some(&shared));
+                    or_abort(|| shared.worker_main(id, party));
+                    set_here(None);
+                }
+            };
+            // SAFETY: One Place: `life` comes back when the worker was retired, which releases it. Saved First: its
+            // maker waits for the post. The machine keeps nothing by kernel thread over a switch, but
+            // what the head of this file names; for the application docs/worker-kinds.md says what is kept so.
+            match unsafe { mine.detach(&party.event.post(), life) } {
+                Ok(()) => party.give_back(),
+                Err(why) => {
+                    let _ = told.set(why);
+                    party.event.set();
+                }
+            }
+        })?;
+        party.event.wait();
+        if let Some(why) = refused.get() {
+            let _ = thread.join();
+            return Err(std::io::Error::other(*why));
+        }
+        party.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
+        Ok(Seat::Own(Own { context, thread }))
+    }
+}
+
+impl Own {
+    /// Lets a retired worker come to its end, on its own kernel thread. Gives what to join.
+    pub(super) fn end(self) -> JoinHandle {
+        // SAFETY: One Place: retired, so it is on no list and nobody else's to continue; it was idle, so it is saved.
+        unsafe { self.context.release() };
+        self.thread
+    }
+}
