@@ -38,7 +38,8 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
             || is(frame, &["core::", "std::", "alloc::", "rustix::", "io_uring::", "0x"])
             || !frame.name.contains("::")
     };
-    let parks = |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "context::", "corosensei::"]);
+    let parks =
+        |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "context::", "corosensei::"]);
     let is_main = |frame: &Frame| frame.name.contains("worker_main");
     let end = all.iter().position(is_main).unwrap_or(all.len());
     // From the outside first: what the application calls may be the machine's, too.

@@ -49,11 +49,6 @@ impl Setup {
         Lines { bench: bench.into(), peer }
     }
 
-    /// Whether the workers are fibers.
-    pub fn is_fiber(&self) -> bool {
-        self.kind == WorkerKind::Fiber
-    }
-
     /// The first number for what is switched in user mode, the second for threads, whose operations take longer.
     pub fn size(&self, fiber: u64, thread: u64) -> u64 {
         if self.kind == WorkerKind::Thread { thread } else { fiber }

@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn more_workers_with_their_own_context_than_the_system_can_hold_are_refused_with_a_number() {
         let builder = Node::builder().schedulers(1).max_workers(1 << 20).own_context_workers();
-        let error = builder.build().err().expect("a million threads").to_string();
+        let Err(error) = builder.build() else { panic!("a million threads") };
+        let error = error.to_string();
         let is_clear = error.contains("1048576 workers") && error.contains("max");
         assert!(is_clear || super::own_contexts_are_refused().is_some(), "{error}");
     }
