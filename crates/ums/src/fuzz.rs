@@ -53,13 +53,9 @@ pub fn timers(data: &[u8]) {
                 now = now.saturating_add(span);
                 let mut expired = Vec::new();
                 list.expire(now, |item| expired.push(item));
-                let later = model.split_off(&(now.saturating_add(1), 0));
                 // The last nanosecond of the clock has nothing after it.
-                let due = if now == u64::MAX {
-                    std::mem::take(&mut model)
-                } else {
-                    std::mem::replace(&mut model, later)
-                };
+                let later = now.checked_add(1).map(|after| model.split_off(&(after, 0)));
+                let due = std::mem::replace(&mut model, later.unwrap_or_default());
                 let due: Vec<u32> = due.into_keys().map(|(_, item)| item).collect();
                 assert_eq!(expired, due, "by deadline, and then by arrival");
             }

@@ -70,7 +70,10 @@ fn run_part(check: &Check, story: &super::shrink::Story, number: usize, of: usiz
     let mut needs = None;
     let mut out = std::io::stdout();
     for (nth, plan) in (0..).zip(check.plans().skip(number).step_by(of)) {
-        let _ = writeln!(out, "begin {}", plan.seed);
+        if writeln!(out, "begin {}", plan.seed).is_err() {
+            // Who started it is gone.
+            return ExitCode::FAILURE;
+        }
         let told = Arc::clone(story);
         let ended = run_plan(&plan, move || told());
         if ended.failed.is_some() {
