@@ -19,6 +19,10 @@
 pub mod native;
 pub mod win32;
 
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub mod fuzz;
+
 // A C worker's calls that block let others run, as a Rust worker's do. On a thread that is no worker they
 // are two thread-local looks and the C library's own function.
 #[cfg(feature = "interpose")]

@@ -437,7 +437,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
         fn a_session_answers_as_plain_sqlite_does(bytes in prop::collection::vec(any::<u8>(), 1..2000)) {

@@ -1,0 +1,292 @@
+//! What is fuzzed in here: the C interface as a function of bytes.
+//!
+//! The bytes choose calls and what they are given: an object of the right kind, of another kind, one that is gone, or NULL.
+//! A model, a map from each pointer to what should live behind it, says what each call must answer. The calls come from a
+//! plain thread and wait for nothing.
+//!
+//! It does not do: anything in programs. The module is there for tests, and with the feature `fuzz`.
+
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: every pointer is NULL or came from this library.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+use arbitrary::{Result, Unstructured};
+use libc::{EBADF, EBUSY, EDEADLK, EINVAL, EOVERFLOW, EPERM, ETIMEDOUT};
+
+use crate::native::sync::*;
+
+/// What should live behind a pointer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Object {
+    Mutex { locked: bool },
+    Condvar,
+    Event { manual: bool, set: bool },
+    Semaphore { permits: usize },
+}
+
+/// The kinds, in the order of [`Object`].
+const KINDS: usize = 4;
+
+fn kind(object: Object) -> usize {
+    match object {
+        Object::Mutex { .. } => 0,
+        Object::Condvar => 1,
+        Object::Event { .. } => 2,
+        Object::Semaphore { .. } => 3,
+    }
+}
+
+/// Every pointer that was ever given, its kind, and what lives there now.
+#[derive(Default)]
+struct Model(BTreeMap<usize, (usize, Option<Object>)>);
+
+impl Model {
+    /// Some pointer, often of that kind.
+    fn choose(&self, bytes: &mut Unstructured<'_>, wanted: usize) -> Result<usize> {
+        let fits = |kind: usize, any: bool| any || kind == wanted;
+        let any = bytes.ratio(1, 8)?;
+        let all: Vec<usize> =
+            self.0.iter().filter(|(_, (kind, _))| fits(*kind, any)).map(|(at, _)| *at).collect();
+        if all.is_empty() || bytes.ratio(1, 32)? { Ok(0) } else { Ok(*bytes.choose(&all)?) }
+    }
+
+    /// What a call of that kind finds there, or the error that says why it finds nothing.
+    fn find(&mut self, at: usize, wanted: usize) -> std::result::Result<&mut Object, c_int> {
+        match self.0.get_mut(&at) {
+            Some((kind, Some(object))) if *kind == wanted => Ok(object),
+            // It is gone, or of another kind.
+            Some(_) => Err(-EBADF),
+            None => Err(-EINVAL),
+        }
+    }
+
+    fn made(&mut self, at: usize, object: Object) {
+        let before = self.0.insert(at, (kind(object), Some(object)));
+        let slot_was_free =
+            before.is_none_or(|(before, lives)| before == kind(object) && lives.is_none());
+        assert!(slot_was_free, "a slot that was in use became {object:?}");
+    }
+}
+
+/// Calls of the C interface.
+pub fn calls(bytes: &[u8]) {
+    let mut model = Model::default();
+    let _ = calls_of(&mut Unstructured::new(bytes), &mut model);
+    // Whatever happened, all that lives can be freed.
+    let all: Vec<_> =
+        model.0.iter().filter_map(|(at, (_, object))| Some((*at, (*object)?))).collect();
+    for (at, object) in all {
+        if let Object::Mutex { locked: true } = object {
+            // SAFETY: C Caller.
+            assert_eq!(unsafe { ums_mutex_unlock(at as _) }, 0);
+        }
+        // SAFETY: C Caller.
+        assert_eq!(unsafe { free(at, kind(object)) }, 0, "{object:?}");
+    }
+}
+
+/// # Safety
+/// C Caller.
+unsafe fn free(at: usize, kind: usize) -> c_int {
+    // SAFETY: C Caller, by the contract.
+    unsafe {
+        match kind {
+            0 => ums_mutex_free(at as _),
+            1 => ums_condvar_free(at as _),
+            2 => ums_event_free(at as _),
+            _ => ums_semaphore_free(at as _),
+        }
+    }
+}
+
+fn calls_of(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    while !bytes.is_empty() && model.0.len() < 64 {
+        match bytes.int_in_range(0..=7)? {
+            0 => make(bytes, model)?,
+            1 => {
+                let wanted = bytes.choose_index(KINDS)?;
+                let at = model.choose(bytes, wanted)?;
+                // SAFETY: C Caller.
+                let said = unsafe { free(at, wanted) };
+                let expected = match model.find(at, wanted) {
+                    _ if at == 0 => 0,
+                    Err(error) => error,
+                    Ok(Object::Mutex { locked: true }) => -EBUSY,
+                    Ok(_) => 0,
+                };
+                assert_eq!(said, expected, "free");
+                if said == 0
+                    && let Some((_, object)) = model.0.get_mut(&at)
+                {
+                    *object = None;
+                }
+            }
+            2 | 3 => mutex(bytes, model)?,
+            4 | 5 => event(bytes, model)?,
+            6 => semaphore(bytes, model)?,
+            _ => condvar(bytes, model)?,
+        }
+    }
+    Ok(())
+}
+
+fn make(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    let (manual, set) = (bytes.arbitrary()?, bytes.arbitrary()?);
+    let permits = *bytes.choose(&[0, 1, 3, usize::MAX / 2, usize::MAX])?;
+    let (mut mutex, mut condvar, mut event, mut semaphore) =
+        (null_mut(), null_mut(), null_mut(), null_mut());
+    // SAFETY: C Caller: places of this frame, or NULL.
+    unsafe {
+        match bytes.int_in_range(0..=4)? {
+            0 => {
+                assert_eq!(ums_mutex_new(&mut mutex), 0);
+                model.made(mutex as usize, Object::Mutex { locked: false });
+            }
+            1 => {
+                assert_eq!(ums_condvar_new(&mut condvar), 0);
+                model.made(condvar as usize, Object::Condvar);
+            }
+            2 => {
+                assert_eq!(ums_event_new(manual, set, &mut event), 0);
+                model.made(event as usize, Object::Event { manual, set });
+            }
+            3 => match ums_semaphore_new(permits, &mut semaphore) {
+                0 => model.made(semaphore as usize, Object::Semaphore { permits }),
+                error => {
+                    assert_eq!((error, permits > ums::sync::Semaphore::MAX), (-EOVERFLOW, true))
+                }
+            },
+            _ => assert_eq!(ums_mutex_new(null_mut()), -EINVAL),
+        }
+    }
+    Ok(())
+}
+
+fn mutex(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    let at = model.choose(bytes, 0)?;
+    let lock = bytes.arbitrary()?;
+    // SAFETY: C Caller.
+    let said = unsafe { if lock { ums_mutex_lock(at as _, 0) } else { ums_mutex_unlock(at as _) } };
+    let expected = match model.find(at, 0) {
+        Err(error) => error,
+        Ok(Object::Mutex { locked }) if *locked != lock => {
+            *locked = lock;
+            0
+        }
+        Ok(_) => {
+            if lock {
+                -EDEADLK
+            } else {
+                -EPERM
+            }
+        }
+    };
+    assert_eq!(said, expected, "lock: {lock}");
+    Ok(())
+}
+
+fn event(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    let at = model.choose(bytes, 2)?;
+    let which = bytes.int_in_range(0..=3)?;
+    // SAFETY: C Caller.
+    let said = unsafe {
+        match which {
+            0 => ums_event_set(at as _),
+            1 => ums_event_reset(at as _),
+            2 => ums_event_is_set(at as _).into(),
+            _ => ums_event_wait(at as _, 0),
+        }
+    };
+    let expected = match (model.find(at, 2), which) {
+        (Err(_), 2) => 0,
+        (Err(error), _) => error,
+        (Ok(Object::Event { set, .. }), 0) => {
+            *set = true;
+            0
+        }
+        (Ok(Object::Event { set, .. }), 1) => std::mem::take(set).into(),
+        (Ok(Object::Event { set, .. }), 2) => (*set).into(),
+        (Ok(Object::Event { manual, set }), _) if *set => {
+            *set = *manual;
+            0
+        }
+        _ => -ETIMEDOUT,
+    };
+    assert_eq!(said, expected, "call {which} of an event");
+    Ok(())
+}
+
+fn semaphore(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    let at = model.choose(bytes, 3)?;
+    let more = *bytes.choose(&[0, 1, 2, usize::MAX / 2, usize::MAX])?;
+    let which = bytes.int_in_range(0..=2)?;
+    // SAFETY: C Caller.
+    let (said, available) = unsafe {
+        let said = match which {
+            0 => ums_semaphore_acquire(at as _, 0),
+            1 => ums_semaphore_release(at as _, more),
+            _ => 0,
+        };
+        (said, ums_semaphore_available(at as _))
+    };
+    let found = model.find(at, 3);
+    let (expected, there) = match (found, which) {
+        (Err(error), _) => (if which == 2 { 0 } else { error }, 0),
+        (Ok(Object::Semaphore { permits }), 0) if *permits > 0 => {
+            *permits -= 1;
+            (0, *permits)
+        }
+        (Ok(Object::Semaphore { permits }), 1) => {
+            let sum = permits.checked_add(more).filter(|sum| *sum <= ums::sync::Semaphore::MAX);
+            *permits = sum.unwrap_or(*permits);
+            (if sum.is_some() { 0 } else { -EOVERFLOW }, *permits)
+        }
+        (Ok(Object::Semaphore { permits }), 2) => (0, *permits),
+        _ => (-ETIMEDOUT, 0),
+    };
+    assert_eq!((said, available), (expected, there), "call {which} of a semaphore");
+    Ok(())
+}
+
+fn condvar(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
+    let (at, lock) = (model.choose(bytes, 1)?, model.choose(bytes, 0)?);
+    let which = bytes.int_in_range(0..=2)?;
+    // SAFETY: C Caller.
+    let said = unsafe {
+        match which {
+            0 => ums_condvar_notify_one(at as _),
+            1 => ums_condvar_notify_all(at as _),
+            _ => ums_condvar_wait(at as _, lock as _, 0),
+        }
+    };
+    let found = model.find(at, 1).err();
+    let expected = match (found, which) {
+        (Some(error), _) => error,
+        (None, 2) => match model.find(lock, 0) {
+            Err(error) => error,
+            Ok(Object::Mutex { locked: true }) => -ETIMEDOUT,
+            Ok(_) => -EPERM,
+        },
+        (None, _) => 0,
+    };
+    assert_eq!(said, expected, "call {which} of a condition variable");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_c_calls_with_whatever_pointer_the_answer_is_the_models(
+            bytes in prop::collection::vec(any::<u8>(), 1..1500),
+        ) {
+            super::calls(&bytes);
+        }
+    }
+}
