@@ -373,8 +373,19 @@ fn the_pause_after_a_refused_worker_may_end_at_any_moment_b17() {
             return;
         };
         for _ in 0..8 {
-            let parent = node.spawn(|| ums::spawn(|| 7).join().unwrap()).unwrap();
-            assert_eq!(parent.join().unwrap(), 7);
+            // The sleeper has the scheduler look around when the pause of 100 ms is about to end, and keeps its worker.
+            let span = Duration::from_micros(94_000 + ums::sim::below(8_000));
+            let done = Arc::new(ums::sync::Event::manual(false));
+            let theirs = Arc::clone(&done);
+            let sleeper = node.spawn(move || {
+                ums::sleep(span).unwrap();
+                theirs.wait();
+            });
+            let refused = node.spawn(|| 7).unwrap();
+            assert_eq!(refused.join().unwrap(), 7);
+            done.set();
+            sleeper.unwrap().join().unwrap();
+            // Idle workers go, and the next round needs new ones.
             ums::sim::thread_sleep(Duration::from_millis(2));
         }
         end(node);
