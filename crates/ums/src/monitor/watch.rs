@@ -9,8 +9,9 @@
 //! ```
 //!
 //! That a mark has not changed between two looks proves that nothing happened in between, however
-//! late the second look was. But where the monitor is late, others may have been kept from the
-//! processors like it, so that time is held against nobody (see [`Slow`]).
+//! late the second look was. But where the monitor is late, or does not get on in the middle of a
+//! look, others may have been kept from the processors like it, so that time is held against nobody
+//! (see [`Slow`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -108,6 +109,7 @@ pub(crate) fn watch(
 fn stand_watch() {
     let mut quiet_looks = 0;
     let mut due = clock::NEVER;
+    let mut stood_still = 0;
     loop {
         let (mut found, mut busy) = (Vec::new(), true);
         let interval = {
@@ -120,7 +122,11 @@ fn stand_watch() {
                 return;
             }
             // Whatever goes wrong in a look, there will be another.
-            contain(|| busy = post.look(due, &mut found));
+            let (began, used) = (clock::now(), clock::used_by_this_thread());
+            contain(|| busy = post.look(due.saturating_sub(stood_still), &mut found));
+            // Who is stopped in the middle of a look is late as well.
+            let used = clock::used_by_this_thread() - used;
+            stood_still = (clock::now() - began).saturating_sub(used);
             post.interval()
         };
         for (report, options, counts) in found {
