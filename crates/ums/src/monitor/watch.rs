@@ -105,6 +105,10 @@ pub(crate) fn watch(
     Ok(watching)
 }
 
+/// A look that takes so much longer than the monitor's own work was stopped, in nanoseconds. It may take less when
+/// a thread that is sampled has no processor, and that says nothing of the others.
+const STOP: u64 = 100_000_000;
+
 /// The thread.
 fn stand_watch() {
     let mut quiet_looks = 0;
@@ -126,7 +130,8 @@ fn stand_watch() {
             contain(|| busy = post.look(due.saturating_sub(stood_still), &mut found));
             // Who is stopped in the middle of a look is late as well.
             let used = clock::used_by_this_thread() - used;
-            stood_still = (clock::now() - began).saturating_sub(used);
+            let without = (clock::now() - began).saturating_sub(used);
+            stood_still = if without < STOP { 0 } else { without };
             post.interval()
         };
         for (report, options, counts) in found {
