@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use ums::{
     Builder, HiddenOptions, IoChoice, MetricsServer, Node, Placement, ServeOptions, StatsSocket,
-    monitor,
+    WorkerKind, monitor,
 };
 use umsql::listen::{self, Patience};
 
@@ -414,7 +414,11 @@ fn greet(
 ) -> Fallible<()> {
     let address = main.local_addr()?;
     let schedulers = node.scheduler_count();
-    let kind = format!("{:?}", node.worker_kind()).to_lowercase();
+    let kind = match node.worker_kind() {
+        WorkerKind::Thread => "thread",
+        WorkerKind::Fiber => "fiber",
+        WorkerKind::OwnContext => "own-context",
+    };
     eprintln!("ums: database {}", database.display());
     eprintln!("ums: {schedulers} schedulers, {kind} workers; I/O: {}", node.io_text());
     if let Some(admin) = admin {
