@@ -1,7 +1,7 @@
 //! A thread that leaves its kernel thread, and is switched to in user mode on another.
 //!
 //! To Rust and to C a thread is its stack, its thread control block and the thread-locals in it. The
-//! processor finds these by two registers, the stack pointer and the FS base, and user code may write
+//! processor finds these by two registers, the stack pointer and the FS base (on aarch64 TPIDR_EL0), and user code may write
 //! both. So a thread of the language can stop on one kernel thread and go on, whole, on another.
 //!
 //! Nouns. A *context* is such a thread as the switch sees it. Its *own kernel thread* is the one that
@@ -50,14 +50,19 @@
 compile_error!("context detaches threads by means of Linux");
 
 mod support;
+mod tsan;
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod x86_64;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 use x86_64 as machine;
-#[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+#[cfg(all(target_arch = "aarch64", target_env = "gnu"))]
+mod aarch64;
+#[cfg(all(target_arch = "aarch64", target_env = "gnu"))]
+use aarch64 as machine;
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu")))]
 mod elsewhere;
-#[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu")))]
 use elsewhere as machine;
 
 mod setxid;

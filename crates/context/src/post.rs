@@ -43,6 +43,11 @@ impl<'a> Post<'a> {
         }
     }
 
+    /// The word that its sending changes.
+    pub(crate) fn word(&self) -> *const () {
+        if self.event.is_null() { self.head } else { self.event.cast() }
+    }
+
     /// Pushes `node`, whose link is `link`, onto the list, and rings the bell if its taker sleeps.
     pub fn list<T>(
         head: &'a AtomicPtr<T>,

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Not x86-64.
-    #[error("the switch is written for x86-64 only")]
+    /// Neither x86-64 nor aarch64.
+    #[error("the switch is written for x86-64 and aarch64 only")]
     Architecture,
     /// Not glibc.
     #[error("it needs glibc: what other C libraries keep by kernel thread is not known")]
@@ -43,32 +43,44 @@ pub fn supported() -> Result<(), Refused> {
     *ANSWER.get_or_init(ask)
 }
 
-/// What the kernel says of the shadow stack: `ARCH_SHSTK_STATUS`, and the bit for one that is on.
-const SHSTK_STATUS: i32 = 0x5005;
-const SHSTK_ON: u64 = 1;
-/// The bit of `AT_HWCAP2` that says that user code may write the FS base.
-const FSGSBASE: u64 = 2;
-
 fn ask() -> Result<(), Refused> {
-    if !cfg!(target_arch = "x86_64") {
+    if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return Err(Refused::Architecture);
     }
     if !cfg!(target_env = "gnu") {
         return Err(Refused::CLibrary);
     }
-    // SAFETY: Plain Call: asks for a number.
-    if unsafe { libc::getauxval(libc::AT_HWCAP2) } & FSGSBASE == 0 {
+    if !may_write_the_base() {
         return Err(Refused::FsBase);
     }
-    let mut features = 0u64;
-    // SAFETY: Plain Call: `features` outlives the call; kernels without shadow stacks give an error.
-    let asked = unsafe {
-        libc::syscall(libc::SYS_arch_prctl, SHSTK_STATUS, std::ptr::from_mut(&mut features))
-    };
-    if asked == 0 && features & SHSTK_ON != 0 {
-        return Err(Refused::ShadowStack);
-    }
-    Ok(())
+    if has_shadow_stack() { Err(Refused::ShadowStack) } else { Ok(()) }
+}
+
+/// The bit of `AT_HWCAP2` that says that user code may write the FS base.
+#[cfg(target_arch = "x86_64")]
+fn may_write_the_base() -> bool {
+    const FSGSBASE: u64 = 2;
+    // SAFETY: Plain Call: asks for a number.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & FSGSBASE != 0 }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn may_write_the_base() -> bool {
+    true
+}
+
+/// What the kernel says of the shadow stack: the state, and the bit for one that is on. Kernels without give an error.
+fn has_shadow_stack() -> bool {
+    const ON: u64 = 1;
+    let mut state = 0u64;
+    let into = std::ptr::from_mut(&mut state);
+    #[cfg(target_arch = "x86_64")]
+    let (call, ask) = (libc::SYS_arch_prctl, 0x5005);
+    #[cfg(not(target_arch = "x86_64"))]
+    let (call, ask) = (libc::SYS_prctl, 74);
+    // SAFETY: Plain Call: ARCH_SHSTK_STATUS or PR_GET_SHADOW_STACK_STATUS; `state` outlives the call.
+    let asked = unsafe { libc::syscall(call, ask, into, 0, 0, 0) };
+    asked == 0 && state & ON != 0
 }
 
 /// How much of the stack to leave free for a signal's frame: what the kernel says that it saves (all vector
@@ -102,11 +114,11 @@ pub(crate) fn unregister_rseq() -> Result<(), Refused> {
 /// Of `struct rseq`, the word that is negative while it is not registered.
 const CPU_ID: usize = 1;
 const UNREGISTER: i32 = 1;
-/// glibc's on x86.
-const SIGNATURE: u32 = 0x5305_3053;
+/// glibc's.
+const SIGNATURE: u32 = if cfg!(target_arch = "aarch64") { 0xd428_bc00 } else { 0x5305_3053 };
 
 /// Where glibc has the calling thread's `struct rseq`; None: it registers none (before 2.35).
-#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+#[cfg(target_env = "gnu")]
 fn rseq_area() -> Option<*mut u8> {
     // SAFETY: Plain Call: looks names up.
     let symbol = |name: &std::ffi::CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -120,7 +132,7 @@ fn rseq_area() -> Option<*mut u8> {
     (size != 0).then(|| std::ptr::with_exposed_provenance_mut(tcb.wrapping_add_signed(offset)))
 }
 
-#[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+#[cfg(not(target_env = "gnu"))]
 fn rseq_area() -> Option<*mut u8> {
     None
 }

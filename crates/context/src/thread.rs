@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::post::Post;
 use crate::support::{self, Refused, supported};
-use crate::{machine, setxid};
+use crate::{machine, setxid, tsan};
 
 /// The signal by which glibc has every thread change its credentials.
 pub(crate) const SETXID: u32 = 33;
@@ -80,10 +80,7 @@ impl Context {
         post: &Post<'_>,
         body: impl FnOnce() -> R,
     ) -> Result<R, Refused> {
-        supported()?;
-        setxid::install()?;
-        support::unregister_rseq()?;
-        self.fs.store(machine::thread_pointer(), Ordering::Relaxed);
+        self.prepare()?;
         let mut result = None;
         let whole = || {
             // SAFETY: One Place: the calling thread, coupled as every thread is at first.
@@ -98,6 +95,38 @@ impl Context {
         }
     }
 
+    /// As [`Context::detach`], for a body that `pthread_exit` may unwind: nothing stands between it and the thread's first
+    /// frame that catches that or needs to be dropped.
+    ///
+    /// # Errors
+    /// As [`Context::detach`].
+    ///
+    /// # Safety
+    /// As [`Context::detach`]; `body` may be called with `arg`, which needs not be dropped. The body is on its own kernel thread
+    /// when it is unwound, and does not panic.
+    pub unsafe fn detach_unguarded(
+        &self,
+        post: &Post<'_>,
+        body: unsafe extern "C-unwind" fn(*mut ()),
+        arg: *mut (),
+    ) -> Result<(), Refused> {
+        self.prepare()?;
+        let mut unguarded = Unguarded { context: self, post, body, arg };
+        let whole = from_mut(&mut unguarded).cast();
+        // SAFETY: Plain Call: the struct outlives the call. A stack that is too small meets its guard.
+        unsafe { machine::across_gap(from_ref(self), support::gap(), Unguarded::live, whole) };
+        Ok(())
+    }
+
+    /// What can be refused, and what a switch needs to know of the calling thread.
+    fn prepare(&self) -> Result<(), Refused> {
+        supported()?;
+        setxid::install()?;
+        support::unregister_rseq()?;
+        self.fs.store(machine::thread_pointer(), Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Continues `to` here, and comes back when somebody switches to this context again, on that one's host.
     ///
     /// # Safety
@@ -106,8 +135,10 @@ impl Context {
     #[inline(always)]
     pub unsafe fn switch_to(&self, to: &Context) {
         debug_assert_ne!(to.sp.load(Ordering::Relaxed), 0, "a context that is not saved");
+        tsan::release(from_ref(to).cast());
         // SAFETY: One Place and Host Outlives, by the contract.
         unsafe { machine::switch(from_ref(self), from_ref(to)) };
+        tsan::acquire(from_ref(self).cast());
     }
 
     /// Couples: continues `to` here, and this context on its own kernel thread, with its own signal mask.
@@ -117,6 +148,7 @@ impl Context {
     #[inline]
     pub unsafe fn leave_for(&self, to: &Context) {
         debug_assert_ne!(to.sp.load(Ordering::Relaxed), 0, "a context that is not saved");
+        tsan::release(from_ref(to).cast());
         // SAFETY: One Place and Host Outlives, by the contract; a detached context's own kernel thread sleeps.
         unsafe { machine::switch_and_release(from_ref(self), from_ref(to)) };
         restore_mask(&self.mask);
@@ -129,8 +161,10 @@ impl Context {
     /// *One Place*: this is the running context, and it is coupled. *Host Outlives*, of whatever host continues it.
     pub unsafe fn come_in(&self, post: &Post<'_>) {
         block_signals(&self.mask);
+        tsan::release(post.word());
         // SAFETY: One Place, by the contract; signals are blocked.
         unsafe { machine::park(from_ref(self), from_ref(post)) };
+        tsan::acquire(from_ref(self).cast());
     }
 
     /// Has the own kernel thread continue this saved context. Its signals stay blocked until it has come
@@ -139,6 +173,7 @@ impl Context {
     /// # Safety
     /// *One Place*: it is saved, and nobody else's to continue.
     pub unsafe fn release(&self) {
+        tsan::release(from_ref(self).cast());
         let go = &self.go;
         if go.swap(1, Ordering::AcqRel) == 2 {
             let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
@@ -156,6 +191,27 @@ impl Context {
     /// Whether it is saved, as far as anybody can tell.
     pub fn is_saved(&self) -> bool {
         self.sp.load(Ordering::Acquire) != 0
+    }
+}
+
+/// What [`Context::detach_unguarded`] runs beyond the gap.
+struct Unguarded<'a> {
+    context: &'a Context,
+    post: &'a Post<'a>,
+    body: unsafe extern "C-unwind" fn(*mut ()),
+    arg: *mut (),
+}
+
+impl Unguarded<'_> {
+    unsafe extern "C-unwind" fn live(whole: *mut ()) {
+        // SAFETY: One Place: from the frame of `detach_unguarded`, which waits for this.
+        let Unguarded { context, post, body, arg } = unsafe { &*whole.cast::<Unguarded<'_>>() };
+        // SAFETY: One Place: the calling thread, coupled as every thread is at first. The body as its caller has promised.
+        unsafe {
+            context.come_in(post);
+            body(*arg);
+        }
+        restore_mask(&context.mask);
     }
 }
 

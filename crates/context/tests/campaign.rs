@@ -10,7 +10,7 @@
 //!
 //! `CONTEXT_SWITCHES` sets how many switches there are in all; 400,000 if it is not set.
 
-#![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+#![cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu"))]
 #![allow(unsafe_code)]
 
 use std::arch::asm;
@@ -442,6 +442,7 @@ fn destructors_of_thread_locals_run_at_the_end_on_their_own_kernel_thread() {
 }
 
 /// Both have two bits that say how to round.
+#[cfg(target_arch = "x86_64")]
 fn control_words() -> (u32, u16) {
     let (mut sse, mut x87) = (0u32, 0u16);
     // SAFETY: Plain Call: both words outlive it.
@@ -451,10 +452,27 @@ fn control_words() -> (u32, u16) {
     (sse & 0x6000, x87 & 0xc00)
 }
 
+#[cfg(target_arch = "x86_64")]
 fn set_control_words(sse: u32, x87: u16) {
     let (sse, x87) = (0x1f80 | sse, 0x37f | x87);
     // SAFETY: Plain Call: the words that the processor starts with, but for the rounding, by which nothing is computed here.
     unsafe { asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &sse, in(reg) &x87, options(nostack)) };
+}
+
+/// The one control word there, as if it were two: rounding, and what becomes of tiny numbers.
+#[cfg(target_arch = "aarch64")]
+fn control_words() -> (u32, u16) {
+    let fpcr: u64;
+    // SAFETY: Plain Call: reads a register.
+    unsafe { asm!("mrs {}, fpcr", out(reg) fpcr, options(nomem, nostack)) };
+    ((fpcr >> 22 & 3) as u32 * 0x2000, (fpcr >> 24 & 3) as u16 * 0x400)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn set_control_words(rounding: u32, tiny: u16) {
+    let fpcr = u64::from(rounding / 0x2000) << 22 | u64::from(tiny / 0x400) << 24;
+    // SAFETY: Plain Call: as the processor starts, but for what nothing is computed with here.
+    unsafe { asm!("msr fpcr, {}", in(reg) fpcr, options(nomem, nostack)) };
 }
 
 #[test]

@@ -28,6 +28,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::stack::{self, HEADER, Stack};
 use crate::sys::LastWords;
+use crate::tsan::Told;
 
 /// Why [`Fiber::resume`] came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub enum Resume {
 /// ```
 pub struct Fiber {
     inner: ManuallyDrop<Coroutine<(), (), (), Stack>>,
+    /// Left behind with a stack that is leaked.
+    told: ManuallyDrop<Told>,
     /// Neither `Send` nor `Sync`.
     pinned_to_thread: PhantomData<*mut ()>,
 }
@@ -92,7 +95,8 @@ impl Fiber {
         let inner = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             fiber_root(Suspender { yielder: NonNull::from(yielder) }, f, header);
         });
-        Fiber { inner: ManuallyDrop::new(inner), pinned_to_thread: PhantomData }
+        let (inner, told) = (ManuallyDrop::new(inner), ManuallyDrop::new(Told::new()));
+        Fiber { inner, told, pinned_to_thread: PhantomData }
     }
 
     /// Runs the fiber until it suspends itself or ends.
@@ -102,7 +106,8 @@ impl Fiber {
     /// When the fiber has finished.
     #[inline]
     pub fn resume(&mut self) -> Resume {
-        match self.inner.resume(()) {
+        let inner = &mut self.inner;
+        match self.told.around(|| inner.resume(())) {
             CoroutineResult::Yield(()) => Resume::Suspended,
             CoroutineResult::Return(()) => Resume::Finished,
         }
@@ -131,6 +136,8 @@ impl Fiber {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: Frozen: no frame is on the stack, and `this` is never used or dropped again.
         let mut inner = unsafe { ManuallyDrop::take(&mut this.inner) };
+        // SAFETY: Frozen: as above.
+        unsafe { ManuallyDrop::drop(&mut this.told) };
         // Drops the closure of a fiber that was not started, and does nothing to a finished one.
         inner.force_unwind();
         inner.into_stack()
@@ -148,6 +155,8 @@ impl Drop for Fiber {
         if self.is_at_rest() {
             // SAFETY: Frozen holds, as no frame is on the stack; the field is not used again.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
+            // SAFETY: Frozen holds, as above.
+            unsafe { ManuallyDrop::drop(&mut self.told) };
         } else {
             // Frozen: the frames stay as they are, and so does the stack under them.
             stack::count_leak();

@@ -36,7 +36,7 @@
 //!
 //! Stacks are registered with valgrind as they are made; outside valgrind that is a handful of
 //! no-op instructions per stack. The feature `sanitizer` reports each switch to AddressSanitizer
-//! (needs `-Zsanitizer=address`). Backtraces, `perf` call graphs and debuggers see the
+//! (needs `-Zsanitizer=address`), and the feature `tsan` to ThreadSanitizer (needs `-Zsanitizer=thread`). Backtraces, `perf` call graphs and debuggers see the
 //! fiber's frames, then the fiber's root, then the frames of whoever resumed it; under
 //! AddressSanitizer they end at the root.
 //!
@@ -61,6 +61,7 @@
 compile_error!("fiber builds its stacks from Linux's mmap and madvise");
 
 mod sys;
+mod tsan;
 
 mod registry;
 mod slab;

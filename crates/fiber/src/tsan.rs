@@ -1,0 +1,81 @@
+//! What ThreadSanitizer is told of fibers, with the feature `tsan`; without it nothing.
+//!
+//! To ThreadSanitizer a fiber is a thread of its own, with its own calls and its own clock. It is told at each
+//! switch, on the resumer's side of it: who resumes says "now the fiber" right before, and "now me" right after. So what
+//! one did before a switch happens before what the other does after it, as it is on one kernel thread.
+//!
+//! Named invariant **Told**: the handle of a fiber was given by the sanitizer, and is given back once, when the
+//! fiber does not run; the handle of who resumes is that of the thread or fiber that runs, which waits meanwhile.
+#![cfg_attr(feature = "tsan", allow(unsafe_code))]
+
+#[cfg(feature = "tsan")]
+mod told {
+    use std::ffi::{c_uint, c_void};
+
+    unsafe extern "C" {
+        fn __tsan_get_current_fiber() -> *mut c_void;
+        fn __tsan_create_fiber(flags: c_uint) -> *mut c_void;
+        fn __tsan_destroy_fiber(fiber: *mut c_void);
+        fn __tsan_switch_to_fiber(fiber: *mut c_void, flags: c_uint);
+    }
+
+    /// A fiber as the sanitizer knows it.
+    pub(crate) struct Told(*mut c_void);
+
+    impl Told {
+        pub(crate) fn new() -> Told {
+            // SAFETY: Told: asks for a handle.
+            Told(unsafe { __tsan_create_fiber(0) })
+        }
+
+        /// Runs `resume`, which runs the fiber until it comes back.
+        #[inline]
+        pub(crate) fn around<R>(&self, resume: impl FnOnce() -> R) -> R {
+            // SAFETY: Told.
+            let back = Back(unsafe { __tsan_get_current_fiber() });
+            // SAFETY: Told.
+            unsafe { __tsan_switch_to_fiber(self.0, 0) };
+            let result = resume();
+            drop(back);
+            result
+        }
+    }
+
+    /// Who resumed goes on, also when there was nothing to resume.
+    struct Back(*mut c_void);
+
+    impl Drop for Back {
+        fn drop(&mut self) {
+            // SAFETY: Told.
+            unsafe { __tsan_switch_to_fiber(self.0, 0) };
+        }
+    }
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            // SAFETY: Told: its owner is dropped, so it does not run.
+            unsafe { __tsan_destroy_fiber(self.0) };
+        }
+    }
+}
+
+#[cfg(not(feature = "tsan"))]
+mod told {
+    /// Nothing.
+    pub(crate) struct Told;
+
+    impl Told {
+        #[inline(always)]
+        pub(crate) fn new() -> Told {
+            Told
+        }
+
+        /// Runs `resume`.
+        #[inline(always)]
+        pub(crate) fn around<R>(&self, resume: impl FnOnce() -> R) -> R {
+            resume()
+        }
+    }
+}
+
+pub(crate) use told::Told;
