@@ -70,8 +70,10 @@ impl Model {
     }
 }
 
-/// Calls of the C interface.
+/// Calls of the C interface. One after the other: the model has the process's places for objects to itself.
 pub fn calls(bytes: &[u8]) {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut model = Model::default();
     let _ = calls_of(&mut Unstructured::new(bytes), &mut model);
     // Whatever happened, all that lives can be freed.
@@ -276,6 +278,10 @@ fn condvar(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/kept.rs"]
+mod kept;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
@@ -288,5 +294,10 @@ mod tests {
         ) {
             super::calls(&bytes);
         }
+    }
+
+    #[test]
+    fn calls_that_were_kept_are_answered_as_the_model_says() {
+        super::kept::each("calls", super::calls);
     }
 }

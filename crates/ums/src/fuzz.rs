@@ -174,6 +174,10 @@ impl Model {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/kept.rs"]
+mod kept;
+
+#[cfg(test)]
 mod tests {
     /// Some thousand histories, the same each time.
     fn many(target: fn(&[u8])) {
@@ -194,10 +198,12 @@ mod tests {
     #[test]
     fn timers_agree_with_a_sorted_map_whatever_the_history_u69() {
         many(super::timers);
+        super::kept::each("timers", super::timers);
     }
 
     #[test]
     fn lists_agree_with_plain_queues_whatever_the_history_u20_b9() {
         many(super::workers);
+        super::kept::each("workers", super::workers);
     }
 }

@@ -432,6 +432,10 @@ fn condition(bytes: &mut Unstructured<'_>, depth: u32) -> Result<String> {
 }
 
 #[cfg(test)]
+#[path = "../../../fuzz/kept.rs"]
+mod kept;
+
+#[cfg(test)]
 mod tests {
     use arbitrary::Unstructured;
     use proptest::prelude::*;
@@ -451,6 +455,16 @@ mod tests {
         ) {
             super::wire(&[vec![piece], parts.concat()].concat());
         }
+    }
+
+    #[test]
+    fn sessions_that_were_kept_answer_as_plain_sqlite_does() {
+        super::kept::each("sql", super::sql);
+    }
+
+    #[test]
+    fn what_clients_sent_that_was_kept_is_answered_in_whole_messages() {
+        super::kept::each("wire", super::wire);
     }
 
     /// Found by the fuzzer: IN inside CASE made the whole expression a truth value.
