@@ -62,11 +62,17 @@ pub fn floor(args: &Args) -> Ran {
 
 /// Nanoseconds for one resume and suspend.
 pub(super) fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
+    pairs_with(pairs, || ())
+}
+
+/// The same, with something else at each of the two switches.
+pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Result<f64, Stop> {
     let mut pool = StackPool::new(StackConfig::default());
     let mut spinner = || {
         let stack = pool.take().map_err(|error| Stop::Skip(error.to_string()))?;
         Ok(Fiber::new(stack, "floor", move |me| {
             for _ in 0..pairs / 2 {
+                beside();
                 // SAFETY: Inside: this is the closure that `me` was handed to.
                 unsafe { me.suspend() };
             }
@@ -76,6 +82,7 @@ pub(super) fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
     let began = Instant::now();
     for _ in 0..pairs / 2 {
         for fiber in &mut fibers {
+            beside();
             let _ = black_box(fiber.resume());
         }
     }

@@ -3,10 +3,11 @@
 //! `O_DIRECT` moves bytes between a buffer and the disk without a copy, and therefore demands that
 //! address, offset and length suit the disk. A [`DirectBuffer`] begins at a multiple of 4096, which
 //! suits all. Freed ones wait on a *shelf* of their size for the next; the shelves of the process
-//! hold [`SHELVES_MAX`] bytes at most.
+//! hold [`SHELVES_MAX`] bytes at most, besides pieces of the *arena*: small buffers come from there as long as it has
+//! room, because rings have its memory registered.
 //!
-//! Named invariant **Own Memory**: a [`Block`] is the only pointer to what it was allocated with,
-//! `capacity` bytes that have all been written to.
+//! Named invariant **Own Memory**: a [`Block`] is the only pointer to its `capacity` bytes, an allocation of its own or a piece of
+//! the arena, which have all been written to.
 
 #![allow(unsafe_code)] // Named invariant "Own Memory", stated above.
 
@@ -16,6 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use crate::io::Buffer;
+use crate::os::linux::arena;
 
 /// Where a buffer begins, and the step of its capacity.
 const ALIGN: usize = 4096;
@@ -40,7 +42,8 @@ impl DirectBuffer {
     /// A buffer of this many zeros, at an address that is a multiple of 4096.
     pub fn new(len: usize) -> DirectBuffer {
         let capacity = capacity_for(len);
-        let block = take(capacity).unwrap_or_else(|| Block::new(capacity));
+        let block = take(capacity).or_else(|| Block::in_arena(capacity));
+        let block = block.unwrap_or_else(|| Block::new(capacity));
         let mut buffer = DirectBuffer { block, len };
         buffer.fill(0);
         buffer
@@ -101,6 +104,15 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
+    /// A piece of the arena. It goes from shelf to buffer and back for ever.
+    fn in_arena(capacity: usize) -> Option<Block> {
+        Some(Block { start: arena::carve(capacity)?, capacity })
+    }
+
+    fn is_in_arena(&self) -> bool {
+        arena::holds(self.start.as_ptr(), self.capacity)
+    }
+
     fn new(capacity: usize) -> Block {
         let layout = Block::layout(capacity);
         // SAFETY: Own Memory: the layout's size is not zero.
@@ -116,7 +128,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.capacity > 0 {
+        if self.capacity > 0 && !self.is_in_arena() {
             // SAFETY: Own Memory: allocated with this layout, by `new`.
             unsafe { dealloc(self.start.as_ptr(), Block::layout(self.capacity)) }
         }
@@ -146,14 +158,18 @@ fn shelf(capacity: usize) -> Option<usize> {
 fn take(capacity: usize) -> Option<Block> {
     let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
     let block = pool.shelves[shelf(capacity)?].pop()?;
-    pool.bytes -= capacity;
+    if !block.is_in_arena() {
+        pool.bytes -= capacity;
+    }
     Some(block)
 }
 
 fn give(block: Block) {
     let Some(at) = shelf(block.capacity) else { return };
     let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
-    if pool.bytes + block.capacity <= SHELVES_MAX {
+    if block.is_in_arena() {
+        pool.shelves[at].push(block);
+    } else if pool.bytes + block.capacity <= SHELVES_MAX {
         pool.bytes += block.capacity;
         pool.shelves[at].push(block);
     }
@@ -173,6 +189,16 @@ mod tests {
                 buffer.fill(7);
             }
         }
+    }
+
+    #[test]
+    fn small_buffers_come_from_the_arena_and_large_ones_do_not() {
+        // Others use the shelves meanwhile, so a block is asked for by itself.
+        let small = Block::in_arena(ALIGN).expect("there is room in the arena");
+        assert!(small.is_in_arena() && (small.start.as_ptr() as usize).is_multiple_of(ALIGN));
+        give(small);
+        assert!(!Block::new(ALIGN).is_in_arena());
+        assert!(Block::in_arena(1 << 20).is_none());
     }
 
     #[test]

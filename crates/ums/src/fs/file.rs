@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
 
+use super::disk;
 use super::options::OpenOptions;
 use crate::io::{outside, wait_out};
 use crate::os::clock::{self, NEVER};
@@ -211,7 +212,8 @@ impl File {
     /// # Errors
     /// The system's.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        outside(WaitReason::ASYNC_IO_COMPLETION, || self.std.set_len(len))
+        let set_len = || disk::resize(self.fd(), || self.std.set_len(len));
+        outside(WaitReason::ASYNC_IO_COMPLETION, set_len)
     }
 
     /// Makes room on the disk for these bytes, so that writing them cannot run out of it, and

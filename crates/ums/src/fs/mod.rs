@@ -52,6 +52,7 @@
 
 mod at;
 mod direct;
+mod disk;
 mod file;
 mod options;
 mod paths;

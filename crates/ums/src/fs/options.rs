@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use super::disk;
 use super::file::{File, Manner};
 use crate::io::outside;
 use crate::reason::WaitReason;
@@ -96,7 +97,7 @@ impl OpenOptions {
         let mut std = self.std.clone();
         std.custom_flags(self.flags | if self.direct { libc::O_DIRECT } else { 0 });
         let opened = outside(WaitReason::ASYNC_IO_COMPLETION, || {
-            let file = std.open(path)?;
+            let file = disk::open(path, || std.open(path))?;
             let manner = Manner::of(&file)?;
             Ok((file, manner))
         });

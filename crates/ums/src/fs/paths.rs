@@ -4,6 +4,7 @@ use std::fs::{self, DirEntry, Metadata, Permissions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::disk;
 use crate::io::outside;
 use crate::reason::WaitReason;
 
@@ -46,8 +47,6 @@ with_a_path! {
     create_dir -> ();
     /// Makes a folder, and those above it that are missing.
     create_dir_all -> ();
-    /// Removes a file's name; the file goes with its last name and descriptor.
-    remove_file -> ();
     /// Removes an empty folder.
     remove_dir -> ();
     /// Removes a folder and everything in it.
@@ -63,12 +62,28 @@ with_a_path! {
 }
 
 with_two_paths! {
-    /// Gives a file another name, in the place of whatever had it.
-    rename -> ();
     /// Copies a file and its permissions; gives the number of bytes.
     copy -> u64;
     /// Gives a file a second name.
     hard_link -> ();
+}
+
+/// Removes a file's name; the file goes with its last name and descriptor.
+///
+/// # Errors
+/// As [`std::fs::remove_file`].
+pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref();
+    outside(REASON, || disk::remove(path, || fs::remove_file(path)))
+}
+
+/// Gives a file another name, in the place of whatever had it.
+///
+/// # Errors
+/// As [`std::fs::rename`].
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    outside(REASON, || disk::rename(from, to, || fs::rename(from, to)))
 }
 
 /// Makes a link at `link` that leads to `original`.
@@ -86,7 +101,7 @@ pub fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result
 /// As [`std::fs::write`].
 pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, contents) = (path.as_ref(), contents.as_ref());
-    outside(REASON, || fs::write(path, contents))
+    outside(REASON, || disk::overwrite(path, || fs::write(path, contents)))
 }
 
 /// Sets who may do what with a file.
@@ -119,7 +134,8 @@ pub fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
 /// The system's.
 pub fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
-    outside(WaitReason::WRITELOG, || fs::File::open(path)?.sync_all())
+    let sync = || fs::File::open(path)?.sync_all();
+    outside(WaitReason::WRITELOG, || disk::sync_folder(path, sync))
 }
 
 /// The entries of a folder, which is read as a whole at once.

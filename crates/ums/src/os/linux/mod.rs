@@ -4,6 +4,8 @@ pub mod owned;
 
 pub(crate) mod call;
 
+pub mod arena;
+
 mod waiting;
 
 mod helpers;

@@ -76,7 +76,8 @@ pub enum Owner {
 pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
     #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {
-        return Ok(Box::new(crate::os::sim::driver::Simulated::new()?));
+        let eager = choice == Choice::Sync;
+        return Ok(Box::new(crate::os::sim::driver::Simulated::new(eager)?));
     }
     let choice = match std::env::var("UMS_IO") {
         Ok(forced) => forced.parse()?,

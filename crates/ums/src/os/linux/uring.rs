@@ -28,7 +28,9 @@
 //!
 //! What has no entry of its own (a call) goes to the file helpers, and comes back by the bell.
 //!
-//! It does not do: registered buffers and files, zero-copy sends, multishot receives.
+//! Buffers in the [`arena`] are registered, when the first of them comes; why files are not is said there.
+//!
+//! It does not do: registered files, zero-copy sends, multishot receives.
 
 #![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "One Thread", stated above.
 
@@ -41,11 +43,12 @@ use io_uring::squeue::Entry;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{Builder, EnterFlags, IoUring, Probe, opcode};
 
+use super::arena;
 use super::call;
 use super::helpers::Chores;
 use super::waiting::TokenMap;
 use crate::os::clock;
-use crate::os::driver::{Done, Driver, Op, Submitted, TOKEN_MAX, Waker};
+use crate::os::driver::{CURRENT, Done, Driver, Op, Submitted, TOKEN_MAX, Waker};
 
 /// Entries of the submission queue.
 const SQ_ENTRIES: u32 = 256;
@@ -72,6 +75,16 @@ struct Flight {
     cancelled: bool,
 }
 
+/// Whether the ring knows the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registered {
+    /// Nobody has needed it.
+    NotYet,
+    Yes,
+    /// The kernel does not lock that much for us.
+    Refused,
+}
+
 /// See the module's text.
 pub struct Uring {
     ring: IoUring,
@@ -92,6 +105,7 @@ pub struct Uring {
     bell_armed: bool,
     /// The bell was heard, and no wait has ended for it yet.
     rung: bool,
+    arena: Registered,
     /// Flags of every `io_uring_enter`.
     enter_flags: EnterFlags,
     owner: u32,
@@ -131,6 +145,7 @@ impl Uring {
             bell,
             bell_armed: false,
             rung: false,
+            arena: Registered::NotYet,
             enter_flags,
             owner: crate::os::thread_number(),
             mode,
@@ -166,6 +181,43 @@ impl Uring {
             }
         }
         self.backlog.push_back(entry);
+    }
+
+    /// The submission entry of an operation: by its registered buffer, if it has one.
+    #[inline]
+    fn entry(&mut self, op: &Op) -> Entry {
+        match *op {
+            Op::Read { fd, buf, len, offset } if offset != CURRENT && self.knows(buf, len) => {
+                opcode::ReadFixed::new(Fd(fd), buf, len as u32, 0).offset(offset).build()
+            }
+            Op::Write { fd, buf, len, offset } if offset != CURRENT && self.knows(buf, len) => {
+                opcode::WriteFixed::new(Fd(fd), buf, len as u32, 0).offset(offset).build()
+            }
+            _ => entry(op),
+        }
+    }
+
+    /// Whether the kernel has pinned these bytes already.
+    #[inline]
+    fn knows(&mut self, buf: *const u8, len: usize) -> bool {
+        arena::holds(buf, len)
+            && match self.arena {
+                Registered::Yes => true,
+                Registered::Refused => false,
+                Registered::NotYet => self.register_arena(),
+            }
+    }
+
+    #[cold]
+    fn register_arena(&mut self) -> bool {
+        let whole = arena::start()
+            .map(|start| libc::iovec { iov_base: start.as_ptr().cast(), iov_len: arena::SIZE });
+        let registered = whole.is_some_and(|whole| {
+            // SAFETY: Frozen Buffer: the arena is never unmapped.
+            unsafe { self.ring.submitter().register_buffers(&[whole]) }.is_ok()
+        });
+        self.arena = if registered { Registered::Yes } else { Registered::Refused };
+        registered
     }
 
     fn push_now(&mut self, entry: &Entry) -> bool {
@@ -279,7 +331,8 @@ impl Uring {
             out.push(Done { token, result: -libc::ECANCELED });
         } else {
             flight.polling = would_block && !flight.polling;
-            let entry = if flight.polling { poll_entry(&flight.op) } else { entry(&flight.op) };
+            let op = flight.op;
+            let entry = if flight.polling { poll_entry(&op) } else { self.entry(&op) };
             self.push(entry.user_data(token));
         }
     }
@@ -304,7 +357,8 @@ impl Driver for Uring {
         }
         let flight = Flight { op, polling: false, cancelled: false };
         assert!(self.flights.insert(token, flight).is_none(), "token {token} is already pending");
-        self.push(entry(&op).user_data(token));
+        let entry = self.entry(&op);
+        self.push(entry.user_data(token));
         Submitted::Pending
     }
 
@@ -457,7 +511,7 @@ fn poll_entry(op: &Op) -> Entry {
     opcode::PollAdd::new(Fd(op.fd()), events).build()
 }
 
-/// The submission entry of an operation.
+/// The submission entry of an operation whose buffer the kernel looks up.
 fn entry(op: &Op) -> Entry {
     const QUIET: i32 = libc::MSG_NOSIGNAL;
     // Longer than the kernel moves in one call: shorten, as the system calls do.

@@ -124,3 +124,58 @@ fn an_old_entry_is_flushed_at_the_first_look() {
     ring.reap(&mut out);
     assert_eq!(out, [Done { token: 1, result: 3 }]);
 }
+
+/// A file of 8192 bytes, open for reading and writing, and already without a name.
+fn file() -> std::fs::File {
+    let path = std::env::temp_dir().join(format!("ums-uring-{:?}", std::thread::current().id()));
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    file.set_len(8192).unwrap();
+    file
+}
+
+/// Writes a page of sevens at 4096 and reads it back, both with this buffer.
+fn write_and_read_back(ring: &mut Uring, file: &std::fs::File, buf: &mut [u8]) {
+    buf.fill(7);
+    let (fd, len, offset) = (file.as_raw_fd(), buf.len(), 4096);
+    // SAFETY: Frozen Buffer: waited for before it is looked at.
+    let _ = unsafe { ring.submit(1, Op::Write { fd, buf: buf.as_ptr(), len, offset }) };
+    assert_eq!(wait_for_one(ring), Done { token: 1, result: 4096 });
+    buf.fill(0);
+    // SAFETY: Frozen Buffer: as above.
+    let _ = unsafe { ring.submit(2, Op::Read { fd, buf: buf.as_mut_ptr(), len, offset }) };
+    assert_eq!(wait_for_one(ring), Done { token: 2, result: 4096 });
+    assert!(buf.iter().all(|byte| *byte == 7));
+}
+
+fn piece() -> &'static mut [u8] {
+    let start = arena::carve(4096).expect("there is room");
+    // SAFETY: Frozen Buffer: a piece is the caller's for ever, and all zero.
+    unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), 4096) }
+}
+
+#[test]
+fn buffers_in_the_arena_are_registered_with_the_first_and_others_are_not() {
+    let Some((mut ring, ..)) = ring() else { return };
+    let file = file();
+    write_and_read_back(&mut ring, &file, &mut [0; 4096]);
+    assert_eq!(ring.arena, Registered::NotYet);
+    let piece = piece();
+    write_and_read_back(&mut ring, &file, piece);
+    assert_eq!(ring.arena, Registered::Yes);
+    let of = |ring: &mut Uring, buf: &mut [u8]| {
+        let entry = ring.entry(&Op::Read { fd: 0, buf: buf.as_mut_ptr(), len: 4096, offset: 0 });
+        entry.get_opcode()
+    };
+    assert_eq!(of(&mut ring, piece), u32::from(opcode::ReadFixed::CODE));
+    assert_eq!(of(&mut ring, &mut [0; 4096]), u32::from(opcode::Read::CODE));
+}
+
+#[test]
+fn where_nothing_may_be_locked_the_arena_is_memory_like_any_other() {
+    let Some((mut ring, ..)) = ring() else { return };
+    ring.arena = Registered::Refused;
+    write_and_read_back(&mut ring, &file(), piece());
+    assert_eq!(ring.arena, Registered::Refused);
+}

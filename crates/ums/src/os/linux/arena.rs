@@ -1,0 +1,113 @@
+//! The arena: memory for direct I/O that rings know beforehand.
+//!
+//! For each operation past the page cache the kernel looks up and pins the pages of its buffer. A ring that
+//! was told of them once (*registered* them) is spared that, a tenth of what a read of 4 KiB costs. So small buffers for direct I/O
+//! are pieces of one mapping, the arena, which each ring registers as a whole before the first operation in it.
+//!
+//! ```text
+//!   arena  [ piece | piece | piece | ...free... ]     begins where the first buffer is wanted; pieces are never given back
+//! ```
+//!
+//! Registered memory is pinned and counts against the user's limit of locked memory, once for each ring, as rings of `perf` do: the
+//! block watch of the Windows model may have to do without its best mechanism where the limit is low (`ulimit -l`). So the
+//! arena is small, only rings that do direct I/O register it, and where the limit is smaller still, they do without.
+//!
+//! Files are not registered: a ring keeps a registered file open, with its locks, after its owner has closed
+//! it, and what that saves could not be measured.
+//!
+//! Named invariant **Own Memory**: each byte of the arena is part of one piece at most.
+
+#![allow(unsafe_code)] // Named invariant "Own Memory", stated above.
+
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+/// Bytes of the arena: 1024 buffers of 4 KiB. Half of what Linux lets a user lock by default.
+pub const SIZE: usize = 4 << 20;
+/// Most bytes of a piece: larger buffers are few, and their cost is the copying.
+const PIECE_MAX: usize = 64 << 10;
+
+struct Arena {
+    start: NonNull<u8>,
+    used: AtomicUsize,
+}
+
+// SAFETY: Own Memory: the arena itself never follows the pointer.
+unsafe impl Send for Arena {}
+// SAFETY: Own Memory: as above.
+unsafe impl Sync for Arena {}
+
+/// None inside: there was no memory for it.
+static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
+
+/// A piece of so many bytes, all zero and the caller's for ever; a multiple of 4096, as all sizes must be. None: too large, or
+/// there is no room.
+pub fn carve(bytes: usize) -> Option<NonNull<u8>> {
+    debug_assert!(bytes.is_multiple_of(4096));
+    if bytes > PIECE_MAX {
+        return None;
+    }
+    ARENA.get_or_init(Arena::map).as_ref()?.carve(bytes)
+}
+
+/// Where the arena is, once there is one.
+#[inline]
+pub fn start() -> Option<NonNull<u8>> {
+    Some(ARENA.get()?.as_ref()?.start)
+}
+
+/// Whether all of these bytes are in the arena.
+#[inline]
+pub fn holds(at: *const u8, len: usize) -> bool {
+    start().is_some_and(|start| {
+        let offset = at.addr().wrapping_sub(start.as_ptr().addr());
+        offset < SIZE && len <= SIZE - offset
+    })
+}
+
+impl Arena {
+    #[cold]
+    fn map() -> Option<Arena> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: Own Memory: a new mapping, where the kernel finds room for it.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), SIZE, prot, flags) }.ok()?;
+        Some(Arena { start: NonNull::new(start.cast())?, used: AtomicUsize::new(0) })
+    }
+
+    fn carve(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let room = |used: usize| (used + bytes <= SIZE).then_some(used + bytes);
+        let at = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        // SAFETY: Own Memory: `at` is inside the mapping, for `used` never exceeds its size.
+        Some(unsafe { self.start.add(at) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_do_not_overlap_and_the_arena_knows_what_is_in_it() {
+        let (Some(a), Some(b)) = (carve(4096), carve(8192)) else { panic!("there is room") };
+        let (from, to) = (a.as_ptr().addr(), b.as_ptr().addr());
+        assert!(from.abs_diff(to) >= if from < to { 4096 } else { 8192 });
+        assert!(holds(a.as_ptr(), 4096) && holds(b.as_ptr(), 8192));
+        let start = start().unwrap().as_ptr();
+        assert!(holds(start, SIZE) && !holds(start, SIZE + 1));
+        assert!(!holds(start.wrapping_sub(1), 1) && !holds(start.wrapping_add(SIZE), 0));
+        assert!(!holds([0u8; 8].as_ptr(), 8));
+        assert_eq!(carve(PIECE_MAX + 4096), None);
+    }
+
+    #[test]
+    fn a_full_arena_gives_nothing() {
+        let full = Arena::map().unwrap();
+        full.used.store(SIZE - 8192, Ordering::Relaxed);
+        assert_eq!(full.carve(3 * 4096), None);
+        assert!(full.carve(4096).is_some() && full.carve(4096).is_some());
+        assert_eq!(full.carve(4096), None);
+    }
+}
