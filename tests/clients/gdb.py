@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The gdb script, crates/ums/gdb/ums.py: workers and their backtraces, of a live process and of a core file, with thread and
-with fiber workers, with debug information and without.
+"""The gdb script, crates/ums/gdb/ums.py: workers and their backtraces, of a live process and of a core file, with
+workers of each kind, with debug information and without.
 
 Needs gdb, and PARKED: the program of crates/ums/examples/parked.rs. Without gdb it says so and exits with 0.
 """
@@ -81,7 +81,7 @@ def sections(text):
 
 def examine(run, kind, named):
     """One look: `run` gives what gdb prints for each of some commands."""
-    made_of = "fiber" if kind == "fiber" else r"thread \d+"
+    made_of = {"fiber": "fiber", "thread": r"thread \d+", "context": r"own context \d+"}[kind]
     # In order of schedulers and workers, so the one on scheduler 0 is the first.
     text = run("ums workers", "ums bt full", "ums bt 0", "ums select 0", "bt 40", "ums select none", "ums bt 99")
     check(len(text) == 7, "gdb answers each command", "\n".join(text))
@@ -132,8 +132,12 @@ def main():
         if shutil.which("objcopy"):
             programs.append(("without debug information", strip(PARKED, f"{folder}/lean", "--strip-debug"), True))
             programs.append(("stripped", strip(PARKED, f"{folder}/bare", "--strip-all"), False))
+        refused = subprocess.run([PARKED, "context"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        kinds = ["thread", "fiber"] + ["context"] * (refused.returncode == 0)
+        if refused.returncode != 0:
+            print(f"gdb.py: own contexts: skipped: {refused.stderr.strip()}")
         for what, program, named in programs:
-            for kind in ("thread", "fiber"):
+            for kind in kinds:
                 print(f"gdb.py: {kind} workers, {what}")
                 parked = Parked(program, kind, folder)
                 live = lambda *commands: answers(gdb("-p", parked.pid, *ums(*commands)))

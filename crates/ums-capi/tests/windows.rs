@@ -80,6 +80,21 @@ fn interposed_calls_are_enough_to_notice_and_gate() {
     }
 }
 
+/// The same programs, unchanged, with workers that are executed in user mode.
+#[test]
+fn workers_with_their_own_context_are_like_others() {
+    let workshop = Workshop::new();
+    let sources = ["blocks.c", "ends.c", "errors.c", "locks.c", "many.c", "random.c", "shared.c"];
+    for source in sources.into_iter().chain(["ring.cpp"]) {
+        let source = format!("ums_{source}");
+        let recipe = Recipe { source: &source, include: "windows", strict: true, is_static: false };
+        if let Some(program) = workshop.make(recipe) {
+            let said = workshop.run_with(&program, &[], &[("UMS_WINDOWS_WORKERS", "context")]);
+            assert!(said.ends_with("ok\n"), "{source} said:\n{said}");
+        }
+    }
+}
+
 #[test]
 fn random_ums_calls_agree_with_a_model() {
     run("ums_random.c", &[]);

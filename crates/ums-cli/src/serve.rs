@@ -112,6 +112,10 @@ pub struct Args {
     #[arg(long, value_name = "MS", default_value_t = 200)]
     stall: u64,
 
+    /// Report a wait for a file that takes longer than this many milliseconds (0: never).
+    #[arg(long, value_name = "MS", default_value_t = 15_000)]
+    slow_io: u64,
+
     /// Do not record what schedulers did last. Then there is nothing to trace, and a crash leaves no
     /// last events.
     #[arg(long)]
@@ -136,7 +140,7 @@ enum Workers {
     Thread,
     /// A fiber each, on one kernel thread per scheduler.
     Fiber,
-    /// A thread of its own each, switched to like a fiber (x86-64 with glibc).
+    /// A thread of its own each, switched to like a fiber (x86-64 or aarch64, with glibc).
     Context,
 }
 
@@ -317,6 +321,10 @@ fn builder(args: &Args) -> Fallible<Builder> {
     if let Some(n) = args.max_workers {
         builder = builder.max_workers(n);
     }
+    ums::io::set_slow_after(match args.slow_io {
+        0 => Duration::MAX,
+        ms => Duration::from_millis(ms),
+    });
     if args.stall > 0 {
         let stall = Duration::from_millis(args.stall);
         builder = builder.monitor(monitor::Options::default().stall(stall));

@@ -1,6 +1,6 @@
 //! Workers that stand where they stand: a process to try debuggers and `ums stacks` on.
 //!
-//! `cargo run -p ums --example parked [thread|fiber] [socket]`: prints `ready`, and ends with its
+//! `cargo run -p ums --example parked [thread|fiber|context] [socket]`: prints `ready`, and ends with its
 //! input. With a socket, that is its statistics socket.
 //!
 //! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state over a wait.
@@ -58,6 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let builder = match args.next().as_deref() {
         // SAFETY: Fiber Contract.
         Some("fiber") => unsafe { builder.fiber_workers() },
+        Some("context") => builder.own_context_workers(),
         _ => builder,
     };
     let builder = match args.next() {

@@ -43,7 +43,7 @@ fn serve(connection: UnixStream, accounts: &Accounts) {
 /// Asks for the same transfer, some times.
 fn ask(connection: UnixStream, what: &str) {
     let mut answers = BufReader::new(&connection).lines();
-    for _ in 0..3 {
+    for _ in 0..20 {
         writeln!(&connection, "{what}").expect("the server is there");
         answers.next().expect("it answers").expect("with a line");
     }
@@ -68,5 +68,5 @@ pub fn story() {
 #[allow(dead_code)] // A test tells the story itself.
 fn main() {
     let command = "cargo run -p ums --features sim --example sim_lock_order".to_owned();
-    ums::sim::check(&Check { seeds: 0..1000, faults: Faults::default(), command }, story);
+    ums::sim::check(&Check { seeds: 0..5000, faults: Faults::default(), command }, story);
 }

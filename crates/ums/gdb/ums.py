@@ -10,7 +10,7 @@
 
 Everything is found from one symbol, UMS_DEBUG (crates/ums/src/debugger.rs says what is in it). Nothing
 is written to the process: the frames of a fiber that does not run are shown by an unwinder which gives
-gdb the fiber's registers as those of the caller of frame 0.
+gdb the fiber's registers as those of the caller of frame 0. A worker with its own context is saved in the same way.
 """
 
 import re
@@ -98,12 +98,14 @@ class Worker:
     def name(self):
         return "%d/%d" % (self.scheduler, self.id)
 
-    def is_fiber(self):
+    def made_of(self):
         # A thread has no number for a moment after it was made.
-        return self.saved_at != 0
+        if self.saved_at == 0:
+            return "thread %d" % self.thread
+        return "own context %d" % self.thread if self.thread else "fiber"
 
     def saved(self):
-        """The stack pointer of a fiber that is suspended, or None."""
+        """The stack pointer of a fiber that is suspended, or of an own context that is saved, or None."""
         if self.saved_at == 0:
             return None
         at = number(self.saved_at, "Q")
@@ -111,17 +113,20 @@ class Worker:
 
     def gdb_thread(self):
         """The thread that it runs on now, if it does."""
-        for thread in gdb.selected_inferior().threads():
-            if not self.is_fiber():
-                if thread.ptid[1] == self.thread:
-                    return thread
+        threads = gdb.selected_inferior().threads()
+        own = next((thread for thread in threads if thread.ptid[1] == self.thread), None)
+        if self.saved_at == 0:
+            return own
+        for thread in threads:
+            # While an own context runs on a host, its own kernel thread sleeps on the same stack.
+            if thread == own:
                 continue
             with Selection():
                 thread.switch()
                 sp = int(gdb.newest_frame().read_register(saved_by_a_switch()[2]))
                 if self.low <= sp < self.top:
                     return thread
-        return None
+        return own
 
 
 def workers():
@@ -292,7 +297,7 @@ def describe(w):
         waits += " of 0x%x" % w.resource
     return [
         w.name(),
-        "fiber" if w.is_fiber() else "thread %d" % w.thread,
+        w.made_of(),
         w.state,
         waits,
         "user %d" % w.user if w.user else "",

@@ -17,8 +17,8 @@ use crate::error::{NeedsThread, WaitError};
 use crate::limits::QUANTUM_NS;
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
-use crate::scheduler::WorkerKind;
 use crate::scheduler::{self, away, here};
+use crate::scheduler::{Coupled, WorkerKind};
 use crate::wait::{Outcome, Party, Ticket, What, thread_party};
 
 pub(crate) use crate::scheduler::ready;
@@ -167,6 +167,34 @@ where
     R: Send,
 {
     scheduler::go_preemptive(reason, f)
+}
+
+/// Leaves the scheduler until the guard is dropped: [`go_preemptive`] for code that is no closure. The worker *couples* with its own
+/// kernel thread. Others run on the scheduler meanwhile.
+///
+/// A worker with its own context runs on its own kernel thread as long as the guard lives, so this is for calls that are keyed to that
+/// and for calls that block. A thread worker runs on its thread as always. The guard is dropped on the way of a panic, too, and one that
+/// was forgotten ends with the request. On a plain thread, while the worker is away already, and
+/// within another guard, nothing happens.
+///
+/// # Errors
+/// [`NeedsThread`] on a fiber worker, which has no kernel thread of its own: use [`go_preemptive`].
+///
+/// # Panics
+/// In a completion routine, which must not wait, and in one that puts the caller's own wait into a queue.
+///
+/// ```
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// node.run(|| {
+///     let away = ums::couple(ums::WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+///     assert!(!ums::is_worker());
+///     drop(away);
+///     assert!(ums::is_worker());
+/// });
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+pub fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
+    scheduler::couple(reason)
 }
 
 /// Runs external code that is known to be short without leaving the scheduler, because leaving

@@ -64,8 +64,8 @@ pub struct Descriptor {
     stack_low: u32,
     /// Word: one past the highest.
     stack_top: u32,
-    /// Word: of a fiber, the address of the word that holds its stack pointer while it is suspended
-    /// and 0 while it runs; 0 for a thread.
+    /// Word: of a fiber or an own context, the address of the word that holds its stack pointer while it is
+    /// saved and 0 while it runs; 0 for a thread.
     saved_at: u32,
     end: u32,
 }

@@ -52,3 +52,41 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
     let first = inner.enumerate().filter(|(_, frame)| parks(frame)).last();
     &frames[first.map_or(0, |(at, _)| at + 1)..]
 }
+
+/// The return addresses of whoever has called `noticing`, a function that is not inlined, the innermost first. Where
+/// its frame cannot be told from others, of all functions that are being called.
+pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
+    let (mut addresses, mut inner) = (Vec::new(), None);
+    backtrace::trace(|frame| {
+        addresses.push(frame.ip() as usize);
+        if frame.symbol_address() == noticing.cast_mut().cast() {
+            inner = Some(addresses.len());
+        }
+        addresses.len() < most + inner.unwrap_or(0)
+    });
+    addresses.split_off(inner.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[inline(never)]
+    fn notices() -> Vec<usize> {
+        std::hint::black_box(callers_of(notices as *const (), 3))
+    }
+
+    #[inline(never)]
+    fn is_noticed() -> (Vec<usize>, usize) {
+        (std::hint::black_box(notices()), is_noticed as *const () as usize)
+    }
+
+    #[test]
+    fn who_notices_is_not_among_its_callers() {
+        let (callers, first) = is_noticed();
+        assert_eq!(callers.len(), 3);
+        assert!((first..first + 4096).contains(&callers[0]), "{callers:x?}, {first:x}");
+        let nobody = callers_of(std::ptr::null(), 3);
+        assert_eq!(nobody.len(), 3);
+    }
+}

@@ -79,7 +79,7 @@ pub mod fuzz;
 pub use counters::SchedulerCounters;
 pub use crash::print_last_events_on_crash;
 pub use current::{
-    checkpoint, go_preemptive, is_cancelled, is_worker, require_thread, scheduler_id,
+    checkpoint, couple, go_preemptive, is_cancelled, is_worker, require_thread, scheduler_id,
     short_external_call, sleep, sleep_as, wait_for_cancel, worker_id, worker_kind, yield_if_due,
     yield_now,
 };
@@ -97,7 +97,7 @@ pub use placement::Placement;
 pub use reason::{REASONS_MAX, WaitClass, WaitReason};
 pub use request::{RequestId, UserId};
 pub use ring::{RING_RECORDS, RingEvent};
-pub use scheduler::WorkerKind;
+pub use scheduler::{Coupled, WorkerKind};
 pub use serve::{
     Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
 };

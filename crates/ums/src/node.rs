@@ -186,11 +186,14 @@ impl Builder {
         self
     }
 
-    /// Takes an undeclared block of a thread worker for going preemptive: the baton is handed on, and the worker
+    /// Takes an undeclared block of a thread worker, or of one with its own context, for going preemptive: the baton is handed on, and the worker
     /// comes home through the door, running none of its code before it has the baton again. Seen are system calls and page
     /// faults, by what [`crate::watch::mechanism`] says; in programs that say [`crate::interpose`], functions of the C library
     /// hand the baton on before they block, which is faster. Each scheduler's threads are pinned to one
     /// processor then. Default off, and then it costs nothing. See docs/workers.md.
+    ///
+    /// Of workers with their own context system calls are seen and page faults are not; the call is interrupted and made again, see
+    /// docs/worker-kinds.md. Interposed calls they couple for without this option.
     pub fn detect_blocking(mut self, yes: bool) -> Builder {
         self.detect_blocking = yes;
         self

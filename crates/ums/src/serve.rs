@@ -659,9 +659,11 @@ impl Server {
         self.inner.stopping.store(true, Ordering::SeqCst);
         self.inner.disarm();
         let clients = self.inner.clients.lock().unwrap_or_else(|e| e.into_inner());
-        let all: Vec<_> = clients.values().cloned().collect();
+        let mut all: Vec<_> = clients.values().cloned().collect();
         // A client that is refused its last request leaves at once, and takes this lock.
         drop(clients);
+        // In an order that a simulated world can have again.
+        all.sort_by_key(|client| client.user.id());
         for client in all {
             client.disarm();
             client.resume(Why::Stopping);

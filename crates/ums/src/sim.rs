@@ -20,9 +20,9 @@
 //! ```
 //!
 //! What a story must not do: block other than through this crate (a lock of the standard library that another of
-//! its threads holds, `std::thread::park`), or read a clock or random numbers of the system. Sockets and files
-//! are real ones; what else the process does with them the seed does not know. Processes that are started meanwhile hold copies
-//! of the sockets for a moment.
+//! its threads holds, `std::thread::park`), or read a clock or random numbers of the system. The streams and listeners of
+//! [`ums::net`](crate::net) are on a network of the world's; datagrams, and what the standard library opened, are real, and the seed does not know
+//! when those bytes arrive. Processes that are started meanwhile hold copies of the sockets for a moment.
 
 mod campaign;
 mod check;
@@ -67,7 +67,8 @@ pub fn power_off() {
     crate::os::sim::power_off();
 }
 
-/// The power is back. Of what workers wrote and did not sync everything is gone, or, in half of the worlds, a random part of it.
+/// The power is back. Of what workers wrote, cut and did not sync everything is gone, or, in half of the worlds, a random part of it;
+/// and so it is with names in folders that were not synced.
 ///
 /// # Errors
 /// The system's.

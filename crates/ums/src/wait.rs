@@ -147,6 +147,8 @@ pub(crate) struct Party {
     pub(crate) next: AtomicPtr<Party>,
     /// What its thread waits on (U10). Fibers do not use it.
     pub(crate) event: Event,
+    /// Of a worker with its own context, how many short locks it holds or waits for.
+    pub(crate) holds: std::sync::atomic::AtomicU32,
     /// Set by the canceller of the work request that this party runs (B59).
     pub(crate) cancelled: AtomicBool,
     cancellable: AtomicBool,
@@ -306,6 +308,7 @@ impl Party {
             worker: AtomicU32::new(0),
             next: AtomicPtr::new(null_mut()),
             event: Event::new(),
+            holds: std::sync::atomic::AtomicU32::new(0),
             cancelled: AtomicBool::new(false),
             cancellable: AtomicBool::new(false),
             reason: AtomicU16::new(0),

@@ -281,6 +281,38 @@ fn users_that_own_what_the_other_wants_are_found() {
 }
 
 #[test]
+fn a_user_with_another_request_queued_is_in_no_circle_for_that_may_give_its_lock_back() {
+    for kind in kinds() {
+        let told = Told::default();
+        let build = |b: Builder| watched(b.schedulers(1).max_workers(2), deadlocks(), &told);
+        one_kind(kind, build, |node| {
+            let (lock, mutex) = (Arc::new(UserLock::new()), Arc::new(Mutex::new(())));
+            let (owner, other) = (node.user(), node.user());
+            lock.acquire(owner.id(), None).unwrap();
+            let (id, wanted, held) = (other.id(), lock.clone(), mutex.clone());
+            let other_waits = other.enqueue(move || {
+                let _held = held.lock();
+                wanted.acquire(id, None)
+            });
+            wait_until_so_many_wait(node, WaitReason::LCK_M_X, 1);
+            let owner_waits = owner.enqueue(move || mutex.lock_for(ENDLESS).map(drop)).unwrap();
+            // Both workers are taken, so this one is queued. For all the machine knows, it gives the lock back.
+            let queued = owner.enqueue(|| ()).unwrap();
+            wait_until_so_many_wait(node, WaitReason::MUTEX, 1);
+            // Enough for a look, and for naming the functions of a report that must not come.
+            std::thread::sleep(ms(1500));
+            assert_eq!(told.len(), 0, "{:#?}", told.all());
+            lock.release(owner.id());
+            assert_eq!(other_waits.unwrap().join().unwrap(), Ok(()));
+            assert_eq!(owner_waits.join().unwrap(), Ok(()));
+            queued.join().unwrap();
+            lock.release(other.id());
+            assert_eq!(told.len(), 0, "{:#?}", told.all());
+        });
+    }
+}
+
+#[test]
 fn a_plain_thread_in_the_circle_is_seen() {
     both_watched(deadlocks, |node, told, _| {
         let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));

@@ -1,4 +1,5 @@
-//! Undeclared blocking calls of ordinary thread workers, with `Builder::detect_blocking`.
+//! Undeclared blocking calls of ordinary workers in a program that interposes them: of thread workers with `Builder::detect_blocking`, of workers
+//! with their own context always.
 //!
 //! Unsafe because the program interposes functions of the C library; see `ums::watch::calls`.
 
@@ -9,19 +10,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ums::{Node, Placement};
+use ums::{Builder, Node, Placement};
 
 ums::interpose!();
 
 /// Runs `blocks` on a scheduler, and then asks that same scheduler for something short: whether that
 /// was done before the call came back, and how often a worker went preemptive.
 fn beside(detect: bool, blocks: impl FnOnce() + Send + 'static) -> (bool, u64) {
-    let node = Node::builder()
-        .schedulers(1)
-        .placement(Placement::AlwaysPreferred)
-        .detect_blocking(detect)
-        .build()
-        .unwrap();
+    beside_on(|builder| builder.detect_blocking(detect), blocks)
+}
+
+fn beside_on(
+    options: impl FnOnce(Builder) -> Builder,
+    blocks: impl FnOnce() + Send + 'static,
+) -> (bool, u64) {
+    let builder = Node::builder().schedulers(1).placement(Placement::AlwaysPreferred);
+    let node = options(builder).build().unwrap();
     let (begun, back) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (mine, end) = (begun.clone(), back.clone());
     let blocker = node.spawn_on(0, move || {
@@ -83,4 +87,26 @@ fn the_error_of_an_undeclared_call_survives_the_way_home() {
         assert_eq!((waited, error), (-1, Some(libc::ECHILD)));
         std::thread::sleep(LONG);
     });
+}
+
+#[test]
+fn workers_with_their_own_context_couple_for_calls_that_will_or_may_block_and_for_no_others() {
+    if let Some(why) = ums::own_contexts_are_refused() {
+        println!("skipped: {why}");
+        return;
+    }
+    let on_own = |blocks: Box<dyn FnOnce() + Send>| beside_on(Builder::own_context_workers, blocks);
+    assert_eq!(on_own(Box::new(|| std::thread::sleep(LONG))), (true, 1));
+    let child = || {
+        let mut child = std::process::Command::new("sleep").arg("0.3").spawn().unwrap();
+        assert!(child.wait().unwrap().success());
+    };
+    let (early, switches) = on_own(Box::new(child));
+    assert!(early && switches >= 1, "{switches}");
+    let ready = || {
+        let (mut reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"x").unwrap();
+        assert_eq!(reader.read(&mut [0]).unwrap(), 1);
+    };
+    assert_eq!(on_own(Box::new(ready)).1, 0);
 }

@@ -1,6 +1,8 @@
 //! Workers with their own context: what is a thread's own stays its own, and what is the kernel thread's is had by going
 //! preemptive. That everything else is as in the other kinds is said by the other tests, which run in this kind too.
 
+#![allow(unsafe_code)] // Named invariant "Own Text", at its place; and the harness.
+
 mod common;
 
 use std::cell::{Cell, RefCell};
@@ -10,11 +12,6 @@ use std::sync::{Arc, Mutex};
 
 use common::*;
 use ums::{Node, WaitReason, WorkerKind};
-
-/// The number of the kernel thread.
-fn kernel_thread() -> i32 {
-    rustix::thread::gettid().as_raw_nonzero().get()
-}
 
 fn preemptively<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, f)
@@ -142,6 +139,59 @@ fn others_run_while_one_is_preemptive_and_what_it_starts_has_no_signal_blocked()
 }
 
 #[test]
+fn code_that_knows_nothing_of_workers_may_block_and_keeps_what_it_keeps_by_thread() {
+    on_own(
+        |b| b,
+        |node| {
+            let pipe = std::env::temp_dir().join(format!("ums-own-{}", std::process::id()));
+            rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+            let at = pipe.clone();
+            node.run(move || {
+                let path = at.clone();
+                // A file of the standard library that blocks at its opening and at its reading.
+                let reads = ums::spawn(move || preemptively(|| std::fs::read_to_string(path)));
+                // A resolver, in C.
+                let resolves = ums::spawn(|| {
+                    let resolve = || std::net::ToSocketAddrs::to_socket_addrs(&("localhost", 80));
+                    preemptively(resolve).map(Iterator::count)
+                });
+                // A C library that keeps by thread what it says last, over yields and on another kernel thread.
+                let told: Vec<_> = (0..8).map(|n| ums::spawn(move || last_word(n))).collect();
+                for (n, told) in told.into_iter().enumerate() {
+                    assert!(
+                        told.join().expect("it ends").contains(&format!("no-such-library-{n}"))
+                    );
+                }
+                assert!(!reads.is_finished(), "nobody has written yet, and the others have run");
+                assert!(resolves.join().expect("it ends").expect("it is in /etc/hosts") > 0);
+                let write = move || std::fs::write(at, "so it is");
+                ums::spawn(move || preemptively(write)).join().expect("it ends").unwrap();
+                assert_eq!(reads.join().expect("it ends").unwrap(), "so it is");
+            });
+            std::fs::remove_file(&pipe).unwrap();
+        },
+    );
+}
+
+/// What the dynamic linker says of a library that is not there, asked after others have asked it for theirs.
+fn last_word(n: usize) -> String {
+    let name = std::ffi::CString::new(format!("no-such-library-{n}")).unwrap();
+    // SAFETY: Own Text: the name lives during the call; what the linker says is the calling thread's until it says the next.
+    let open = || assert!(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) }.is_null());
+    if n.is_multiple_of(2) {
+        preemptively(open)
+    } else {
+        open()
+    }
+    for _ in 0..5 {
+        ums::yield_now();
+    }
+    // SAFETY: Own Text: as above; the linker's texts end with a zero.
+    let text = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
+    text.to_string_lossy().into_owned()
+}
+
+#[test]
 fn a_destructor_that_waits_during_a_panic_holds_up_nobody() {
     on_own(
         |b| b,
@@ -175,8 +225,8 @@ fn a_destructor_that_waits_during_a_panic_holds_up_nobody() {
 }
 
 #[test]
-fn thousands_of_workers_come_and_go_and_leave_nothing_behind() {
-    const WORKERS: usize = 2000;
+fn ten_thousand_workers_come_and_go_and_leave_nothing_behind() {
+    const WORKERS: usize = 10_000;
     static ENDED: Mutex<Vec<(i32, i32)>> = Mutex::new(Vec::new());
     /// Its own kernel thread, as it was told while preemptive.
     struct Last(Cell<i32>);
@@ -219,4 +269,132 @@ fn thousands_of_workers_come_and_go_and_leave_nothing_behind() {
     }
     // The C library keeps some stacks, and the allocator its arenas.
     eventually("their stacks are gone", || mappings() < before + 400);
+}
+
+fn couple() -> ums::Coupled {
+    ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).expect("it has a kernel thread of its own")
+}
+
+#[test]
+fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_the_request() {
+    on_own(
+        |b| b,
+        |node| {
+            node.run(|| {
+                let (me, host) = (std::thread::current().id(), kernel_thread());
+                let away = couple();
+                let own = kernel_thread();
+                assert_ne!(own, host);
+                assert!(!ums::is_worker() && std::thread::current().id() == me);
+                // Within it there is nothing to leave.
+                let inner = couple();
+                assert_eq!((kernel_thread(), preemptively(kernel_thread)), (own, own));
+                drop(away);
+                assert_eq!(kernel_thread(), host);
+                drop(inner);
+                assert!(ums::is_worker() && kernel_thread() == host);
+                let caught = std::panic::catch_unwind(|| {
+                    let _away = couple();
+                    std::panic::resume_unwind(Box::new(7));
+                });
+                assert_eq!(caught.expect_err("it panics").downcast_ref(), Some(&7));
+                assert!(
+                    ums::is_worker() && kernel_thread() == host,
+                    "home by the way of the panic"
+                );
+            });
+            // Forgotten: the next request of this worker is carried out on the host all the same.
+            let forgotten = node.spawn(|| std::mem::forget(couple())).unwrap();
+            forgotten.join().unwrap();
+            for _ in 0..20 {
+                let tasks: Vec<_> = (0..4).map(|_| node.spawn(ums::is_worker).unwrap()).collect();
+                assert!(tasks.into_iter().all(|task| task.join().unwrap()));
+            }
+            let counters = node.snapshot().schedulers[0].counters;
+            assert_eq!(counters.preemptive, 0, "everybody is home");
+        },
+    );
+}
+
+#[test]
+fn a_guard_is_going_preemptive_for_threads_nothing_for_plain_threads_and_refused_to_fibers() {
+    assert!(ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).is_ok());
+    one_kind(
+        WorkerKind::Fiber,
+        |b| b.schedulers(1),
+        |node| {
+            node.run(|| {
+                let refused = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).expect_err("no thread");
+                assert!(refused.to_string().contains("go_preemptive"), "{refused}");
+                assert!(ums::is_worker());
+            });
+        },
+    );
+    for kind in [WorkerKind::Thread, WorkerKind::OwnContext] {
+        if !can_be_had(kind) {
+            continue;
+        }
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                let (send, receive) = std::sync::mpsc::channel();
+                let away = node.spawn(move || {
+                    let _away = couple();
+                    // Blocks until another worker of the same scheduler has run.
+                    receive.recv().expect("sent by a worker");
+                });
+                node.run(move || send.send(()).expect("it waits"));
+                away.unwrap().join().unwrap();
+                assert_eq!(node.snapshot().schedulers[0].counters.preemptive_switches, 1);
+            },
+        );
+    }
+}
+
+#[test]
+fn who_has_begun_to_wait_cannot_leave_and_what_a_request_owns_cannot_forget_to_come_home() {
+    struct Leaves;
+    impl Drop for Leaves {
+        fn drop(&mut self) {
+            std::mem::forget(couple());
+        }
+    }
+    for kind in [WorkerKind::Thread, WorkerKind::OwnContext] {
+        if !can_be_had(kind) {
+            continue;
+        }
+        let build = |b: ums::Builder| b.schedulers(1);
+        one_kind(kind, build, |node| {
+            let waits = node.spawn(|| {
+                let wait = ums::sync::Wait::new(WaitReason::OTHER);
+                let _ = wait.park(|_| std::mem::forget(couple()));
+            });
+            let panic = waits.unwrap().join().expect_err("it cannot leave");
+            assert!(panic.to_string().contains("has begun to wait"), "{panic}");
+            // Dropped by the request's end, with the result that nobody wants.
+            let go = Arc::new(ums::sync::Event::manual(false));
+            let waiting = go.clone();
+            drop(node.spawn(move || {
+                waiting.wait();
+                Leaves
+            }));
+            go.set();
+            // Dropped with a request that never began.
+            let holds = Leaves;
+            let queued = node.run(move || {
+                let queued = ums::spawn(move || drop(holds));
+                queued.cancel();
+                queued
+            });
+            assert!(queued.join().is_err(), "it was cancelled before it began");
+            for _ in 0..20 {
+                let tasks: Vec<_> = (0..4).map(|_| node.spawn(ums::is_worker).unwrap()).collect();
+                assert!(tasks.into_iter().all(|task| task.join().unwrap()));
+            }
+            eventually("everybody is home", || {
+                node.snapshot().schedulers[0].counters.preemptive == 0
+            });
+        });
+    }
 }

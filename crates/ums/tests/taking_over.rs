@@ -102,16 +102,18 @@ fn a_yield_with_nothing_to_do_makes_no_system_call_u2() {
 }
 
 #[test]
-fn a_fiber_switch_makes_no_system_call_u2() {
+fn a_switch_of_fibers_or_own_contexts_makes_no_system_call_u2() {
     if let Some(errand) = child_errand() {
         yield_without_calls(&errand);
     }
-    for n in COUNTS {
-        let me = "a_fiber_switch_makes_no_system_call_u2";
-        let output = run_child(me, &format!("Fiber {n} switch"));
-        assert!(has_survived(&output), "{n}: {output:?}");
+    let me = "a_switch_of_fibers_or_own_contexts_makes_no_system_call_u2";
+    for kind in kinds().into_iter().filter(|kind| *kind != WorkerKind::Thread) {
+        for n in COUNTS {
+            let output = run_child(me, &format!("{kind:?} {n} switch"));
+            assert!(has_survived(&output), "{kind:?}, {n}: {output:?}");
+        }
     }
-    let thread = run_child("a_fiber_switch_makes_no_system_call_u2", "Thread 1 switch");
+    let thread = run_child(me, "Thread 1 switch");
     assert!(!has_survived(&thread), "a thread switch needs the kernel");
 }
 

@@ -11,13 +11,13 @@ mod common;
 #[path = "common/faults.rs"]
 mod faults;
 
-use std::io::{PipeReader, Write};
+use std::io::{PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{eventually, open_descriptors, spin, turn};
+use common::{bare_read, end, eventually, open_descriptors, spin, turn};
 use ums::watch::{Mechanism, mechanism};
 use ums::{Builder, Node, Placement, SchedulerCounters, WaitReason};
 
@@ -37,19 +37,6 @@ fn node(schedulers: usize, options: impl FnOnce(Builder) -> Builder) -> Node {
 
 fn counters(node: &Node, scheduler: usize) -> SchedulerCounters {
     node.snapshot().schedulers[scheduler].counters
-}
-
-/// Ends the node; nothing of it may be left.
-fn end(node: Node) {
-    let report = node.shutdown(Duration::from_secs(20));
-    assert_eq!((report.cancelled, report.left), (0, 0));
-}
-
-/// One byte, by a system call that no library sees.
-fn bare_read(pipe: &PipeReader) -> u8 {
-    let mut byte = [0];
-    assert_eq!(rustix::io::read(pipe, &mut byte), Ok(1));
-    byte[0]
 }
 
 /// Runs `blocks` on a scheduler, then lets `unblocks` run when another task was there meanwhile: whether it
@@ -427,7 +414,8 @@ fn a_lock_that_a_worker_at_its_gate_holds_delays_a_routine_and_no_more() {
     let lock = Arc::new(Mutex::new(0));
     let (pipe, mut feed) = std::io::pipe().unwrap();
     let (holder, routines) = (lock.clone(), lock.clone());
-    let (held, computes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (mut blocks, mut wakes) = std::io::pipe().unwrap();
+    let [held, computes, fed] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
     let tell = held.clone();
     let task = node.spawn_on(0, move || {
         let fd = pipe.as_raw_fd();
@@ -435,22 +423,28 @@ fn a_lock_that_a_worker_at_its_gate_holds_delays_a_routine_and_no_more() {
         ums::testing::when_readable(fd, move |_| *routines.lock().unwrap() += 1);
         let mut count = holder.lock().unwrap();
         tell.store(true, SeqCst);
-        std::thread::sleep(Duration::from_millis(20));
+        blocks.read_exact(&mut [0]).unwrap();
         *count += 10;
         drop(count);
         drop(pipe);
         ums::yield_now();
     });
-    let tell = computes.clone();
+    let (tell, told) = (computes.clone(), fed.clone());
+    // It runs when the first has blocked. Until it yields, nobody looks for routines.
     let other = node.spawn_on(0, move || {
         tell.store(true, SeqCst);
-        // The first has woken by the end of this, and is at its gate; the yield runs the routine.
-        spin(Duration::from_millis(60));
+        while !told.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+        wakes.write_all(b"x").unwrap();
+        // The first gets to its gate; the yield runs the routine.
+        spin(Duration::from_millis(20));
         ums::yield_now();
     });
     eventually("the lock is held", || held.load(SeqCst));
     eventually("the other computes", || computes.load(SeqCst));
     feed.write_all(b"x").unwrap();
+    fed.store(true, SeqCst);
     other.unwrap().join().unwrap();
     task.unwrap().join().unwrap();
     eventually("the routine has run", || *lock.lock().unwrap() == 11);

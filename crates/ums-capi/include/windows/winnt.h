@@ -73,6 +73,15 @@ typedef enum _RTL_UMS_THREAD_INFO_CLASS {
     UmsThreadMaxInfoClass
 } RTL_UMS_THREAD_INFO_CLASS, *PRTL_UMS_THREAD_INFO_CLASS;
 
+/* Not of Windows, which keeps these numbers and does not tell them: a class of QueryUmsThreadInformation. */
+#define UmsThreadCounts ((RTL_UMS_THREAD_INFO_CLASS)0x100)
+typedef struct _UMS_THREAD_COUNTS {
+    ULONGLONG SwitchCount;      /* executions */
+    ULONGLONG YieldCount;       /* yields in user mode */
+    ULONGLONG KernelYieldCount; /* yields by a system call */
+    ULONGLONG MixedYieldCount;  /* of these, those of an UMS_THREAD_OWN_CONTEXT worker that ends */
+} UMS_THREAD_COUNTS, *PUMS_THREAD_COUNTS;
+
 #define RTL_UMS_VERSION 0x0100
 
 typedef VOID NTAPI RTL_UMS_SCHEDULER_ENTRY_POINT(RTL_UMS_SCHEDULER_REASON Reason,

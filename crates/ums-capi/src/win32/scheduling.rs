@@ -67,6 +67,17 @@ const AFFINITY: u32 = 3;
 const TEB: u32 = 4;
 const IS_SUSPENDED: u32 = 5;
 const IS_TERMINATED: u32 = 6;
+/// This library's own.
+const COUNTS: u32 = 0x100;
+
+/// `UMS_THREAD_COUNTS`, by Windows' names for them.
+#[repr(C)]
+pub struct Counts {
+    switches: u64,
+    yields: u64,
+    kernel_yields: u64,
+    mixed_yields: u64,
+}
 
 /// A worker's context that is alive.
 fn context(pointer: *mut c_void) -> Result<*const Context, u32> {
@@ -208,16 +219,22 @@ pub unsafe extern "C" fn DeleteUmsThreadContext(pointer: *mut c_void) -> BOOL {
     })
 }
 
-/// Starts a worker's thread; it waits to be executed. Gives its context and its number.
+/// Starts a worker's thread; it waits to be executed. Gives its context and its number. `own`: surely with its own context.
 pub(super) fn start(
     worker: &Worker,
+    own: bool,
     stack: usize,
     begin: extern "C-unwind" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> Result<(usize, u32), u32> {
     let (context, list) = (context(worker.context)?, list(worker.list)?);
     // SAFETY: Live Pointer; the function is good for its argument.
-    let started = unsafe { raw::context_start(context, list, stack, begin, argument) };
+    let started = unsafe {
+        match own {
+            true => raw::context_start_as(true, context, list, stack, begin, argument),
+            false => raw::context_start(context, list, stack, begin, argument),
+        }
+    };
     let id = started.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => ERROR_INVALID_PARAMETER,
         std::io::ErrorKind::Unsupported | std::io::ErrorKind::PermissionDenied => {
@@ -288,6 +305,19 @@ fn context_or_own(pointer: *mut c_void) -> Result<*const Context, u32> {
     if !own.is_null() && own.addr() == pointer.addr() { Ok(own) } else { context(pointer) }
 }
 
+/// # Safety
+/// Live Pointer: a context that was found.
+unsafe fn counts(context: *const Context) -> Counts {
+    // SAFETY: Live Pointer, by the contract.
+    let told = unsafe { raw::counts(context) };
+    Counts {
+        switches: told.executed,
+        yields: told.yields,
+        kernel_yields: told.kernel_yields,
+        mixed_yields: told.mixed_yields,
+    }
+}
+
 /// Asks about a worker. The length must be exactly that of the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryUmsThreadInformation(
@@ -306,6 +336,7 @@ pub unsafe extern "C" fn QueryUmsThreadInformation(
         let size = match class {
             USER_CONTEXT | TEB => size_of::<usize>(),
             IS_SUSPENDED | IS_TERMINATED => 1,
+            COUNTS => size_of::<Counts>(),
             PRIORITY | AFFINITY => return Err(ERROR_NOT_SUPPORTED),
             _ => return Err(ERROR_INVALID_PARAMETER),
         };
@@ -320,6 +351,7 @@ pub unsafe extern "C" fn QueryUmsThreadInformation(
             match class {
                 USER_CONTEXT => buffer.cast::<usize>().write_unaligned(raw::user_context(found)),
                 TEB => buffer.cast::<*mut c_void>().write_unaligned(raw::teb(found)),
+                COUNTS => buffer.cast::<Counts>().write_unaligned(counts(found)),
                 IS_SUSPENDED => buffer.cast::<u8>().write(raw::is_suspended(found).into()),
                 _ => buffer.cast::<u8>().write(raw::is_terminated(found).into()),
             }
@@ -350,7 +382,9 @@ pub unsafe extern "C" fn SetUmsThreadInformation(
                 unsafe { raw::set_user_context(found, buffer.cast::<usize>().read_unaligned()) };
                 Ok(())
             }
-            PRIORITY | AFFINITY | TEB | IS_SUSPENDED | IS_TERMINATED => Err(ERROR_NOT_SUPPORTED),
+            PRIORITY | AFFINITY | TEB | IS_SUSPENDED | IS_TERMINATED | COUNTS => {
+                Err(ERROR_NOT_SUPPORTED)
+            }
             _ => Err(ERROR_INVALID_PARAMETER),
         }
     };

@@ -18,6 +18,8 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ums::windows::raw;
+
 use super::attributes::{self, AttributeList};
 use super::error::{
     BOOL, ERROR_INVALID_HANDLE, ERROR_INVALID_PARAMETER, ERROR_NOT_ENOUGH_MEMORY,
@@ -34,6 +36,9 @@ pub const STILL_ACTIVE: u32 = 259;
 pub const CREATE_SUSPENDED: u32 = 4;
 /// `stack_size` is address space; here it always is.
 pub const STACK_SIZE_PARAM_IS_A_RESERVATION: u32 = 0x0001_0000;
+
+/// Of a UMS worker: it has its own context, and is executed without a system call. This library's own.
+pub const UMS_THREAD_OWN_CONTEXT: u32 = 0x0100_0000;
 
 /// A thread's stack, at least.
 const STACK: usize = 1 << 20;
@@ -176,8 +181,7 @@ extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     unsafe { libc::pthread_setspecific(key(), argument) };
     // SAFETY: Own Thread: the reference is kept by the key from now on.
     let thread = unsafe { &*thread };
-    // SAFETY: Plain Call.
-    thread.id.store(unsafe { libc::gettid() } as u32, Ordering::Release);
+    thread.id.store(GetCurrentThreadId(), Ordering::Release);
     futex::wake(&thread.id, i32::MAX);
     let mut suspended = thread.suspended.load(Ordering::Acquire);
     while suspended != 0 {
@@ -248,7 +252,8 @@ pub unsafe extern "C" fn CreateThread(
 
 /// A new thread in this process, the only one there is here. With the attribute
 /// `PROC_THREAD_ATTRIBUTE_UMS_THREAD` it is a UMS worker: it is queued to its completion list, and
-/// runs when a scheduler executes it.
+/// runs when a scheduler executes it. With the flag `UMS_THREAD_OWN_CONTEXT`, which Windows does not have, or with
+/// `UMS_WINDOWS_WORKERS=context` in the environment, that is done without a system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn CreateRemoteThreadEx(
     process: HANDLE,
@@ -265,13 +270,18 @@ pub unsafe extern "C" fn CreateRemoteThreadEx(
         if process != CURRENT_PROCESS {
             return Err(if process.is_null() { ERROR_INVALID_HANDLE } else { ERROR_NOT_SUPPORTED });
         }
-        if flags & !(CREATE_SUSPENDED | STACK_SIZE_PARAM_IS_A_RESERVATION) != 0 {
+        let known = CREATE_SUSPENDED | STACK_SIZE_PARAM_IS_A_RESERVATION | UMS_THREAD_OWN_CONTEXT;
+        if flags & !known != 0 {
             return Err(ERROR_INVALID_PARAMETER);
         }
         argument.expose_provenance();
         let thread = Arc::new(Thread::new(routine, argument));
         // SAFETY: C Caller: NULL, or an initialised list.
         let worker = unsafe { attributes::ums(attributes) }?;
+        let own = flags & UMS_THREAD_OWN_CONTEXT != 0;
+        if own && worker.is_none() {
+            return Err(ERROR_INVALID_PARAMETER);
+        }
         // The handle first: once the thread runs there is no way back.
         let handle = handle::make(Object::Thread(thread.clone()))?;
         // As on Windows, the size is what is used at first, and there is room for 1 MiB at least.
@@ -282,7 +292,7 @@ pub unsafe extern "C" fn CreateRemoteThreadEx(
             None => start(&thread, stack),
             Some(worker) => {
                 let arc = Arc::into_raw(thread.clone());
-                let made = scheduling::start(&worker, stack, begin, arc.cast_mut().cast());
+                let made = scheduling::start(&worker, own, stack, begin, arc.cast_mut().cast());
                 made.map(|(context, id)| {
                     thread.context.store(context, Ordering::Release);
                     thread.id.store(id, Ordering::Release);
@@ -338,6 +348,7 @@ pub unsafe extern "C-unwind" fn ExitThread(code: u32) -> ! {
     if let Some(thread) = current() {
         thread.exit_code.store(code, Ordering::Release);
     }
+    raw::before_exit();
     // SAFETY: C Caller: the frames above are the caller's, and here nothing needs a destructor.
     unsafe { pthread_exit(std::ptr::null_mut()) }
 }
@@ -393,11 +404,11 @@ pub extern "C" fn GetThreadId(thread: HANDLE) -> u32 {
     }
 }
 
-/// The kernel's number of the calling thread.
+/// The kernel's number of the calling thread: of its own kernel thread, if it is a worker that has its own context.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetCurrentThreadId() -> u32 {
     // SAFETY: Plain Call.
-    unsafe { libc::gettid() as u32 }
+    raw::own_thread_id().unwrap_or_else(|| unsafe { libc::gettid() as u32 })
 }
 
 /// A pseudo handle for the calling thread.

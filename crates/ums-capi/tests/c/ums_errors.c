@@ -42,12 +42,13 @@ static void information(PUMS_CONTEXT context)
     } classes[] = { { UmsThreadUserContext, 8 },
                     { UmsThreadTeb, 8 },
                     { UmsThreadIsSuspended, 1 },
-                    { UmsThreadIsTerminated, 1 } };
-    BYTE buffer[16];
+                    { UmsThreadIsTerminated, 1 },
+                    { UmsThreadCounts, sizeof(UMS_THREAD_COUNTS) } };
+    BYTE buffer[40];
     ULONG length;
     PVOID value = &classes;
     for (size_t i = 0; i < ARRAYSIZE(classes); i++) {
-        for (ULONG size = 0; size <= 16; size++) {
+        for (ULONG size = 0; size <= sizeof buffer; size++) {
             length = 99;
             if (size == classes[i].size) {
                 CHECK(QueryUmsThreadInformation(context, classes[i].kind, buffer, size, &length));

@@ -1,10 +1,12 @@
 //! Workers with their own context beside the floor of this machine, in one run and on one CPU.
 //!
 //! ```text
-//! ring_ns            the floor: two fibers in turn, each step one stack switch there and back and one write of the FS base
+//! ring_ns            the floor: two fibers in turn, each step one stack switch and one write of the FS base
 //! bare_switch_ns     one switch between two contexts, by the crate `context` alone
 //! own_switch_ns      one switch between two workers that yield, through a full turn
 //! own_ratio          the third over the first
+//! windows_yield_ns   one yield of the Windows model through the scheduler's entry point, of two workers in turn
+//! windows_ratio      that over the first
 //! fiber_switch_ns    as own_switch_ns, of fiber workers
 //! futex_handoff_ns   one hand-off between two threads by bare futex words
 //! futex_ratio        that over own_switch_ns
@@ -15,9 +17,8 @@
 //!
 //! Rounds of all alternate, and each metric is its best round: noise only ever adds.
 //!
-//! Named invariants. **Inside**: `suspend` is used only within the fiber's own closure. **One Place**: the contexts here
-//! are the root's or one worker's, which runs, is coupled, or is saved; each switches to the other only when its post has
-//! come. **Same Base**: what is written into the FS base is what was there.
+//! Named invariants. **One Place**: the contexts here are the root's or one worker's, which runs, is coupled, or is saved;
+//! each switches to the other only when its post has come. **Same Base**: what is written into the FS base is what was there.
 
 #![allow(unsafe_code)]
 
@@ -27,13 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Instant;
 
 use context::{Context, Host, Post};
-use fiber::{Fiber, StackConfig, StackPool};
 use rustix::thread::futex;
 use ums::{Node, WaitReason};
 
-use super::floor::{handoffs, yields};
+use super::floor::{handoffs, pairs_with, yields};
 use super::meter::{Args, Ran, Stop};
 use super::setup::{Setup, pin};
+use super::windows::yields_own;
 
 /// `own rounds=`.
 pub fn own(args: &Args) -> Ran {
@@ -46,12 +47,13 @@ pub fn own(args: &Args) -> Ran {
     }
     pin(1)?;
     let (by_own, by_fiber) = (own.node(1, 16)?, fiber.node(1, 16)?);
-    let mut best = [f64::INFINITY; 7];
+    let mut best = [f64::INFINITY; 8];
     for _ in 0..rounds {
         let now = [
             ring(200_000)?,
             bare(200_000, false),
             yields(&by_own, 200_000),
+            yields_own(2, 200_000)?,
             yields(&by_fiber, 200_000),
             handoffs(20_000),
             bare(10_000, true),
@@ -60,11 +62,13 @@ pub fn own(args: &Args) -> Ran {
         best.iter_mut().zip(now).for_each(|(best, now)| *best = best.min(now));
     }
     let lines = own.lines("own");
-    let [ring, bare, own, fiber, futex, couple, preemptive] = best;
+    let [ring, bare, own, windows, fiber, futex, couple, preemptive] = best;
     lines.metric("ring_ns", ring, "ns");
     lines.metric("bare_switch_ns", bare, "ns");
     lines.metric("own_switch_ns", own, "ns");
     lines.metric("own_ratio", own / ring, "ratio");
+    lines.metric("windows_yield_ns", windows, "ns");
+    lines.metric("windows_ratio", windows / ring, "ratio");
     lines.metric("fiber_switch_ns", fiber, "ns");
     lines.metric("futex_handoff_ns", futex, "ns");
     lines.metric("futex_ratio", futex / own, "ratio");
@@ -86,30 +90,7 @@ fn write_base() {
 
 /// Nanoseconds for one step of the ring.
 fn ring(steps: u64) -> Result<f64, Stop> {
-    let mut pool = StackPool::new(StackConfig::default());
-    let mut spinner = || {
-        let stack = pool.take().map_err(|error| Stop::Skip(error.to_string()))?;
-        Ok(Fiber::new(stack, "ring", move |me| {
-            for _ in 0..steps / 2 {
-                write_base();
-                // SAFETY: Inside: this is the closure that `me` was handed to.
-                unsafe { me.suspend() };
-            }
-        }))
-    };
-    let mut fibers = [spinner()?, spinner()?];
-    let began = Instant::now();
-    for _ in 0..steps / 2 {
-        for fiber in &mut fibers {
-            let _ = black_box(fiber.resume());
-        }
-    }
-    let each = began.elapsed().as_nanos() as f64 / steps as f64;
-    for mut fiber in fibers {
-        let _ = fiber.resume();
-        pool.give(fiber.into_stack());
-    }
-    Ok(each)
+    Ok(pairs_with(steps / 2, write_base)? / 2.0)
 }
 
 /// A thread that plays with the root of a host.

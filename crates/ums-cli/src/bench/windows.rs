@@ -6,6 +6,7 @@
 //! yield_ns             worker -> scheduler's entry point -> next worker, by thread_yield
 //! block_ns             worker blocks in a bare read -> next worker in its code
 //! block_interposed_ns  the same in the C library's read, which hands over first
+//! own_*                the last three, of workers with their own context
 //! ```
 //!
 //! The last two are medians; the others, which have no single moments, the best of several rounds.
@@ -39,17 +40,22 @@ pub fn windows(args: &Args) -> Ran {
     let handoff = best(&|| Ok(pinned(|| handoffs(20_000))))?;
     lines.metric("futex_handoff_ns", handoff, "ns");
     lines.metric("fiber_pair_ns", best(&|| raw_pairs(200_000))?, "ns");
-    let yielded = best(&|| yields(workers, total).map_err(skip))?;
+    let yielded = best(&|| yields(workers, total, false).map_err(skip))?;
     lines.metric("yield_ns", yielded, "ns");
     lines.metric("yield_handoffs", yielded / handoff, "ratio");
     if mechanism() != Mechanism::Calls {
-        let bare = blocks(rounds, false).map_err(skip)?;
+        let bare = blocks(rounds, false, false).map_err(skip)?;
         lines.metric("block_ns", bare, "ns");
         lines.metric("block_handoffs", bare / handoff, "ratio");
     }
-    let interposed = blocks(rounds, true).map_err(skip)?;
+    let interposed = blocks(rounds, true, false).map_err(skip)?;
     lines.metric("block_interposed_ns", interposed, "ns");
     lines.metric("block_interposed_handoffs", interposed / handoff, "ratio");
+    if ums::own_contexts_are_refused().is_none() {
+        lines.metric("own_yield_ns", best(&|| yields_own(workers, total))?, "ns");
+        lines.metric("own_block_ns", blocks(rounds, false, true).map_err(skip)?, "ns");
+        lines.metric("own_block_interposed_ns", blocks(rounds, true, true).map_err(skip)?, "ns");
+    }
     published();
     Ok(())
 }
@@ -111,14 +117,20 @@ fn rounds(list: &CompletionList) -> Result<(), windows::EnterError> {
     })
 }
 
+/// As `yields`, of workers with their own context.
+pub(super) fn yields_own(workers: u64, total: u64) -> Result<f64, Stop> {
+    yields(workers, total, true).map_err(skip)
+}
+
 /// Nanoseconds for each yield of so many workers in turn.
-fn yields(workers: u64, total: u64) -> Fallible<f64> {
+fn yields(workers: u64, total: u64, own: bool) -> Fallible<f64> {
     let list = CompletionList::new()?;
     let each = (total / workers).max(1);
     let began = Arc::new(Mutex::new(None));
     for _ in 0..workers {
         let began = began.clone();
-        WorkerContext::builder().stack_size(64 << 10).spawn(&list, move || {
+        let builder = WorkerContext::builder().stack_size(64 << 10).own_context(own);
+        builder.spawn(&list, move || {
             // Once round first, so that all are there.
             let _ = windows::thread_yield(0);
             began.lock().expect("nobody panics").get_or_insert_with(Instant::now);
@@ -133,13 +145,14 @@ fn yields(workers: u64, total: u64) -> Fallible<f64> {
 }
 
 /// Median nanoseconds from a call that blocks to the next worker's code.
-fn blocks(times: usize, interposed: bool) -> Fallible<f64> {
+fn blocks(times: usize, interposed: bool, own: bool) -> Fallible<f64> {
     let list = CompletionList::new()?;
     let (reader, mut writer) = std::io::pipe()?;
     let called = Arc::new(Mutex::new(Instant::now()));
     let (blocked, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (mine, last, calls) = (called.clone(), done.clone(), blocked.clone());
-    WorkerContext::spawn(&list, move || {
+    let builder = || WorkerContext::builder().own_context(own);
+    builder().spawn(&list, move || {
         let mut reader = reader;
         for _ in 0..times {
             calls.store(true, Ordering::SeqCst);
@@ -150,7 +163,7 @@ fn blocks(times: usize, interposed: bool) -> Fallible<f64> {
     })?;
     let spans = Arc::new(Mutex::new(Vec::with_capacity(times)));
     let mine = spans.clone();
-    WorkerContext::spawn(&list, move || {
+    builder().spawn(&list, move || {
         while !done.load(Ordering::SeqCst) {
             let now = Instant::now();
             if blocked.swap(false, Ordering::SeqCst) {

@@ -315,3 +315,50 @@ fn describe(link: &Link, all: &[Arc<Shared>], looker: Option<&mut Looker>) -> De
         taken_at: unwind::frames_of(&taken_at),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::WaitError;
+    use crate::sync::Mutex;
+
+    #[test]
+    fn a_circle_that_came_apart_between_two_looks_is_none_and_nobody_is_its_victim() {
+        let node = crate::Node::builder().schedulers(1).build().unwrap();
+        let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+        let users = [node.user(), node.user()];
+        let holders = Arc::new(AtomicUsize::new(0));
+        let task = |user: &crate::User, mine: &Arc<Mutex<()>>, other: &Arc<Mutex<()>>| {
+            let (mine, other, holders) = (mine.clone(), other.clone(), holders.clone());
+            let run = move || {
+                let _mine = mine.lock();
+                holders.fetch_add(1, Ordering::Relaxed);
+                // The first may come here long before the second is enqueued.
+                while holders.load(Ordering::Relaxed) < 2 {
+                    crate::yield_now();
+                }
+                other.lock_for(Duration::MAX).map(drop)
+            };
+            user.enqueue(run).unwrap()
+        };
+        let (first, second) = (task(&users[0], &a, &b), task(&users[1], &b, &a));
+        let all = node.inner.all();
+        let last: &LastRequest = &|_| None;
+        let look = || Deadlocks::default().look(&all, Duration::ZERO, last, 1);
+        let mut circles = look();
+        while circles.is_empty() {
+            std::thread::yield_now();
+            circles = look();
+        }
+        let circle = circles.pop().unwrap();
+        assert!(circle.victim().is_some() && is_still_so(&circle.links, &all, last));
+
+        assert!(users[0].cancel());
+        assert_eq!(first.join().unwrap(), Err(WaitError::Cancelled));
+        assert_eq!(second.join().unwrap(), Ok(()));
+        assert!(!is_still_so(&circle.links, &all, last));
+        assert!(circle.break_up(&all, last, false).is_none());
+    }
+}

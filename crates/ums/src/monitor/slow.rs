@@ -104,6 +104,7 @@ mod tests {
         assert_eq!(slow.unchanged((2, 0), beat(9000, 4000)), 0);
         assert_eq!((slow.unchanged((2, 0), beat(9100, 50)), slow.stood_still), (50, 50));
     }
+
     #[test]
     fn what_goes_on_is_told_again_after_twice_as_long_each_time_b38() {
         let (mut slow, repeat) = (Slow::default(), Duration::from_nanos(100));

@@ -81,11 +81,7 @@ pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     let addresses: Vec<_> = addresses.iter().map(|address| address.saturating_sub(1)).collect();
     let names = named(&addresses);
     backtrace::clear_symbol_cache();
-    let ours = |frame: &Frame| {
-        let path = &frame.name;
-        path.contains("alarm::") || path.contains("traced::") || path.starts_with("backtrace::")
-    };
-    names.into_iter().skip_while(ours).collect()
+    names
 }
 
 #[cfg(target_arch = "x86_64")]

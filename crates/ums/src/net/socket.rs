@@ -251,6 +251,8 @@ impl<S: AsRawFd> Socket<S> {
         loop {
             // SAFETY: Frozen Buffer: passed on.
             if let Tried::Finished(result) = unsafe { try_now(&op) } {
+                #[cfg(feature = "sim")]
+                let result = crate::os::sim::net::result(&op, result);
                 return usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
             }
             let deadline = *deadline.get_or_insert_with(|| self.limits.end(Way::Write));
@@ -300,6 +302,13 @@ impl Patience {
         self.next = (self.next * 2).min(PAUSE_MAX);
         Ok(())
     }
+}
+
+/// Waits until the network of the caller's world has told the other side of a connection.
+#[cfg(feature = "sim")]
+pub(super) fn until_connected(deadline: u64) -> io::Result<()> {
+    let Some(ns) = crate::os::sim::net::until_connected() else { return Ok(()) };
+    pause(WaitReason::NETWORK_CONNECT, -1, Duration::from_nanos(ns), deadline)
 }
 
 /// Waits for this long, at most until the deadline, which is an error.

@@ -16,6 +16,8 @@ use crate::current::checkpoint;
 use crate::io::wait_writable;
 use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::Kind;
+#[cfg(feature = "sim")]
+use crate::os::sim::net as sim;
 use crate::reason::WaitReason;
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
@@ -41,6 +43,10 @@ impl TcpListener {
     /// The last address's error, or that of the name's resolution.
     pub fn bind<A: ToSocketAddrs>(address: A) -> io::Result<TcpListener> {
         each_address(address, |address| {
+            #[cfg(feature = "sim")]
+            if let Some(socket) = sim::listener(&address) {
+                return Ok(socket?.into());
+            }
             let std = std::net::TcpListener::bind(address)?;
             // std's queue is short; a listening socket takes another length.
             listen(&std, BACKLOG)?;
@@ -93,6 +99,10 @@ impl TcpListener {
     /// # Errors
     /// When the socket cannot be asked.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        #[cfg(feature = "sim")]
+        if let Some(address) = sim::listens_at(self) {
+            return Ok(address);
+        }
         self.socket.std.local_addr()
     }
 
@@ -166,6 +176,10 @@ impl TcpStream {
     /// # Errors
     /// When the socket cannot be asked.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        #[cfg(feature = "sim")]
+        if let Some([mine, _]) = sim::addresses(self) {
+            return Ok(mine);
+        }
         self.socket.std.local_addr()
     }
 
@@ -174,6 +188,10 @@ impl TcpStream {
     /// # Errors
     /// `NotConnected` when the connection has ended.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        #[cfg(feature = "sim")]
+        if let Some([_, theirs]) = sim::addresses(self) {
+            return Ok(theirs);
+        }
         self.socket.std.peer_addr()
     }
 
@@ -182,6 +200,11 @@ impl TcpStream {
     /// # Errors
     /// When the socket refuses.
     pub fn set_nodelay(&self, yes: bool) -> io::Result<()> {
+        #[cfg(feature = "sim")]
+        if sim::addresses(self).is_some() {
+            // The network of a world collects nothing.
+            return Ok(());
+        }
         self.socket.std.set_nodelay(yes)
     }
 
@@ -190,6 +213,10 @@ impl TcpStream {
     /// # Errors
     /// When the socket cannot be asked.
     pub fn nodelay(&self) -> io::Result<bool> {
+        #[cfg(feature = "sim")]
+        if sim::addresses(self).is_some() {
+            return Ok(true);
+        }
         self.socket.std.nodelay()
     }
 
@@ -213,6 +240,10 @@ impl TcpStream {
 /// Starts to connect, waits until the socket is writable, and asks how it ended.
 fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     checkpoint()?;
+    #[cfg(feature = "sim")]
+    if crate::os::sim::is_here() {
+        return connect_in_world(address, deadline);
+    }
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(family, SocketType::STREAM, flags, None)?;
@@ -224,4 +255,17 @@ fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     }
     wait_writable(stream.as_raw_fd(), WaitReason::NETWORK_CONNECT, deadline)?;
     stream.take_error()?.map_or(Ok(stream), Err)
+}
+
+/// As [`connect_until`], over the network of the caller's world. A port where too many wait does not answer.
+#[cfg(feature = "sim")]
+fn connect_in_world(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
+    loop {
+        super::socket::until_connected(deadline)?;
+        match sim::connect_to(address) {
+            Some(Err(Errno::AGAIN)) => {}
+            Some(socket) => return Ok(socket?.into()),
+            None => return Err(Errno::NETUNREACH.into()),
+        }
+    }
 }

@@ -147,6 +147,10 @@ impl UnixStream {
     /// The system's, or cancellation.
     pub fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         let address = address_of(address)?;
+        #[cfg(feature = "sim")]
+        if crate::os::sim::is_here() {
+            return connect_in_world(&address);
+        }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         let stream = UnixStream::of(Socket::new(fd.into(), Kind::Stream));
@@ -166,6 +170,11 @@ impl UnixStream {
     /// # Errors
     /// When the process is out of descriptors.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
+        #[cfg(feature = "sim")]
+        if let Some(pair) = crate::os::sim::net::pair() {
+            let (one, two) = pair?;
+            return Ok((one.into(), two.into()));
+        }
         let (one, two) = net::UnixStream::pair()?;
         Ok((one.into(), two.into()))
     }
@@ -184,5 +193,19 @@ impl UnixStream {
     /// When the socket cannot be asked.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.peer_addr()
+    }
+}
+
+/// Connects over the network of the caller's world.
+#[cfg(feature = "sim")]
+fn connect_in_world(address: &SocketAddrUnix) -> io::Result<UnixStream> {
+    loop {
+        checkpoint()?;
+        super::socket::until_connected(NEVER)?;
+        match crate::os::sim::net::connect_to_unix(address) {
+            Some(Err(Errno::AGAIN)) => {}
+            Some(socket) => return Ok(socket?.into()),
+            None => return Err(Errno::NETUNREACH.into()),
+        }
     }
 }

@@ -41,7 +41,7 @@ impl Builder {
     /// block and for what is keyed to the kernel thread; other blocking calls hold up the scheduler. See
     /// docs/worker-kinds.md.
     ///
-    /// x86-64 with FSGSBASE and glibc only: elsewhere [`Builder::build`] says what is missing.
+    /// x86-64 with FSGSBASE, or aarch64, and glibc only: elsewhere [`Builder::build`] says what is missing.
     ///
     /// ```
     /// # if ums::own_contexts_are_refused().is_none() {
@@ -66,10 +66,6 @@ impl Builder {
             return Ok(());
         }
         let refuse = |text: String| Err(BuildError::Option(text));
-        #[cfg(feature = "sim")]
-        if crate::os::sim::is_here() {
-            return refuse("workers with their own context are not simulated".into());
-        }
         if let Some(why) = own_contexts_are_refused() {
             return refuse(format!("workers cannot have their own context here: {why}"));
         }

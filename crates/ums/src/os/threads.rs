@@ -28,6 +28,12 @@ impl JoinHandle {
         self.real.join()
     }
 
+    /// It goes on by itself from now on, on its own kernel thread.
+    pub fn released(&self) {
+        #[cfg(feature = "sim")]
+        self.simulated.iter().for_each(sim::Enlisted::release);
+    }
+
     /// Whether it has ended.
     pub fn is_finished(&self) -> bool {
         #[cfg(feature = "sim")]

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
 use super::{Shared, here};
+use crate::frame::callers_of;
 use crate::os::event::Event;
 use crate::request::{RequestId, UserId};
 
@@ -114,6 +115,7 @@ fn is_one_too_many(what: Noticed, at: &Shared) -> bool {
 
 /// The calling worker noticed something, if there is a monitor to tell.
 #[cold]
+#[inline(never)]
 pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
     let from = LISTENS_FROM.load(Ordering::Acquire);
     let unheard = from == NOBODY || (what == Noticed::SlowSubmission && took_ns < from);
@@ -132,18 +134,8 @@ pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
         took_ns,
         fd,
         more: 0,
-        addresses: own_frames(),
+        addresses: callers_of(note as *const (), 64),
     };
     lock().push(note);
     ring();
-}
-
-/// The frames of the caller.
-fn own_frames() -> Vec<usize> {
-    let mut addresses = Vec::new();
-    backtrace::trace(|frame| {
-        addresses.push(frame.ip() as usize);
-        addresses.len() < 64
-    });
-    addresses
 }

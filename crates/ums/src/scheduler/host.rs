@@ -73,7 +73,7 @@ pub(crate) fn start(
 
 /// Whoever panics outside every request holds the baton, and nobody could ever take it: better a
 /// sentence and an end than a scheduler that hangs.
-pub(super) fn or_abort(main: impl FnOnce()) {
+fn or_abort(main: impl FnOnce()) {
     if let Err(_panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
         #[cfg(feature = "sim")]
         os::sim::fail(&os::sim::text_of(&*_panic));
@@ -89,6 +89,7 @@ impl Shared {
             return Ok(None);
         }
         let host = Host::here().map_err(std::io::Error::other)?;
+        self.host_mask.store(crate::watch::mask_here(), Ordering::Relaxed);
         // SAFETY: Baton: nobody else has seen this scheduler yet.
         unsafe { (*self.core.get()).root = host.root() };
         Ok(Some(host))
@@ -225,7 +226,7 @@ impl Shared {
         core.create_again = 0;
         add(&self.counters.workers_created, 1);
         add(&self.counters.reserve_workers, u64::from(reserve));
-        self.roster.lock().unwrap_or_else(|e| e.into_inner()).insert(id, party);
+        self.roster.lock().insert(id, party);
         Some(id)
     }
 
@@ -258,6 +259,24 @@ impl Shared {
         Ok(Seat::Fiber(Box::into_raw(fiber), None))
     }
 
+    /// The first thing that a worker's own thread does: goes where its scheduler is, and says where it is.
+    pub(super) fn arrive(&self, party: &'static Party) {
+        self.pin_here();
+        party.view.thread.store(os::thread_number(), Ordering::Relaxed);
+        let stack = fiber::StackRange::of_this_thread();
+        stack.into_iter().for_each(|stack| party.view.stack_is(stack));
+        os::linux::sample::this_thread_is_on(stack);
+    }
+
+    /// A worker's life on its own thread, once it has the baton; nothing if it was retired before.
+    pub(super) fn live(self: &Arc<Self>, id: WorkerId, party: &'static Party) {
+        if !party.is(State::Retired) {
+            set_here(Some(self));
+            or_abort(|| self.worker_main(id, party));
+            set_here(None);
+        }
+    }
+
     fn thread_seat(
         &self,
         id: WorkerId,
@@ -267,24 +286,16 @@ impl Shared {
         let shared = self.arc();
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
-            shared.pin_here();
-            party.view.thread.store(os::thread_number(), Ordering::Relaxed);
-            let stack = fiber::StackRange::of_this_thread();
-            stack.into_iter().for_each(|stack| party.view.stack_is(stack));
-            os::linux::sample::this_thread_is_on(stack);
+            shared.arrive(party);
             let lodger = shared.lodger(party);
             if let Some(lodger) = &lodger {
-                calls::detect_here(super::preempt::undeclared);
+                calls::detect_here(super::preempt::OF_THREADS);
                 lodger.begin();
             }
             // Not until somebody chooses us may we touch anything: we do not have the baton.
             party.event.wait();
             lodger.as_ref().inspect(|lodger| lodger.enter());
-            if !party.is(State::Retired) {
-                set_here(Some(&shared));
-                or_abort(|| shared.worker_main(id, party));
-                set_here(None);
-            }
+            shared.live(id, party);
             lodger.as_ref().inspect(|lodger| lodger.end());
             party.give_back();
         })?;
@@ -292,7 +303,7 @@ impl Shared {
     }
 
     /// What every worker runs, thread or fiber. Returns when the worker was retired.
-    pub(super) fn worker_main(&self, me: WorkerId, party: &'static Party) {
+    fn worker_main(&self, me: WorkerId, party: &'static Party) {
         let kind = match self.options.kind {
             WorkerKind::Fiber => "fiber worker",
             _ => "worker",
@@ -322,12 +333,15 @@ impl Shared {
             party.spans.begin_request(request.state().id, request.state().user);
             // Jobs keep their own panics; this is for what a job itself gets wrong.
             add(&self.counters.panics, u64::from(!contain(|| request.run())));
+            super::preempt::come_back();
             party.spans.end_request();
             request.state().finish();
         } else {
             request.abandon();
         }
         contain(|| drop(request));
+        // What the request owned may have left by a guard, too, and forgotten it.
+        super::preempt::come_back();
         self.load.fetch_sub(1, Ordering::Relaxed);
         add(&self.counters.requests_done, 1);
         add(&party.view.requests_done, 1);
@@ -345,7 +359,7 @@ impl Shared {
         late
     }
 
-    pub(super) fn pin_here(&self) {
+    fn pin_here(&self) {
         if let Some(cpu) = self.options.pin
             && let Err(error) = os::linux::cpus::pin_to(cpu)
         {

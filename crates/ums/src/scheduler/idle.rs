@@ -184,7 +184,7 @@ impl Shared {
         let counted = true;
         add(&self.counters.workers_retired, u64::from(counted));
         self.with(|core| core.workers.shift(victim, State::Idle, State::Retired, 0));
-        self.roster.lock().unwrap_or_else(|e| e.into_inner()).remove(&victim);
+        self.roster.lock().remove(&victim);
         if kind == WorkerKind::Fiber {
             return self.switch_to(victim);
         }

@@ -41,7 +41,7 @@ mod watched;
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use fiber::{Fiber, StackPool, Suspender};
@@ -53,6 +53,7 @@ use crate::lists::io_board::IoBoard;
 use crate::lists::io_list::{IoList, IoResult, Routine};
 use crate::lists::timer_list::TimerList;
 use crate::os::driver::{Done, Driver};
+use crate::os::short_lock::ShortLock;
 use crate::os::threads::JoinHandle;
 use crate::request::WorkRequest;
 use crate::ring::{Ring, RingEvent};
@@ -64,7 +65,8 @@ use crate::worker::Workers;
 pub(crate) use host::start;
 pub(crate) use park::{Frozen, ready};
 pub(crate) use peers::Peers;
-pub(crate) use preempt::{go_preemptive, run_on, short_call};
+pub use preempt::Coupled;
+pub(crate) use preempt::{couple, go_preemptive, run_on, short_call};
 pub(crate) use turn::Submission;
 pub(crate) use watched::can_detect;
 
@@ -134,12 +136,17 @@ pub(crate) struct Shared {
     /// The node it belongs to, whose type stands above this file.
     pub node: OnceLock<Weak<dyn std::any::Any + Send + Sync>>,
     /// The parties of all workers by their numbers, for views.
-    pub roster: Mutex<BTreeMap<WorkerId, &'static Party>>,
+    pub roster: ShortLock<BTreeMap<WorkerId, &'static Party>>,
     /// How the I/O driver describes itself.
     pub driver_text: String,
+    /// In a simulated world, the place of the host thread while contexts change on it.
+    #[cfg(feature = "sim")]
+    pub carried: crate::os::sim::carry::Carried,
     standby: &'static Party,
     /// The kernel's number of the thread that was started first: the host of fibers, or the standby.
     pub host_thread: AtomicU32,
+    /// Of own contexts, the signals that the host blocks.
+    host_mask: AtomicU64,
     /// Of thread workers, the party whose thread has the baton.
     holder: AtomicPtr<Party>,
     /// Threads that have ended or are ending.
@@ -362,10 +369,13 @@ impl Shared {
             outside: OnceLock::new(),
             node: OnceLock::new(),
             peers,
-            roster: Mutex::default(),
+            roster: ShortLock::default(),
             driver_text,
+            #[cfg(feature = "sim")]
+            carried: Default::default(),
             standby,
             host_thread: AtomicU32::new(crate::os::thread_number()),
+            host_mask: AtomicU64::new(0),
             holder: AtomicPtr::new(std::ptr::null_mut()),
             graves: Mutex::new(Vec::new()),
             busy: AtomicBool::new(false),
@@ -462,7 +472,9 @@ impl Shared {
 
         let holder = match core.current {
             crate::worker::STANDBY => self.host_thread.load(Ordering::Relaxed),
-            _ if self.options.kind == WorkerKind::Fiber => self.host_thread.load(Ordering::Relaxed),
+            _ if self.options.kind != WorkerKind::Thread => {
+                self.host_thread.load(Ordering::Relaxed)
+            }
             id => core.workers.get(id).party.view.thread.load(Ordering::Relaxed),
         };
         must(holder == crate::os::thread_number(), &|| "two have the baton".into())?;
@@ -511,7 +523,7 @@ impl Shared {
 
     /// The worker that runs, as far as anybody can tell.
     pub(crate) fn running(&self) -> Option<&'static Party> {
-        let roster = self.roster.lock().unwrap_or_else(|e| e.into_inner());
+        let roster = self.roster.lock();
         roster.values().copied().find(|party| party.is(crate::worker::State::Running))
     }
 

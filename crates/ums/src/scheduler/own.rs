@@ -32,15 +32,16 @@ use std::sync::{Arc, OnceLock};
 
 use context::{Context, Refused};
 
-use super::host::or_abort;
 use super::switch::WayOut;
 use super::{Core, Seat, Shared, set_here};
 use crate::counters::add;
 use crate::lists::WorkerId;
+#[cfg(feature = "sim")]
+use crate::os;
+use crate::os::short_lock::count_held_in;
 use crate::os::threads::{self, JoinHandle};
-use crate::os::{self, linux};
 use crate::wait::Party;
-use crate::worker::State;
+use crate::watch::calls;
 
 /// What makes a worker with its own context run.
 pub(crate) struct Own {
@@ -65,8 +66,18 @@ impl Pass {
     pub(super) unsafe fn switch(&self) {
         // SAFETY: One Place, by the contract: who has the baton now is saved and nobody else's to continue. Both
         // are alive: a worker's is in its seat, the root in the frame of the host thread (Host Outlives).
-        unsafe { (*self.from).switch_to(&*self.to) };
+        along(|| unsafe { (*self.from).switch_to(&*self.to) });
     }
+}
+
+/// Runs a switch. In a simulated world the host's place goes along.
+#[inline(always)]
+fn along(switch: impl FnOnce()) {
+    #[cfg(feature = "sim")]
+    if let Some(shared) = super::here() {
+        return shared.carried.along(switch);
+    }
+    switch();
 }
 
 impl Core {
@@ -111,13 +122,27 @@ impl Shared {
             core.hand_to(to);
             (mine, core.context_of(to))
         });
+        // It is not here any more when its own kernel thread takes the signals that have waited for it.
+        set_here(None);
         // SAFETY: One Place: the caller is current until now, so its context is the running one and on the host;
         // who has the baton now is saved. Alive, as in `Pass::switch`.
-        unsafe { (*mine).leave_for(&*theirs) };
+        let leave = || unsafe { (*mine).leave_for(&*theirs) };
+        #[cfg(feature = "sim")]
+        return self.carried.home(leave);
+        #[cfg(not(feature = "sim"))]
+        leave();
     }
 
     /// Comes in from outside: through the door, once the worker is saved. Comes back when it has the baton.
     pub(super) fn decouple(&self, mine: *const Context, party: &'static Party) {
+        #[cfg(feature = "sim")]
+        if os::sim::is_here() {
+            let door = self.door;
+            let saved = os::sim::carry::ferry(move || door.push(party));
+            // SAFETY: One Place and Saved First, as below; the ferryman tells the door.
+            unsafe { (*mine).come_in(&saved.post()) };
+            return self.carried.arrive();
+        }
         let post = self.door.post(party);
         // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: whoever takes it from the door may
         // continue it. Its context is in its seat, which stays until it is retired, and a preemptive worker is not.
@@ -141,22 +166,17 @@ impl Shared {
         let (mine, told) = (context.clone(), refused.clone());
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
-            shared.pin_here();
-            party.view.thread.store(os::thread_number(), Ordering::Relaxed);
-            let stack = fiber::StackRange::of_this_thread();
-            stack.into_iter().for_each(|stack| party.view.stack_is(stack));
-            linux::sample::this_thread_is_on(stack);
-            let life = || {
-                if !party.is(State::Retired) {
-                    set_here(Some(&shared));
-                    or_abort(|| shared.worker_main(id, party));
-                    set_here(None);
-                }
-            };
-            // SAFETY: One Place: `life` comes back when the worker was retired, which releases it. Saved First: its
+            shared.arrive(party);
+            calls::detect_here(super::preempt::OF_CONTEXTS);
+            count_held_in(Some(&party.holds));
+            #[cfg(feature = "sim")]
+            if os::sim::carry::is_at_home() {
+                return shared.detach_in_world(&mine, id, party);
+            }
+            // SAFETY: One Place: `live` comes back when the worker was retired, which releases it. Saved First: its
             // maker waits for the post. The machine keeps nothing by kernel thread over a switch, but
             // what the head of this file names; for the application docs/worker-kinds.md says what is kept so.
-            match unsafe { mine.detach(&party.event.post(), life) } {
+            match unsafe { mine.detach(&party.event.post(), || shared.live(id, party)) } {
                 Ok(()) => party.give_back(),
                 Err(why) => {
                     let _ = told.set(why);
@@ -174,11 +194,30 @@ impl Shared {
     }
 }
 
+#[cfg(feature = "sim")]
+impl Shared {
+    /// As a new worker does elsewhere: leaves its kernel thread, and tells its maker.
+    fn detach_in_world(self: &Arc<Self>, mine: &Context, id: WorkerId, party: &'static Party) {
+        let saved = os::sim::carry::ferry(move || party.event.set());
+        let live = || {
+            self.carried.arrive();
+            self.live(id, party);
+        };
+        // SAFETY: One Place and Saved First, as in `own_seat`; the ferryman tells the maker.
+        match unsafe { mine.detach(&saved.post(), live) } {
+            Ok(()) => party.give_back(),
+            // Nobody in the world could go on.
+            Err(why) => panic!("a context was refused where the node was not: {why}"),
+        }
+    }
+}
+
 impl Own {
     /// Lets a retired worker come to its end, on its own kernel thread. Gives what to join.
     pub(super) fn end(self) -> JoinHandle {
         // SAFETY: One Place: retired, so it is on no list and nobody else's to continue; it was idle, so it is saved.
         unsafe { self.context.release() };
+        self.thread.released();
         self.thread
     }
 }

@@ -25,10 +25,11 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Core, Frozen, Shared, WorkerKind, here, set_here};
-use crate::counters::{add, max};
+use crate::counters::{Counters, add, max};
+use crate::error::NeedsThread;
 use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock::{self, NEVER};
 use crate::os::threads::point;
@@ -36,6 +37,9 @@ use crate::reason::WaitReason;
 use crate::request::{Job, RequestState};
 use crate::ring::RingEvent;
 use crate::wait::{Claimed, Outcome, Party, Ticket, What, thread_party};
+use crate::watch::Blocks;
+use crate::watch::calls::Runner;
+use crate::watch::mask_here;
 use crate::worker::{STANDBY, State};
 
 /// Runs external code without holding up the scheduler; see `ums::go_preemptive`.
@@ -49,26 +53,61 @@ where
     shared.may_switch();
     let result = match shared.options.kind {
         WorkerKind::Fiber => shared.move_outside(reason, f),
-        _ => shared.leave(reason, true, f),
+        _ => shared.leave(reason, Way::Turn, f),
     };
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// How calls of workers are run that block without having said so. Of a thread, those that surely will: the block watch sees the others.
+pub(super) const OF_THREADS: Runner = Runner {
+    declared: undeclared,
+    seen: undeclared,
+    is_in_user_code: || false,
+    may_leave: || false,
+    from: Blocks::Surely,
+};
+
+/// Of a worker with its own context, those that may, for they would hold up its host.
+pub(super) const OF_CONTEXTS: Runner = Runner {
+    declared: undeclared,
+    seen: seen_blocked,
+    is_in_user_code: || here().is_some_and(|shared| shared.is_the_requests_own()),
+    may_leave: || here().is_some_and(|shared| shared.may_leave_undeclared()),
+    from: Blocks::Perhaps,
+};
+
 /// Runs an interposed call that will block: as if it had been declared, where the calling code is a
 /// request's own. Inside the machine, and on the way through a panic, it is just run.
-pub(crate) fn undeclared(call: &mut dyn FnMut()) {
-    let user_code = |shared: &&Shared| {
-        let busy = shared.busy.load(Ordering::Relaxed);
-        !busy && !std::thread::panicking() && shared.is_in_user_code(shared.current_party())
-    };
-    match here().filter(user_code) {
+fn undeclared(call: &mut dyn FnMut()) {
+    run_outside(call, Way::Turn, |counters| &counters.undeclared_calls);
+}
+
+/// As [`undeclared`], a call that was seen to block. The calling code is a signal handler in the middle of anything.
+fn seen_blocked(call: &mut dyn FnMut()) {
+    run_outside(call, Way::Standby, |counters| &counters.undeclared_blocks);
+}
+
+fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &AtomicU64) {
+    match here().filter(|shared| shared.may_leave_undeclared()) {
         Some(shared) => {
-            add(&shared.counters.undeclared_calls, 1);
+            add(counter(&shared.counters), 1);
             // The call keeps its panics, for it is a function of the C library's.
-            drop(shared.leave(WaitReason::PREEMPTIVE_EXTERNAL, true, call));
+            drop(shared.leave(WaitReason::PREEMPTIVE_EXTERNAL, way, call));
         }
         None => call(),
     }
+}
+
+/// How a worker leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By a turn of its own, counted as a wait.
+    Turn,
+    /// The same, as an errand of a fiber, whose wait is counted already.
+    Errand,
+    /// From a signal handler: the standby does the turn, because that runs routines, and may make workers. It asks for no
+    /// place among the preemptive, as the threads that block undeclared do not.
+    Standby,
 }
 
 /// Runs external code that is known to be short on the scheduler, and counts it when it was not
@@ -83,27 +122,127 @@ pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Of a worker that is away: what it comes back with.
+struct Left {
+    reason: WaitReason,
+    way: Way,
+    party: &'static Party,
+    /// Its context, where it has one of its own.
+    own: Option<*const context::Context>,
+    watched: Option<&'static crate::watch::Watched>,
+}
+
+thread_local! {
+    /// What the calling worker has left by a guard.
+    static LEFT: Cell<Option<(Arc<Shared>, Left)>> = const { Cell::new(None) };
+}
+
+/// The time that a worker is away from its scheduler; see `ums::couple`.
+#[derive(Debug)]
+#[must_use = "dropping it ends the time away"]
+pub struct Coupled {
+    left: bool,
+    here: std::marker::PhantomData<*const ()>,
+}
+
+impl Drop for Coupled {
+    fn drop(&mut self) {
+        if self.left {
+            come_back();
+        }
+    }
+}
+
+/// Leaves the scheduler until the guard is dropped.
+pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
+    let coupled = |left| Ok(Coupled { left, here: std::marker::PhantomData });
+    let Some(shared) = here() else { return coupled(false) };
+    shared.may_switch();
+    if shared.options.kind == WorkerKind::Fiber {
+        return Err(NeedsThread("coupling"));
+    }
+    // Found before the worker is away: what is made at its first use may need the scheduler.
+    LEFT.set(None);
+    let shared = shared.arc();
+    let left = shared.go_out(reason, Way::Turn);
+    LEFT.set(Some((shared, left)));
+    coupled(true)
+}
+
+/// Whether the calling code runs on the stack of this worker.
+fn is_on(party: &Party) -> bool {
+    let here = 0u8;
+    let at = std::ptr::from_ref(&here).addr();
+    party.view.stack().is_none_or(|stack| (stack.low..stack.top).contains(&at))
+}
+
+/// The calling worker comes back, if it is away by a guard. Also at the end of a request, for a guard that was forgotten.
+pub(super) fn come_back() {
+    if let Some((shared, left)) = LEFT.take() {
+        shared.come_back(&left);
+    }
+}
+
 impl Shared {
+    /// Whether the calling code is that of the current worker's request.
+    fn is_the_requests_own(&self) -> bool {
+        let busy = self.busy.load(Ordering::Relaxed);
+        !busy && !std::thread::panicking() && {
+            let party = self.current_party();
+            self.is_in_user_code(party) && party.holds.load(Ordering::Relaxed) == 0
+        }
+    }
+
+    /// Whether the current worker may leave in the middle of a call. One with its own context leaves its host behind, so not from a
+    /// signal handler of the application's: its frames may be on the host's other stack for signals, which the next handler uses,
+    /// and the host would keep its signal mask.
+    fn may_leave_undeclared(&self) -> bool {
+        self.is_the_requests_own()
+            && (self.options.kind != WorkerKind::OwnContext
+                || (is_on(self.current_party())
+                    && mask_here() == self.host_mask.load(Ordering::Relaxed)))
+    }
+
     fn leave<R>(
         &self,
         reason: WaitReason,
-        counted: bool,
+        way: Way,
         f: impl FnOnce() -> R,
     ) -> std::thread::Result<R> {
-        self.take_preemptive_place();
+        let left = self.go_out(reason, way);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        self.come_back(&left);
+        result
+    }
+
+    /// The current worker gives the baton away, and is outside when this returns.
+    ///
+    /// # Panics
+    /// When it has begun to wait: whoever ends that wait would have it run here, and there.
+    fn go_out(&self, reason: WaitReason, way: Way) -> Left {
+        let quiet = self.current_party().is_quiet();
+        assert!(quiet, "a worker that has begun to wait cannot leave its scheduler");
+        if way != Way::Standby {
+            self.take_preemptive_place();
+        }
         // Where blocks are detected: not from here on, until it is home.
         let watched = crate::watch::thread::me();
         watched.inspect(|me| me.come_in());
         let began = clock::ticks();
-        add(&self.waits.row(reason).begun, u64::from(counted));
-        self.look();
+        add(&self.waits.row(reason).begun, u64::from(way != Way::Errand));
+        if way != Way::Standby {
+            self.look();
+        }
         let (party, next) = self.with(|core| {
             let me = core.current;
             core.workers.shift(me, State::Running, State::Preemptive, began);
             core.record(RingEvent::Leave, me, reason.index() as u32);
             core.turn_at = clock::ticks();
             self.count_preemptive(core);
-            let next = self.choose(core).unwrap_or_else(|| self.next_host(core));
+            let next = match way {
+                Way::Standby => STANDBY,
+                _ => self.choose(core).unwrap_or_else(|| self.next_host(core)),
+            };
             self.publish(core);
             (core.workers.get(me).party, next)
         });
@@ -115,11 +254,15 @@ impl Shared {
             Some(_) => self.couple(next),
             None => self.give_to(next),
         }
-
         set_here(None);
         super::AWAY.set(Some(party));
         point("leave: outside");
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        Left { reason, way, party, own, watched }
+    }
+
+    /// A worker that has gone out comes home. It has the baton when this returns.
+    fn come_back(&self, left: &Left) {
+        let &Left { reason, way, party, own, watched } = left;
         point("leave: back");
         super::AWAY.set(None);
         // Come home: from here to running is signal wait (G8).
@@ -129,8 +272,7 @@ impl Shared {
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Bug::TwoBatons) {
             set_here(Some(self));
-            self.give_preemptive_place();
-            return result;
+            return self.give_preemptive_place();
         }
         match own {
             Some(context) => self.decouple(context, party),
@@ -143,12 +285,11 @@ impl Shared {
         set_here(Some(self));
         party.spans.go_on();
         watched.inspect(|me| me.word.leave());
-        if counted {
+        if way != Way::Errand {
             self.come_home(party, reason);
         } else {
             self.give_preemptive_place();
         }
-        result
     }
 
     /// One more worker is away.
@@ -223,7 +364,7 @@ impl Shared {
             let result = run_on(&outside, reason, || {
                 let f = f.take().expect("an errand is run once");
                 match here() {
-                    Some(hidden) => hidden.leave(reason, false, f),
+                    Some(hidden) => hidden.leave(reason, Way::Errand, f),
                     None => Ok(f()),
                 }
             });

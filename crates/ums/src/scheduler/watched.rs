@@ -23,7 +23,11 @@
 //! blocked, when everything that it did before is visible. A block anywhere else is left alone: it is short,
 //! or it is the idle loop's.
 //!
-//! An interposed call that will surely block goes preemptive by itself (`preempt::undeclared`), which is faster.
+//! *Workers with their own context* are hosted by one kernel thread, so there nobody takes the baton away: the host is poked when it is seen
+//! blocked (`watch/hosted.rs`). Its handler finds the worker, in the order of the program, in user code or not, and if so the worker goes preemptive there and
+//! then and makes its call once more on its own kernel thread. So it needs no gate: it comes home as from any other time away.
+//!
+//! An interposed call that will surely block goes preemptive by itself (`preempt::OF_THREADS`), which is faster.
 //!
 //! *Stuck.* What runs inside the machine may need a lock that a worker at its gate holds, such as the
 //! allocator's. The watchdog sees that the baton's holder waits for a lock, and lends workers at their gates
@@ -40,12 +44,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Shared, WorkerKind, set_here};
 use crate::counters::add;
-use crate::os::clock;
 use crate::os::event::Event;
+use crate::os::{self, clock};
 use crate::reason::WaitReason;
 use crate::ring::RingEvent;
 use crate::wait::Party;
-use crate::watch::{self, Keeper, Landlord, Place, Watched, state};
+use crate::watch::{self, Keeper, Landlord, Place, StateFile, Watched, state};
 use crate::worker::{STANDBY, State};
 
 /// What an undeclared block is counted and waited as.
@@ -66,6 +70,11 @@ pub(super) struct Detection {
     lost: AtomicU8,
     /// What the watchdog saw last time, and how often.
     stuck: [AtomicU64; 2],
+    /// What the host of workers with their own context is doing.
+    host: StateFile,
+    /// What it was poked for last, and how often.
+    poked: AtomicU64,
+    pokes: watch::Pokes,
 }
 
 impl Shared {
@@ -77,12 +86,17 @@ impl Shared {
         let landlord = Box::new(Lord(Arc::downgrade(self)));
         let place = Place::open(cpu, watch::mechanism(), landlord)?;
         let _ = self.detection.place.set(place);
+        if self.options.kind == WorkerKind::OwnContext {
+            watch::install();
+            self.detection.host.open(os::thread_number() as i32)?;
+        }
         Ok(())
     }
 
     /// Ends the catcher, if there is one.
     pub(super) fn close_place(&self) {
         self.detection.place.get().inspect(|place| place.close());
+        self.detection.host.close();
     }
 
     /// Somebody is about to run here who was not running a moment ago.
@@ -248,6 +262,27 @@ impl Landlord for Lord {
         }
         !asleep
     }
+
+    fn hosts(&self) -> bool {
+        self.0.upgrade().is_some_and(|shared| shared.hosts())
+    }
+
+    fn look_at_hosted(&self) -> bool {
+        let Some(shared) = self.0.upgrade() else { return false };
+        let Some(waits) = shared.blocks_hosted() else { return false };
+        let now = shared.number_of(waits);
+        let news = shared.detection.poked.swap(now, Ordering::Relaxed) != now;
+        if shared.detection.pokes.is_worth_one_more(news) {
+            let host = shared.host_thread.load(Ordering::Relaxed) as i32;
+            watch::poke_blocked(host, &shared.detection.host, waits);
+        }
+        news
+    }
+
+    fn suspects_hosted(&self) -> u64 {
+        let Some(shared) = self.0.upgrade() else { return 0 };
+        shared.blocks_hosted().map_or(0, |waits| shared.number_of(waits))
+    }
 }
 
 /// Whether a wait may last, as far as the kernel tells: not one for the address space, which
@@ -258,6 +293,35 @@ fn is_no_short_wait(tid: i32) -> bool {
 }
 
 impl Shared {
+    /// Whether workers may run on the host now that are looked after.
+    fn hosts(&self) -> bool {
+        self.options.kind == WorkerKind::OwnContext
+            && self.counters.asleep_since.load(Ordering::Acquire) == 0
+    }
+
+    /// The call that the host is blocked in, unless it is the machine's own: then the worker there need not be in user code, which its
+    /// handler finds out.
+    fn blocks_hosted(&self) -> Option<state::Waits> {
+        let waits = self.detection.host.waits()?;
+        let call = waits.call.filter(|call| watch::can_be_carried(*call));
+        let machine = self.busy.load(Ordering::Acquire)
+            || self.looking.load(Ordering::Relaxed)
+            || self.in_routine.load(Ordering::Relaxed) > 0;
+        (call.is_some() && self.hosts() && !machine).then_some(waits)
+    }
+
+    /// The same only for the same sight of the same block, as far as can be told.
+    fn number_of(&self, waits: state::Waits) -> u64 {
+        self.progress() << 16 | waits.pc & 0xffff | 1
+    }
+
+    /// Grows with everything that a scheduler does.
+    fn progress(&self) -> u64 {
+        let c = &self.counters;
+        let progress = [&c.turns, &c.yields, &c.context_switches, &c.routines];
+        progress.map(|n| n.load(Ordering::Relaxed)).iter().sum()
+    }
+
     /// For the watchdog: whether the baton's holder, inside the machine, has waited for a lock for
     /// some looks.
     fn is_stuck(&self) -> bool {
@@ -267,9 +331,7 @@ impl Shared {
             && state::look_at(self.baton_thread() as i32)
                 .and_then(|waits| waits.futex())
                 .is_some_and(|futex| futex != holder.event.address());
-        let c = &self.counters;
-        let progress = [&c.turns, &c.yields, &c.context_switches, &c.routines];
-        let now = 1 + progress.map(|n| n.load(Ordering::Relaxed)).iter().sum::<u64>();
+        let now = 1 + self.progress();
         if !waits || seen.swap(now, Ordering::Relaxed) != now {
             looks.store(0, Ordering::Relaxed);
             return false;
@@ -280,5 +342,5 @@ impl Shared {
 
 /// Whether workers of this kind can be watched.
 pub(crate) fn can_detect(kind: WorkerKind) -> bool {
-    kind == WorkerKind::Thread
+    kind != WorkerKind::Fiber
 }

@@ -14,6 +14,7 @@ use std::ptr::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use crate::frame::callers_of;
 use crate::wait::Party;
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -73,12 +74,9 @@ pub(super) fn left<L>(lock: &L) {
 }
 
 #[cold]
+#[inline(never)]
 fn note(lock: usize, party: &'static Party) {
-    let mut addresses = Vec::new();
-    backtrace::trace(|frame| {
-        addresses.push(frame.ip() as usize);
-        addresses.len() < FRAMES_MAX
-    });
+    let addresses = callers_of(note as *const (), FRAMES_MAX);
     let mut notes = shard(lock);
     let entry = notes.entry(key(lock, party));
     entry.or_insert(Note { party, times: 0, addresses }).times += 1;

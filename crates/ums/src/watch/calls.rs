@@ -6,8 +6,8 @@
 //! told, the call is made in the mode CALL and the catcher may take the place.
 //!
 //! In a thread that is not watched each is the C library's own function and two thread-local looks. In thread
-//! workers of a scheduler that detects blocking, a call that surely blocks goes preemptive
-//! (`detect_here`).
+//! workers of a scheduler that detects blocking, a call that surely blocks goes preemptive, and in workers with their own
+//! context one that may (`detect_here`).
 //!
 //! There is one table ([`crate::blocking_calls`]) and one way through, for Rust programs and for the C library
 //! of this crate. A call may be left by `pthread_exit` or a thread's cancellation, which unwind: nothing on
@@ -33,7 +33,9 @@ use libc::{
     useconds_t,
 };
 
-use super::thread::me;
+use super::Blocks;
+use super::hosted::Interrupted;
+use super::thread::{keeper, me};
 
 /// Whether the calling thread is watched.
 pub fn is_watched() -> bool {
@@ -41,37 +43,71 @@ pub fn is_watched() -> bool {
 }
 
 /// Runs a call that it is given, as its thread should run one that blocks.
-type Runner = fn(&mut dyn FnMut());
+type Run = fn(&mut dyn FnMut());
+
+/// How calls of a thread are run that blocks for its scheduler to know of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Runner {
+    /// One that comes through here, and will block.
+    pub declared: Run,
+    /// One that was seen to block on the thread's host.
+    pub seen: Run,
+    /// Whether the thread is in code whose calls are run so.
+    pub is_in_user_code: fn() -> bool,
+    /// Whether it may leave its host there, asked with the signal mask of that code.
+    pub may_leave: fn() -> bool,
+    /// From which likelihood on a call is.
+    pub from: Blocks,
+}
 
 thread_local! {
     static RUNNER: Cell<Option<Runner>> = const { Cell::new(None) };
 }
 
-/// From now on calls of this thread that will block are run by `runner`. The thread is not watched.
+/// From now on calls of this thread that will block are run by `runner`.
 pub(crate) fn detect_here(runner: Runner) {
     RUNNER.set(Some(runner));
 }
 
-/// Runs a call that may block, as its thread should. `sure`: whether it surely will.
+/// Runs a call that may block, as its thread should. `blocks`: whether it will.
 #[doc(hidden)]
 #[inline]
-pub fn may_block<R>(sure: impl FnOnce() -> bool, call: impl FnOnce() -> R) -> R {
+pub fn may_block<B: Into<Blocks>, R>(blocks: impl FnOnce() -> B, call: impl FnOnce() -> R) -> R {
     match (me(), RUNNER.get()) {
         (None, None) => call(),
-        (Some(me), None) => me.call(sure, call),
+        (Some(me), None) => me.call(|| blocks().into(), call),
         (Some(me), Some(_)) if !me.word.in_user() => call(),
-        (_, Some(runner)) if sure() => run_by(runner, call),
-        (Some(me), _) => me.call(|| false, call),
-        (None, Some(_)) => call(),
+        (me, Some(runner)) => match me {
+            _ if blocks().into() >= runner.from => run_by(runner.declared, call),
+            Some(me) => me.call(|| Blocks::Perhaps, call),
+            None => call(),
+        },
     }
 }
 
+/// Whether the calling thread, in the handler of a poke, is in code whose calls are carried over.
+pub(super) fn is_in_user_code() -> bool {
+    RUNNER.get().is_some_and(|runner| (runner.is_in_user_code)())
+}
+
+/// The calling thread, in the handler of a poke and in such code; as [`super::Watched::poked`] of a thread that is watched.
+pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<(i64, u64)>, ends: bool) {
+    // One that may not is left as it was interrupted: made here, it could be interrupted in here again and again.
+    let Some(runner) = RUNNER.get().filter(|runner| (runner.may_leave)()) else { return };
+    let Some(call) = Interrupted::find(frame, seen) else { return };
+    let result = match ends {
+        true => -i64::from(libc::EINTR),
+        false => run_by(runner.seen, || call.make()),
+    };
+    call.is_over(frame, result);
+}
+
 #[cold]
-fn run_by<R>(runner: Runner, call: impl FnOnce() -> R) -> R {
+fn run_by<R>(run: Run, call: impl FnOnce() -> R) -> R {
     let (mut call, mut result, mut errno) = (Some(call), None, 0);
     // SAFETY: Passed On: this thread's own errno, which the way home must not change.
     let at = unsafe { libc::__errno_location() };
-    runner(&mut || {
+    run(&mut || {
         result = call.take().map(|call| call());
         // SAFETY: Passed On: as above.
         errno = unsafe { *at };
@@ -117,68 +153,68 @@ impl Real {
     }
 }
 
-/// The table: every interposed call, and when it surely blocks. Hands its rows to the macro that it is
+/// The table: every interposed call, and whether it blocks, as far as can be told. Hands its rows to the macro that it is
 /// given the name of.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! blocking_calls {
     ($then:ident) => {
         $crate::$then! {
-            read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t, sure waits(fd, POLLIN);
-            write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t, sure waits(fd, POLLOUT);
-            readv(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t, sure waits(fd, POLLIN);
-            writev(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t, sure waits(fd, POLLOUT);
-            pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t, sure false;
-            pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t, sure false;
+            read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t, blocks waits(fd, POLLIN);
+            write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t, blocks writes(fd, n);
+            readv(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t, blocks waits(fd, POLLIN);
+            writev(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t, blocks writes(fd, usize::MAX);
+            pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t, blocks Blocks::Hardly;
+            pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t, blocks Blocks::Hardly;
             recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t,
-                sure waits_unless(flags, fd, POLLIN);
+                blocks waits_unless(flags, fd, POLLIN);
             recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, from: *mut sockaddr,
-                len: *mut socklen_t) -> ssize_t, sure waits_unless(flags, fd, POLLIN);
+                len: *mut socklen_t) -> ssize_t, blocks waits_unless(flags, fd, POLLIN);
             recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
-                sure waits_unless(flags, fd, POLLIN);
+                blocks waits_unless(flags, fd, POLLIN);
             send(fd: c_int, buf: *const c_void, n: size_t, flags: c_int) -> ssize_t,
-                sure waits_unless(flags, fd, POLLOUT);
+                blocks writes_unless(flags, fd, n);
             sendto(fd: c_int, buf: *const c_void, n: size_t, flags: c_int, to: *const sockaddr,
-                len: socklen_t) -> ssize_t, sure waits_unless(flags, fd, POLLOUT);
+                len: socklen_t) -> ssize_t, blocks writes_unless(flags, fd, n);
             sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t,
-                sure waits_unless(flags, fd, POLLOUT);
+                blocks writes_unless(flags, fd, usize::MAX);
             accept(fd: c_int, from: *mut sockaddr, len: *mut socklen_t) -> c_int,
-                sure waits(fd, POLLIN);
+                blocks waits(fd, POLLIN);
             accept4(fd: c_int, from: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int,
-                sure waits(fd, POLLIN);
-            connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int, sure false;
+                blocks waits(fd, POLLIN);
+            connect(fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int, blocks false;
             poll(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> c_int,
-                sure poll_waits(fds, n, timeout);
+                blocks poll_waits(fds, n, timeout);
             ppoll(fds: *mut pollfd, n: nfds_t, timeout: *const timespec, mask: *const sigset_t)
-                -> c_int, sure false;
+                -> c_int, blocks false;
             select(n: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
-                timeout: *mut timeval) -> c_int, sure false;
+                timeout: *mut timeval) -> c_int, blocks false;
             pselect(n: c_int, read: *mut fd_set, write: *mut fd_set, other: *mut fd_set,
-                timeout: *const timespec, mask: *const sigset_t) -> c_int, sure false;
+                timeout: *const timespec, mask: *const sigset_t) -> c_int, blocks false;
             epoll_wait(fd: c_int, events: *mut epoll_event, n: c_int, timeout: c_int) -> c_int,
-                sure false;
+                blocks false;
             epoll_pwait(fd: c_int, events: *mut epoll_event, n: c_int, timeout: c_int,
-                mask: *const sigset_t) -> c_int, sure false;
-            nanosleep(span: *const timespec, left: *mut timespec) -> c_int, sure is_some_time(span);
+                mask: *const sigset_t) -> c_int, blocks false;
+            nanosleep(span: *const timespec, left: *mut timespec) -> c_int, blocks is_some_time(span);
             clock_nanosleep(clock: clockid_t, flags: c_int, span: *const timespec,
-                left: *mut timespec) -> c_int, sure flags != 0 || is_some_time(span);
-            usleep(us: useconds_t) -> c_int, sure us > 0;
-            sleep(seconds: c_uint) -> c_uint, sure seconds > 0;
-            waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t, sure false;
+                left: *mut timespec) -> c_int, blocks flags != 0 || is_some_time(span);
+            usleep(us: useconds_t) -> c_int, blocks us > 0;
+            sleep(seconds: c_uint) -> c_uint, blocks seconds > 0;
+            waitpid(pid: pid_t, status: *mut c_int, options: c_int) -> pid_t, blocks false;
             wait4(pid: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t,
-                sure false;
+                blocks false;
             waitid(kind: idtype_t, id: id_t, info: *mut siginfo_t, options: c_int) -> c_int,
-                sure false;
-            flock(fd: c_int, how: c_int) -> c_int, sure false;
-            fsync(fd: c_int) -> c_int, sure false;
-            fdatasync(fd: c_int) -> c_int, sure false;
-            sem_wait(sem: *mut sem_t) -> c_int, sure false;
-            sem_timedwait(sem: *mut sem_t, until: *const timespec) -> c_int, sure false;
+                blocks false;
+            flock(fd: c_int, how: c_int) -> c_int, blocks false;
+            fsync(fd: c_int) -> c_int, blocks false;
+            fdatasync(fd: c_int) -> c_int, blocks false;
+            sem_wait(sem: *mut sem_t) -> c_int, blocks false;
+            sem_timedwait(sem: *mut sem_t, until: *const timespec) -> c_int, blocks false;
             msgrcv(queue: c_int, message: *mut c_void, n: size_t, kind: c_long, flags: c_int)
-                -> ssize_t, sure false;
+                -> ssize_t, blocks false;
             mq_receive(queue: c_int, message: *mut c_char, n: size_t, priority: *mut c_uint)
-                -> ssize_t, sure false;
-            pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int, sure false;
+                -> ssize_t, blocks false;
+            pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int, blocks false;
         }
     };
 }
@@ -200,18 +236,19 @@ macro_rules! real {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_a_look {
-    ($( $name:ident($($arg:ident: $type:ty),*) -> $out:ty, sure $sure:expr; )*) => {
+    ($( $name:ident($($arg:ident: $type:ty),*) -> $out:ty, blocks $blocks:expr; )*) => {
         mod real {
             use super::Real;
             $( pub(super) static $name: Real = Real::of(concat!(stringify!($name), "\0")); )*
             pub(super) static pthread_mutex_lock: Real = Real::of("pthread_mutex_lock\0");
             pub(super) static pthread_sigmask: Real = Real::of("pthread_sigmask\0");
             pub(super) static syscall: Real = Real::of("syscall\0");
+            pub(super) static pthread_exit: Real = Real::of("pthread_exit\0");
 
             /// Finds all of them.
             pub fn find_all() {
                 $( $name.find(); )*
-                for by_hand in [&pthread_mutex_lock, &pthread_sigmask, &syscall] {
+                for by_hand in [&pthread_mutex_lock, &pthread_sigmask, &syscall, &pthread_exit] {
                     by_hand.find();
                 }
             }
@@ -220,7 +257,7 @@ macro_rules! with_a_look {
         $(
             #[doc(hidden)]
             pub unsafe fn $name($($arg: $type),*) -> $out {
-                may_block(|| $sure, || real!($name($($arg: $type),*) -> $out))
+                may_block(|| $blocks, || real!($name($($arg: $type),*) -> $out))
             }
         )*
     };
@@ -230,19 +267,42 @@ blocking_calls!(with_a_look);
 pub(super) use real::find_all;
 
 /// Whether a call on this descriptor will wait: it is not ready, and is one that waits.
-fn waits(fd: c_int, events: i16) -> bool {
+fn waits(fd: c_int, events: i16) -> Blocks {
     use rustix::event::{PollFd, PollFlags, Timespec};
     // SAFETY: Passed On: the caller's own call on it comes right after; a closed one is not ready.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd.max(0)) };
     let flags = PollFlags::from_bits_truncate(events as u16);
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let idle = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)) == Ok(0);
-    idle && rustix::fs::fcntl_getfl(fd).is_ok_and(|f| !f.contains(rustix::fs::OFlags::NONBLOCK))
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&fd);
+    if idle && !is_nonblocking(fd) { Blocks::Surely } else { Blocks::Hardly }
+}
+
+/// As much as goes into whatever says that it can be written to.
+const LITTLE: size_t = libc::PIPE_BUF;
+
+/// Whether writing so much will wait: there may be room for some of it only.
+fn writes(fd: c_int, n: size_t) -> Blocks {
+    if n > LITTLE && !is_nonblocking(fd) {
+        return waits(fd, POLLOUT).max(Blocks::Perhaps);
+    }
+    waits(fd, POLLOUT)
+}
+
+fn is_nonblocking(fd: c_int) -> bool {
+    // SAFETY: Passed On: asks for numbers; of a closed one there are none.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
 /// As `waits`, unless the caller has asked for no waiting.
-fn waits_unless(flags: c_int, fd: c_int, events: i16) -> bool {
-    flags & libc::MSG_DONTWAIT == 0 && waits(fd, events)
+fn waits_unless(flags: c_int, fd: c_int, events: i16) -> Blocks {
+    if flags & libc::MSG_DONTWAIT != 0 { Blocks::Hardly } else { waits(fd, events) }
+}
+
+/// As `writes`, unless the caller has asked for no waiting.
+fn writes_unless(flags: c_int, fd: c_int, n: size_t) -> Blocks {
+    if flags & libc::MSG_DONTWAIT != 0 { Blocks::Hardly } else { writes(fd, n) }
 }
 
 /// Whether this is a time that is not over at once.
@@ -253,9 +313,11 @@ fn is_some_time(time: *const timespec) -> bool {
 }
 
 /// Whether a `poll` will wait, by one that does not.
-fn poll_waits(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> bool {
+fn poll_waits(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> Blocks {
     let now = 0;
-    timeout != now && real!(poll(fds: *mut pollfd, n: nfds_t, now: c_int) -> c_int) == 0
+    let waits =
+        timeout != now && real!(poll(fds: *mut pollfd, n: nfds_t, now: c_int) -> c_int) == 0;
+    if waits { Blocks::Surely } else { Blocks::Hardly }
 }
 
 /// `pthread_mutex_lock`: the place is at risk only where the lock is taken.
@@ -299,6 +361,20 @@ pub unsafe fn syscall_of_a_futex(number: c_long, args: [c_long; 6]) -> c_long {
     if number == libc::SYS_futex && wait { may_block(|| false, call) } else { call() }
 }
 
+/// `pthread_exit`: a thread ends on its own kernel thread.
+#[doc(hidden)]
+pub unsafe fn exit_at_home(value: *mut c_void) -> ! {
+    if me().is_some() {
+        keeper().before_exit();
+    }
+    type Function = unsafe extern "C-unwind" fn(*mut c_void) -> !;
+    // SAFETY: Next Symbol: the type of this name in the C library, but for the unwinding, which it does.
+    let function =
+        unsafe { std::mem::transmute::<*mut c_void, Function>(real::pthread_exit.get()) };
+    // SAFETY: Passed On.
+    unsafe { function(value) }
+}
+
 /// Defines the C library's blocking functions in this program, so that worker threads which call them hand
 /// their processor over. Once in a binary or a shared library, at its root.
 ///
@@ -327,6 +403,11 @@ macro_rules! interpose {
                 // SAFETY: Passed On, as above.
                 unsafe { calls::mask_but_sigtrap(how, set, old) }
             }
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn pthread_exit(value: *mut libc::c_void) -> ! {
+                // SAFETY: Passed On, as above.
+                unsafe { calls::exit_at_home(value) }
+            }
             // Variadic in C, which on Linux hands these seven over in the same way.
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn syscall(
@@ -337,7 +418,7 @@ macro_rules! interpose {
             }
         }
     };
-    ($( $name:ident($($arg:ident: $type:ty),*) -> $out:ty, sure $sure:expr; )*) => {
+    ($( $name:ident($($arg:ident: $type:ty),*) -> $out:ty, blocks $blocks:expr; )*) => {
         #[doc(hidden)]
         #[allow(unsafe_code, missing_docs, clippy::missing_safety_doc, clippy::too_many_arguments)]
         mod ums_interposed {

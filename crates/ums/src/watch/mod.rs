@@ -17,7 +17,7 @@
 //!
 //! * `word`: ownership, and why a thread and who takes its place never both have it.
 //! * `state`, `breakpoint`, `signals`: what tells and what gates.
-//! * `thread`: a watched thread. `place`, `watchdog`: where it runs, and who notices.
+//! * `thread`: a watched thread. `hosted`: one that runs on its scheduler's kernel thread. `place`, `watchdog`: where it runs, and who notices.
 //! * `calls`: interposed calls. `trial`: which mechanism works here, by trying.
 //!
 //! It decides nothing about who runs next: the layers above do, as `Landlord` of a place and
@@ -30,14 +30,36 @@ pub(crate) mod signals;
 pub(crate) mod watchdog;
 pub(crate) mod place;
 pub(crate) mod thread;
+mod hosted;
 pub mod calls;
 mod trial;
 
 use std::sync::OnceLock;
 
+pub(crate) use hosted::Pokes;
+pub(crate) use hosted::can_be_carried;
 pub(crate) use place::{Landlord, Place};
-pub(crate) use state::StateFile;
+pub(crate) use signals::{install, mask_here, poke_blocked};
+pub(crate) use state::{StateFile, Waits};
 pub(crate) use thread::{Keeper, Watched};
+
+/// Whether a call will block, as far as can be told before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Blocks {
+    /// What it waits for is there.
+    Hardly,
+    /// Nobody can tell.
+    Perhaps,
+    /// What it waits for is not there.
+    Surely,
+}
+
+impl From<bool> for Blocks {
+    /// Whether it surely does; otherwise nobody can tell.
+    fn from(surely: bool) -> Blocks {
+        if surely { Blocks::Surely } else { Blocks::Perhaps }
+    }
+}
 
 /// By what means blocking threads are noticed and gated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -57,6 +57,22 @@ pub trait Landlord: Send + Sync {
         true
     }
 
+    /// Looks whether the landlord's own kernel thread is blocked in the code of a thread that it hosts, and pokes it if so. True: that is
+    /// news; one that cannot be interrupted is poked again and again.
+    fn look_at_hosted(&self) -> bool {
+        false
+    }
+
+    /// Whether threads may be hosted now.
+    fn hosts(&self) -> bool {
+        false
+    }
+
+    /// As [`Place::suspicion`], of a hosted thread.
+    fn suspects_hosted(&self) -> u64 {
+        0
+    }
+
     /// Asked by the watchdog at each of its looks. True: it shall go on looking, although nobody is
     /// seated.
     fn check(&self) -> bool {
@@ -189,9 +205,9 @@ impl Place {
         seated.or_else(|| self.landlord.seated())
     }
 
-    /// Whether somebody is seated.
+    /// Whether somebody is seated, or hosted.
     pub(super) fn is_taken(&self) -> bool {
-        self.seated().is_some()
+        self.seated().is_some() || self.landlord.hosts()
     }
 
     pub(super) fn check(&self) -> bool {
@@ -201,7 +217,7 @@ impl Place {
     /// What the seated thread's word and state are, for a second look a little later: 0 unless it is
     /// blocked and may be taken.
     pub(super) fn suspicion(&self) -> u64 {
-        let Some(who) = self.seated() else { return 0 };
+        let Some(who) = self.seated() else { return self.landlord.suspects_hosted() };
         let seen = who.word.seen();
         match seen.is_revocable() && matches!(who.last(), Last::Blocked(..)) {
             true => seen.number(),
@@ -211,7 +227,17 @@ impl Place {
 
     /// Looks whether the seated thread is blocked, and takes the place if so.
     pub(super) fn look(&self) -> Look {
-        let Some(who) = self.seated() else { return Look::Vacant };
+        let Some(who) = self.seated() else {
+            if !self.landlord.hosts() {
+                return Look::Vacant;
+            }
+            if !self.landlord.look_at_hosted() {
+                return Look::Runs;
+            }
+            // It leaves its place by itself.
+            self.revokes.fetch_add(1, Ordering::Relaxed);
+            return Look::Taken;
+        };
         // The word before everything else (R1).
         let seen = who.word.seen();
         let here = ptr::eq(who.place.load(Ordering::Acquire), self);

@@ -21,7 +21,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-use super::thread;
+use super::state::{StateFile, Waits};
+use super::{calls, thread};
 use crate::os::linux::handlers;
 
 /// `si_code` of a SIGTRAP that perf sent.
@@ -35,7 +36,7 @@ const SIGCANCEL: i32 = 32;
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Makes SIGTRAP ours; SIGTRAPs that perf did not send go to the handler that was there before.
-pub(super) fn install() {
+pub(crate) fn install() {
     BEFORE.get_or_init(|| {
         let mut ours = MaybeUninit::<libc::sigaction>::zeroed();
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
@@ -59,8 +60,12 @@ extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     // SAFETY: Own Frame: the kernel gave this.
     let code = unsafe { (*info).si_code };
     match thread::me() {
-        // A plain kill with SIGTRAP is how others of this crate ask a thread to look at itself.
-        Some(me) if code == TRAP_PERF || code == libc::SI_TKILL => {
+        Some(me) if is_poke(info) && me.is_hosted() => {
+            // Another signal that has come with it, and wants the call to end.
+            let ends = ends_calls(context);
+            on_host(context, || me.poked(context.cast(), blocked_in(info), ends));
+        }
+        Some(me) if code == TRAP_PERF || is_poke(info) => {
             // SAFETY: Plain Call: this thread's own errno.
             let errno = unsafe { libc::__errno_location() };
             // SAFETY: Plain Call: as above.
@@ -71,10 +76,138 @@ extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
             // SAFETY: Plain Call: as above.
             unsafe { *errno = kept };
         }
-        // Late news of a thread that is watched no more.
-        None if code == TRAP_PERF => {}
+        None if is_poke(info) && calls::is_in_user_code() => {
+            let ends = ends_calls(context);
+            on_host(context, || calls::poked(context.cast(), blocked_in(info), ends));
+        }
+        // Late news of a thread that is watched no more; or a host that has left who was meant.
+        None if code == TRAP_PERF || is_poke(info) => {}
         _ => pass_on(signal, info, context),
     }
+}
+
+/// What the kernel hands to a handler, filled in by [`Poke::about`]. It leaves to the sender what a queued signal's error, process and
+/// user are.
+#[repr(C)]
+struct Poke {
+    signal: i32,
+    /// The number of the system call that the thread was seen in; -1: none.
+    call: i32,
+    code: i32,
+    padding: i32,
+    /// Where it goes on after that.
+    pc: u64,
+    value: usize,
+    rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<Poke>() == size_of::<libc::siginfo_t>());
+
+/// By its address a poke is told from every other SIGTRAP.
+static MARK: u8 = 0;
+
+fn mark() -> usize {
+    ptr::from_ref(&MARK).addr()
+}
+
+/// Has a thread of this process, by the kernel's number, look at itself. One that has nothing to look at goes on.
+pub(crate) fn poke(thread: i32) {
+    Poke::about(None).send(this_process(), thread);
+}
+
+/// Pokes a thread that was seen blocked in `waits`, if it is so still. It may go on in this very moment and begin another call, which is interrupted
+/// then and cannot be carried over if its number cannot be told; so nothing stands between this look and the poke.
+pub(crate) fn poke_blocked(thread: i32, state: &StateFile, waits: Waits) {
+    let (poke, process) = (Poke::about(Some(waits)), this_process());
+    if state.waits() == Some(waits) {
+        poke.send(process, thread);
+    }
+}
+
+fn this_process() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+impl Poke {
+    /// With what the thread was seen blocked in, if that is why.
+    fn about(blocked: Option<Waits>) -> Poke {
+        let (signal, code, value) = (libc::SIGTRAP, libc::SI_QUEUE, mark());
+        let call = blocked.and_then(|waits| waits.call).map_or(-1, |call| call as i32);
+        let pc = blocked.map_or(0, |waits| waits.pc);
+        Poke { signal, call, code, padding: 0, pc, value, rest: [0; 12] }
+    }
+
+    fn send(&self, process: i32, thread: i32) {
+        let (send, signal) = (libc::SYS_rt_tgsigqueueinfo, self.signal);
+        // SAFETY: Plain Call: numbers, and a local that is what the kernel expects. A thread number that is used again
+        // makes it a poke at somebody who goes on, or an error.
+        unsafe { libc::syscall(send, process, thread, signal, ptr::from_ref(self)) };
+    }
+}
+
+fn is_poke(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: Own Frame: as long as the kernel's own structure.
+    let poke = unsafe { &*info.cast::<Poke>() };
+    poke.code == libc::SI_QUEUE && poke.value == mark()
+}
+
+/// What who has poked it has seen it blocked in: the number of a system call, and where it goes on.
+fn blocked_in(info: *const libc::siginfo_t) -> Option<(i64, u64)> {
+    // SAFETY: Own Frame: as above.
+    let poke = unsafe { &*info.cast::<Poke>() };
+    (poke.call >= 0).then_some((poke.call.into(), poke.pc))
+}
+
+/// Runs `f`, which may go on on another kernel thread, in the handler of a thread that is hosted. With the mask that the host
+/// has, because what the host runs next is not in a handler. When the handler returns elsewhere, what it restores is made
+/// that kernel thread's own: the mask is what that has now, and its other stack for signals is left alone, for a kernel that finds
+/// nonsense there keeps what it has.
+fn on_host(context: *mut libc::c_void, f: impl FnOnce()) {
+    const NONSENSE: libc::c_int = 7;
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: Own Frame: the kernel's set is eight bytes, at the beginning of the C library's.
+    let mask = unsafe { ptr::addr_of_mut!((*context).uc_sigmask).cast::<u64>() };
+    // SAFETY: Plain Call: this thread's own errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: Plain Call: as above.
+    let kept = unsafe { *errno };
+    let host = kernel_thread();
+    set_mask(mask, ptr::null_mut());
+    f();
+    if kernel_thread() != host {
+        set_mask(ptr::null(), mask);
+        // SAFETY: Own Frame: what is restored when the handler returns.
+        unsafe { (*context).uc_stack.ss_flags = NONSENSE };
+    }
+    // SAFETY: Plain Call: as above.
+    unsafe { *errno = kept };
+}
+
+/// Whether a signal is pending that the interrupted thread takes when the handler returns, and that ends a call with `EINTR`.
+fn ends_calls(context: *mut libc::c_void) -> bool {
+    // SAFETY: Own Frame: the kernel's set is eight bytes, at the beginning of the C library's.
+    let mask = unsafe {
+        (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read()
+    };
+    wants_eintr(mask)
+}
+
+/// Not kept by the C library in a thread-local, which would give a hosted thread's own.
+fn kernel_thread() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// The signals that the calling kernel thread blocks.
+pub(crate) fn mask_here() -> u64 {
+    let mut mask = 0;
+    set_mask(ptr::null(), &mut mask);
+    mask
+}
+
+/// Sets the mask of the calling kernel thread, where `set` is not null, and stores what it was. Of the kernel's size.
+fn set_mask(set: *const u64, old: *mut u64) {
+    // SAFETY: Plain Call: borrowed sets of the kernel's size, or null.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, old, SET_SIZE) };
 }
 
 /// Not ours: what would have happened without us.
@@ -165,10 +298,15 @@ fn fix_restart(context: *mut libc::ucontext_t) {
 #[cfg(not(target_arch = "x86_64"))]
 fn fix_restart(_: *mut libc::ucontext_t) {}
 
+#[cfg(not(target_arch = "x86_64"))]
+fn wants_eintr(_: u64) -> bool {
+    false
+}
+
 /// Whether a signal is pending, and not blocked, whose handler was installed without SA_RESTART.
 #[cfg(target_arch = "x86_64")]
 #[cold]
-fn wants_eintr(blocked: u64) -> bool {
+pub(super) fn wants_eintr(blocked: u64) -> bool {
     let mut pending = 0_u64;
     // SAFETY: Plain Call: a local of the kernel's size.
     unsafe { libc::syscall(libc::SYS_rt_sigpending, &mut pending, SET_SIZE) };

@@ -31,24 +31,32 @@ pub(crate) struct Waits {
     pub pc: u64,
 }
 
+/// The calls that change the address space.
+pub(super) const ADDRESS_SPACE: [i64; 6] = [
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+];
+
 impl Waits {
     /// Whether it waits in a call that changes the address space: short by nature, and made by
     /// allocators that hold a lock meanwhile.
     pub fn changes_memory_map(&self) -> bool {
-        let calls = [
-            libc::SYS_mmap,
-            libc::SYS_munmap,
-            libc::SYS_mprotect,
-            libc::SYS_mremap,
-            libc::SYS_madvise,
-            libc::SYS_brk,
-        ];
-        self.call.is_some_and(|call| calls.contains(&call))
+        self.call.is_some_and(|call| ADDRESS_SPACE.contains(&call))
     }
 
     /// The futex that it waits on, if it does.
     pub fn futex(&self) -> Option<u64> {
         (self.call == Some(libc::SYS_futex)).then_some(self.first)
+    }
+}
+
+impl Default for StateFile {
+    fn default() -> StateFile {
+        StateFile::new()
     }
 }
 

@@ -31,7 +31,7 @@ use super::breakpoint::Breakpoint;
 use super::place::Place;
 use super::state::StateFile;
 use super::word::Word;
-use super::{Mechanism, signals};
+use super::{Blocks, Mechanism, signals};
 use crate::os::event::Event;
 use crate::os::linux::perf::{Attr, Last, Ring};
 use crate::os::short_lock::count_held_in;
@@ -57,6 +57,19 @@ pub trait Keeper: Sync {
     /// It was asked to stop by [`Watched::ask_to_stop`] while it ran user code and owned its place.
     /// Gives that up, and returns when it owns one again; or returns at once.
     fn stop(&self);
+
+    /// It is hosted, in user code: goes on on its own kernel thread. Blocking, it gives its place up and its scheduler is told;
+    /// else it takes its place along.
+    fn leave_host(&self, _blocks: bool) {}
+
+    /// It was asked to stop while it was hosted and in user code. As [`Keeper::stop`], and it comes back on its own kernel
+    /// thread, inside the machine and owning a place (true); or nothing is done.
+    fn stop_on_host(&self) -> bool {
+        false
+    }
+
+    /// Its thread is about to end, and may be hosted: from here on it stays on its own kernel thread.
+    fn before_exit(&self) {}
 }
 
 /// What anybody may know of a watched thread.
@@ -73,7 +86,9 @@ pub struct Watched {
     has_ring: AtomicBool,
     pub(super) state_file: StateFile,
     pub(super) breakpoint: Breakpoint,
-    stop_asked: AtomicBool,
+    pub(super) stop_asked: AtomicBool,
+    /// The kernel thread that hosts it, by the kernel's number, while it is in user code there; 0 else. See `hosted.rs`.
+    pub(super) host: AtomicI32,
     /// For keepers that have no event of their own.
     pub go: Event,
     /// It waits at its gate.
@@ -136,7 +151,7 @@ pub fn me() -> Option<&'static Watched> {
     ME.get().map(|(me, _)| me)
 }
 
-fn keeper() -> &'static dyn Keeper {
+pub(super) fn keeper() -> &'static dyn Keeper {
     let (_, keeper) = ME.get().expect("only a watched thread has a keeper");
     // SAFETY: Own Thread: the keeper lives until this thread abandons it, and every use is within
     // the current call. The 'static stays inside this file.
@@ -167,6 +182,7 @@ impl Watched {
             state_file: StateFile::new(),
             breakpoint: Breakpoint::new(),
             stop_asked: AtomicBool::new(false),
+            host: AtomicI32::new(0),
             leaked: AtomicBool::new(false),
             owes: AtomicBool::new(false),
             go: Event::new(),
@@ -265,9 +281,8 @@ impl Watched {
     /// at its gate anyway, or when it wakes.
     pub fn ask_to_stop(&self) {
         self.stop_asked.store(true, Ordering::SeqCst);
-        // SAFETY: Plain Call: numbers. A thread number that is used again makes the signal a
-        // SIGTRAP that finds nothing to do, or an error.
-        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.tid(), libc::SIGTRAP) };
+        let host = self.host_as_seen_after_asking();
+        signals::poke(if host == 0 { self.tid() } else { host });
     }
 
     /// Own thread, in the signal handler. True: it has been away.
@@ -413,30 +428,40 @@ impl Watched {
         }
     }
 
-    /// Own thread: runs an interposed call that may block. Where it surely will (`sure`), the place
-    /// is given up first.
+    /// Own thread: runs an interposed call that may block. Where it surely will, the place is given up first.
     pub(super) fn call<R>(
         &'static self,
-        sure: impl FnOnce() -> bool,
+        blocks: impl FnOnce() -> Blocks,
         call: impl FnOnce() -> R,
     ) -> R {
-        if !self.word.in_user() || self.holds.load(Ordering::Relaxed) > 0 {
+        if self.holds.load(Ordering::Relaxed) > 0 {
             return call();
         }
-        if sure() {
+        if self.is_hosted() {
+            return self.call_of_hosted(blocks(), call);
+        }
+        if !self.word.in_user() {
+            return call();
+        }
+        if blocks() == Blocks::Surely {
             self.give_up_place();
-            let result = call();
-            // A trap on the way out of the call may have been the gate already.
-            if !self.word.pass() {
-                keep_errno(|| self.gate_outside());
-            }
-            return result;
+            return self.call_without_place(call);
         }
         while !self.word.begin_call() {
             self.gate_outside();
         }
         let result = call();
         if !self.word.end_call() || self.settle_leak() {
+            keep_errno(|| self.gate_outside());
+        }
+        result
+    }
+
+    /// Own thread, which has given its place up and whose word says so: the call, and the gate after it.
+    pub(super) fn call_without_place<R>(&'static self, call: impl FnOnce() -> R) -> R {
+        let result = call();
+        // A trap on the way out of the call may have been the gate already.
+        if !self.word.pass() {
             keep_errno(|| self.gate_outside());
         }
         result

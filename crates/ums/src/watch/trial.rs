@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::place::{Landlord, Place};
 use super::thread::{Keeper, Watched};
-use super::{Mechanism, calls};
+use super::{Blocks, Mechanism, calls};
 use crate::os::event::Event;
 
 /// How long noticing may take, on a machine that is busy with other things.
@@ -77,7 +77,7 @@ pub(super) fn run(how: Mechanism) -> Result<(), String> {
             let mut byte = [0];
             let read = match how {
                 // Gated only where a call is interposed, so this one is.
-                Mechanism::Calls => me.call(|| false, || reader.read(&mut byte)),
+                Mechanism::Calls => me.call(|| Blocks::Perhaps, || reader.read(&mut byte)),
                 _ => reader.read(&mut byte),
             };
             read.map_err(|e| e.to_string())

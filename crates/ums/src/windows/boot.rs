@@ -6,6 +6,8 @@
 //!                                   end <--- thread-key routine <--- user's routine, or pthread_exit
 //! ```
 //!
+//! A worker with its own context is saved when its creator is told, and queued by that (`own.rs`).
+//!
 //! The end is told by a thread-specific key, whose routine the C library calls whatever way the thread
 //! ends, and which renews itself so that it is called after those of others.
 //!
@@ -24,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::context::Context;
 use super::list::List;
+use super::own::{self, Life};
 use crate::os::event::Event;
 use crate::watch::{self, Watched, signals};
 
@@ -32,15 +35,23 @@ pub type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 struct Boot {
     context: Arc<Context>,
+    own: bool,
     routine: Routine,
     arg: *mut c_void,
     told: Arc<Told>,
 }
 
 /// How the start went: 0 or an error number.
-struct Told {
-    error: AtomicI32,
-    event: Event,
+pub(super) struct Told {
+    pub error: AtomicI32,
+    pub event: Event,
+}
+
+impl Told {
+    fn failed(&self, error: i32) {
+        self.error.store(error, Ordering::Release);
+        self.event.set();
+    }
 }
 
 thread_local! {
@@ -48,35 +59,45 @@ thread_local! {
 }
 
 /// The context of the calling worker.
+#[inline]
 pub(super) fn current<'a>() -> Option<&'a Context> {
     watch::thread::me()?;
     // SAFETY: Handed Over: cleared at the thread's end, and held by the thread until then.
     unsafe { CURRENT.get().as_ref() }
 }
 
-/// Creates the thread of a worker, which is queued to its list when this returns.
+/// Creates the thread of a worker, which is queued to its list when this returns. `own`: with its own context.
 pub(super) fn start(
     context: &Arc<Context>,
     list: &Arc<List>,
+    own: bool,
     stack: usize,
     routine: Routine,
     arg: *mut c_void,
 ) -> io::Result<()> {
+    if own {
+        own::is_supported()?;
+    }
     watch::prepare();
     watch::mechanism();
     end_key()?;
     if !context.start(list) {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
+    context.has_own_context.store(own, Ordering::Relaxed);
     let told = Arc::new(Told { error: AtomicI32::new(0), event: Event::new() });
-    let boot = Boot { context: context.clone(), routine, arg, told: told.clone() };
+    let boot = Boot { context: context.clone(), own, routine, arg, told: told.clone() };
     if let Err(error) = create_thread(Box::new(boot), stack) {
         context.unstart();
         return Err(error);
     }
     told.event.wait();
     match told.error.load(Ordering::Acquire) {
-        0 => Ok(()),
+        0 => {
+            // Saved, or in its park.
+            context.queue_first();
+            Ok(())
+        }
         error => {
             context.unstart();
             Err(io::Error::from_raw_os_error(error))
@@ -118,25 +139,46 @@ fn thread_main() -> extern "C" fn(*mut c_void) -> *mut c_void {
 /// `pthread_exit` may unwind through.
 extern "C-unwind" fn main(boot: *mut c_void) -> *mut c_void {
     match begin(boot.cast()) {
-        Some((routine, arg)) => routine(arg),
+        Some(Begun { life, told: None, .. }) => (life.routine)(life.arg),
+        Some(Begun { mut life, told: Some(told), context }) => {
+            // SAFETY: Handed Over: this thread holds the context from `settle_in` on, and whoever created it holds what
+            // it is told by until it is told.
+            let begun = unsafe { own::live(&*context, &*told, &mut life) };
+            if let Err(error) = begun {
+                // SAFETY: Handed Over: as above; the creator holds both until it is told.
+                unsafe { refused(&*context, &*told, error) };
+            }
+            ptr::null_mut()
+        }
         None => ptr::null_mut(),
     }
 }
 
-/// From a new thread to one that a scheduler has just executed. None: the start failed.
-fn begin(boot: *mut Boot) -> Option<(Routine, *mut c_void)> {
+/// What a worker thread goes on with. `told`: where its creator is told that it is saved; null, it was told.
+struct Begun {
+    context: *const Context,
+    life: Life,
+    told: Option<*const Told>,
+}
+
+/// From a new thread to one that a scheduler has just executed, or that is about to be saved. None: the start failed.
+fn begin(boot: *mut Boot) -> Option<Begun> {
     // SAFETY: Handed Over.
-    let Boot { context, routine, arg, told } = *unsafe { Box::from_raw(boot) };
+    let Boot { context, own, routine, arg, told } = *unsafe { Box::from_raw(boot) };
     let watched = match become_watched(&context) {
         Ok(watched) => watched,
         Err(error) => {
-            told.error.store(error.raw_os_error().unwrap_or(libc::EAGAIN), Ordering::Release);
-            told.event.set();
+            told.failed(error.raw_os_error().unwrap_or(libc::EAGAIN));
             return None;
         }
     };
     let address = Arc::as_ptr(&context);
     CURRENT.set(address);
+    let life = Life { routine, arg };
+    if own {
+        context.settle_in(watched);
+        return Some(Begun { context: address, life, told: Some(Arc::as_ptr(&told)) });
+    }
     // Executed before anybody can do that, so that it is in place when it matters.
     signals::masked(|| {
         context.settle_in(watched);
@@ -148,7 +190,21 @@ fn begin(boot: *mut Boot) -> Option<(Routine, *mut c_void)> {
     });
     watched.word.leave();
     watched.look_for_stop();
-    Some((routine, arg))
+    Some(Begun { context: address, life, told: None })
+}
+
+/// The thread cannot have its own context: it ends as an ordinary one.
+///
+/// # Safety
+/// Handed Over: its creator holds the context and waits to be told.
+unsafe fn refused(context: &Context, told: &Told, error: i32) {
+    CURRENT.set(ptr::null());
+    let watched = context.watched();
+    watched.abandon();
+    watched.give_back();
+    // SAFETY: Handed Over, by the contract.
+    unsafe { context.unsettle() };
+    told.failed(error);
 }
 
 fn become_watched(context: &Arc<Context>) -> io::Result<&'static Watched> {

@@ -16,6 +16,9 @@
 //! claimed; whether it is in a chain of the completion list is a separate mark, and claiming one that is
 //! gives *Locked*.
 //!
+//! A worker with its own context (`own.rs`) that is PARKED is saved, or stands at its gate on its own kernel thread; how it is executed
+//! says that. It is made PARKED by its scheduler, or by who made it, once it is saved.
+//!
 //! Named invariants. **Held**: a worker's thread holds its context until it has ended; then the completion list does.
 //! **Own Thread**: see `watch/thread.rs`. **Executed**: while a worker is RUNNING and owns its place, its
 //! scheduler waits for news of it, so the scheduler behind its pointer is alive.
@@ -28,11 +31,12 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, OnceLock};
 
-use super::ExecuteError;
 use super::list::List;
 use super::primary::{News, Primary};
+use super::{ExecuteError, WorkerCounts};
+use crate::counters::add;
 use crate::os::event::Event;
-use crate::watch::{Keeper, Watched};
+use crate::watch::{Keeper, Watched, signals};
 
 const UNBORN: u32 = 0;
 const STARTING: u32 = 1;
@@ -87,6 +91,23 @@ pub struct Context {
     primary: AtomicPtr<Primary>,
     /// The hold of the thread, and after its end of the completion list, is still to be released.
     system_hold: AtomicBool,
+    /// Its registers while it is saved. Never, if it is an ordinary thread.
+    pub(super) own: ::context::Context,
+    pub(super) has_own_context: AtomicBool,
+    /// Whether it can be saved: its thread has detached, and has not come to its end.
+    pub(super) detached: AtomicBool,
+    /// The C library's state of that, as it is on its own kernel thread.
+    pub(super) is_cancellable: AtomicI32,
+    pub(super) counts: Counts,
+}
+
+/// How often what happened to a worker. Written by its thread, and by whoever executes it.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub executed: AtomicU64,
+    pub yields: AtomicU64,
+    pub kernel_yields: AtomicU64,
+    pub mixed_yields: AtomicU64,
 }
 
 impl Context {
@@ -111,6 +132,11 @@ impl Context {
             watched: AtomicPtr::new(ptr::null_mut()),
             primary: AtomicPtr::new(ptr::null_mut()),
             system_hold: AtomicBool::new(false),
+            own: ::context::Context::new(),
+            has_own_context: AtomicBool::new(false),
+            detached: AtomicBool::new(false),
+            is_cancellable: AtomicI32::new(0),
+            counts: Counts::default(),
         })
     }
 
@@ -141,6 +167,17 @@ impl Context {
     /// Whether its memory may go: it never had a thread, or that has ended.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state.load(Ordering::Acquire), UNBORN | TERMINATED)
+    }
+
+    pub(super) fn counted(&self) -> WorkerCounts {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let Counts { executed, yields, kernel_yields, mixed_yields } = &self.counts;
+        WorkerCounts {
+            executed: get(executed),
+            yields: get(yields),
+            kernel_yields: get(kernel_yields),
+            mixed_yields: get(mixed_yields),
+        }
     }
 
     pub(super) fn is_suspended(&self) -> bool {
@@ -207,21 +244,36 @@ impl Context {
         self.state.store(PARKED, Ordering::Release);
     }
 
-    /// Lets a claimed worker run at this scheduler's place.
+    /// A claimed worker is this scheduler's from now on.
+    #[inline]
+    pub(super) fn executed_by(&self, primary: &Primary) {
+        add(&self.counts.executed, 1);
+        self.primary.store(ptr::from_ref(primary).cast_mut(), Ordering::Relaxed);
+        self.state.store(RUNNING, Ordering::Release);
+    }
+
+    /// Lets a claimed worker run at this scheduler's place, on its own kernel thread.
     pub(super) fn run(&self, primary: &Primary) {
         let place = primary.place();
-        self.primary.store(ptr::from_ref(primary).cast_mut(), Ordering::Relaxed);
-        if self.pinned.swap(place.cpu, Ordering::Relaxed) != place.cpu {
-            self.pin(place.cpu);
-        }
-        self.state.store(RUNNING, Ordering::Release);
+        self.stay_on(place.cpu);
+        self.executed_by(primary);
         let watched = self.watched();
         place.seat(watched);
         watched.go.set();
     }
 
-    fn pin(&self, cpu: usize) {
+    /// It has yielded and is saved, or has not come to its list yet: it may be claimed from now on.
+    #[inline]
+    pub(super) fn may_be_claimed(&self) {
+        self.state.store(PARKED, Ordering::Release);
+    }
+
+    /// Its own kernel thread stays on this processor from now on.
+    pub(super) fn stay_on(&self, cpu: usize) {
         use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+        if self.pinned.swap(cpu, Ordering::Relaxed) == cpu {
+            return;
+        }
         let mut mask = CpuSet::new();
         mask.set(cpu);
         let tid = Pid::from_raw(self.tid.load(Ordering::Relaxed) as i32);
@@ -229,7 +281,7 @@ impl Context {
         let _ = sched_setaffinity(tid, &mask);
     }
 
-    fn watched(&self) -> &'static Watched {
+    pub(super) fn watched(&self) -> &'static Watched {
         // SAFETY: Own Thread: set before it was first PARKED, and never freed (Type Stable).
         unsafe { &*self.watched.load(Ordering::Acquire) }
     }
@@ -271,18 +323,33 @@ impl Context {
 
     // --- What its own thread does -------------------------------------------------------------
 
-    /// Its thread is there and watched: queues it for the first time.
+    /// Its thread is there and watched. The context is held by it from now on: see [`Context::release_system_hold`].
     pub(super) fn settle_in(self: Arc<Self>, watched: &'static Watched) {
         self.watched.store(ptr::from_ref(watched).cast_mut(), Ordering::Release);
         self.tid.store(crate::os::thread_number(), Ordering::Relaxed);
         // SAFETY: Plain Call: numbers.
         self.teb.store(unsafe { libc::pthread_self() } as usize, Ordering::Relaxed);
         self.system_hold.store(true, Ordering::Relaxed);
-        let list = self.list().expect("a worker has a list").clone();
-        list.members.fetch_add(1, Ordering::Relaxed);
-        self.queue_on(&list);
-        // Held: by this thread from now on, see `release_system_hold`.
+        self.list().inspect(|list| _ = list.members.fetch_add(1, Ordering::Relaxed));
         std::mem::forget(self);
+    }
+
+    /// Takes back what [`Context::settle_in`] has done.
+    ///
+    /// # Safety
+    /// The caller holds the context itself, and nobody was told of it.
+    pub(super) unsafe fn unsettle(&self) {
+        self.system_hold.store(false, Ordering::Relaxed);
+        self.list().inspect(|list| _ = list.members.fetch_sub(1, Ordering::Relaxed));
+        // SAFETY: Held: `settle_in` forgot one `Arc`.
+        unsafe { Arc::decrement_strong_count(ptr::from_ref(self)) };
+    }
+
+    /// Queues it for the first time.
+    pub(super) fn queue_first(&self) {
+        if let Some(list) = self.list() {
+            self.queue_on(list);
+        }
     }
 
     fn queue_on(&self, list: &List) {
@@ -302,11 +369,17 @@ impl Context {
     /// Gives the processor to the scheduler that runs it, with news, and is in this state then. From
     /// there on it may be run again, by another scheduler even.
     fn hand_back(&self, state: u32, news: News, param: usize) {
-        // SAFETY: Executed.
-        let primary = unsafe { &*self.primary.load(Ordering::Relaxed) };
+        let primary = self.primary();
         primary.place().vacate(self.watched());
         self.state.store(state, Ordering::Release);
         primary.tell(news, self, param);
+    }
+
+    /// The scheduler that has executed it.
+    #[inline]
+    pub(super) fn primary(&self) -> &Primary {
+        // SAFETY: Executed.
+        unsafe { &*self.primary.load(Ordering::Relaxed) }
     }
 
     /// Yields, inside the machine; returns when it is run again.
@@ -319,8 +392,7 @@ impl Context {
     pub(super) fn end(&self, list: &List) {
         let watched = self.watched();
         watched.abandon();
-        // SAFETY: Executed.
-        let primary = unsafe { &*self.primary.load(Ordering::Relaxed) };
+        let primary = self.primary();
         primary.place().vacate(watched);
         watched.give_back();
         self.linked.store(true, Ordering::Relaxed);
@@ -356,5 +428,28 @@ impl Keeper for Context {
             Keeper::report(self);
             self.wait_to_run();
         }
+    }
+
+    fn leave_host(&self, blocks: bool) {
+        self.couple(blocks.then_some(News::BlockedInCall));
+    }
+
+    fn stop_on_host(&self) -> bool {
+        if !self.is_suspended() {
+            return false;
+        }
+        // Said before others can run: who resumes it from now on sets an event that is kept.
+        self.state.store(OUT, Ordering::Release);
+        self.couple(Some(News::BlockedInTrap));
+        signals::masked(|| {
+            Keeper::report(self);
+            self.wait_to_run();
+            signals::swallow();
+        });
+        true
+    }
+
+    fn before_exit(&self) {
+        super::own::leave_for_good();
     }
 }

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::list::{self, List};
-use super::{TimedOut, boot, nanoseconds, primary};
+use super::{TimedOut, WorkerCounts, boot, nanoseconds, own, primary};
+use crate::watch::Blocks;
+use crate::watch::calls::may_block;
 
 /// Where workers appear that may be executed: new ones, and those that were blocked and are no more.
 /// Cloning it gives another handle of the same list.
@@ -75,7 +77,11 @@ impl ListEvent<'_> {
     /// Waits until it is signalled (true) and resets it, or until the time is over (false).
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         let wait = || self.0.wait(nanoseconds(timeout));
-        primary::here().map_or_else(wait, |primary| primary.resting(wait))
+        match primary::here() {
+            Some(primary) => primary.resting(wait),
+            // A worker's wait, perhaps.
+            None => may_block(|| Blocks::Perhaps, wait),
+        }
     }
 
     /// Resets it. True: it was signalled.
@@ -145,7 +151,8 @@ impl WorkerContext {
 
     /// Options for a worker.
     pub fn builder() -> WorkerBuilder {
-        WorkerBuilder { stack_size: 256 << 10, user_context: 0, name: None }
+        let own_context = own::by_default();
+        WorkerBuilder { stack_size: 256 << 10, user_context: 0, name: None, own_context }
     }
 
     pub(super) fn of(context: &Context) -> WorkerContext {
@@ -214,6 +221,16 @@ impl WorkerContext {
         self.0.affinity.store(cpus, Ordering::Relaxed);
     }
 
+    /// Whether it is executed in user mode: see [`WorkerBuilder::own_context`].
+    pub fn has_own_context(&self) -> bool {
+        self.0.has_own_context.load(Ordering::Relaxed)
+    }
+
+    /// How often it was executed, and has yielded in which way. While it runs, the numbers of a moment ago.
+    pub fn counts(&self) -> WorkerCounts {
+        self.0.counted()
+    }
+
     /// The kernel's number of its thread.
     pub fn thread_id(&self) -> u32 {
         self.0.tid.load(Ordering::Relaxed)
@@ -246,6 +263,7 @@ pub struct WorkerBuilder {
     stack_size: usize,
     user_context: usize,
     name: Option<String>,
+    own_context: bool,
 }
 
 impl WorkerBuilder {
@@ -270,10 +288,21 @@ impl WorkerBuilder {
         self
     }
 
+    /// Whether it has its own context, and is executed in user mode, on the kernel thread of its scheduler: then executing it and its yield make
+    /// no system call. The default is false, or what `UMS_WINDOWS_WORKERS=context` in the environment says.
+    ///
+    /// It is a thread all the same, with its own thread-locals, `errno` and identity. What is keyed to the kernel thread, and calls that block and are
+    /// not interposed ([`crate::interpose`]), docs/windows.md is about. x86-64 and glibc only.
+    #[must_use]
+    pub fn own_context(mut self, yes: bool) -> WorkerBuilder {
+        self.own_context = yes;
+        self
+    }
+
     /// Creates the worker; see [`WorkerContext::spawn`].
     ///
     /// # Errors
-    /// No thread, or no means to watch it, can be had.
+    /// `Unsupported`, with the reason: it cannot have its own context here. No thread, or no means to watch it, can be had.
     pub fn spawn(
         self,
         list: &CompletionList,
@@ -283,7 +312,9 @@ impl WorkerBuilder {
         context.user.store(self.user_context, Ordering::Relaxed);
         let work: Work = Box::new(f);
         let arg = Box::into_raw(Box::new(work));
-        if let Err(error) = boot::start(&context, &list.0, self.stack_size, run_work, arg.cast()) {
+        if let Err(error) =
+            boot::start(&context, &list.0, self.own_context, self.stack_size, run_work, arg.cast())
+        {
             // SAFETY: Held: the routine was not started, so the box is ours still.
             drop(unsafe { Box::from_raw(arg) });
             return Err(error);

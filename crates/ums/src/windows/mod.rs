@@ -57,12 +57,13 @@
 //! scheduler that waits for a lock has its blocked workers run on for a moment, which is counted), but a
 //! delay. See docs/windows.md, which also has what differs from Windows.
 //!
-//! Files: `list` and `context` are the two nouns, `boot` begins and ends worker threads, `primary` is a thread in
-//! scheduling mode; `handles` is the safe side; `raw` and `snap` are for C.
+//! Files: `list` and `context` are the two nouns, `boot` begins and ends worker threads, `own` has those that are switched to in user
+//! mode, `primary` is a thread in scheduling mode; `handles` is the safe side; `raw` and `snap` are for C.
 
 mod list;
 mod context;
 mod boot;
+mod own;
 mod primary;
 mod snap;
 mod handles;
@@ -75,6 +76,8 @@ use std::time::Duration;
 pub use context::ThreadKind;
 pub use handles::{CompletionList, ContextLock, Items, ListEvent, WorkerBuilder, WorkerContext};
 
+use crate::watch::Blocks;
+use crate::watch::calls::may_block;
 use primary::{Entered, News, Primary};
 
 /// Why a worker cannot be executed.
@@ -114,6 +117,20 @@ pub enum EnterError {
     /// Blocking workers cannot be noticed here.
     #[error("block watch cannot be started: {0}")]
     Watch(io::Error),
+}
+
+/// How often a worker was executed and has yielded, as Windows counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerCounts {
+    /// Executions (Windows: SwitchCount).
+    pub executed: u64,
+    /// Yields in user mode, without a system call (YieldCount).
+    pub yields: u64,
+    /// Yields from its own kernel thread (KernelYieldCount). Of workers that have no context of their own, all.
+    pub kernel_yields: u64,
+    /// Of these, those after which a worker with its own context could not be executed in user mode (MixedYieldCount): it was ending.
+    pub mixed_yields: u64,
 }
 
 /// The calling thread is not a worker.
@@ -244,11 +261,14 @@ pub fn enter_scheduling_mode(
 /// Gives the processor to the scheduler, with a word for it. Returns when executed again.
 ///
 /// # Errors
-/// The calling thread is not a worker.
+#[inline]
 pub fn thread_yield(param: usize) -> Result<(), NotAWorker> {
     let context = boot::current().ok_or(NotAWorker)?;
     let me = crate::watch::thread::me().ok_or(NotAWorker)?;
-    me.inside(|| context.yield_to_scheduler(param));
+    match me.is_hosted() {
+        true => context.yield_in_user_mode(me, param),
+        false => context.yield_from_own_thread(me, param),
+    }
     Ok(())
 }
 
@@ -284,7 +304,8 @@ pub fn thread_kind(tid: u32) -> ThreadKind {
 fn take_within(list: &list::List, timeout_ns: Option<u64>) -> *const context::Context {
     match primary::here() {
         Some(primary) => primary.resting(|| list.take_within(timeout_ns)),
-        None => list.take_within(timeout_ns),
+        // A worker's wait, perhaps.
+        None => may_block(|| Blocks::Perhaps, || list.take_within(timeout_ns)),
     }
 }
 

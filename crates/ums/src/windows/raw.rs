@@ -21,7 +21,9 @@ pub use super::boot::Routine;
 pub use super::context::Context;
 pub use super::list::List;
 use super::primary::{News, Primary, here};
-use super::{EnterError, ExecuteError, NotAWorker, ThreadKind, boot, list, snap};
+use super::{
+    EnterError, ExecuteError, NotAWorker, ThreadKind, WorkerCounts, boot, list, own, snap,
+};
 
 /// An entry point: reason, payload, parameter.
 pub type Proc = extern "C-unwind" fn(u32, usize, *mut c_void);
@@ -109,14 +111,52 @@ pub unsafe fn context_start(
     routine: Routine,
     arg: *mut c_void,
 ) -> io::Result<u32> {
+    // SAFETY: Given Pointer.
+    unsafe { context_start_as(own::by_default(), context, list, stack, routine, arg) }
+}
+
+/// As [`context_start`], and says whether the worker has its own context.
+///
+/// # Errors
+/// As [`context_start`]; `Unsupported` if it cannot have that here.
+pub unsafe fn context_start_as(
+    own: bool,
+    context: *const Context,
+    list: *const List,
+    stack: usize,
+    routine: Routine,
+    arg: *mut c_void,
+) -> io::Result<u32> {
     // SAFETY: Given Pointer: one more hold of each, for the length of this call.
     let (context, list) = unsafe {
         Arc::increment_strong_count(context);
         Arc::increment_strong_count(list);
         (Arc::from_raw(context), Arc::from_raw(list))
     };
-    boot::start(&context, &list, stack, routine, arg)?;
+    boot::start(&context, &list, own, stack, routine, arg)?;
     Ok(context.tid.load(Ordering::Relaxed))
+}
+
+/// Decides, instead of the environment, whether workers of whom nobody says it have their own context.
+pub fn own_contexts_by_default(yes: bool) {
+    own::set_default(yes);
+}
+
+/// The calling thread is about to end, by `pthread_exit` perhaps: a worker in user mode leaves its scheduler's kernel thread first.
+/// Nothing, on any other thread.
+pub fn before_exit() {
+    own::leave_for_good();
+}
+
+/// The kernel's number of the calling worker's own kernel thread, wherever it runs; None on any other thread.
+pub fn own_thread_id() -> Option<u32> {
+    boot::current().map(|context| context.tid.load(Ordering::Relaxed))
+}
+
+/// How often it was executed, and has yielded in which way.
+pub unsafe fn counts(context: *const Context) -> WorkerCounts {
+    // SAFETY: Given Pointer.
+    unsafe { (*context).counted() }
 }
 
 /// What the application keeps in a context.

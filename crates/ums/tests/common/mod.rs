@@ -161,6 +161,24 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
+/// Ends the node; nothing of it may be left.
+pub fn end(node: Node) {
+    let report = node.shutdown(Duration::from_secs(20));
+    assert_eq!((report.cancelled, report.left), (0, 0));
+}
+
+/// The number of the kernel thread.
+pub fn kernel_thread() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// One byte, by a system call that no library sees.
+pub fn bare_read(pipe: &std::io::PipeReader) -> u8 {
+    let mut byte = [0];
+    assert_eq!(rustix::io::read(pipe, &mut byte), Ok(1));
+    byte[0]
+}
+
 /// What happened, in order. Cloning gives another handle.
 pub struct Log<T>(Arc<Mutex<Vec<T>>>);
 

@@ -42,13 +42,15 @@ fn a_cancelled_request_reads_no_more_but_can_say_farewell_b59() {
     everywhere(|node| {
         let (mut here, mut there) = tcp_pair();
         there.write_all(b"there is something to read").unwrap();
+        let (begins, begun) = std::sync::mpsc::channel();
         let task = node.spawn(move || {
+            begins.send(()).unwrap();
             ums::wait_for_cancel().unwrap_err();
             assert!(is_cancelled(here.read(&mut [0])));
             assert!(is_cancelled(TcpStream::connect(here.peer_addr().unwrap())));
             here.write_all(b"farewell").unwrap();
         });
-        settle();
+        begun.recv().unwrap();
         let task = task.unwrap();
         task.cancel();
         task.join().unwrap();

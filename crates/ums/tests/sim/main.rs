@@ -9,6 +9,7 @@ mod lock_order;
 #[path = "../../examples/sim_lost_update.rs"]
 mod lost_update;
 mod mixed;
+mod net;
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use ums::sim::{Check, Faults};
 use ums::{Node, Placement};
 
+/// Tells a story with many seeds. `UMS_SEEDS` says with how many.
 fn check(name: &str, faults: Faults, story: impl Fn() + Send + Sync + 'static) {
     let count = std::env::var("UMS_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
     let command = format!("cargo test -p ums --features sim --test sim {name}");
@@ -31,17 +33,13 @@ fn node(schedulers: usize) -> Node {
 
 /// With at least so many workers on each scheduler.
 fn node_with(schedulers: usize, workers: usize) -> Node {
-    let fibers = ums::sim::below(2) == 0;
     let placement = [Placement::Hinted, Placement::Classic, Placement::LeastLoaded];
     let builder = Node::builder()
         .schedulers(schedulers)
         .max_workers(schedulers * (workers + ums::sim::below(4) as usize))
         .placement(placement[ums::sim::below(3) as usize])
         .idle_worker_timeout(Duration::from_millis(1 + ums::sim::below(100)));
-    // SAFETY: Contract: see above.
-    #[allow(unsafe_code)]
-    let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
-    builder.build().unwrap()
+    mixed::of_some_kind(builder, ums::sim::below(3)).build().unwrap()
 }
 
 fn end(node: Node) {
@@ -115,7 +113,7 @@ fn tally() -> Arc<AtomicU64> {
     Arc::default()
 }
 
-const STALLS: Faults = Faults { short: 0, fail: 0, no_thread: 0, jump: 2, stall: 20 };
+const STALLS: Faults = Faults { short: 0, fail: 0, cut: 0, no_thread: 0, jump: 2, stall: 20 };
 
 #[test]
 fn a_lock_has_one_owner_and_nobody_waits_for_ever() {
@@ -540,4 +538,33 @@ fn the_lost_update_of_the_example_is_found() {
 fn the_deadlock_of_the_example_is_found() {
     let (_, why) = first_failure(lock_order::story);
     assert!(why.contains("nobody can run, and nothing is waited for"), "{why}");
+}
+
+/// Workers that leave again as soon as they are home.
+fn in_and_out() {
+    let builder = Node::builder().schedulers(1).max_workers(4);
+    let node = mixed::of_some_kind(builder, 1).build().unwrap();
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let task = node.spawn(|| {
+                for _ in 0..20 {
+                    ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || {
+                        ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(20)));
+                    });
+                }
+            });
+            task.unwrap()
+        })
+        .collect();
+    tasks.into_iter().for_each(|task| task.join().unwrap());
+    end(node);
+}
+
+#[test]
+fn who_leaves_again_as_soon_as_it_is_home_does_so_the_same_way_each_time() {
+    for seed in 0..100 {
+        let [first, again] = [(), ()].map(|()| ums::sim::run(seed, STALLS, in_and_out));
+        assert_eq!(first.failed, None, "seed {seed}");
+        assert_eq!(first.trace, again.trace, "seed {seed}");
+    }
 }

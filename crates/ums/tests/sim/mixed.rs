@@ -19,12 +19,13 @@ use std::time::Duration;
 use ums::sim::{Faults, below};
 use ums::sync::channel::{Receiver, Sender, bounded};
 use ums::sync::{Condvar, Event, Mutex, RwLock, Semaphore};
-use ums::{JoinHandle, Node, Placement, TaskError, User, UserId, UserLock};
+use ums::{Builder, JoinHandle, Node, Placement, TaskError, User, UserId, UserLock};
 
 use super::deeds;
 
 /// What goes wrong in it.
-pub const FAULTS: Faults = Faults { short: 1000, fail: 100, no_thread: 200, jump: 2, stall: 20 };
+pub const FAULTS: Faults =
+    Faults { short: 1000, fail: 100, cut: 50, no_thread: 200, jump: 2, stall: 20 };
 
 const QUEUED: u64 = 0;
 const BEGUN: u64 = 1;
@@ -116,10 +117,21 @@ impl Day {
     }
 }
 
+/// Threads, fibers, or threads with their own context where those can be had.
+pub fn of_some_kind(builder: Builder, kind: u64) -> Builder {
+    match kind {
+        // SAFETY: Contract: see the module's text.
+        #[allow(unsafe_code)]
+        0 => unsafe { builder.fiber_workers() },
+        1 if ums::own_contexts_are_refused().is_none() => builder.own_context_workers(),
+        _ => builder,
+    }
+}
+
 /// A node of some kind. The world may refuse a thread; then it is asked again.
 fn node(schedulers: usize) -> Node {
     let placement = [Placement::Hinted, Placement::Classic, Placement::LeastLoaded];
-    let (placement, fibers) = (placement[below(3) as usize], below(2) == 0);
+    let (placement, kind) = (placement[below(3) as usize], below(3));
     let workers = schedulers * (6 + below(10) as usize);
     let idle = Duration::from_micros(100 + below(50_000));
     loop {
@@ -129,10 +141,7 @@ fn node(schedulers: usize) -> Node {
             .placement(placement)
             .preemptive_limit(2 + below(6) as usize)
             .idle_worker_timeout(idle);
-        // SAFETY: Contract: see the module's text.
-        #[allow(unsafe_code)]
-        let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
-        if let Ok(node) = builder.build() {
+        if let Ok(node) = of_some_kind(builder, kind).build() {
             return node;
         }
     }

@@ -1,35 +1,52 @@
 //! Golden stories: who runs when, told in files (`*.script`).
 //!
 //! A story is some lines of commands, a line of dashes, and the exact outcome; an empty line ends it, `#` begins a remark.
-//! Each is told on one scheduler in simulated worlds of several seeds, with threads and with fibers, and has the same
+//! Each is told on one scheduler in simulated worlds of several seeds, with each kind of worker, and has the same
 //! outcome every time: what is promised about order does not depend on luck.
 //!
 //! ```text
-//! workers 2                      at most so many; 8 if nothing is said
+//! workers 2                      at most so many; 8 for each scheduler if nothing is said
+//! schedulers 2                   so many; 1 if nothing is said
 //! classic                        first in, first out, as the original
-//! request a: say hello, yield    queued in the order of the lines, before any of them begins
+//! synchronous                    operations that can complete at once do
+//! request a: say hello, yield    of a user of its own; queued in the order of the lines, before any of them begins
 //! holder b: say me first         the request of a user that holds something
+//! again a: say more              another request of a's user
+//! gone a                         a's user has left before those below come
+//! hidden h: say hello            a request on a hidden scheduler
 //! ----
 //! b: me first
 //! a: hello
 //! ```
 //!
 //! Deeds: `say WORDS`, `yield`, `sleep MS`, `lock X`, `unlock X`, `read X`, `write X`, `leave X`, `wait E`, `set E`, `outside MS` (goes
-//! preemptive for so long), `panic`, `spawn NAME` (a task that says that it runs), `lists` (says who is on which list).
+//! preemptive for so long), `busy MS` (does not yield for so long), `panic`, `spawn NAME [DEED]` (a task that does that, or says that it runs), `lists`
+//! (says who is on which list), `idle` (how many workers are), `worker` (which worker it is, counted in the order of their appearance), `where` (which
+//! scheduler). With a pipe: `take P` (waits for a byte), `put P`, `put P MS` (so much later, from outside), `ask P` (an operation whose routine says who runs
+//! it when there is a byte).
+//!
+//! The numbers of the behaviours that a story tells stand in the remark above it, and in the table of docs/reliability.md.
 //!
 //! * **Contract**: deeds keep nothing of their thread's over a wait, as fiber workers ask.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ums::sim::{Faults, run};
 use ums::sync::{Event, RawMutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use ums::{Node, WaitReason};
+use ums::{HiddenOptions, IoChoice, Node, User, WaitReason, WorkerKind};
+
+mod table;
 
 struct Script {
     place: String,
+    /// The behaviours that the remark above it names.
+    numbers: Vec<String>,
     commands: Vec<String>,
     outcome: String,
 }
@@ -37,13 +54,15 @@ struct Script {
 /// The stories of a file.
 fn scripts(name: &str, text: &str) -> Vec<Script> {
     let (mut all, mut commands, mut told) = (Vec::new(), Vec::new(), None::<String>);
+    let mut numbers = Vec::new();
     for (nth, line) in (1..).zip(text.lines().chain([""])) {
         match (line.trim_end(), &mut told) {
-            (line, _) if line.starts_with('#') => {}
+            (line, _) if line.starts_with('#') => numbers.extend(table::numbers(line)),
             ("", None) => assert!(commands.is_empty(), "{name}:{nth}: a story without an outcome"),
             ("", Some(outcome)) => {
                 let (outcome, commands) = (std::mem::take(outcome), std::mem::take(&mut commands));
-                all.push(Script { place: format!("{name}:{nth}"), commands, outcome });
+                let (place, numbers) = (format!("{name}:{nth}"), std::mem::take(&mut numbers));
+                all.push(Script { place, numbers, commands, outcome });
                 told = None;
             }
             (dashes, None) if dashes.starts_with("----") => told = Some(String::new()),
@@ -60,6 +79,9 @@ struct Stage {
     said: Mutex<String>,
     /// Whose request each worker carries out.
     names: Mutex<BTreeMap<u32, String>>,
+    /// The workers that have said which they are.
+    workers: Mutex<Vec<u32>>,
+    pipes: Mutex<BTreeMap<String, Arc<(UnixStream, UnixStream)>>>,
     locks: Mutex<BTreeMap<String, Arc<RawMutex>>>,
     shared: Mutex<BTreeMap<String, &'static RwLock<()>>>,
     events: Mutex<BTreeMap<String, Arc<Event>>>,
@@ -102,6 +124,56 @@ impl Stage {
         self.say(who, &text);
     }
 
+    /// Who runs: a routine has no name of its own.
+    fn runner(&self) -> String {
+        let worker = ums::worker_id().map_or(0, |(_, worker)| worker);
+        held(&self.names).get(&worker).cloned().unwrap_or_else(|| "nobody".to_owned())
+    }
+
+    /// An operation whose routine says who runs it.
+    fn ask(self: &Arc<Self>, who: &str, name: &str) {
+        let (stage, who) = (Arc::clone(self), who.to_owned());
+        let pipe = self.pipe(name);
+        let fd = pipe.1.as_raw_fd();
+        ums::testing::when_readable(fd, move |_| {
+            let listed = ums::testing::lists().io;
+            stage.say(
+                &stage.runner(),
+                &format!("runs the routine of {who}, {listed} on the I/O list"),
+            );
+            drop(pipe);
+        });
+    }
+
+    fn pipe(&self, name: &str) -> Arc<(UnixStream, UnixStream)> {
+        named(&self.pipes, name, || UnixStream::pair().expect("two descriptors"))
+    }
+
+    fn which_worker(&self, who: &str) {
+        let worker = ums::worker_id().map_or(0, |(_, worker)| worker);
+        let mut workers = held(&self.workers);
+        let nth = workers.iter().position(|known| *known == worker).unwrap_or_else(|| {
+            workers.push(worker);
+            workers.len() - 1
+        });
+        drop(workers);
+        self.say(who, &format!("worker {}", nth + 1));
+    }
+
+    /// A byte for a pipe, perhaps from outside and later.
+    fn put(&self, what: &str) {
+        let (name, ms) = what.split_once(' ').unwrap_or((what, ""));
+        let pipe = self.pipe(name);
+        let put = || (&pipe.0).write_all(b"!").expect("there is room");
+        let Ok(ms) = ms.parse() else { return put() };
+        ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
+            ums::sim::thread_sleep(Duration::from_millis(ms));
+            put();
+            // Whoever this wakes has its turn before the other comes home.
+            ums::sim::thread_sleep(Duration::from_millis(50));
+        });
+    }
+
     /// The lock of this name. A story is short, and what it makes may stay.
     fn with_readers(&self, name: &str) -> &'static RwLock<()> {
         let new = || &*Box::leak(Box::new(RwLock::new(())));
@@ -128,10 +200,24 @@ impl Stage {
             "outside" => ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
                 ums::sim::thread_sleep(ms());
             }),
+            "busy" => ums::sim::thread_sleep(ms()),
+            "take" => {
+                let end = self.pipe(what).1.try_clone().expect("a descriptor");
+                ums::net::UnixStream::from(end).read_exact(&mut [0]).expect("a byte");
+            }
+            "put" => self.put(what),
+            "ask" => self.ask(who, what),
+            "worker" => self.which_worker(who),
+            "where" => {
+                let scheduler = ums::scheduler_id().expect("a worker");
+                self.say(who, &format!("on scheduler {scheduler}"));
+            }
+            "idle" => self.say(who, &format!("{} idle", ums::testing::lists().idle.len())),
             "panic" => std::panic::resume_unwind(Box::new("on purpose")),
             "spawn" => {
-                let (stage, name) = (Arc::clone(self), what.to_owned());
-                drop(ums::spawn(move || stage.perform(&name, "say runs")));
+                let (name, deed) = what.split_once(' ').unwrap_or((what, "say runs"));
+                let (stage, name, deed) = (Arc::clone(self), name.to_owned(), deed.to_owned());
+                drop(ums::spawn(move || stage.perform(&name, &deed)));
             }
             "lists" => self.lists(who),
             other => panic!("nobody knows how to `{other}`"),
@@ -146,36 +232,53 @@ impl Stage {
     }
 }
 
+/// A request of a story: whose, its name and its deeds.
+type Request = (usize, String, String);
+
 /// Tells a story, and gives its outcome.
-fn tell(commands: &[String], fibers: bool) -> String {
-    let mut builder = Node::builder().schedulers(1).max_workers(8);
-    let mut requests = Vec::new();
-    for command in commands {
+fn tell(commands: &[String], kind: WorkerKind) -> String {
+    let words = |command: &str| {
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
-        match verb {
-            "classic" => builder = builder.classic(),
-            "workers" => builder = builder.max_workers(rest.parse().expect("a number of workers")),
-            "request" | "holder" => {
-                let (name, deeds) = rest.split_once(": ").expect("a name and deeds");
-                requests.push((verb == "holder", name.to_owned(), deeds.to_owned()));
-            }
-            other => panic!("nobody knows the command `{other}`"),
-        }
+        (verb.to_owned(), rest.to_owned())
+    };
+    let (options, requests): (Vec<_>, Vec<_>) =
+        commands.iter().map(|c| words(c)).partition(|(verb, _)| {
+            ["classic", "synchronous", "workers", "schedulers"].contains(&verb.as_str())
+        });
+    let number = |verb: &str| {
+        let given = options.iter().find(|(known, _)| known == verb);
+        given.map(|(_, number)| number.parse::<usize>().expect("a number"))
+    };
+    let schedulers = number("schedulers").unwrap_or(1);
+    let workers = number("workers").unwrap_or(8 * schedulers);
+    let mut builder = Node::builder();
+    for (verb, _) in &options {
+        builder = match verb.as_str() {
+            "classic" => builder.classic(),
+            "synchronous" => builder.io(IoChoice::Sync),
+            _ => builder,
+        };
     }
-    // SAFETY: Contract: see the module's text.
-    #[allow(unsafe_code)]
-    let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
-    let (node, stage) = (builder.build().expect("a node"), Arc::new(Stage::default()));
-    let users: Vec<_> = requests.iter().map(|_| node.user()).collect();
-    users.iter().zip(&requests).filter(|(_, (holds, ..))| *holds).for_each(|(user, _)| user.hold());
+    builder = builder.schedulers(schedulers).max_workers(workers);
+    let builder = match kind {
+        WorkerKind::Thread => builder,
+        // SAFETY: Contract: see the module's text.
+        #[allow(unsafe_code)]
+        WorkerKind::Fiber => unsafe { builder.fiber_workers() },
+        WorkerKind::OwnContext => builder.own_context_workers(),
+    };
+    let node = builder.build().expect("a node");
+    let stage = Arc::new(Stage::default());
+    let (users, requests) = come(&node, &requests);
     // The opener queues them all, and does not yield.
-    let (opener, all) = (Arc::clone(&stage), std::mem::take(&mut requests));
+    let opener = Arc::clone(&stage);
     let (users, tasks) = node.run(move || {
-        let begin = |(user, (_, name, deeds)): (&ums::User, (bool, String, String))| {
-            let stage = Arc::clone(&opener);
+        let begin = |(user, name, deeds): Request| {
+            let (stage, user) =
+                (Arc::clone(&opener), users[user].as_ref().expect("it has not left"));
             user.enqueue(move || stage.perform(&name, &deeds)).expect("the queue has room")
         };
-        let tasks: Vec<_> = users.iter().zip(all).map(begin).collect();
+        let tasks: Vec<_> = requests.into_iter().map(begin).collect();
         (users, tasks)
     });
     for task in tasks {
@@ -186,28 +289,66 @@ fn tell(commands: &[String], fibers: bool) -> String {
     held(&stage.said).clone()
 }
 
-#[test]
-fn every_story_has_its_outcome_whatever_the_seed() {
+/// The users come and go in the order of the lines.
+fn come(node: &Node, lines: &[(String, String)]) -> (Vec<Option<User>>, Vec<Request>) {
+    let (mut users, mut names, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+    for (verb, rest) in lines {
+        let (name, deeds) = rest.split_once(": ").unwrap_or((rest, ""));
+        let known = names.iter().position(|known| known == name);
+        match (verb.as_str(), known) {
+            ("gone", Some(user)) => users[user] = None,
+            ("again", Some(user)) => requests.push((user, name.to_owned(), deeds.to_owned())),
+            ("request" | "holder" | "hidden", None) => {
+                let user = if verb == "hidden" {
+                    let hidden =
+                        node.hidden("stage", HiddenOptions::default()).expect("a scheduler");
+                    node.user_on(&hidden)
+                } else {
+                    node.user()
+                };
+                if verb == "holder" {
+                    user.hold();
+                }
+                requests.push((users.len(), name.to_owned(), deeds.to_owned()));
+                users.push(Some(user));
+                names.push(name.to_owned());
+            }
+            other => panic!("nobody knows the command {other:?}"),
+        }
+    }
+    // Who has left asks for nothing any more.
+    requests.retain(|(user, ..)| users[*user].is_some());
+    (users, requests)
+}
+
+fn all_scripts() -> Vec<Script> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stories");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|ext| ext == "script"));
     files.sort();
-    let mut told = 0;
-    for file in files {
+    let read = |file: &std::path::PathBuf| {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        for script in scripts(&name, &std::fs::read_to_string(&file).unwrap()) {
-            for (seed, fibers) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
-                let (commands, out) =
-                    (script.commands.clone(), Arc::new(Mutex::new(String::new())));
-                let outcome = Arc::clone(&out);
-                let story = move || *held(&outcome) = tell(&commands, fibers);
-                let ended = run(seed, Faults::default(), story);
-                let place = format!("{}, seed {seed}, fibers: {fibers}", script.place);
-                assert_eq!(ended.failed, None, "{place}");
-                assert_eq!(held(&out).as_str(), script.outcome, "{place}: left is what happened");
-                told += 1;
-            }
+        scripts(&name, &std::fs::read_to_string(file).unwrap())
+    };
+    files.iter().flat_map(read).collect()
+}
+
+#[test]
+fn every_story_has_its_outcome_whatever_the_seed() {
+    let mut told = 0;
+    let mut kinds = vec![WorkerKind::Thread, WorkerKind::Fiber];
+    kinds.extend(ums::own_contexts_are_refused().is_none().then_some(WorkerKind::OwnContext));
+    for script in all_scripts() {
+        for (seed, kind) in (0..10).flat_map(|seed| kinds.iter().map(move |kind| (seed, *kind))) {
+            let (commands, out) = (script.commands.clone(), Arc::new(Mutex::new(String::new())));
+            let outcome = Arc::clone(&out);
+            let story = move || *held(&outcome) = tell(&commands, kind);
+            let ended = run(seed, Faults::default(), story);
+            let place = format!("{}, seed {seed}, {kind:?}", script.place);
+            assert_eq!(ended.failed, None, "{place}");
+            assert_eq!(held(&out).as_str(), script.outcome, "{place}: left is what happened");
+            told += 1;
         }
     }
-    assert!(told >= 20 * 12, "the stories were found");
+    assert!(told >= 20 * 30, "the stories were found");
 }

@@ -8,7 +8,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, Scheduler, WorkerContext};
+use ums::windows::{
+    self, Claim, CompletionList, ExecuteError, Next, Reason, Scheduler, WorkerContext,
+};
 
 /// How long one test may take before it is taken for hung.
 const HUNG: Duration = Duration::from_secs(120);
@@ -17,6 +19,7 @@ const HUNG: Duration = Duration::from_secs(120);
 pub fn alone<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn: MutexGuard<'_, ()> = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    windows::raw::own_contexts_by_default(crate::OWN && ums::own_contexts_are_refused().is_none());
     let (tell, told) = channel();
     let thread = std::thread::spawn(move || {
         let _ = tell.send(body());
@@ -95,15 +98,18 @@ impl<'a> Rounds<'a> {
         self.choose(scheduler)
     }
 
+    /// Executes this one.
+    pub fn execute(&mut self, claim: Claim) -> Next {
+        self.executed = Some(claim.worker().clone());
+        Next::Execute(claim)
+    }
+
     /// Executes the first that is ready, waiting for one; leaves when nobody is left.
     pub fn choose(&mut self, scheduler: &Scheduler) -> Next {
         loop {
             while let Some(worker) = self.ready.pop_front() {
                 match scheduler.claim(&worker) {
-                    Ok(claim) => {
-                        self.executed = Some(worker);
-                        return Next::Execute(claim);
-                    }
+                    Ok(claim) => return self.execute(claim),
                     Err(ExecuteError::Terminated) => {}
                     Err(ExecuteError::Locked) => self.ready.push_back(worker),
                     Err(error) => panic!("{worker:?}: {error}"),

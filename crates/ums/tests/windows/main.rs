@@ -19,3 +19,5 @@ mod tools;
 
 /// Whether this program interposes blocking calls.
 const INTERPOSED: bool = false;
+/// Whether workers have their own context.
+const OWN: bool = false;

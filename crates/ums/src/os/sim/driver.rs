@@ -7,8 +7,9 @@
 //!   cancel --dice--> due after a while, in a race with the operation itself
 //! ```
 //!
-//! What is read and written is real: sockets and files of this process; what of a file lasts is the disk's (`disk.rs`). So the machine above the seam is the one that
-//! is shipped, and only the order, the time and the luck of its operations are the seed's.
+//! What is read and written is real: sockets and files of this process; what goes from socket to socket is the network's (`net.rs`), and
+//! what of a file lasts is the disk's (`disk.rs`). So the machine above the seam is the one that is shipped, and only the order,
+//! the time and the luck of its operations are the seed's.
 //!
 //! Invariants: *Frozen Buffer*, *One Completion* (the seam). Operations on one side of a descriptor are carried
 //! out in the order of arrival.
@@ -18,15 +19,10 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use super::{On, World, place};
+use super::{On, World, lateness, net, place};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
 use crate::os::linux::call::{self, Tried};
-
-/// How long an operation or a cancellation takes, at most, in most cases.
-const LATE_MAX_NS: u64 = 200_000;
-/// And in one of twenty.
-const VERY_LATE_MAX_NS: u64 = 20_000_000;
 
 struct Flight {
     token: u64,
@@ -44,15 +40,17 @@ struct Flight {
 /// See the module's text.
 pub struct Simulated {
     bell: Waker,
+    /// What can complete at once does, as where the system completes synchronously.
+    eager: bool,
     flights: Vec<Flight>,
     finished: Vec<Done>,
 }
 
 impl Simulated {
     /// A driver with nothing to do.
-    pub fn new() -> io::Result<Simulated> {
+    pub fn new(eager: bool) -> io::Result<Simulated> {
         let bell = Waker::new()?;
-        Ok(Simulated { bell, flights: Vec::new(), finished: Vec::new() })
+        Ok(Simulated { bell, eager, flights: Vec::new(), finished: Vec::new() })
     }
 
     fn world<R>(&self, ask: impl FnOnce(&World) -> R) -> Option<R> {
@@ -60,12 +58,7 @@ impl Simulated {
     }
 
     fn lateness(&self) -> u64 {
-        let late = |world: &World| {
-            let dice = &mut world.lock().when;
-            let max = if dice.below(20) == 0 { VERY_LATE_MAX_NS } else { LATE_MAX_NS };
-            dice.below(max)
-        };
-        self.world(late).unwrap_or(0)
+        self.world(|world| lateness(&mut world.lock().when)).unwrap_or(0)
     }
 
     /// The operation, perhaps with less to do, and what it fails with, perhaps.
@@ -169,6 +162,7 @@ unsafe fn carry_out(op: &Op) -> Tried {
     let tried = unsafe { call::try_now(op) };
     if let Tried::Finished(result) = tried {
         world.lock().disk.after(op, result);
+        return Tried::Finished(net::result(op, result));
     }
     tried
 }
@@ -185,6 +179,7 @@ impl Driver for Simulated {
     unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
         let (op, fails) = self.fate(op);
         let at_once = self.world(|world| world.lock().when.below(4) == 0).unwrap_or(true);
+        let at_once = at_once || self.eager;
         let side = |op: &Op| (op.fd(), op.side() == Side::In);
         let is_first = self.flights.iter().all(|f| side(&f.op) != side(&op));
         if at_once && is_first && fails.is_none() {

@@ -25,12 +25,14 @@
 //! What it does not do: it does not reorder memory accesses (the models in `loom.rs` do), and it does not see
 //! blocking calls that come from the story itself.
 
-mod disk;
+pub mod carry;
+pub mod disk;
 pub mod driver;
+pub mod net;
 mod plan;
 mod trace;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,6 +51,10 @@ const CHANGE_IN: u64 = 3;
 const POLL_IN: u64 = 8;
 /// When everybody waits, one time in so many it becomes a nanosecond earlier than what they wait for.
 const EARLY_IN: u64 = 8;
+/// How long an operation, a cancellation or a piece of a connection's bytes takes, at most, in most cases.
+const LATE_MAX_NS: u64 = 200_000;
+/// And in one of twenty.
+const VERY_LATE_MAX_NS: u64 = 20_000_000;
 /// A world in which so much happens does not come to an end.
 const STEPS_MAX: u64 = 20_000_000;
 
@@ -63,6 +69,8 @@ pub enum On {
     Bell(RawFd),
     /// The end of a thread.
     End(usize),
+    /// A worker's own kernel thread waits for the worker.
+    Home,
 }
 
 #[derive(Debug)]
@@ -91,6 +99,7 @@ struct State {
     now: u64,
     members: Vec<Member>,
     disk: disk::Disk,
+    net: net::Net,
     trace: Trace,
     /// The world is over.
     ended: Option<Ended>,
@@ -129,6 +138,8 @@ struct Place {
 
 thread_local! {
     static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+    /// Nobody comes in between what the calling thread does.
+    static UNINTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Drop for Place {
@@ -160,7 +171,9 @@ pub fn now() -> Option<u64> {
 
 /// Another thread may come in between here.
 pub fn point(what: &'static str) {
-    if let Some((world, me)) = place() {
+    if let Some((world, me)) = place()
+        && !UNINTERRUPTED.get()
+    {
         world.point(me, what);
     }
 }
@@ -262,6 +275,12 @@ impl Enlisted {
     }
 }
 
+/// How long something takes that nobody hurries.
+fn lateness(when: &mut Dice) -> u64 {
+    let max = if when.below(20) == 0 { VERY_LATE_MAX_NS } else { LATE_MAX_NS };
+    when.below(max)
+}
+
 impl State {
     fn wake(&mut self, on: On) {
         for member in &mut self.members {
@@ -286,8 +305,11 @@ impl State {
         self.luck.below(10_000) < cases && self.is_wild()
     }
 
-    /// Whose descriptors are ready may run.
+    /// Whose descriptors are ready may run, when the network has given what is due.
     fn look_at_descriptors(&mut self) {
+        let is_wild = self.is_wild();
+        let State { net, when, luck, plan, now, .. } = self;
+        net.look(net::Luck { now: *now, when, luck, faults: plan.faults, is_wild });
         for member in &mut self.members {
             let Condition::Blocked { fds, .. } = &member.condition else { continue };
             let mut set: Vec<libc::pollfd> =
@@ -323,6 +345,7 @@ impl State {
                 _ => NEVER,
             };
             let earliest = self.members.iter().map(until).min().unwrap_or(NEVER);
+            let earliest = earliest.min(self.net.next_due());
             if earliest == NEVER {
                 return self.wait_for_descriptors();
             }
@@ -380,6 +403,7 @@ impl State {
                         On::Event(_) => format!("event {nth}"),
                         On::Bell(_) => format!("bell {nth}, and {} descriptors", fds.len()),
                         On::End(thread) => format!("the end of thread {thread}"),
+                        On::Home => "its worker, who is elsewhere".to_owned(),
                     };
                     let until = if *until == NEVER { "ever".into() } else { until.to_string() };
                     format!("waits for {what}, until {until},")
@@ -430,6 +454,7 @@ impl World {
             now: 1_000_000_000,
             members: vec![Member { name, condition, at: "its start", os: None }],
             disk: disk::Disk::default(),
+            net: net::Net::default(),
             trace: Trace::new(),
             ended: None,
             plan,
@@ -522,6 +547,11 @@ impl World {
         state.members[me].condition = Condition::Gone;
         state.note(me, "ends");
         state.wake(On::End(me));
+        self.give_on(state);
+    }
+
+    /// Gives the token to whoever is next, for a thread that does not wait for it.
+    fn give_on(&self, mut state: MutexGuard<'_, State>) {
         match state.next() {
             Some(next) => self.give(state, next),
             None => {

@@ -9,6 +9,8 @@ pub struct Faults {
     pub short: u64,
     /// Operations on files and sockets that fail: `EIO` on a file, a reset on a socket.
     pub fail: u64,
+    /// Connections that break while a piece of their bytes is on its way, of so many pieces.
+    pub cut: u64,
     /// Threads that the system refuses.
     pub no_thread: u64,
     /// Points after which the clock has jumped by up to a second.
@@ -19,11 +21,12 @@ pub struct Faults {
 
 impl Faults {
     /// Each of them, by its name.
-    pub fn each(&mut self) -> [(&'static str, &mut u64); 5] {
-        let Faults { short, fail, no_thread, jump, stall } = self;
+    pub fn each(&mut self) -> [(&'static str, &mut u64); 6] {
+        let Faults { short, fail, cut, no_thread, jump, stall } = self;
         [
             ("short", short),
             ("fail", fail),
+            ("cut", cut),
             ("no_thread", no_thread),
             ("jump", jump),
             ("stall", stall),

@@ -1,0 +1,364 @@
+//! The network of a world: connections whose bytes are on their way for as long as the seed says.
+//!
+//! ```text
+//!   one end's socket --taken--> [ due, bytes ] [ due, bytes ] [ due, end ] --given--> the other end's
+//!                                       a way, in the world's memory
+//! ```
+//!
+//! The ends are real sockets of this process, so that everything that is done with a descriptor works. But they are not
+//! connected to each other: each has the world behind it, which takes what was sent when it looks at its descriptors,
+//! cuts it in pieces, and gives each piece to the other end when it is due. On one way nothing overtakes; ways are
+//! late independently, so what is sent on two connections arrives in any order. A connection may break while a piece is on
+//! its way ([`Faults::cut`](super::Faults)): both ends are told that it was reset, and what was on its way is lost.
+//!
+//! A port of the world is a listening Unix-domain socket whose abstract name tells the address, so a port is free again when its
+//! listener is closed, and no other process meets it. A connection to it takes a while, as on a real network. The world's
+//! sides have names too, by which a socket is known to be an end of a connection.
+//!
+//! What it does not do: datagrams, and sockets that the standard library made, are real. Who asks a
+//! Unix-domain connection for its other end's address is told a name of the world's.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::{Errno, Result};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, bind,
+    connect, listen, recv, send, shutdown, socket_with, socketpair,
+};
+
+use super::plan::{Dice, Faults};
+use super::{State, lateness, place};
+use crate::os::clock::NEVER;
+use crate::os::driver::Op;
+use crate::os::linux::call;
+
+/// Bytes that may be on one way.
+const WINDOW: usize = 64 << 10;
+/// Connections that may wait at a port.
+const BACKLOG: i32 = 128;
+/// The first port that is given to who asks for any.
+const FREE_PORTS: u16 = 49_152;
+
+enum Piece {
+    Bytes(Vec<u8>),
+    /// Nothing more comes.
+    End,
+}
+
+/// What is on its way from one end to the other.
+#[derive(Default)]
+struct Way {
+    pieces: VecDeque<(u64, Piece)>,
+    bytes: usize,
+    /// The sender has said that nothing more comes.
+    ended: bool,
+    /// The receiver has no room.
+    stuck: bool,
+}
+
+/// A connection. Way 0 goes from end 0, who connected, to end 1.
+struct Wire {
+    /// The world's side of each end. None: it is over.
+    ends: Option<[OwnedFd; 2]>,
+    addresses: Option<[SocketAddr; 2]>,
+    ways: [Way; 2],
+    cut: bool,
+}
+
+/// See the module's text.
+pub struct Net {
+    /// Which world of this process it is.
+    number: u64,
+    wires: Vec<Wire>,
+    next_port: u16,
+}
+
+impl Default for Net {
+    fn default() -> Net {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Net { number, wires: Vec::new(), next_port: FREE_PORTS }
+    }
+}
+
+/// What the world throws for a piece.
+pub struct Luck<'a> {
+    pub now: u64,
+    pub when: &'a mut Dice,
+    pub luck: &'a mut Dice,
+    pub faults: Faults,
+    pub is_wild: bool,
+}
+
+impl Luck<'_> {
+    fn happens(&mut self, cases: u64) -> bool {
+        self.luck.below(10_000) < cases && self.is_wild
+    }
+}
+
+impl Way {
+    /// Puts a piece on its way, behind those that are on it.
+    fn add(&mut self, piece: Piece, luck: &mut Luck<'_>) {
+        let due = luck.now + lateness(luck.when);
+        let before = self.pieces.back().map_or(0, |(due, _)| *due);
+        self.pieces.push_back((due.max(before), piece));
+    }
+
+    /// Takes what was sent. Err: the sender has gone, and did not read everything.
+    fn take(&mut self, from: &OwnedFd, luck: &mut Luck<'_>) -> Result<()> {
+        let mut buffer = [0; 4096];
+        while !self.ended && self.bytes < WINDOW {
+            match recv(from, &mut buffer, RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(error),
+                Ok((0, _)) => {
+                    self.ended = true;
+                    self.add(Piece::End, luck);
+                }
+                Ok((count, _)) => {
+                    self.bytes += count;
+                    let mut rest = &buffer[..count];
+                    while !rest.is_empty() {
+                        let short = luck.happens(luck.faults.short);
+                        let by = luck.luck.below(rest.len() as u64) as usize;
+                        let (piece, after) = rest.split_at(if short { 1 + by } else { rest.len() });
+                        self.add(Piece::Bytes(piece.to_vec()), luck);
+                        rest = after;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what is due. Err: the receiver has gone.
+    fn give(&mut self, to: &OwnedFd, now: u64) -> Result<()> {
+        self.stuck = false;
+        while let Some((due, piece)) = self.pieces.front_mut()
+            && *due <= now
+        {
+            match piece {
+                Piece::End => match shutdown(to, Shutdown::Write) {
+                    Ok(()) | Err(Errno::NOTCONN) => {}
+                    Err(error) => return Err(error),
+                },
+                Piece::Bytes(bytes) => {
+                    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                    match send(to, bytes, flags) {
+                        Err(Errno::AGAIN) => {
+                            self.stuck = true;
+                            return Ok(());
+                        }
+                        Err(error) => return Err(error),
+                        Ok(sent) => {
+                            self.bytes -= sent;
+                            bytes.drain(..sent);
+                            if !bytes.is_empty() {
+                                continue;
+                            }
+                        }
+                    }
+                }
+            }
+            self.pieces.pop_front();
+        }
+        Ok(())
+    }
+
+    fn next_due(&self) -> u64 {
+        let front = self.pieces.front().filter(|_| !self.stuck);
+        front.map_or(NEVER, |(due, _)| *due)
+    }
+
+    fn is_over(&self) -> bool {
+        self.ended && self.pieces.is_empty()
+    }
+}
+
+impl Wire {
+    fn look(&mut self, luck: &mut Luck<'_>) {
+        let Some([near, far]) = &self.ends else { return };
+        let [there, back] = &mut self.ways;
+        let before = there.pieces.len() + back.pieces.len();
+        let moved = there
+            .take(near, luck)
+            .and_then(|()| back.take(far, luck))
+            .and_then(|()| there.give(far, luck.now))
+            .and_then(|()| back.give(near, luck.now));
+        let more = there.pieces.len() + back.pieces.len() > before;
+        let breaks = more && luck.happens(luck.faults.cut);
+        if moved.is_err() || breaks {
+            self.cut = true;
+        }
+        if self.cut || (there.is_over() && back.is_over()) {
+            self.ends = None;
+            self.ways = Default::default();
+        }
+    }
+}
+
+fn stream() -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+fn two() -> Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+impl Net {
+    /// Takes what was sent, and gives what is due.
+    pub fn look(&mut self, mut luck: Luck<'_>) {
+        self.wires.iter_mut().for_each(|wire| wire.look(&mut luck));
+    }
+
+    /// When something is due.
+    pub fn next_due(&self) -> u64 {
+        self.wires.iter().flat_map(|wire| &wire.ways).map(Way::next_due).min().unwrap_or(NEVER)
+    }
+
+    fn name(&self, what: &str) -> Result<SocketAddrUnix> {
+        let (process, number) = (std::process::id(), self.number);
+        SocketAddrUnix::new_abstract_name(format!("ums-sim/{process}/{number}/{what}").as_bytes())
+    }
+
+    /// What a name of this world tells.
+    fn told<'a>(&self, name: &'a str) -> Option<&'a str> {
+        name.strip_prefix(&format!("ums-sim/{}/{}/", std::process::id(), self.number))
+    }
+
+    /// Names the world's sides of the next wire. An accepted socket tells the far one's from the first.
+    fn name_ends(&self, ends: [&OwnedFd; 2]) -> Result<()> {
+        let wire = self.wires.len();
+        let name = |(side, end)| bind(end, &self.name(&format!("wire/{wire}/{side}"))?);
+        ends.into_iter().enumerate().try_for_each(name)
+    }
+
+    fn add(&mut self, ends: [OwnedFd; 2], addresses: Option<[SocketAddr; 2]>) {
+        let (ends, ways, cut) = (Some(ends), Default::default(), false);
+        self.wires.push(Wire { ends, addresses, ways, cut });
+    }
+
+    fn port(&mut self) -> u16 {
+        let port = self.next_port;
+        self.next_port = port.checked_add(1).unwrap_or(FREE_PORTS);
+        port
+    }
+
+    fn bind(&mut self, address: &SocketAddr) -> Result<OwnedFd> {
+        let socket = stream()?;
+        let mut address = *address;
+        let any = address.port() == 0;
+        loop {
+            if any {
+                address.set_port(self.port());
+            }
+            match bind(&socket, &self.name(&format!("port/{address}"))?) {
+                Err(Errno::ADDRINUSE) if any => {}
+                result => break result?,
+            }
+        }
+        listen(&socket, BACKLOG)?;
+        Ok(socket)
+    }
+
+    fn connect(&mut self, to: &SocketAddr) -> Result<OwnedFd> {
+        // Who listens at every address of the machine has none of its own.
+        let ip = to.ip();
+        let every: std::net::IpAddr = if ip.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+        let listeners = [*to, SocketAddr::new(every, to.port())];
+        let (mine, near) = two()?;
+        let far = stream()?;
+        let from = SocketAddr::new(ip, self.port());
+        self.name_ends([&near, &far])?;
+        let mut result = Err(Errno::CONNREFUSED);
+        for listener in listeners {
+            result = connect(&far, &self.name(&format!("port/{listener}"))?);
+            if result != Err(Errno::CONNREFUSED) {
+                break;
+            }
+        }
+        result?;
+        self.add([near, far], Some([from, *to]));
+        Ok(mine)
+    }
+
+    /// Which wire, and which of its ends the socket with this descriptor is.
+    fn end_of(&self, fd: RawFd) -> Option<(&Wire, usize)> {
+        let name = call::peer_name(fd)?;
+        let (wire, side) = self.told(&name)?.strip_prefix("wire/")?.split_once('/')?;
+        Some((self.wires.get(wire.parse::<usize>().ok()?)?, side.parse().ok()?))
+    }
+}
+
+fn here<R>(ask: impl FnOnce(&mut State) -> R) -> Option<R> {
+    place().map(|(world, _)| ask(&mut world.lock()))
+}
+
+/// Two ends of a connection. None: the caller is in no world.
+pub fn pair() -> Option<Result<(OwnedFd, OwnedFd)>> {
+    here(|state| {
+        let ((mine, near), (theirs, far)) = (two()?, two()?);
+        state.net.name_ends([&near, &far])?;
+        state.net.add([near, far], None);
+        Ok((mine, theirs))
+    })
+}
+
+/// A socket that listens on a port of the caller's world.
+pub fn listener(address: &SocketAddr) -> Option<Result<OwnedFd>> {
+    here(|state| state.net.bind(address))
+}
+
+/// How long it takes until the other side has heard of a connection, in nanoseconds.
+pub fn until_connected() -> Option<u64> {
+    here(|state| lateness(&mut state.when))
+}
+
+/// A connection to a port of the caller's world. `AGAIN`: too many wait there.
+pub fn connect_to(address: &SocketAddr) -> Option<Result<OwnedFd>> {
+    here(|state| state.net.connect(address))
+}
+
+/// A connection to a Unix-domain listener. `AGAIN`: too many wait there.
+pub fn connect_to_unix(address: &SocketAddrUnix) -> Option<Result<OwnedFd>> {
+    here(|state| {
+        let ((mine, near), far) = (two()?, stream()?);
+        state.net.name_ends([&near, &far])?;
+        connect(&far, address)?;
+        state.net.add([near, far], None);
+        Ok(mine)
+    })
+}
+
+/// The addresses of a TCP connection of the caller's world, its own and the other end's.
+pub fn addresses(fd: &impl AsRawFd) -> Option<[SocketAddr; 2]> {
+    here(|state| {
+        let (wire, side) = state.net.end_of(fd.as_raw_fd())?;
+        let [from, to] = wire.addresses?;
+        Some(if side == 0 { [from, to] } else { [to, from] })
+    })?
+}
+
+/// The address of a listener of the caller's world.
+pub fn listens_at(fd: &impl AsRawFd) -> Option<SocketAddr> {
+    here(|state| {
+        let name = call::own_name(fd.as_raw_fd())?;
+        state.net.told(&name)?.strip_prefix("port/")?.parse().ok()
+    })?
+}
+
+/// What an operation came to: on a connection that broke, the end of the bytes is not their end.
+pub fn result(op: &Op, result: i32) -> i32 {
+    let reads = matches!(op, Op::Recv { .. } | Op::RecvMsg { .. }) && result == 0;
+    let writes = matches!(op, Op::Send { .. } | Op::SendMsg { .. }) && result == -libc::EPIPE;
+    let cut = |state: &mut State| {
+        let sockets = state.net.wires.iter().any(|wire| wire.cut);
+        sockets && state.net.end_of(op.fd()).is_some_and(|(wire, _)| wire.cut)
+    };
+    if (reads || writes) && here(cut) == Some(true) { -libc::ECONNRESET } else { result }
+}

@@ -1,0 +1,256 @@
+//! A watched thread that runs on its scheduler's kernel thread, not on its own (crate `context`).
+//!
+//! Its ownership word says RUNTIME all the while, and its place is vacant: there is no other thread that could run the
+//! user's code there, so nobody needs to take anything from it. What the watch is needed for is this:
+//!
+//! * *An interposed call.* One that blocks would hold up the host. So the thread goes on on its own kernel thread first: without its place
+//!   where the call surely blocks, as the seated owner of its place where that cannot be told. From there on it is as any other watched
+//!   thread, with its gate.
+//! * *A request to stop.* The signal goes to the host's kernel thread, whose handler runs on the stack of whoever is there. It
+//!   finds the thread by a thread-local, in the order of the program: either the thread is in user code there, or the request is left for its
+//!   next switch. Stopped, it goes on on its own kernel thread, inside the handler even: what a handler's frame restores is made that
+//!   thread's own before.
+//!
+//! * *A call that nobody declared.* The host's kernel thread blocks in it. Whoever sees that pokes the host, too. The handler finds the
+//!   interrupted call in its frame, carries it over to the thread's own kernel thread and makes it there, once more; the frame then says that it
+//!   came back with that result. To have been interrupted is no more than never to have begun, but for what a signal with a restarting
+//!   handler may always do to a call: a write of much may end early. Page faults cannot be carried over; they hold up the host.
+//!
+//! ```text
+//! thread, coming onto a host        who asks
+//! host := H                         stop_asked := true
+//! (a barrier of the asker's)        membarrier
+//! looks at stop_asked               looks at host, and pokes it
+//! ```
+//!
+//! One of both sees the other's store: the asker's `membarrier` is a barrier in every thread of the process, so that a switch
+//! needs none.
+
+#![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+
+use super::Blocks;
+use super::state::ADDRESS_SPACE;
+use super::thread::{Watched, keeper};
+
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+
+fn membarrier(command: libc::c_int) {
+    // SAFETY: Plain Call: numbers.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+}
+
+impl Watched {
+    /// Own thread: whether it is hosted, and in user code.
+    #[inline]
+    pub fn is_hosted(&self) -> bool {
+        self.host.load(Ordering::Relaxed) != 0
+    }
+
+    /// Own thread, inside the machine: it runs on this kernel thread from now on, in user code.
+    #[inline]
+    pub fn come_onto(&'static self, host: i32) {
+        self.host.store(host, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.stop_asked.load(Ordering::Relaxed) {
+            self.stop_on_host();
+        }
+    }
+
+    /// Own thread: it is inside the machine from now on, and about to leave its host.
+    #[inline]
+    pub fn leave(&self) {
+        self.host.store(0, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Own thread, hosted and in user code: stops if that was asked for and is still wanted.
+    #[cold]
+    pub(super) fn stop_on_host(&'static self) {
+        while self.is_hosted() && self.stop_asked.swap(false, Ordering::SeqCst) {
+            if keeper().stop_on_host() {
+                self.word.leave();
+                self.look_for_stop();
+            }
+        }
+    }
+
+    /// Own thread, in the handler of a poke, hosted and in user code. `seen`: what the host was seen blocked in; `ends`: another
+    /// signal has interrupted it, too, and ends the call.
+    pub(super) fn poked(
+        &'static self,
+        frame: *mut libc::ucontext_t,
+        seen: Option<(i64, u64)>,
+        ends: bool,
+    ) {
+        self.stop_on_host();
+        if !self.is_hosted() || self.holds.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        let Some(call) = Interrupted::find(frame, seen) else { return };
+        let result = match ends {
+            true => -i64::from(libc::EINTR),
+            false => self.call_of_hosted(Blocks::Surely, || call.make()),
+        };
+        call.is_over(frame, result);
+    }
+
+    /// Who has just asked it to stop: where it is hosted. 0: nowhere, or it will see the request when it is.
+    pub(super) fn host_as_seen_after_asking(&self) -> i32 {
+        static REGISTERED: Once = Once::new();
+        REGISTERED.call_once(|| membarrier(REGISTER_PRIVATE_EXPEDITED));
+        membarrier(PRIVATE_EXPEDITED);
+        fence(Ordering::SeqCst);
+        self.host.load(Ordering::SeqCst)
+    }
+
+    /// Own thread, hosted and in user code: runs an interposed call.
+    pub(super) fn call_of_hosted<R>(&'static self, blocks: Blocks, call: impl FnOnce() -> R) -> R {
+        match blocks {
+            Blocks::Hardly => call(),
+            Blocks::Surely => {
+                keeper().leave_host(true);
+                self.word.lose();
+                self.call_without_place(call)
+            }
+            Blocks::Perhaps => {
+                keeper().leave_host(false);
+                self.word.leave();
+                self.call(|| Blocks::Perhaps, call)
+            }
+        }
+    }
+}
+
+/// How often the same block was poked. A worker that cannot leave, because of where it is, must not be interrupted for ever: the call that
+/// it makes again and again would never end.
+#[derive(Debug, Default)]
+pub(crate) struct Pokes(AtomicU32);
+
+impl Pokes {
+    /// After a few of the same block there is one in so many looks: about once a second.
+    pub fn is_worth_one_more(&self, news: bool) -> bool {
+        const FEW: u32 = 4;
+        const LOOKS: u32 = 1024;
+        let so_far = if news { 0 } else { self.0.load(Ordering::Relaxed).wrapping_add(1) };
+        self.0.store(so_far, Ordering::Relaxed);
+        so_far < FEW || so_far.is_multiple_of(LOOKS)
+    }
+}
+
+/// A system call that a signal has interrupted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interrupted {
+    number: i64,
+    /// Where it goes on.
+    after: u64,
+    args: [i64; 6],
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Interrupted {
+    /// Finds it in the frame of a handler. Either the kernel was about to make it again, then it is next; or it has ended with
+    /// EINTR, then it is the one that it was seen in. It may have gone on to another since: then its number is told by the instruction before,
+    /// where that is one of the C library's usual pair; else it ends with EINTR.
+    pub fn find(frame: *mut libc::ucontext_t, seen: Option<(i64, u64)>) -> Option<Interrupted> {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        // SAFETY: Plain Call: the registers are the kernel's own; the thread goes on at this address, so there is code.
+        let (r, next) = unsafe {
+            let registers = &(*frame).uc_mcontext.gregs;
+            let at = registers[libc::REG_RIP as usize] as *const [u8; 2];
+            // The second byte may be on a page that is not there; a call at the end of a page is made again here.
+            let last = at.addr() % 4096 == 4095;
+            (registers, if last { [0; 2] } else { at.read_unaligned() })
+        };
+        let get = |register: i32| r[register as usize];
+        let (rip, rax) = (get(libc::REG_RIP) as u64, get(libc::REG_RAX));
+        let (number, after) = match seen {
+            // Any other that is next was not begun, or not seen: it is made here, and seen if it blocks.
+            _ if next == SYSCALL => {
+                seen.filter(|seen| *seen == (rax, rip + SYSCALL.len() as u64))?
+            }
+            _ if rax != -i64::from(libc::EINTR) => return None,
+            Some((number, pc)) if pc == rip => (number, rip),
+            _ => (number_before(rip)?, rip),
+        };
+        use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
+        let args = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(get);
+        can_be_carried(number).then_some(Interrupted { number, after, args })
+    }
+
+    /// Makes it, as the C library would, and says what the kernel said.
+    pub fn make(&self) -> i64 {
+        let [a, b, c, d, e, f] = self.args;
+        let result: i64;
+        // SAFETY: Plain Call: the program's own call, which it was in, with its arguments.
+        unsafe {
+            std::arch::asm!(
+                "syscall",
+                inlateout("rax") self.number => result,
+                in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+                lateout("rcx") _, lateout("r11") _,
+            );
+        }
+        result
+    }
+
+    /// Makes the frame say that it has come back with this.
+    pub fn is_over(&self, frame: *mut libc::ucontext_t, result: i64) {
+        // SAFETY: Plain Call: the frame is the kernel's, and restored by it.
+        let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
+        registers[libc::REG_RIP as usize] = self.after as i64;
+        registers[libc::REG_RAX as usize] = result;
+    }
+}
+
+/// The number of the call that ends before this address, where it is made by `mov eax, number; syscall`.
+#[cfg(target_arch = "x86_64")]
+fn number_before(rip: u64) -> Option<i64> {
+    const PAIR: u64 = 7;
+    // On one page with what comes next, which is there.
+    if rip % 4096 < PAIR {
+        return None;
+    }
+    // SAFETY: Plain Call: bytes of the program's code, as said above.
+    let [mov, a, b, c, d, rest @ ..] = unsafe { ((rip - PAIR) as *const [u8; 7]).read_unaligned() };
+    (mov == 0xb8 && rest == [0x0f, 0x05]).then(|| i32::from_le_bytes([a, b, c, d]).into())
+}
+
+/// Elsewhere no thread is hosted.
+#[cfg(not(target_arch = "x86_64"))]
+impl Interrupted {
+    pub fn find(_: *mut libc::ucontext_t, _: Option<(i64, u64)>) -> Option<Interrupted> {
+        None
+    }
+
+    pub fn make(&self) -> i64 {
+        0
+    }
+
+    pub fn is_over(&self, _: *mut libc::ucontext_t, _: i64) {}
+}
+
+/// Whether a call means the same on another kernel thread of the process: not what makes or ends threads and processes, not
+/// what changes the address space, and not what belongs to a ring of one kernel thread.
+pub(crate) fn can_be_carried(number: i64) -> bool {
+    let stays = [
+        libc::SYS_clone,
+        libc::SYS_clone3,
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_restart_syscall,
+        libc::SYS_io_uring_enter,
+    ];
+    let stays = stays.into_iter().chain(ADDRESS_SPACE);
+    #[cfg(target_arch = "x86_64")]
+    let stays = stays.chain([libc::SYS_fork, libc::SYS_vfork]);
+    let mut stays = stays;
+    // Elsewhere it could not be found in the frame.
+    cfg!(target_arch = "x86_64") && number >= 0 && !stays.any(|call| call == number)
+}
