@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A cold cache: while one user's page is read from the disk, the scheduler's others run.
 
-Makes a database of ROWS rows that no cache holds, and asks for rows at random with USERS connections of pgbench, in
-turn against servers with one scheduler each: ours with fibers (through the system's cache, and past it), `--vfs host`
-with fibers, `--vfs host` with a thread for each user.
+Makes a database of ROWS rows, which is dropped from the system's cache five times a second, and asks for rows at
+random with USERS connections of pgbench, in turn against servers with one scheduler each: ours with fibers (through
+the system's cache, and past it), `--vfs host` with fibers, `--vfs host` with a thread for each user.
 
 Then the time of cached queries (HOT connections): alone; beside cold ones at half the rate that `--vfs host` with
 fibers reaches; beside as many cold ones as there can be, which is a measure of the processor more than of the
@@ -15,6 +15,7 @@ It starts its own servers ($UMS_BIN); ROUNDS rounds of TIME seconds. Prints JSON
 asserted, because a noisy machine proves nothing. FOLDER is where the database is made: a real disk, not a tmpfs.
 """
 
+import contextlib
 import glob
 import json
 import os
@@ -24,6 +25,7 @@ import sqlite3
 import statistics
 import subprocess
 import tempfile
+import threading
 
 from owned import Server
 
@@ -60,6 +62,25 @@ def forget(path):
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(fd)
+
+
+@contextlib.contextmanager
+def kept_cold(path):
+    """A fast server reads most of the file within a run, and would end it with a warm cache: so it is dropped all the time."""
+    over = threading.Event()
+
+    def keep():
+        while not over.wait(0.2):
+            forget(path)
+
+    forget(path)
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        keeper.join()
 
 
 def scripts(folder, rows=ROWS):
@@ -128,13 +149,11 @@ def main():
         done, times = {name: [] for name in VARIANTS}, {}
         for _ in range(ROUNDS):
             for name, options in VARIANTS.items():
-                forget(path)
-                with Server(path, "--schedulers", "1", *options) as server:
+                with kept_cold(path), Server(path, "--schedulers", "1", *options) as server:
                     done[name].append(tps(pgbench(server, folder, "cold", USERS)))
             rate = done["host-fiber"][-1] / 2
             for name in ("ums-fiber", "ums-fiber-direct", "host-fiber"):
-                forget(path)
-                with Server(path, "--schedulers", "1", *VARIANTS[name]) as server:
+                with kept_cold(path), Server(path, "--schedulers", "1", *VARIANTS[name]) as server:
                     figures = [hot(server, folder, cold) for cold in (None, rate, 0)]
                     if shutil.which("fio"):
                         figures.append(beside_fio(server, folder, path, rate))

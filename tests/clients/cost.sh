@@ -1,57 +1,60 @@
 #!/usr/bin/env bash
-# What the monitor costs: instructions of the server for each pgbench transaction, with the monitor and without, several rounds in turn.
-# Starts its own servers. Needs `perf` where the machine counts instructions, else `valgrind`, which counts them all.
-# ROUNDS, TRANSACTIONS and CLIENTS come from the environment. At most 1 % more is wanted.
+# What the monitor costs: its instructions for each pgbench transaction, beside those of the server. At most 1 % is wanted.
+#
+#   instructions of a transaction   a server without the monitor, under valgrind, which counts them all
+#   instructions of a look          a server with the monitor, whose thread goes from instruction to instruction for a while
+#   looks and transactions a second the same server, left alone
+#
+# The monitor has a thread of its own and puts nothing on the way of a transaction, so what that thread executes is what it costs.
+# Needs valgrind and pgbench, on x86-64. TRANSACTIONS, CLIENTS, SECONDS_ALONE and LOOKS come from the environment.
 set -euo pipefail
 : "${UMS_BIN:?set UMS_BIN to the ums binary}"
 here=$(cd "$(dirname "$0")" && pwd)
-rounds=${ROUNDS:-5} transactions=${TRANSACTIONS:-2000} clients=${CLIENTS:-8}
-export PGUSER=ums PGDATABASE=ums PGSSLMODE=disable
+transactions=${TRANSACTIONS:-500} clients=${CLIENTS:-8} span=${SECONDS_ALONE:-5} looks=${LOOKS:-40}
+PATH=$PATH:$(printf '%s:' /usr/lib/postgresql/*/bin)
+export PGHOST=127.0.0.1 PGUSER=ums PGDATABASE=ums PGSSLMODE=disable
+folder=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill -KILL "$server"; rm -rf "$folder"' EXIT
 
-# one STALL: starts a server with this --stall, and prints the instructions for each transaction.
-one() {
-    local folder port server count
-    folder=$(mktemp -d)
-    port=$(python3 -c 'import random; print(random.randrange(15000, 30000))')
-    local command=("$UMS_BIN" serve --listen "127.0.0.1:$port" --db "$folder/db" --stall "$1" --no-stats-socket)
-    if [ "$counter" = perf ]; then
-        "${command[@]}" >"$folder/log" 2>&1 </dev/null &
-    else
-        valgrind --tool=callgrind --callgrind-out-file="$folder/out" --collect-atstart=no --instr-atstart=no "${command[@]}" \
-            >"$folder/log" 2>&1 </dev/null &
-    fi
+# start COMMAND...: starts a server, and fills its tables.
+start() {
+    PGPORT=$(python3 -c 'import random; print(random.randrange(15000, 30000))')
+    export PGPORT
+    "$@" --listen "127.0.0.1:$PGPORT" --db "$folder/$RANDOM.db" --no-stats-socket >"$folder/log" 2>&1 </dev/null &
     server=$!
-    for _ in $(seq 600); do (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break; sleep 0.1; done
-    export PGHOST=127.0.0.1 PGPORT=$port
-    pgbench -i -q -s 1 >/dev/null 2>&1
+    for _ in $(seq 600); do (exec 3<>"/dev/tcp/127.0.0.1/$PGPORT") 2>/dev/null && break; sleep 0.1; done
+    pgbench -i -q -s 1 >"$folder/pgbench" 2>&1 || { cat "$folder/log" "$folder/pgbench"; exit 1; }
     pgbench -n -M prepared -c "$clients" -t 50 >/dev/null 2>&1
-    if [ "$counter" = perf ]; then
-        perf stat -x, -e instructions:u -p "$server" -o "$folder/perf" -- \
-            pgbench -n -M prepared -c "$clients" -t "$transactions" >/dev/null 2>&1
-        count=$(sed -n 's/^\([0-9][0-9]*\),.*instructions.*/\1/p' "$folder/perf")
-    else
-        callgrind_control -i on "$server" >/dev/null
-        pgbench -n -M prepared -c "$clients" -t "$transactions" >/dev/null 2>&1
-        callgrind_control -i off "$server" >/dev/null
-    fi
-    kill -TERM "$server"
-    wait "$server" || true
-    [ "$counter" = perf ] || count=$(sed -n 's/^\(summary\|totals\): \([0-9]*\).*/\2/p' "$folder/out" | head -1)
-    rm -rf "$folder"
-    echo $((count / (clients * transactions)))
 }
+stop() { kill -TERM "$server"; wait "$server" || true; server=; }
 
-counter=valgrind
-if perf stat -x, -e instructions:u true 2>&1 | grep -q '^[0-9][0-9]*,'; then counter=perf; fi
-on=() off=()
-for _ in $(seq "$rounds"); do
-    off+=("$(one 0)")
-    on+=("$(one 200)")
-done
-python3 - "${off[*]}" "${on[*]}" "$counter" <<'END'
-import statistics, sys
-off, on = ([int(n) for n in text.split()] for text in sys.argv[1:3])
-a, b = statistics.median(off), statistics.median(on)
-print(f"cost.sh: instructions for a transaction, by {sys.argv[3]}: without the monitor {a:.0f} {sorted(off)}, with it {b:.0f} {sorted(on)}")
-print(f"cost.sh: the monitor costs {100 * (b - a) / a:+.2f} %")
+start valgrind --tool=callgrind --callgrind-out-file="$folder/out" "$UMS_BIN" serve --stall 0 --io epoll
+callgrind_control -d "$server" >/dev/null
+pgbench -n -M prepared -c "$clients" -t "$transactions" >/dev/null 2>&1
+callgrind_control -d "$server" >/dev/null
+stop
+# The first dump is the start, the second the transactions.
+total=$(sed -n 's/^totals: \([0-9]*\)$/\1/p' "$folder/out.2")
+
+start "$UMS_BIN" serve --io epoll
+monitor=/proc/$server/task/$(cd "/proc/$server/task" && grep -lx ums-monitor ./*/comm | cut -d/ -f2)
+times() { cut -d' ' -f3 "$monitor/schedstat"; }
+before=$(times)
+tps=$(pgbench -n -M prepared -c "$clients" -T "$span" 2>/dev/null | sed -n 's/^tps = \([0-9.]*\).*/\1/p')
+after=$(times)
+pgbench -n -M prepared -c "$clients" -T 60 >/dev/null 2>&1 &
+load=$!
+of_a_look=$(python3 "$here/steps.py" "$server" ums-monitor "$looks" | cut -d' ' -f1)
+kill "$load" && wait "$load" || true
+stop
+
+python3 - "$((total / (clients * transactions)))" "$(((after - before) / span))" "$tps" "$of_a_look" <<'END'
+import sys
+transaction, looks, tps, look = (float(text) for text in sys.argv[1:])
+mine = look * looks / tps
+print(f"cost.sh: {transaction:.0f} instructions for a transaction, {tps:.0f} transactions and {looks:.0f} looks a second, {look:.0f} instructions for a look")
+print(f"cost.sh: the monitor takes {mine:.1f} instructions for each transaction: {100 * mine / transaction:.3f} %")
+if not 0 < mine <= transaction / 100:
+    sys.exit("cost.sh: more than 1 %, or nothing was counted")
 END

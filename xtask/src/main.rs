@@ -1,5 +1,5 @@
-//! Checks of the house, `cargo run -p xtask -- tidy`, and the installation of its C interface,
-//! `cargo run -p xtask -- install-c --prefix DIR`.
+//! Checks of the house, `cargo run -p xtask -- tidy`, the installation of its C interface,
+//! `cargo run -p xtask -- install-c --prefix DIR`, and runs under sanitizers, `cargo run -p xtask -- sanitize address|thread|valgrind`.
 //!
 //! A check reads the sources and returns findings, each with a place and a sentence that says what
 //! to do instead. Nothing here changes a file, and nothing here depends on the other crates, so it
@@ -15,6 +15,7 @@ mod behaviours;
 mod habits;
 mod install;
 mod links;
+mod sanitize;
 mod sizes;
 mod unsafety;
 
@@ -27,18 +28,21 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => tidy(),
-        ["install-c", "--prefix", prefix] => match install::install(root(), Path::new(prefix)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(sentence) => {
-                eprintln!("{sentence}");
-                ExitCode::FAILURE
-            }
-        },
+        ["install-c", "--prefix", prefix] => done(install::install(root(), Path::new(prefix))),
+        ["sanitize", tool] => done(sanitize::run(root(), tool)),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy | install-c --prefix DIR");
+            eprintln!("usage: cargo run -p xtask -- tidy | install-c --prefix DIR | sanitize TOOL");
             ExitCode::from(2)
         }
     }
+}
+
+fn done(result: Result<(), String>) -> ExitCode {
+    if let Err(sentence) = result {
+        eprintln!("{sentence}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
 }
 
 fn tidy() -> ExitCode {

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""steps.py PID THREAD-NAME SYSCALLS: how many instructions a thread takes from one sleep to the next.
+
+Stops one thread of a process, lets it go on instruction by instruction until it has slept so often in a futex, and prints the
+instructions in user mode for each sleep. The other threads run on. For x86-64."""
+
+import ctypes
+import os
+import signal
+import statistics
+import sys
+from pathlib import Path
+
+PTRACE_SINGLESTEP, PTRACE_GETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 9, 12, 17, 0x4206, 0x4207
+WALL = 0x40000000
+RAX, RIP = 10, 16
+FUTEX = 202
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.ptrace.restype = ctypes.c_long
+
+
+def ptrace(request, thread, data=None):
+    if libc.ptrace(request, thread, None, data) == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"ptrace: {os.strerror(number)}")
+
+
+def thread_of(pid, name):
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == name:
+            return int(task.name)
+    sys.exit(f"steps.py: process {pid} has no thread {name!r}")
+
+
+def steps(pid, thread, sleeps):
+    """Instructions between one futex call and the next, several times."""
+    registers = (ctypes.c_ulonglong * 27)()
+    ptrace(PTRACE_SEIZE, thread)
+    ptrace(PTRACE_INTERRUPT, thread)
+    os.waitpid(thread, WALL)
+    counts, count, pending = [], 0, 0
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        while len(counts) <= sleeps:
+            ptrace(PTRACE_GETREGS, thread, ctypes.addressof(registers))
+            if registers[RAX] == FUTEX:
+                memory.seek(registers[RIP])
+                if memory.read(2) == b"\x0f\x05":
+                    counts.append(count)
+                    count = 0
+            ptrace(PTRACE_SINGLESTEP, thread, pending)
+            _, status = os.waitpid(thread, WALL)
+            if not os.WIFSTOPPED(status):
+                sys.exit("steps.py: the thread has ended")
+            stopped = os.WSTOPSIG(status)
+            pending = 0 if stopped == signal.SIGTRAP else stopped
+            count += 1
+    ptrace(PTRACE_DETACH, thread)
+    # What came before the first sleep was begun by somebody else.
+    return counts[1:]
+
+
+def main():
+    pid, name, sleeps = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    counts = steps(pid, thread_of(pid, name), sleeps)
+    print(statistics.mean(counts), max(counts))
+
+
+main()

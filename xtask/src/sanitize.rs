@@ -1,0 +1,157 @@
+//! Runs the suites under tools that watch memory and threads: `cargo run -p xtask -- sanitize address|thread|valgrind`.
+//!
+//! ```text
+//!   address    AddressSanitizer: each switch of a fiber is reported to it; a context carries what it needs along
+//!   thread     ThreadSanitizer: a fiber is a thread to it, and a context says what its switches order. The standard library
+//!              is built with it too, for which it needs the component rust-src
+//!   valgrind   memcheck over the fibers, whose stacks are registered with it
+//! ```
+//!
+//! Sanitizers are not stable in Rust, so the compiler is asked to take them with `RUSTC_BOOTSTRAP=1`. Each tool builds into a
+//! folder of its own below `target`. What a run leaves out stands beside it, with the reason.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Tests of some package, and which of them cannot be had under the tool.
+struct Run {
+    args: &'static str,
+    /// Names, and why.
+    without: &'static [(&'static str, &'static str)],
+}
+
+struct Tool {
+    name: &'static str,
+    flags: &'static str,
+    std: bool,
+    env: &'static [(&'static str, &'static str)],
+    runs: &'static [Run],
+}
+
+const CALLS: &str = "counts system calls, of which the tool makes some";
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        name: "address",
+        flags: "-Zsanitizer=address",
+        std: false,
+        // Tests die of signals on purpose, and leak stacks on purpose.
+        env: &[(
+            "ASAN_OPTIONS",
+            "handle_segv=0:handle_abort=0:handle_sigbus=0:use_sigaltstack=0:detect_leaks=0",
+        )],
+        runs: &[
+            Run {
+                args: "-p fiber --features sanitizer --lib",
+                without: &[
+                    (
+                        "too_many_mappings",
+                        "uses up the process's mappings, of which the tool needs some",
+                    ),
+                    ("without_a_system_call", CALLS),
+                ],
+            },
+            Run { args: "-p context", without: &[] },
+            Run {
+                args: "-p ums --features sanitizer --lib",
+                without: &[("no_system_call", CALLS)],
+            },
+            Run {
+                args: "-p ums --features sanitizer --test yielding --test own --test preemptive \
+                       --test requests --test sync --test io_list --test timers --test waits --test users \
+                       --test hidden --test shutdown --test stress --test serving --test net --test fs",
+                without: &[("no_system_call", CALLS)],
+            },
+        ],
+    },
+    Tool {
+        name: "thread",
+        flags: "-Zsanitizer=thread",
+        std: true,
+        env: &[],
+        runs: &[
+            Run {
+                args: "-p fiber --features tsan --lib fiber::tests",
+                without: &[
+                    ("thousands_of_fibers", "takes more memory than the tool has for so many"),
+                    ("a_finished", "the tool itself ends at this panic; why is not known"),
+                    ("a_panic_caught", "the tool itself ends at this panic; why is not known"),
+                ],
+            },
+            Run {
+                args: "-p context --features tsan --test campaign",
+                without: &[("setgid", "the C library interrupts the tool's own thread for it")],
+            },
+            Run {
+                args: "-p ums --features tsan --test yielding --test own --test preemptive \
+                       --test requests --test sync",
+                without: &[
+                    (
+                        "thousands_of_workers",
+                        "waits for stacks to be unmapped, which the tool keeps",
+                    ),
+                    ("a_short_call", "is not short under the tool"),
+                ],
+            },
+        ],
+    },
+    Tool {
+        name: "valgrind",
+        flags: "",
+        std: false,
+        env: &[(
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+            "valgrind -q --error-exitcode=9 --leak-check=no",
+        )],
+        runs: &[
+            Run {
+                args: "-p fiber --lib pool::tests",
+                without: &[
+                    ("without_a_system_call", CALLS),
+                    ("too_many_mappings", "the tool has mappings of its own"),
+                ],
+            },
+            Run { args: "-p fiber --lib fiber::tests", without: &[] },
+        ],
+    },
+];
+
+/// Runs everything that this tool can follow.
+///
+/// # Errors
+/// What failed, as a sentence.
+pub fn run(root: &Path, name: &str) -> Result<(), String> {
+    let tool = TOOLS.iter().find(|tool| tool.name == name);
+    let tool = tool.ok_or("the tools are address, thread and valgrind")?;
+    let mut failed = Vec::new();
+    for run in tool.runs {
+        println!("== {} {}", tool.name, run.args);
+        run.without.iter().for_each(|(name, why)| println!("   without {name}: {why}"));
+        let status = tool.command(root, run).status();
+        if !status.is_ok_and(|status| status.success()) {
+            failed.push(run.args);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join("; "))) }
+}
+
+impl Tool {
+    fn command(&self, root: &Path, run: &Run) -> Command {
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(["test", "--locked", "--target", TARGET]).args(run.args.split(' '));
+        if self.std {
+            command.arg("-Zbuild-std");
+        }
+        command.arg("--");
+        command.args(run.without.iter().flat_map(|(name, _)| ["--skip", name]));
+        command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", self.flags);
+        command.env("CARGO_TARGET_DIR", target.join("sanitize").join(self.name));
+        command.envs(self.env.iter().copied()).current_dir(root);
+        command
+    }
+}
