@@ -161,6 +161,13 @@ impl StackRange {
         (address >= region.low).then_some(StackRange { low: region.low, top: region.top })
     }
 
+    /// Whether the calling code runs on it.
+    pub fn is_here(self) -> bool {
+        let here = 0u8;
+        let at = ptr::from_ref(&here).addr();
+        (self.low..self.top).contains(&at)
+    }
+
     /// Its size in bytes.
     pub fn size(self) -> usize {
         self.top - self.low

@@ -27,6 +27,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fiber::StackRange;
+
 use super::{Core, Frozen, Shared, WorkerKind, here, set_here};
 use crate::counters::{Counters, add, max};
 use crate::error::NeedsThread;
@@ -169,13 +171,6 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     coupled(true)
 }
 
-/// Whether the calling code runs on the stack of this worker.
-fn is_on(party: &Party) -> bool {
-    let here = 0u8;
-    let at = std::ptr::from_ref(&here).addr();
-    party.view.stack().is_none_or(|stack| (stack.low..stack.top).contains(&at))
-}
-
 /// The calling worker comes back, if it is away by a guard. Also at the end of a request, for a guard that was forgotten.
 pub(super) fn come_back() {
     if let Some((shared, left)) = LEFT.take() {
@@ -199,7 +194,7 @@ impl Shared {
     fn may_leave_undeclared(&self) -> bool {
         self.is_the_requests_own()
             && (self.options.kind != WorkerKind::OwnContext
-                || (is_on(self.current_party())
+                || (self.current_party().view.stack().is_none_or(StackRange::is_here)
                     && mask_here() == self.host_mask.load(Ordering::Relaxed)))
     }
 

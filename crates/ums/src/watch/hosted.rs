@@ -70,7 +70,11 @@ impl Watched {
     /// Own thread, hosted and in user code: stops if that was asked for and is still wanted.
     #[cold]
     pub(super) fn stop_on_host(&'static self) {
-        while self.is_hosted() && self.stop_asked.swap(false, Ordering::SeqCst) {
+        // In a handler of the application's the request is left for the next switch.
+        while self.is_hosted()
+            && keeper().may_leave_host()
+            && self.stop_asked.swap(false, Ordering::SeqCst)
+        {
             if keeper().stop_on_host() {
                 self.word.leave();
                 self.look_for_stop();
@@ -87,7 +91,8 @@ impl Watched {
         ends: bool,
     ) {
         self.stop_on_host();
-        if !self.is_hosted() || self.holds.load(Ordering::Relaxed) > 0 {
+        let holds = self.holds.load(Ordering::Relaxed) > 0;
+        if !self.is_hosted() || holds || !keeper().may_leave_host() {
             return;
         }
         let Some(call) = Interrupted::find(frame, seen) else { return };
@@ -111,6 +116,8 @@ impl Watched {
     pub(super) fn call_of_hosted<R>(&'static self, blocks: Blocks, call: impl FnOnce() -> R) -> R {
         match blocks {
             Blocks::Hardly => call(),
+            // It holds up the host.
+            _ if !keeper().may_leave_host() => call(),
             Blocks::Surely => {
                 keeper().leave_host(true);
                 self.word.lose();
@@ -167,18 +174,32 @@ impl Interrupted {
         };
         let get = |register: i32| r[register as usize];
         let (rip, rax) = (get(libc::REG_RIP) as u64, get(libc::REG_RAX));
+        let is_next = next == SYSCALL;
         let (number, after) = match seen {
             // Any other that is next was not begun, or not seen: it is made here, and seen if it blocks.
-            _ if next == SYSCALL => {
-                seen.filter(|seen| *seen == (rax, rip + SYSCALL.len() as u64))?
-            }
+            _ if is_next => seen.filter(|seen| *seen == (rax, rip + SYSCALL.len() as u64))?,
             _ if rax != -i64::from(libc::EINTR) => return None,
             Some((number, pc)) if pc == rip => (number, rip),
             _ => (number_before(rip)?, rip),
         };
         use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
         let args = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(get);
-        can_be_carried(number).then_some(Interrupted { number, after, args })
+        let call = Interrupted { number, after, args };
+        let keeps_its_end = !is_next && call.waits_with_a_mask();
+        (can_be_carried(number) && !keeps_its_end).then_some(call)
+    }
+
+    /// Whether it lets signals in only while it waits. When it has ended, that may have been for one whose handler has run
+    /// before this; it must then end, or the program would wait for what has happened. For any other call it is as if
+    /// that signal had come just before.
+    fn waits_with_a_mask(&self) -> bool {
+        let [_, _, _, fourth, fifth, sixth] = self.args;
+        match self.number {
+            libc::SYS_ppoll => fourth != 0,
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => fifth != 0,
+            libc::SYS_pselect6 => sixth != 0,
+            _ => false,
+        }
     }
 
     /// Makes it, as the C library would, and says what the kernel said.
@@ -234,7 +255,7 @@ impl Interrupted {
 }
 
 /// Whether a call means the same on another kernel thread of the process: not what makes or ends threads and processes, not
-/// what changes the address space, and not what belongs to a ring of one kernel thread.
+/// what changes the address space, not what waits for nothing but a signal, and not what belongs to a ring of one kernel thread.
 pub(crate) fn can_be_carried(number: i64) -> bool {
     let stays = [
         libc::SYS_clone,
@@ -245,12 +266,38 @@ pub(crate) fn can_be_carried(number: i64) -> bool {
         libc::SYS_exit_group,
         libc::SYS_rt_sigreturn,
         libc::SYS_restart_syscall,
+        libc::SYS_rt_sigsuspend,
         libc::SYS_io_uring_enter,
     ];
     let stays = stays.into_iter().chain(ADDRESS_SPACE);
     #[cfg(target_arch = "x86_64")]
-    let stays = stays.chain([libc::SYS_fork, libc::SYS_vfork]);
+    let stays = stays.chain([libc::SYS_fork, libc::SYS_vfork, libc::SYS_pause]);
     let mut stays = stays;
     // Elsewhere it could not be found in the frame.
     cfg!(target_arch = "x86_64") && number >= 0 && !stays.any(|call| call == number)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// What is found where a call came back with EINTR, with a fourth argument.
+    fn ended(number: i64, fourth: i64) -> Option<Interrupted> {
+        static AFTER: [u8; 16] = [0x90; 16];
+        // SAFETY: Plain Call: zeros are a value of it.
+        let mut frame: libc::ucontext_t = unsafe { std::mem::zeroed() };
+        let registers = &mut frame.uc_mcontext.gregs;
+        registers[libc::REG_RIP as usize] = AFTER.as_ptr().expose_provenance() as i64;
+        registers[libc::REG_RAX as usize] = -i64::from(libc::EINTR);
+        registers[libc::REG_R10 as usize] = fourth;
+        Interrupted::find(&mut frame, Some((number, AFTER.as_ptr().addr() as u64)))
+    }
+
+    #[test]
+    fn a_call_that_lets_a_signal_in_only_while_it_waits_ends_when_it_has_ended() {
+        assert!(ended(libc::SYS_poll, 0).is_some());
+        assert!(ended(libc::SYS_ppoll, 0).is_some());
+        assert!(ended(libc::SYS_ppoll, 0x1000).is_none());
+        assert!(ended(libc::SYS_rt_sigsuspend, 0).is_none());
+    }
 }

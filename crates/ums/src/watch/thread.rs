@@ -62,6 +62,12 @@ pub trait Keeper: Sync {
     /// else it takes its place along.
     fn leave_host(&self, _blocks: bool) {}
 
+    /// Whether it may leave its host here: not in a signal handler of the application's, whose frames may be on the host's other
+    /// stack for signals, which the next handler uses, and whose signal mask the host would keep.
+    fn may_leave_host(&self) -> bool {
+        true
+    }
+
     /// It was asked to stop while it was hosted and in user code. As [`Keeper::stop`], and it comes back on its own kernel
     /// thread, inside the machine and owning a place (true); or nothing is done.
     fn stop_on_host(&self) -> bool {

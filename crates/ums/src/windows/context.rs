@@ -31,6 +31,8 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, OnceLock};
 
+use fiber::StackRange;
+
 use super::list::List;
 use super::primary::{News, Primary};
 use super::{ExecuteError, WorkerCounts};
@@ -96,6 +98,9 @@ pub struct Context {
     pub(super) has_own_context: AtomicBool,
     /// Whether it can be saved: its thread has detached, and has not come to its end.
     pub(super) detached: AtomicBool,
+    /// Where its stack lies, if it has its own context.
+    stack_low: AtomicUsize,
+    stack_top: AtomicUsize,
     /// The C library's state of that, as it is on its own kernel thread.
     pub(super) is_cancellable: AtomicI32,
     pub(super) counts: Counts,
@@ -135,6 +140,8 @@ impl Context {
             own: ::context::Context::new(),
             has_own_context: AtomicBool::new(false),
             detached: AtomicBool::new(false),
+            stack_low: AtomicUsize::new(0),
+            stack_top: AtomicUsize::new(usize::MAX),
             is_cancellable: AtomicI32::new(0),
             counts: Counts::default(),
         })
@@ -334,6 +341,14 @@ impl Context {
         std::mem::forget(self);
     }
 
+    /// Says where the stack of the calling thread lies, which is this worker's. Where nobody knows, every stack is taken for it.
+    pub(super) fn stack_is_here(&self) {
+        if let Some(stack) = StackRange::of_this_thread() {
+            self.stack_low.store(stack.low, Ordering::Relaxed);
+            self.stack_top.store(stack.top, Ordering::Relaxed);
+        }
+    }
+
     /// Takes back what [`Context::settle_in`] has done.
     ///
     /// # Safety
@@ -432,6 +447,11 @@ impl Keeper for Context {
 
     fn leave_host(&self, blocks: bool) {
         self.couple(blocks.then_some(News::BlockedInCall));
+    }
+
+    fn may_leave_host(&self) -> bool {
+        let [low, top] = [&self.stack_low, &self.stack_top].map(|end| end.load(Ordering::Relaxed));
+        StackRange { low, top }.is_here() && signals::mask_here() == self.primary().host_mask
     }
 
     fn stop_on_host(&self) -> bool {

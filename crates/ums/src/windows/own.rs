@@ -82,6 +82,7 @@ pub(super) struct Life {
 /// is held until it is told.
 pub(super) unsafe fn live(context: &Context, told: &Told, life: &mut Life) -> Result<(), i32> {
     let (post, life) = (told.event.post(), ptr::from_mut(life).cast());
+    context.stack_is_here();
     // SAFETY: One Place and Saved First: as the head of this file says. The routine's code is the application's, for which
     // docs/worker-kinds.md says what is kept by kernel thread; when it ends, by `pthread_exit` too, `leave_for_good` comes first.
     let lived = unsafe { context.own.detach_unguarded(&post, body, life) };

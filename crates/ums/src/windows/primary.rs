@@ -73,6 +73,8 @@ pub struct Primary {
     /// What workers with their own context switch back to; null where there are none. And the kernel's number of the thread.
     root: AtomicPtr<::context::Context>,
     pub(super) thread: i32,
+    /// The signals that the thread blocks when no worker's handler runs on it.
+    pub(super) host_mask: u64,
     phase: AtomicU32,
     /// Whether it has ever hosted a worker.
     has_hosted: AtomicBool,
@@ -149,6 +151,7 @@ impl Primary {
             event: Event::new(),
             root: AtomicPtr::new(ptr::null_mut()),
             thread: crate::os::thread_number() as i32,
+            host_mask: watch::mask_here(),
             phase: AtomicU32::new(DECIDING),
             has_hosted: AtomicBool::new(false),
             poked: AtomicU64::new(0),

@@ -135,6 +135,56 @@ fn what_is_ready_is_read_in_user_mode() {
     });
 }
 
+/// The kernel thread that the handler below ran on, before and after it slept.
+static HANDLED: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
+
+extern "C" fn sleeps(_signal: libc::c_int) {
+    let span = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+    HANDLED[0].store(kernel_thread(), SeqCst);
+    // SAFETY: Own Memory: a local; what is left is not asked for.
+    unsafe { libc::nanosleep(&span, std::ptr::null_mut()) };
+    HANDLED[1].store(kernel_thread(), SeqCst);
+}
+
+fn blocked_signals() -> HashSet<i32> {
+    // SAFETY: Own Memory: a local, which zeros are a value of.
+    let set = unsafe {
+        let mut set = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
+        set
+    };
+    // SAFETY: Own Memory: as above.
+    (1..32).filter(|signal| unsafe { libc::sigismember(&set, *signal) } == 1).collect()
+}
+
+#[test]
+fn a_call_that_blocks_in_a_handler_of_the_applications_stays_on_the_host_which_keeps_its_mask() {
+    const SIGNAL: i32 = libc::SIGWINCH;
+    if !supported() {
+        return;
+    }
+    alone(|| {
+        // SAFETY: Own Memory: zeros are a value of it.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = sleeps as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: Own Memory: a local, and a handler for this signal.
+        unsafe { libc::sigaction(SIGNAL, &action, std::ptr::null_mut()) };
+        let list = CompletionList::new().unwrap();
+        let scheduler = kernel_thread();
+        let worker = WorkerContext::spawn(&list, move || {
+            let before = blocked_signals();
+            // SAFETY: Own Memory: numbers. To the kernel thread that this runs on, which the C library would not do.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), kernel_thread(), SIGNAL) };
+            assert_eq!(HANDLED.each_ref().map(|at| at.load(SeqCst)), [scheduler; 2]);
+            assert_eq!((kernel_thread(), blocked_signals()), (scheduler, before));
+            yields(1);
+        })
+        .unwrap();
+        Rounds::run(&list);
+        assert_eq!((worker.counts().yields, worker.counts().kernel_yields), (1, 0));
+    });
+}
+
 #[test]
 fn a_yield_of_one_that_ends_cannot_bring_it_to_user_mode_and_is_counted_apart() {
     if !supported() {
