@@ -182,8 +182,8 @@ impl Context {
         }
     }
 
-    /// The address of the word that holds its stack pointer while it is saved, and 0 while it runs. What is
-    /// saved there are the next instruction, rbx and rbp.
+    /// The address of the word that holds its stack pointer while it is saved, and 0 while it runs, whole: stack pointer and
+    /// FS base are its own (*Whole*). What is saved there are the next instruction, rbx and rbp.
     pub fn saved_at(&self) -> usize {
         from_ref(&self.sp).expose_provenance()
     }

@@ -69,13 +69,14 @@ macro_rules! save {
     };
 }
 
-/// From the context in `rdi` to that in `rsi`, with all that is its own, but for what is on its stack.
+/// From the context in `rdi` to that in `rsi`, with all that is its own, but for what is on its stack. Its word becomes 0
+/// last: who looks at a host that stands still between these instructions can tell that stack and base do not belong together.
 macro_rules! change {
     () => {
         "mov rsp, [rsi + {SP}]
-         mov qword ptr [rsi + {SP}], 0
          mov rax, [rsi + {FS}]
          wrfsbase rax
+         mov qword ptr [rsi + {SP}], 0
          mov eax, [rdi + {MXCSR}]
          cmp eax, [rsi + {MXCSR}]
          jne 3f
