@@ -192,8 +192,8 @@ impl Builder {
     /// hand the baton on before they block, which is faster. Each scheduler's threads are pinned to one
     /// processor then. Default off, and then it costs nothing. See docs/workers.md.
     ///
-    /// Of workers with their own context system calls are seen and page faults are not; the call is interrupted and made again, see
-    /// docs/worker-kinds.md. Interposed calls they couple for without this option.
+    /// Of workers with their own context a system call is interrupted and made again; and their schedulers, which a few more
+    /// threads carry in turn, use epoll, not io_uring. See docs/worker-kinds.md. Interposed calls they couple for without this option.
     pub fn detect_blocking(mut self, yes: bool) -> Builder {
         self.detect_blocking = yes;
         self
@@ -227,7 +227,7 @@ impl Builder {
         if workers.div_ceil(count) > limits::WORKERS_PER_SCHEDULER_MAX {
             return option(format!("{workers} workers are more than this library can number"));
         }
-        self.can_have_its_kind(workers)?;
+        self.can_have_its_kind(workers, count)?;
         let os = |what| move |source| BuildError::Os { what, source };
         let peers = Arc::new(Peers::new(count));
         let mut started = Started::default();

@@ -6,7 +6,7 @@
 use super::Builder;
 use crate::error::BuildError;
 use crate::os::linux::facts;
-use crate::scheduler::WorkerKind;
+use crate::scheduler::{self, WorkerKind};
 
 /// Mappings that a thread takes: its stack, the guard below it, its signal stack and that one's guard.
 const MAPPINGS_PER_THREAD: u64 = 4;
@@ -61,7 +61,11 @@ impl Builder {
     }
 
     /// Whether there can be that many workers of this kind.
-    pub(super) fn can_have_its_kind(&self, workers: usize) -> Result<(), BuildError> {
+    pub(super) fn can_have_its_kind(
+        &self,
+        workers: usize,
+        schedulers: usize,
+    ) -> Result<(), BuildError> {
         if self.kind != WorkerKind::OwnContext {
             return Ok(());
         }
@@ -76,7 +80,8 @@ impl Builder {
                 "{workers} workers with their own context need {need} mappings, and vm.max_map_count is {most}"
             ));
         }
-        let need = workers + THREADS_LEFT;
+        let carriers = if self.detect_blocking { schedulers * scheduler::CARRIERS } else { 0 };
+        let need = workers + carriers as u64 + THREADS_LEFT;
         match facts::threads_left() {
             Some((most, what)) if need > most => refuse(format!(
                 "{workers} workers with their own context need {need} threads, and {what} allows {most}"

@@ -107,12 +107,19 @@ impl<S> ShortLock<S> {
     #[inline]
     pub fn lock(&self) -> ShortGuard<'_, S> {
         let held = Held::one_more();
-        let state = self.try_lock().unwrap_or_else(|| self.lock_slow());
+        let state = self.try_now().unwrap_or_else(|| self.lock_slow());
         ShortGuard { home: self, state, held }
     }
 
+    /// Locks, if nobody holds it.
+    pub fn try_lock(&self) -> Option<ShortGuard<'_, S>> {
+        let held = Held::one_more();
+        let state = self.try_now()?;
+        Some(ShortGuard { home: self, state, held })
+    }
+
     #[inline]
-    fn try_lock(&self) -> Option<MutexGuard<'_, S>> {
+    fn try_now(&self) -> Option<MutexGuard<'_, S>> {
         match self.0.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -126,14 +133,14 @@ impl<S> ShortLock<S> {
         for round in 0..ROUNDS {
             (0..1 << round).for_each(|_| std::hint::spin_loop());
             SPINS.fetch_add(1 << round, Ordering::Relaxed);
-            if let Some(state) = self.try_lock() {
+            if let Some(state) = self.try_now() {
                 return state;
             }
         }
         for _ in 0..BACKOFFS {
             PAUSES.fetch_add(1, Ordering::Relaxed);
             std::thread::yield_now();
-            if let Some(state) = self.try_lock() {
+            if let Some(state) = self.try_now() {
                 return state;
             }
         }

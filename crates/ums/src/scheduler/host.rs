@@ -4,7 +4,8 @@
 //! there is another. The *standby* holds the baton at the start and whenever no worker can host
 //! the idle loop: for fiber workers it is the host thread's own stack (the root, which resumes
 //! fibers), for thread workers a thread of its own that is parked nearly always. It carries out no
-//! requests and is in no count.
+//! requests and is in no count. Where workers have their own contexts and undeclared blocks are detected, the root is
+//! a context too, and tied to no kernel thread (`carrier.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,7 +40,9 @@ pub(crate) fn start(
     let name = format!("ums-{}", options.name);
     let thread = threads::spawn(std::thread::Builder::new(), name, move || {
         // The driver is opened here, because a ring belongs to one thread (rule 1).
+        let carried = Shared::is_to_be_carried(&options);
         let owner = match options.kind {
+            _ if carried => Owner::ManyThreads,
             WorkerKind::Fiber | WorkerKind::OwnContext => Owner::OneThread,
             WorkerKind::Thread => Owner::ManyThreads,
         };
@@ -47,7 +50,7 @@ pub(crate) fn start(
             Ok(driver) => Shared::new(index, options, peers, driver),
             Err(error) => return tell.keep(Err(error)),
         };
-        let root = match shared.host_here() {
+        let root = match shared.host_here(carried) {
             Ok(root) => root,
             Err(error) => return tell.keep(Err(error)),
         };
@@ -56,6 +59,9 @@ pub(crate) fn start(
             return tell.keep(Err(error));
         }
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
+        if carried {
+            return shared.be_carried(tell, || or_abort(|| shared.root()));
+        }
         set_here(Some(&shared));
         shared.make_ready();
         tell.keep(Ok(shared.clone()));
@@ -84,21 +90,27 @@ fn or_abort(main: impl FnOnce()) {
 
 impl Shared {
     /// Makes the calling thread a host, where workers have their own contexts. What it gives outlives them all.
-    fn host_here(&self) -> std::io::Result<Option<Host>> {
+    fn host_here(&self, carried: bool) -> std::io::Result<Option<Host>> {
         if self.options.kind != WorkerKind::OwnContext {
             return Ok(None);
         }
-        let host = Host::here().map_err(std::io::Error::other)?;
         self.host_mask.store(crate::watch::mask_here(), Ordering::Relaxed);
+        if carried {
+            // Its carriers are hosts; they inherit the mask.
+            return Ok(None);
+        }
+        let host = Host::here().map_err(std::io::Error::other)?;
         // SAFETY: Baton: nobody else has seen this scheduler yet.
         unsafe { (*self.core.get()).root = host.root() };
         Ok(Some(host))
     }
 
-    /// The root loop of a host thread.
+    /// The root loop of a host thread, or of a carried scheduler.
     fn root(self: &Arc<Self>) {
         fiber::install_overflow_handler();
-        let _alternate_stack = fiber::prepare_host_thread();
+        // Each carrier has its own.
+        let carried = self.detection.carriers.get().is_some();
+        let _alternate_stack = (!carried).then(fiber::prepare_host_thread);
         loop {
             if !self.resume_current() && !self.stand_by_once() {
                 return self.take_down();
@@ -114,6 +126,9 @@ impl Shared {
             let any = self.with(|core| core.current != STANDBY);
             if any {
                 self.pass_from_root();
+                if self.detection.carriers.get().is_some() {
+                    self.see_to_the_blocked();
+                }
             }
             return any;
         }
@@ -185,7 +200,7 @@ impl Shared {
     }
 
     /// Creates the workers that shall be ready from the start (B18).
-    fn make_ready(self: &Arc<Self>) {
+    pub(super) fn make_ready(self: &Arc<Self>) {
         for _ in 0..self.options.workers_ready {
             self.with(|core| {
                 if let Some(id) = self.create_worker(core, false) {
@@ -359,7 +374,7 @@ impl Shared {
         late
     }
 
-    fn pin_here(&self) {
+    pub(super) fn pin_here(&self) {
         if let Some(cpu) = self.options.pin
             && let Err(error) = os::linux::cpus::pin_to(cpu)
         {

@@ -18,7 +18,8 @@
 //! * `turn` brings in what happened and chooses who is next: mechanism-free.
 //! * `switch` is the only place that knows what kind a worker is; `own` is about the third kind.
 //! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
-//! * `preempt` lets a worker leave and come home; `watched` makes one leave that blocks.
+//! * `preempt` lets a worker leave and come home; `watched` makes one leave that blocks; `carrier` lets a scheduler leave a kernel
+//!   thread that is blocked.
 //!
 //! Named invariant **Baton**: `Core` is touched only inside [`Shared::with`], which checks that the
 //! calling thread has the baton ([`here`]) and that no other borrow is alive; no borrow spans a
@@ -28,6 +29,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod alarm;
+mod carrier;
 mod peers;
 mod host;
 mod idle;
@@ -62,6 +64,7 @@ use crate::wait_stats::WaitTable;
 use crate::work_queue::WorkQueue;
 use crate::worker::Workers;
 
+pub(crate) use crate::watch::carriers::CARRIERS;
 pub(crate) use host::start;
 pub(crate) use park::{Frozen, ready};
 pub(crate) use peers::Peers;
@@ -143,7 +146,7 @@ pub(crate) struct Shared {
     #[cfg(feature = "sim")]
     pub carried: crate::os::sim::carry::Carried,
     standby: &'static Party,
-    /// The kernel's number of the thread that was started first: the host of fibers, or the standby.
+    /// The kernel's number of the thread that was started first: the host of fibers, or the standby. Or of the carrier that carries.
     pub host_thread: AtomicU32,
     /// Of own contexts, the signals that the host blocks.
     host_mask: AtomicU64,

@@ -2,7 +2,7 @@
 //!
 //! Such a worker is a thread of its own, to Rust and to C, that has left its kernel thread (crate `context`). While it
 //! is in its scheduler it runs on the scheduler's host thread, and a switch is a change of registers. While it is
-//! preemptive it runs on its own kernel thread.
+//! preemptive it runs on its own kernel thread. Where undeclared blocks are detected there is no host thread: carriers take turns (`carrier.rs`).
 //!
 //! ```text
 //!   where             state                     who continues it, by
@@ -11,23 +11,26 @@
 //!   on the host       Running; hosts the idle   itself: switch_to another, leave_for another (preemptive)
 //!                     loop
 //!   coupled           Preemptive                itself: come_in, whose post is the push through the door
+//!   blocked, on a     Preemptive                itself, when it wakes: leave_for that carrier's own context, then come_in
+//!   lost carrier
 //!   coupled           Retired                   its own kernel thread, to the thread's end: release
 //! ```
 //!
 //! *Which scheduler am I on?* Every thread-local of the machine is a worker's own here, as in thread workers. A worker
 //! belongs to one scheduler for life, so what its thread-local says is right on the host, where it is set, and when it
 //! is coupled, where it is cleared. What is keyed to the kernel thread is the host's on the host: the I/O
-//! driver, whose ring belongs to the host thread, is only touched there. The panic count is the
+//! driver, whose ring belongs to the host thread, is only touched there (with carriers it has no ring). The panic count is the
 //! worker's own, so a destructor may wait during a panic (rule 11 is for fibers).
 //!
 //! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is, and only the
 //! baton's holder changes it. **Saved First**: a worker is first known when its post has been received, and again when
 //! it has come through the door. **Whole** is the switch's. **Host Outlives**: the standby ends when every worker has been
-//! retired, and joins their threads.
+//! retired, and joins their threads. **Own Carriers**: a worker's thread has an owner of its scheduler, which has them.
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::Ordering;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use context::{Context, Refused};
@@ -41,7 +44,33 @@ use crate::os;
 use crate::os::short_lock::count_held_in;
 use crate::os::threads::{self, JoinHandle};
 use crate::wait::Party;
-use crate::watch::calls;
+use crate::watch::{self, calls};
+
+/// What the code of a worker of this kind needs to know of itself in a signal handler.
+#[derive(Clone, Copy)]
+pub(super) struct Mine {
+    pub shared: *const Shared,
+    pub context: *const Context,
+    pub party: &'static Party,
+}
+
+thread_local! {
+    static MINE: Cell<Option<Mine>> = const { Cell::new(None) };
+}
+
+/// Of the calling worker.
+pub(super) fn mine() -> Option<Mine> {
+    MINE.get()
+}
+
+/// Whether the context of this worker, which lives, runs with its own stack and its own FS base. Between the two instructions of a switch
+/// that change them its word is not 0 yet.
+pub(super) fn is_whole(party: &Party) -> bool {
+    let saved_at = party.view.saved_at.load(Ordering::Relaxed);
+    let word = std::ptr::with_exposed_provenance::<AtomicUsize>(saved_at);
+    // SAFETY: Baton: the word of its context, which is there as long as the worker's thread.
+    saved_at != 0 && unsafe { (*word).load(Ordering::Acquire) } == 0
+}
 
 /// What makes a worker with its own context run.
 pub(crate) struct Own {
@@ -149,6 +178,15 @@ impl Shared {
         unsafe { (*mine).come_in(&post) };
     }
 
+    /// The first thing that a worker's thread does, where carriers host it.
+    fn runs_on_carriers(&self, mine: Mine) {
+        let carriers = self.detection.carriers.get();
+        MINE.set(Some(mine));
+        super::preempt::prepare_here();
+        // SAFETY: Own Carriers: they are the scheduler's, which this thread has an owner of until it ends.
+        unsafe { watch::runs_on(carriers) };
+    }
+
     /// The context of the current worker.
     pub(super) fn own_context(&self) -> *const Context {
         self.with(|core| core.context_of(core.current))
@@ -168,6 +206,7 @@ impl Shared {
         let thread = threads::spawn(builder, name, move || {
             shared.arrive(party);
             calls::detect_here(super::preempt::OF_CONTEXTS);
+            shared.runs_on_carriers(Mine { shared: &*shared, context: &*mine, party });
             count_held_in(Some(&party.holds));
             #[cfg(feature = "sim")]
             if os::sim::carry::is_at_home() {

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fiber::StackRange;
 
-use super::{Core, Frozen, Shared, WorkerKind, here, set_here};
+use super::{Core, Frozen, Shared, WorkerKind, here, own, set_here};
 use crate::counters::{Counters, add, max};
 use crate::error::NeedsThread;
 use crate::lists::{NOBODY, WorkerId};
@@ -67,6 +67,9 @@ pub(super) const OF_THREADS: Runner = Runner {
     is_in_user_code: || false,
     may_leave: || false,
     from: Blocks::Surely,
+    leave_taken: |_| {},
+    step_out: || false,
+    step_back: || {},
 };
 
 /// Of a worker with its own context, those that may, for they would hold up its host.
@@ -76,7 +79,30 @@ pub(super) const OF_CONTEXTS: Runner = Runner {
     is_in_user_code: || here().is_some_and(|shared| shared.is_the_requests_own()),
     may_leave: || here().is_some_and(|shared| shared.may_leave_undeclared()),
     from: Blocks::Perhaps,
+    leave_taken: super::carrier::leave_taken,
+    step_out,
+    step_back: come_back,
 };
+
+/// The calling worker was seen in a fault, and is in a handler in the middle of anything: leaves as by a guard.
+fn step_out() -> bool {
+    let whole = own::mine().is_some_and(|mine| {
+        mine.party.view.stack().is_none_or(StackRange::is_here) && own::is_whole(mine.party)
+    });
+    let Some(shared) = here().filter(|shared| whole && shared.may_leave_undeclared()) else {
+        return false;
+    };
+    add(&shared.counters.undeclared_faults, 1);
+    let shared = shared.arc();
+    let left = shared.go_out(WaitReason::PREEMPTIVE_EXTERNAL, Way::Standby);
+    LEFT.set(Some((shared, left)));
+    true
+}
+
+/// What a handler would be the first to touch.
+pub(super) fn prepare_here() {
+    LEFT.set(None);
+}
 
 /// Runs an interposed call that will block: as if it had been declared, where the calling code is a
 /// request's own. Inside the machine, and on the way through a panic, it is just run.

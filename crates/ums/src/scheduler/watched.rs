@@ -23,9 +23,10 @@
 //! blocked, when everything that it did before is visible. A block anywhere else is left alone: it is short,
 //! or it is the idle loop's.
 //!
-//! *Workers with their own context* are hosted by one kernel thread, so there nobody takes the baton away: the host is poked when it is seen
+//! *Workers with their own context* are hosted by one kernel thread at a time, which is poked when it is seen
 //! blocked (`watch/hosted.rs`). Its handler finds the worker, in the order of the program, in user code or not, and if so the worker goes preemptive there and
-//! then and makes its call once more on its own kernel thread. So it needs no gate: it comes home as from any other time away.
+//! then and makes its call, or its access to memory, once more on its own kernel thread. So it needs no gate: it comes home as from any other time away.
+//! Where the poke does not end the block, the scheduler is taken from that kernel thread, as the baton is from a worker (`carrier.rs`): the poke is the gate.
 //!
 //! An interposed call that will surely block goes preemptive by itself (`preempt::OF_THREADS`), which is faster.
 //!
@@ -49,11 +50,12 @@ use crate::os::{self, clock};
 use crate::reason::WaitReason;
 use crate::ring::RingEvent;
 use crate::wait::Party;
+use crate::watch::carriers::Carriers;
 use crate::watch::{self, Keeper, Landlord, Place, StateFile, Watched, state};
 use crate::worker::{STANDBY, State};
 
 /// What an undeclared block is counted and waited as.
-const REASON: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
+pub(super) const REASON: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
 
 const NOT_LOST: u8 = 0;
 const IN_CALL: u8 = 1;
@@ -70,8 +72,10 @@ pub(super) struct Detection {
     lost: AtomicU8,
     /// What the watchdog saw last time, and how often.
     stuck: [AtomicU64; 2],
-    /// What the host of workers with their own context is doing.
-    host: StateFile,
+    /// What the host of workers with their own context is doing, where there is one.
+    pub(super) host: StateFile,
+    /// Those of a scheduler that is tied to no host.
+    pub(super) carriers: OnceLock<Carriers>,
     /// What it was poked for last, and how often.
     poked: AtomicU64,
     pokes: watch::Pokes,
@@ -88,7 +92,9 @@ impl Shared {
         let _ = self.detection.place.set(place);
         if self.options.kind == WorkerKind::OwnContext {
             watch::install();
-            self.detection.host.open(os::thread_number() as i32)?;
+            if !Shared::is_to_be_carried(&self.options) {
+                self.detection.host.open(os::thread_number() as i32)?;
+            }
         }
         Ok(())
     }
@@ -118,6 +124,12 @@ impl Shared {
             && !self.busy.load(Ordering::Relaxed)
             && !self.looking.load(Ordering::Relaxed)
             && self.in_routine.load(Ordering::Relaxed) == 0
+    }
+
+    /// Notes for the standby, which will have the baton, that it was taken from the current worker.
+    pub(super) fn baton_was_taken(&self, in_call: bool) {
+        let lost = if in_call { IN_CALL } else { IN_FAULT };
+        self.detection.lost.store(lost, Ordering::Relaxed);
     }
 
     /// The standby has the baton: if it was taken from a worker, that is away from now on.
@@ -248,8 +260,7 @@ impl Landlord for Lord {
 
     fn place_is_free(&self, in_call: bool) {
         let Some(shared) = self.0.upgrade() else { return };
-        let lost = if in_call { IN_CALL } else { IN_FAULT };
-        shared.detection.lost.store(lost, Ordering::Relaxed);
+        shared.baton_was_taken(in_call);
         shared.held_by(shared.standby);
         shared.standby.event.set();
     }
@@ -272,11 +283,24 @@ impl Landlord for Lord {
         let Some(waits) = shared.blocks_hosted() else { return false };
         let now = shared.number_of(waits);
         let news = shared.detection.poked.swap(now, Ordering::Relaxed) != now;
-        if shared.detection.pokes.is_worth_one_more(news) {
-            let host = shared.host_thread.load(Ordering::Relaxed) as i32;
-            watch::poke_blocked(host, &shared.detection.host, waits);
+        if !shared.detection.pokes.is_worth_one_more(news) {
+            return news;
         }
-        news
+        match shared.detection.carriers.get() {
+            None => {
+                let host = shared.host_thread.load(Ordering::Relaxed) as i32;
+                watch::poke_blocked(host, &shared.detection.host, waits);
+                news
+            }
+            // Most faults are over at the second look, and most calls can be interrupted.
+            Some(carriers) if news => {
+                if waits.call.is_some_and(watch::can_be_carried) {
+                    carriers.poke(waits);
+                }
+                true
+            }
+            Some(carriers) => shared.see_to_carrier(carriers, waits),
+        }
     }
 
     fn suspects_hosted(&self) -> u64 {
@@ -299,15 +323,16 @@ impl Shared {
             && self.counters.asleep_since.load(Ordering::Acquire) == 0
     }
 
-    /// The call that the host is blocked in, unless it is the machine's own: then the worker there need not be in user code, which its
+    /// The call or fault that the host is blocked in, unless it is the machine's own: then the worker there need not be in user code, which its
     /// handler finds out.
     fn blocks_hosted(&self) -> Option<state::Waits> {
-        let waits = self.detection.host.waits()?;
-        let call = waits.call.filter(|call| watch::can_be_carried(*call));
+        let waits = self.host_waits()?;
+        let seen = self.detection.carriers.get().is_some()
+            || waits.call.is_some_and(watch::can_be_carried);
         let machine = self.busy.load(Ordering::Acquire)
             || self.looking.load(Ordering::Relaxed)
             || self.in_routine.load(Ordering::Relaxed) > 0;
-        (call.is_some() && self.hosts() && !machine).then_some(waits)
+        (seen && self.hosts() && !machine).then_some(waits)
     }
 
     /// The same only for the same sight of the same block, as far as can be told.

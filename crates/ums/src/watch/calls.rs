@@ -34,7 +34,9 @@ use libc::{
 };
 
 use super::Blocks;
-use super::hosted::Interrupted;
+use super::carriers::Carrier;
+use super::hosted::{self, Interrupted};
+use super::signals;
 use super::thread::{keeper, me};
 
 /// Whether the calling thread is watched.
@@ -58,6 +60,12 @@ pub(crate) struct Runner {
     pub may_leave: fn() -> bool,
     /// From which likelihood on a call is.
     pub from: Blocks,
+    /// It has lost its host while it was blocked there: goes on on its own kernel thread, and comes home.
+    pub leave_taken: fn(&'static Carrier),
+    /// It goes on on its own kernel thread, for one instruction. False: not from here.
+    pub step_out: fn() -> bool,
+    /// That instruction is over: it comes home.
+    pub step_back: fn(),
 }
 
 thread_local! {
@@ -100,6 +108,25 @@ pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<(i64, u64)>, ends
         false => run_by(runner.seen, || call.make()),
     };
     call.is_over(frame, result);
+}
+
+/// As [`poked`], of one that was seen blocked in a fault, which the signal has ended: the instruction at `pc` is next, once more.
+pub(super) fn poked_in_fault(frame: *mut libc::ucontext_t, pc: u64) {
+    let Some(runner) = RUNNER.get() else { return };
+    if hosted::is_next(frame, pc) && (runner.step_out)() {
+        signals::let_traps_in();
+        hosted::step(frame);
+    }
+}
+
+/// The calling thread has made its step.
+pub(super) fn has_stepped() {
+    RUNNER.get().inspect(|runner| (runner.step_back)());
+}
+
+/// The calling thread, in a handler, has lost its host.
+pub(super) fn leave_taken(carrier: &'static Carrier) {
+    RUNNER.get().inspect(|runner| (runner.leave_taken)(carrier));
 }
 
 #[cold]

@@ -14,7 +14,12 @@
 //! * *A call that nobody declared.* The host's kernel thread blocks in it. Whoever sees that pokes the host, too. The handler finds the
 //!   interrupted call in its frame, carries it over to the thread's own kernel thread and makes it there, once more; the frame then says that it
 //!   came back with that result. To have been interrupted is no more than never to have begun, but for what a signal with a restarting
-//!   handler may always do to a call: a write of much may end early. Page faults cannot be carried over; they hold up the host.
+//!   handler may always do to a call: a write of much may end early. In the Windows model page faults hold up the host.
+//!
+//! * *A page fault that a signal interrupts*, of a worker of a scheduler: one that a thread of user code resolves. The instruction is to be
+//!   executed once more, so the worker leaves its host and executes it on its own kernel thread, which blocks there as long as it takes. The frame says
+//!   that the processor shall trap after that one instruction; in that trap the worker comes home. What the instruction does to memory is done while the
+//!   worker is away, like what a system call does that was carried over. One that a signal does not interrupt: `carriers.rs`.
 //!
 //! ```text
 //! thread, coming onto a host        who asks
@@ -28,10 +33,12 @@
 
 #![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
 
+use std::cell::Cell;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
 
 use super::Blocks;
+use super::carriers::{Carrier, Carriers};
 use super::state::ADDRESS_SPACE;
 use super::thread::{Watched, keeper};
 
@@ -131,6 +138,64 @@ impl Watched {
         }
     }
 }
+
+thread_local! {
+    /// The carriers of the scheduler that this thread, whatever it is there, belongs to.
+    static CARRIERS: Cell<Option<&'static Carriers>> = const { Cell::new(None) };
+    /// It executes one instruction away from its host.
+    static STEPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on the handler of the calling thread looks whether its host was taken, when it runs on one of these.
+///
+/// # Safety
+/// **Own Carriers**: they live until the calling thread ends, or says that there are none.
+pub(crate) unsafe fn runs_on(carriers: Option<&Carriers>) {
+    // SAFETY: Own Carriers, by the contract. The 'static stays inside the handler.
+    CARRIERS.set(carriers.map(|all| unsafe { &*std::ptr::from_ref(all) }));
+}
+
+/// In a handler: see [`Carriers::arrive`].
+pub(super) fn arrive() -> Option<&'static Carrier> {
+    CARRIERS.get()?.arrive()
+}
+
+/// Whether the interrupted thread goes on at this address.
+pub(super) fn is_next(frame: *mut libc::ucontext_t, pc: u64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: Plain Call: the frame is the kernel's.
+    let next = unsafe { (*frame).uc_mcontext.gregs[libc::REG_RIP as usize] } as u64;
+    #[cfg(not(target_arch = "x86_64"))]
+    let next = frame.is_null().into();
+    next == pc
+}
+
+/// Has the interrupted thread trap after its next instruction.
+pub(super) fn step(frame: *mut libc::ucontext_t) {
+    STEPS.set(true);
+    trap_flag(frame, true);
+}
+
+/// Whether it has made the step that it was to make. Then there is no other.
+pub(super) fn has_stepped(frame: *mut libc::ucontext_t) -> bool {
+    let so = STEPS.replace(false);
+    if so {
+        trap_flag(frame, false);
+    }
+    so
+}
+
+#[cfg(target_arch = "x86_64")]
+fn trap_flag(frame: *mut libc::ucontext_t, on: bool) {
+    const TRAP_FLAG: i64 = 1 << 8;
+    // SAFETY: Plain Call: the frame is the kernel's, and restored by it.
+    let flags = unsafe { &mut (*frame).uc_mcontext.gregs[libc::REG_EFL as usize] };
+    *flags = (*flags & !TRAP_FLAG) | if on { TRAP_FLAG } else { 0 };
+}
+
+/// Elsewhere there are no carriers.
+#[cfg(not(target_arch = "x86_64"))]
+fn trap_flag(_: *mut libc::ucontext_t, _: bool) {}
 
 /// How often the same block was poked. A worker that cannot leave, because of where it is, must not be interrupted for ever: the call that
 /// it makes again and again would never end.

@@ -17,7 +17,8 @@
 //!
 //! * `word`: ownership, and why a thread and who takes its place never both have it.
 //! * `state`, `breakpoint`, `signals`: what tells and what gates.
-//! * `thread`: a watched thread. `hosted`: one that runs on its scheduler's kernel thread. `place`, `watchdog`: where it runs, and who notices.
+//! * `thread`: a watched thread. `hosted`: one that runs on its scheduler's kernel thread. `carriers`, `taking`: the kernel threads of a scheduler that is
+//!   tied to none, and how it leaves one that is blocked. `place`, `watchdog`: where it runs, and who notices.
 //! * `calls`: interposed calls. `trial`: which mechanism works here, by trying.
 //!
 //! It decides nothing about who runs next: the layers above do, as `Landlord` of a place and
@@ -30,6 +31,8 @@ pub(crate) mod signals;
 pub(crate) mod watchdog;
 pub(crate) mod place;
 pub(crate) mod thread;
+mod taking;
+pub(crate) mod carriers;
 mod hosted;
 pub mod calls;
 mod trial;
@@ -37,9 +40,9 @@ mod trial;
 use std::sync::OnceLock;
 
 pub(crate) use hosted::Pokes;
-pub(crate) use hosted::can_be_carried;
+pub(crate) use hosted::{can_be_carried, runs_on};
 pub(crate) use place::{Landlord, Place};
-pub(crate) use signals::{install, mask_here, poke_blocked};
+pub(crate) use signals::{block_here, install, mask_here, poke_blocked};
 pub(crate) use state::{StateFile, Waits};
 pub(crate) use thread::{Keeper, Watched};
 

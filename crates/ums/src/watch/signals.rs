@@ -12,6 +12,9 @@
 //! whether an interrupted call is restarted. We say yes, and where the other signal's handler would
 //! have said no, the handler turns the restart into `EINTR`.
 //!
+//! *Hosted.* A SIGTRAP on a host meets a thread that runs on a kernel thread not its own. Three things bring one there: a poke, the gate of
+//! a carrier whose worker was taken (`carriers.rs`), and the end of the one instruction that a worker executes away from its host (`hosted.rs`).
+//!
 //! Named invariants. **Own Frame**: the kernel hands the handler its context, which is the
 //! interrupted thread's and lives until the handler returns. **Plain Call**: see ARCHITECTURE.md.
 
@@ -22,11 +25,15 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use super::state::{StateFile, Waits};
-use super::{calls, thread};
+use super::{calls, hosted, thread};
 use crate::os::linux::handlers;
 
 /// `si_code` of a SIGTRAP that perf sent.
 const TRAP_PERF: i32 = 6;
+/// And of one that the processor has sent itself after an instruction, because the frame before said so.
+const TRAP_TRACE: i32 = 2;
+/// In a set of signals.
+pub(super) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 /// Bytes of the kernel's signal set.
 const SET_SIZE: usize = 8;
 
@@ -59,6 +66,11 @@ pub(crate) fn install() {
 extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: Own Frame: the kernel gave this.
     let code = unsafe { (*info).si_code };
+    // Before everything else: whether this thread still has what it had.
+    if let Some(carrier) = hosted::arrive() {
+        // Whatever else is pending waits until it is home.
+        return elsewhere(context, || calls::leave_taken(carrier));
+    }
     match thread::me() {
         Some(me) if is_poke(info) && me.is_hosted() => {
             // Another signal that has come with it, and wants the call to end.
@@ -78,7 +90,13 @@ extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
         }
         None if is_poke(info) && calls::is_in_user_code() => {
             let ends = ends_calls(context);
-            on_host(context, || calls::poked(context.cast(), blocked_in(info), ends));
+            on_host(context, || match fault_at(info) {
+                Some(pc) => calls::poked_in_fault(context.cast(), pc),
+                None => calls::poked(context.cast(), blocked_in(info), ends),
+            });
+        }
+        None if code == TRAP_TRACE && hosted::has_stepped(context.cast()) => {
+            on_host(context, calls::has_stepped);
         }
         // Late news of a thread that is watched no more; or a host that has left who was meant.
         None if code == TRAP_PERF || is_poke(info) => {}
@@ -158,26 +176,43 @@ fn blocked_in(info: *const libc::siginfo_t) -> Option<(i64, u64)> {
     (poke.call >= 0).then_some((poke.call.into(), poke.pc))
 }
 
+/// Where it goes on, if who has poked it has seen it blocked in a fault.
+fn fault_at(info: *const libc::siginfo_t) -> Option<u64> {
+    // SAFETY: Own Frame: as above.
+    let poke = unsafe { &*info.cast::<Poke>() };
+    (poke.call < 0 && poke.pc != 0).then_some(poke.pc)
+}
+
+/// Of the kernel's size, at the beginning of the C library's.
+fn mask_of(context: *mut libc::c_void) -> *mut u64 {
+    // SAFETY: Own Frame: an address in it.
+    unsafe { ptr::addr_of_mut!((*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
+}
+
 /// Runs `f`, which may go on on another kernel thread, in the handler of a thread that is hosted. With the mask that the host
-/// has, because what the host runs next is not in a handler. When the handler returns elsewhere, what it restores is made
+/// has, because what the host runs next is not in a handler.
+fn on_host(context: *mut libc::c_void, f: impl FnOnce()) {
+    elsewhere(context, || {
+        set_mask(mask_of(context), ptr::null_mut());
+        f();
+    });
+}
+
+/// Runs `f`, which may go on on another kernel thread, in a handler. When the handler returns elsewhere, what it restores is made
 /// that kernel thread's own: the mask is what that has now, and its other stack for signals is left alone, for a kernel that finds
 /// nonsense there keeps what it has.
-fn on_host(context: *mut libc::c_void, f: impl FnOnce()) {
+fn elsewhere(context: *mut libc::c_void, f: impl FnOnce()) {
     const NONSENSE: libc::c_int = 7;
-    let context = context.cast::<libc::ucontext_t>();
-    // SAFETY: Own Frame: the kernel's set is eight bytes, at the beginning of the C library's.
-    let mask = unsafe { ptr::addr_of_mut!((*context).uc_sigmask).cast::<u64>() };
     // SAFETY: Plain Call: this thread's own errno.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: Plain Call: as above.
     let kept = unsafe { *errno };
     let host = kernel_thread();
-    set_mask(mask, ptr::null_mut());
     f();
     if kernel_thread() != host {
-        set_mask(ptr::null(), mask);
+        set_mask(ptr::null(), mask_of(context));
         // SAFETY: Own Frame: what is restored when the handler returns.
-        unsafe { (*context).uc_stack.ss_flags = NONSENSE };
+        unsafe { (*context.cast::<libc::ucontext_t>()).uc_stack.ss_flags = NONSENSE };
     }
     // SAFETY: Plain Call: as above.
     unsafe { *errno = kept };
@@ -193,7 +228,7 @@ fn ends_calls(context: *mut libc::c_void) -> bool {
 }
 
 /// Not kept by the C library in a thread-local, which would give a hosted thread's own.
-fn kernel_thread() -> i32 {
+pub(super) fn kernel_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
@@ -202,6 +237,19 @@ pub(crate) fn mask_here() -> u64 {
     let mut mask = 0;
     set_mask(ptr::null(), &mut mask);
     mask
+}
+
+/// The calling kernel thread takes the trap after one of its instructions, which cannot wait.
+pub(super) fn let_traps_in() {
+    let mask = mask_here();
+    if mask & TRAP != 0 {
+        block_here(mask & !TRAP);
+    }
+}
+
+/// The calling kernel thread blocks these from now on, and no others.
+pub(crate) fn block_here(mask: u64) {
+    set_mask(&mask, ptr::null_mut());
 }
 
 /// Sets the mask of the calling kernel thread, where `set` is not null, and stores what it was. Of the kernel's size.

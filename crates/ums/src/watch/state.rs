@@ -27,8 +27,19 @@ pub(crate) struct Waits {
     pub call: Option<i64>,
     /// The first argument of the call: of a futex its address.
     pub first: u64,
-    /// Where its user code goes on.
+    /// Where its user code goes on, and on which stack.
     pub pc: u64,
+    pub sp: u64,
+}
+
+/// What the kernel says of a thread and its signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Signals {
+    /// It sleeps so that no signal wakes it, but one that kills.
+    pub cannot_be_interrupted: bool,
+    /// Sent to it, and not yet delivered.
+    pub pending: u64,
+    pub blocked: u64,
 }
 
 /// The calls that change the address space.
@@ -119,6 +130,13 @@ pub(crate) fn waits_for_memory_map(tid: i32) -> bool {
     text[..n].starts_with(b"rwsem") || text[..n].windows(9).any(|part| part == b"mmap_lock")
 }
 
+/// What the signals of a thread of this process are. Allocates nothing.
+pub(super) fn signals_of(tid: i32) -> Option<Signals> {
+    let mut text = [0_u8; 4096];
+    let n = read_of_task(tid, "status", &mut text)?;
+    parse_signals(&text[..n])
+}
+
 /// Reads a file of the kernel's about a thread of this process; gives its length.
 fn read_of_task(tid: i32, name: &str, text: &mut [u8]) -> Option<usize> {
     use std::io::{Read, Write};
@@ -140,8 +158,22 @@ fn parse(text: &[u8]) -> Option<Waits> {
     let number: i64 = words.next()?.parse().ok()?;
     let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
     let pc = hex(words.next_back()?)?;
+    let sp = hex(words.next_back()?)?;
     let first = words.next().and_then(hex).unwrap_or(0);
-    Some(Waits { call: (number >= 0).then_some(number), first, pc })
+    Some(Waits { call: (number >= 0).then_some(number), first, pc, sp })
+}
+
+fn parse_signals(text: &[u8]) -> Option<Signals> {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    // In the order of the file.
+    let mut find = |name: &[u8]| lines.find_map(|line| line.strip_prefix(name));
+    let state = find(b"State:\t")?.first() == Some(&b'D');
+    let mut set = |name: &[u8]| {
+        let digits = std::str::from_utf8(find(name)?).ok()?;
+        u64::from_str_radix(digits.trim(), 16).ok()
+    };
+    let (pending, blocked) = (set(b"SigPnd:")?, set(b"SigBlk:")?);
+    Some(Signals { cannot_be_interrupted: state, pending, blocked })
 }
 
 #[cfg(test)]
@@ -154,12 +186,25 @@ mod tests {
         assert_eq!(parse(b""), None);
         assert_eq!(
             parse(b"0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7ffd10 0x7f12\n"),
-            Some(Waits { call: Some(0), first: 3, pc: 0x7f12 })
+            Some(Waits { call: Some(0), first: 3, pc: 0x7f12, sp: 0x7ffd10 })
         );
         assert_eq!(
             parse(b"-1 0x7ffd10 0x55aa\n"),
-            Some(Waits { call: None, first: 0x7ffd10, pc: 0x55aa })
+            Some(Waits { call: None, first: 0, pc: 0x55aa, sp: 0x7ffd10 })
         );
+    }
+
+    #[test]
+    fn the_kernel_says_which_signals_wait_and_which_are_blocked() {
+        let text = b"Name:\tums-0\nState:\tD (disk sleep)\nTgid:\t7\nSigQ:\t0/1\n\
+            SigPnd:\t0000000000000010\nShdPnd:\t0000000000000001\nSigBlk:\tfffffffe7ffbfeff\n";
+        let seen = parse_signals(text).unwrap();
+        let blocked = 0xffff_fffe_7ffb_feff;
+        let same = Signals { cannot_be_interrupted: true, pending: 1 << 4, blocked };
+        assert_eq!(seen, same);
+        let me = signals_of(crate::os::thread_number() as i32).unwrap();
+        assert!(!me.cannot_be_interrupted && me.pending == 0, "{me:?}");
+        assert_eq!(me.blocked, crate::watch::mask_here());
     }
 
     #[test]

@@ -1,0 +1,254 @@
+//! Carried schedulers: those of workers with their own context that detect undeclared blocks (`detect_blocking`).
+//!
+//! Such a scheduler must go on when the kernel thread that hosts it is blocked in a worker's page fault. So its root is no host thread's own
+//! context but a detached one, as its workers are, and *carriers* host it, one at a time (`watch/carriers.rs`). Without detection nothing of
+//! this is there: the root stays on the scheduler's thread.
+//!
+//! ```text
+//!   scheduler's thread                 carrier A                       carrier B
+//!   makes the carriers, detaches       switch_to(root)                 sleeps
+//!   (its own kernel thread sleeps)     root, worker W, worker V ..
+//!                                      W: page fault
+//!   catcher or watchdog: takes, wakes B
+//!                                                                      switch_to(root): W is Preemptive, V runs
+//!                                      the fault ends: the handler
+//!                                      W leaves for its own kernel
+//!                                      thread; A's own context: sleeps
+//!   W comes in through the door -------------------------------------> chooses W, which goes on where the fault was
+//! ```
+//!
+//! Everybody is on a kernel thread of their own in the end: the root comes down on whichever carrier it is on, leaves for its own kernel
+//! thread, and then the carriers are told to end and joined.
+//!
+//! Invariants of crate `context`, as kept here. **One Place**: the root is saved while a worker is current, and only who carries continues it; a
+//! carrier's own context is saved while it carries, and only who leaves it continues that. **Saved First**: the first carrier waits for the
+//! root's post. **Host Outlives**: contexts run on carriers, which end after every worker was retired and the root has left.
+//!
+//! What is keyed to the kernel thread changes when another one carries: `host_thread`; the state file and the stack for signals are each carrier's own;
+//! the signal mask is the same on all. The I/O driver is one for many threads (epoll), for a ring would be the first carrier's only.
+//!
+//! *Locks.* A worker may fault with a lock held. Other workers that want it block in a system call, which is seen, and leave. The machine itself,
+//! if it wants it (the allocator's), waits until the fault is over and then for the worker to be chosen: who is at home by the door cannot be lent
+//! the right to run on, as threads at their gates can. So a fault is taken only of code, not of the waits that allocators have: those for the
+//! address space. What is left is an allocator that waits for swapped-out memory of its own with its lock held.
+//!
+//! Named invariant **Own Carriers**: what a thread's handler looks at lives until the thread ends, for it has an owner of the scheduler.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::io;
+use std::ptr::from_ref;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use context::{Context, Host};
+
+use super::watched::REASON;
+use super::{Shared, WorkerKind, own, set_here};
+use crate::os::linux::sample;
+use crate::os::threads::Promise;
+use crate::os::{self, clock};
+use crate::wait::Party;
+use crate::watch::carriers::{Carrier, Carriers};
+use crate::watch::{self, Waits, state};
+use crate::worker::State;
+
+/// A carrier's own stack: it does nothing but switch, and take signals while it sleeps.
+const STACK: usize = 64 << 10;
+
+/// Tells who has made the scheduler.
+type Tell = Promise<io::Result<Arc<Shared>>>;
+
+impl Shared {
+    /// Whether it is to be tied to no kernel thread.
+    pub(super) fn is_to_be_carried(options: &super::Options) -> bool {
+        let wanted = options.kind == WorkerKind::OwnContext && options.detect_blocking;
+        #[cfg(feature = "sim")]
+        let wanted = wanted && !os::sim::is_here();
+        // Elsewhere what blocks could not be found in a frame, nor be stepped over.
+        wanted && options.pin.is_some() && cfg!(all(target_arch = "x86_64", target_env = "gnu"))
+    }
+
+    /// Runs this scheduler on carriers until it ends. `main` is what its root does.
+    pub(super) fn be_carried(self: &Arc<Self>, tell: Tell, main: impl FnOnce()) {
+        let carriers = self.detection.carriers.get_or_init(Carriers::new);
+        let root = Context::new();
+        // SAFETY: Baton: nobody else has seen this scheduler yet.
+        unsafe { (*self.core.get()).root = &root };
+        let crew = match self.make_carriers(carriers, &root) {
+            Ok(crew) => crew,
+            Err(error) => return tell.keep(Err(error)),
+        };
+        // SAFETY: Own Carriers: this thread has the scheduler, which has them, until it ends.
+        unsafe { watch::runs_on(Some(carriers)) };
+        let tell = Cell::new(Some(tell));
+        let body = || {
+            set_here(Some(self));
+            self.make_ready();
+            tell.take().into_iter().for_each(|tell| tell.keep(Ok(self.clone())));
+            main();
+            set_here(None);
+            let host = carriers.carrying().own.load(Ordering::Relaxed);
+            // SAFETY: One Place: the root runs here, and who carries it has saved its own context to do so. Host
+            // Outlives: the crew is joined below.
+            unsafe { root.leave_for(&*host) };
+        };
+        // SAFETY: One Place and Saved First: the first carrier waits for the post, and whoever takes from another one finds the root saved, for a
+        // worker is current then. `body` comes back by leaving, and `root` stays in this frame.
+        let detached = unsafe { root.detach(&carriers.all()[0].go.post(), body) };
+        end_carriers(carriers, crew);
+        if let (Err(why), Some(tell)) = (detached, tell.take()) {
+            tell.keep(Err(io::Error::other(why)));
+        }
+        // SAFETY: Own Carriers: none.
+        unsafe { watch::runs_on(None) };
+    }
+
+    fn make_carriers(
+        self: &Arc<Self>,
+        carriers: &Carriers,
+        root: &Context,
+    ) -> io::Result<Vec<JoinHandle<()>>> {
+        let mut crew = Vec::new();
+        let root = from_ref(root).expose_provenance();
+        for at in 0..carriers.all().len() {
+            let (tell, told) = Promise::new();
+            let shared = self.clone();
+            let thread = std::thread::Builder::new().name(format!("ums-{}/carrier", self.name()));
+            let made = thread.stack_size(STACK).spawn(move || shared.carry(at, root, tell));
+            let made = made.and_then(|thread| {
+                crew.push(thread);
+                told.wait().unwrap_or_else(|| Err(io::Error::other("it ended at its start")))
+            });
+            if let Err(error) = made {
+                end_carriers(carriers, crew);
+                let text = format!(
+                    "a thread that carries scheduler '{}' cannot be had: {error}",
+                    self.name()
+                );
+                return Err(io::Error::new(error.kind(), text));
+            }
+        }
+        Ok(crew)
+    }
+
+    /// The life of a carrier.
+    fn carry(&self, at: usize, root: usize, tell: Promise<io::Result<()>>) {
+        let Some(carriers) = self.detection.carriers.get() else { return };
+        let me = &carriers.all()[at];
+        self.pin_here();
+        let begun = Host::here().map_err(io::Error::other).and_then(|host| {
+            me.state.open(os::thread_number() as i32)?;
+            Ok(host)
+        });
+        let host = match begun {
+            Ok(host) => host,
+            Err(error) => return tell.keep(Err(error)),
+        };
+        let _alternate_stack = fiber::prepare_host_thread();
+        sample::this_thread_is_on(fiber::StackRange::of_this_thread());
+        // SAFETY: Own Carriers: this thread's maker has the scheduler until it has joined this.
+        unsafe { watch::runs_on(Some(carriers)) };
+        me.own.store(from_ref(host.root()).cast_mut(), Ordering::Release);
+        me.thread.store(os::thread_number() as i32, Ordering::Release);
+        if at == 0 {
+            self.host_thread.store(os::thread_number(), Ordering::Relaxed);
+        }
+        tell.keep(Ok(()));
+        let root = std::ptr::with_exposed_provenance::<Context>(root);
+        // The first one carries as soon as there is a root.
+        let mut is_spare = at != 0;
+        loop {
+            me.spare.store(is_spare, Ordering::Release);
+            is_spare = true;
+            me.go.wait();
+            if carriers.ending.load(Ordering::Acquire) {
+                break;
+            }
+            // SAFETY: One Place: the root is saved, and continued by who carries, which this thread was told to do; alone, for who
+            // carried before does not touch it any more. It lives until the crew was joined.
+            unsafe { host.root().switch_to(&*root) };
+            // Who has left may have done so inside a signal handler.
+            watch::block_here(self.host_mask.load(Ordering::Relaxed));
+        }
+        me.thread.store(0, Ordering::Relaxed);
+        me.state.close();
+    }
+
+    /// Where the kernel thread that workers run on is blocked, if it is: the machine's own waits are none.
+    pub(super) fn host_waits(&self) -> Option<Waits> {
+        match self.detection.carriers.get() {
+            Some(carriers) => carriers.carrying().state.waits(),
+            None => self.detection.host.waits(),
+        }
+    }
+
+    /// The carrier is blocked in `waits`, not for the first time. Pokes it, and takes the scheduler from it if that does not end it.
+    pub(super) fn see_to_carrier(&self, carriers: &Carriers, waits: Waits) -> bool {
+        let mask = self.host_mask.load(Ordering::Relaxed);
+        let in_call = waits.call.is_some();
+        if in_call && !carriers.is_deaf(mask) {
+            if waits.call.is_some_and(watch::can_be_carried) {
+                carriers.poke(waits);
+            }
+            return false;
+        }
+        let thread = carriers.carrying().thread.load(Ordering::Relaxed);
+        if waits.changes_memory_map() || (!in_call && state::waits_for_memory_map(thread)) {
+            return false;
+        }
+        let Some(next) = carriers.take(waits, mask, || self.may_be_taken(waits.sp)) else {
+            return false;
+        };
+        self.host_thread.store(next.thread.load(Ordering::Relaxed) as u32, Ordering::Relaxed);
+        self.baton_was_taken(in_call);
+        next.go.set();
+        true
+    }
+
+    /// Whether the worker whose stack this is in is in user code. The carrier stands still.
+    fn may_be_taken(&self, sp: u64) -> bool {
+        let machine = self.busy.load(Ordering::Acquire);
+        let here = |party: &&Party| {
+            let stack = party.view.stack();
+            stack.is_some_and(|stack| (stack.low..stack.top).contains(&(sp as usize)))
+        };
+        // Whoever holds that lock may be the one that stands still.
+        let party = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
+        let Some(party) = party.filter(|_| !machine) else { return false };
+        self.is_in_user_code(party)
+            && party.holds.load(Ordering::Relaxed) == 0
+            && own::is_whole(party)
+    }
+}
+
+fn end_carriers(carriers: &Carriers, crew: Vec<JoinHandle<()>>) {
+    carriers.ending.store(true, Ordering::Release);
+    carriers.all().iter().for_each(|one| one.go.set());
+    for thread in crew {
+        // One that panicked has said so.
+        let _ = thread.join();
+    }
+}
+
+/// A worker's own code, in the handler of the signal that was its gate: another carrier has its scheduler. It goes on on its own kernel thread,
+/// lets go of this carrier, and comes home.
+pub(super) fn leave_taken(carrier: &'static Carrier) {
+    let Some(own::Mine { shared, context, party }) = own::mine() else { return };
+    // SAFETY: Baton: the scheduler outlives its workers' threads, each of which has an owner of it.
+    let shared = unsafe { &*shared };
+    set_here(None);
+    super::AWAY.set(Some(party));
+    let host = carrier.own.load(Ordering::Acquire);
+    // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and nobody has continued it since: it is on no list. The
+    // carrier's own context is saved since it switched to the root, and only who leaves it continues it. Host Outlives.
+    unsafe { (*context).leave_for(&*host) };
+    super::AWAY.set(None);
+    party.signalled.store(clock::ticks(), Ordering::Relaxed);
+    shared.decouple(context, party);
+    set_here(Some(shared));
+    shared.come_home(party, REASON);
+    debug_assert!(party.is(State::Running));
+}

@@ -1,0 +1,118 @@
+//! Models of taking: a scheduler is carried by one kernel thread, whatever the order of waking, looking and taking.
+//!
+//! Bounds: one carrier that blocks and wakes once and then runs two instructions, and one who takes. The kernel's side is three words: how
+//! often the carrier has been put to sleep and woken (odd: it is blocked), whether the signal is pending, and what the worker's
+//! data say. The kernel's own locks order these; here fences do. Exhaustive.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+
+use ::loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+
+use super::*;
+
+/// What is left out, for the positive controls.
+#[derive(Clone, Copy, PartialEq)]
+enum Without {
+    Nothing,
+    /// The handler goes on whatever it finds.
+    Gate,
+    /// T3.
+    Look,
+}
+
+struct World {
+    word: Taking,
+    sleeps: AtomicU64,
+    pending: AtomicBool,
+    in_user: AtomicBool,
+    carriers: AtomicU32,
+}
+
+impl World {
+    fn new() -> Arc<World> {
+        Arc::new(World {
+            word: Taking::new(),
+            // It is blocked.
+            sleeps: AtomicU64::new(1),
+            pending: AtomicBool::new(false),
+            in_user: AtomicBool::new(true),
+            carriers: AtomicU32::new(0),
+        })
+    }
+
+    /// On the way back to user code: the pending signal first. True: it may go on.
+    fn may_go_on(&self, without: Without) -> bool {
+        fence(SeqCst);
+        if !self.pending.swap(false, AcqRel) {
+            return true;
+        }
+        let taken = self.word.arrive();
+        !taken || without == Without::Gate
+    }
+
+    /// The carrier wakes, and runs on. True: it carries still.
+    fn wake(&self, without: Without) -> bool {
+        self.sleeps.fetch_add(1, AcqRel);
+        if !self.may_go_on(without) {
+            return false;
+        }
+        self.run();
+        // A switch: what is there next is no user code.
+        self.in_user.store(false, Release);
+        self.may_go_on(without)
+    }
+
+    /// Looks once; true: it took.
+    fn take(&self, without: Without) -> bool {
+        let before = self.sleeps.load(Acquire);
+        if before % 2 == 0 {
+            return false;
+        }
+        let Some(asked) = self.word.ask() else { return false };
+        self.pending.store(true, Release);
+        fence(SeqCst);
+        let gate = self.pending.load(Acquire);
+        let still = without == Without::Look || self.sleeps.load(Acquire) == before;
+        if !gate || !still || !self.in_user.load(Acquire) {
+            self.word.give_up(asked);
+            return false;
+        }
+        let taken = self.word.take(asked);
+        if taken {
+            self.run();
+        }
+        taken
+    }
+
+    fn run(&self) {
+        assert_eq!(self.carriers.fetch_add(1, AcqRel), 0, "two carry one scheduler");
+    }
+}
+
+fn explore(without: Without) {
+    ::loom::model(move || {
+        let world = World::new();
+        let carrier = world.clone();
+        let carrier = ::loom::thread::spawn(move || carrier.wake(without));
+        let taken = world.take(without);
+        assert_eq!(carrier.join().unwrap(), !taken, "it is carried by one in the end");
+    });
+}
+
+#[test]
+fn loom_a_blocked_carrier_and_who_takes_never_both_carry() {
+    explore(Without::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "two carry one scheduler")]
+fn loom_without_the_gate_the_model_finds_two() {
+    explore(Without::Gate);
+}
+
+#[test]
+#[should_panic(expected = "two carry one scheduler")]
+fn loom_without_the_look_the_model_finds_two() {
+    explore(Without::Look);
+}
