@@ -268,8 +268,8 @@ impl Landlord for Lord {
     fn check(&self) -> bool {
         let Some(shared) = self.0.upgrade() else { return false };
         let asleep = shared.counters.asleep_since.load(Ordering::Acquire) != 0;
-        if !asleep && shared.is_stuck() && watch::thread::lend() {
-            shared.counters.workers_lent.fetch_add(1, Ordering::Relaxed);
+        if !asleep && shared.is_stuck() {
+            watch::thread::lend(&shared.counters.workers_lent);
         }
         !asleep
     }

@@ -136,9 +136,13 @@ pub fn every() -> impl Iterator<Item = &'static Watched> {
 }
 
 /// Lets every thread that waits at its gate run on without a place until its next switch: somebody
-/// waits for what one of them holds. True: there was one.
-pub fn lend() -> bool {
-    every().filter(|watched| watched.lend()).count() > 0
+/// waits for what one of them holds. Counted where there is one, before it can run on.
+pub fn lend(count: &AtomicU64) {
+    let mut gated = every().filter(|watched| watched.gated.load(Ordering::Acquire)).peekable();
+    if gated.peek().is_some() {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    gated.for_each(Watched::lend);
 }
 
 /// The positive control of the tests: with this set, who loses a place goes on all the same, until
@@ -363,16 +367,12 @@ impl Watched {
         true
     }
 
-    /// Whether it waits at its gate; lets it run on if so. Done again until it has noticed.
-    fn lend(&self) -> bool {
-        let waits = self.gated.load(Ordering::Acquire);
-        if waits {
-            self.lent.store(true, Ordering::Release);
-            // SAFETY: Type Stable: set before `gated`, to an event that lives for ever.
-            let event = unsafe { self.waits_on.load(Ordering::Relaxed).as_ref() };
-            event.inspect(|event| event.nudge());
-        }
-        waits
+    /// It waits at its gate: lets it run on. Done again until it has noticed.
+    fn lend(&self) {
+        self.lent.store(true, Ordering::Release);
+        // SAFETY: Type Stable: set before `gated`, to an event that lives for ever.
+        let event = unsafe { self.waits_on.load(Ordering::Relaxed).as_ref() };
+        event.inspect(|event| event.nudge());
     }
 
     /// Whether it runs without owning a place.

@@ -346,8 +346,8 @@ impl Primary {
         let [seen, looks] = &self.stuck;
         if !waits || seen.swap(now, Ordering::Relaxed) != now {
             looks.store(0, Ordering::Relaxed);
-        } else if looks.fetch_add(1, Ordering::Relaxed) >= STUCK_LOOKS && watch::thread::lend() {
-            self.lent.fetch_add(1, Ordering::Relaxed);
+        } else if looks.fetch_add(1, Ordering::Relaxed) >= STUCK_LOOKS {
+            watch::thread::lend(&self.lent);
         }
         true
     }

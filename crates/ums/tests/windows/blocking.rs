@@ -235,7 +235,6 @@ fn a_scheduler_that_waits_for_a_blocked_workers_lock_is_no_deadlock_w8() {
             if held.load(Ordering::SeqCst) {
                 drop(lock.lock().unwrap());
             }
-            // Counted right after it was lent, so it shows in the next call at the latest.
             lent = lent.max(scheduler.lent());
             rounds.next(scheduler, reason)
         })
