@@ -199,15 +199,13 @@ fn serve(args: &Args) -> Fallible<()> {
         }
         None => None,
     };
+    // Workers that are always there and serve nobody else (B18).
+    let ready = HiddenOptions { max_workers: Some(3), ready: 3, ..Default::default() };
     let admin = match args.admin {
         Some(address) => Some(listen::serve(
             &node,
             listen_on(address)?,
-            ServeOptions {
-                // Workers that are always there and serve nobody else (B18).
-                on: Some(node.hidden("admin", HiddenOptions { max_workers: Some(3), ready: 3 })?),
-                max_connections: 1,
-            },
+            ServeOptions { on: Some(node.hidden("admin", ready)?), max_connections: 1 },
             server.clone(),
             patience,
         )?),

@@ -14,6 +14,8 @@ pub const QUANTUM_NS: u64 = 4_000_000;
 pub const SLOW_IO_NS: u64 = 15_000_000_000;
 /// How long a scheduler stays awake for the next request of a user that holds a lock: 100 us.
 pub const HOLDER_SPIN_NS: u64 = 100_000;
+/// The nice value of threads that stand back for all others.
+pub const NICE_MAX: u8 = 19;
 /// How often in a row a signalled worker may go to the head of the runnable list (B9).
 pub const HEAD_INSERTS_MAX: u32 = 1000;
 /// Stack of a thread worker, in bytes (B16).

@@ -299,6 +299,7 @@ impl Builder {
             head_inserts_max: if self.fifo { 0 } else { limits::HEAD_INSERTS_MAX },
             steal: visible && self.placement.steals(),
             pin,
+            nice: 0,
             detect_blocking: visible && self.detect_blocking && scheduler::can_detect(kind),
             io: self.io,
             ring: self.ring,
@@ -314,6 +315,9 @@ pub struct HiddenOptions {
     pub max_workers: Option<usize>,
     /// Workers made at the start and never trimmed (B18).
     pub ready: usize,
+    /// By how much its threads stand back where processors are short, as `nice(1)` has it: from 0, as everybody,
+    /// to 19. For work that nobody waits for: a backup, a check. Threads that its requests make are as nice.
+    pub nice: u8,
 }
 
 pub(crate) struct NodeInner {
@@ -355,6 +359,7 @@ impl NodeInner {
         let mut made = self.builder.options(name.to_owned(), false, max, None);
         made.workers_ready = options.ready.min(max);
         made.workers_floor = made.workers_ready.max(1);
+        made.nice = i32::from(options.nice.min(limits::NICE_MAX));
         let index = self.visible.len() + map.len();
         let peers = Arc::new(Peers::new(index + 1));
         let (shared, thread) = scheduler::start(index, made, peers)?;

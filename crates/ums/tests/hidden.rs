@@ -184,11 +184,26 @@ fn run_borrows_from_its_caller_and_comes_back_u85_u89() {
 #[test]
 fn ready_workers_are_there_from_the_start_b18() {
     both_kinds(|node, _, _| {
-        let options = HiddenOptions { max_workers: Some(3), ready: 3 };
+        let options = HiddenOptions { max_workers: Some(3), ready: 3, nice: 0 };
         let admin = node.hidden("admin", options).unwrap();
         let view = scheduler(node, admin.id());
         assert_eq!((view.workers.len(), view.workers_max), (3, 3));
         assert!(view.workers.iter().all(|w| w.state == WorkerState::Idle));
+    });
+}
+
+#[test]
+fn the_threads_of_a_hidden_scheduler_stand_back_as_they_were_told_u91() {
+    both_kinds(|node, _, _| {
+        let nice = || rustix::process::getpriority_process(None).unwrap();
+        let before = nice();
+        let quiet = node.hidden("quiet", HiddenOptions { nice: 7, ..Default::default() }).unwrap();
+        assert_eq!(quiet.run(nice), before.max(7));
+        let quietest = HiddenOptions { nice: u8::MAX, ..Default::default() };
+        assert_eq!(node.hidden("quietest", quietest).unwrap().run(nice), 19);
+        // Whoever asked for it, and made its threads, is as before; and so are the threads of others.
+        assert_eq!((nice(), hidden(node, "own").run(nice)), (before, before));
+        assert_eq!(node.run(nice), before);
     });
 }
 

@@ -274,7 +274,7 @@ fn ask(client: &mut TcpStream) -> String {
 #[test]
 fn an_administrator_is_answered_while_all_visible_schedulers_spin_b18() {
     both_kinds(|node, _, n| {
-        let options = HiddenOptions { max_workers: Some(3), ready: 3 };
+        let options = HiddenOptions { max_workers: Some(3), ready: 3, nice: 0 };
         let hidden = node.hidden("admin", options).unwrap();
         let on_hidden = ServeOptions { on: Some(hidden.clone()), max_connections: 1 };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -315,7 +315,7 @@ fn an_administrator_is_answered_while_every_worker_waits_b18() {
                         })
                         .collect();
                     eventually("all wait", || gate.waiters() == n);
-                    let options = HiddenOptions { max_workers: Some(3), ready: 3 };
+                    let options = HiddenOptions { max_workers: Some(3), ready: 3, nice: 0 };
                     let admin = node.user_on(&node.hidden("admin", options).unwrap());
                     let opens = gate.clone();
                     admin.enqueue(move || opens.open()).unwrap().join().unwrap();

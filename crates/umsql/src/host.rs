@@ -124,13 +124,17 @@ pub fn go_preemptive<R: Send>(reason: &'static str, f: impl FnOnce() -> R + Send
     ums::go_preemptive(WaitReason::register(reason, WaitClass::External), f)
 }
 
-/// Runs `f` on the hidden scheduler of that name and waits for it.
+/// How schedulers for work that nobody waits for differ: with two processors their threads and those that serve users
+/// want the same ones.
+const BACKGROUND: ums::HiddenOptions = ums::HiddenOptions { max_workers: None, ready: 0, nice: 19 };
+
+/// Runs `f`, which users shall not feel, on the hidden scheduler of that name and waits for it.
 ///
 /// # Panics
 /// With what `f` panics with, and when the system refuses the scheduler its thread.
 pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send) -> R {
     match Node::current() {
-        Some(node) => match node.hidden(scheduler, ums::HiddenOptions::default()) {
+        Some(node) => match node.hidden(scheduler, BACKGROUND) {
             Ok(hidden) => hidden.run(f),
             Err(error) => panic!("the hidden scheduler {scheduler} could not be made: {error}"),
         },
@@ -141,7 +145,7 @@ pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send)
 /// Starts `f` on the hidden scheduler of that name, which has two workers. False: the caller is no worker,
 /// or the node is going down; then nothing was started.
 pub(crate) fn start_hidden(scheduler: &'static str, f: impl FnOnce() + Send + 'static) -> bool {
-    let options = ums::HiddenOptions { max_workers: Some(2), ready: 0 };
+    let options = ums::HiddenOptions { max_workers: Some(2), ..Default::default() };
     let hidden = Node::current().and_then(|node| node.hidden(scheduler, options).ok());
     hidden.is_some_and(|hidden| hidden.spawn(f).is_ok())
 }

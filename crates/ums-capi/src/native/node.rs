@@ -193,7 +193,8 @@ pub unsafe extern "C" fn ums_node_spawn_hidden(
         // SAFETY: C Caller: `name` is NULL or a string.
         let name = unsafe { text(name, "name") }?;
         let max_workers = (max_workers > 0).then_some(max_workers);
-        let hidden = owned.node.hidden(name, HiddenOptions { max_workers, ready: 0 })?;
+        let hidden =
+            owned.node.hidden(name, HiddenOptions { max_workers, ..Default::default() })?;
         let handle = hidden.spawn(move || call.run())?;
         // SAFETY: C Caller: `task` is NULL or writable.
         unsafe { give(handle, task) };

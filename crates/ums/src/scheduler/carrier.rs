@@ -138,7 +138,7 @@ impl Shared {
     fn carry(&self, at: usize, root: usize, tell: Promise<io::Result<()>>) {
         let Some(carriers) = self.detection.carriers.get() else { return };
         let me = &carriers.all()[at];
-        self.pin_here();
+        self.settle_here();
         let begun = Host::here().map_err(io::Error::other).and_then(|host| {
             me.state.open(os::thread_number() as i32)?;
             Ok(host)

@@ -54,7 +54,7 @@ pub(crate) fn start(
             Ok(root) => root,
             Err(error) => return tell.keep(Err(error)),
         };
-        shared.pin_here();
+        shared.settle_here();
         if let Err(error) = shared.open_place() {
             return tell.keep(Err(error));
         }
@@ -276,7 +276,7 @@ impl Shared {
 
     /// The first thing that a worker's own thread does: goes where its scheduler is, and says where it is.
     pub(super) fn arrive(&self, party: &'static Party) {
-        self.pin_here();
+        self.settle_here();
         party.view.thread.store(os::thread_number(), Ordering::Relaxed);
         let stack = fiber::StackRange::of_this_thread();
         stack.into_iter().for_each(|stack| party.view.stack_is(stack));
@@ -374,11 +374,19 @@ impl Shared {
         late
     }
 
-    pub(super) fn pin_here(&self) {
+    /// Every thread of a scheduler runs where the scheduler is pinned, and stands back for others as it was told to.
+    pub(super) fn settle_here(&self) {
         if let Some(cpu) = self.options.pin
             && let Err(error) = os::linux::cpus::pin_to(cpu)
         {
             eprintln!("ums: scheduler '{}' could not be pinned to CPU {cpu}: {error}", self.name());
+        }
+        let nice = self.options.nice;
+        if nice != 0
+            && let Err(error) = os::linux::cpus::stand_back(nice)
+        {
+            let name = self.name();
+            eprintln!("ums: scheduler '{name}' could not be given nice value {nice}: {error}");
         }
     }
 }

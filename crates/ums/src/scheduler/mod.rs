@@ -106,6 +106,8 @@ pub(crate) struct Options {
     pub head_inserts_max: u32,
     pub steal: bool,
     pub pin: Option<usize>,
+    /// The nice value of its threads; 0: that of whoever makes them.
+    pub nice: i32,
     /// Whether interposed calls of its workers go preemptive.
     pub detect_blocking: bool,
     pub io: crate::os::linux::open::Choice,

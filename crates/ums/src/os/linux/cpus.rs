@@ -13,6 +13,7 @@
 //!
 //! It reads once, at the start: a limit that changes later is not noticed.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -148,6 +149,27 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
     let mut mask = CpuSet::new();
     mask.set(cpu);
     Ok(sched_setaffinity(None, &mask)?)
+}
+
+/// Gives the calling thread, alone of its process, this nice value.
+///
+/// # Errors
+///
+/// `PermissionDenied` where it is less than it was, and the process may not.
+pub fn stand_back(nice: i32) -> io::Result<()> {
+    // To the kernel a thread is a process of its own here, whatever POSIX says.
+    rustix::process::setpriority_process(None, nice)?;
+    STANDS_BACK.set(nice > 0);
+    Ok(())
+}
+
+thread_local! {
+    static STANDS_BACK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread was made to stand back.
+pub fn stands_back() -> bool {
+    STANDS_BACK.get()
 }
 
 /// Lets the calling thread run wherever the process's first thread may. What is not allowed stays

@@ -4,7 +4,8 @@
 //! no other form than a call that blocks. Such operations are *chores*: a driver hands them to a
 //! pool of threads and gets their completions back in its *mailbox*. The process has two pools: one for calls,
 //! which may wait for whoever is at the other end of a FIFO or of a network, and one for reads, writes and syncs,
-//! which wait for a disk: opening a FIFO that nobody writes, sixteen times, stops no file that is open.
+//! which wait for a disk: opening a FIFO that nobody writes, sixteen times, stops no file that is open. And it has two more of
+//! these for threads that stand back: a helper is as nice as the thread that made it, and cannot be less so again.
 //!
 //! ```text
 //!   driver (one baton holder)             pool (HELPERS_MAX threads each, on demand)
@@ -230,6 +231,8 @@ struct State {
 
 static CALLS: Pool = Pool::new("call");
 static TRANSFERS: Pool = Pool::new("file");
+static NICE_CALLS: Pool = Pool::new("nice-call");
+static NICE_TRANSFERS: Pool = Pool::new("nice-file");
 
 impl Pool {
     const fn new(name: &'static str) -> Pool {
@@ -238,7 +241,12 @@ impl Pool {
     }
 
     fn of(op: &Op) -> &'static Pool {
-        if matches!(op, Op::Call { .. }) { &CALLS } else { &TRANSFERS }
+        match (matches!(op, Op::Call { .. }), cpus::stands_back()) {
+            (true, false) => &CALLS,
+            (false, false) => &TRANSFERS,
+            (true, true) => &NICE_CALLS,
+            (false, true) => &NICE_TRANSFERS,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
