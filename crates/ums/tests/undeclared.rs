@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{bare_read, end, eventually, open_descriptors, spin, turn};
+use common::{Computing, bare_read, end, eventually, open_descriptors, spin, turn};
 use ums::watch::{Mechanism, mechanism};
 use ums::{Builder, Node, Placement, SchedulerCounters, WaitReason};
 
@@ -142,8 +142,7 @@ fn a_cold_mapping_is_read_right_whether_its_faults_are_noticed_or_not() {
 fn runs_without_the_baton() -> bool {
     let node = node(1, |b| b);
     let (reader, mut writer) = std::io::pipe().unwrap();
-    let (read, enough) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (begun, computes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let [read, begun] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
     let (mine, tell) = (read.clone(), begun.clone());
     let a = node.spawn_on(0, move || {
         tell.store(true, SeqCst);
@@ -152,19 +151,11 @@ fn runs_without_the_baton() -> bool {
         ums::yield_now();
     });
     eventually("the reader has begun", || begun.load(SeqCst));
-    let (last, tell) = (enough.clone(), computes.clone());
-    let b = node.spawn_on(0, move || {
-        tell.store(true, SeqCst);
-        while !last.load(SeqCst) {
-            std::hint::spin_loop();
-        }
-    });
-    eventually("the other computes", || computes.load(SeqCst));
+    let b = Computing::on(&node);
     writer.write_all(b"x").unwrap();
     std::thread::sleep(Duration::from_millis(100));
     let early = read.load(SeqCst);
-    enough.store(true, SeqCst);
-    b.unwrap().join().unwrap();
+    b.end();
     a.unwrap().join().unwrap();
     assert!(read.load(SeqCst));
     end(node);

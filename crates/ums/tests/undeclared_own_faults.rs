@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use common::{bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, turn};
+use common::{
+    Computing, bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, turn,
+};
 use slow_file::SlowFile;
 use ums::{JoinHandle, Node, Placement, SchedulerCounters, WaitReason, WorkerKind};
 
@@ -344,26 +346,18 @@ fn a_fault_in_a_signal_handler_of_the_applications_holds_up_the_host() {
 /// A is in a fault that ends while B computes: whether A ran before B had yielded.
 fn runs_without_the_baton(make: fn() -> Option<Arc<dyn Slow>>) -> Option<bool> {
     let (node, slow) = (node(1, true)?, make()?);
-    let [read, enough, computes] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+    let read = Arc::new(AtomicBool::new(false));
     let (mine, tell) = (slow.clone(), read.clone());
     let a = node.spawn_on(0, move || {
         assert_eq!(mine.touch(), mine.holds());
         tell.store(true, SeqCst);
     });
     eventually("it is away", || counters(&node, 0).preemptive == 1);
-    let (last, tell) = (enough.clone(), computes.clone());
-    let b = node.spawn_on(0, move || {
-        tell.store(true, SeqCst);
-        while !last.load(SeqCst) {
-            std::hint::spin_loop();
-        }
-    });
-    eventually("the other computes", || computes.load(SeqCst));
+    let b = Computing::on(&node);
     slow.resolve();
     std::thread::sleep(Duration::from_millis(100));
     let early = read.load(SeqCst);
-    enough.store(true, SeqCst);
-    b.unwrap().join().unwrap();
+    b.end();
     a.unwrap().join().unwrap();
     end(node);
     Some(early)

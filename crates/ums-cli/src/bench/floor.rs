@@ -115,6 +115,11 @@ pub(super) fn yields(node: &Node, switches: u64) -> f64 {
 
 /// Nanoseconds for one hand-off between two threads that wake each other and then sleep.
 pub(super) fn handoffs(handoffs: u32) -> f64 {
+    handoffs_with(handoffs, || ())
+}
+
+/// As [`handoffs`], where one of the two does something each time before it hands on.
+pub(super) fn handoffs_with(handoffs: u32, beside: impl Fn() + Send + Copy + 'static) -> f64 {
     let turn = Arc::new(AtomicU32::new(0));
     let player = |mine: u32| {
         let turn = turn.clone();
@@ -126,6 +131,9 @@ pub(super) fn handoffs(handoffs: u32) -> f64 {
                         break;
                     }
                     let _ = futex::wait(&turn, futex::Flags::PRIVATE, now, None);
+                }
+                if mine == 1 {
+                    beside();
                 }
                 turn.store(at + 1, Ordering::Release);
                 let _ = futex::wake(&turn, futex::Flags::PRIVATE, 1);

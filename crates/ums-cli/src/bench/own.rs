@@ -12,6 +12,9 @@
 //! futex_ratio        that over own_switch_ns
 //! couple_ns          leave for the own kernel thread, one system call, come in, by the crate `context` alone
 //! couple_ratio       that over futex_handoff_ns
+//! couple_floor_ns    what the system alone takes for that: two hand-offs between threads by bare futex words, the change of
+//!                    the signal mask there and back, and the system call
+//! couple_floor_ratio couple_ns over that
 //! preemptive_ns      one system call inside go_preemptive: couple, call, door, turn
 //! ```
 //!
@@ -19,6 +22,7 @@
 //!
 //! Named invariants. **One Place**: the contexts here are the root's or one worker's, which runs, is coupled, or is saved;
 //! each switches to the other only when its post has come. **Same Base**: what is written into the FS base is what was there.
+//! **Plain Call**: a system call that needs only that what it is given outlives it.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +35,7 @@ use context::{Context, Host, Post};
 use rustix::thread::futex;
 use ums::{Node, WaitReason};
 
-use super::floor::{handoffs, pairs_with, yields};
+use super::floor::{handoffs, handoffs_with, pairs_with, yields};
 use super::meter::{Args, Ran, Stop};
 use super::setup::{Setup, pin};
 use super::windows::yields_own;
@@ -47,7 +51,7 @@ pub fn own(args: &Args) -> Ran {
     }
     pin(1)?;
     let (by_own, by_fiber) = (own.node(1, 16)?, fiber.node(1, 16)?);
-    let mut best = [f64::INFINITY; 8];
+    let mut best = [f64::INFINITY; 9];
     for _ in 0..rounds {
         let now = [
             ring(200_000)?,
@@ -58,11 +62,12 @@ pub fn own(args: &Args) -> Ran {
             handoffs(20_000),
             bare(10_000, true),
             preemptive(&by_own, 5_000),
+            handoffs_with(20_000, call_with_own_mask) * 2.0,
         ];
         best.iter_mut().zip(now).for_each(|(best, now)| *best = best.min(now));
     }
     let lines = own.lines("own");
-    let [ring, bare, own, windows, fiber, futex, couple, preemptive] = best;
+    let [ring, bare, own, windows, fiber, futex, couple, preemptive, couple_floor] = best;
     lines.metric("ring_ns", ring, "ns");
     lines.metric("bare_switch_ns", bare, "ns");
     lines.metric("own_switch_ns", own, "ns");
@@ -74,6 +79,8 @@ pub fn own(args: &Args) -> Ran {
     lines.metric("futex_ratio", futex / own, "ratio");
     lines.metric("couple_ns", couple, "ns");
     lines.metric("couple_ratio", couple / futex, "ratio");
+    lines.metric("couple_floor_ns", couple_floor, "ns");
+    lines.metric("couple_floor_ratio", couple / couple_floor, "ratio");
     lines.metric("preemptive_ns", preemptive, "ns");
     Ok(())
 }
@@ -165,6 +172,20 @@ fn bare(times: u64, couples: bool) -> f64 {
     unsafe { player.context.release() };
     let _ = thread.join();
     each
+}
+
+/// The system calls between the two hand-offs of coupling: its own mask back, the call, all signals blocked again.
+fn call_with_own_mask() {
+    let (own, all) = (0u64, !(1u64 << 32));
+    let set = |mask: &u64| {
+        let (how, size) = (libc::SIG_SETMASK, size_of::<u64>());
+        let nothing = std::ptr::null_mut::<u64>();
+        // SAFETY: Plain Call: the set outlives the call, and nobody else minds the mask of this thread.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, mask, nothing, size) };
+    };
+    set(&own);
+    let _ = black_box(rustix::process::getppid());
+    set(&all);
 }
 
 /// Nanoseconds for one system call inside `go_preemptive`.

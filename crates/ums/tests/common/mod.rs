@@ -20,7 +20,8 @@ pub mod watching;
 
 use std::io::Write;
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
@@ -249,6 +250,33 @@ impl Gate {
     /// How many wait at it.
     pub fn waiters(&self) -> usize {
         self.lock.waiters()
+    }
+}
+
+/// A request that computes on scheduler 0, and yields to nobody, until it is told that it is enough.
+pub struct Computing {
+    enough: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Computing {
+    /// Comes back when it computes.
+    pub fn on(node: &Node) -> Computing {
+        let [enough, computes] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+        let (last, tell) = (enough.clone(), computes.clone());
+        let task = node.spawn_on(0, move || {
+            tell.store(true, SeqCst);
+            while !last.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+        });
+        eventually("the other computes", || computes.load(SeqCst));
+        Computing { enough, task: task.expect("it is enqueued") }
+    }
+
+    pub fn end(self) {
+        self.enough.store(true, SeqCst);
+        self.task.join().expect("it does not panic");
     }
 }
 
