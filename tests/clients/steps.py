@@ -4,6 +4,7 @@
 Stops one thread of a process, lets it go on instruction by instruction until it has slept so often in a futex, and prints the
 instructions in user mode for each sleep. The other threads run on. For x86-64."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -34,29 +35,40 @@ def thread_of(pid, name):
     sys.exit(f"steps.py: process {pid} has no thread {name!r}")
 
 
-def steps(pid, thread, sleeps):
-    """Instructions between one futex call and the next, several times."""
+def walk(thread):
+    """Lets a thread go on instruction by instruction: its registers before each of them, until the caller has enough."""
     registers = (ctypes.c_ulonglong * 27)()
     ptrace(PTRACE_SEIZE, thread)
     ptrace(PTRACE_INTERRUPT, thread)
     os.waitpid(thread, WALL)
-    counts, count, pending = [], 0, 0
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        while len(counts) <= sleeps:
+    pending = 0
+    try:
+        while True:
             ptrace(PTRACE_GETREGS, thread, ctypes.addressof(registers))
-            if registers[RAX] == FUTEX:
-                memory.seek(registers[RIP])
-                if memory.read(2) == b"\x0f\x05":
-                    counts.append(count)
-                    count = 0
+            yield registers
             ptrace(PTRACE_SINGLESTEP, thread, pending)
             _, status = os.waitpid(thread, WALL)
             if not os.WIFSTOPPED(status):
                 sys.exit("steps.py: the thread has ended")
             stopped = os.WSTOPSIG(status)
             pending = 0 if stopped == signal.SIGTRAP else stopped
+    finally:
+        ptrace(PTRACE_DETACH, thread)
+
+
+def steps(pid, thread, sleeps):
+    """Instructions between one futex call and the next, several times."""
+    counts, count = [], 0
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory, contextlib.closing(walk(thread)) as instructions:
+        for registers in instructions:
+            if registers[RAX] == FUTEX:
+                memory.seek(registers[RIP])
+                if memory.read(2) == b"\x0f\x05":
+                    counts.append(count)
+                    count = 0
+                    if len(counts) > sleeps:
+                        break
             count += 1
-    ptrace(PTRACE_DETACH, thread)
     # What came before the first sleep was begun by somebody else.
     return counts[1:]
 
@@ -67,4 +79,5 @@ def main():
     print(statistics.mean(counts), max(counts))
 
 
-main()
+if __name__ == "__main__":
+    main()
