@@ -23,8 +23,10 @@ const PART: &str = "UMS_CAMPAIGN_PART";
 /// After so many worlds what a process holds is taken as what it needs.
 const WARM: u64 = 50;
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
-/// A seed that takes longer than this hangs: a story takes milliseconds.
-const HANGS_AFTER: Duration = Duration::from_secs(60);
+/// A seed that takes longer than this is looked at: a story takes milliseconds.
+const LATE_AFTER: Duration = Duration::from_secs(30);
+/// It hangs when so much time more has passed in which it was not kept waiting for a processor.
+const HANGS_AFTER: Duration = Duration::from_secs(30);
 
 /// What [`campaign`] is told.
 #[derive(Clone, Debug)]
@@ -105,8 +107,43 @@ struct Part {
     child: Child,
     /// The seed that it has begun, and when.
     at: Option<(u64, Instant)>,
+    /// Since when that is late, and how long its threads had been starved by then.
+    late: Option<(Instant, Duration)>,
     report: String,
     over: bool,
+}
+
+impl Part {
+    /// The seed in which it hangs, if it does: neither computing without an end nor asleep for ever is being starved.
+    fn hangs(&mut self) -> Option<u64> {
+        let (_, since) = self.at?;
+        if since.elapsed() < LATE_AFTER {
+            self.late = None;
+            return None;
+        }
+        self.hangs_still(starved(self.child.id()))
+    }
+
+    /// The seed is late; its threads have been starved for so long until now.
+    fn hangs_still(&mut self, starved: Duration) -> Option<u64> {
+        let (seed, _) = self.at?;
+        let (late, before) = *self.late.get_or_insert((Instant::now(), starved));
+        let had = late.elapsed().saturating_sub(starved.saturating_sub(before));
+        (had > HANGS_AFTER).then_some(seed)
+    }
+}
+
+/// How long the threads of a process that live have been ready without a processor, all together.
+fn starved(process: u32) -> Duration {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else {
+        return Duration::ZERO;
+    };
+    let of_one = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        // Nanoseconds on a processor, nanoseconds without one, turns.
+        text.split(' ').nth(1)?.parse().ok()
+    };
+    tasks.flatten().filter_map(of_one).map(Duration::from_nanos).sum()
 }
 
 struct Parent {
@@ -133,7 +170,7 @@ impl Parent {
             let out = child.stdout.take();
             let say = say.clone();
             std::thread::spawn(move || out.map(|out| listen(number, BufReader::new(out), &say)));
-            parts.push(Part { child, at: None, report: String::new(), over: false });
+            parts.push(Part { child, at: None, late: None, report: String::new(), over: false });
         }
         let (began, told) = (Instant::now(), Instant::now());
         let seeds = campaign.check.seeds.clone().count() as u64;
@@ -156,9 +193,7 @@ impl Parent {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break None,
             }
-            let hangs =
-                |part: &&Part| part.at.is_some_and(|(_, since)| since.elapsed() > HANGS_AFTER);
-            if let Some((seed, _)) = self.parts.iter().find(hangs).and_then(|part| part.at) {
+            if let Some(seed) = self.parts.iter_mut().find_map(Part::hangs) {
                 break Some(format!("seed {seed} hangs\nreplay: UMS_SEED={seed} {}", self.command));
             }
             if self.told.elapsed() > PROGRESS_EVERY {
@@ -232,4 +267,51 @@ fn listen(number: usize, out: impl BufRead, say: &Sender<Said>) {
         }
     }
     let _ = say.send(Said::Ended(number));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(begun: Instant) -> Part {
+        let child = Command::new("sleep").arg("60").spawn().unwrap();
+        let at = Some((7, begun));
+        Part { child, at, late: None, report: String::new(), over: false }
+    }
+
+    fn end(mut part: Part) {
+        part.child.kill().unwrap();
+        part.child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_seed_that_sleeps_for_long_hangs_and_one_that_is_starved_does_not() {
+        let Some(long_ago) = Instant::now().checked_sub(LATE_AFTER + HANGS_AFTER) else { return };
+        let mut young = part(Instant::now());
+        assert_eq!((young.hangs(), young.late), (None, None));
+        end(young);
+        let mut late = part(long_ago);
+        assert_eq!(late.hangs(), None);
+        let (_, before) = late.late.unwrap();
+        late.late = Some((long_ago, before));
+        assert_eq!(late.hangs_still(before + LATE_AFTER + HANGS_AFTER), None);
+        assert_eq!(late.hangs(), Some(7));
+        end(late);
+    }
+
+    #[test]
+    fn two_threads_on_one_processor_starve_each_other() {
+        let (before, cpu) = (starved(std::process::id()), cpus::Cpus::read().allowed[0]);
+        let until = Instant::now() + Duration::from_millis(100);
+        let compute = move || {
+            cpus::pin_to(cpu).unwrap();
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+            starved(std::process::id())
+        };
+        let threads = [std::thread::spawn(compute), std::thread::spawn(compute)];
+        let after = threads.map(|thread| thread.join().unwrap());
+        assert!(after[0].max(after[1]) > before, "{before:?}, {after:?}");
+    }
 }
