@@ -9,6 +9,7 @@
 //! begun, and what one part does to its process the others do not see.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -138,12 +139,14 @@ fn starved(process: u32) -> Duration {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return Duration::ZERO;
     };
-    let of_one = |task: std::fs::DirEntry| {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        // Nanoseconds on a processor, nanoseconds without one, turns.
-        text.split(' ').nth(1)?.parse().ok()
-    };
-    tasks.flatten().filter_map(of_one).map(Duration::from_nanos).sum()
+    tasks.flatten().filter_map(|task| starved_thread(&task.path())).sum()
+}
+
+/// The same of one thread, by its folder.
+fn starved_thread(task: &Path) -> Option<Duration> {
+    let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
+    // Nanoseconds on a processor, nanoseconds without one, turns.
+    text.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
 struct Parent {
@@ -301,17 +304,17 @@ mod tests {
 
     #[test]
     fn two_threads_on_one_processor_starve_each_other() {
-        let (before, cpu) = (starved(std::process::id()), cpus::Cpus::read().allowed[0]);
+        let cpu = cpus::Cpus::read().allowed[0];
         let until = Instant::now() + Duration::from_millis(100);
         let compute = move || {
             cpus::pin_to(cpu).unwrap();
             while Instant::now() < until {
                 std::hint::spin_loop();
             }
-            starved(std::process::id())
+            starved_thread(Path::new("/proc/thread-self")).unwrap()
         };
         let threads = [std::thread::spawn(compute), std::thread::spawn(compute)];
-        let after = threads.map(|thread| thread.join().unwrap());
-        assert!(after[0].max(after[1]) > before, "{before:?}, {after:?}");
+        let starved = threads.map(|thread| thread.join().unwrap());
+        assert!(starved[0].max(starved[1]) > Duration::ZERO);
     }
 }
