@@ -33,6 +33,7 @@ mod carrier;
 mod peers;
 mod host;
 mod idle;
+mod lent;
 mod own;
 mod park;
 mod preempt;
@@ -188,6 +189,8 @@ pub(crate) enum Seat {
     Fiber(*mut Fiber, Option<Suspender>),
     /// The host thread switches to its context, and its own thread takes it back.
     Own(own::Own),
+    /// The same of one that has come home and may be lent: claimed before it is switched to.
+    Lendable(own::Own),
 }
 
 /// What expires.
@@ -265,7 +268,10 @@ pub(crate) fn here() -> Option<&'static Shared> {
 /// which ends now.
 #[cold]
 fn settled() -> Option<&'static Shared> {
-    crate::watch::thread::me()?.settle();
+    match crate::watch::thread::me() {
+        Some(me) => me.settle(),
+        None => lent::settle(),
+    }
     // SAFETY: Baton: as above.
     unsafe { HERE.get().as_ref() }
 }
