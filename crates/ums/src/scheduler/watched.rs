@@ -365,7 +365,8 @@ impl Shared {
     /// Whether the baton's holder waits for a lock inside the machine, or where it cannot leave.
     fn waits_for_lock(&self) -> bool {
         if self.options.kind == WorkerKind::OwnContext {
-            return self.host_waits().is_some_and(|waits| waits.futex().is_some());
+            let futex = self.host_waits().and_then(|waits| waits.futex());
+            return futex.is_some_and(|futex| !self.is_own_event(futex));
         }
         self.holder().is_some_and(|holder| {
             !self.is_in_user_code(holder)
