@@ -168,7 +168,7 @@ impl Context {
     }
 
     /// Has the own kernel thread continue this saved context. Its signals stay blocked until it has come
-    /// back from [`Context::detach`], or takes its mask back ([`Context::stay`]).
+    /// back from [`Context::detach`].
     ///
     /// # Safety
     /// *One Place*: it is saved, and nobody else's to continue.

@@ -148,9 +148,8 @@ pub(crate) struct Party {
     pub(crate) next: AtomicPtr<Party>,
     /// What its thread waits on (U10). Fibers do not use it.
     pub(crate) event: Event,
-    /// Of a worker that has one of its own. Here, because it is looked at without a lock (Type Stable).
-    pub(crate) context: context::Context,
-    /// Whether it may run on while it waits to be chosen.
+    /// Of a worker with its own context: that, and whether it may run on while it waits to be chosen.
+    pub(crate) context: plain::AtomicPtr<context::Context>,
     pub(crate) lending: Lending,
     /// Of a worker with its own context, how many short locks it holds or waits for.
     pub(crate) holds: std::sync::atomic::AtomicU32,
@@ -313,7 +312,7 @@ impl Party {
             worker: AtomicU32::new(0),
             next: AtomicPtr::new(null_mut()),
             event: Event::new(),
-            context: context::Context::new(),
+            context: plain::AtomicPtr::new(null_mut()),
             lending: Lending::new(),
             holds: std::sync::atomic::AtomicU32::new(0),
             cancelled: AtomicBool::new(false),

@@ -2,23 +2,17 @@
 //! lent the right to run on (`scheduler/lent.rs`). The lock is one of a completion routine, which runs inside somebody's turn; the allocator's is
 //! the same to the machine.
 
-ums::interpose!();
-
 mod common;
-#[path = "common/signals.rs"]
-mod signals;
 #[path = "common/slow.rs"]
 mod slow;
 
-use std::collections::HashSet;
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{bare_read, can_be_had, end, eventually, kernel_thread, turn};
-use signals::blocked_signals;
 use slow::{Slow, child, file_page, user_page};
 use ums::{JoinHandle, Node, Placement, WaitReason, WorkerKind};
 
@@ -55,7 +49,7 @@ struct Story {
 
 impl Story {
     /// `after`: what the worker does when it has given the lock back.
-    fn begin(make: Make, after: impl FnOnce(Own) + Send + 'static) -> Option<Story> {
+    fn begin(make: Make, after: impl FnOnce(i32) + Send + 'static) -> Option<Story> {
         let slow = make()?;
         if !can_be_had(WorkerKind::OwnContext) {
             return None;
@@ -68,7 +62,7 @@ impl Story {
         let held = Arc::new(AtomicBool::new(false));
         let tell = held.clone();
         let holder = node.spawn_on(0, move || {
-            let own = Own::of_this_worker();
+            let own = own_kernel_thread();
             let fd = reads.as_raw_fd();
             ums::testing::when_readable(fd, move |_| {
                 *routines.lock().unwrap() += 1;
@@ -120,19 +114,10 @@ impl Story {
     }
 }
 
-/// What is keyed to the kernel thread of a worker.
-#[derive(Debug, PartialEq)]
-struct Own(i32, HashSet<i32>);
-
-impl Own {
-    fn here() -> Own {
-        Own(kernel_thread(), blocked_signals())
-    }
-
-    fn of_this_worker() -> Own {
-        let _away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
-        Own::here()
-    }
+/// Of the calling worker.
+fn own_kernel_thread() -> i32 {
+    let _away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+    kernel_thread()
 }
 
 type Make = fn() -> Option<Arc<dyn Slow>>;
@@ -144,10 +129,10 @@ fn a_lock_that_a_worker_at_home_holds_delays_a_routine_and_no_more() {
     let _turn = turn();
     for make in ALL {
         let after = |own| {
-            assert_eq!(Own::here(), own, "it was lent, and has not asked");
+            assert_eq!(kernel_thread(), own, "it was lent, and has not asked");
             assert!(ums::is_worker());
             ums::yield_now();
-            assert_ne!(kernel_thread(), own.0, "it has asked, and came home");
+            assert_ne!(kernel_thread(), own, "it has asked, and came home");
             assert_eq!(ums::scheduler_id(), Some(0));
             ums::sleep(Duration::from_millis(1)).unwrap();
         };
@@ -162,58 +147,29 @@ fn a_lock_that_a_worker_at_home_holds_delays_a_routine_and_no_more() {
     }
 }
 
-/// Of one whose holder does this when it has given the lock back, and another task of its scheduler that.
-fn is_lent_and_ends<O: FnOnce() + Send + 'static>(
-    make: Make,
-    after: impl FnOnce(Own) + Send + 'static,
-    other_does: O,
-) {
-    let Some(mut story) = Story::begin(make, after) else { return };
-    let other = story.go_on();
-    eventually("it is lent", || story.counters().workers_lent >= 1);
-    let another = story.node.spawn_on(0, other_does).unwrap();
-    another.join().unwrap();
-    story.end(other);
-}
-
 #[test]
 fn who_ends_its_request_without_asking_for_its_scheduler_is_home_then() {
     let _turn = turn();
-    ALL.into_iter().for_each(|make| is_lent_and_ends(make, |_| (), || ()));
-}
-
-#[test]
-fn who_computes_until_another_worker_has_run_is_waited_for_by_nobody() {
-    let _turn = turn();
     for make in ALL {
-        let ran = Arc::new(AtomicBool::new(false));
-        let seen = ran.clone();
-        let computes = move |own| {
-            while !seen.load(SeqCst) {
-                std::hint::spin_loop();
-            }
-            assert_eq!(Own::here(), own);
-            assert_eq!(ums::scheduler_id(), Some(0));
-        };
-        is_lent_and_ends(make, computes, move || ran.store(true, SeqCst));
+        let Some(mut story) = Story::begin(make, |_| ()) else { continue };
+        let other = story.go_on();
+        story.end(other);
     }
 }
 
 #[test]
-fn who_blocks_until_another_worker_has_run_does_so_where_it_is() {
+fn who_computes_on_when_it_was_lent_is_waited_for() {
     let _turn = turn();
     for make in ALL {
-        let (tell, told) = std::sync::mpsc::channel();
-        let blocks = move |own| {
-            std::thread::sleep(Duration::from_millis(5));
-            assert_eq!(told.recv(), Ok(()));
-            assert_eq!(
-                Own::here(),
-                own,
-                "calls that block do not ask, whether they are seen or not"
-            );
-            ums::yield_now();
+        let after = |_| {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(200) {
+                std::hint::spin_loop();
+            }
+            assert_eq!(ums::scheduler_id(), Some(0));
         };
-        is_lent_and_ends(make, blocks, move || tell.send(()).unwrap());
+        let Some(mut story) = Story::begin(make, after) else { continue };
+        let other = story.go_on();
+        story.end(other);
     }
 }

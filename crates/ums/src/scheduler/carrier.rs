@@ -246,11 +246,9 @@ pub(super) fn leave_taken(carrier: &'static Carrier) {
     unsafe { (*context).leave_for(&*host) };
     super::AWAY.set(None);
     party.signalled.store(clock::ticks(), Ordering::Relaxed);
-    let within = party.lending.within.swap(false, Ordering::Relaxed);
-    if shared.decouple_lendable(context, party, within) {
+    if shared.decouple_lendable(context, party) {
         set_here(Some(shared));
         shared.come_home(party, REASON);
         debug_assert!(party.is(State::Running));
     }
-    party.lending.within.store(within, Ordering::Relaxed);
 }

@@ -9,123 +9,96 @@
 //!   home: saved, through the door            in a turn: waits for a lock
 //!                                                                             the same wait, some looks
 //!   on its own kernel thread, loose  <------------------------------------    lends it
-//!   gives the lock back                      gets it; W is next: left alone,
-//!                                            as one that is preemptive
-//!   asks for its scheduler: through the door
+//!   gives the lock back                      gets it; chooses W: waits
+//!   asks for its scheduler: saved again      continues W
 //! ```
 //!
 //! A *loose* worker has no scheduler: it is like one that is preemptive. The first question for one ([`super::here`]) ends that, and so does
-//! the end of its request. Not in a signal handler of the application's, which would go on with another thread's mask and stack for signals;
-//! and not an interposed call: it is made where it is, for whoever makes it may hold the lock.
+//! the end of its request. Not in a signal handler of the application's, which would go on with another thread's mask and stack for signals.
+//! Who computes or blocks while it is loose and chosen holds up its scheduler, as with the baton.
 //!
-//! A worker is lent only in what is its request's own, for the machine's code around that needs the baton. One that was interrupted inside the
-//! library, between the question for its scheduler and the use of that, goes on there: see docs/worker-kinds.md.
+//! Only inside its request is a worker lent: the machine's own code around that needs the baton. One that was interrupted inside the
+//! library, between the question for its scheduler and the use of that, is as a thread that is lent there: see docs/worker-kinds.md.
 //!
-//! Invariants: **One Place** and **Saved First** of crate `context`, by that protocol. **Type Stable**: a context is in its worker's party, and so never
-//! freed; the watchdog may look at one that is used again.
+//! Invariants: **One Place** and **Saved First** of crate `context`, by that protocol.
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use context::Context;
 use fiber::StackRange;
 
 use super::own::{self, Mine};
 use super::watched::REASON;
-use super::{AWAY, Core, Shared, set_here};
+use super::{AWAY, Core, Seat, Shared, set_here};
 use crate::lists::WorkerId;
-use crate::ring::RingEvent;
-use crate::wait::{LAST_MADE, Party};
+use crate::wait::Party;
 use crate::watch::mask_here;
-use crate::worker::State;
 
 impl Shared {
     /// As [`Shared::decouple`], of a worker that has left in the middle of anything. False: it was lent the right to run on, and has no baton.
-    /// `within`: what it was in the middle of is its request's own.
-    pub(super) fn decouple_lendable(
-        &self,
-        mine: *const Context,
-        party: &'static Party,
-        within: bool,
-    ) -> bool {
-        if within && self.detection.carriers.get().is_some() {
+    pub(super) fn decouple_lendable(&self, mine: *const Context, party: &'static Party) -> bool {
+        let is_watched = self.detection.carriers.get().is_some();
+        if is_watched && party.lending.within.load(Ordering::Relaxed) {
             party.lending.come_home();
         }
         self.decouple(mine, party);
-        !runs_on(mine, party)
-    }
-
-    /// The parties of this scheduler, without a lock: somebody who stands still may hold any.
-    fn parties(&self) -> impl Iterator<Item = &'static Party> {
-        let here = self.door.address();
-        let at = |link: &AtomicPtr<Party>| {
-            // SAFETY: Type Stable: null, or a party.
-            unsafe { link.load(Ordering::Acquire).as_ref() }
-        };
-        let all = std::iter::successors(at(&LAST_MADE), move |party| at(&party.made_before));
-        all.filter(move |party| party.home.load(Ordering::Relaxed) == here)
-    }
-
-    /// Those that could be lent.
-    fn at_home(&self) -> impl Iterator<Item = &'static Party> {
-        self.parties().filter(|party| party.lending.waits(|| is_saved(party)))
-    }
-
-    /// Whether this futex is one on which the machine waits for a worker that will surely come: a new one, or one that was lent.
-    #[cold]
-    pub(super) fn is_own_event(&self, futex: u64) -> bool {
-        let mut all = self.parties();
-        all.any(|party| [&party.event, &party.lending.back].iter().any(|e| e.address() == futex))
+        let lent = party.lending.is_lent();
+        if lent {
+            // SAFETY: Baton: its own context, which is there as long as its thread.
+            unsafe { (*mine).stay() };
+            AWAY.set(Some(party));
+        }
+        !lent
     }
 
     /// For the watchdog: the scheduler waits for a lock. Those who are home run on.
-    #[cold]
     pub(super) fn lend_own(&self) {
-        if self.at_home().next().is_none() {
+        // Whoever holds this lock may be the one that waits.
+        let Some(roster) = self.roster.try_lock() else { return };
+        if !roster.values().any(|party| party.lending.waits(|| is_saved(party))) {
             return;
         }
         // Before one can run.
         self.counters.workers_lent.fetch_add(1, Ordering::Relaxed);
-        for party in self.at_home().filter(|party| party.lending.lend(|| is_saved(party))) {
-            // SAFETY: One Place: saved, and this has won it from whoever would choose it.
-            unsafe { party.context.release() };
+        for party in roster.values().filter(|party| party.lending.lend(|| is_saved(party))) {
+            // SAFETY: One Place: saved, and this has won it from whoever would choose it, who waits now. It is there: `is_saved`.
+            unsafe { (*party.context.load(Ordering::Relaxed)).release() };
         }
     }
-}
-
-fn is_saved(party: &Party) -> bool {
-    party.context.is_saved()
 }
 
 impl Core {
-    /// Whether a worker that was chosen, and is Running by its state, is here to be continued: not if it runs on elsewhere. Then it is away again.
-    #[inline]
-    pub(super) fn is_here(&mut self, id: WorkerId) -> bool {
-        let party = self.workers.get(id).party;
-        !party.lending.is_lendable() || self.claim(id, party)
+    /// This worker has come home, and may be lent from now on.
+    #[cold]
+    pub(super) fn may_be_lent(&mut self, id: WorkerId) {
+        let seat = &mut self.workers.get(id).seat;
+        *seat = match seat.take() {
+            Some(Seat::Own(own)) => Some(Seat::Lendable(own)),
+            other => other,
+        };
     }
 
+    /// This worker is to be continued, and may have been lent: waits until it is saved then.
     #[cold]
-    fn claim(&mut self, id: WorkerId, party: &Party) -> bool {
-        let here = party.lending.choose();
-        if !here {
-            self.record(RingEvent::Leave, id, REASON.index() as u32);
-            self.workers.shift(id, State::Running, State::Preemptive, self.turn_at);
-        }
-        here
+    pub(super) fn claim(&mut self, id: WorkerId) -> *const Context {
+        let worker = self.workers.get(id);
+        let Some(Seat::Lendable(own)) = worker.seat.take() else {
+            unreachable!("only a worker that may be lent is claimed")
+        };
+        worker.party.lending.choose();
+        let context = Arc::as_ptr(&own.context);
+        worker.seat = Some(Seat::Own(own));
+        context
     }
 }
 
-/// The calling worker, which had come in, runs again: whether because it was lent. Then it is on its own kernel thread.
-fn runs_on(mine: *const Context, party: &'static Party) -> bool {
-    let lent = party.lending.is_lent();
-    if lent {
-        // SAFETY: Type Stable.
-        unsafe { (*mine).stay() };
-        AWAY.set(Some(party));
-    }
-    lent
+/// Of a worker that is home. Its scheduler's roster is locked, so it is not retired meanwhile.
+fn is_saved(party: &Party) -> bool {
+    // SAFETY: Baton: only of one that is home, whose thread lives as long as it is in the roster.
+    unsafe { (*party.context.load(Ordering::Relaxed)).is_saved() }
 }
 
 /// Whether the calling worker is loose.
@@ -136,10 +109,10 @@ pub(super) fn is_lent() -> bool {
 /// If the calling code is that of a loose worker, and in no signal handler, it has the baton when this returns.
 #[cold]
 pub(super) fn settle() {
-    let Some(Mine { party, .. }) = own::mine() else { return };
-    let in_handler = || {
-        !party.view.stack().is_none_or(StackRange::is_here) || mask_here() != party.context.mask()
-    };
+    let Some(Mine { context, party, .. }) = own::mine() else { return };
+    // SAFETY: Baton: its own context, which is there as long as its thread.
+    let mask = unsafe { (*context).mask() };
+    let in_handler = || !party.view.stack().is_none_or(StackRange::is_here) || mask_here() != mask;
     if party.lending.is_lent() && !in_handler() {
         come_in();
     }
@@ -147,7 +120,6 @@ pub(super) fn settle() {
 
 /// The calling worker's request has ended: it has the baton when this returns.
 pub(super) fn end(party: &Party) {
-    party.lending.within.store(false, Ordering::Relaxed);
     if party.lending.is_lent() {
         come_in();
     }
@@ -156,22 +128,12 @@ pub(super) fn end(party: &Party) {
 #[cold]
 fn come_in() {
     let Some(Mine { shared, context, party }) = own::mine() else { return };
+    AWAY.set(None);
+    party.lending.come_back();
+    // SAFETY: One Place: loose, so it runs on its own kernel thread. Saved First: whoever has chosen it waits until it is saved.
+    unsafe { (*context).come_in(&party.lending.back.post()) };
     // SAFETY: Baton: the scheduler outlives its workers' threads, each of which has an owner of it.
     let shared = unsafe { &*shared };
-    let within = party.lending.within.swap(false, Ordering::Relaxed);
-    loop {
-        AWAY.set(None);
-        if party.lending.come_back() {
-            // SAFETY: One Place: loose, so it runs on its own kernel thread. Saved First: whoever chooses it waits until it is saved.
-            unsafe { (*context).come_in(&party.lending.back.post()) };
-        } else {
-            shared.decouple(context, party);
-        }
-        if !runs_on(context, party) {
-            break;
-        }
-    }
     set_here(Some(shared));
     shared.come_home(party, REASON);
-    party.lending.within.store(within, Ordering::Relaxed);
 }

@@ -189,6 +189,8 @@ pub(crate) enum Seat {
     Fiber(*mut Fiber, Option<Suspender>),
     /// The host thread switches to its context, and its own thread takes it back.
     Own(own::Own),
+    /// The same of one that has come home and may be lent: claimed before it is switched to.
+    Lendable(own::Own),
 }
 
 /// What expires.

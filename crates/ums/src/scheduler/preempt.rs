@@ -70,6 +70,7 @@ pub(super) const OF_THREADS: Runner = Runner {
     leave_taken: |_| {},
     step_out: || false,
     step_back: || {},
+    is_lent: || false,
 };
 
 /// Of a worker with its own context, those that may, for they would hold up its host.
@@ -82,6 +83,7 @@ pub(super) const OF_CONTEXTS: Runner = Runner {
     leave_taken: super::carrier::leave_taken,
     step_out,
     step_back: come_back,
+    is_lent: super::lent::is_lent,
 };
 
 /// The calling worker was seen in a fault, and is in a handler in the middle of anything: leaves as by a guard.
@@ -116,10 +118,6 @@ fn seen_blocked(call: &mut dyn FnMut()) {
 }
 
 fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &AtomicU64) {
-    if super::lent::is_lent() {
-        // Where it is: it may hold a lock for which its scheduler waits, so that must not be asked now.
-        return call();
-    }
     match here().filter(|shared| shared.may_leave_undeclared()) {
         Some(shared) => {
             add(counter(&shared.counters), 1);
@@ -163,8 +161,6 @@ struct Left {
     party: &'static Party,
     /// Its context, where it has one of its own.
     own: Option<*const context::Context>,
-    /// What it left was its request's own.
-    within: bool,
     watched: Option<&'static crate::watch::Watched>,
 }
 
@@ -249,9 +245,8 @@ impl Shared {
     /// # Panics
     /// When it has begun to wait: whoever ends that wait would have it run here, and there.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
-        let party = self.current_party();
-        let within = party.lending.within.swap(false, Ordering::Relaxed);
-        assert!(party.is_quiet(), "a worker that has begun to wait cannot leave its scheduler");
+        let quiet = self.current_party().is_quiet();
+        assert!(quiet, "a worker that has begun to wait cannot leave its scheduler");
         if way != Way::Standby {
             self.take_preemptive_place();
         }
@@ -287,12 +282,12 @@ impl Shared {
         set_here(None);
         super::AWAY.set(Some(party));
         point("leave: outside");
-        Left { reason, way, party, own, within, watched }
+        Left { reason, way, party, own, watched }
     }
 
     /// A worker that has gone out comes home. It has the baton when this returns, unless it was lent the right to run on (`lent.rs`).
     fn come_back(&self, left: &Left) {
-        let &Left { reason, way, party, own, within, watched } = left;
+        let &Left { reason, way, party, own, watched } = left;
         point("leave: back");
         super::AWAY.set(None);
         // Come home: from here to running is signal wait (G8).
@@ -306,9 +301,8 @@ impl Shared {
         }
         match own {
             Some(context) if matches!(way, Way::Call | Way::Standby) => {
-                if !self.decouple_lendable(context, party, within) {
-                    party.spans.go_on();
-                    return party.lending.within.store(within, Ordering::Relaxed);
+                if !self.decouple_lendable(context, party) {
+                    return party.spans.go_on();
                 }
             }
             Some(context) => self.decouple(context, party),
@@ -326,7 +320,6 @@ impl Shared {
         } else {
             self.give_preemptive_place();
         }
-        party.lending.within.store(within, Ordering::Relaxed);
     }
 
     /// One more worker is away.

@@ -365,8 +365,7 @@ impl Shared {
     /// Whether the baton's holder waits for a lock inside the machine, or where it cannot leave.
     fn waits_for_lock(&self) -> bool {
         if self.options.kind == WorkerKind::OwnContext {
-            let futex = self.host_waits().and_then(|waits| waits.futex());
-            return futex.is_some_and(|futex| !self.is_own_event(futex));
+            return self.host_waits().is_some_and(|waits| waits.futex().is_some());
         }
         self.holder().is_some_and(|holder| {
             !self.is_in_user_code(holder)

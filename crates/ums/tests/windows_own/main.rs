@@ -7,8 +7,6 @@ ums::interpose!();
 
 #[path = "../common/faults.rs"]
 mod faults;
-#[path = "../common/signals.rs"]
-mod signals;
 #[path = "../windows/harness.rs"]
 mod harness;
 #[path = "../windows/errors.rs"]
