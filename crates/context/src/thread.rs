@@ -182,16 +182,6 @@ impl Context {
         }
     }
 
-    /// Takes its own signal mask back after [`Context::come_in`] has come back here, because the context was released.
-    pub fn stay(&self) {
-        restore_mask(&self.mask);
-    }
-
-    /// The signal mask that it had when it came in last.
-    pub fn mask(&self) -> u64 {
-        self.mask.load(Ordering::Relaxed)
-    }
-
     /// The address of the word that holds its stack pointer while it is saved, and 0 while it runs, whole: stack pointer and
     /// FS base are its own (*Whole*). What is saved there are the next instruction, rbx and rbp.
     pub fn saved_at(&self) -> usize {

@@ -35,7 +35,6 @@ use crate::reason::WaitReason;
 use crate::spans::Slot;
 use crate::wait_stats::RequestWaits;
 use crate::watch::Watched;
-use crate::watch::lending::Lending;
 
 /// What is no part of a protocol.
 use std::sync::atomic as plain;
@@ -148,9 +147,6 @@ pub(crate) struct Party {
     pub(crate) next: AtomicPtr<Party>,
     /// What its thread waits on (U10). Fibers do not use it.
     pub(crate) event: Event,
-    /// Of a worker with its own context: that, and whether it may run on while it waits to be chosen.
-    pub(crate) context: plain::AtomicPtr<context::Context>,
-    pub(crate) lending: Lending,
     /// Of a worker with its own context, how many short locks it holds or waits for.
     pub(crate) holds: std::sync::atomic::AtomicU32,
     /// Set by the canceller of the work request that this party runs (B59).
@@ -312,8 +308,6 @@ impl Party {
             worker: AtomicU32::new(0),
             next: AtomicPtr::new(null_mut()),
             event: Event::new(),
-            context: plain::AtomicPtr::new(null_mut()),
-            lending: Lending::new(),
             holds: std::sync::atomic::AtomicU32::new(0),
             cancelled: AtomicBool::new(false),
             cancellable: AtomicBool::new(false),

@@ -344,13 +344,11 @@ impl Shared {
     fn carry_out(&self, request: WorkRequest, party: &'static Party) {
         // Set when it was given to this worker.
         let now = self.with(|core| core.turn_at);
-        party.lending.within.store(true, Ordering::Relaxed);
         if !self.waited_too_long(&request) && request.state().start(party, now) {
             party.spans.begin_request(request.state().id, request.state().user);
             // Jobs keep their own panics; this is for what a job itself gets wrong.
             add(&self.counters.panics, u64::from(!contain(|| request.run())));
             super::preempt::come_back();
-            super::lent::end(party);
             party.spans.end_request();
             request.state().finish();
         } else {
@@ -359,8 +357,6 @@ impl Shared {
         contain(|| drop(request));
         // What the request owned may have left by a guard, too, and forgotten it.
         super::preempt::come_back();
-        super::lent::end(party);
-        party.lending.within.store(false, Ordering::Relaxed);
         self.load.fetch_sub(1, Ordering::Relaxed);
         add(&self.counters.requests_done, 1);
         add(&party.view.requests_done, 1);

@@ -195,7 +195,7 @@ impl Shared {
                 party.event.set();
                 handle
             }
-            Seat::Own(own) | Seat::Lendable(own) => Some(own.end()),
+            Seat::Own(own) => Some(own.end()),
             Seat::Fiber(..) => None,
         };
         self.graves.lock().unwrap_or_else(|e| e.into_inner()).extend(handle);

@@ -33,7 +33,6 @@ mod carrier;
 mod peers;
 mod host;
 mod idle;
-mod lent;
 mod own;
 mod park;
 mod preempt;
@@ -189,8 +188,6 @@ pub(crate) enum Seat {
     Fiber(*mut Fiber, Option<Suspender>),
     /// The host thread switches to its context, and its own thread takes it back.
     Own(own::Own),
-    /// The same of one that has come home and may be lent: claimed before it is switched to.
-    Lendable(own::Own),
 }
 
 /// What expires.
@@ -268,10 +265,7 @@ pub(crate) fn here() -> Option<&'static Shared> {
 /// which ends now.
 #[cold]
 fn settled() -> Option<&'static Shared> {
-    match crate::watch::thread::me() {
-        Some(me) => me.settle(),
-        None => lent::settle(),
-    }
+    crate::watch::thread::me()?.settle();
     // SAFETY: Baton: as above.
     unsafe { HERE.get().as_ref() }
 }

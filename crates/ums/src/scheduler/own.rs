@@ -74,7 +74,7 @@ pub(super) fn is_whole(party: &Party) -> bool {
 
 /// What makes a worker with its own context run.
 pub(crate) struct Own {
-    pub(super) context: Arc<Context>,
+    context: Arc<Context>,
     thread: JoinHandle,
 }
 
@@ -115,7 +115,6 @@ impl Core {
     fn context_of(&mut self, id: WorkerId) -> *const Context {
         match &self.workers.get(id).seat {
             Some(Seat::Own(own)) => Arc::as_ptr(&own.context),
-            Some(Seat::Lendable(_)) => self.claim(id),
             _ => self.root,
         }
     }
@@ -230,7 +229,6 @@ impl Shared {
             return Err(std::io::Error::other(*why));
         }
         party.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
-        party.context.store(Arc::as_ptr(&context).cast_mut(), Ordering::Relaxed);
         Ok(Seat::Own(Own { context, thread }))
     }
 }

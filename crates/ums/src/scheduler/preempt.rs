@@ -70,7 +70,6 @@ pub(super) const OF_THREADS: Runner = Runner {
     leave_taken: |_| {},
     step_out: || false,
     step_back: || {},
-    is_lent: || false,
 };
 
 /// Of a worker with its own context, those that may, for they would hold up its host.
@@ -83,7 +82,6 @@ pub(super) const OF_CONTEXTS: Runner = Runner {
     leave_taken: super::carrier::leave_taken,
     step_out,
     step_back: come_back,
-    is_lent: super::lent::is_lent,
 };
 
 /// The calling worker was seen in a fault, and is in a handler in the middle of anything: leaves as by a guard.
@@ -109,7 +107,7 @@ pub(super) fn prepare_here() {
 /// Runs an interposed call that will block: as if it had been declared, where the calling code is a
 /// request's own. Inside the machine, and on the way through a panic, it is just run.
 fn undeclared(call: &mut dyn FnMut()) {
-    run_outside(call, Way::Call, |counters| &counters.undeclared_calls);
+    run_outside(call, Way::Turn, |counters| &counters.undeclared_calls);
 }
 
 /// As [`undeclared`], a call that was seen to block. The calling code is a signal handler in the middle of anything.
@@ -133,9 +131,7 @@ fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &Atom
 enum Way {
     /// By a turn of its own, counted as a wait.
     Turn,
-    /// The same in the middle of anything, for it had not said so.
-    Call,
-    /// As by a turn, as an errand of a fiber, whose wait is counted already.
+    /// The same, as an errand of a fiber, whose wait is counted already.
     Errand,
     /// From a signal handler: the standby does the turn, because that runs routines, and may make workers. It asks for no
     /// place among the preemptive, as the threads that block undeclared do not.
@@ -285,7 +281,7 @@ impl Shared {
         Left { reason, way, party, own, watched }
     }
 
-    /// A worker that has gone out comes home. It has the baton when this returns, unless it was lent the right to run on (`lent.rs`).
+    /// A worker that has gone out comes home. It has the baton when this returns.
     fn come_back(&self, left: &Left) {
         let &Left { reason, way, party, own, watched } = left;
         point("leave: back");
@@ -300,11 +296,6 @@ impl Shared {
             return self.give_preemptive_place();
         }
         match own {
-            Some(context) if matches!(way, Way::Call | Way::Standby) => {
-                if !self.decouple_lendable(context, party) {
-                    return party.spans.go_on();
-                }
-            }
             Some(context) => self.decouple(context, party),
             None => {
                 self.door.push(party);

@@ -368,9 +368,6 @@ impl Core {
             let home = party.is(State::Preemptive);
             let event = if home { RingEvent::Home } else { RingEvent::Arrive };
             self.record(event, worker, 0);
-            if home && party.lending.is_lendable() {
-                self.may_be_lent(worker);
-            }
             self.workers.wake(worker, now);
         });
         for letter in shared.door.letters() {

@@ -66,8 +66,6 @@ pub(crate) struct Runner {
     pub step_out: fn() -> bool,
     /// That instruction is over: it comes home.
     pub step_back: fn(),
-    /// Whether it runs on without the baton.
-    pub is_lent: fn() -> bool,
 }
 
 thread_local! {
@@ -360,10 +358,6 @@ pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
         }
     }
     let lock = || real!(pthread_mutex_lock(mutex: *mut pthread_mutex_t) -> c_int);
-    if RUNNER.get().is_some_and(|runner| (runner.is_lent)()) {
-        // It may hold another one, for which its scheduler waits: that must not be asked now.
-        return lock();
-    }
     may_block(|| false, lock)
 }
 
