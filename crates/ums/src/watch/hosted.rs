@@ -228,21 +228,15 @@ impl Interrupted {
     /// EINTR, then it is the one that it was seen in. It may have gone on to another since: then its number is told by the instruction before,
     /// where that is one of the C library's usual pair; else it ends with EINTR.
     pub fn find(frame: *mut libc::ucontext_t, seen: Option<(i64, u64)>) -> Option<Interrupted> {
-        const SYSCALL: [u8; 2] = [0x0f, 0x05];
-        // SAFETY: Plain Call: the registers are the kernel's own; the thread goes on at this address, so there is code.
-        let (r, next) = unsafe {
-            let registers = &(*frame).uc_mcontext.gregs;
-            let at = registers[libc::REG_RIP as usize] as *const [u8; 2];
-            // The second byte may be on a page that is not there; a call at the end of a page is made again here.
-            let last = at.addr() % 4096 == 4095;
-            (registers, if last { [0; 2] } else { at.read_unaligned() })
-        };
+        // SAFETY: Plain Call: the registers are the kernel's own.
+        let r = unsafe { &(*frame).uc_mcontext.gregs };
         let get = |register: i32| r[register as usize];
         let (rip, rax) = (get(libc::REG_RIP) as u64, get(libc::REG_RAX));
-        let is_next = next == SYSCALL;
+        // SAFETY: Plain Call: the thread goes on there.
+        let is_next = unsafe { is_call(rip) };
         let (number, after) = match seen {
             // Any other that is next was not begun, or not seen: it is made here, and seen if it blocks.
-            _ if is_next => seen.filter(|seen| *seen == (rax, rip + SYSCALL.len() as u64))?,
+            _ if is_next => seen.filter(|seen| *seen == (rax, rip + CALL_LENGTH))?,
             _ if rax != -i64::from(libc::EINTR) => return None,
             Some((number, pc)) if pc == rip => (number, rip),
             _ => (number_before(rip)?, rip),
@@ -290,6 +284,24 @@ impl Interrupted {
         registers[libc::REG_RIP as usize] = self.after as i64;
         registers[libc::REG_RAX as usize] = result;
     }
+}
+
+/// The length of a `syscall`.
+#[cfg(target_arch = "x86_64")]
+pub(super) const CALL_LENGTH: u64 = 2;
+
+/// Whether the instruction at this address is a `syscall`. It may lie on two pages.
+///
+/// # Safety
+/// A thread is about to execute it.
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn is_call(at: u64) -> bool {
+    let byte = |n: u64| {
+        // SAFETY: Plain Call: by the contract there is an instruction. Its second byte is only looked at if it has one: there is none of
+        // one byte that begins like this.
+        unsafe { ((at + n) as *const u8).read() }
+    };
+    byte(0) == 0x0f && byte(1) == 0x05
 }
 
 /// The number of the call that ends before this address, where it is made by `mov eax, number; syscall`.
@@ -356,6 +368,36 @@ mod tests {
         registers[libc::REG_RAX as usize] = -i64::from(libc::EINTR);
         registers[libc::REG_R10 as usize] = fourth;
         Interrupted::find(&mut frame, Some((number, AFTER.as_ptr().addr() as u64)))
+    }
+
+    /// Two pages, of which the first ends with this byte; the second cannot be read, or begins with that of a call.
+    fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
+        const PAGE: usize = 4096;
+        // SAFETY: Plain Call: new memory, given to nobody else.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let pages = libc::mmap(std::ptr::null_mut(), 2 * PAGE, protection, flags, -1, 0);
+            assert_ne!(pages, libc::MAP_FAILED);
+            let end = pages.byte_add(PAGE);
+            end.byte_sub(1).cast::<u8>().write(last);
+            match second {
+                true => end.cast::<u8>().write(0x05),
+                false => assert_eq!(libc::munmap(end, PAGE), 0),
+            }
+            (pages, end.addr() as u64 - 1)
+        }
+    }
+
+    #[test]
+    fn a_call_on_two_pages_is_one_and_what_ends_a_page_need_be_none() {
+        for (last, second, is) in [(0x0f, true, true), (0xc3, true, false), (0xc3, false, false)] {
+            let (pages, at) = at_the_end(last, second);
+            // SAFETY: Plain Call: bytes that were made above; one that stands alone is a whole instruction.
+            assert_eq!(unsafe { is_call(at) }, is, "{last:x}");
+            // SAFETY: Plain Call: made above; a part that is not there any more does no harm.
+            assert_eq!(unsafe { libc::munmap(pages, 2 * 4096) }, 0);
+        }
     }
 
     #[test]

@@ -326,18 +326,14 @@ pub(crate) fn swallow() {
 /// Turns the restart of an interrupted call into `EINTR`, where a pending signal wants that.
 #[cfg(target_arch = "x86_64")]
 fn fix_restart(context: *mut libc::ucontext_t) {
-    const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    // SAFETY: Own Frame: the interrupted registers; the thread goes on at this address, so there
-    // is code.
-    let (registers, next) = unsafe {
-        let registers = &mut (*context).uc_mcontext.gregs;
-        let at = registers[libc::REG_RIP as usize] as *const [u8; 2];
-        (registers, at.read_unaligned())
-    };
+    // SAFETY: Own Frame: the interrupted registers.
+    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
+    // SAFETY: Own Frame: the thread goes on there.
+    let is_next = unsafe { hosted::is_call(registers[libc::REG_RIP as usize] as u64) };
     // SAFETY: Own Frame: the kernel's set is eight bytes; the C library's is longer and zero there.
     let blocked = unsafe { ptr::from_ref(&(*context).uc_sigmask).cast::<u64>().read() };
-    if next == SYSCALL && wants_eintr(blocked) {
-        registers[libc::REG_RIP as usize] += SYSCALL.len() as i64;
+    if is_next && wants_eintr(blocked) {
+        registers[libc::REG_RIP as usize] += hosted::CALL_LENGTH as i64;
         registers[libc::REG_RAX as usize] = -i64::from(libc::EINTR);
     }
 }

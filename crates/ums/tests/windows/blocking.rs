@@ -82,6 +82,43 @@ fn a_read_from_a_pipe_lets_another_run() {
     });
 }
 
+/// `read`, by an instruction of which the first byte is on one page and the second on the next.
+#[cfg(target_arch = "x86_64")]
+fn read_on_two_pages(file: &impl std::os::fd::AsRawFd, bytes: &mut [u8]) -> isize {
+    /// `xor eax, eax; syscall; ret`: the C arguments of the call are the kernel's.
+    const CODE: [u8; 5] = [0x31, 0xc0, 0x0f, 0x05, 0xc3];
+    type Read = extern "C" fn(libc::c_int, *mut u8, usize) -> isize;
+    const PAGE: usize = 4096;
+    // SAFETY: Own Memory: two new pages, which become code; that is a function of this type and keeps what such a one must keep.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        let pages = libc::mmap(std::ptr::null_mut(), 2 * PAGE, writable, flags, -1, 0);
+        assert_ne!(pages, libc::MAP_FAILED);
+        let code = pages.cast::<u8>().add(PAGE - 3);
+        code.copy_from_nonoverlapping(CODE.as_ptr(), CODE.len());
+        assert_eq!(libc::mprotect(pages, 2 * PAGE, libc::PROT_READ | libc::PROT_EXEC), 0);
+        let read = std::mem::transmute::<*mut u8, Read>(code);
+        let came = read(file.as_raw_fd(), bytes.as_mut_ptr(), bytes.len());
+        assert_eq!(libc::munmap(pages, 2 * PAGE), 0);
+        came
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_read_by_an_instruction_on_two_pages_lets_another_run() {
+    if mechanism() == Mechanism::Calls {
+        println!("skipped: without perf only interposed calls are noticed");
+        return;
+    }
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    blocks_in_a_call("read", move || {
+        later(move || writer.write_all(b"x").unwrap());
+        assert_eq!(read_on_two_pages(&reader, &mut [0]), 1);
+    });
+}
+
 #[test]
 fn a_sleep_lets_another_run() {
     blocks_in_a_call("nanosleep", || std::thread::sleep(Duration::from_millis(20)));
