@@ -168,7 +168,7 @@ impl Context {
     }
 
     /// Has the own kernel thread continue this saved context. Its signals stay blocked until it has come
-    /// back from [`Context::detach`].
+    /// back from [`Context::detach`], or takes its mask back ([`Context::stay`]).
     ///
     /// # Safety
     /// *One Place*: it is saved, and nobody else's to continue.
@@ -180,6 +180,16 @@ impl Context {
             // SAFETY: Plain Call: the word may be gone by now; then nobody sleeps there.
             unsafe { libc::syscall(libc::SYS_futex, go.as_ptr(), wake, 1) };
         }
+    }
+
+    /// Takes its own signal mask back after [`Context::come_in`] has come back here, because the context was released.
+    pub fn stay(&self) {
+        restore_mask(&self.mask);
+    }
+
+    /// The signal mask that it had when it came in last.
+    pub fn mask(&self) -> u64 {
+        self.mask.load(Ordering::Relaxed)
     }
 
     /// The address of the word that holds its stack pointer while it is saved, and 0 while it runs, whole: stack pointer and

@@ -35,6 +35,7 @@ use crate::reason::WaitReason;
 use crate::spans::Slot;
 use crate::wait_stats::RequestWaits;
 use crate::watch::Watched;
+use crate::watch::lending::Lending;
 
 /// What is no part of a protocol.
 use std::sync::atomic as plain;
@@ -147,6 +148,10 @@ pub(crate) struct Party {
     pub(crate) next: AtomicPtr<Party>,
     /// What its thread waits on (U10). Fibers do not use it.
     pub(crate) event: Event,
+    /// Of a worker that has one of its own. Here, because it is looked at without a lock (Type Stable).
+    pub(crate) context: context::Context,
+    /// Whether it may run on while it waits to be chosen.
+    pub(crate) lending: Lending,
     /// Of a worker with its own context, how many short locks it holds or waits for.
     pub(crate) holds: std::sync::atomic::AtomicU32,
     /// Set by the canceller of the work request that this party runs (B59).
@@ -308,6 +313,8 @@ impl Party {
             worker: AtomicU32::new(0),
             next: AtomicPtr::new(null_mut()),
             event: Event::new(),
+            context: context::Context::new(),
+            lending: Lending::new(),
             holds: std::sync::atomic::AtomicU32::new(0),
             cancelled: AtomicBool::new(false),
             cancellable: AtomicBool::new(false),

@@ -310,8 +310,9 @@ fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_th
                 let tasks: Vec<_> = (0..4).map(|_| node.spawn(ums::is_worker).unwrap()).collect();
                 assert!(tasks.into_iter().all(|task| task.join().unwrap()));
             }
-            let counters = node.snapshot().schedulers[0].counters;
-            assert_eq!(counters.preemptive, 0, "everybody is home");
+            eventually("everybody is home", || {
+                node.snapshot().schedulers[0].counters.preemptive == 0
+            });
         },
     );
 }

@@ -9,21 +9,20 @@
 #![allow(unsafe_code)]
 
 mod common;
-#[path = "common/faults.rs"]
-mod faults;
-#[path = "common/slow_file.rs"]
-mod slow_file;
+#[path = "common/slow.rs"]
+mod slow;
 
 use std::cell::Cell;
 use std::io::{PipeReader, Write};
-use std::sync::Arc;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{
     Computing, bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, turn,
 };
-use slow_file::SlowFile;
+use slow::{Slow, SlowFile, child, file, file_page, user_page};
 use ums::{JoinHandle, Node, Placement, SchedulerCounters, WaitReason, WorkerKind};
 
 fn node(schedulers: usize, detects: bool) -> Option<Node> {
@@ -34,114 +33,6 @@ fn node(schedulers: usize, detects: bool) -> Option<Node> {
 
 fn counters(node: &Node, scheduler: usize) -> SchedulerCounters {
     node.snapshot().schedulers[scheduler].counters
-}
-
-/// What waits until it is resolved.
-trait Slow: Send + Sync {
-    fn touch(&self) -> u8;
-    fn holds(&self) -> u8;
-    fn resolve(&self);
-}
-
-impl Slow for faults::Page {
-    fn touch(&self) -> u8 {
-        faults::Page::touch(self.base())
-    }
-
-    fn holds(&self) -> u8 {
-        0
-    }
-
-    fn resolve(&self) {
-        faults::Page::resolve(self);
-    }
-}
-
-impl Slow for SlowFile {
-    fn touch(&self) -> u8 {
-        SlowFile::touch(self.base(), 3)
-    }
-
-    fn holds(&self) -> u8 {
-        SlowFile::holds(3)
-    }
-
-    fn resolve(&self) {
-        SlowFile::resolve(self);
-    }
-}
-
-/// A child of `vfork`, which its parent waits for in the kernel until it has read a byte.
-struct Child {
-    reads: PipeReader,
-    writes: std::io::PipeWriter,
-}
-
-impl Slow for Child {
-    fn touch(&self) -> u8 {
-        extern "C" fn live(fd: *mut libc::c_void) -> i32 {
-            let mut byte = 0u8;
-            let into = (&raw mut byte) as u64;
-            // SAFETY: Own Memory: the child's own byte; then its end. It runs nothing of the C library, whose thread is its parent's.
-            unsafe {
-                let mut result = 0i64;
-                for (number, first) in [(libc::SYS_read, fd as u64), (libc::SYS_exit, 0)] {
-                    std::arch::asm!(
-                        "syscall",
-                        inlateout("rax") number => result,
-                        in("rdi") first, in("rsi") into, in("rdx") 1,
-                        lateout("rcx") _, lateout("r11") _,
-                    );
-                }
-                result as i32
-            }
-        }
-        let mut stack = vec![0u64; 4096];
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&self.reads);
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        // SAFETY: Own Memory: a stack of its own, which outlives the child: its parent waits.
-        unsafe {
-            let top = stack.as_mut_ptr_range().end.cast();
-            let child = libc::clone(live, top, flags, fd as usize as *mut libc::c_void);
-            assert!(child > 0, "{}", std::io::Error::last_os_error());
-            assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child);
-        }
-        7
-    }
-
-    fn holds(&self) -> u8 {
-        7
-    }
-
-    fn resolve(&self) {
-        (&self.writes).write_all(b"x").unwrap();
-    }
-}
-
-fn user_page() -> Option<Arc<dyn Slow>> {
-    let page = faults::Page::new();
-    if page.is_none() {
-        println!("skipped: the kernel refuses userfaultfd");
-    }
-    page.map(|page| Arc::new(page) as Arc<dyn Slow>)
-}
-
-fn file(pages: usize) -> Option<SlowFile> {
-    let file = SlowFile::new(pages);
-    match &file {
-        Some(file) => file.hold(),
-        None => println!("skipped: no file system can be mounted"),
-    }
-    file
-}
-
-fn file_page() -> Option<Arc<dyn Slow>> {
-    file(8).map(|file| Arc::new(file) as Arc<dyn Slow>)
-}
-
-fn child() -> Option<Arc<dyn Slow>> {
-    let (reads, writes) = std::io::pipe().unwrap();
-    Some(Arc::new(Child { reads, writes }))
 }
 
 thread_local! {
@@ -438,6 +329,8 @@ impl Dice {
 struct Field {
     file: SlowFile,
     page: AtomicUsize,
+    /// What the machine itself wants, too.
+    lock: Mutex<u64>,
     /// Who runs on each scheduler, as its tasks say themselves.
     owners: [AtomicUsize; 2],
     stop: AtomicBool,
@@ -448,12 +341,10 @@ const PAGES: usize = 1 << 17;
 
 impl Field {
     /// One thing that a worker may do between two computations.
-    fn step(&self, dice: &mut Dice, pipe: &PipeReader) {
+    fn step(self: &Arc<Field>, dice: &mut Dice, pipe: &PipeReader) {
         match dice.roll(64) {
-            0..24 => {
-                let page = self.page.fetch_add(1, SeqCst) % PAGES;
-                assert_eq!(SlowFile::touch(self.file.base(), page), SlowFile::holds(page));
-            }
+            0..23 => self.touch(),
+            23 => self.touch_with_a_lock_that_a_routine_wants(),
             24..32 => assert_eq!(bare_read(pipe), b'x'),
             32..40 => std::thread::sleep(Duration::from_micros(20 + dice.roll(200))),
             40..48 => ums::sleep(Duration::from_micros(dice.roll(300))).unwrap(),
@@ -462,6 +353,25 @@ impl Field {
             56 => assert!(std::process::Command::new("/bin/true").status().unwrap().success()),
             _ => ums::yield_now(),
         }
+    }
+
+    fn touch(&self) {
+        let page = self.page.fetch_add(1, SeqCst) % PAGES;
+        assert_eq!(SlowFile::touch(self.file.base(), page), SlowFile::holds(page));
+    }
+
+    /// Whoever looks meanwhile waits inside the machine until this is home, and is lent the right to run on.
+    fn touch_with_a_lock_that_a_routine_wants(self: &Arc<Field>) {
+        let (reads, mut writes) = std::io::pipe().unwrap();
+        let (fd, field) = (reads.as_raw_fd(), self.clone());
+        ums::testing::when_readable(fd, move |_| {
+            *field.lock.lock().unwrap() += 1;
+            drop(reads);
+        });
+        let mut count = self.lock.lock().unwrap();
+        writes.write_all(b"x").unwrap();
+        self.touch();
+        *count += 1;
     }
 
     /// Whoever comes back writes itself down, computes for a moment, and must still stand there, on no kernel thread of its own.
@@ -481,6 +391,7 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
     let field = Arc::new(Field {
         file,
         page: AtomicUsize::new(0),
+        lock: Mutex::default(),
         owners: Default::default(),
         stop: AtomicBool::new(false),
         violations: AtomicU64::new(0),
@@ -517,13 +428,14 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
     }
     tasks.into_iter().for_each(|task| task.join().unwrap());
     eventually("everybody is home", || all().all(|seen| seen.preemptive == 0));
-    let (faults, blocks) = all().fold((0, 0), |(faults, blocks), seen| {
-        (faults + seen.undeclared_faults, blocks + seen.undeclared_blocks)
+    let (faults, blocks, lent) = all().fold((0, 0, 0), |(faults, blocks, lent), seen| {
+        let (seen_faults, seen_blocks) = (seen.undeclared_faults, seen.undeclared_blocks);
+        (faults + seen_faults, blocks + seen_blocks, lent + seen.workers_lent)
     });
     end(node);
     let (pages, violations) = (field.page.load(SeqCst), field.violations.load(SeqCst));
     println!(
-        "{schedulers} schedulers: {pages} pages, {faults} faults and {blocks} calls noticed, {violations} violations"
+        "{schedulers} schedulers: {pages} pages, {faults} faults and {blocks} calls noticed, lent {lent} times, {violations} violations"
     );
     Some((violations, faults))
 }

@@ -84,8 +84,10 @@ impl Looker {
 fn awake(s: &Shared, party: &Party) -> Option<Sample> {
     let thread = match s.options.kind {
         WorkerKind::Fiber => s.baton_thread(),
-        // On its scheduler's host thread, but for one that is preemptive.
-        WorkerKind::OwnContext if !party.is(State::Preemptive) => s.baton_thread(),
+        // On its scheduler's host thread, but for one that is preemptive, or runs on without the baton.
+        WorkerKind::OwnContext if !party.is(State::Preemptive) && !party.lending.is_lent() => {
+            s.baton_thread()
+        }
         _ => party.view.thread.load(Ordering::Relaxed),
     };
     let stack = party.view.stack()?;

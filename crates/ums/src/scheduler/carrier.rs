@@ -28,9 +28,8 @@
 //! the signal mask is the same on all. The I/O driver is one for many threads (epoll), for a ring would be the first carrier's only.
 //!
 //! *Locks.* A worker may fault with a lock held. Other workers that want it block in a system call, which is seen, and leave. The machine itself,
-//! if it wants it (the allocator's), waits until the fault is over and then for the worker to be chosen: who is at home by the door cannot be lent
-//! the right to run on, as threads at their gates can. So a fault is taken only of code, not of the waits that allocators have: those for the
-//! address space. What is left is an allocator that waits for swapped-out memory of its own with its lock held.
+//! if it wants it (the allocator's), waits until the fault is over and the worker is home: then it is lent the right to run on (`lent.rs`). A fault is
+//! taken only of code, not of the short waits that allocators have: those for the address space.
 //!
 //! Named invariant **Own Carriers**: what a thread's handler looks at lives until the thread ends, for it has an owner of the scheduler.
 
@@ -247,8 +246,11 @@ pub(super) fn leave_taken(carrier: &'static Carrier) {
     unsafe { (*context).leave_for(&*host) };
     super::AWAY.set(None);
     party.signalled.store(clock::ticks(), Ordering::Relaxed);
-    shared.decouple(context, party);
-    set_here(Some(shared));
-    shared.come_home(party, REASON);
-    debug_assert!(party.is(State::Running));
+    let within = party.lending.within.swap(false, Ordering::Relaxed);
+    if shared.decouple_lendable(context, party, within) {
+        set_here(Some(shared));
+        shared.come_home(party, REASON);
+        debug_assert!(party.is(State::Running));
+    }
+    party.lending.within.store(within, Ordering::Relaxed);
 }

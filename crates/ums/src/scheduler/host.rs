@@ -347,16 +347,25 @@ impl Shared {
         if !self.waited_too_long(&request) && request.state().start(party, now) {
             party.spans.begin_request(request.state().id, request.state().user);
             // Jobs keep their own panics; this is for what a job itself gets wrong.
-            add(&self.counters.panics, u64::from(!contain(|| request.run())));
+            let fine = contain(|| {
+                party.lending.within.store(true, Ordering::Relaxed);
+                request.run();
+            });
             super::preempt::come_back();
+            super::lent::end(party);
+            add(&self.counters.panics, u64::from(!fine));
             party.spans.end_request();
             request.state().finish();
         } else {
             request.abandon();
         }
-        contain(|| drop(request));
+        contain(|| {
+            party.lending.within.store(true, Ordering::Relaxed);
+            drop(request);
+        });
         // What the request owned may have left by a guard, too, and forgotten it.
         super::preempt::come_back();
+        super::lent::end(party);
         self.load.fetch_sub(1, Ordering::Relaxed);
         add(&self.counters.requests_done, 1);
         add(&party.view.requests_done, 1);

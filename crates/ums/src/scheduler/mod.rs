@@ -33,6 +33,7 @@ mod carrier;
 mod peers;
 mod host;
 mod idle;
+mod lent;
 mod own;
 mod park;
 mod preempt;
@@ -265,7 +266,10 @@ pub(crate) fn here() -> Option<&'static Shared> {
 /// which ends now.
 #[cold]
 fn settled() -> Option<&'static Shared> {
-    crate::watch::thread::me()?.settle();
+    match crate::watch::thread::me() {
+        Some(me) => me.settle(),
+        None => lent::settle(),
+    }
     // SAFETY: Baton: as above.
     unsafe { HERE.get().as_ref() }
 }

@@ -13,6 +13,7 @@
 //!   coupled           Preemptive                itself: come_in, whose post is the push through the door
 //!   blocked, on a     Preemptive                itself, when it wakes: leave_for that carrier's own context, then come_in
 //!   lost carrier
+//!   coupled, lent     any of these              itself, when it asks for its scheduler: come_in, again
 //!   coupled           Retired                   its own kernel thread, to the thread's end: release
 //! ```
 //!
@@ -23,7 +24,7 @@
 //! worker's own, so a destructor may wait during a panic (rule 11 is for fibers).
 //!
 //! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is, and only the
-//! baton's holder changes it. **Saved First**: a worker is first known when its post has been received, and again when
+//! baton's holder changes it; or its lending word does (`lent.rs`). **Saved First**: a worker is first known when its post has been received, and again when
 //! it has come through the door. **Whole** is the switch's. **Host Outlives**: the standby ends when every worker has been
 //! retired, and joins their threads. **Own Carriers**: a worker's thread has an owner of its scheduler, which has them.
 
@@ -74,7 +75,8 @@ pub(super) fn is_whole(party: &Party) -> bool {
 
 /// What makes a worker with its own context run.
 pub(crate) struct Own {
-    context: Arc<Context>,
+    /// In its party.
+    context: *const Context,
     thread: JoinHandle,
 }
 
@@ -114,7 +116,7 @@ impl Core {
     #[inline]
     fn context_of(&mut self, id: WorkerId) -> *const Context {
         match &self.workers.get(id).seat {
-            Some(Seat::Own(own)) => Arc::as_ptr(&own.context),
+            Some(Seat::Own(own)) => own.context,
             _ => self.root,
         }
     }
@@ -199,23 +201,23 @@ impl Shared {
         party: &'static Party,
         name: String,
     ) -> std::io::Result<Seat> {
-        let (shared, context) = (self.arc(), Arc::new(Context::new()));
+        let (shared, context) = (self.arc(), &party.context);
         let refused: Arc<OnceLock<Refused>> = Arc::default();
-        let (mine, told) = (context.clone(), refused.clone());
+        let told = refused.clone();
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
             shared.arrive(party);
             calls::detect_here(super::preempt::OF_CONTEXTS);
-            shared.runs_on_carriers(Mine { shared: &*shared, context: &*mine, party });
+            shared.runs_on_carriers(Mine { shared: &*shared, context, party });
             count_held_in(Some(&party.holds));
             #[cfg(feature = "sim")]
             if os::sim::carry::is_at_home() {
-                return shared.detach_in_world(&mine, id, party);
+                return shared.detach_in_world(context, id, party);
             }
             // SAFETY: One Place: `live` comes back when the worker was retired, which releases it. Saved First: its
             // maker waits for the post. The machine keeps nothing by kernel thread over a switch, but
             // what the head of this file names; for the application docs/worker-kinds.md says what is kept so.
-            match unsafe { mine.detach(&party.event.post(), || shared.live(id, party)) } {
+            match unsafe { context.detach(&party.event.post(), || shared.live(id, party)) } {
                 Ok(()) => party.give_back(),
                 Err(why) => {
                     let _ = told.set(why);
@@ -255,7 +257,7 @@ impl Own {
     /// Lets a retired worker come to its end, on its own kernel thread. Gives what to join.
     pub(super) fn end(self) -> JoinHandle {
         // SAFETY: One Place: retired, so it is on no list and nobody else's to continue; it was idle, so it is saved.
-        unsafe { self.context.release() };
+        unsafe { (*self.context).release() };
         self.thread.released();
         self.thread
     }

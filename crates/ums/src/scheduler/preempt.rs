@@ -107,7 +107,7 @@ pub(super) fn prepare_here() {
 /// Runs an interposed call that will block: as if it had been declared, where the calling code is a
 /// request's own. Inside the machine, and on the way through a panic, it is just run.
 fn undeclared(call: &mut dyn FnMut()) {
-    run_outside(call, Way::Turn, |counters| &counters.undeclared_calls);
+    run_outside(call, Way::Call, |counters| &counters.undeclared_calls);
 }
 
 /// As [`undeclared`], a call that was seen to block. The calling code is a signal handler in the middle of anything.
@@ -116,6 +116,10 @@ fn seen_blocked(call: &mut dyn FnMut()) {
 }
 
 fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &AtomicU64) {
+    if super::lent::is_lent() {
+        // Where it is: it may hold a lock for which its scheduler waits, so that must not be asked now.
+        return call();
+    }
     match here().filter(|shared| shared.may_leave_undeclared()) {
         Some(shared) => {
             add(counter(&shared.counters), 1);
@@ -131,7 +135,9 @@ fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &Atom
 enum Way {
     /// By a turn of its own, counted as a wait.
     Turn,
-    /// The same, as an errand of a fiber, whose wait is counted already.
+    /// The same in the middle of anything, for it had not said so.
+    Call,
+    /// As by a turn, as an errand of a fiber, whose wait is counted already.
     Errand,
     /// From a signal handler: the standby does the turn, because that runs routines, and may make workers. It asks for no
     /// place among the preemptive, as the threads that block undeclared do not.
@@ -157,6 +163,8 @@ struct Left {
     party: &'static Party,
     /// Its context, where it has one of its own.
     own: Option<*const context::Context>,
+    /// What it left was its request's own.
+    within: bool,
     watched: Option<&'static crate::watch::Watched>,
 }
 
@@ -241,8 +249,9 @@ impl Shared {
     /// # Panics
     /// When it has begun to wait: whoever ends that wait would have it run here, and there.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
-        let quiet = self.current_party().is_quiet();
-        assert!(quiet, "a worker that has begun to wait cannot leave its scheduler");
+        let party = self.current_party();
+        let within = party.lending.within.swap(false, Ordering::Relaxed);
+        assert!(party.is_quiet(), "a worker that has begun to wait cannot leave its scheduler");
         if way != Way::Standby {
             self.take_preemptive_place();
         }
@@ -278,12 +287,12 @@ impl Shared {
         set_here(None);
         super::AWAY.set(Some(party));
         point("leave: outside");
-        Left { reason, way, party, own, watched }
+        Left { reason, way, party, own, within, watched }
     }
 
-    /// A worker that has gone out comes home. It has the baton when this returns.
+    /// A worker that has gone out comes home. It has the baton when this returns, unless it was lent the right to run on (`lent.rs`).
     fn come_back(&self, left: &Left) {
-        let &Left { reason, way, party, own, watched } = left;
+        let &Left { reason, way, party, own, within, watched } = left;
         point("leave: back");
         super::AWAY.set(None);
         // Come home: from here to running is signal wait (G8).
@@ -296,6 +305,12 @@ impl Shared {
             return self.give_preemptive_place();
         }
         match own {
+            Some(context) if matches!(way, Way::Call | Way::Standby) => {
+                if !self.decouple_lendable(context, party, within) {
+                    party.spans.go_on();
+                    return party.lending.within.store(within, Ordering::Relaxed);
+                }
+            }
             Some(context) => self.decouple(context, party),
             None => {
                 self.door.push(party);
@@ -311,6 +326,7 @@ impl Shared {
         } else {
             self.give_preemptive_place();
         }
+        party.lending.within.store(within, Ordering::Relaxed);
     }
 
     /// One more worker is away.

@@ -113,15 +113,19 @@ impl Shared {
 
     #[inline]
     fn next(&self, core: &mut Core) -> Option<WorkerId> {
-        let runnable = core.workers.next_runnable();
-        if self.queue.len() > 0
-            && let Some(id) = self.start_queued(core, runnable)
-        {
-            return Some(id);
+        loop {
+            let runnable = core.workers.next_runnable();
+            if self.queue.len() > 0
+                && let Some(id) = self.start_queued(core, runnable)
+            {
+                return Some(id);
+            }
+            let id = runnable?;
+            core.workers.shift(id, State::Runnable, State::Running, 0);
+            if core.is_here(id) {
+                return Some(id);
+            }
         }
-        let id = runnable?;
-        core.workers.shift(id, State::Runnable, State::Running, 0);
-        Some(id)
     }
 
     /// Gives the request at the front of the work queue to a worker, if it is its turn and there
@@ -211,7 +215,7 @@ impl Shared {
                 return Some(Handed::Left(WayOut::Stay));
             };
             if waited {
-                core.turn_at = clock::ticks();
+                return self.yield_to_one_that_waited(core, next);
             }
             Some(core.hand_over(self, next))
         });
@@ -219,6 +223,17 @@ impl Shared {
             Some(handed) => handed.by_event(),
             None => self.yield_after_a_look(),
         }
+    }
+
+    /// None: the next one runs on elsewhere, and the yielder runs as before.
+    #[cold]
+    fn yield_to_one_that_waited(&self, core: &mut Core, next: WorkerId) -> Option<Handed> {
+        core.turn_at = clock::ticks();
+        if core.is_here(next) {
+            return Some(core.hand_over(self, next));
+        }
+        core.workers.shift(core.current, State::Runnable, State::Running, core.turn_at);
+        None
     }
 
     #[cold]

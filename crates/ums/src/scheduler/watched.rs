@@ -33,7 +33,7 @@
 //! *Stuck.* What runs inside the machine may need a lock that a worker at its gate holds, such as the
 //! allocator's. The watchdog sees that the baton's holder waits for a lock, and lends workers at their gates
 //! the right to run on. Such a *loose* worker has no scheduler: the first question for one ([`super::here`]) takes it
-//! to its gate again. That is counted.
+//! to its gate again. That is counted. Of workers with their own context: `lent.rs`.
 //!
 //! Named invariant **Own Keeper**: a [`Lodger`] lives on the stack of its worker's thread, which ends the watch
 //! before it goes.
@@ -269,7 +269,10 @@ impl Landlord for Lord {
         let Some(shared) = self.0.upgrade() else { return false };
         let asleep = shared.counters.asleep_since.load(Ordering::Acquire) != 0;
         if !asleep && shared.is_stuck() {
-            watch::thread::lend(&shared.counters.workers_lent);
+            match shared.options.kind {
+                WorkerKind::OwnContext => shared.lend_own(),
+                _ => watch::thread::lend(&shared.counters.workers_lent),
+            }
         }
         !asleep
     }
@@ -350,18 +353,27 @@ impl Shared {
     /// For the watchdog: whether the baton's holder, inside the machine, has waited for a lock for
     /// some looks.
     fn is_stuck(&self) -> bool {
-        let Some(holder) = self.holder() else { return false };
         let [seen, looks] = &self.detection.stuck;
-        let waits = !self.is_in_user_code(holder)
-            && state::look_at(self.baton_thread() as i32)
-                .and_then(|waits| waits.futex())
-                .is_some_and(|futex| futex != holder.event.address());
         let now = 1 + self.progress();
-        if !waits || seen.swap(now, Ordering::Relaxed) != now {
+        if !self.waits_for_lock() || seen.swap(now, Ordering::Relaxed) != now {
             looks.store(0, Ordering::Relaxed);
             return false;
         }
         looks.fetch_add(1, Ordering::Relaxed) >= STUCK_LOOKS
+    }
+
+    /// Whether the baton's holder waits for a lock inside the machine, or where it cannot leave.
+    fn waits_for_lock(&self) -> bool {
+        if self.options.kind == WorkerKind::OwnContext {
+            let futex = self.host_waits().and_then(|waits| waits.futex());
+            return futex.is_some_and(|futex| !self.is_own_event(futex));
+        }
+        self.holder().is_some_and(|holder| {
+            !self.is_in_user_code(holder)
+                && state::look_at(self.baton_thread() as i32)
+                    .and_then(|waits| waits.futex())
+                    .is_some_and(|futex| futex != holder.event.address())
+        })
     }
 }
 

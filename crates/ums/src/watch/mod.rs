@@ -32,6 +32,7 @@ pub(crate) mod watchdog;
 pub(crate) mod place;
 pub(crate) mod thread;
 mod taking;
+pub(crate) mod lending;
 pub(crate) mod carriers;
 mod hosted;
 pub mod calls;

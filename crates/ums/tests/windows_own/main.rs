@@ -7,6 +7,8 @@ ums::interpose!();
 
 #[path = "../common/faults.rs"]
 mod faults;
+#[path = "../common/signals.rs"]
+mod signals;
 #[path = "../windows/harness.rs"]
 mod harness;
 #[path = "../windows/errors.rs"]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, WorkerContext};
 
 use crate::harness::{Heard, Rounds, alone};
+use crate::signals::blocked_signals;
 
 /// Whether there can be such workers here. The rest of this program's tests run with threads where there cannot.
 fn supported() -> bool {
@@ -144,17 +145,6 @@ extern "C" fn sleeps(_signal: libc::c_int) {
     // SAFETY: Own Memory: a local; what is left is not asked for.
     unsafe { libc::nanosleep(&span, std::ptr::null_mut()) };
     HANDLED[1].store(kernel_thread(), SeqCst);
-}
-
-fn blocked_signals() -> HashSet<i32> {
-    // SAFETY: Own Memory: a local, which zeros are a value of.
-    let set = unsafe {
-        let mut set = std::mem::zeroed();
-        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
-        set
-    };
-    // SAFETY: Own Memory: as above.
-    (1..32).filter(|signal| unsafe { libc::sigismember(&set, *signal) } == 1).collect()
 }
 
 #[test]

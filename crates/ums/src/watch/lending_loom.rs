@@ -1,0 +1,111 @@
+//! Models of lending: a worker is continued by one at a time, saved, and is chosen in the end, whatever the order.
+//!
+//! Bounds: a worker that comes home twice, is chosen each time and comes in again when it was lent, and one who lends, once; the same of one time at home and two loans,
+//! at three preemptions. What
+//! continues the worker is the thread that won it: who lends plays its own kernel thread. Exhaustive otherwise.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+
+use ::loom::sync::atomic::{AtomicBool, AtomicU32};
+
+use super::*;
+
+/// What is left out, for the positive controls.
+#[derive(Clone, Copy, PartialEq)]
+enum Without {
+    Nothing,
+    /// L2.
+    Look,
+    /// In C1: who chooses takes whatever the door has brought.
+    Choice,
+}
+
+struct World {
+    word: Lending,
+    saved: AtomicBool,
+    door: Event,
+    runs: AtomicU32,
+}
+
+impl World {
+    fn goes_on(&self) {
+        assert_eq!(self.runs.fetch_add(1, AcqRel), 0, "it runs at two places");
+        assert!(self.saved.swap(false, AcqRel), "it was not saved");
+    }
+
+    fn is_saved(&self) {
+        self.runs.fetch_sub(1, AcqRel);
+        self.saved.store(true, Release);
+    }
+
+    fn lend(&self, without: Without) {
+        let look = || without == Without::Look || self.saved.load(Acquire);
+        if !self.word.lend(look) {
+            return;
+        }
+        self.goes_on();
+        assert!(self.word.is_lent());
+        let kept = self.word.come_back();
+        self.is_saved();
+        match kept {
+            true => self.word.back.set(),
+            false => self.door.set(),
+        }
+    }
+
+    /// It comes home, and is chosen.
+    fn choose(&self, without: Without) {
+        self.word.come_home();
+        self.is_saved();
+        self.door.set();
+        loop {
+            self.door.wait();
+            if without == Without::Choice || self.word.choose() {
+                break;
+            }
+        }
+        self.goes_on();
+        assert!(without == Without::Choice || !self.word.is_lent());
+    }
+}
+
+/// The worker comes home so often, and so often somebody lends.
+fn explore(without: Without, homes: u32, lends: u32) {
+    let mut model = ::loom::model::Builder::new();
+    model.preemption_bound = (lends > 1).then_some(3);
+    model.check(move || {
+        let world = Arc::new(World {
+            word: Lending::new(),
+            saved: AtomicBool::new(false),
+            door: Event::new(),
+            runs: AtomicU32::new(1),
+        });
+        let lender = world.clone();
+        let lender = ::loom::thread::spawn(move || (0..lends).for_each(|_| lender.lend(without)));
+        (0..homes).for_each(|_| world.choose(without));
+        lender.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_worker_that_may_be_lent_is_continued_by_one_and_chosen_each_time() {
+    explore(Without::Nothing, 2, 1);
+}
+
+#[test]
+fn loom_a_worker_that_is_lent_again_is_continued_by_one_and_chosen_in_the_end() {
+    explore(Without::Nothing, 1, 2);
+}
+
+#[test]
+#[should_panic(expected = "it was not saved")]
+fn loom_without_the_look_the_model_finds_it() {
+    explore(Without::Look, 1, 1);
+}
+
+#[test]
+#[should_panic(expected = "it runs at two places")]
+fn loom_without_the_choice_the_model_finds_it() {
+    explore(Without::Choice, 1, 1);
+}
