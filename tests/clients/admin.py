@@ -9,25 +9,25 @@ from wire import ADMIN_PORT, Checks, Conn, Refused, wait_for
 checks = Checks()
 
 admin = Conn(ADMIN_PORT)
-SPIN = 6000
+# How long a scheduler spins, in milliseconds. On a machine that is starved the first may be over before the administrator is through.
+SPINS = (6000, 40000)
+# The administrator has a scheduler of its own.
+RUNNING = "select user_id, scheduler_id from ums_requests where worker_id is not null and user_id <> 0 and scheduler_id < 2"
 
 
-RUNNING = "select user_id, scheduler_id from ums_requests where worker_id is not null and user_id <> 0"
-
-
-def all_schedulers_spin():
+def all_schedulers_spin(spin):
     """One after the other, so that each new connection comes to a scheduler that still serves."""
     spinners, rows = [], []
     for number in range(2):
         spinners.append(Conn())
-        spinners[-1].send(f"select busy_loop({SPIN}), busy_loop(1)")
-        spinning = lambda rows: len({row[1] for row in rows} & {"0", "1"}) > number
-        rows = wait_for(f"{number + 1} schedulers spin", lambda: admin.query(RUNNING), spinning, SPIN / 1000)
-    return spinners, [row[0] for row in rows if row[1] in ("0", "1")]
+        spinners[-1].send(f"select busy_loop({spin}), busy_loop(1)")
+        spinning = lambda rows: len({row[1] for row in rows}) > number
+        rows = wait_for(f"{number + 1} schedulers spin", lambda: admin.query(RUNNING), spinning, spin / 1000)
+    return spinners, [row[0] for row in rows]
 
 
-def answers_and_cancels():
-    spinners, users = all_schedulers_spin()
+def answers_and_cancels(spin):
+    spinners, users = all_schedulers_spin(spin)
     assert admin.query("select 1") == [("1",)]
     for user in users:
         admin.query(f"kill {user}")
@@ -41,6 +41,15 @@ def answers_and_cancels():
         spinner.close()
 
 
-checks.case("the administrator is answered and cancels", answers_and_cancels)
+def answers_and_cancels_in_time():
+    try:
+        answers_and_cancels(SPINS[0])
+    except AssertionError as late:
+        print(f"admin.py: once more, and longer: {late}", flush=True)
+        wait_for("nobody spins any more", lambda: admin.query(RUNNING), [])
+        answers_and_cancels(SPINS[1])
+
+
+checks.case("the administrator is answered and cancels", answers_and_cancels_in_time)
 checks.equal("the others are served again", [("2",)], Conn().query("select 2"))
 checks.finish()
