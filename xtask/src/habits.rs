@@ -13,6 +13,12 @@ const MACHINE: [&str; 4] = [
     concat!("/tmp/", "brief"),
 ];
 
+/// Macros that panic when stdout or stderr is gone, and may wait for its reader.
+const PRINTING: [&str; 4] = ["eprintln", "println", "eprint", "print"];
+const SILENT: [&str; 3] = ["crates/ums/src/", "crates/context/src/", "crates/fiber/src/"];
+/// Tools for whoever develops, which print what they find.
+const TOOLS: &str = "crates/ums/src/sim/";
+
 /// Findings over all files.
 pub fn check(house: &House) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -21,6 +27,7 @@ pub fn check(house: &House) -> Vec<Finding> {
         if file.is_rust() {
             prose_first(file, &mut findings);
             left_open(file, &mut findings);
+            printing(file, &mut findings);
         }
     }
     findings
@@ -63,6 +70,28 @@ fn left_open(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
+/// A library's code, without its tests.
+fn library(file: &File) -> &str {
+    let path = file.path.as_str();
+    let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
+    if is_test || path.starts_with(TOOLS) || !SILENT.iter().any(|at| path.starts_with(at)) {
+        return "";
+    }
+    file.code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+}
+
+fn printing(file: &File, findings: &mut Vec<Finding>) {
+    let code = library(file);
+    for name in PRINTING {
+        for at in words(code, name).filter(|at| code[at + name.len()..].starts_with('!')) {
+            findings.push(file.finding(
+                line_of(code, at),
+                format!("`{name}!` panics when its stream is gone: use `crate::report`, or return an error."),
+            ));
+        }
+    }
+}
+
 fn machine_paths(file: &File, findings: &mut Vec<Finding>) {
     for path in MACHINE {
         for (at, _) in file.text.match_indices(path) {
@@ -99,6 +128,15 @@ mod tests {
             OPEN_MACROS[0], OPEN_WORDS[0], SKIPPED, OPEN_MACROS[0]
         );
         assert_eq!(lines("a.rs", &text), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_library_prints_in_its_tests_only() {
+        let text = "//! A.\nfn f() { eprintln!() }\n#[cfg(test)]\nmod tests {\n fn g() { println!() }\n}\n";
+        assert_eq!(lines("crates/ums/src/a.rs", text), [2]);
+        assert_eq!(lines("crates/ums/src/a/tests.rs", text), []);
+        assert_eq!(lines("crates/ums/src/sim/a.rs", text), []);
+        assert_eq!(lines("crates/ums-cli/src/a.rs", text), []);
     }
 
     #[test]

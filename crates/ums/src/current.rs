@@ -17,6 +17,7 @@ use crate::error::{NeedsThread, WaitError};
 use crate::limits::QUANTUM_NS;
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
+use crate::report;
 use crate::scheduler::{self, away, here};
 use crate::scheduler::{Coupled, WorkerKind};
 use crate::wait::{Outcome, Party, Ticket, What, thread_party};
@@ -244,6 +245,15 @@ pub fn worker_id() -> Option<(usize, u32)> {
 /// [`WaitError::Cancelled`], in the end.
 pub fn wait_for_cancel() -> Result<(), WaitError> {
     park(begin(What::new(WaitReason::OTHER)), NEVER).ok()
+}
+
+/// A sentence for stderr, unless the caller's node was told to write none; see [`report::warn`].
+#[cold]
+pub(crate) fn warn(kind: report::Kind, text: std::fmt::Arguments<'_>) {
+    match here() {
+        Some(shared) => shared.warn(kind, text),
+        None => report::warn(kind, text),
+    }
 }
 
 /// The user whose request the caller carries out; 0 is nobody.

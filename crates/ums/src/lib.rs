@@ -36,6 +36,7 @@ mod counters;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod os;
+mod report;
 mod ring;
 mod wait_stats;
 pub mod watch;

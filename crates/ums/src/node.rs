@@ -21,6 +21,7 @@ use crate::os::clock;
 use crate::os::linux::open::Choice;
 use crate::os::threads::{self, JoinHandle as Thread, wait_until};
 use crate::placement::Placement;
+use crate::report::{self, Kind};
 use crate::request::UserId;
 use crate::scheduler::Peers;
 use crate::scheduler::{self, Options, Shared, WorkerKind, away, here};
@@ -53,6 +54,7 @@ pub struct Builder {
     io: Choice,
     monitor: Option<monitor::Options>,
     ring: bool,
+    warnings: bool,
     stats: Option<StatsSocket>,
     stacks_on_sigusr2: bool,
 }
@@ -79,6 +81,7 @@ impl Default for Builder {
             io: Choice::Auto,
             monitor: None,
             ring: true,
+            warnings: true,
             stats: None,
             stacks_on_sigusr2: false,
         }
@@ -303,6 +306,7 @@ impl Builder {
             detect_blocking: visible && self.detect_blocking && scheduler::can_detect(kind),
             io: self.io,
             ring: self.ring,
+            warnings: self.warnings,
         }
     }
 }
@@ -648,7 +652,9 @@ impl Drop for Node {
             node.end(grace);
         };
         if let Err(error) = threads::spawn(std::thread::Builder::new(), "ums-ender".into(), end) {
-            eprintln!("ums: a node dropped by its own worker could not be shut down: {error}");
+            let text =
+                format_args!("a node dropped by its own worker could not be shut down: {error}");
+            report::warn(Kind::NoWorker, text);
         }
     }
 }

@@ -37,6 +37,7 @@ use crate::lists::timer_list::TimerId;
 use crate::node::{HiddenScheduler, Node};
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
+use crate::report::Kind;
 use crate::request::UserId;
 use crate::scheduler::{Shared, here};
 use crate::user::User;
@@ -375,7 +376,9 @@ impl Client {
             Ok(next) if why != Why::Stopping => next,
             Ok(_) => Next::Close,
             Err(_) => {
-                eprintln!("ums: a session of {} panicked; its connection is closed", self.peer);
+                let text =
+                    format_args!("a session of {} panicked; its connection is closed", self.peer);
+                crate::current::warn(Kind::Panicked, text);
                 Next::Close
             }
         };

@@ -290,6 +290,19 @@ fn a_request_queues_when_no_worker_can_be_made_b17() {
     }
 }
 
+#[test]
+fn a_worker_that_cannot_be_made_harms_no_other_when_stderr_is_a_broken_pipe() {
+    for kind in kinds() {
+        for n in [1, 2] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let me = "a_request_queues_when_no_worker_can_be_made_b17";
+            let output = child(me, &format!("{kind:?} {n}")).stderr(writer).output().unwrap();
+            assert!(has_survived(&output), "{kind:?}, {n}: {output:?}");
+        }
+    }
+}
+
 fn fail_to_make_workers(kind: WorkerKind, n: usize) {
     // One stack in each slab, so that each worker needs a mapping of its own.
     let stack = 1 << 30;

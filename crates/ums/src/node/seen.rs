@@ -15,6 +15,14 @@ impl Builder {
         self
     }
 
+    /// Whether one sentence goes to stderr when something is wrong that its user can mend, such as a
+    /// worker that the system refuses. Default yes. Of each kind there is one in ten seconds at most, and
+    /// the next one says how many were left out.
+    pub fn warnings(mut self, yes: bool) -> Builder {
+        self.warnings = yes;
+        self
+    }
+
     /// Records what each scheduler did last, 1024 events each, for traces and for the moment after
     /// a crash (B43). Default on. A record is some fifteen instructions and a reading of the
     /// processor's counter: nothing beside a switch between threads, but as long as the rest of a

@@ -19,6 +19,7 @@ use crate::lists::WorkerId;
 use crate::os::linux::open::{self, Owner};
 use crate::os::threads::{self, JoinHandle, Promise};
 use crate::os::{self, clock};
+use crate::report::{self, Kind};
 use crate::request::WorkRequest;
 use crate::ring::RingEvent;
 use crate::scheduler::Peers;
@@ -83,7 +84,7 @@ fn or_abort(main: impl FnOnce()) {
     if let Err(_panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
         #[cfg(feature = "sim")]
         os::sim::fail(&os::sim::text_of(&*_panic));
-        eprintln!("ums: a scheduler panicked outside every request: aborting");
+        report::last_words(format_args!("a scheduler panicked outside every request: aborting"));
         std::process::abort();
     }
 }
@@ -226,9 +227,12 @@ impl Shared {
             Err(error) => {
                 party.give_back();
                 if core.create_again == 0 {
-                    eprintln!(
-                        "ums: scheduler '{}' could not create a worker: {error}",
-                        self.name()
+                    self.warn(
+                        Kind::NoWorker,
+                        format_args!(
+                            "scheduler '{}' could not create a worker: {error}",
+                            self.name()
+                        ),
                     );
                 }
                 core.create_again = clock::now() + CREATE_AGAIN_AFTER_NS;
@@ -388,14 +392,18 @@ impl Shared {
         if let Some(cpu) = self.options.pin
             && let Err(error) = os::linux::cpus::pin_to(cpu)
         {
-            eprintln!("ums: scheduler '{}' could not be pinned to CPU {cpu}: {error}", self.name());
+            let name = self.name();
+            let text = format_args!("scheduler '{name}' could not be pinned to CPU {cpu}: {error}");
+            self.warn(Kind::Setup, text);
         }
         let nice = self.options.nice;
         if nice != 0
             && let Err(error) = os::linux::cpus::stand_back(nice)
         {
             let name = self.name();
-            eprintln!("ums: scheduler '{name}' could not be given nice value {nice}: {error}");
+            let text =
+                format_args!("scheduler '{name}' could not be given nice value {nice}: {error}");
+            self.warn(Kind::Setup, text);
         }
     }
 }

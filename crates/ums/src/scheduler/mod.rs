@@ -58,6 +58,7 @@ use crate::lists::timer_list::TimerList;
 use crate::os::driver::{Done, Driver};
 use crate::os::short_lock::ShortLock;
 use crate::os::threads::JoinHandle;
+use crate::report;
 use crate::request::WorkRequest;
 use crate::ring::{Ring, RingEvent};
 use crate::wait::{Party, Ticket};
@@ -113,6 +114,8 @@ pub(crate) struct Options {
     pub detect_blocking: bool,
     pub io: crate::os::linux::open::Choice,
     pub ring: bool,
+    /// Whether sentences about it go to stderr.
+    pub warnings: bool,
 }
 
 /// What anybody may reach of a scheduler.
@@ -554,6 +557,14 @@ impl Shared {
     /// The owner of this.
     pub(crate) fn arc(&self) -> Arc<Shared> {
         self.me.upgrade().expect("a scheduler that is used is alive")
+    }
+
+    /// A sentence for stderr, unless the node was told to write none; see [`report::warn`].
+    #[cold]
+    pub(crate) fn warn(&self, kind: report::Kind, text: std::fmt::Arguments<'_>) {
+        if self.options.warnings {
+            report::warn(kind, text);
+        }
     }
 
     /// The name that its threads and workers begin with.

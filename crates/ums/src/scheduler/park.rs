@@ -9,6 +9,7 @@ use crate::lists::WorkerId;
 use crate::os::clock::{self, NEVER};
 use crate::os::threads::point;
 use crate::reason::WaitReason;
+use crate::report;
 use crate::ring::RingEvent;
 use crate::wait::{Claimed, Outcome, Party, Ticket};
 use crate::worker::{STANDBY, State};
@@ -50,9 +51,9 @@ impl Drop for Frozen {
         crate::os::sim::fail(
             "a scheduler panicked while others used the frame of a worker that waits",
         );
-        eprintln!(
-            "ums: a scheduler panicked while others used the frame of a worker that waits: aborting"
-        );
+        report::last_words(format_args!(
+            "a scheduler panicked while others used the frame of a worker that waits: aborting"
+        ));
         std::process::abort();
     }
 }
@@ -209,11 +210,11 @@ impl Shared {
                 return;
             }
             if clock::now() > give_up {
-                eprintln!(
-                    "ums: a fiber worker of scheduler '{}' has waited 10 s in a destructor during \
+                report::last_words(format_args!(
+                    "a fiber worker of scheduler '{}' has waited 10 s in a destructor during \
                      a panic, and nothing else can run on its thread meanwhile: aborting",
                     self.name()
-                );
+                ));
                 std::process::abort();
             }
             self.sleep_at_most(1_000_000);

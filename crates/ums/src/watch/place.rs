@@ -32,6 +32,7 @@ use super::{Mechanism, state, watchdog};
 use crate::os::event::Event;
 use crate::os::linux::cpus;
 use crate::os::linux::perf::Last;
+use crate::report::{self, Kind};
 
 /// How often the catcher looks in vain before it sleeps a little.
 const LOOKS: u32 = 400;
@@ -287,7 +288,8 @@ impl Place {
 
     fn catch(&self) {
         if let Err(error) = cpus::pin_to(self.cpu) {
-            eprintln!("ums: the catcher could not be pinned to CPU {}: {error}", self.cpu);
+            let text = format_args!("the catcher could not be pinned to CPU {}: {error}", self.cpu);
+            report::warn(Kind::Setup, text);
         }
         lowest_kind();
         let (mut looks, mut nap) = (0, NAP_NS.0);
@@ -348,7 +350,8 @@ fn lowest_kind() {
     let failed = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameter) };
     if failed != 0 {
         let error = io::Error::last_os_error();
-        eprintln!("ums: a catcher runs as an ordinary thread: {error}");
+        let text = format_args!("a catcher runs as an ordinary thread: {error}");
+        report::warn(Kind::Setup, text);
     }
 }
 
