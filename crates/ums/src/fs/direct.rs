@@ -39,8 +39,19 @@ pub struct DirectBuffer {
 }
 
 impl DirectBuffer {
+    /// The largest size of a buffer, in bytes: what a program can address, in whole blocks of 4096.
+    pub const MAX: usize = isize::MAX as usize / ALIGN * ALIGN;
+
     /// A buffer of this many zeros, at an address that is a multiple of 4096.
+    ///
+    /// # Panics
+    /// When `len` is above [`DirectBuffer::MAX`].
     pub fn new(len: usize) -> DirectBuffer {
+        // Before anything is computed from it: below this limit nothing overflows.
+        assert!(
+            len <= DirectBuffer::MAX,
+            "a direct buffer of {len} bytes was asked for: ask for at most DirectBuffer::MAX"
+        );
         let capacity = capacity_for(len);
         let block = take(capacity).or_else(|| Block::in_arena(capacity));
         let block = block.unwrap_or_else(|| Block::new(capacity));
@@ -189,6 +200,17 @@ mod tests {
                 buffer.fill(7);
             }
         }
+    }
+
+    #[test]
+    fn a_buffer_beyond_what_can_be_addressed_is_refused_with_a_sentence() {
+        for len in [usize::MAX, usize::MAX / 2 + 1, DirectBuffer::MAX + 1] {
+            let refused = std::panic::catch_unwind(|| drop(DirectBuffer::new(len)));
+            let text = *refused.unwrap_err().downcast::<String>().unwrap();
+            assert!(text.contains("ask for at most"), "{text}");
+        }
+        assert_eq!(capacity_for(DirectBuffer::MAX), DirectBuffer::MAX);
+        assert!(Layout::from_size_align(DirectBuffer::MAX, ALIGN).is_ok());
     }
 
     #[test]
