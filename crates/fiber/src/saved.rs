@@ -110,7 +110,7 @@ fn the_only_one(
     ended: &[usize; WORDS],
     range: StackRange,
 ) -> Option<usize> {
-    let is_it = |at: &usize| (range.low..range.top).contains(&suspended[*at]) && ended[*at] == 0;
+    let is_it = |at: &usize| range.contains(suspended[*at]) && ended[*at] == 0;
     let mut found = (0..WORDS).filter(is_it);
     let at = found.next()?;
     found.next().is_none().then_some(at * WORD)
@@ -159,13 +159,13 @@ mod tests {
         assert_eq!(fiber.resume(), Resume::Suspended);
         assert_eq!(seen.get(), 0, "while it runs");
         let saved = word(&memory, at);
-        assert!((range.low as u64..range.top as u64).contains(&saved));
+        assert!(range.contains(saved as usize));
         let words = std::array::from_fn(|n| word(&memory, saved + 8 * n as u64));
         let registers = Registers::of(saved, words);
         // Not far from the switch: in code of this very program.
         let here = find as *const () as u64;
         assert!(registers.instruction.abs_diff(here) < 1 << 30, "{registers:?} and {here:#x}");
-        assert!((range.low as u64..range.top as u64).contains(&registers.stack));
+        assert!(range.contains(registers.stack as usize));
         assert_eq!(fiber.resume(), Resume::Finished);
         assert_eq!(word(&memory, at), 0, "when it has ended");
         pool.give(fiber.into_stack());
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn two_words_that_look_alike_are_no_answer() {
-        let range = StackRange { low: 4096, top: 8192 };
+        let range = StackRange::new(4096, 8192).unwrap();
         let mut suspended = [0; WORDS];
         assert_eq!(the_only_one(&suspended, &[0; WORDS], range), None);
         suspended[1] = 5000;

@@ -139,33 +139,59 @@ impl Stack {
 }
 
 /// Where a stack lies. It may outlive the stack; then what it says is of whatever is there.
+///
+/// ```
+/// let range = fiber::StackRange::new(0x1000, 0x3000).expect("the low end is first");
+/// assert_eq!((range.low(), range.top(), range.size()), (0x1000, 0x3000, 0x2000));
+/// assert_eq!(fiber::StackRange::new(0x3000, 0x1000), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackRange {
-    /// Lowest usable address.
-    pub low: usize,
-    /// One past the highest address.
-    pub top: usize,
+    /// At most `top`.
+    low: usize,
+    top: usize,
 }
 
 impl StackRange {
+    /// The range from the lowest usable address to one past the highest. It needs not be whole pages. None: `low` is
+    /// above `top`.
+    pub const fn new(low: usize, top: usize) -> Option<StackRange> {
+        if low <= top { Some(StackRange { low, top }) } else { None }
+    }
+
+    /// Its lowest usable address.
+    pub const fn low(self) -> usize {
+        self.low
+    }
+
+    /// One past its highest address.
+    pub const fn top(self) -> usize {
+        self.top
+    }
+
+    /// Whether this address is on it.
+    pub const fn contains(self, address: usize) -> bool {
+        self.low <= address && address < self.top
+    }
+
     /// The stack of the calling thread, as the C library knows it. None: it does not say.
     pub fn of_this_thread() -> Option<StackRange> {
         let (low, len) = sys::thread_stack()?;
-        Some(StackRange { low, top: low + len })
+        StackRange::new(low, low.checked_add(len)?)
     }
 
     /// The stack of a pool whose usable memory contains this address; None: there is none.
     /// Async-signal-safe.
     pub fn of_fiber_at(address: usize) -> Option<StackRange> {
         let region = registry::find(address)?;
-        (address >= region.low).then_some(StackRange { low: region.low, top: region.top })
+        let range = StackRange { low: region.low, top: region.top };
+        range.contains(address).then_some(range)
     }
 
     /// Whether the calling code runs on it.
     pub fn is_here(self) -> bool {
         let here = 0u8;
-        let at = ptr::from_ref(&here).addr();
-        (self.low..self.top).contains(&at)
+        self.contains(ptr::from_ref(&here).addr())
     }
 
     /// Its size in bytes.
@@ -173,9 +199,10 @@ impl StackRange {
         self.top - self.low
     }
 
-    /// As [`Stack::touched_bytes`]. None: there is no stack any more.
+    /// As [`Stack::touched_bytes`]; of the lowest page only the bytes that belong to the range count. None: there is no
+    /// stack any more.
     pub fn touched_bytes(self) -> Option<usize> {
-        Some(self.top - sys::lowest_resident(self.low, self.size())?)
+        Some(self.top - sys::lowest_resident(self.low, self.top)?)
     }
 }
 
@@ -210,5 +237,36 @@ unsafe impl corosensei::stack::Stack for Stack {
     fn limit(&self) -> NonZeroUsize {
         // A guard never starts at address 0: the kernel maps nothing there.
         NonZeroUsize::new(self.place.guard_low).unwrap_or(NonZeroUsize::MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{StackConfig, StackPool};
+
+    #[test]
+    fn how_deep_a_stack_was_used_is_told_for_every_range_of_it() {
+        let page = sys::page_size();
+        let mut pool =
+            StackPool::new(StackConfig { size: 64 << 10, precommit: false, keep_warm: 1 });
+        let stack = pool.take().expect("a stack");
+        let whole = stack.range();
+        // The second page and everything above it, so that a range may begin below and above what was touched.
+        let touched = whole.low + page;
+        for at in (touched..whole.top - HEADER).step_by(page) {
+            // SAFETY: Out: the stack is this test's, and nothing runs on it.
+            unsafe { ptr::with_exposed_provenance_mut::<u8>(at).write(1) };
+        }
+        for low in [0, 1, page - 1, page, page + 1, 3 * page - 1].map(|n| whole.low + n) {
+            for len in [0, 1, page - 1, page, page + 1, 2 * page + 1, 5 * page - 1] {
+                let range = StackRange::new(low, low + len).expect("low is first");
+                let expected = range.top - range.low.max(touched.min(range.top));
+                assert_eq!(range.touched_bytes(), Some(expected), "{low:#x} and {len} bytes");
+            }
+        }
+        assert_eq!(StackRange::new(0, usize::MAX).and_then(StackRange::touched_bytes), None);
+        assert_eq!(StackRange::new(usize::MAX, usize::MAX - 1), None);
+        pool.give(stack);
     }
 }

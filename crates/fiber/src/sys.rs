@@ -152,17 +152,32 @@ pub(crate) fn thread_stack() -> Option<(usize, usize)> {
     Some((at.expose_provenance().next_multiple_of(page), len / page * page))
 }
 
-/// The lowest address in the range whose page is in memory, or the range's end. None: something in
-/// the range is not mapped.
-pub(crate) fn lowest_resident(at: usize, len: usize) -> Option<usize> {
+/// The lowest address from `low` up to `top`, at least `low`, whose page is in memory; `top` where there is none. None: something
+/// in the range is not mapped. Allocates nothing.
+pub(crate) fn lowest_resident(low: usize, top: usize) -> Option<usize> {
+    /// Pages that the kernel is asked for at once: all of a stack of 2 MiB.
+    const AT_ONCE: usize = 512;
     let page = page_size();
-    let mut resident = vec![0u8; len / page];
-    // SAFETY: Plain Call: the vector has one byte per page of the range; the kernel checks the range itself.
-    let failed = unsafe {
-        libc::mincore(ptr::with_exposed_provenance_mut(at), len, resident.as_mut_ptr().cast())
-    };
-    let absent = resident.iter().take_while(|page| **page & 1 == 0).count();
-    (failed == 0).then_some(at + absent * page)
+    let mut at = low - low % page;
+    let mut found = None;
+    while at < top {
+        // Both are positive, and a part of a page at the end counts as one.
+        let pages = (top - at).div_ceil(page).min(AT_ONCE);
+        let mut resident = [0u8; AT_ONCE];
+        // SAFETY: Plain Call: the kernel writes one byte for each page, of which there are at most as many as
+        // bytes; it checks the range itself.
+        let failed = unsafe {
+            let start = ptr::with_exposed_provenance_mut(at);
+            libc::mincore(start, pages * page, resident.as_mut_ptr().cast())
+        };
+        if failed != 0 {
+            return None;
+        }
+        let first = resident[..pages].iter().position(|page| *page & 1 != 0);
+        found = found.or(first.map(|index| at + index * page));
+        at = at.checked_add(pages * page)?;
+    }
+    Some(found.unwrap_or(top).clamp(low, top))
 }
 
 /// # Safety
@@ -214,18 +229,18 @@ mod tests {
     fn a_reservation_is_resident_only_where_it_was_touched() {
         let page = page_size();
         let at = reserve(8 * page).expect("eight pages");
-        assert_eq!(lowest_resident(at, 8 * page), Some(at + 8 * page));
+        assert_eq!(lowest_resident(at, at + 8 * page), Some(at + 8 * page));
         // SAFETY: Mapping: the sixth page of the reservation above.
         unsafe { ptr::with_exposed_provenance_mut::<u8>(at + 5 * page).write(1) };
-        assert_eq!(lowest_resident(at, 8 * page), Some(at + 5 * page));
+        assert_eq!(lowest_resident(at, at + 8 * page), Some(at + 5 * page));
         // SAFETY: Mapping: nothing refers to the reservation.
         unsafe { discard(at, 8 * page) };
-        assert_eq!(lowest_resident(at, 8 * page), Some(at + 8 * page));
+        assert_eq!(lowest_resident(at, at + 8 * page), Some(at + 8 * page));
         populate(at, 8 * page).expect("eight pages of memory");
-        assert_eq!(lowest_resident(at, 8 * page), Some(at));
+        assert_eq!(lowest_resident(at, at + 8 * page), Some(at));
         // SAFETY: Mapping: nothing refers to the reservation.
         unsafe { release(at, 8 * page) };
-        assert_eq!(lowest_resident(at, 8 * page), None, "it is gone");
+        assert_eq!(lowest_resident(at, at + 8 * page), None, "it is gone");
     }
 
     #[test]

@@ -244,15 +244,15 @@ impl View {
 
     /// Notes where the worker's stack lies.
     pub(crate) fn stack_is(&self, range: fiber::StackRange) {
-        self.stack_low.store(range.low, Ordering::Relaxed);
-        self.stack_top.store(range.top, Ordering::Relaxed);
+        self.stack_low.store(range.low(), Ordering::Relaxed);
+        self.stack_top.store(range.top(), Ordering::Relaxed);
     }
 
     /// Where its stack lies, where that is known.
     pub(crate) fn stack(&self) -> Option<fiber::StackRange> {
         let low = self.stack_low.load(Ordering::Relaxed);
-        let range = fiber::StackRange { low, top: self.stack_top.load(Ordering::Relaxed) };
-        (low != 0 && range.top >= low).then_some(range)
+        let range = fiber::StackRange::new(low, self.stack_top.load(Ordering::Relaxed));
+        range.filter(|range| range.low() != 0)
     }
 
     /// A request begins, that many ticks after it was enqueued.

@@ -65,9 +65,9 @@ impl Looker {
         if at == 0 {
             return None;
         }
-        let saved = memory.word(at).filter(|saved| (stack.low..stack.top).contains(saved))?;
+        let saved = memory.word(at).filter(|saved| stack.contains(*saved))?;
         let pushed = fiber::SAVED_WORDS * size_of::<usize>();
-        let copied = memory.copy(saved, (stack.top - saved).min(sample::COPY_MAX))?;
+        let copied = memory.copy(saved, (stack.top() - saved).min(sample::COPY_MAX))?;
         if memory.word(at) != Some(saved) || place() != before || copied.len() < pushed {
             return None;
         }
@@ -93,5 +93,5 @@ fn awake(s: &Shared, party: &Party) -> Option<Sample> {
     let stack = party.view.stack()?;
     let sample = sample::take(thread).filter(|_| thread != 0)?;
     // Else another fiber ran on that thread, or a thread that has got its number since.
-    (stack.low..stack.top).contains(&(sample.stack_pointer() as usize)).then_some(sample)
+    stack.contains(sample.stack_pointer() as usize).then_some(sample)
 }

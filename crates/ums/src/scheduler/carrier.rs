@@ -210,10 +210,8 @@ impl Shared {
     /// Whether the worker whose stack this is in is in user code. The carrier stands still.
     fn may_be_taken(&self, sp: u64) -> bool {
         let machine = self.busy.load(Ordering::Acquire);
-        let here = |party: &&Party| {
-            let stack = party.view.stack();
-            stack.is_some_and(|stack| (stack.low..stack.top).contains(&(sp as usize)))
-        };
+        let here =
+            |party: &&Party| party.view.stack().is_some_and(|stack| stack.contains(sp as usize));
         // Whoever holds that lock may be the one that stands still.
         let party = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
         let Some(party) = party.filter(|_| !machine) else { return false };

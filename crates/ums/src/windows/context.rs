@@ -344,8 +344,8 @@ impl Context {
     /// Says where the stack of the calling thread lies, which is this worker's. Where nobody knows, every stack is taken for it.
     pub(super) fn stack_is_here(&self) {
         if let Some(stack) = StackRange::of_this_thread() {
-            self.stack_low.store(stack.low, Ordering::Relaxed);
-            self.stack_top.store(stack.top, Ordering::Relaxed);
+            self.stack_low.store(stack.low(), Ordering::Relaxed);
+            self.stack_top.store(stack.top(), Ordering::Relaxed);
         }
     }
 
@@ -451,7 +451,8 @@ impl Keeper for Context {
 
     fn may_leave_host(&self) -> bool {
         let [low, top] = [&self.stack_low, &self.stack_top].map(|end| end.load(Ordering::Relaxed));
-        StackRange { low, top }.is_here() && signals::mask_here() == self.primary().host_mask
+        StackRange::new(low, top).is_some_and(StackRange::is_here)
+            && signals::mask_here() == self.primary().host_mask
     }
 
     fn stop_on_host(&self) -> bool {

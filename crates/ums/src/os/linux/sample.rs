@@ -106,7 +106,7 @@ thread_local! {
 
 /// Says where the calling thread's own stack lies, so that it can be sampled.
 pub fn this_thread_is_on(stack: Option<StackRange>) {
-    BOUNDS.set(stack.map_or((0, 0), |stack| (stack.low, stack.top)));
+    BOUNDS.set(stack.map_or((0, 0), |stack| (stack.low(), stack.top())));
 }
 
 /// Takes a sample of a thread of this process. None: it did not answer, or runs on a stack that
@@ -194,7 +194,7 @@ fn copy(raw: &mut Raw, context: &libc::ucontext_t) {
     let top = if (low..top).contains(&sp) {
         top
     } else {
-        StackRange::of_fiber_at(sp).map_or(sp, |stack| stack.top)
+        StackRange::of_fiber_at(sp).map_or(sp, StackRange::top)
     };
     raw.len = (top - sp).min(COPY_MAX);
     let from = std::ptr::with_exposed_provenance::<u8>(sp);
