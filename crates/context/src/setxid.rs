@@ -13,9 +13,14 @@
 //! The handler asks the kernel which kernel thread it is on and looks that up among the hosts, which are few.
 //! Credentials that a context changes on a host are not its own kernel thread's: it couples first.
 //!
+//! A place in the list belongs to a thread, not to a [`Host`](crate::Host): a thread has one at most, from its first
+//! host on, and a thread-local's destructor gives it back when the thread ends, before the kernel can use its number again. So a
+//! host that is forgotten leaves nothing behind. The child of a fork begins with an empty list: the threads of its parent are not there.
+//!
 //! Invariants used here: *Plain Call*, *Whole*, and **Zeroed**: all zeroes is a value of the kernel's struct.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::{from_mut, from_ref, null, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -38,21 +43,51 @@ const MOST: usize = 1024;
 static HOSTS: [Enlisted; MOST] =
     [const { Enlisted { thread: AtomicI32::new(FREE), tcb: AtomicUsize::new(0) } }; MOST];
 
-/// Notes a host; gives its place. None: there is none left.
-pub(crate) fn enlist(thread: i32, tcb: usize) -> Option<usize> {
-    let free = |host: &Enlisted| {
-        let taken = host.thread.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed);
-        taken.is_ok()
-    };
-    let place = HOSTS.iter().position(free)?;
-    HOSTS[place].tcb.store(tcb, Ordering::Relaxed);
-    HOSTS[place].thread.store(thread, Ordering::Release);
-    Some(place)
+/// The place of the calling thread, and the number of its kernel thread when it got that.
+struct Listed(Cell<Option<(usize, i32)>>);
+
+thread_local! {
+    static LISTED: Listed = const { Listed(Cell::new(None)) };
 }
 
-/// It is no host any more.
-pub(crate) fn strike(place: usize) {
-    HOSTS[place].thread.store(FREE, Ordering::Release);
+impl Drop for Listed {
+    fn drop(&mut self) {
+        // In the child of a fork the number is another, and the place may be another thread's.
+        if let Some((place, thread)) = self.0.get()
+            && thread == machine::kernel_thread()
+        {
+            HOSTS[place].thread.store(FREE, Ordering::Release);
+        }
+    }
+}
+
+/// Notes that the calling thread is a host, until it ends.
+pub(crate) fn enlist() -> Result<(), Refused> {
+    let (thread, tcb) = (machine::kernel_thread(), machine::thread_pointer());
+    let known = HOSTS.iter().find(|host| host.thread.load(Ordering::Acquire) == thread);
+    match known {
+        Some(host) if host.tcb.load(Ordering::Relaxed) == tcb => return Ok(()),
+        Some(_) => return Err(Refused::Hosted),
+        None => {}
+    }
+    // A thread that ends and has run this destructor cannot be a host any more.
+    let listed = LISTED.try_with(|listed| {
+        let place = HOSTS.iter().position(|host| {
+            let taken =
+                host.thread.compare_exchange(FREE, BUSY, Ordering::AcqRel, Ordering::Relaxed);
+            taken.is_ok()
+        })?;
+        HOSTS[place].tcb.store(tcb, Ordering::Relaxed);
+        HOSTS[place].thread.store(thread, Ordering::Release);
+        listed.0.set(Some((place, thread)));
+        Some(())
+    });
+    listed.ok().flatten().ok_or(Refused::Hosts)
+}
+
+/// In the child of a fork.
+extern "C" fn forget_all() {
+    HOSTS.iter().for_each(|host| host.thread.store(FREE, Ordering::Relaxed));
 }
 
 /// `struct sigaction` of the kernel.
@@ -75,6 +110,12 @@ pub(crate) fn install() -> Result<(), Refused> {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     if BEFORE.get().is_some() {
         return Ok(());
+    }
+    static AT_FORK: OnceLock<i32> = OnceLock::new();
+    // SAFETY: Plain Call: a function that stores numbers only.
+    let at_fork = || unsafe { libc::pthread_atfork(None, None, Some(forget_all)) };
+    if *AT_FORK.get_or_init(at_fork) != 0 {
+        return Err(Refused::CLibrary);
     }
     // SAFETY: Zeroed.
     let mut action: Action = unsafe { std::mem::zeroed() };
@@ -118,5 +159,61 @@ extern "C" fn on_setxid(signal: i32, info: *mut c_void, frame: *mut c_void) {
             // SAFETY: Whole: as above.
             unsafe { machine::set_thread_pointer(now) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::thread::Host;
+
+    fn is_listed(thread: i32) -> bool {
+        HOSTS.iter().any(|host| host.thread.load(Ordering::SeqCst) == thread)
+    }
+
+    /// Forgets a host, and gives the number of its thread.
+    fn forget_one() -> i32 {
+        std::mem::forget(Host::here().expect("a host"));
+        let me = machine::kernel_thread();
+        assert!(is_listed(me));
+        me
+    }
+
+    #[test]
+    fn forgotten_hosts_leave_nothing_behind() {
+        if let Err(why) = crate::supported() {
+            return println!("skipped: {why}");
+        }
+        let in_one_thread = || (0..2 * MOST).fold(0, |_, _| forget_one());
+        let thread = std::thread::spawn(in_one_thread).join().expect("all are made");
+        assert!(!is_listed(thread), "its thread has ended");
+        // By the end of each its number may be used again.
+        for _ in 0..2 * MOST {
+            let thread = std::thread::spawn(forget_one).join().expect("each is made");
+            assert!(!is_listed(thread), "its thread has ended");
+        }
+    }
+
+    #[test]
+    fn the_child_of_a_fork_has_none_of_its_parents_hosts() {
+        if let Err(why) = crate::supported() {
+            return println!("skipped: {why}");
+        }
+        // The list has our handler only where the process has a second thread, which a test has.
+        let ended = std::thread::spawn(|| {
+            let me = forget_one();
+            let mut status = 0;
+            // SAFETY: Plain Call: the child looks at a static and ends.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    libc::_exit(i32::from(is_listed(me)));
+                }
+                assert_eq!(libc::waitpid(child, &mut status, 0), child);
+            }
+            assert!(is_listed(me), "the parent's are its own");
+            status
+        });
+        assert_eq!(ended.join().expect("it forks"), 0);
     }
 }

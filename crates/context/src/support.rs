@@ -30,8 +30,13 @@ pub enum Refused {
     )]
     Rseq,
     /// More hosts than this crate has places for.
-    #[error("there are 1024 hosts already")]
+    #[error("there are 1024 threads that are hosts already: let some of them end")]
     Hosts,
+    /// The calling context is on another thread's kernel thread.
+    #[error(
+        "a context that runs on a host cannot be a host: leave for its own kernel thread first"
+    )]
+    Hosted,
 }
 
 /// Whether threads can leave their kernel threads in this process.
@@ -155,6 +160,7 @@ mod tests {
             Refused::ShadowStack,
             Refused::Rseq,
             Refused::Hosts,
+            Refused::Hosted,
         ];
         assert!(all.iter().all(|why| why.to_string().len() > 20));
     }

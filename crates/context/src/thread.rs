@@ -229,34 +229,26 @@ impl Unguarded<'_> {
 #[derive(Debug)]
 pub struct Host {
     root: Box<Context>,
-    place: usize,
     pinned_to_thread: PhantomData<*mut ()>,
 }
 
 impl Host {
-    /// Makes the calling thread a host.
+    /// Makes the calling thread a host. It may be one several times over.
     ///
     /// # Errors
-    /// Why it cannot be one.
+    /// Why it cannot be one: [`Refused::Hosted`] for a context that is on a host itself.
     pub fn here() -> Result<Host, Refused> {
         supported()?;
         setxid::install()?;
+        setxid::enlist()?;
         let root = Box::new(Context::new());
-        let tcb = machine::thread_pointer();
-        root.fs.store(tcb, Ordering::Relaxed);
-        let place = setxid::enlist(machine::kernel_thread(), tcb).ok_or(Refused::Hosts)?;
-        Ok(Host { root, place, pinned_to_thread: PhantomData })
+        root.fs.store(machine::thread_pointer(), Ordering::Relaxed);
+        Ok(Host { root, pinned_to_thread: PhantomData })
     }
 
     /// Its own context, from which it switches to others and which they switch to when they leave.
     pub fn root(&self) -> &Context {
         &self.root
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        setxid::strike(self.place);
     }
 }
 

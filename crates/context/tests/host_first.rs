@@ -30,6 +30,7 @@ fn main() {
     let thread = std::thread::spawn(move || {
         let root = std::ptr::with_exposed_provenance::<Context>(root);
         let body = || {
+            assert_eq!(Host::here().err(), Some(context::Refused::Hosted));
             credentials_change_meanwhile();
             // SAFETY: There And Back: the root is saved, and releases this.
             unsafe { mine.worker.switch_to(&*root) };
