@@ -24,6 +24,8 @@ use crate::reason::WaitReason;
 
 /// How many deadlocks are remembered.
 const KEPT: usize = 64;
+/// Waiters of one deadlock that are shown.
+const WAITERS_SHOWN: usize = 32;
 /// Frames of one backtrace that are shown.
 const FRAMES_SHOWN: usize = 12;
 
@@ -128,23 +130,35 @@ impl Display for DeadlockId {
 impl Deadlock {
     /// The cycle without backtraces.
     pub fn in_a_line(&self) -> String {
-        let links: Vec<_> = self.waiters.iter().map(|waiter| waiter.to_string()).collect();
+        let shown = self.waiters.iter().take(WAITERS_SHOWN);
+        let links: Vec<_> = shown.map(|waiter| waiter.to_string()).collect();
         let first = self.waiters.first().map(DeadlockWaiter::who).unwrap_or_default();
-        format!("{}, held by {first}", links.join(", held by "))
+        let more = match self.not_shown() {
+            0 => String::new(),
+            more => format!(", held by {more} more in a row"),
+        };
+        format!("{}{more}, held by {first}", links.join(", held by "))
+    }
+
+    fn not_shown(&self) -> usize {
+        self.waiters.len().saturating_sub(WAITERS_SHOWN)
     }
 }
 
 /// A line for each waiter, and below it where it waits and where that was taken.
 impl Display for Deadlock {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        for (at, waiter) in self.waiters.iter().enumerate() {
+        for (at, waiter) in self.waiters.iter().enumerate().take(WAITERS_SHOWN) {
             let next = self.waiters[(at + 1) % self.waiters.len()].who();
             let victim = if self.victim == Some(at) { " (its wait fails)" } else { "" };
             write!(f, "\nums:   {waiter}, held by {next}{victim}")?;
             show(f, "waits", &waiter.waits_at)?;
             show(f, "taken", &waiter.taken_at)?;
         }
-        Ok(())
+        match self.not_shown() {
+            0 => Ok(()),
+            more => write!(f, "\nums:   and {more} more in a row"),
+        }
     }
 }
 

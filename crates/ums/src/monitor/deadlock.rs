@@ -8,6 +8,7 @@
 //! it waits. So each wait is looked at once, when it is as old as
 //! [`Options::deadlock`](super::Options::deadlock) says; while none is, nothing is done. A wait that leads to a
 //! plain thread which does not wait is looked at again, since nobody looks at waits of plain threads.
+//! A look costs what there are waits and owners, once each, whatever leads to what.
 //!
 //! *No circle is found that is none.* Every link is looked at twice. The number of a wait only
 //! grows, so one that is going on at both looks has gone on in between, and all waits of the circle
@@ -23,6 +24,7 @@
 //! What it does not see: waits for things without an owner (events, semaphores, channels, condition
 //! variables), readers of a lock unless locks are traced, and what a worker that is preemptive waits for.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::ptr::from_ref;
 use std::sync::Arc;
@@ -40,6 +42,9 @@ use crate::request::{RequestId, UserId};
 use crate::scheduler::Shared;
 use crate::sync::traced;
 use crate::wait::{AsVictim, Outcome, Owner, Party, Ticket};
+
+/// Waiters of one circle of which it is told in which functions they wait: naming them takes long.
+const NAMED: usize = 32;
 
 /// Says which request of a user was enqueued last.
 pub(super) type LastRequest = dyn Fn(UserId) -> Option<RequestId> + Send;
@@ -94,26 +99,28 @@ impl Deadlocks {
         let waits: Vec<_> = askable(all).collect();
         let there: HashSet<_> = waits.iter().map(|(_, wait)| name(*wait)).collect();
         self.examined.retain(|wait| there.contains(wait));
+        let fresh = |wait: &Ticket| !self.examined.contains(&name(*wait));
+        let old = waits.into_iter().map(|(_, wait)| wait);
+        let due: Vec<_> = old.filter(|wait| fresh(wait) && age(wait.party) >= limit).collect();
+        let graph = Graph::of(all, last);
+        let mut search = Search::over(&graph);
+        due.iter().for_each(|wait| search.from(*wait));
+        self.examined
+            .extend(due.iter().map(|wait| name(*wait)).filter(|wait| search.is_over(wait)));
+        let is_real = |links: &Vec<Link>| is_still_so(links, &Graph::of(all, last));
         let mut circles = Vec::new();
-        for (s, wait) in waits {
-            if self.examined.contains(&name(wait)) || age(wait.party) < limit {
+        for links in std::mem::take(&mut search.circles).into_iter().filter(is_real) {
+            // Without a worker of this node it is the matter of another monitor, or of none.
+            let Some(at) = links.iter().find_map(|link| home_of(link.wait.party, all)) else {
                 continue;
+            };
+            let circle = Circle { links, at: at.clone() };
+            if circle.victim().is_none() {
+                // It stays, and is told once. Any other is looked for again when it has been broken:
+                // its waits may be in more than one.
+                self.examined.extend(circle.links.iter().map(|link| name(link.wait)));
             }
-            let graph = Graph::of(all, last);
-            let (found, ends_outside) = graph.circle_from(wait);
-            match found.filter(|links| is_still_so(links, all, last)) {
-                Some(links) => {
-                    let circle = Circle { links, at: s.clone() };
-                    if circle.victim().is_none() {
-                        // It will be there for ever, and is told once. Any other is looked for again
-                        // when it has been broken: its waits may be in more than one.
-                        self.examined.extend(circle.links.iter().map(|link| name(link.wait)));
-                    }
-                    circles.push(circle);
-                }
-                None if ends_outside => (),
-                None => drop(self.examined.insert(name(wait))),
-            }
+            circles.push(circle);
         }
         circles
     }
@@ -143,84 +150,150 @@ fn age(party: &Party) -> Duration {
     Duration::from_nanos(clock::ticks_to_ns(clock::ticks().saturating_sub(began)))
 }
 
-/// Who waits for whom, as far as users are concerned: parties say it themselves.
-struct Graph {
-    /// The one wait of a user that does nothing else.
-    users: HashMap<UserId, Ticket>,
+/// Who waits for whom. Parties say it themselves; of users it has to be gathered.
+struct Graph<'a> {
+    all: &'a [Arc<Shared>],
+    last: &'a LastRequest,
+    users: OnceCell<HashMap<UserId, Ticket>>,
 }
 
-impl Graph {
-    fn of(all: &[Arc<Shared>], last: &LastRequest) -> Graph {
-        let mut busy: HashMap<UserId, Vec<&'static Party>> = HashMap::new();
-        for party in all.iter().flat_map(|s| s.left_over()) {
-            let user = party.view.user.load(Ordering::Relaxed);
-            if user != 0 {
-                busy.entry(user).or_default().push(party);
+impl<'a> Graph<'a> {
+    fn of(all: &'a [Arc<Shared>], last: &'a LastRequest) -> Graph<'a> {
+        Graph { all, last, users: OnceCell::new() }
+    }
+
+    /// The one wait of each user that does nothing else: gathered once, and only if a user is asked for.
+    fn users(&self) -> &HashMap<UserId, Ticket> {
+        self.users.get_or_init(|| {
+            let mut busy: HashMap<UserId, Vec<&'static Party>> = HashMap::new();
+            for party in self.all.iter().flat_map(|s| s.left_over()) {
+                let user = party.view.user.load(Ordering::Relaxed);
+                if user != 0 {
+                    busy.entry(user).or_default().push(party);
+                }
             }
-        }
-        let the_wait = |(user, parties): (UserId, Vec<&'static Party>)| {
-            let &[party] = &parties[..] else { return None };
-            let wait = party.askable_wait()?;
-            let is_last = last(user) == Some(party.view.request.load(Ordering::Relaxed));
-            is_last.then_some((user, wait))
-        };
-        Graph { users: busy.into_iter().filter_map(the_wait).collect() }
+            let the_wait = |(user, parties): (UserId, Vec<&'static Party>)| {
+                let &[party] = &parties[..] else { return None };
+                let wait = party.askable_wait()?;
+                let request = party.view.request.load(Ordering::Relaxed);
+                ((self.last)(user) == Some(request)).then_some((user, wait))
+            };
+            busy.into_iter().filter_map(the_wait).collect()
+        })
     }
 
     /// What the owner waits for itself.
     fn wait_of(&self, owner: Owner) -> Option<Ticket> {
         match owner {
             Owner::Party(party) => party.askable_wait(),
-            Owner::User(user) => self.users.get(&user).copied(),
+            Owner::User(user) => self.users().get(&user).copied(),
         }
     }
-
-    /// A circle that leads from this wait back to it; and whether a way leads to a plain thread
-    /// that could close one unseen.
-    fn circle_from(&self, start: Ticket) -> (Option<Vec<Link>>, bool) {
-        let (path, seen) = (Vec::new(), HashSet::new());
-        let mut search = Search { graph: self, start, path, seen, ends_outside: false };
-        let found = search.follow(start);
-        (found.then_some(search.path), search.ends_outside)
-    }
 }
 
-/// A search for a way back to its start.
+/// A search for circles that looks at each wait once, however many lead to it. It keeps its path itself, since
+/// a chain of waits may be longer than a thread's stack allows calls.
 struct Search<'a> {
-    graph: &'a Graph,
-    start: Ticket,
-    path: Vec<Link>,
-    seen: HashSet<Name>,
-    ends_outside: bool,
+    graph: &'a Graph<'a>,
+    path: Vec<Step>,
+    seen: HashMap<Name, Seen>,
+    circles: Vec<Vec<Link>>,
 }
 
-impl Search<'_> {
-    /// True: the path leads from this wait to the start.
-    fn follow(&mut self, wait: Ticket) -> bool {
-        for owner in wait.owners().unwrap_or_default() {
-            let Some(next) = self.graph.wait_of(owner) else {
-                let outside = |party: &Party| party.home.load(Ordering::Relaxed).is_null();
-                self.ends_outside |= matches!(owner, Owner::Party(party) if outside(party));
+/// A wait on the path, and how far its owners have been followed.
+struct Step {
+    wait: Ticket,
+    owners: Vec<Owner>,
+    followed: usize,
+    open: bool,
+}
+
+/// What is known of a wait.
+#[derive(Clone, Copy)]
+enum Seen {
+    /// It is on the path, in this place.
+    OnPath(usize),
+    /// All that it leads to was looked at. *Open*: a way from it leads to a circle, or to a plain thread
+    /// that could close one unseen; so it is looked at again the next time.
+    Done { open: bool },
+}
+
+impl<'a> Search<'a> {
+    fn over(graph: &'a Graph<'a>) -> Search<'a> {
+        Search { graph, path: Vec::new(), seen: HashMap::new(), circles: Vec::new() }
+    }
+
+    /// Whether this wait need not be looked at again.
+    fn is_over(&self, wait: &Name) -> bool {
+        matches!(self.seen.get(wait), Some(Seen::Done { open: false }))
+    }
+
+    /// Looks at everything that this wait leads to and that was not looked at.
+    fn from(&mut self, start: Ticket) {
+        if !self.seen.contains_key(&name(start)) {
+            self.enter(start);
+        }
+        while let Some(step) = self.path.last_mut() {
+            let Some(owner) = step.owners.get(step.followed).copied() else {
+                self.leave();
                 continue;
             };
-            self.path.push(Link { wait, owner });
-            if next == self.start || (self.seen.insert(name(next)) && self.follow(next)) {
-                return true;
+            step.followed += 1;
+            match self.graph.wait_of(owner) {
+                Some(next) => self.follow(next),
+                None => {
+                    let outside = |party: &Party| party.home.load(Ordering::Relaxed).is_null();
+                    step.open |= matches!(owner, Owner::Party(party) if outside(party));
+                }
             }
-            self.path.pop();
         }
-        false
+    }
+
+    fn enter(&mut self, wait: Ticket) {
+        self.seen.insert(name(wait), Seen::OnPath(self.path.len()));
+        let owners = wait.owners().unwrap_or_default();
+        self.path.push(Step { wait, owners, followed: 0, open: false });
+    }
+
+    fn follow(&mut self, next: Ticket) {
+        let open = match self.seen.get(&name(next)) {
+            None => return self.enter(next),
+            Some(Seen::Done { open }) => *open,
+            Some(Seen::OnPath(first)) => {
+                let link = |s: &Step| Link { wait: s.wait, owner: s.owners[s.followed - 1] };
+                self.circles.push(self.path[*first..].iter().map(link).collect());
+                true
+            }
+        };
+        self.mark_last(open);
+    }
+
+    fn leave(&mut self) {
+        let Some(Step { wait, open, .. }) = self.path.pop() else { return };
+        self.seen.insert(name(wait), Seen::Done { open });
+        self.mark_last(open);
+    }
+
+    fn mark_last(&mut self, open: bool) {
+        if let Some(step) = self.path.last_mut() {
+            step.open |= open;
+        }
     }
 }
 
 /// The second look: each wait goes on, and its owner is the one who waits next.
-fn is_still_so(links: &[Link], all: &[Arc<Shared>], last: &LastRequest) -> bool {
-    let graph = Graph::of(all, last);
+fn is_still_so(links: &[Link], graph: &Graph<'_>) -> bool {
     links.iter().enumerate().all(|(at, link)| {
         let next = links[(at + 1) % links.len()].wait;
         let owns = link.wait.owners().is_some_and(|owners| owners.contains(&link.owner));
         owns && graph.wait_of(link.owner) == Some(next)
     })
+}
+
+/// The scheduler of a worker of this node.
+fn home_of<'a>(party: &Party, all: &'a [Arc<Shared>]) -> Option<&'a Arc<Shared>> {
+    let door = Door::of(party)?;
+    all.iter().find(|s| std::ptr::eq(s.door, door))
 }
 
 impl Circle {
@@ -232,16 +305,19 @@ impl Circle {
         last: &LastRequest,
         with_names: bool,
     ) -> Option<Report> {
-        if !is_still_so(&self.links, all, last) {
+        if !is_still_so(&self.links, &Graph::of(all, last)) {
             return None;
         }
         let (id, victim) = (DeadlockId::next(), self.victim());
         let mut looker = with_names.then(Looker::new);
-        let waiter = |link| describe(link, all, looker.as_mut());
-        let waiters = self.links.iter().map(waiter).collect();
+        let waiter = |(at, link)| {
+            let looker = if at < NAMED { looker.as_mut() } else { None };
+            describe(link, all, looker)
+        };
+        let waiters = self.links.iter().enumerate().map(waiter).collect();
         let deadlock = Arc::new(Deadlock { id, waiters, victim });
         // Naming functions took its time.
-        if !is_still_so(&self.links, all, last) {
+        if !is_still_so(&self.links, &Graph::of(all, last)) {
             return None;
         }
         deadlock::keep(deadlock.clone());
@@ -301,8 +377,7 @@ fn describe(link: &Link, all: &[Arc<Shared>], looker: Option<&mut Looker>) -> De
         _ => Vec::new(),
     };
     let worker = number_of(party);
-    let home = worker.and_then(|(number, _)| all.iter().find(|s| s.index == number as usize));
-    let waits_at = looker.zip(home).map(|(looker, home)| looker.look(home, party));
+    let waits_at = looker.zip(home_of(party, all)).map(|(looker, home)| looker.look(home, party));
     DeadlockWaiter {
         worker,
         request: party.view.request.load(Ordering::Relaxed),
@@ -353,12 +428,12 @@ mod tests {
             circles = look();
         }
         let circle = circles.pop().unwrap();
-        assert!(circle.victim().is_some() && is_still_so(&circle.links, &all, last));
+        assert!(circle.victim().is_some() && is_still_so(&circle.links, &Graph::of(&all, last)));
 
         assert!(users[0].cancel());
         assert_eq!(first.join().unwrap(), Err(WaitError::Cancelled));
         assert_eq!(second.join().unwrap(), Ok(()));
-        assert!(!is_still_so(&circle.links, &all, last));
+        assert!(!is_still_so(&circle.links, &Graph::of(&all, last)));
         assert!(circle.break_up(&all, last, false).is_none());
     }
 }
