@@ -189,7 +189,7 @@ impl Shared {
         let mask = self.host_mask.load(Ordering::Relaxed);
         let in_call = waits.call.is_some();
         if in_call && !carriers.is_deaf(mask) {
-            if waits.call.is_some_and(watch::can_be_carried) {
+            if watch::can_be_carried(waits) {
                 carriers.poke(waits);
             }
             return false;

@@ -297,7 +297,7 @@ impl Landlord for Lord {
             }
             // Most faults are over at the second look, and most calls can be interrupted.
             Some(carriers) if news => {
-                if waits.call.is_some_and(watch::can_be_carried) {
+                if watch::can_be_carried(waits) {
                     carriers.poke(waits);
                 }
                 true
@@ -330,8 +330,7 @@ impl Shared {
     /// handler finds out.
     fn blocks_hosted(&self) -> Option<state::Waits> {
         let waits = self.host_waits()?;
-        let seen = self.detection.carriers.get().is_some()
-            || waits.call.is_some_and(watch::can_be_carried);
+        let seen = self.detection.carriers.get().is_some() || watch::can_be_carried(waits);
         let machine = self.busy.load(Ordering::Acquire)
             || self.looking.load(Ordering::Relaxed)
             || self.in_routine.load(Ordering::Relaxed) > 0;

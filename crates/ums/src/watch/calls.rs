@@ -35,8 +35,10 @@ use libc::{
 
 use super::Blocks;
 use super::carriers::Carrier;
-use super::hosted::{self, Interrupted};
+use super::hosted;
+use super::interrupted::Interrupted;
 use super::signals;
+use super::state::Seen;
 use super::thread::{keeper, me};
 
 /// Whether the calling thread is watched.
@@ -99,7 +101,7 @@ pub(super) fn is_in_user_code() -> bool {
 }
 
 /// The calling thread, in the handler of a poke and in such code; as [`super::Watched::poked`] of a thread that is watched.
-pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<(i64, u64)>, ends: bool) {
+pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<Seen>, ends: bool) {
     // One that may not is left as it was interrupted: made here, it could be interrupted in here again and again.
     let Some(runner) = RUNNER.get().filter(|runner| (runner.may_leave)()) else { return };
     let Some(call) = Interrupted::find(frame, seen) else { return };

@@ -17,7 +17,7 @@
 //!
 //! * `word`: ownership, and why a thread and who takes its place never both have it.
 //! * `state`, `breakpoint`, `signals`: what tells and what gates.
-//! * `thread`: a watched thread. `hosted`: one that runs on its scheduler's kernel thread. `carriers`, `taking`: the kernel threads of a scheduler that is
+//! * `thread`: a watched thread. `hosted`: one that runs on its scheduler's kernel thread. `interrupted`: which calls such a one makes again. `carriers`, `taking`: the kernel threads of a scheduler that is
 //!   tied to none, and how it leaves one that is blocked. `place`, `watchdog`: where it runs, and who notices.
 //! * `calls`: interposed calls. `trial`: which mechanism works here, by trying.
 //!
@@ -34,6 +34,7 @@ pub(crate) mod thread;
 mod taking;
 pub(crate) mod lending;
 pub(crate) mod carriers;
+mod interrupted;
 mod hosted;
 pub mod calls;
 mod trial;
@@ -41,7 +42,8 @@ mod trial;
 use std::sync::OnceLock;
 
 pub(crate) use hosted::Pokes;
-pub(crate) use hosted::{can_be_carried, runs_on};
+pub(crate) use hosted::runs_on;
+pub(crate) use interrupted::can_be_carried;
 pub(crate) use place::{Landlord, Place};
 pub(crate) use signals::{block_here, install, mask_here, poke_blocked};
 pub(crate) use state::{StateFile, Waits};

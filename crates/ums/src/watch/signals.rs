@@ -24,8 +24,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::OnceLock;
 
-use super::state::{StateFile, Waits};
-use super::{calls, hosted, thread};
+use super::state::{Seen, StateFile, Waits};
+use super::{calls, hosted, interrupted, thread};
 use crate::os::linux::handlers;
 
 /// `si_code` of a SIGTRAP that perf sent.
@@ -116,7 +116,9 @@ struct Poke {
     /// Where it goes on after that.
     pc: u64,
     value: usize,
-    rest: [u64; 12],
+    /// What its stack pointer and arguments are. The kernel hands on no more than this.
+    of: u64,
+    rest: [u64; 11],
 }
 
 const _: () = assert!(size_of::<Poke>() == size_of::<libc::siginfo_t>());
@@ -150,9 +152,11 @@ impl Poke {
     /// With what the thread was seen blocked in, if that is why.
     fn about(blocked: Option<Waits>) -> Poke {
         let (signal, code, value) = (libc::SIGTRAP, libc::SI_QUEUE, mark());
-        let call = blocked.and_then(|waits| waits.call).map_or(-1, |call| call as i32);
+        let seen = blocked.and_then(|waits| waits.seen());
+        let call = seen.map_or(-1, |seen| seen.number as i32);
         let pc = blocked.map_or(0, |waits| waits.pc);
-        Poke { signal, call, code, padding: 0, pc, value, rest: [0; 12] }
+        let of = seen.map_or(0, |seen| seen.of);
+        Poke { signal, call, code, padding: 0, pc, value, of, rest: [0; 11] }
     }
 
     fn send(&self, process: i32, thread: i32) {
@@ -169,11 +173,11 @@ fn is_poke(info: *const libc::siginfo_t) -> bool {
     poke.code == libc::SI_QUEUE && poke.value == mark()
 }
 
-/// What who has poked it has seen it blocked in: the number of a system call, and where it goes on.
-fn blocked_in(info: *const libc::siginfo_t) -> Option<(i64, u64)> {
+/// The system call that the sender of the poke has seen it blocked in.
+fn blocked_in(info: *const libc::siginfo_t) -> Option<Seen> {
     // SAFETY: Own Frame: as above.
     let poke = unsafe { &*info.cast::<Poke>() };
-    (poke.call >= 0).then_some((poke.call.into(), poke.pc))
+    (poke.call >= 0).then_some(Seen { number: poke.call.into(), pc: poke.pc, of: poke.of })
 }
 
 /// Where it goes on, if who has poked it has seen it blocked in a fault.
@@ -329,11 +333,11 @@ fn fix_restart(context: *mut libc::ucontext_t) {
     // SAFETY: Own Frame: the interrupted registers.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     // SAFETY: Own Frame: the thread goes on there.
-    let is_next = unsafe { hosted::is_call(registers[libc::REG_RIP as usize] as u64) };
+    let is_next = unsafe { interrupted::is_call(registers[libc::REG_RIP as usize] as u64) };
     // SAFETY: Own Frame: the kernel's set is eight bytes; the C library's is longer and zero there.
     let blocked = unsafe { ptr::from_ref(&(*context).uc_sigmask).cast::<u64>().read() };
     if is_next && wants_eintr(blocked) {
-        registers[libc::REG_RIP as usize] += hosted::CALL_LENGTH as i64;
+        registers[libc::REG_RIP as usize] += interrupted::CALL_LENGTH as i64;
         registers[libc::REG_RAX as usize] = -i64::from(libc::EINTR);
     }
 }

@@ -25,11 +25,30 @@ pub(crate) struct StateFile(AtomicI32);
 pub(crate) struct Waits {
     /// The number of the system call; none in a fault.
     pub call: Option<i64>,
-    /// The first argument of the call: of a futex its address.
-    pub first: u64,
+    /// Of the call.
+    pub args: [u64; 6],
     /// Where its user code goes on, and on which stack.
     pub pc: u64,
     pub sp: u64,
+}
+
+/// The call that a thread was seen blocked in, as a signal's information can carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub number: i64,
+    /// Where it goes on.
+    pub pc: u64,
+    /// What its stack pointer and its arguments are, see [`fingerprint`].
+    pub of: u64,
+}
+
+/// A number that another stack pointer or other arguments do not have, but by a chance of one in 2^64.
+pub(crate) fn fingerprint(sp: u64, args: [u64; 6]) -> u64 {
+    let mix = |so_far: u64, word: u64| {
+        let mixed = (so_far ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    };
+    args.into_iter().fold(mix(0, sp), mix)
 }
 
 /// What the kernel says of a thread and its signals.
@@ -61,7 +80,13 @@ impl Waits {
 
     /// The futex that it waits on, if it does.
     pub fn futex(&self) -> Option<u64> {
-        (self.call == Some(libc::SYS_futex)).then_some(self.first)
+        (self.call == Some(libc::SYS_futex)).then_some(self.args[0])
+    }
+
+    /// The call that it waits in.
+    pub fn seen(&self) -> Option<Seen> {
+        let of = fingerprint(self.sp, self.args);
+        self.call.map(|number| Seen { number, pc: self.pc, of })
     }
 }
 
@@ -159,8 +184,8 @@ fn parse(text: &[u8]) -> Option<Waits> {
     let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
     let pc = hex(words.next_back()?)?;
     let sp = hex(words.next_back()?)?;
-    let first = words.next().and_then(hex).unwrap_or(0);
-    Some(Waits { call: (number >= 0).then_some(number), first, pc, sp })
+    let args = std::array::from_fn(|_| words.next().and_then(hex).unwrap_or(0));
+    Some(Waits { call: (number >= 0).then_some(number), args, pc, sp })
 }
 
 fn parse_signals(text: &[u8]) -> Option<Signals> {
@@ -186,11 +211,11 @@ mod tests {
         assert_eq!(parse(b""), None);
         assert_eq!(
             parse(b"0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7ffd10 0x7f12\n"),
-            Some(Waits { call: Some(0), first: 3, pc: 0x7f12, sp: 0x7ffd10 })
+            Some(Waits { call: Some(0), args: [3, 0x7f, 1, 0, 0, 0], pc: 0x7f12, sp: 0x7ffd10 })
         );
         assert_eq!(
             parse(b"-1 0x7ffd10 0x55aa\n"),
-            Some(Waits { call: None, first: 0, pc: 0x55aa, sp: 0x7ffd10 })
+            Some(Waits { call: None, args: [0; 6], pc: 0x55aa, sp: 0x7ffd10 })
         );
     }
 

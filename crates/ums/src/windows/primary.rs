@@ -312,8 +312,8 @@ impl Primary {
     /// it is blocked; so the phase is looked at after that.
     fn blocks_hosted(&self) -> Option<watch::Waits> {
         let waits = self.state_file.waits()?;
-        let call = waits.call.filter(|call| watch::can_be_carried(*call));
-        (call.is_some() && self.phase.load(Ordering::SeqCst) == HOSTING).then_some(waits)
+        (watch::can_be_carried(waits) && self.phase.load(Ordering::SeqCst) == HOSTING)
+            .then_some(waits)
     }
 
     fn look_at_hosted(&self) -> bool {

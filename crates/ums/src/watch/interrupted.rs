@@ -1,0 +1,262 @@
+//! A system call that a signal has interrupted, and whether it may be made again on another kernel thread.
+//!
+//! A call is made again only if all of this is so: it is on the list below ([`again`]), which says of each entry why; which call it was
+//! is certain; and its interruption means that it has done nothing. The frame of the signal's handler shows one of two things:
+//!
+//! * *The call is the next instruction.* The kernel has set the frame up so that it is made again (`SA_RESTART`), or it was not begun. The
+//!   frame has its number and its arguments. To make it elsewhere is what the kernel was about to do here.
+//! * *It has ended with `EINTR`.* The frame has its arguments, but its number is lost. It is told by the instruction before, where that
+//!   is `mov eax, number`. Where it is not (one `syscall` instruction may serve several calls), it is the call that
+//!   the thread was seen blocked in just before, if instruction, stack pointer and all six arguments are the same. That is believed of calls that only
+//!   wait: no other call takes what they take. Of those that move data it is not: `read` and `write` may well have the same arguments.
+//!
+//! Everything else is left as the kernel has left it. A call that is not on the list is not interrupted in the first place: it holds up its
+//! host, or, where no signal interrupts it, its scheduler is taken from the carrier (`carriers.rs`), and it ends as it ends. `close` is such a
+//! call: after `EINTR` its descriptor is closed, and its number may be another thread's by now.
+//!
+//! What the kernel promises is in signal(7), "Interruption of system calls and library functions by signal handlers", and in the page of each
+//! call under `EINTR`.
+//!
+//! A timeout that is given as a span begins again, unless the kernel has written down what is left: such a call may wait longer by
+//! what had passed until the block was noticed.
+
+#![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
+
+use super::state::Seen;
+use super::state::Waits;
+#[cfg(target_arch = "x86_64")]
+use super::state::fingerprint;
+
+/// A system call that a signal has interrupted, and that may be made again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interrupted {
+    number: i64,
+    /// Where it goes on.
+    after: u64,
+    args: [i64; 6],
+}
+
+/// When a call may be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// Where the kernel was about to do so.
+    Restarted,
+    /// Also after `EINTR`, which says that nothing was done.
+    Ended,
+    /// The same, and it does nothing but wait, so its arguments tell it from every other call.
+    Waits,
+}
+
+/// Whether a call that a thread is blocked in may be made again, on another kernel thread of the process.
+pub(crate) fn can_be_carried(waits: Waits) -> bool {
+    let args = waits.args.map(|arg| arg as i64);
+    // Elsewhere it could not be found in the frame.
+    cfg!(target_arch = "x86_64") && waits.call.is_some_and(|number| again(number, args).is_some())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn again(_: i64, _: [i64; 6]) -> Option<Again> {
+    None
+}
+
+/// The list. Each of these means the same on another kernel thread of the process.
+#[cfg(target_arch = "x86_64")]
+fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again> {
+    let when = |yes: bool, again: Again| yes.then_some(again);
+    match number {
+        // `EINTR`: "before any data was read", "written", "available", "transmitted", "before a valid connection arrived". Once some has
+        // been moved, the call ends with how much. The kernel restarts them, but on a socket with a timeout.
+        libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg => {
+            Some(Again::Ended)
+        }
+        libc::SYS_write | libc::SYS_writev | libc::SYS_sendto | libc::SYS_sendmsg => {
+            Some(Again::Ended)
+        }
+        libc::SYS_accept | libc::SYS_accept4 => Some(Again::Ended),
+        // A message was taken or put, or it was not; operations on semaphores are done all at once, or none of them; completions
+        // are given out, or there was none. The kernel restarts none of them.
+        libc::SYS_msgrcv | libc::SYS_msgsnd | libc::SYS_semop | libc::SYS_semtimedop => {
+            Some(Again::Ended)
+        }
+        libc::SYS_io_getevents => Some(Again::Ended),
+        // They look, and wait until there is something to see; nothing is taken away. The kernel restarts none of them. What is left of
+        // the time: `pselect6`, `ppoll` and `select` write it where the time stood.
+        libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => {
+            Some(Again::Waits)
+        }
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Some(Again::Waits),
+        // What is left is written down by the kernel, where that was asked for ([`Interrupted::for_what_is_left`]). A moment stays
+        // the same.
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Some(Again::Waits),
+        // The kernel looks at the word again before it waits. Not the operations that take a lock for the calling kernel thread.
+        libc::SYS_futex => {
+            let operation =
+                second as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+            when(matches!(operation, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET), Again::Waits)
+        }
+        libc::SYS_futex_waitv => Some(Again::Waits),
+        // The kernel restarts them while nothing was done. After `EINTR` a file may have been made, or a connection be under way; of
+        // files it is a file system's word that nothing was done.
+        libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_connect => {
+            Some(Again::Restarted)
+        }
+        libc::SYS_pread64 | libc::SYS_preadv | libc::SYS_preadv2 => Some(Again::Restarted),
+        libc::SYS_pwrite64 | libc::SYS_pwritev | libc::SYS_pwritev2 => Some(Again::Restarted),
+        libc::SYS_recvmmsg | libc::SYS_sendmmsg => Some(Again::Restarted),
+        libc::SYS_sendfile | libc::SYS_splice | libc::SYS_tee | libc::SYS_vmsplice => {
+            Some(Again::Restarted)
+        }
+        libc::SYS_copy_file_range | libc::SYS_getrandom => Some(Again::Restarted),
+        libc::SYS_mq_timedsend | libc::SYS_mq_timedreceive => Some(Again::Restarted),
+        // The lock is the open file's or the process's.
+        libc::SYS_flock => Some(Again::Restarted),
+        libc::SYS_fcntl => {
+            let command = second as i32;
+            when(matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW), Again::Restarted)
+        }
+        // The process's children, but not those of one kernel thread.
+        libc::SYS_wait4 => when(third as i32 & libc::__WNOTHREAD == 0, Again::Restarted),
+        libc::SYS_waitid => when(fourth as i32 & libc::__WNOTHREAD == 0, Again::Restarted),
+        _ => None,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Interrupted {
+    /// Finds it in the frame of a handler, as the head of this file says. `seen`: the call that the thread was seen blocked in.
+    pub fn find(frame: *mut libc::ucontext_t, seen: Option<Seen>) -> Option<Interrupted> {
+        // SAFETY: Plain Call: the registers are the kernel's own.
+        let r = unsafe { &(*frame).uc_mcontext.gregs };
+        let get = |register: i32| r[register as usize];
+        use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
+        let args = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(get);
+        let (pc, rax) = (get(libc::REG_RIP) as u64, get(libc::REG_RAX));
+        // SAFETY: Plain Call: the thread goes on there.
+        if unsafe { is_call(pc) } {
+            // Any other that is next was not begun, or not seen: it is made here, and seen if it blocks.
+            let after = pc + CALL_LENGTH;
+            let number = seen.filter(|seen| (seen.number, seen.pc) == (rax, after))?.number;
+            return again(number, args).map(|_| Interrupted { number, after, args });
+        }
+        if rax != -i64::from(libc::EINTR) {
+            return None;
+        }
+        let told = number_before(pc);
+        let of = fingerprint(get(libc::REG_RSP) as u64, args.map(|arg| arg as u64));
+        let same = || seen.filter(|seen| (seen.pc, seen.of) == (pc, of)).map(|seen| seen.number);
+        let number = told.or_else(same)?;
+        let call = Interrupted { number, after: pc, args };
+        let may = match again(number, args)? {
+            Again::Restarted => false,
+            Again::Ended => told.is_some(),
+            Again::Waits => !call.waits_with_a_mask(),
+        };
+        may.then(|| call.for_what_is_left())
+    }
+
+    /// Whether it lets signals in only while it waits. When it has ended, that may have been for one whose handler has run
+    /// before this; it must then end, or the program would wait for what has happened. For any other call it is as if
+    /// that signal had come just before.
+    fn waits_with_a_mask(&self) -> bool {
+        let [_, _, _, fourth, fifth, sixth] = self.args;
+        match self.number {
+            libc::SYS_ppoll => fourth != 0,
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => fifth != 0,
+            libc::SYS_pselect6 => sixth != 0,
+            _ => false,
+        }
+    }
+
+    /// A sleep that has ended with `EINTR`, for the rest of its time: the kernel has stored that where the caller wants it.
+    fn for_what_is_left(mut self) -> Interrupted {
+        let [_, second, _, fourth, ..] = self.args;
+        match self.number {
+            libc::SYS_nanosleep if second != 0 => self.args[0] = second,
+            libc::SYS_clock_nanosleep
+                if fourth != 0 && second as i32 & libc::TIMER_ABSTIME == 0 =>
+            {
+                self.args[2] = fourth;
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// Makes it, as the C library would, and says what the kernel said.
+    pub fn make(&self) -> i64 {
+        let [a, b, c, d, e, f] = self.args;
+        let result: i64;
+        // SAFETY: Plain Call: the program's own call, which it was in, with its arguments.
+        unsafe {
+            std::arch::asm!(
+                "syscall",
+                inlateout("rax") self.number => result,
+                in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
+                lateout("rcx") _, lateout("r11") _,
+            );
+        }
+        result
+    }
+
+    /// Makes the frame say that it has come back with this.
+    pub fn is_over(&self, frame: *mut libc::ucontext_t, result: i64) {
+        // SAFETY: Plain Call: the frame is the kernel's, and restored by it.
+        let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
+        registers[libc::REG_RIP as usize] = self.after as i64;
+        registers[libc::REG_RAX as usize] = result;
+    }
+}
+
+/// The length of a `syscall`.
+#[cfg(target_arch = "x86_64")]
+pub(super) const CALL_LENGTH: u64 = 2;
+
+/// Whether the instruction at this address is a `syscall`. It may lie on two pages.
+///
+/// # Safety
+/// A thread is about to execute it.
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn is_call(at: u64) -> bool {
+    let byte = |n: u64| {
+        // SAFETY: Plain Call: by the contract there is an instruction. Its second byte is only looked at if it has one: there is none of
+        // one byte that begins like this.
+        unsafe { ((at + n) as *const u8).read() }
+    };
+    byte(0) == 0x0f && byte(1) == 0x05
+}
+
+/// The number of the call that ends before this address, where it is made by `mov eax, number; syscall`.
+#[cfg(target_arch = "x86_64")]
+fn number_before(rip: u64) -> Option<i64> {
+    /// The pair, and the byte before it.
+    const LENGTH: u64 = 8;
+    // On one page with what comes next, which is there.
+    if rip % 4096 < LENGTH {
+        return None;
+    }
+    // SAFETY: Plain Call: bytes of the program's code, as said above.
+    let bytes = unsafe { ((rip - LENGTH) as *const [u8; 8]).read_unaligned() };
+    let [before, mov, a, b, c, d, rest @ ..] = bytes;
+    // With such a byte before it, it is another register that is loaded (`mov r8d`).
+    let is_prefixed = (0x40..0x50).contains(&before);
+    let number = || i32::from_le_bytes([a, b, c, d]).into();
+    (mov == 0xb8 && rest == [0x0f, 0x05] && !is_prefixed).then(number)
+}
+
+/// Elsewhere no thread is hosted.
+#[cfg(not(target_arch = "x86_64"))]
+impl Interrupted {
+    pub fn find(_: *mut libc::ucontext_t, _: Option<Seen>) -> Option<Interrupted> {
+        None
+    }
+
+    pub fn make(&self) -> i64 {
+        0
+    }
+
+    pub fn is_over(&self, _: *mut libc::ucontext_t, _: i64) {}
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+#[path = "interrupted_tests.rs"]
+mod tests;
