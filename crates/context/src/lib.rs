@@ -71,5 +71,5 @@ mod post;
 mod thread;
 
 pub use post::Post;
-pub use support::{Refused, supported};
+pub use support::{Refused, least_stack, supported};
 pub use thread::{Context, Host};

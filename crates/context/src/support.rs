@@ -32,6 +32,12 @@ pub enum Refused {
     /// More hosts than this crate has places for.
     #[error("there are 1024 threads that are hosts already: let some of them end")]
     Hosts,
+    /// The gap and a few frames would not fit on the thread's stack.
+    #[error(
+        "the thread's stack has no room for what a signal needs beside it: make the thread with {} bytes at least",
+        least_stack()
+    )]
+    Stack,
     /// The calling context is on another thread's kernel thread.
     #[error(
         "a context that runs on a host cannot be a host: leave for its own kernel thread first"
@@ -99,6 +105,34 @@ pub(crate) fn gap() -> usize {
     (frame.max(FRAME) + HANDLER).next_multiple_of(4096)
 }
 
+/// What a context needs beyond the gap to do anything at all, and to say that it has panicked.
+const ROOM: usize = 32 * 1024;
+
+/// The least stack, in bytes, of a thread that is to become a context: a smaller one is refused
+/// ([`Refused::Stack`]). How much code needs beside that is the code's own affair.
+pub fn least_stack() -> usize {
+    gap() + ROOM
+}
+
+/// Whether the gap, and half of what comes below it, fits on the calling thread's stack below the caller's frame. The gap is stepped over
+/// and never touched, so no guard would tell.
+pub(crate) fn has_room_for_the_gap() -> bool {
+    let here = 0u8;
+    let here = std::ptr::from_ref(&here).addr();
+    let mut attributes = std::mem::MaybeUninit::uninit();
+    let (mut low, mut len) = (std::ptr::null_mut(), 0);
+    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last gives back what they own.
+    let known = unsafe {
+        let known = libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) == 0;
+        if known {
+            libc::pthread_attr_getstack(attributes.as_ptr(), &mut low, &mut len);
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        }
+        known
+    };
+    known && here.checked_sub(gap() + ROOM / 2).is_some_and(|lowest| lowest >= low.addr())
+}
+
 /// Takes the calling kernel thread's restartable sequences back, which glibc has registered in the thread control
 /// block: the kernel would write there what is true of this kernel thread only.
 pub(crate) fn unregister_rseq() -> Result<(), Refused> {
@@ -152,6 +186,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_whose_stack_the_gap_would_leave_has_no_room_for_it() {
+        let on = |bytes: usize| {
+            let thread = std::thread::Builder::new().stack_size(bytes);
+            thread.spawn(has_room_for_the_gap).expect("a thread").join().expect("it answers")
+        };
+        assert!(!on(gap()));
+        assert!(on(least_stack()) && on(2 << 20));
+    }
+
+    #[test]
     fn every_refusal_says_what_is_missing() {
         let all = [
             Refused::Architecture,
@@ -161,6 +205,7 @@ mod tests {
             Refused::Rseq,
             Refused::Hosts,
             Refused::Hosted,
+            Refused::Stack,
         ];
         assert!(all.iter().all(|why| why.to_string().len() > 20));
     }

@@ -113,7 +113,7 @@ impl Context {
         self.prepare()?;
         let mut unguarded = Unguarded { context: self, post, body, arg };
         let whole = from_mut(&mut unguarded).cast();
-        // SAFETY: Plain Call: the struct outlives the call. A stack that is too small meets its guard.
+        // SAFETY: Plain Call: the struct outlives the call. The stack has room: `prepare` has looked.
         unsafe { machine::across_gap(from_ref(self), support::gap(), Unguarded::live, whole) };
         Ok(())
     }
@@ -121,6 +121,9 @@ impl Context {
     /// What can be refused, and what a switch needs to know of the calling thread.
     fn prepare(&self) -> Result<(), Refused> {
         supported()?;
+        if !support::has_room_for_the_gap() {
+            return Err(Refused::Stack);
+        }
         setxid::install()?;
         support::unregister_rseq()?;
         self.fs.store(machine::thread_pointer(), Ordering::Relaxed);
@@ -260,7 +263,7 @@ fn beyond_the_gap<F: FnOnce()>(context: &Context, f: F) {
         f.take().into_iter().for_each(|f| f());
     }
     let mut f = Cell::new(Some(f));
-    // SAFETY: Plain Call: `f` outlives the call. A stack that is too small meets its guard.
+    // SAFETY: Plain Call: `f` outlives the call. The stack has room: `prepare` has looked.
     unsafe {
         machine::across_gap(from_ref(context), support::gap(), call::<F>, from_mut(&mut f).cast());
     }

@@ -139,7 +139,8 @@ impl Builder {
     }
 
     /// Stack of a worker, in bytes (B16). Default: 2 MiB for threads, 256 KiB for fibers. Both are
-    /// address space, backed by memory only where touched.
+    /// address space, backed by memory only where touched. At least 16 KiB for fibers, 32 KiB for threads, and for workers with their
+    /// own context 64 KiB or what a signal's frame needs on this processor; [`Builder::build`] refuses less, and more than 1 TiB.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
@@ -230,6 +231,7 @@ impl Builder {
         if workers.div_ceil(count) > limits::WORKERS_PER_SCHEDULER_MAX {
             return option(format!("{workers} workers are more than this library can number"));
         }
+        self.can_have_its_stack()?;
         self.can_have_its_kind(workers, count)?;
         let os = |what| move |source| BuildError::Os { what, source };
         let peers = Arc::new(Peers::new(count));
@@ -293,7 +295,8 @@ impl Builder {
             workers_ready: 0,
             preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
             queue_max: self.queue_limit,
-            stack_size: stack,
+            // A hidden scheduler's threads may need more than the fibers that the size was given for.
+            stack_size: stack.max(kinds::least_stack(kind)),
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
             idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
@@ -360,6 +363,10 @@ impl NodeInner {
             return Err(std::io::Error::other("the node is shutting down"));
         }
         let max = options.max_workers.unwrap_or_else(|| limits::workers_for(1)).max(1);
+        if max > limits::WORKERS_PER_SCHEDULER_MAX {
+            let text = format!("{max} workers are more than this library can number");
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
+        }
         let mut made = self.builder.options(name.to_owned(), false, max, None);
         made.workers_ready = options.ready.min(max);
         made.workers_floor = made.workers_ready.max(1);

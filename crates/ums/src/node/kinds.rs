@@ -5,6 +5,7 @@
 
 use super::Builder;
 use crate::error::BuildError;
+use crate::limits;
 use crate::os::linux::facts;
 use crate::scheduler::{self, WorkerKind};
 
@@ -60,6 +61,23 @@ impl Builder {
         self
     }
 
+    /// Whether a worker of this kind can have a stack of the size that was asked for.
+    pub(super) fn can_have_its_stack(&self) -> Result<(), BuildError> {
+        let Some(bytes) = self.stack_size else { return Ok(()) };
+        let (least, most) = (least_stack(self.kind), limits::STACK_MAX);
+        let workers = match self.kind {
+            WorkerKind::Thread => "thread workers",
+            WorkerKind::Fiber => "fiber workers",
+            WorkerKind::OwnContext => "workers with their own context",
+        };
+        if (least..=most).contains(&bytes) {
+            return Ok(());
+        }
+        Err(BuildError::Option(format!(
+            "a stack_size of {bytes} bytes: {workers} need {least} at least, and can have {most} at most"
+        )))
+    }
+
     /// Whether there can be that many workers of this kind.
     pub(super) fn can_have_its_kind(
         &self,
@@ -88,6 +106,15 @@ impl Builder {
             )),
             _ => Ok(()),
         }
+    }
+}
+
+/// The least stack of a worker, in bytes.
+pub(super) fn least_stack(kind: WorkerKind) -> usize {
+    match kind {
+        WorkerKind::Thread => limits::STACK_MIN,
+        WorkerKind::Fiber => limits::FIBER_STACK_MIN,
+        WorkerKind::OwnContext => context::least_stack().next_multiple_of(limits::STACK_MIN),
     }
 }
 

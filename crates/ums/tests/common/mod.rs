@@ -27,7 +27,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use ums::{
-    Builder, IoChoice, JoinHandle, Node, Placement, ShutdownReport, TaskError, UserLock, WorkerKind,
+    BuildError, Builder, IoChoice, JoinHandle, Node, Placement, ShutdownReport, TaskError,
+    UserLock, WorkerKind,
 };
 
 /// The kinds that everything is tried with: all that this machine has.
@@ -135,6 +136,14 @@ pub fn can_be_had(kind: WorkerKind) -> bool {
 
 /// Builds a node of this kind.
 pub fn build(kind: WorkerKind, options: impl FnOnce(Builder) -> Builder) -> Node {
+    try_build(kind, options).expect("a node can be built here")
+}
+
+/// As [`build`], of a node that may be refused.
+pub fn try_build(
+    kind: WorkerKind,
+    options: impl FnOnce(Builder) -> Builder,
+) -> Result<Node, BuildError> {
     let builder = options(Node::builder());
     let builder = match kind {
         // SAFETY: Own Bodies.
@@ -142,7 +151,7 @@ pub fn build(kind: WorkerKind, options: impl FnOnce(Builder) -> Builder) -> Node
         WorkerKind::OwnContext => builder.own_context_workers(),
         WorkerKind::Thread => builder,
     };
-    builder.build().expect("a node can be built here")
+    builder.build()
 }
 
 /// Waits until the condition holds: a worker yields meanwhile, a plain thread sleeps.
