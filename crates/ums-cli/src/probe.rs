@@ -54,7 +54,20 @@ fn watch() -> Vec<ums::Fact> {
     };
     let value = mechanism().name().to_string();
     facts.push(ums::Fact { name: "watch", value, consequence: covers.to_string() });
+    facts.push(taking_over());
     facts
+}
+
+/// Whether a node here takes its scheduler from a blocked thread worker.
+fn taking_over() -> ums::Fact {
+    let (value, consequence) = match ums::taking_over_is_refused() {
+        None => ("works".to_string(), String::new()),
+        Some(why) => (
+            "does not work".to_string(),
+            format!("thread workers that block hold up their schedulers: membarrier: {why}"),
+        ),
+    };
+    ums::Fact { name: "take over blocked workers", value, consequence }
 }
 
 /// What a node built here would use, by building one of each kind.

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::error::{NeedsThread, WaitError};
 use crate::limits::QUANTUM_NS;
 use crate::os::clock::{self, NEVER};
+use crate::os::entry::Inside;
 use crate::reason::WaitReason;
 use crate::report;
 use crate::scheduler::{self, away, here};
@@ -33,6 +34,8 @@ pub(crate) fn party() -> &'static Party {
 /// Starts a wait of the caller.
 #[inline]
 pub(crate) fn begin(what: What) -> Ticket {
+    // Once it has begun to wait, a worker keeps its baton until it parks; before, only as long as it is inside.
+    let _inside = Inside::enter();
     here().map_or_else(thread_party, |shared| shared.waiting_party()).begin(what)
 }
 

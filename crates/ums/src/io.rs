@@ -47,7 +47,7 @@ pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
 pub(crate) unsafe fn wait_for(op: Op, reason: WaitReason, deadline: u64) -> io::Result<usize> {
     match here() {
         // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
-        Some(shared) => unsafe { on_worker(shared, op, reason, deadline, true) },
+        Some(shared) => unsafe { on_worker(&shared, op, reason, deadline, true) },
         // SAFETY: Frozen Buffer: passed on; `on_thread` does the call itself.
         None => unsafe { on_thread(op, deadline) },
     }
@@ -64,7 +64,7 @@ pub(crate) unsafe fn wait_for(op: Op, reason: WaitReason, deadline: u64) -> io::
 pub(crate) unsafe fn wait_out(op: Op, reason: WaitReason) -> io::Result<usize> {
     match here() {
         // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
-        Some(shared) => unsafe { on_worker(shared, op, reason, NEVER, false) },
+        Some(shared) => unsafe { on_worker(&shared, op, reason, NEVER, false) },
         // SAFETY: Frozen Buffer: passed on; `on_thread` does the call itself.
         None => unsafe { on_thread(op, NEVER) },
     }

@@ -98,7 +98,7 @@ pub use placement::Placement;
 pub use reason::{REASONS_MAX, WaitClass, WaitReason};
 pub use request::{RequestId, UserId};
 pub use ring::{RING_RECORDS, RingEvent};
-pub use scheduler::{Coupled, WorkerKind};
+pub use scheduler::{Coupled, WorkerKind, taking_over_is_refused};
 pub use serve::{
     Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
 };

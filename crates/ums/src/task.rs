@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::current::{self, begin, park, ready};
 use crate::error::{EnqueueError, WaitError};
 use crate::os::clock::{self, NEVER};
+use crate::os::short_lock::ShortLock;
 use crate::reason::WaitReason;
 use crate::request::{Cancelled, Job, RequestId, RequestState, UserId, WorkRequest};
 use crate::scheduler::{self, Shared, away, here};
@@ -501,7 +502,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 struct ScopeCount {
     running: AtomicUsize,
     panicked: AtomicUsize,
-    waiter: Mutex<Option<Ticket>>,
+    waiter: ShortLock<Option<Ticket>>,
     /// A worker waits for all of them, so that none may wait for a worker (G11).
     urgent: Arc<AtomicBool>,
 }
@@ -509,7 +510,7 @@ struct ScopeCount {
 impl ScopeCount {
     fn one_less(&self) {
         // Under the lock, which `wait` takes too: either it sees 0, or we see its ticket.
-        let mut waiter = self.waiter.lock().unwrap_or_else(|e| e.into_inner());
+        let mut waiter = self.waiter.lock();
         let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
         let ticket = if last { waiter.take() } else { None };
         let claimed = ticket.and_then(|t| t.claim(Outcome::Granted));
@@ -523,7 +524,7 @@ impl ScopeCount {
             home.peers.promote_all(home);
         }
         loop {
-            let mut waiter = self.waiter.lock().unwrap_or_else(|e| e.into_inner());
+            let mut waiter = self.waiter.lock();
             if self.running.load(Ordering::Acquire) == 0 {
                 return;
             }
@@ -595,8 +596,10 @@ where
     let here = here().expect("a scope of tasks is opened on a worker: use Node::run");
     // Now, and not when the scope waits: a panic there would let borrows end before their tasks.
     here.may_switch();
+    let shared = here.arc();
+    drop(here);
     let scope = Scope {
-        shared: here.arc(),
+        shared,
         open: Arc::default(),
         scope: std::marker::PhantomData,
         env: std::marker::PhantomData,

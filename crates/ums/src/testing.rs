@@ -116,12 +116,21 @@ pub fn when_readable(fd: std::os::fd::RawFd, routine: impl FnOnce(i32) + Send + 
     crate::io::submit_poll(fd, Box::new(routine)).is_some()
 }
 
+/// Runs `f`, which gets the scheduler's number, inside the library: the calling worker has the baton and cannot lose it meanwhile.
+///
+/// # Panics
+/// On a plain thread.
+pub fn with_the_baton<R>(f: impl FnOnce(usize) -> R) -> R {
+    let shared = here().expect("a worker has a baton");
+    f(shared.index)
+}
+
 /// The workers of the caller's scheduler, as anybody sees them.
 ///
 /// # Panics
 /// On a plain thread.
 pub fn workers() -> Vec<Seen> {
-    seen(here().expect("a worker asks for its siblings"))
+    seen(&here().expect("a worker asks for its siblings"))
 }
 
 /// A scheduler of the node, visible ones first.

@@ -125,7 +125,7 @@ impl User {
     {
         let node = &self.node;
         let is_ours =
-            |s: &&Shared| node.visible.get(s.index).is_some_and(|v| std::ptr::eq(&**v, *s));
+            |s: &crate::scheduler::Here| node.visible.get(s.index).is_some_and(|v| s.is(v));
         let came = here().filter(|_| node.placement() == Placement::Hinted).filter(is_ours);
         self.enqueue_with(|home| came.map_or(home, |s| s.index), f)
     }

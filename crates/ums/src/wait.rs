@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use crate::deadlock::DeadlockId;
 use crate::error::WaitError;
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use crate::os::entry::Entry;
 use crate::os::event::Event;
 use crate::reason::WaitReason;
 use crate::spans::Slot;
@@ -152,8 +153,8 @@ pub(crate) struct Party {
     pub(crate) context: context::Context,
     /// Whether it may run on while it waits to be chosen.
     pub(crate) lending: Lending,
-    /// Of a worker with its own context, how many short locks it holds or waits for.
-    pub(crate) holds: std::sync::atomic::AtomicU32,
+    /// Of a worker: by what it enters the library.
+    pub(crate) entry: Entry,
     /// Set by the canceller of the work request that this party runs (B59).
     pub(crate) cancelled: AtomicBool,
     cancellable: AtomicBool,
@@ -315,7 +316,7 @@ impl Party {
             event: Event::new(),
             context: context::Context::new(),
             lending: Lending::new(),
-            holds: std::sync::atomic::AtomicU32::new(0),
+            entry: Entry::new(),
             cancelled: AtomicBool::new(false),
             cancellable: AtomicBool::new(false),
             reason: AtomicU16::new(0),
@@ -360,6 +361,8 @@ impl Party {
         party.worker.store(worker, Ordering::Relaxed);
         party.cancelled.store(false, Ordering::Relaxed);
         party.view.reset();
+        // A worker is outside in a request's own code only.
+        party.entry.begin_inside();
         party.in_use.store(true, Ordering::Relaxed);
         party
     }

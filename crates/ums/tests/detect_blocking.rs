@@ -56,8 +56,9 @@ fn an_undeclared_sleep_hands_the_baton_on_and_comes_home() {
 }
 
 #[test]
-fn without_detection_an_undeclared_sleep_holds_the_scheduler_up() {
-    assert_eq!(beside(false, || std::thread::sleep(LONG)), (false, 0));
+fn without_detection_and_taking_over_an_undeclared_sleep_holds_the_scheduler_up() {
+    let options = |builder: Builder| builder.take_over_blocked(false);
+    assert_eq!(beside_on(options, || std::thread::sleep(LONG)), (false, 0));
 }
 
 #[test]

@@ -628,7 +628,9 @@ fn a_report_is_an_event_and_text_and_who_panics_when_told_harms_nobody_b38() {
             c.fetch_add(1, SeqCst);
             panic!("on purpose");
         });
-        let node = build(WorkerKind::Thread, |b| b.schedulers(1).monitor(options));
+        let node = build(WorkerKind::Thread, |b| {
+            b.schedulers(1).take_over_blocked(false).monitor(options)
+        });
         for round in 1..=2 {
             let nap = Nap::start(&node);
             eventually("the callback was called", || calls.load(SeqCst) == round);

@@ -240,7 +240,7 @@ impl Pending {
         let Some((shared, token)) = &self.at else { return };
         let Some(shared) = shared.upgrade() else { return };
         match here() {
-            Some(here) if std::ptr::eq(here, &*shared) => here.with(|core| core.cancel_io(*token)),
+            Some(here) if here.is(&shared) => here.with(|core| core.cancel_io(*token)),
             _ => shared.door.send(Letter::CancelIo(*token)),
         }
     }

@@ -7,6 +7,7 @@
 pub mod atomic;
 pub mod clock;
 pub mod driver;
+pub mod entry;
 pub mod event;
 pub mod faulty;
 pub mod linux;

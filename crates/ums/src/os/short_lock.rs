@@ -1,27 +1,18 @@
 //! A lock that is held for a few instructions: never over a switch, never over code that is not ours.
 //!
-//! Who holds one is inside the machine, wherever the call came from, and others who run the same scheduler
-//! need it next. So a thread that is watched for blocking says how many it holds, and is not stopped while
-//! that is more than none (`watch`). In all other threads that is one look at a thread-local.
+//! A worker that holds one is inside the library (`entry.rs`), wherever the call came from, and others that run the same scheduler
+//! need the lock next. So it neither loses its baton then, nor is it stopped. In all other threads that is one look at a thread-local.
 //!
 //! It is std's mutex, and what goes wrong with it is seen from outside (B48): how often one was not
 //! free at once, and how long that took. Who finds it taken spins, longer each time; then gives the
 //! processor away a few times, for the holder may have lost it; and then is *sick*: it sleeps, and its
 //! scheduler with it.
 
-use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
-thread_local! {
-    static HELD: Cell<Option<&'static AtomicU32>> = const { Cell::new(None) };
-}
-
-/// From now on the calling thread counts there how many short locks it holds or waits for.
-pub fn count_held_in(count: Option<&'static AtomicU32>) {
-    HELD.set(count);
-}
+use super::entry::Inside;
 
 /// Rounds of spinning; each is twice as long as the one before.
 const ROUNDS: u32 = 8;
@@ -65,25 +56,6 @@ pub fn mark_sick_with(mark: fn(bool)) {
     let _ = MARK.set(mark);
 }
 
-/// One more for as long as this lives. Only its own thread writes the count.
-struct Held(Option<&'static AtomicU32>);
-
-impl Held {
-    #[inline]
-    fn one_more() -> Held {
-        let held = HELD.get();
-        held.inspect(|held| held.store(held.load(Ordering::Relaxed) + 1, Ordering::Relaxed));
-        Held(held)
-    }
-}
-
-impl Drop for Held {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.inspect(|held| held.store(held.load(Ordering::Relaxed) - 1, Ordering::Relaxed));
-    }
-}
-
 /// A lock that is held for a few instructions.
 #[derive(Debug, Default)]
 pub struct ShortLock<S>(Mutex<S>);
@@ -94,7 +66,7 @@ pub struct ShortGuard<'a, S> {
     state: MutexGuard<'a, S>,
     /// Dropped after the lock has been given back.
     #[allow(dead_code)] // Held for its drop.
-    held: Held,
+    inside: Inside,
 }
 
 impl<S> ShortLock<S> {
@@ -106,16 +78,16 @@ impl<S> ShortLock<S> {
     /// Locks. Nothing behind a short lock can be left half done by a panic, so poison is ignored.
     #[inline]
     pub fn lock(&self) -> ShortGuard<'_, S> {
-        let held = Held::one_more();
+        let inside = Inside::enter();
         let state = self.try_now().unwrap_or_else(|| self.lock_slow());
-        ShortGuard { home: self, state, held }
+        ShortGuard { home: self, state, inside }
     }
 
     /// Locks, if nobody holds it.
     pub fn try_lock(&self) -> Option<ShortGuard<'_, S>> {
-        let held = Held::one_more();
+        let inside = Inside::enter();
         let state = self.try_now()?;
-        Some(ShortGuard { home: self, state, held })
+        Some(ShortGuard { home: self, state, inside })
     }
 
     #[inline]
@@ -176,20 +148,6 @@ impl<S> DerefMut for ShortGuard<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_that_counts_knows_how_many_it_holds() {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let (one, two) = (ShortLock::new(1), ShortLock::new(2));
-        drop(one.lock());
-        assert_eq!(COUNT.load(Ordering::Relaxed), 0, "nobody asked for a count");
-        count_held_in(Some(&COUNT));
-        let (a, b) = (one.lock(), two.lock());
-        assert_eq!(COUNT.load(Ordering::Relaxed), 2);
-        drop((a, b));
-        assert_eq!(COUNT.load(Ordering::Relaxed), 0);
-        count_held_in(None);
-    }
 
     #[test]
     fn who_waits_long_for_a_short_lock_is_sick_and_all_of_it_is_counted_b48() {

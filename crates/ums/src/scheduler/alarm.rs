@@ -120,7 +120,7 @@ pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
     let from = LISTENS_FROM.load(Ordering::Acquire);
     let unheard = from == NOBODY || (what == Noticed::SlowSubmission && took_ns < from);
     let Some(shared) = here().filter(|_| !unheard) else { return };
-    if is_one_too_many(what, shared) {
+    if is_one_too_many(what, &shared) {
         return;
     }
     let party = shared.current_party();

@@ -46,6 +46,7 @@ use context::{Context, Host};
 
 use super::watched::REASON;
 use super::{Shared, WorkerKind, own, set_here};
+use crate::os::entry::Inside;
 use crate::os::linux::sample;
 use crate::os::threads::Promise;
 use crate::os::{self, clock};
@@ -215,9 +216,7 @@ impl Shared {
         // Whoever holds that lock may be the one that stands still.
         let party = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
         let Some(party) = party.filter(|_| !machine) else { return false };
-        self.is_in_user_code(party)
-            && party.holds.load(Ordering::Relaxed) == 0
-            && own::is_whole(party)
+        self.is_in_user_code(party) && own::is_whole(party)
     }
 }
 
@@ -234,6 +233,7 @@ fn end_carriers(carriers: &Carriers, crew: Vec<JoinHandle<()>>) {
 /// lets go of this carrier, and comes home.
 pub(super) fn leave_taken(carrier: &'static Carrier) {
     let Some(own::Mine { shared, context, party }) = own::mine() else { return };
+    let _inside = Inside::enter();
     // SAFETY: Baton: the scheduler outlives its workers' threads, each of which has an owner of it.
     let shared = unsafe { &*shared };
     set_here(None);

@@ -16,6 +16,7 @@ use fiber::{Fiber, Resume};
 use super::{Core, Options, Seat, Shared, WorkerKind, contain, set_here};
 use crate::counters::add;
 use crate::lists::WorkerId;
+use crate::os::entry::{self, outside};
 use crate::os::linux::open::{self, Owner};
 use crate::os::threads::{self, JoinHandle, Promise};
 use crate::os::{self, clock};
@@ -56,7 +57,9 @@ pub(crate) fn start(
             Err(error) => return tell.keep(Err(error)),
         };
         shared.settle_here();
-        if let Err(error) = shared.open_place() {
+        entry::enter_by(Some(&shared.standby.entry));
+        let watching = shared.open_place().and_then(|()| shared.watch_for_blocked());
+        if let Err(error) = watching {
             return tell.keep(Err(error));
         }
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
@@ -71,6 +74,7 @@ pub(crate) fn start(
             WorkerKind::Thread => shared.thread_standby(),
         });
         set_here(None);
+        entry::enter_by(None);
         drop(root);
     })?;
     let ended = || Err(std::io::Error::other("the scheduler's thread ended at its start"));
@@ -282,6 +286,8 @@ impl Shared {
     pub(super) fn arrive(&self, party: &'static Party) {
         self.settle_here();
         party.view.thread.store(os::thread_number(), Ordering::Relaxed);
+        entry::enter_by(Some(&party.entry));
+        super::WORKER.set(Some(party));
         let stack = fiber::StackRange::of_this_thread();
         stack.into_iter().for_each(|stack| party.view.stack_is(stack));
         os::linux::sample::this_thread_is_on(stack);
@@ -316,6 +322,7 @@ impl Shared {
             lodger.as_ref().inspect(|lodger| lodger.enter());
             shared.live(id, party);
             lodger.as_ref().inspect(|lodger| lodger.end());
+            entry::enter_by(None);
             party.give_back();
         })?;
         Ok(Seat::Thread(Some(thread)))
@@ -351,9 +358,11 @@ impl Shared {
         if !self.waited_too_long(&request) && request.state().start(party, now) {
             party.spans.begin_request(request.state().id, request.state().user);
             // Jobs keep their own panics; this is for what a job itself gets wrong.
-            let fine = contain(|| {
-                party.lending.within.store(true, Ordering::Relaxed);
-                request.run();
+            let fine = outside(|| {
+                contain(|| {
+                    party.lending.within.store(true, Ordering::Relaxed);
+                    request.run();
+                })
             });
             super::preempt::come_back();
             super::lent::end(party);
@@ -363,9 +372,11 @@ impl Shared {
         } else {
             request.abandon();
         }
-        contain(|| {
-            party.lending.within.store(true, Ordering::Relaxed);
-            drop(request);
+        outside(|| {
+            contain(|| {
+                party.lending.within.store(true, Ordering::Relaxed);
+                drop(request);
+            })
         });
         // What the request owned may have left by a guard, too, and forgotten it.
         super::preempt::come_back();

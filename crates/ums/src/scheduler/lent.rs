@@ -18,8 +18,8 @@
 //! the end of its request. Not in a signal handler of the application's, which would go on with another thread's mask and stack for signals;
 //! and not an interposed call: it is made where it is, for whoever makes it may hold the lock.
 //!
-//! A worker is lent only in what is its request's own, for the machine's code around that needs the baton. One that was interrupted inside the
-//! library, between the question for its scheduler and the use of that, goes on there: see docs/worker-kinds.md.
+//! A worker is lent only in what is its request's own, for the machine's code around that needs the baton. One that is interrupted inside the
+//! library (`os/entry.rs`) does not leave, so it has the baton.
 //!
 //! Invariants: **One Place** and **Saved First** of crate `context`, by that protocol. **Type Stable**: a context is in its worker's party, and so never
 //! freed; the watchdog may look at one that is used again.

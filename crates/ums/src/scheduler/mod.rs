@@ -18,17 +18,19 @@
 //! * `turn` brings in what happened and chooses who is next: mechanism-free.
 //! * `switch` is the only place that knows what kind a worker is; `own` is about the third kind.
 //! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
-//! * `preempt` lets a worker leave and come home; `watched` makes one leave that blocks; `carrier` lets a scheduler leave a kernel
+//! * `preempt` lets a worker leave and come home; `watched` and `blocked` make one leave that blocks; `carrier` lets a scheduler leave a kernel
 //!   thread that is blocked.
 //!
 //! Named invariant **Baton**: `Core` is touched only inside [`Shared::with`], which checks that the
-//! calling thread has the baton ([`here`]) and that no other borrow is alive; no borrow spans a
-//! switch. Setting the next worker's event *is* handing the baton on: afterwards the giver touches
+//! calling thread has the baton and that no other borrow is alive; no borrow spans a
+//! switch. A worker has the baton for as long as it is inside the library: what [`here`] gives keeps it there. Outside, in a request's own code, it may
+//! lose it (`watched`, `blocked`) and get it again at its next entry. Setting the next worker's event *is* handing the baton on: afterwards the giver touches
 //! only its own event and its party's atomics until it is chosen again.
 
 #![allow(unsafe_code)]
 
 pub(crate) mod alarm;
+mod blocked;
 mod carrier;
 mod peers;
 mod host;
@@ -56,6 +58,7 @@ use crate::lists::io_board::IoBoard;
 use crate::lists::io_list::{IoList, IoResult, Routine};
 use crate::lists::timer_list::TimerList;
 use crate::os::driver::{Done, Driver};
+use crate::os::entry::{self, Inside};
 use crate::os::short_lock::ShortLock;
 use crate::os::threads::JoinHandle;
 use crate::report;
@@ -67,6 +70,7 @@ use crate::work_queue::WorkQueue;
 use crate::worker::Workers;
 
 pub(crate) use crate::watch::carriers::CARRIERS;
+pub use blocked::taking_over_is_refused;
 pub(crate) use host::start;
 pub(crate) use park::{Frozen, ready};
 pub(crate) use peers::Peers;
@@ -112,6 +116,8 @@ pub(crate) struct Options {
     pub nice: i32,
     /// Whether interposed calls of its workers go preemptive.
     pub detect_blocking: bool,
+    /// Whether a thread worker that is blocked for long loses the scheduler.
+    pub take_over_blocked: bool,
     pub io: crate::os::linux::open::Choice,
     pub ring: bool,
     /// Whether sentences about it go to stderr.
@@ -172,6 +178,8 @@ pub(crate) struct Shared {
     untold: Cell<bool>,
     /// What detects undeclared blocks, if that is wanted.
     detection: watched::Detection,
+    /// What takes the baton from a blocked worker, if that is wanted.
+    taker: OnceLock<Arc<dyn crate::watch::watchdog::Subject>>,
     core: UnsafeCell<Core>,
 }
 
@@ -249,32 +257,65 @@ pub(crate) struct Core {
 thread_local! {
     static HERE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
     static AWAY: Cell<Option<&'static Party>> = const { Cell::new(None) };
+    /// The worker that the thread is.
+    static WORKER: Cell<Option<&'static Party>> = const { Cell::new(None) };
+}
+
+/// The scheduler whose baton the calling code holds, and cannot lose as long as this lives: the worker is inside (`os/entry.rs`).
+pub(crate) struct Here {
+    shared: &'static Shared,
+    #[allow(dead_code)] // Kept for its drop.
+    inside: Inside,
+}
+
+impl std::ops::Deref for Here {
+    type Target = Shared;
+    #[inline(always)]
+    fn deref(&self) -> &Shared {
+        self.shared
+    }
+}
+
+impl Here {
+    /// Whether it is this one.
+    #[inline]
+    pub(crate) fn is(&self, other: &Shared) -> bool {
+        std::ptr::eq(self.shared, other)
+    }
 }
 
 /// The scheduler whose baton the calling code holds: None on a plain thread, and in a worker that
-/// has gone preemptive.
+/// has gone preemptive. A worker that has lost the baton without knowing it has it again when this returns.
+///
+/// What comes in several steps keeps what this gives until the last of them: what was asked before another step may be
+/// no longer so.
 #[inline]
-pub(crate) fn here() -> Option<&'static Shared> {
+pub(crate) fn here() -> Option<Here> {
+    let inside = Inside::enter();
     // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
-    // it has cleared the pointer. The 'static is a lie that stays inside this crate: every use is
-    // within the current call, on this thread.
-    let here = unsafe { HERE.get().as_ref() };
-    if here.is_none() {
-        return settled();
+    // it has cleared the pointer. The 'static is a lie that stays inside this file: it is lent for as long as the calling code is inside.
+    match unsafe { HERE.get().as_ref() } {
+        Some(shared) => Some(Here { shared, inside }),
+        None => settled(inside),
     }
-    here
 }
 
 /// As [`here`], of a thread that has none: it may be a worker that runs without the baton for a moment,
 /// which ends now.
 #[cold]
-fn settled() -> Option<&'static Shared> {
+fn settled(inside: Inside) -> Option<Here> {
     match crate::watch::thread::me() {
         Some(me) => me.settle(),
         None => lent::settle(),
     }
     // SAFETY: Baton: as above.
-    unsafe { HERE.get().as_ref() }
+    let shared = unsafe { HERE.get().as_ref() };
+    shared.map(|shared| Here { shared, inside })
+}
+
+/// As [`here`], where the calling code has interrupted code outside the library; None anywhere else.
+pub(crate) fn here_from_outside() -> Option<Here> {
+    if entry::is_inside() { None } else { here() }
 }
 
 /// The worker that runs external code on this thread, outside its scheduler.
@@ -306,7 +347,7 @@ impl Shared {
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         debug_assert!(
-            std::ptr::eq(HERE.get(), self),
+            std::ptr::eq(HERE.get(), self) && entry::is_inside(),
             "a scheduler's lists were touched without its baton"
         );
         // Written by this thread only. Atomic, because the catcher of a blocked worker reads it.
@@ -396,6 +437,7 @@ impl Shared {
             looking: AtomicBool::new(false),
             untold: Cell::new(false),
             detection: watched::Detection::default(),
+            taker: OnceLock::new(),
             core: UnsafeCell::new(core),
             options,
         })
@@ -413,13 +455,12 @@ impl Shared {
             self.counters.requests_refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused);
         }
-        if !self.peers.has_others() && here().is_some_and(|here| std::ptr::eq(here, self)) {
+        let here = here().filter(|here| here.is(self));
+        if !self.peers.has_others() && here.is_some() {
             // The caller holds this scheduler's baton, so it is awake; and there is nobody else.
             return Ok(());
         }
-        if here().is_some_and(|here| std::ptr::eq(here, self))
-            && self.looking.load(Ordering::Relaxed)
-        {
+        if here.is_some() && self.looking.load(Ordering::Relaxed) {
             // The caller is a completion routine, in a turn that chooses who runs when it has looked at everything.
             // One request will run here then, and its peers need not be woken for it: `choose` sees to the others.
             self.untold.set(true);

@@ -42,7 +42,7 @@ use crate::counters::add;
 use crate::lists::WorkerId;
 #[cfg(feature = "sim")]
 use crate::os;
-use crate::os::short_lock::count_held_in;
+use crate::os::entry;
 use crate::os::threads::{self, JoinHandle};
 use crate::wait::Party;
 use crate::watch::{self, calls};
@@ -209,7 +209,6 @@ impl Shared {
             shared.arrive(party);
             calls::detect_here(super::preempt::OF_CONTEXTS);
             shared.runs_on_carriers(Mine { shared: &*shared, context, party });
-            count_held_in(Some(&party.holds));
             #[cfg(feature = "sim")]
             if os::sim::carry::is_at_home() {
                 return shared.detach_in_world(context, id, party);
@@ -218,7 +217,10 @@ impl Shared {
             // maker waits for the post. The machine keeps nothing by kernel thread over a switch, but
             // what the head of this file names; for the application docs/worker-kinds.md says what is kept so.
             match unsafe { context.detach(&party.event.post(), || shared.live(id, party)) } {
-                Ok(()) => party.give_back(),
+                Ok(()) => {
+                    entry::enter_by(None);
+                    party.give_back();
+                }
                 Err(why) => {
                     let _ = told.set(why);
                     party.event.set();
@@ -246,7 +248,10 @@ impl Shared {
         };
         // SAFETY: One Place and Saved First, as in `own_seat`; the ferryman tells the maker.
         match unsafe { mine.detach(&saved.post(), live) } {
-            Ok(()) => party.give_back(),
+            Ok(()) => {
+                entry::enter_by(None);
+                party.give_back();
+            }
             // Nobody in the world could go on.
             Err(why) => panic!("a context was refused where the node was not: {why}"),
         }

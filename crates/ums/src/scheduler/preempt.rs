@@ -29,11 +29,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fiber::StackRange;
 
-use super::{Core, Frozen, Shared, WorkerKind, here, own, set_here};
-use crate::counters::{Counters, add, max};
+use super::{Core, Frozen, Shared, WorkerKind, here, here_from_outside, own, set_here};
+use crate::counters::{Counters, add, max, set};
 use crate::error::NeedsThread;
 use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock::{self, NEVER};
+use crate::os::entry::Inside;
 use crate::os::threads::point;
 use crate::reason::WaitReason;
 use crate::request::{Job, RequestState};
@@ -76,8 +77,8 @@ pub(super) const OF_THREADS: Runner = Runner {
 pub(super) const OF_CONTEXTS: Runner = Runner {
     declared: undeclared,
     seen: seen_blocked,
-    is_in_user_code: || here().is_some_and(|shared| shared.is_the_requests_own()),
-    may_leave: || here().is_some_and(|shared| shared.may_leave_undeclared()),
+    is_in_user_code: || here_from_outside().is_some_and(|shared| shared.is_the_requests_own()),
+    may_leave: || here_from_outside().is_some_and(|shared| shared.may_leave_undeclared()),
     from: Blocks::Perhaps,
     leave_taken: super::carrier::leave_taken,
     step_out,
@@ -89,9 +90,8 @@ fn step_out() -> bool {
     let whole = own::mine().is_some_and(|mine| {
         mine.party.view.stack().is_none_or(StackRange::is_here) && own::is_whole(mine.party)
     });
-    let Some(shared) = here().filter(|shared| whole && shared.may_leave_undeclared()) else {
-        return false;
-    };
+    let here = here_from_outside().filter(|shared| whole && shared.may_leave_undeclared());
+    let Some(shared) = here else { return false };
     add(&shared.counters.undeclared_faults, 1);
     let shared = shared.arc();
     let left = shared.go_out(WaitReason::PREEMPTIVE_EXTERNAL, Way::Standby);
@@ -120,7 +120,7 @@ fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &Atom
         // Where it is: it may hold a lock for which its scheduler waits, so that must not be asked now.
         return call();
     }
-    match here().filter(|shared| shared.may_leave_undeclared()) {
+    match here_from_outside().filter(|shared| shared.may_leave_undeclared()) {
         Some(shared) => {
             add(counter(&shared.counters), 1);
             // The call keeps its panics, for it is a function of the C library's.
@@ -147,10 +147,14 @@ enum Way {
 /// Runs external code that is known to be short on the scheduler, and counts it when it was not
 /// (B28).
 pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
-    let Some(shared) = here() else { return f() };
+    if here().is_none() {
+        return f();
+    }
     let began = clock::now();
     let result = f();
-    if clock::now() - began > crate::limits::QUANTUM_NS {
+    if clock::now() - began > crate::limits::QUANTUM_NS
+        && let Some(shared) = here()
+    {
         add(&shared.counters.short_overruns, 1);
     }
     result
@@ -207,18 +211,19 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
 
 /// The calling worker comes back, if it is away by a guard. Also at the end of a request, for a guard that was forgotten.
 pub(super) fn come_back() {
+    let _inside = Inside::enter();
     if let Some((shared, left)) = LEFT.take() {
         shared.come_back(&left);
     }
 }
 
 impl Shared {
-    /// Whether the calling code is that of the current worker's request.
+    /// Whether the calling code, which has come in from outside, is that of the current worker's request.
     fn is_the_requests_own(&self) -> bool {
         let busy = self.busy.load(Ordering::Relaxed);
         !busy && !std::thread::panicking() && {
             let party = self.current_party();
-            self.is_in_user_code(party) && party.holds.load(Ordering::Relaxed) == 0
+            self.is_calm(party)
         }
     }
 
@@ -332,6 +337,7 @@ impl Shared {
     /// One more worker is away.
     pub(super) fn count_preemptive(&self, core: &mut Core) {
         core.preemptive += 1;
+        set(&self.counters.preemptive, core.preemptive);
         add(&self.counters.preemptive_switches, 1);
         max(&self.counters.preemptive_max, core.preemptive as u64);
     }
@@ -377,6 +383,7 @@ impl Shared {
     fn give_preemptive_place(&self) {
         self.with(|core| {
             core.preemptive -= 1;
+            set(&self.counters.preemptive, core.preemptive);
             // Those that block undeclared are not asked, and may be more than the limit.
             let room = core.preemptive + core.preemptive_granted < self.options.preemptive_max;
             let next = if room { core.preemptive_waiters.pop_front() } else { None };
@@ -432,6 +439,7 @@ where
 }
 
 fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
+    let inside = Inside::enter();
     let party = here().map_or_else(thread_party, |shared| shared.waiting_party());
     let ticket = party.begin(What::new(reason).on(to).uncancellable());
     // SAFETY: Frozen Stack: `call` borrows from the caller's stack, which stays as it is until the
@@ -452,6 +460,7 @@ fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
         None => ticket.park_thread(NEVER),
     };
     std::mem::forget(frozen);
+    drop(inside);
 }
 
 /// A closure on its way to another scheduler.

@@ -20,6 +20,7 @@ impl Shared {
     /// idle and no request waits.
     pub(super) fn take_down(&self) {
         self.close_place();
+        self.watch_no_more();
         self.end_all_io();
         loop {
             let oldest = self.with(|core| core.workers.idle.head);

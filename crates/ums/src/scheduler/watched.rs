@@ -45,6 +45,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Shared, WorkerKind, set_here};
 use crate::counters::add;
+use crate::os::entry::Inside;
 use crate::os::event::Event;
 use crate::os::{self, clock};
 use crate::reason::WaitReason;
@@ -109,16 +110,24 @@ impl Shared {
     #[inline]
     pub(super) fn stir_place(&self) {
         self.detection.place.get().inspect(|place| place.stir());
+        if self.taker.get().is_some() {
+            watch::watchdog::wake();
+        }
     }
 
     /// The party that has the baton.
-    fn holder(&self) -> Option<&'static Party> {
+    pub(super) fn holder(&self) -> Option<&'static Party> {
         // SAFETY: Type Stable: the pointer is null or came from a `&'static Party`.
         unsafe { self.holder.load(Ordering::Acquire).as_ref() }
     }
 
     /// Whether the current worker, which is blocked or the caller, is in user code.
     pub(super) fn is_in_user_code(&self, party: &Party) -> bool {
+        party.entry.is_outside() && self.is_calm(party)
+    }
+
+    /// The same as far as the party and the scheduler tell.
+    pub(super) fn is_calm(&self, party: &Party) -> bool {
         party.is(State::Running)
             && party.is_quiet()
             && !self.busy.load(Ordering::Relaxed)
@@ -130,6 +139,13 @@ impl Shared {
     pub(super) fn baton_was_taken(&self, in_call: bool) {
         let lost = if in_call { IN_CALL } else { IN_FAULT };
         self.detection.lost.store(lost, Ordering::Relaxed);
+    }
+
+    /// The caller has taken the baton from the current worker, and hands it to the standby.
+    pub(super) fn pass_to_standby(&self, in_call: bool) {
+        self.baton_was_taken(in_call);
+        self.held_by(self.standby);
+        self.standby.event.set();
     }
 
     /// The standby has the baton: if it was taken from a worker, that is away from now on.
@@ -225,6 +241,7 @@ impl Keeper for Lodger {
     }
 
     fn home(&self) {
+        let _inside = Inside::enter();
         set_here(Some(&self.shared));
         super::AWAY.set(None);
         self.shared.come_home(self.party, REASON);
@@ -259,10 +276,7 @@ impl Landlord for Lord {
     }
 
     fn place_is_free(&self, in_call: bool) {
-        let Some(shared) = self.0.upgrade() else { return };
-        shared.baton_was_taken(in_call);
-        shared.held_by(shared.standby);
-        shared.standby.event.set();
+        self.0.upgrade().inspect(|shared| shared.pass_to_standby(in_call));
     }
 
     fn check(&self) -> bool {
@@ -343,7 +357,7 @@ impl Shared {
     }
 
     /// Grows with everything that a scheduler does.
-    fn progress(&self) -> u64 {
+    pub(super) fn progress(&self) -> u64 {
         let c = &self.counters;
         let progress = [&c.turns, &c.yields, &c.context_switches, &c.routines];
         progress.map(|n| n.load(Ordering::Relaxed)).iter().sum()
@@ -380,3 +394,6 @@ impl Shared {
 pub(crate) fn can_detect(kind: WorkerKind) -> bool {
     kind != WorkerKind::Fiber
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -34,22 +34,15 @@
 #![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
 
 use std::cell::Cell;
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
 use super::Blocks;
 use super::carriers::{Carrier, Carriers};
 use super::interrupted::Interrupted;
 use super::state::Seen;
 use super::thread::{Watched, keeper};
-
-const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-
-fn membarrier(command: libc::c_int) {
-    // SAFETY: Plain Call: numbers.
-    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
-}
+use crate::os::entry;
+use crate::os::linux::barrier;
 
 impl Watched {
     /// Own thread: whether it is hosted, and in user code.
@@ -99,8 +92,7 @@ impl Watched {
         ends: bool,
     ) {
         self.stop_on_host();
-        let holds = self.holds.load(Ordering::Relaxed) > 0;
-        if !self.is_hosted() || holds || !keeper().may_leave_host() {
+        if !self.is_hosted() || entry::is_inside() || !keeper().may_leave_host() {
             return;
         }
         let Some(call) = Interrupted::find(frame, seen) else { return };
@@ -113,10 +105,7 @@ impl Watched {
 
     /// Who has just asked it to stop: where it is hosted. 0: nowhere, or it will see the request when it is.
     pub(super) fn host_as_seen_after_asking(&self) -> i32 {
-        static REGISTERED: Once = Once::new();
-        REGISTERED.call_once(|| membarrier(REGISTER_PRIVATE_EXPEDITED));
-        membarrier(PRIVATE_EXPEDITED);
-        fence(Ordering::SeqCst);
+        barrier::on_all_threads();
         self.host.load(Ordering::SeqCst)
     }
 

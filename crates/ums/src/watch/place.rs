@@ -27,8 +27,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::thread::Watched;
+use super::watchdog::{self, Subject};
 use super::word::Seen;
-use super::{Mechanism, state, watchdog};
+use super::{Mechanism, state};
 use crate::os::event::Event;
 use crate::os::linux::cpus;
 use crate::os::linux::perf::Last;
@@ -93,16 +94,16 @@ pub struct Place {
     stop: AtomicBool,
     catcher: Mutex<Option<JoinHandle<()>>>,
     /// What the watchdog saw last time.
-    pub(super) suspect: AtomicU64,
+    suspect: AtomicU64,
     /// How often the place was taken from a blocked thread.
     revokes: AtomicU64,
     /// How many of these were the watchdog's doing.
-    pub(super) rescues: AtomicU64,
+    rescues: AtomicU64,
 }
 
 /// What a look has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+enum Look {
     /// Nobody is seated.
     Vacant,
     /// Who is seated runs, or must not be stopped now.
@@ -130,14 +131,15 @@ impl Place {
             revokes: AtomicU64::new(0),
             rescues: AtomicU64::new(0),
         });
-        watchdog::watch(&place)?;
+        let subject: Arc<dyn Subject> = place.clone();
+        watchdog::watch(&subject)?;
         let mine = place.clone();
         let thread = std::thread::Builder::new().name(format!("ums-catcher/{cpu}"));
         let thread = thread.stack_size(64 << 10).spawn(move || mine.catch());
         match thread {
             Ok(thread) => *place.lock_catcher() = Some(thread),
             Err(error) => {
-                watchdog::forget(&place);
+                watchdog::forget(&subject);
                 return Err(error);
             }
         }
@@ -148,7 +150,8 @@ impl Place {
     pub fn close(self: &Arc<Self>) {
         self.stop.store(true, Ordering::SeqCst);
         self.bell.set();
-        watchdog::forget(self);
+        let subject: Arc<dyn Subject> = self.clone();
+        watchdog::forget(&subject);
         if let Some(thread) = self.lock_catcher().take() {
             let _ = thread.join();
         }
@@ -207,17 +210,13 @@ impl Place {
     }
 
     /// Whether somebody is seated, or hosted.
-    pub(super) fn is_taken(&self) -> bool {
+    fn is_taken(&self) -> bool {
         self.seated().is_some() || self.landlord.hosts()
-    }
-
-    pub(super) fn check(&self) -> bool {
-        self.landlord.check()
     }
 
     /// What the seated thread's word and state are, for a second look a little later: 0 unless it is
     /// blocked and may be taken.
-    pub(super) fn suspicion(&self) -> u64 {
+    fn suspicion(&self) -> u64 {
         let Some(who) = self.seated() else { return self.landlord.suspects_hosted() };
         let seen = who.word.seen();
         match seen.is_revocable() && matches!(who.last(), Last::Blocked(..)) {
@@ -227,7 +226,7 @@ impl Place {
     }
 
     /// Looks whether the seated thread is blocked, and takes the place if so.
-    pub(super) fn look(&self) -> Look {
+    fn look(&self) -> Look {
         let Some(who) = self.seated() else {
             if !self.landlord.hosts() {
                 return Look::Vacant;
@@ -246,7 +245,7 @@ impl Place {
             return Look::Runs;
         }
         let Last::Blocked(head, in_call) = who.last() else { return Look::Runs };
-        if who.holds.load(Ordering::Acquire) > 0 || !self.landlord.may_take(who) {
+        if !who.is_outside() || !self.landlord.may_take(who) {
             return Look::Runs;
         }
         match self.how {
@@ -326,6 +325,23 @@ impl Place {
             self.bell.wait();
         }
         self.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Subject for Place {
+    fn is_busy(&self) -> bool {
+        self.landlord.check() || self.is_taken()
+    }
+
+    /// Takes the place from who was blocked at the last look and still is, in the same wait.
+    fn look(&self) -> bool {
+        let now = self.suspicion();
+        let before = self.suspect.swap(now, Ordering::Relaxed);
+        if now == 0 || now != before || Place::look(self) != Look::Taken {
+            return false;
+        }
+        self.rescues.fetch_add(1, Ordering::Relaxed);
+        true
     }
 }
 

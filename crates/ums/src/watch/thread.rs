@@ -23,18 +23,16 @@ use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::breakpoint::Breakpoint;
 use super::place::Place;
 use super::state::StateFile;
 use super::word::Word;
 use super::{Blocks, Mechanism, signals};
+use crate::os::entry::{self, Entry};
 use crate::os::event::Event;
 use crate::os::linux::perf::{Attr, Last, Ring};
-use crate::os::short_lock::count_held_in;
 
 /// What the layer above does for a watched thread while it owns no place. Called by that thread, in
 /// a signal handler perhaps: no allocation, no lock, no panic.
@@ -85,8 +83,10 @@ pub struct Watched {
     pub word: Word,
     /// Where it is seated, or was last. Written before the word says USER.
     pub(crate) place: AtomicPtr<Place>,
-    /// Above 0: it holds what others need to run it, and must not be stopped now.
-    pub(super) holds: AtomicU32,
+    /// By what its thread enters the library, where it is not a worker of a node's, which has one.
+    own_entry: Entry,
+    /// By what its thread enters the library.
+    entry: AtomicPtr<Entry>,
     tid: AtomicI32,
     pub(super) ring: Ring,
     has_ring: AtomicBool,
@@ -185,7 +185,8 @@ impl Watched {
         let made = Box::leak(Box::new(Watched {
             word: Word::new(),
             place: AtomicPtr::new(ptr::null_mut()),
-            holds: AtomicU32::new(0),
+            own_entry: Entry::new(),
+            entry: AtomicPtr::new(ptr::null_mut()),
             tid: AtomicI32::new(0),
             ring: Ring::reserve()?,
             has_ring: AtomicBool::new(false),
@@ -246,8 +247,9 @@ impl Watched {
         }
         EVENTS.set(events);
         ME.set(Some((self, keeper)));
-        self.holds.store(0, Ordering::Relaxed);
-        count_held_in(Some(&self.holds));
+        let entry = entry::mine().unwrap_or(&self.own_entry);
+        self.entry.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
+        entry::enter_by(Some(entry));
         Ok(())
     }
 
@@ -255,7 +257,9 @@ impl Watched {
     pub fn abandon(&'static self) {
         debug_assert!(self.word.in_runtime());
         ME.set(None);
-        count_held_in(None);
+        if entry::mine().is_some_and(|mine| ptr::eq(mine, &self.own_entry)) {
+            entry::enter_by(None);
+        }
         self.tid.store(0, Ordering::Relaxed);
         self.breakpoint.detach();
         self.state_file.close();
@@ -280,6 +284,13 @@ impl Watched {
             true => self.ring.last(),
             false => self.state_file.last(),
         }
+    }
+
+    /// Whether its thread is outside the library, and may be stopped.
+    pub(super) fn is_outside(&self) -> bool {
+        // SAFETY: Type Stable: null, or of this or of a party, which are never freed.
+        let entry = unsafe { self.entry.load(Ordering::Acquire).as_ref() };
+        entry.is_some_and(Entry::is_outside)
     }
 
     /// Where its ring stands; constant without one.
@@ -440,7 +451,7 @@ impl Watched {
         blocks: impl FnOnce() -> Blocks,
         call: impl FnOnce() -> R,
     ) -> R {
-        if self.holds.load(Ordering::Relaxed) > 0 {
+        if entry::is_inside() {
             return call();
         }
         if self.is_hosted() {

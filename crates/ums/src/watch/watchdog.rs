@@ -1,51 +1,63 @@
-//! The watchdog: looks at every place now and then, for a catcher that is starved (R12).
+//! The watchdog: looks now and then whether a worker is blocked, at every place and at every scheduler that has no place.
 //!
-//! A catcher runs only when its processor has nothing else to do. Where something foreign keeps the processor
+//! *Places* (R12). A catcher runs only when its processor has nothing else to do. Where something foreign keeps the processor
 //! busy, it does not notice. The watchdog is one ordinary thread for the whole process. It acts on what it
 //! has seen blocked twice, so it leaves the common case to the catcher, which is faster.
 //!
-//! It sleeps without a timeout while nobody is seated anywhere.
+//! *Schedulers of thread workers* (`scheduler/blocked.rs`). It is the one taker of `os/entry.rs`.
+//!
+//! When all of them have been idle for a few looks, it sleeps without a timeout until one is not.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::place::{Look, Place};
 use crate::os::event::Event;
 
+/// What it looks at.
+pub(crate) trait Subject: Send + Sync {
+    /// Takes from a blocked worker what it shall lose. True: it did.
+    fn look(&self) -> bool;
+
+    /// Whether something runs that may block.
+    fn is_busy(&self) -> bool;
+}
+
 /// Time between two looks: the first while something was wrong lately, up to the second otherwise.
-const TICK_MS: (u64, u64) = (1, 8);
+const TICK_MS: (u64, u64) = (1, 4);
 /// Vain looks before the time is doubled.
 const CALM: u32 = 64;
+/// Looks in a row at which all subjects were idle before it sleeps: a scheduler that is idle for moments need not wake it each time.
+const IDLE: u32 = 8;
 
 static DOG: OnceLock<Dog> = OnceLock::new();
 
 struct Dog {
-    places: Mutex<Vec<Arc<Place>>>,
+    subjects: Mutex<Vec<Arc<dyn Subject>>>,
     bell: Event,
 }
 
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 
-/// Looks at this place from now on.
-pub(super) fn watch(place: &Arc<Place>) -> io::Result<()> {
+/// Looks at this from now on.
+pub(crate) fn watch(subject: &Arc<dyn Subject>) -> io::Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
-    let dog = DOG.get_or_init(|| Dog { places: Mutex::default(), bell: Event::new() });
+    let dog = DOG.get_or_init(|| Dog { subjects: Mutex::default(), bell: Event::new() });
     let mut started = STARTED.lock().unwrap_or_else(|e| e.into_inner());
     if !*started {
         let thread = std::thread::Builder::new().name("ums-watchdog".into());
         thread.stack_size(64 << 10).spawn(|| watch_for_ever(dog))?;
         *started = true;
     }
-    dog.lock().push(place.clone());
+    dog.lock().push(subject.clone());
     Ok(())
 }
 
 /// Looks at it no more; returns when no look is under way.
-pub(super) fn forget(place: &Arc<Place>) {
+pub(crate) fn forget(subject: &Arc<dyn Subject>) {
     if let Some(dog) = DOG.get() {
-        dog.lock().retain(|other| !Arc::ptr_eq(other, place));
+        dog.lock().retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(subject)));
     }
 }
 
@@ -62,8 +74,8 @@ pub(crate) fn wake() {
 }
 
 impl Dog {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Place>>> {
-        self.places.lock().unwrap_or_else(|e| e.into_inner())
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<dyn Subject>>> {
+        self.subjects.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
@@ -77,17 +89,19 @@ fn go_anywhere() {
 
 fn watch_for_ever(dog: &Dog) {
     go_anywhere();
-    let (mut calm, mut tick) = (0, TICK_MS.0);
+    let (mut calm, mut tick, mut idle) = (0, TICK_MS.0, 0);
     loop {
         let (mut busy, mut acted) = (false, false);
-        for place in dog.lock().iter() {
-            acted |= look_again(place);
-            busy |= place.check() || place.is_taken();
+        for subject in dog.lock().iter() {
+            acted |= subject.look();
+            busy |= subject.is_busy();
         }
-        if !busy {
+        idle = if busy { 0 } else { idle + 1 };
+        if idle > IDLE {
+            idle = 0;
             ASLEEP.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            if !dog.lock().iter().any(|place| place.check() || place.is_taken()) {
+            if !dog.lock().iter().any(|subject| subject.is_busy()) {
                 dog.bell.wait();
             }
             ASLEEP.store(false, Ordering::SeqCst);
@@ -100,15 +114,4 @@ fn watch_for_ever(dog: &Dog) {
         }
         std::thread::sleep(Duration::from_millis(tick));
     }
-}
-
-/// Takes the place from who was blocked at the last look and still is, in the same wait.
-fn look_again(place: &Place) -> bool {
-    let now = place.suspicion();
-    let before = place.suspect.swap(now, Ordering::Relaxed);
-    if now == 0 || now != before || place.look() != Look::Taken {
-        return false;
-    }
-    place.rescues.fetch_add(1, Ordering::Relaxed);
-    true
 }

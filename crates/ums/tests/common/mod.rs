@@ -323,8 +323,9 @@ pub fn thread_status(thread: u32, field: &str) -> u64 {
 pub fn node_thread_numbers() -> Vec<u32> {
     let entries = std::fs::read_dir("/proc/self/task").expect("/proc is there");
     let numbers = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
-    // The file helpers are the process's, and end by themselves.
-    let helps = |name: &str| name.starts_with("ums-file-") || name.starts_with("ums-call-");
+    // The file helpers and the watchdog are the process's.
+    let of_the_process = ["ums-file-", "ums-call-", "ums-watchdog"];
+    let helps = |name: &str| of_the_process.iter().any(|begin| name.starts_with(begin));
     let ours = |name: String| name.starts_with("ums-") && !helps(&name);
     numbers.filter(|n| ours(about_thread(*n, "comm"))).collect()
 }

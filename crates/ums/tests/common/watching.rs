@@ -26,10 +26,11 @@ pub fn nothing() -> Options {
 /// What the monitor told.
 pub type Told = Log<Report>;
 
-/// Has the monitor watch, and every request stay where it was spawned.
+/// Has the monitor watch, and every request stay where it was spawned. A worker that blocks keeps its scheduler, so that there is a stall.
 pub fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
     let log = told.clone();
-    builder.placement(Placement::AlwaysPreferred).monitor(options.on_report(move |report| {
+    let builder = builder.placement(Placement::AlwaysPreferred).take_over_blocked(false);
+    builder.monitor(options.on_report(move |report| {
         log.push(report.clone());
     }))
 }

@@ -35,3 +35,5 @@ pub mod handlers;
 pub mod sample;
 
 pub mod own_memory;
+
+pub mod barrier;

@@ -1,0 +1,161 @@
+//! Taking over: a thread worker that stands in the kernel for some ten milliseconds loses its scheduler (U14).
+//!
+//! The default, for thread workers that are not watched (`watched.rs`). It needs no privilege, no pinning and no signal.
+//!
+//! ```text
+//! worker                             taker (a watchdog)                    standby
+//! blocks in the kernel, outside
+//!                                    sees it asleep in the same wait,
+//!                                    look after look, for BLOCKED_FOR_NS
+//!                                    takes the baton (os/entry.rs)
+//!                                    holder := standby, event ---------->  state := Preemptive, chooses, hands on
+//! wakes, and runs on: in parallel with its scheduler
+//! its next entry: through the door  ------------------------------------>  (another worker looks) runnable, chosen
+//! has the baton, does what it came for
+//! ```
+//!
+//! There is no gate: until its next entry the worker is an ordinary thread beside its scheduler, as one that has gone
+//! preemptive. Nothing of the library's is touched meanwhile, for that takes an entry. A worker that ends its request enters, too.
+//!
+//! It is taken whether or not others could run at that moment: timers, I/O and messages come later, and the worker that would look for
+//! them is the one that is blocked. At the limit of preemptive workers none is taken.
+//!
+//! A taken worker that enters waits until it is chosen. It may do so with a lock of the application's: other
+//! workers that want that lock block, and are taken in turn. A completion routine that wants it does so in a turn and cannot be taken, so
+//! a routine must not take a lock that a worker holds over a call into the library.
+
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use super::watched::REASON;
+use super::{AWAY, HERE, Shared, WORKER, WorkerKind, set_here};
+use crate::os::clock;
+use crate::os::entry;
+use crate::os::linux::barrier;
+use crate::watch::watchdog::{self, Subject};
+use crate::watch::{Waits, state};
+
+/// For how long a worker is seen in the same wait before it loses its scheduler. Until it is seen for the first time
+/// a look of the watchdog's may pass, and until the last one another.
+const BLOCKED_FOR_NS: u64 = 8_000_000;
+
+/// What looks at one scheduler.
+pub(super) struct Taker {
+    shared: Weak<Shared>,
+    /// What the scheduler had done at the last look.
+    progress: AtomicU64,
+    /// In what its worker waited then; 0: in nothing.
+    suspect: AtomicU64,
+    /// Since when.
+    since: AtomicU64,
+}
+
+/// Why a node cannot take its scheduler from a blocked worker on this machine ([`Builder::take_over_blocked`](crate::Builder::take_over_blocked)); None: it can.
+pub fn taking_over_is_refused() -> Option<&'static str> {
+    barrier::is_refused()
+}
+
+impl Shared {
+    /// From now on a blocked worker of this scheduler loses it, where that was wanted and can be done.
+    pub(super) fn watch_for_blocked(&self) -> std::io::Result<()> {
+        let wanted = self.options.take_over_blocked
+            && self.options.kind == WorkerKind::Thread
+            && !self.options.detect_blocking;
+        #[cfg(feature = "sim")]
+        let wanted = wanted && !crate::os::sim::is_here();
+        if !wanted || taking_over_is_refused().is_some() {
+            return Ok(());
+        }
+        entry::return_with(return_home);
+        let taker: Arc<dyn Subject> = Arc::new(Taker {
+            shared: Arc::downgrade(&self.arc()),
+            progress: AtomicU64::new(0),
+            suspect: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+        });
+        watchdog::watch(&taker)?;
+        let _ = self.taker.set(taker);
+        Ok(())
+    }
+
+    /// No worker will be taken any more.
+    pub(super) fn watch_no_more(&self) {
+        self.taker.get().inspect(|taker| watchdog::forget(taker));
+    }
+
+    fn may_be_preemptive(&self) -> bool {
+        self.counters.preemptive.load(Ordering::Relaxed) < self.options.preemptive_max as u64
+    }
+}
+
+impl Subject for Taker {
+    fn is_busy(&self) -> bool {
+        let shared = self.shared.upgrade();
+        shared.is_some_and(|shared| shared.counters.asleep_since.load(Ordering::Acquire) == 0)
+    }
+
+    fn look(&self) -> bool {
+        let Some(shared) = self.shared.upgrade() else { return false };
+        let progress = shared.progress();
+        let moved = self.progress.swap(progress, Ordering::Relaxed) != progress;
+        // What is asked here may be no longer so; `take` asks again.
+        let holder = shared.holder().filter(|party| !moved && shared.is_in_user_code(party));
+        let thread = |party: &crate::wait::Party| party.view.thread.load(Ordering::Relaxed) as i32;
+        let waits = holder.and_then(|party| state::look_at(thread(party)));
+        let (Some(party), Some(waits)) = (holder, waits) else {
+            self.suspect.store(0, Ordering::Relaxed);
+            return false;
+        };
+        let (suspect, now) = (number_of(waits), clock::now());
+        if self.suspect.swap(suspect, Ordering::Relaxed) != suspect {
+            self.since.store(now, Ordering::Relaxed);
+            return false;
+        }
+        if now - self.since.load(Ordering::Relaxed) < BLOCKED_FOR_NS || !shared.may_be_preemptive()
+        {
+            return false;
+        }
+        let still = || {
+            shared.is_calm(party)
+                && shared.progress() == progress
+                && state::look_at(thread(party)).map(number_of) == Some(suspect)
+        };
+        let taken = party.entry.take(barrier::on_all_threads, still);
+        if taken {
+            self.suspect.store(0, Ordering::Relaxed);
+            shared.pass_to_standby(waits.call.is_some());
+        }
+        taken
+    }
+}
+
+/// The same for the same wait at the same place; never 0.
+fn number_of(waits: Waits) -> u64 {
+    waits.pc ^ waits.sp.rotate_left(32) ^ (waits.call.unwrap_or(-1) as u64) << 48 | 1
+}
+
+/// The baton was taken from the calling worker, which has it again when this returns.
+fn return_home() {
+    let (here, Some(party)) = (HERE.get(), WORKER.get()) else { return };
+    // A signal handler of the application's may interrupt this and find the same first. So the question comes when the worker is
+    // no longer here: from then on such a handler is that of a thread without a scheduler.
+    set_here(None);
+    AWAY.set(Some(party));
+    // SAFETY: Baton: the scheduler of a worker's thread lives as long as that.
+    let shared = unsafe { here.as_ref() };
+    if let Some(shared) = shared
+        && party.entry.was_taken()
+    {
+        party.signalled.store(clock::ticks(), Ordering::Relaxed);
+        party.spans.pause();
+        shared.door.push(party);
+        party.event.wait();
+        party.spans.go_on();
+        set_here(Some(shared));
+        shared.come_home(party, REASON);
+    }
+    AWAY.set(None);
+    set_here(shared);
+}
