@@ -13,7 +13,7 @@
 //! never hits the party's next request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 use crate::door::Door;
 use crate::os::clock;
@@ -176,4 +176,23 @@ pub(crate) fn cancel_party(party: &'static Party) -> Cancelled {
     let io = party.io.load(Ordering::SeqCst);
     let door = if io == 0 { None } else { Door::of(party) };
     Cancelled { claimed, io: door.map(|door| (door, io)) }
+}
+/// How many things a user holds. Apart from its state, for a lock keeps it and lets it go under its short lock: nothing
+/// goes with it whose destructor is not ours.
+#[derive(Default)]
+pub(crate) struct Holds(AtomicUsize);
+
+impl Holds {
+    pub fn hold(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn release(&self) {
+        let held = self.0.fetch_sub(1, Ordering::Relaxed);
+        assert!(held > 0, "a user released what it does not hold");
+    }
+
+    pub fn is_some(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
 }

@@ -15,7 +15,7 @@ use crate::error::{EnqueueError, WaitError};
 use crate::os::clock::{self, NEVER};
 use crate::os::short_lock::ShortLock;
 use crate::reason::WaitReason;
-use crate::request::{Cancelled, Job, RequestId, RequestState, UserId, WorkRequest};
+use crate::request::{Cancelled, Holds, Job, RequestId, RequestState, UserId, WorkRequest};
 use crate::scheduler::{self, Shared, away, here};
 use crate::wait::{AsVictim, Outcome, Ticket, What};
 use crate::wait_stats::Account;
@@ -308,27 +308,26 @@ pub(crate) struct UserState {
     pub home: usize,
     /// What its requests came to.
     pub account: Arc<Account>,
-    holds: AtomicUsize,
+    pub holds: Arc<Holds>,
     last: Mutex<Option<Running>>,
 }
 
 impl UserState {
     pub fn new(id: UserId, home: usize) -> UserState {
-        let (account, holds, last) = (Arc::default(), AtomicUsize::new(0), Mutex::new(None));
+        let (account, holds, last) = (Arc::default(), Arc::default(), Mutex::new(None));
         UserState { id, home, account, holds, last }
     }
 
     pub fn hold(&self) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.holds.hold();
     }
 
     pub fn release(&self) {
-        let held = self.holds.fetch_sub(1, Ordering::Relaxed);
-        assert!(held > 0, "a user released what it does not hold");
+        self.holds.release();
     }
 
     pub fn is_holding(&self) -> bool {
-        self.holds.load(Ordering::Relaxed) > 0
+        self.holds.is_some()
     }
 
     /// Enqueues a request and, if it was taken, notes it as the last one: both under the lock, so

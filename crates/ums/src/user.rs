@@ -19,7 +19,7 @@ use crate::os::clock::{self, NEVER};
 use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::placement::Placement;
 use crate::reason::WaitReason;
-use crate::request::UserId;
+use crate::request::{Holds, UserId};
 use crate::scheduler::{Shared, here};
 use crate::task::{self, JoinHandle, UserState};
 use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, What};
@@ -227,7 +227,7 @@ pub struct UserLock {
 
 #[derive(Default)]
 struct LockState {
-    owner: Option<(UserId, Option<Arc<UserState>>)>,
+    owner: Option<(UserId, Option<Arc<Holds>>)>,
     waiters: VecDeque<Waiter>,
     /// How often in a row the first was passed.
     passed: usize,
@@ -237,7 +237,7 @@ struct LockState {
 
 struct Waiter {
     user: UserId,
-    state: Option<Arc<UserState>>,
+    state: Option<Arc<Holds>>,
     how: How,
 }
 
@@ -314,6 +314,7 @@ impl UserLock {
         leave: Option<(usize, Box<dyn FnOnce() + Send>)>,
     ) -> Result<Acquired, WaitError> {
         let state = Node::current().and_then(|node| node.inner.user(user));
+        let state = state.map(|state| state.holds.clone());
         let mut lock = self.lock();
         let Some((owner, _)) = &lock.owner else {
             state.iter().for_each(|s| s.hold());

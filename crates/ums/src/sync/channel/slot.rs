@@ -151,13 +151,16 @@ impl<S, T> Drop for Entry<'_, S, T> {
 /// Inlined, as few returns as possible after the switch: see `leave_by` in `scheduler/switch.rs`.
 #[inline(always)]
 pub(super) fn wait<S, T>(
-    mut state: ShortGuard<'_, S>,
+    state: ShortGuard<'_, S>,
     list: fn(&mut S) -> &mut Slots<T>,
     value: Option<T>,
     what: What,
     deadline: u64,
 ) -> (Outcome, Option<T>) {
     let mut slot = Slot::new(value);
+    // Declared after the slot: a wait that is refused panics, and lets the lock go before the value, whose destructor
+    // may use the channel.
+    let mut state = state;
     let ticket = current::begin(what);
     // SAFETY: Slot Stays: `entry` takes it out before the slot goes, for it is declared after the
     // slot; it is forgotten only when this list, the only one it is in, has granted the ticket.

@@ -1,0 +1,84 @@
+//! Destructors that are not the library's run with none of its locks held: they may use the very thing that lets go of them.
+
+mod common;
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use common::{eventually, kinds, on, one_kind, turn};
+use ums::UserLock;
+use ums::io::{CURRENT, Request};
+use ums::sync::channel::{Sender, bounded};
+
+/// A value whose destructor calls `look`, and then says that it has ended.
+struct Looks<F: FnMut()>(F, Arc<AtomicBool>);
+
+impl<F: FnMut()> Drop for Looks<F> {
+    fn drop(&mut self) {
+        (self.0)();
+        self.1.store(true, SeqCst);
+    }
+}
+
+#[test]
+fn the_result_of_a_users_last_request_may_look_at_the_lock_that_lets_go_of_it() {
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                let (lock, ended) = (Arc::new(UserLock::new()), Arc::new(AtomicBool::new(false)));
+                let user = node.user();
+                let id = user.id();
+                let (mine, seen, done) = (lock.clone(), lock.clone(), ended.clone());
+                let request = user.enqueue(move || {
+                    mine.acquire(id, None).expect("it is free");
+                    Looks(move || _ = seen.owner(), done)
+                });
+                let request = request.expect("the node takes work");
+                eventually("the request is over", || request.is_finished());
+                // What is left of the user is the lock's; with it the result goes.
+                drop(request);
+                drop(user);
+                let thread = std::thread::spawn(move || lock.release(id));
+                eventually("the result's destructor has run", || ended.load(SeqCst));
+                thread.join().expect("the lock is free");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_value_whose_sending_is_refused_may_look_at_the_channel() {
+    let _turn = turn();
+    for kind in kinds() {
+        let node = common::build(kind, |b| b.schedulers(1));
+        let (sender, _receiver) = bounded::<Looks<Box<dyn FnMut() + Send>>>(1);
+        let ended = Arc::new(AtomicBool::new(false));
+        let value =
+            |sender: &Sender<_>, ended: &Arc<AtomicBool>| -> Looks<Box<dyn FnMut() + Send>> {
+                let _: &Sender<Looks<Box<dyn FnMut() + Send>>> = sender;
+                let sender = sender.clone();
+                Looks(Box::new(move || assert!(sender.len() <= 1)), ended.clone())
+            };
+        sender.try_send(value(&sender, &Arc::default())).expect("there is room");
+        let (tx, done) = (sender.clone(), ended.clone());
+        let (read, mut write) = UnixStream::pair().expect("a pair");
+        read.set_nonblocking(true).expect("it can be");
+        let task = node.spawn_on(0, move || {
+            let sent = value(&tx, &done);
+            // A completion routine must not wait, as sending into a full channel does.
+            let routine = move |_, _| drop(tx.send(sent));
+            Request::read(read, vec![0_u8; 1], CURRENT, routine).submit();
+            write.write_all(b"x").expect("there is room");
+            for _ in 0..10 {
+                ums::sleep(std::time::Duration::from_millis(1)).expect("nobody cancels it");
+            }
+        });
+        eventually("the value's destructor has run", || ended.load(SeqCst));
+        task.expect("the node takes work").join().expect("the routine's panic is its own");
+        assert_eq!(on(&node, 0, || 7), 7);
+    }
+}
