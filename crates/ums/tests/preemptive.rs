@@ -523,3 +523,17 @@ fn on_a_plain_thread_external_code_is_just_called_b29() {
     let thread = ums::go_preemptive(OUTSIDE, thread_number);
     assert_eq!(thread, thread_number());
 }
+
+#[test]
+fn a_worker_of_a_node_cannot_become_a_scheduler_of_the_windows_model() {
+    use ums::windows::{EnterError, Next, enter_scheduling_mode};
+    let enter = || enter_scheduling_mode(|_, _| Next::Leave);
+    both_kinds(|node, _, _| {
+        let refused = on(node, 0, move || {
+            let here = matches!(enter(), Err(EnterError::AlreadyUms));
+            let away = || matches!(enter(), Err(EnterError::AlreadyUms));
+            [here, ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, away)]
+        });
+        assert_eq!(refused, [true; 2]);
+    });
+}

@@ -111,8 +111,10 @@ pub enum ExecuteError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnterError {
-    /// It is a worker, or in scheduling mode already.
-    #[error("the thread is a worker or in scheduling mode already")]
+    /// It is a worker, of this model or of a [`Node`](crate::Node) (also while that is preemptive), or in scheduling mode already.
+    #[error(
+        "the thread is a worker or in scheduling mode already: enter scheduling mode on a thread of its own"
+    )]
     AlreadyUms,
     /// Blocking workers cannot be noticed here.
     #[error("block watch cannot be started: {0}")]

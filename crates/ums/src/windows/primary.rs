@@ -34,6 +34,7 @@ use super::context::Context;
 use crate::counters::add;
 use crate::os::event::Event;
 use crate::os::linux::cpus::{self, Cpus};
+use crate::scheduler;
 use crate::watch::{self, Landlord, Place};
 
 /// How a run ended.
@@ -134,7 +135,8 @@ const STUCK_LOOKS: u64 = 4;
 impl Primary {
     /// Enters scheduling mode on the calling thread: pins it, and opens its place.
     pub(super) fn enter() -> Result<Entered, EnterError> {
-        if here().is_some() || watch::thread::me().is_some() {
+        let is_a_nodes = scheduler::here().is_some() || scheduler::away().is_some();
+        if here().is_some() || watch::thread::me().is_some() || is_a_nodes {
             return Err(EnterError::AlreadyUms);
         }
         watch::prepare();
