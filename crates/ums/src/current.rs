@@ -16,7 +16,6 @@ use std::time::Duration;
 use crate::error::{NeedsThread, WaitError};
 use crate::limits::QUANTUM_NS;
 use crate::os::clock::{self, NEVER};
-use crate::os::entry::Inside;
 use crate::reason::WaitReason;
 use crate::report;
 use crate::scheduler::{self, away, here};
@@ -34,9 +33,11 @@ pub(crate) fn party() -> &'static Party {
 /// Starts a wait of the caller.
 #[inline]
 pub(crate) fn begin(what: What) -> Ticket {
-    // Once it has begun to wait, a worker keeps its baton until it parks; before, only as long as it is inside.
-    let _inside = Inside::enter();
-    here().map_or_else(thread_party, |shared| shared.waiting_party()).begin(what)
+    match here() {
+        // Inside: once it has begun to wait, a worker keeps its baton until it parks.
+        Some(shared) => shared.waiting_party().begin(what),
+        None => thread_party().begin(what),
+    }
 }
 
 /// Parks the caller until its wait has ended; `deadline` in nanoseconds of the clock.

@@ -71,16 +71,21 @@ impl Entry {
         self.depth.load(Acquire) == 0
     }
 
-    /// E1 to E3. False: the baton was taken, and the thread is inside without it.
+    /// E1 and E2. True: nobody wants anything of the worker.
     #[inline(always)]
-    fn enter(&self) -> bool {
+    fn step_in(&self) -> bool {
         self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);
         light_fence();
-        self.word.load(Acquire) == HELD || self.keep()
+        self.word.load(Acquire) == HELD
+    }
+
+    /// E1 to E3. False: the baton was taken, and the thread is inside without it.
+    #[cfg(test)]
+    fn enter(&self) -> bool {
+        self.step_in() || self.keep()
     }
 
     /// E3, when there is something. True: the baton is kept.
-    #[cold]
     fn keep(&self) -> bool {
         let now = self.word.compare_exchange(ASKED, HELD, AcqRel, Acquire);
         matches!(now, Ok(_) | Err(HELD))
@@ -145,41 +150,40 @@ pub fn is_inside() -> bool {
     MINE.get().is_some_and(|mine| mine.depth.load(Relaxed) > 0)
 }
 
-/// The calling thread is inside as long as this lives. On a thread that is no worker's it does nothing.
+/// The calling worker's thread is inside as long as this lives.
 #[derive(Debug)]
 #[must_use = "dropping it is leaving"]
 pub struct Inside {
-    entry: Option<&'static Entry>,
+    entry: &'static Entry,
     here: std::marker::PhantomData<*const ()>,
 }
 
 impl Inside {
-    /// Enters. A worker whose baton was taken has it again when this returns.
+    /// Enters. A worker whose baton was taken has it again when this returns. None: the thread is no worker's.
     #[inline(always)]
-    pub fn enter() -> Inside {
-        let entry = MINE.get();
-        if let Some(entry) = entry
-            && !entry.enter()
-        {
-            return_now();
+    pub fn enter() -> Option<Inside> {
+        let entry = MINE.get()?;
+        if !entry.step_in() {
+            see(entry);
         }
-        Inside { entry, here: std::marker::PhantomData }
+        Some(Inside { entry, here: std::marker::PhantomData })
     }
 }
 
 impl Drop for Inside {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Some(entry) = self.entry {
-            entry.leave();
-        }
+        self.entry.leave();
     }
 }
 
+/// E3, when there is something.
 #[cold]
 #[inline(never)]
-fn return_now() {
-    RETURN.get().expect("who takes batons has said how workers return")();
+fn see(entry: &Entry) {
+    if !entry.keep() {
+        RETURN.get().expect("who takes batons has said how workers return")();
+    }
 }
 
 /// Runs code of the application's, on a thread that is inside: it is outside meanwhile. `f` must not panic.

@@ -66,7 +66,7 @@ pub struct ShortGuard<'a, S> {
     state: MutexGuard<'a, S>,
     /// Dropped after the lock has been given back.
     #[allow(dead_code)] // Held for its drop.
-    inside: Inside,
+    inside: Option<Inside>,
 }
 
 impl<S> ShortLock<S> {

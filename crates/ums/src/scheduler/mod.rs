@@ -291,7 +291,7 @@ impl Here {
 /// no longer so.
 #[inline]
 pub(crate) fn here() -> Option<Here> {
-    let inside = Inside::enter();
+    let inside = Inside::enter()?;
     // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
     // it has cleared the pointer. The 'static is a lie that stays inside this file: it is lent for as long as the calling code is inside.
     match unsafe { HERE.get().as_ref() } {
