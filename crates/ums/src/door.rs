@@ -222,9 +222,11 @@ impl Door {
         self.asleep.load(Ordering::Relaxed)
     }
 
-    /// Awake again, for whatever reason.
-    pub(crate) fn awake(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+    /// Awake again, for whatever reason. True: a pusher has woken this scheduler since it announced
+    /// its sleep, and what that pusher put down is visible from here on. False: no pusher has, and
+    /// the next one will find the scheduler awake.
+    pub(crate) fn awake(&self) -> bool {
+        !self.asleep.swap(false, Ordering::AcqRel)
     }
 }
 

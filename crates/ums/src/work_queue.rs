@@ -21,8 +21,6 @@ pub(crate) struct WorkQueue {
     lanes: ShortLock<Lanes>,
     len: AtomicUsize,
     urgent: AtomicUsize,
-    /// Requests ever queued: tells an idle loop whether there is news.
-    pushed: AtomicUsize,
     bound: usize,
 }
 
@@ -113,7 +111,6 @@ impl WorkQueue {
             lanes: ShortLock::default(),
             len: AtomicUsize::new(0),
             urgent: AtomicUsize::new(0),
-            pushed: AtomicUsize::new(0),
             bound,
         }
     }
@@ -133,7 +130,6 @@ impl WorkQueue {
             lanes.fresh.push_back(request);
         }
         self.publish(&lanes);
-        self.pushed.store(self.pushed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Ok(())
     }
 
@@ -183,7 +179,6 @@ impl WorkQueue {
         let lane = if request.state().is_urgent() { urgent } else { fresh };
         lane.push_back(request);
         self.publish(&lanes);
-        self.pushed.store(self.pushed.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         Ok(())
     }
 
@@ -231,11 +226,6 @@ impl WorkQueue {
     #[inline]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
-    }
-
-    /// How many requests were ever queued here (it may wrap).
-    pub fn pushed(&self) -> usize {
-        self.pushed.load(Ordering::Relaxed)
     }
 
     /// How many of them are urgent.

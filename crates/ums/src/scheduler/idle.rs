@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, Seat, Shared, WorkerKind};
+use super::{Core, Seat, Shared, Untold, WorkerKind};
 use crate::counters::add;
 use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock;
@@ -37,10 +37,13 @@ impl Shared {
         {
             return;
         }
-        self.peers_announce();
+        let announced = self.takes_requests();
+        if announced {
+            self.peers.announce_idle(self.index);
+        }
         self.door.announce_sleep();
         point("idle: announced");
-        if self.may_sleep() {
+        if self.may_sleep(announced) {
             point("idle: looked");
             add(&self.counters.idle_switches, 1);
             let since = clock::ticks();
@@ -57,16 +60,16 @@ impl Shared {
                 add(&self.counters.idle_ticks, core.turn_at.saturating_sub(since));
             });
         }
-        self.door.awake();
+        // Both announcements end by taking them back. One that is gone was answered, and what the
+        // answer was about may be a request to which this scheduler does not come (peers.rs).
+        if self.door.awake() {
+            self.owe(Untold::Own);
+        }
+        if announced && self.peers.busy(self.index) {
+            self.owe(Untold::Any);
+        }
         super::alarm::stir();
         self.stir_place();
-        if self.options.steal {
-            self.peers.busy(self.index);
-            if self.queue.len() > 0 || !self.online.load(Ordering::Relaxed) {
-                // Woken for a peer's work perhaps, and will not come to it: somebody else shall.
-                self.peers.pass_on(self.index);
-            }
-        }
     }
 
     /// Looks again and again before sleeping, and lets other threads of this processor run in between: what is
@@ -88,19 +91,16 @@ impl Shared {
         false
     }
 
-    /// Says that it would take work from others, if it could start it: who cannot must not be the
-    /// one that is woken for it.
-    fn peers_announce(&self) {
-        if self.options.steal
+    /// Whether it would take a request from a peer: only if it could start it.
+    fn takes_requests(&self) -> bool {
+        self.options.steal
             && self.online.load(Ordering::Relaxed)
             && self.with(|core| self.can_start(core))
-        {
-            self.peers.announce_idle(self.index);
-        }
     }
 
-    /// The last look before sleeping (I3, S3).
-    fn may_sleep(&self) -> bool {
+    /// The last look before sleeping (I3, S3), after the door and, if it takes requests, the peers
+    /// were told that it sleeps.
+    fn may_sleep(&self, announced: bool) -> bool {
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Bug::OneSidedWakeCheck) {
             return !self.stop_now();
@@ -108,27 +108,27 @@ impl Shared {
         if !self.door.is_empty() || self.stop_now() {
             return false;
         }
-        let can_start = self.with(|core| self.can_start(core));
-        if self.queue.len() > 0 {
-            if can_start {
-                return false;
-            }
-            // Out of workers: somebody idle may take what waits here. Said once for each request,
-            // or two schedulers that are both out of workers would wake each other for ever.
-            let pushed = self.queue.pushed();
-            let news = self.with(|core| std::mem::replace(&mut core.told_peers, pushed) != pushed);
-            if self.options.steal && news {
-                self.peers.wake_one(self.index);
-            }
-        } else if can_start && self.options.steal && self.online.load(Ordering::Relaxed) {
+        let startable = self.queue.len() > 0 && self.with(|core| self.can_start(core));
+        if startable || self.takes_requests() != announced {
+            return false;
+        }
+        if announced {
             return !self.steal();
         }
+        // Out of workers, or offline: a peer that is idle may take what waits.
+        self.tell_peers();
         true
     }
 
-    /// Takes an unstarted request from another scheduler (B5). True: there was one.
+    /// Takes an unstarted request from another scheduler (B5). True: there was one. The caller has
+    /// announced that it is idle, so this is the look that it may owe.
     fn steal(&self) -> bool {
-        let Some(request) = self.peers.steal(self) else { return false };
+        let Some(request) = self.peers.steal(self) else {
+            self.untold.set(Untold::Nothing);
+            return false;
+        };
+        // There may be more, and this scheduler takes no more before it has run this one.
+        self.owe(Untold::Any);
         add(&self.counters.stolen, 1);
         self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
         if let Err(request) = self.queue.adopt(request) {
@@ -159,7 +159,9 @@ impl Shared {
                 core.turn_at = clock::ticks();
             });
         }
-        self.door.awake();
+        if self.door.awake() {
+            self.owe(Untold::Own);
+        }
         super::alarm::stir();
     }
 

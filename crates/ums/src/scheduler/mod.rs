@@ -73,7 +73,7 @@ pub(crate) use crate::watch::carriers::CARRIERS;
 pub use blocked::taking_over_is_refused;
 pub(crate) use host::start;
 pub(crate) use park::{Frozen, ready};
-pub(crate) use peers::Peers;
+pub(crate) use peers::{Peers, Untold};
 pub use preempt::Coupled;
 pub(crate) use preempt::{couple, go_preemptive, run_on, short_call};
 pub(crate) use turn::Submission;
@@ -174,8 +174,8 @@ pub(crate) struct Shared {
     in_routine: AtomicU32,
     /// A turn runs the completion routines that are due; after them it chooses.
     looking: AtomicBool,
-    /// Requests were queued meanwhile, and the peers were not told.
-    untold: Cell<bool>,
+    /// Of which queued requests the peers have to be told before a worker runs (peers.rs).
+    untold: Cell<Untold>,
     /// What detects undeclared blocks, if that is wanted.
     detection: watched::Detection,
     /// What takes the baton from a blocked worker, if that is wanted.
@@ -244,8 +244,6 @@ pub(crate) struct Core {
     /// When the current quantum began; 0 when nobody has asked yet.
     pub quantum_began: u64,
     pub preemptive: usize,
-    /// Up to which request the peers were told that this scheduler is out of workers.
-    pub told_peers: usize,
     /// Places among the preemptive ones that are given to workers which have not run since.
     pub preemptive_granted: usize,
     /// Until when the next request of a user that holds a lock is worth staying awake for; 0: it is not.
@@ -401,7 +399,6 @@ impl Shared {
             create_again: 0,
             quantum_began: 0,
             preemptive: 0,
-            told_peers: 0,
             preemptive_granted: 0,
             holder_due: 0,
             preemptive_waiters: VecDeque::new(),
@@ -435,7 +432,7 @@ impl Shared {
             sick: AtomicBool::new(false),
             in_routine: AtomicU32::new(0),
             looking: AtomicBool::new(false),
-            untold: Cell::new(false),
+            untold: Cell::new(Untold::Nothing),
             detection: watched::Detection::default(),
             taker: OnceLock::new(),
             core: UnsafeCell::new(core),
@@ -450,6 +447,7 @@ impl Shared {
     ) -> Result<(), (crate::error::EnqueueError, WorkRequest)> {
         crate::os::threads::point("enqueue");
         self.load.fetch_add(1, Ordering::Relaxed);
+        let bound = request.state().bound;
         if let Err(refused) = self.queue.push(request) {
             self.load.fetch_sub(1, Ordering::Relaxed);
             self.counters.requests_refused.fetch_add(1, Ordering::Relaxed);
@@ -463,12 +461,12 @@ impl Shared {
         if here.is_some() && self.looking.load(Ordering::Relaxed) {
             // The caller is a completion routine, in a turn that chooses who runs when it has looked at everything.
             // One request will run here then, and its peers need not be woken for it: `choose` sees to the others.
-            self.untold.set(true);
+            self.owe(Untold::Own);
             return Ok(());
         }
         // The fence in `wake` stands between our push and both looks: at `asleep` (against the
         // idle protocol in door.rs) and at the idle mask (against the same order in idle.rs).
-        if !self.door.wake() && self.options.steal {
+        if !self.door.wake() && self.options.steal && !bound {
             self.peers.wake_one(self.index);
         }
         Ok(())

@@ -195,9 +195,7 @@ impl Shared {
         let give_up = clock::now() + UNWINDING_WAIT_MAX_NS;
         loop {
             self.look();
-            if self.untold.get() {
-                self.tell_peers();
-            }
+            self.tell_peers();
             let mine = self.with(|core| {
                 let mine = core.workers.get(me).state == State::Runnable;
                 if mine {

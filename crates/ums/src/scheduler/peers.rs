@@ -1,7 +1,8 @@
 //! The schedulers of a node, as each of them sees the others: who is idle, who has work waiting.
 //!
 //! Only visible schedulers are peers. The idle mask has a bit for each scheduler that is about to
-//! sleep or sleeps. Protocol, so that work is not left lying beside a sleeping scheduler (B5):
+//! sleep or sleeps, and would take a request. Protocol, so that work is not left lying beside a
+//! sleeping scheduler (B5):
 //!
 //! ```text
 //!   idle scheduler                         enqueuer, at a busy scheduler
@@ -9,9 +10,28 @@
 //!   S2 fence                               E2 fence
 //!   S3 look at all work queues             E3 read the mask, take a bit, wake its owner
 //!   S4 sleep
+//!   S5 take the own bit back
+//!   S6 if it was gone: owe a look
 //! ```
 //!
 //! Either S3 sees the push of E1, or E3 sees the bit of S1, by the same argument as in door.rs.
+//!
+//! A wake-up is for one scheduler, but what it is about concerns all of them. The woken scheduler
+//! may have something else to do: a worker came through its door, or a timer expired, at the same
+//! moment. So a wake-up is a *debt* ([`Untold`]), and is paid in one of two ways:
+//!
+//! * by a look at all work queues with the own bit set (S1 to S3), or
+//! * by telling a peer: before a scheduler that owes a look runs a worker, it reads the queues, and
+//!   if a request waits it does E2 and E3 itself.
+//!
+//! The invariant: **while a request waits that a peer may take, either some scheduler owes a look,
+//! or no scheduler sleeps with its bit set that has not seen the request or been told of one.**
+//! A push makes it true: it wakes its sleeping home, which owes a look (S5 and S6 of the door:
+//! `Door::awake`); or it takes a bit, whose owner owes a look; or it finds no bit, and then each
+//! scheduler that goes to sleep later sees the request in S3. Paying keeps it true: a look with the
+//! bit set finds nothing, or takes a request and goes on owing (one wake-up for each scheduler that
+//! goes to work, as long as requests wait); and telling a peer is E3 again. A request that is taken
+//! by a scheduler that owes nothing changes nothing for the others.
 
 use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, Weak};
@@ -34,8 +54,10 @@ impl IdleMask {
         fence(Ordering::SeqCst);
     }
 
-    fn withdraw(&self, index: usize) {
-        self.0[index / 64].fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
+    /// S5. True: an enqueuer has taken the bit before, and its push is visible from here on.
+    fn withdraw(&self, index: usize) -> bool {
+        let bit = 1 << (index % 64);
+        self.0[index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0
     }
 
     /// E3: takes the bit of one scheduler other than `index`. The caller has pushed and fenced. Who
@@ -54,6 +76,18 @@ impl IdleMask {
         }
         None
     }
+}
+
+/// Which requests a scheduler must tell its peers of before it runs a worker, because it was woken
+/// for them, or nobody was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Untold {
+    /// None.
+    Nothing,
+    /// Those in its own work queue.
+    Own,
+    /// Those in any work queue.
+    Any,
 }
 
 /// The visible schedulers of a node.
@@ -87,9 +121,9 @@ impl Peers {
         self.idle.announce(index);
     }
 
-    /// Busy again.
-    pub fn busy(&self, index: usize) {
-        self.idle.withdraw(index);
+    /// Awake again. True: an enqueuer has told this scheduler of a request, so that it owes a look.
+    pub fn busy(&self, index: usize) -> bool {
+        self.idle.withdraw(index)
     }
 
     /// Wakes one idle scheduler other than `index`, if there is one. The caller has pushed and
@@ -101,12 +135,10 @@ impl Peers {
         }
     }
 
-    /// A scheduler that was woken and has work of its own wakes another for what others have.
-    pub fn pass_on(&self, index: usize) {
+    /// Whether a request waits in the work queue of any scheduler other than `index`.
+    pub fn others_have_work(&self, index: usize) -> bool {
         let mut others = self.list().iter().enumerate().filter(|(at, _)| *at != index);
-        if others.any(|(_, p)| p.upgrade().is_some_and(|p| p.queue.len() > 0)) {
-            self.wake_one(index);
-        }
+        others.any(|(_, p)| p.upgrade().is_some_and(|p| p.queue.len() > 0))
     }
 
     /// Tells the queue that has this request that it became urgent, at home or wherever it was

@@ -7,7 +7,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::switch::{Handed, WayOut};
-use super::{Core, Shared, Timed, WorkerKind, contain};
+use super::{Core, Shared, Timed, Untold, WorkerKind, contain};
 use crate::counters::{add, set};
 use crate::door::Letter;
 use crate::lists::WorkerId;
@@ -61,12 +61,27 @@ impl Shared {
         self.looking.store(false, Ordering::Relaxed);
     }
 
-    /// Tells an idle peer of requests that routines queued and that wait for somebody else now. It wakes the next
-    /// one, if there are more.
-    #[cold]
+    /// The peers have to be told of these requests, of which only this scheduler knows.
+    pub(super) fn owe(&self, untold: Untold) {
+        self.untold.set(self.untold.get().max(untold));
+    }
+
+    /// Tells an idle peer of the requests that wait, if that is owed: this scheduler goes on with something else.
+    #[inline]
     pub(super) fn tell_peers(&self) {
-        self.untold.set(false);
-        if self.queue.len() > 0 && self.options.steal {
+        if self.untold.get() != Untold::Nothing {
+            self.pay_by_telling();
+        }
+    }
+
+    /// The peer that is told owes a look at all work queues from then on, and tells the next one if there is more than
+    /// it takes. If no bit is set, each scheduler that sets one later sees the requests that are seen here (S3 in
+    /// peers.rs).
+    #[cold]
+    fn pay_by_telling(&self) {
+        let any = self.untold.replace(Untold::Nothing) == Untold::Any;
+        let waits = || self.queue.len() > 0 || (any && self.peers.others_have_work(self.index));
+        if self.options.steal && waits() {
             // Between the pushes and the look at the idle mask (E2 in peers.rs).
             fence(Ordering::SeqCst);
             self.peers.wake_one(self.index);
@@ -102,10 +117,11 @@ impl Shared {
     }
 
     /// Chooses who is next and makes it Running: the runnable worker or the queued request that
-    /// has waited longer, requests of holders first (G4, rule 7). None: nobody can run.
+    /// has waited longer, requests of holders first (G4, rule 7). None: nobody can run, and a caller
+    /// that does not go idle then, where all work queues are looked at, tells the peers.
     pub(super) fn choose(&self, core: &mut Core) -> Option<WorkerId> {
         let next = self.next(core);
-        if self.untold.get() {
+        if next.is_some() {
             self.tell_peers();
         }
         next
@@ -240,7 +256,10 @@ impl Shared {
     fn yield_after_a_look(&self) -> WayOut {
         self.look();
         let handed = self.with(|core| {
-            let Some(next) = self.choose(core) else { return Handed::Left(WayOut::Stay) };
+            let Some(next) = self.choose(core) else {
+                self.tell_peers();
+                return Handed::Left(WayOut::Stay);
+            };
             core.turn_at = clock::ticks();
             core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
             self.publish(core);

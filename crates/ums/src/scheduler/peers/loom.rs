@@ -1,7 +1,8 @@
-//! A model of the idle mask: work is not left lying beside a sleeping scheduler (B5).
+//! Models of the idle mask: work is not left lying beside a sleeping scheduler (B5).
 //!
-//! Bounds: one busy scheduler that queues one request, one that goes to sleep. At most two
-//! preemptions of a thread while it could go on.
+//! Bounds: one busy scheduler that queues one request, and one or two that go to sleep, of which one
+//! may be woken for a worker of its own at the same time. At most two preemptions of a thread while
+//! it could go on.
 
 use std::sync::Arc;
 
@@ -9,57 +10,117 @@ use super::*;
 use crate::door::Door;
 use crate::os::atomic::AtomicUsize;
 use crate::os::driver::Waker;
+use crate::wait::Party;
 
-/// What an idle scheduler has: its door, and where it sleeps.
-#[derive(Clone)]
-struct Idler {
-    door: &'static Door,
-    waker: Waker,
+/// A node without workers: the mask, a door for each scheduler, and one work queue.
+struct World {
+    mask: IdleMask,
+    schedulers: Vec<(&'static Door, Waker)>,
+    /// Requests that wait in the work queue of scheduler 0.
+    queued: AtomicUsize,
+    /// Requests that were taken from there.
+    taken: AtomicUsize,
 }
 
-impl Idler {
-    fn new() -> Idler {
-        let waker = Waker::new().expect("a descriptor");
-        Idler { door: Door::take(waker.clone()), waker }
+impl World {
+    fn new(count: usize) -> Arc<World> {
+        let scheduler = |_| {
+            let waker = Waker::new().expect("a descriptor");
+            (Door::take(waker.clone()), waker)
+        };
+        Arc::new(World {
+            mask: IdleMask::new(count),
+            schedulers: (0..count).map(scheduler).collect(),
+            queued: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+        })
     }
 
-    /// As the idle loop does: announces, looks, sleeps, until it has taken the request.
-    fn until_taken(&self, mask: &IdleMask, me: usize, queued: &AtomicUsize) {
-        let mut took = false;
-        while !took {
-            mask.announce(me);
-            self.door.announce_sleep();
-            took = queued.load(Ordering::Relaxed) == 1
-                && queued.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-            if !took {
-                // It hangs here when neither saw the other.
-                self.waker.heard.wait();
-            }
-            self.door.awake();
-            mask.withdraw(me);
+    /// E1 to E3, by scheduler 0, as `Shared::enqueue` does: the first fence stands in `wake`.
+    fn enqueue(&self) {
+        self.queued.store(1, Ordering::Relaxed);
+        if !self.schedulers[0].0.wake() {
+            self.wake_one(0);
         }
     }
+
+    fn wake_one(&self, by: usize) {
+        if let Some(who) = self.mask.take_other(by) {
+            self.schedulers[who].0.wake();
+        }
+    }
+
+    /// Takes the request. What else sleeps in this world may end then.
+    fn take(&self) -> bool {
+        let waits = self.queued.load(Ordering::Relaxed) == 1;
+        let took = waits
+            && self.queued.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if took {
+            self.taken.store(1, Ordering::Relaxed);
+            self.schedulers.iter().for_each(|(_, waker)| waker.heard.notify());
+        }
+        took
+    }
+
+    /// As the idle loop and the turn after it do: announces, looks, sleeps, until it has taken the
+    /// request or another scheduler has; or a worker has come through its door, which it runs for good.
+    fn idle(&self, me: usize) {
+        let (door, waker) = &self.schedulers[me];
+        let mut owes = false;
+        loop {
+            self.mask.announce(me);
+            door.announce_sleep();
+            if door.is_empty() {
+                if self.take() || self.taken.load(Ordering::Relaxed) == 1 {
+                    return;
+                }
+                owes = false;
+                // It hangs here when neither saw the other.
+                waker.heard.wait();
+            }
+            door.awake();
+            owes |= self.mask.withdraw(me);
+            if !door.is_empty() {
+                // Its own worker is next: it pays by telling a peer.
+                if owes && self.queued.load(Ordering::Relaxed) == 1 {
+                    fence(Ordering::SeqCst);
+                    self.wake_one(me);
+                }
+                return door.take_all(|_| {});
+            }
+        }
+    }
+}
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = ::loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(body);
 }
 
 #[test]
 fn loom_a_request_beside_a_scheduler_that_goes_to_sleep_is_taken_b5() {
-    let mut builder = ::loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(|| {
-        let (busy, idle) = (Idler::new(), Idler::new());
-        let mask = Arc::new(IdleMask::new(2));
-        let queued = Arc::new(AtomicUsize::new(0));
-        let sleeper = {
-            let (mask, queued, idle) = (mask.clone(), queued.clone(), idle.clone());
-            ::loom::thread::spawn(move || idle.until_taken(&mask, 1, &queued))
-        };
-        // E1 to E3, as `Shared::enqueue` does: the fence stands in `wake`.
-        queued.store(1, Ordering::Relaxed);
-        if !busy.door.wake()
-            && let Some(1) = mask.take_other(0)
-        {
-            idle.door.wake();
-        }
+    model(|| {
+        let world = World::new(2);
+        let theirs = world.clone();
+        let sleeper = ::loom::thread::spawn(move || theirs.idle(1));
+        world.enqueue();
         sleeper.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_wake_up_that_meets_a_scheduler_with_a_worker_of_its_own_is_passed_on_b5() {
+    model(|| {
+        let world = World::new(3);
+        let idlers = [1, 2].map(|me| {
+            let theirs = world.clone();
+            ::loom::thread::spawn(move || theirs.idle(me))
+        });
+        let door = world.schedulers[1].0;
+        door.push(Party::take(door.address(), 1));
+        world.enqueue();
+        idlers.into_iter().for_each(|idler| idler.join().unwrap());
+        assert_eq!(world.taken.load(Ordering::Relaxed), 1);
     });
 }

@@ -1,0 +1,55 @@
+//! Stories of idle schedulers: no request waits in a queue while a scheduler that could take it sleeps, whichever one was
+//! woken for it and whatever that one has to do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ums::sim::{below, thread_sleep};
+use ums::sync::Event;
+use ums::{Node, Placement};
+
+use super::{STALLS, check, end, mixed};
+
+/// Three schedulers that take requests from one another.
+fn three() -> Node {
+    let builder = Node::builder().schedulers(3).max_workers(12).placement(Placement::Hinted);
+    mixed::of_some_kind(builder, below(3)).build().unwrap()
+}
+
+/// Keeps its scheduler to itself until the flag is set, which another scheduler does.
+fn busy_until(flag: &AtomicBool, what: &str) {
+    let is_set = (0..1000).any(|_| {
+        thread_sleep(Duration::from_millis(1));
+        flag.load(Ordering::Relaxed)
+    });
+    assert!(is_set, "{what} waited for a second beside an idle scheduler");
+}
+
+#[test]
+fn a_request_is_taken_although_the_scheduler_woken_for_it_has_a_worker_of_its_own_to_run_b5() {
+    let name =
+        "a_request_is_taken_although_the_scheduler_woken_for_it_has_a_worker_of_its_own_to_run_b5";
+    check(name, STALLS, || {
+        let node = three();
+        let (gate, taken) = (Arc::new(Event::manual(false)), Arc::new(AtomicBool::new(false)));
+        let (theirs, done) = (Arc::clone(&gate), Arc::clone(&taken));
+        let waiter = node.spawn_on(1, move || {
+            theirs.wait();
+            busy_until(&done, "the request");
+        });
+        let done = Arc::clone(&taken);
+        let sender = node.spawn_on(0, move || {
+            ums::sleep(Duration::from_micros(500 + below(500))).unwrap();
+            // The first goes to a worker of scheduler 1; the second is for any scheduler that is idle.
+            gate.set();
+            let theirs = Arc::clone(&done);
+            let child = ums::spawn(move || theirs.store(true, Ordering::Relaxed));
+            busy_until(&done, "the request");
+            child.join().unwrap();
+        });
+        sender.unwrap().join().unwrap();
+        waiter.unwrap().join().unwrap();
+        end(node);
+    });
+}
