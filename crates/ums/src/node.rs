@@ -205,20 +205,6 @@ impl Builder {
         self
     }
 
-    /// Takes the scheduler from a thread worker that has been blocked in the kernel for about 10 milliseconds without having gone
-    /// preemptive: in a system call, a page fault, or a lock of `std::sync` that another worker holds over a wait. The scheduler's other workers go
-    /// on. Default on. **The code after such a block runs in parallel with the other workers of its scheduler**, as in
-    /// [`go_preemptive`](crate::go_preemptive), until its next call into this library; there the worker waits until its scheduler chooses it. Rust's rules for threads
-    /// hold all the while. Code that relies on being alone on its scheduler between two calls must not block there, or
-    /// turn this off. Such a worker is counted and shown as preemptive, and at [`preemptive_limit`](Builder::preemptive_limit) no worker is taken.
-    ///
-    /// Not with [`detect_blocking`](Builder::detect_blocking), which notices sooner and lets no code run in parallel, nor with [`classic`](Builder::classic). Where
-    /// the system call `membarrier` is refused this option does nothing, and `ums probe` says so. See docs/workers.md.
-    pub fn take_over_blocked(mut self, yes: bool) -> Builder {
-        self.take_over_blocked = yes;
-        self
-    }
-
     /// Which I/O back end to use. Default: the best that the machine allows.
     pub fn io(mut self, choice: Choice) -> Builder {
         self.io = choice;
