@@ -141,8 +141,7 @@ impl Builder {
     }
 
     /// Stack of a worker, in bytes (B16). Default: 2 MiB for threads, 256 KiB for fibers. Both are
-    /// address space, backed by memory only where touched. At least 16 KiB for fibers, 32 KiB for threads, and for workers with their
-    /// own context 64 KiB or what a signal's frame needs on this processor; [`Builder::build`] refuses less, and more than 1 TiB.
+    /// address space, backed by memory only where touched. At least 16 KiB for fibers, 32 KiB for threads, about 64 KiB for own contexts.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
@@ -297,7 +296,6 @@ impl Builder {
             workers_ready: 0,
             preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
             queue_max: self.queue_limit,
-            // A hidden scheduler's threads may need more than the fibers that the size was given for.
             stack_size: stack.max(kinds::least_stack(kind)),
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
@@ -366,10 +364,7 @@ impl NodeInner {
             return Err(std::io::Error::other("the node is shutting down"));
         }
         let max = options.max_workers.unwrap_or_else(|| limits::workers_for(1)).max(1);
-        if max > limits::WORKERS_PER_SCHEDULER_MAX {
-            let text = format!("{max} workers are more than this library can number");
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text));
-        }
+        kinds::can_be_numbered(max)?;
         let mut made = self.builder.options(name.to_owned(), false, max, None);
         made.workers_ready = options.ready.min(max);
         made.workers_floor = made.workers_ready.max(1);

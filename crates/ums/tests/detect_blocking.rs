@@ -111,3 +111,26 @@ fn workers_with_their_own_context_couple_for_calls_that_will_or_may_block_and_fo
     };
     assert_eq!(on_own(Box::new(ready)).1, 0);
 }
+
+extern "C" fn sleeps_a_little(_: i32) {
+    // SAFETY: Passed On: a span.
+    unsafe { libc::usleep(2000) };
+}
+
+/// It may have interrupted the allocator, and a turn may allocate.
+#[test]
+fn a_call_that_blocks_in_a_signal_handler_of_a_thread_worker_takes_no_turn_there() {
+    let action = sleeps_a_little as extern "C" fn(i32) as usize;
+    // SAFETY: Passed On: a function that makes one call, and no signal is sent but below.
+    unsafe { libc::signal(libc::SIGUSR1, action) };
+    let node = Node::builder().schedulers(1).detect_blocking(true).build().unwrap();
+    let task = node.spawn_on(0, || {
+        // SAFETY: Passed On: a number.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        ums::yield_now();
+    });
+    task.unwrap().join().unwrap();
+    let counters = &node.snapshot().schedulers[0].counters;
+    assert_eq!(counters.undeclared_calls, 0, "the handler left by a turn of its own");
+    node.shutdown(Duration::from_secs(10));
+}

@@ -123,7 +123,16 @@ impl Builder {
     }
 }
 
-/// The least stack of a worker, in bytes.
+/// Whether one scheduler can have that many workers.
+pub(super) fn can_be_numbered(workers: usize) -> std::io::Result<()> {
+    if workers <= limits::WORKERS_PER_SCHEDULER_MAX {
+        return Ok(());
+    }
+    let text = format!("{workers} workers are more than this library can number");
+    Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text))
+}
+
+/// The least stack of a worker, in bytes. A hidden scheduler's threads may need more than the fibers that a size was given for.
 pub(super) fn least_stack(kind: WorkerKind) -> usize {
     match kind {
         WorkerKind::Thread => limits::STACK_MIN,

@@ -314,6 +314,7 @@ impl Shared {
             shared.arrive(party);
             let lodger = shared.lodger(party);
             if let Some(lodger) = &lodger {
+                super::preempt::prepare_thread();
                 calls::detect_here(super::preempt::OF_THREADS);
                 lodger.begin();
             }

@@ -104,6 +104,16 @@ pub(super) fn prepare_here() {
     LEFT.set(None);
 }
 
+thread_local! {
+    /// The signals that a thread worker blocks outside signal handlers.
+    static MASK: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The calling thread worker begins, with the mask that its requests have outside signal handlers.
+pub(super) fn prepare_thread() {
+    MASK.set(mask_here());
+}
+
 /// Runs an interposed call that will block: as if it had been declared, where the calling code is a
 /// request's own. Inside the machine, and on the way through a panic, it is just run.
 fn undeclared(call: &mut dyn FnMut()) {
@@ -227,14 +237,17 @@ impl Shared {
         }
     }
 
-    /// Whether the current worker may leave in the middle of a call. One with its own context leaves its host behind, so not from a
-    /// signal handler of the application's: its frames may be on the host's other stack for signals, which the next handler uses,
-    /// and the host would keep its signal mask.
+    /// Whether the current worker may leave in the middle of a call. Not from a signal handler of the application's: it may have
+    /// interrupted anything, the allocator for one, and a turn may need that. Of a worker with its own context the frames may be on
+    /// the host's other stack for signals besides, which the next handler uses, and the host would keep the mask.
     fn may_leave_undeclared(&self) -> bool {
+        let usual = match self.options.kind {
+            WorkerKind::OwnContext => self.host_mask.load(Ordering::Relaxed),
+            _ => MASK.get(),
+        };
         self.is_the_requests_own()
-            && (self.options.kind != WorkerKind::OwnContext
-                || (self.current_party().view.stack().is_none_or(StackRange::is_here)
-                    && mask_here() == self.host_mask.load(Ordering::Relaxed)))
+            && self.current_party().view.stack().is_none_or(StackRange::is_here)
+            && mask_here() == usual
     }
 
     fn leave<R>(

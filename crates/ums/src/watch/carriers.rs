@@ -18,7 +18,7 @@
 //! * *It cannot* (a disk's page, swap, `vfork`). The poke stays pending. That is a gate: the handler comes before any other instruction of
 //!   the worker's. So what the carrier carries can be taken from it (`taking.rs`), and a spare one goes on.
 //!
-//! It is taken only where that is certain: the signal is seen pending and not blocked, the mask is the host's (so it is in no handler of the
+//! It is taken only where that is certain: no signal whose handler blocks the gate's can come before it, the signal is seen pending and not blocked, the mask is the host's (so it is in no handler of the
 //! application's), the carrier is seen blocked in the same place after that, its stack pointer lies in the stack of a worker whose
 //! context is whole and whose state says user code, and the wait is not for the lock of the address space. Anything else is left alone.
 
@@ -116,6 +116,9 @@ impl Carriers {
         let _one = self.alone()?;
         let carrier = self.carrying();
         let thread = carrier.thread.load(Ordering::Relaxed);
+        if !signals::the_gate_comes_first() {
+            return None;
+        }
         // T1, T2.
         let asked = carrier.taking.ask()?;
         signals::poke_blocked(thread, &carrier.state, waits);

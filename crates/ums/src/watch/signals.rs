@@ -318,6 +318,25 @@ pub(crate) fn block_all() {
     }
 }
 
+/// Whether no handler of another signal can run before that of a pending SIGTRAP. The kernel delivers the trap before all others but SIGILL, and
+/// what a fault has raised; the handler of such a one is interrupted by the trap before its first instruction, unless its mask blocks it.
+pub(super) fn the_gate_comes_first() -> bool {
+    [libc::SIGILL, libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGSYS].into_iter().all(
+        |signal| {
+            let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: Plain Call: asks only; zeros are a valid value.
+            let action = unsafe {
+                libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
+                action.assume_init()
+            };
+            let handled =
+                action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
+            // SAFETY: Plain Call: a borrowed set.
+            !handled || unsafe { libc::sigismember(&action.sa_mask, libc::SIGTRAP) } == 0
+        },
+    )
+}
+
 /// Takes a pending SIGTRAP of this thread, which blocks the signal, without running the handler.
 pub(crate) fn swallow() {
     let set: u64 = 1 << (libc::SIGTRAP - 1);
@@ -369,4 +388,28 @@ pub(super) fn wants_eintr(blocked: u64) -> bool {
         let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
         handled && action.sa_flags & libc::SA_RESTART == 0
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_that_blocks_the_gates_signal_and_may_come_before_it_is_noticed() {
+        extern "C" fn nothing(_: libc::c_int) {}
+        assert!(the_gate_comes_first());
+        let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+        let mut mine = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: Plain Call: locals, of which zeros are a value; nobody raises this signal meanwhile.
+        unsafe {
+            let action = mine.assume_init_mut();
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            libc::sigfillset(&mut action.sa_mask);
+            libc::sigaction(libc::SIGILL, action, before.as_mut_ptr());
+        }
+        assert!(!the_gate_comes_first());
+        // SAFETY: Plain Call: what was there before.
+        unsafe { libc::sigaction(libc::SIGILL, before.as_ptr(), ptr::null_mut()) };
+        assert!(the_gate_comes_first());
+    }
 }
