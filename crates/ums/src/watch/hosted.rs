@@ -68,6 +68,15 @@ impl Watched {
         compiler_fence(Ordering::SeqCst);
     }
 
+    /// As [`Watched::leave`], if it is hosted. One instruction: a handler that comes between a look and a store would have
+    /// it leave a host that it is no longer on.
+    #[inline]
+    pub fn leave_if_hosted(&self) -> bool {
+        let hosted = self.host.swap(0, Ordering::Relaxed) != 0;
+        compiler_fence(Ordering::SeqCst);
+        hosted
+    }
+
     /// Own thread, hosted and in user code: stops if that was asked for and is still wanted.
     #[cold]
     pub(super) fn stop_on_host(&'static self) {

@@ -267,7 +267,7 @@ pub fn enter_scheduling_mode(
 pub fn thread_yield(param: usize) -> Result<(), NotAWorker> {
     let context = boot::current().ok_or(NotAWorker)?;
     let me = crate::watch::thread::me().ok_or(NotAWorker)?;
-    match me.is_hosted() {
+    match me.leave_if_hosted() {
         true => context.yield_in_user_mode(me, param),
         false => context.yield_from_own_thread(me, param),
     }

@@ -127,11 +127,10 @@ pub(super) fn leave_for_good() {
 }
 
 impl Context {
-    /// The calling worker, in user mode, yields. Comes back when it is executed again.
+    /// The calling worker, in user mode and inside the machine since it was found there, yields. Comes back when it is executed again.
     #[inline(always)]
     pub(super) fn yield_in_user_mode(&self, me: &'static Watched, param: usize) {
         add(&self.counts.yields, 1);
-        me.leave();
         let primary = self.primary();
         primary.note_here(Some(News::Yielded), self, param);
         // SAFETY: One Place: hosted, so it is the running context, and the root has switched to it.
