@@ -58,6 +58,12 @@ counters! {
         leave_switches,
         /// Context switches that ended a worker or gave the scheduler to its standby.
         other_switches,
+        /// The longest observed turn of a worker, in ticks of the processor's clock: from where it
+        /// was chosen to where it waited, ended its request or let others run. Turns among workers
+        /// that do nothing but yield are not timed.
+        longest_turn,
+        /// The most choices in a row that left something behind which was ready earlier.
+        passed_over_max,
         /// Yields, of any kind: the mark of progress that a monitor reads.
         yields,
         /// Turns: yields, waits and ends of requests.

@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::lists::NOBODY;
 use crate::lists::timer_list::{TimerId, TimerList};
 use crate::wait::Party;
-use crate::worker::{STANDBY, State, Workers};
+use crate::worker::{Rotated, STANDBY, State, Workers};
 
 /// The bytes of a history, one step after another.
 struct Bytes<'a>(&'a [u8]);
@@ -75,40 +76,41 @@ const WORKERS: u32 = 6;
 pub fn workers(data: &[u8]) {
     let parties: Vec<_> = (0..=WORKERS).map(|id| Party::take(std::ptr::null_mut(), id)).collect();
     let mut bytes = Bytes(data);
-    let cap = u32::from(bytes.next().unwrap_or(0) % 4);
-    let mut workers = Workers::new(cap, parties[STANDBY as usize]);
+    let apart = bytes.next().unwrap_or(0) % 4 > 0;
+    let mut workers = Workers::new(apart, parties[STANDBY as usize]);
     for id in 1..=WORKERS {
         assert_eq!(workers.add(parties[id as usize], (), 0), id);
         workers.shift(id, State::New, State::Idle, 0);
     }
-    let mut model = Model::new(cap);
+    let mut model = Model::new(apart);
     while let Some(step) = bytes.next() {
         model.step(&mut workers, step);
-        let lists = [workers.idle, workers.runnable, workers.waiting].map(|list| workers.on(list));
-        let wanted =
-            [&model.idle, &model.runnable, &model.waiting].map(|queue| Vec::from(queue.clone()));
+        let lists = [workers.idle, workers.signalled, workers.yielded, workers.waiting];
+        let lists = lists.map(|list| workers.on(list));
+        let wanted = [&model.idle, &model.signalled, &model.yielded, &model.waiting]
+            .map(|queue| Vec::from(queue.clone()));
         assert_eq!(lists, wanted, "after step {step}");
     }
     parties.into_iter().for_each(Party::give_back);
 }
 
-/// Plain queues, and B9's count.
+/// Plain queues.
 struct Model {
     idle: VecDeque<u32>,
-    runnable: VecDeque<u32>,
+    signalled: VecDeque<u32>,
+    yielded: VecDeque<u32>,
     waiting: VecDeque<u32>,
     current: Option<u32>,
-    /// How many at the head of `runnable` were signalled and put there.
-    signalled: usize,
-    in_a_row: u32,
-    cap: u32,
+    /// Those whose wait ended, and that have not run since.
+    waited: Vec<u32>,
+    apart: bool,
 }
 
 impl Model {
-    fn new(cap: u32) -> Model {
-        let (runnable, waiting) = (VecDeque::new(), VecDeque::new());
+    fn new(apart: bool) -> Model {
+        let [signalled, yielded, waiting] = [const { VecDeque::new() }; 3];
         let idle = (1..=WORKERS).collect();
-        Model { idle, runnable, waiting, current: None, signalled: 0, in_a_row: 0, cap }
+        Model { idle, signalled, yielded, waiting, current: None, waited: Vec::new(), apart }
     }
 
     fn step(&mut self, workers: &mut Workers<()>, step: u8) {
@@ -129,15 +131,23 @@ impl Model {
                 self.current = None;
             }
             (3, Some(id)) => {
-                let next = workers.rotate(id).map(|(next, _)| next);
-                assert_eq!(next, self.leave_head());
-                if let Some(next) = next {
-                    self.runnable.push_back(id);
-                    self.current = Some(next);
+                let first = self.yielded.front().copied();
+                let mixed =
+                    !self.signalled.is_empty() || first.is_some_and(|id| self.waited.contains(&id));
+                match workers.rotate(id) {
+                    Rotated::Not => assert!(mixed),
+                    Rotated::Alone => assert!(!mixed && first.is_none()),
+                    Rotated::To(next) => {
+                        assert!(!mixed);
+                        assert_eq!(Some(next), self.leave_head());
+                        self.yielded.push_back(id);
+                        self.current = Some(next);
+                    }
                 }
             }
             (4, None) => {
-                let next = workers.next_runnable();
+                let heads = [workers.signalled.head, workers.yielded.head];
+                let next = heads.into_iter().find(|head| *head != NOBODY);
                 assert_eq!(next, self.leave_head());
                 next.inspect(|id| workers.shift(*id, State::Runnable, State::Running, 0));
                 self.current = next;
@@ -153,23 +163,15 @@ impl Model {
     }
 
     fn leave_head(&mut self) -> Option<u32> {
-        let next = self.runnable.pop_front()?;
-        if self.signalled == 0 {
-            // One that merely yielded has its turn.
-            self.in_a_row = 0;
-        }
-        self.signalled = self.signalled.saturating_sub(1);
+        let next = self.signalled.pop_front().or_else(|| self.yielded.pop_front())?;
+        self.waited.retain(|id| *id != next);
         Some(next)
     }
 
     fn wake(&mut self, id: u32) {
-        if self.in_a_row >= self.cap {
-            self.in_a_row = 0;
-            return self.runnable.push_back(id);
-        }
-        self.in_a_row += 1;
-        self.runnable.insert(self.signalled, id);
-        self.signalled += 1;
+        self.waited.push(id);
+        let list = if self.apart { &mut self.signalled } else { &mut self.yielded };
+        list.push_back(id);
     }
 }
 

@@ -16,8 +16,8 @@ pub const SLOW_IO_NS: u64 = 15_000_000_000;
 pub const HOLDER_SPIN_NS: u64 = 100_000;
 /// The nice value of threads that stand back for all others.
 pub const NICE_MAX: u8 = 19;
-/// How often in a row a signalled worker may go to the head of the runnable list (B9).
-pub const HEAD_INSERTS_MAX: u32 = 1000;
+/// How many choices may leave something older behind before age alone decides (B9).
+pub const PASSED_MAX: u32 = 1000;
 /// Stack of a thread worker, in bytes (B16).
 pub const THREAD_STACK: usize = 2 << 20;
 /// Stack of a fiber worker, in bytes (B16).

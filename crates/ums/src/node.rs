@@ -302,7 +302,7 @@ impl Builder {
             idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
             holder_spin_ns: u64::try_from(self.holder_spin.as_nanos()).unwrap_or(u64::MAX),
             queue_timeout_ns: u64::try_from(self.queue_timeout.as_nanos()).unwrap_or(u64::MAX),
-            head_inserts_max: if self.fifo { 0 } else { limits::HEAD_INSERTS_MAX },
+            passed_max: if self.fifo { 0 } else { limits::PASSED_MAX },
             steal: visible && self.placement.steals(),
             pin,
             nice: 0,

@@ -86,7 +86,9 @@ pub fn lists() -> Lists {
         scheduler: shared.index,
         current: core.current,
         idle: on(core, core.workers.idle),
-        runnable: on(core, core.workers.runnable),
+        runnable: [core.workers.signalled, core.workers.yielded]
+            .map(|list| on(core, list))
+            .concat(),
         waiting: on(core, core.workers.waiting),
         io: core.io.outstanding(),
         timers: core.timers.len(),
@@ -123,6 +125,11 @@ pub fn when_readable(fd: std::os::fd::RawFd, routine: impl FnOnce(i32) + Send + 
 pub fn with_the_baton<R>(f: impl FnOnce(usize) -> R) -> R {
     let shared = here().expect("a worker has a baton");
     f(shared.index)
+}
+
+/// The clock that turns are timed with.
+pub fn ticks() -> u64 {
+    crate::os::clock::ticks()
 }
 
 /// The workers of the caller's scheduler, as anybody sees them.

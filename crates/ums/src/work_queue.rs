@@ -133,12 +133,11 @@ impl WorkQueue {
         Ok(())
     }
 
-    /// Takes the next request: an urgent one if there is one, else (unless only urgent ones are
-    /// wanted) the one that has waited longest.
-    pub fn take(&self, urgent_only: bool) -> Option<WorkRequest> {
+    /// Takes the request of a lane that has waited longest.
+    pub fn take(&self, urgent: bool) -> Option<WorkRequest> {
         let mut lanes = self.lock();
-        let next = lanes.urgent.pop_front();
-        let next = if urgent_only { next } else { next.or_else(|| lanes.fresh.pop_front()) };
+        let Lanes { urgent: holders, fresh, .. } = &mut *lanes;
+        let next = if urgent { holders } else { fresh }.pop_front();
         self.publish(&lanes);
         next
     }
@@ -152,12 +151,11 @@ impl WorkQueue {
         found
     }
 
-    /// When the request that `take` would give was enqueued, and whether it is urgent.
-    pub fn front(&self) -> Option<(u64, bool)> {
+    /// When the first request of each lane was enqueued: of the urgent ones, and of the others.
+    /// The lane says what is urgent, not the request: one that was promoted is in the urgent lane.
+    pub fn fronts(&self) -> [Option<u64>; 2] {
         let lanes = self.lock();
-        let front = lanes.urgent.front().or_else(|| lanes.fresh.front())?;
-        // The lane says it, not the request: one that was promoted is in the urgent lane.
-        Some((front.state().enqueued, lanes.urgent.len() > 0))
+        [&lanes.urgent, &lanes.fresh].map(|lane| Some(lane.front()?.state().enqueued))
     }
 
     /// Takes this request out, wherever it stands.
@@ -271,7 +269,9 @@ mod tests {
     }
 
     fn users(queue: &WorkQueue) -> Vec<u64> {
-        std::iter::from_fn(|| queue.take(false)).map(|r| r.state().user).collect()
+        std::iter::from_fn(|| queue.take(true).or_else(|| queue.take(false)))
+            .map(|r| r.state().user)
+            .collect()
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         assert!(queue.push(awaited.clone()).is_ok());
         assert!(queue.promote(awaited.state()));
         assert!(!queue.promote(awaited.state()));
-        assert!(queue.front().is_some_and(|(_, urgent)| urgent), "it may have a reserve worker");
+        assert!(queue.fronts()[0].is_some(), "it may have a reserve worker");
         assert_eq!(users(&queue), [2, 1]);
     }
 

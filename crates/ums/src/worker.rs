@@ -112,7 +112,7 @@ impl Party {
     }
 }
 
-/// All workers of one scheduler, and the three lists of them.
+/// All workers of one scheduler, and the lists of them.
 pub(crate) struct Workers<S> {
     /// Number 0 is the standby, which is no worker and never leaves its state. A vacant place keeps
     /// its last party, which is never freed, so that a look at a place is one look.
@@ -120,29 +120,28 @@ pub(crate) struct Workers<S> {
     free: Vec<WorkerId>,
     /// The worker list: last in, first out, so that warm stacks are used; the front is the oldest.
     pub idle: List,
-    /// The runnable list.
-    pub runnable: List,
+    /// The runnable list is two: workers whose wait has ended, and workers that yielded.
+    pub signalled: List,
+    pub yielded: List,
     /// The waiter list.
     pub waiting: List,
-    /// Where the part of the runnable list that was signalled ends, NOBODY if there is none.
-    signalled_tail: WorkerId,
-    head_inserts: u32,
-    head_inserts_max: u32,
+    /// Workers whose wait has ended have a list of their own; else they go behind those that yielded.
+    apart: bool,
     count: usize,
 }
 
 impl<S> Workers<S> {
-    /// No workers yet. `head_inserts_max` of 0 makes the runnable list plain FIFO.
-    pub fn new(head_inserts_max: u32, standby: &'static Party) -> Workers<S> {
+    /// No workers yet. Unless those whose wait has ended stand `apart` from those that yielded, the
+    /// runnable list is plain FIFO.
+    pub fn new(apart: bool, standby: &'static Party) -> Workers<S> {
         Workers {
             slots: vec![Worker::new(standby, None, 0)],
             free: Vec::new(),
             idle: List::new(),
-            runnable: List::new(),
+            signalled: List::new(),
+            yielded: List::new(),
             waiting: List::new(),
-            signalled_tail: NOBODY,
-            head_inserts: 0,
-            head_inserts_max,
+            apart,
             count: 0,
         }
     }
@@ -158,7 +157,8 @@ impl<S> Workers<S> {
         let mut on_lists = 0;
         let lists = [
             (self.idle, State::Idle),
-            (self.runnable, State::Runnable),
+            (self.signalled, State::Runnable),
+            (self.yielded, State::Runnable),
             (self.waiting, State::Waiting),
         ];
         for (list, state) in lists {
@@ -248,21 +248,21 @@ impl<S> Workers<S> {
     }
 
     /// Moves a worker from one state to another, and so from list to list. New entries go to the
-    /// tail; `wake` is the exception for signalled workers.
+    /// tail. One that becomes Runnable here has yielded; [`Workers::wake`] is for the others.
     #[inline]
     pub fn shift(&mut self, id: WorkerId, from: State, to: State, now: u64) {
         self.unlink(id, from);
         self.enter(id, to, now);
         match to {
-            State::Runnable => self.push_back(Which::Runnable, id),
+            State::Runnable => self.push_back(Which::Yielded, id),
             State::Waiting => self.push_back(Which::Waiting, id),
             State::Idle => self.push_back(Which::Idle, id),
             _ => {}
         }
     }
 
-    /// Makes a signalled or home-coming worker runnable: ahead of those that merely yielded, in
-    /// the order of signals, but at most `head_inserts_max` times in a row (B9).
+    /// Makes a worker runnable whose wait has ended, or that returns: they stand in the order of
+    /// their signals (B9).
     pub fn wake(&mut self, id: WorkerId, now: u64) {
         let from = self.get(id).state;
         assert!(
@@ -272,67 +272,63 @@ impl<S> Workers<S> {
         self.unlink(id, from);
         self.enter(id, State::Runnable, now);
         self.get(id).waited = true;
-        if self.head_inserts >= self.head_inserts_max {
-            self.head_inserts = 0;
-            self.push_back(Which::Runnable, id);
-            return;
-        }
-        self.head_inserts += 1;
-        let after = self.signalled_tail;
-        self.signalled_tail = id;
-        self.insert_after(after, id);
+        self.push_back(self.runnable_list(true), id);
     }
 
-    /// A yield: the first runnable worker becomes Running, and the yielder takes the last place.
-    /// Gives the first, and whether it comes from a wait; None: nobody is runnable, and the yielder
-    /// stays what it is. Both moves in one, because
-    /// this is what a busy scheduler does most.
+    /// A yield where all that is ready is workers that yielded: the first becomes Running, and the
+    /// yielder takes the last place. Both moves in one, because this is what a busy scheduler does
+    /// most.
     #[inline]
-    pub fn rotate(&mut self, yielder: WorkerId) -> Option<(WorkerId, bool)> {
-        let next = self.runnable.head;
+    pub fn rotate(&mut self, yielder: WorkerId) -> Rotated {
+        let next = self.yielded.head;
+        if !self.signalled.is_empty() {
+            return Rotated::Not;
+        }
         if next == NOBODY {
-            return None;
+            return Rotated::Alone;
         }
         let worker = self.get(next);
         assert_eq!(worker.state, State::Runnable, "the runnable list holds runnable workers");
-        let (second, since, waited) = (worker.next, worker.since, worker.waited);
+        if worker.waited {
+            return Rotated::Not;
+        }
+        let (second, since) = (worker.next, worker.since);
         worker.next = NOBODY;
         worker.put(State::Running, since);
-        self.passes_the_head(next, NOBODY);
         let last = if second == NOBODY {
-            self.runnable.head = yielder;
+            self.yielded.head = yielder;
             NOBODY
         } else {
-            self.runnable.head = second;
+            self.yielded.head = second;
             self.get(second).prev = NOBODY;
-            let last = self.runnable.tail;
+            let last = self.yielded.tail;
             self.get(last).next = yielder;
             last
         };
-        self.runnable.tail = yielder;
+        self.yielded.tail = yielder;
         let worker = self.get(yielder);
         assert_eq!(worker.state, State::Running, "who yields runs");
         worker.prev = last;
-        // Not the clock: nobody compares this time until a request is queued, and then the next
-        // yield takes the path that reads it.
+        // Not the clock: this time is compared with that of others only, and what becomes ready
+        // after this is younger than both.
         worker.put(State::Runnable, since);
-        Some((next, waited))
+        Rotated::To(next)
     }
 
-    /// A worker leaves the runnable list: keeps count of B9's head insertions.
+    /// How many workers are runnable.
+    pub fn runnable(&self) -> usize {
+        (self.signalled.len + self.yielded.len) as usize
+    }
+
+    /// Since when the first worker of a list has been on it.
+    pub fn first_since(&mut self, list: List) -> Option<u64> {
+        (!list.is_empty()).then(|| self.get(list.head).since)
+    }
+
+    /// The list that a runnable worker is on.
     #[inline]
-    fn passes_the_head(&mut self, id: WorkerId, prev: WorkerId) {
-        if self.signalled_tail == id {
-            self.signalled_tail = prev;
-        } else if self.signalled_tail == NOBODY {
-            // One that merely yielded gets its turn: the run of head insertions is over.
-            self.head_inserts = 0;
-        }
-    }
-
-    /// The runnable worker that is next, without taking it.
-    pub fn next_runnable(&self) -> Option<WorkerId> {
-        (self.runnable.head != NOBODY).then_some(self.runnable.head)
+    fn runnable_list(&self, waited: bool) -> Which {
+        if waited && self.apart { Which::Signalled } else { Which::Yielded }
     }
 
     #[inline]
@@ -344,17 +340,15 @@ impl<S> Workers<S> {
     fn unlink(&mut self, id: WorkerId, from: State) {
         let worker = self.get(id);
         assert_eq!(worker.state, from, "worker {id} moves from a state that it is not in");
+        let (prev, next, waited) = (worker.prev, worker.next, worker.waited);
         let which = match from {
-            State::Runnable => Which::Runnable,
+            State::Runnable => self.runnable_list(waited),
             State::Waiting => Which::Waiting,
             State::Idle => Which::Idle,
             _ => return,
         };
-        let (prev, next) = (worker.prev, worker.next);
+        let worker = self.get(id);
         (worker.prev, worker.next) = (NOBODY, NOBODY);
-        if which == Which::Runnable {
-            self.passes_the_head(id, prev);
-        }
         match prev {
             NOBODY => self.list(which).head = next,
             p => self.get(p).next = next,
@@ -379,29 +373,12 @@ impl<S> Workers<S> {
         list.len += 1;
     }
 
-    fn insert_after(&mut self, after: WorkerId, id: WorkerId) {
-        let next = match after {
-            NOBODY => self.runnable.head,
-            a => self.get(a).next,
-        };
-        let worker = self.get(id);
-        (worker.prev, worker.next) = (after, next);
-        match after {
-            NOBODY => self.runnable.head = id,
-            a => self.get(a).next = id,
-        }
-        match next {
-            NOBODY => self.runnable.tail = id,
-            n => self.get(n).prev = id,
-        }
-        self.runnable.len += 1;
-    }
-
     #[inline]
     fn list(&mut self, which: Which) -> &mut List {
         match which {
             Which::Idle => &mut self.idle,
-            Which::Runnable => &mut self.runnable,
+            Which::Signalled => &mut self.signalled,
+            Which::Yielded => &mut self.yielded,
             Which::Waiting => &mut self.waiting,
         }
     }
@@ -419,10 +396,21 @@ impl<S> Workers<S> {
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
+/// What became of a yield that looks at the runnable list only.
+pub(crate) enum Rotated {
+    /// This worker runs, and the yielder is the last that yielded.
+    To(WorkerId),
+    /// No worker is runnable: the yielder runs on.
+    Alone,
+    /// Workers are runnable whose wait has ended. Nothing has changed.
+    Not,
+}
+
+#[derive(Clone, Copy)]
 enum Which {
     Idle,
-    Runnable,
+    Signalled,
+    Yielded,
     Waiting,
 }
 
@@ -433,9 +421,8 @@ mod tests {
     use std::collections::VecDeque;
 
     /// Workers 1..=n, all idle.
-    fn idle(n: u32, head_inserts_max: u32) -> Workers<()> {
-        let mut workers =
-            Workers::new(head_inserts_max, Party::take(std::ptr::null_mut(), STANDBY));
+    fn idle(n: u32, apart: bool) -> Workers<()> {
+        let mut workers = Workers::new(apart, Party::take(std::ptr::null_mut(), STANDBY));
         for id in 1..=n {
             let party = Party::take(std::ptr::null_mut(), id);
             assert_eq!(workers.add(party, (), 0), id);
@@ -444,8 +431,8 @@ mod tests {
         workers
     }
 
-    fn waiting(n: u32, head_inserts_max: u32) -> Workers<()> {
-        let mut workers = idle(n, head_inserts_max);
+    fn waiting(n: u32, apart: bool) -> Workers<()> {
+        let mut workers = idle(n, apart);
         for id in 1..=n {
             workers.shift(id, State::Idle, State::Running, 0);
             workers.shift(id, State::Running, State::Waiting, 0);
@@ -461,34 +448,28 @@ mod tests {
     }
 
     #[test]
-    fn signalled_workers_run_before_those_that_yielded_in_the_order_of_signals_b9() {
-        let mut workers = waiting(5, 1000);
+    fn signalled_workers_stand_in_the_order_of_signals_apart_from_those_that_yielded_b9() {
+        let mut workers = waiting(5, true);
         yielders(&mut workers, [4, 5]);
-        (1..=3).for_each(|id| workers.wake(id, 0));
-        assert_eq!(workers.on(workers.runnable), [1, 2, 3, 4, 5]);
+        [3, 1, 2].into_iter().for_each(|id| workers.wake(id, 0));
+        assert_eq!(workers.on(workers.signalled), [3, 1, 2]);
+        assert_eq!(workers.on(workers.yielded), [4, 5]);
+        assert_eq!(workers.runnable(), 5);
     }
 
     #[test]
-    fn after_the_cap_a_signalled_worker_goes_to_the_tail_b9() {
-        let mut workers = waiting(5, 2);
-        yielders(&mut workers, [5]);
-        (1..=4).for_each(|id| workers.wake(id, 0));
-        // The third in a row goes to the tail; the count starts again with the fourth.
-        assert_eq!(workers.on(workers.runnable), [1, 2, 4, 5, 3]);
-    }
-
-    #[test]
-    fn a_plain_fifo_list_has_no_head_insertions_rule_15() {
-        let mut workers = waiting(4, 0);
+    fn a_plain_fifo_list_has_them_all_in_order_rule_15() {
+        let mut workers = waiting(4, false);
         yielders(&mut workers, [4]);
         (1..=3).for_each(|id| workers.wake(id, 0));
-        assert_eq!(workers.on(workers.runnable), [4, 1, 2, 3]);
+        assert_eq!(workers.on(workers.yielded), [4, 1, 2, 3]);
+        assert_eq!(workers.runnable(), 4);
     }
 
     #[test]
     #[should_panic(expected = "was woken")]
     fn waking_a_worker_that_does_not_wait_is_refused_u20() {
-        idle(1, 1000).wake(1, 0);
+        idle(1, true).wake(1, 0);
     }
 
     #[derive(Clone, Debug)]
@@ -519,7 +500,7 @@ mod tests {
         fn each_worker_is_on_the_list_that_its_state_says_u20(
             steps in prop::collection::vec(step(), 0..400),
         ) {
-            let mut workers = idle(8, 3);
+            let mut workers = idle(8, true);
             let mut model_waiting: VecDeque<u32> = VecDeque::new();
             let mut current: Option<u32> = None;
             for step in steps {
@@ -547,23 +528,25 @@ mod tests {
                         workers.wake(id, 0);
                     }
                     (Step::Next, None) => {
-                        if let Some(id) = workers.next_runnable() {
+                        let lists = [workers.signalled, workers.yielded];
+                        if let Some(id) = lists.map(|l| l.head).into_iter().find(|h| *h != NOBODY) {
                             workers.shift(id, State::Runnable, State::Running, 0);
                             current = Some(id);
                         }
                     }
                     _ => {}
                 }
-                let lists = [workers.idle, workers.runnable, workers.waiting];
+                let lists =
+                    [workers.idle, workers.signalled, workers.yielded, workers.waiting];
                 let on: Vec<Vec<u32>> = lists.into_iter().map(|l| workers.on(l)).collect();
                 prop_assert_eq!(on.iter().map(Vec::len).sum::<usize>() + usize::from(current.is_some()), 8);
-                let states = [State::Idle, State::Runnable, State::Waiting];
+                let states = [State::Idle, State::Runnable, State::Runnable, State::Waiting];
                 for (ids, state) in on.iter().zip(states) {
                     for id in ids {
                         prop_assert_eq!(workers.get(*id).state, state);
                     }
                 }
-                prop_assert_eq!(&on[2], &Vec::from(model_waiting.clone()));
+                prop_assert_eq!(&on[3], &Vec::from(model_waiting.clone()));
             }
         }
     }

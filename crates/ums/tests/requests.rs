@@ -363,9 +363,22 @@ fn runnable_against_queued(runnable_first: bool) -> Vec<&'static str> {
 }
 
 #[test]
-fn whichever_has_waited_longer_is_next_g4() {
+fn a_signalled_worker_goes_before_a_queued_request_g4() {
     each_alone(
         |b| b,
+        |node, _, n| {
+            for first in [true, false] {
+                let order = on(node, n - 1, move || runnable_against_queued(first));
+                assert_eq!(order, ["runnable", "queued"]);
+            }
+        },
+    );
+}
+
+#[test]
+fn of_the_classic_profile_whichever_has_waited_longer_is_next_g4() {
+    both_kinds_with(
+        |b| b.classic(),
         |node, _, n| {
             assert_eq!(on(node, n - 1, || runnable_against_queued(true)), ["runnable", "queued"]);
             assert_eq!(on(node, n - 1, || runnable_against_queued(false)), ["queued", "runnable"]);

@@ -477,6 +477,24 @@ fn signalled_workers_go_first_a_thousand_times_in_a_row_at_most_b9() {
 }
 
 #[test]
+fn the_longest_turn_is_counted_b13() {
+    on_each(
+        |b| b,
+        |node| {
+            let s = ums::scheduler_id().unwrap();
+            let before = scheduler(node, s).counters.longest_turn;
+            // A turn that is twice as long as any before it, and ends by a wait.
+            let began = ums::testing::ticks();
+            while ums::testing::ticks() - began <= 2 * before {}
+            ums::sleep(ms(1)).unwrap();
+            let after = scheduler(node, s).counters.longest_turn;
+            assert!(after > before, "{before} ticks, and then {after}");
+            assert!(scheduler(node, s).counters.passed_over_max <= 1000);
+        },
+    );
+}
+
+#[test]
 fn a_yield_that_picks_itself_is_a_yield_and_no_switch_g3() {
     on_each(
         |b| b,

@@ -5,6 +5,7 @@
 //! (One List), so a worker has one pair of links and [`List`] is just the two ends; the moves are
 //! `Workers::shift` and `Workers::wake`. The timer list and the I/O list have files of their own.
 
+pub(crate) mod fairness;
 pub(crate) mod io_board;
 pub(crate) mod io_list;
 pub(crate) mod timer_list;
@@ -24,6 +25,12 @@ pub(crate) struct List {
 }
 
 impl List {
+    /// Whether nothing is on it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head == NOBODY
+    }
+
     /// An empty list.
     pub const fn new() -> List {
         List { head: NOBODY, tail: NOBODY, len: 0 }

@@ -410,8 +410,8 @@ pub(super) fn somebody_waits(s: &Shared) -> bool {
 
 /// For how long requests have been waiting without one being picked up; 0 when none waits.
 fn unpicked(s: &Shared, slow: &mut Slow, beat: Beat) -> u64 {
-    let front = if s.queue.len() > 0 { s.queue.front() } else { None };
-    let Some((enqueued, _)) = front else {
+    let fronts = if s.queue.len() > 0 { s.queue.fronts() } else { [None; 2] };
+    let Some(enqueued) = fronts.into_iter().flatten().next() else {
         slow.clear((0, 0), beat.now);
         return 0;
     };

@@ -343,8 +343,9 @@ impl Shared {
             let request = self.with(|core| core.workers.get(me).request.take());
             self.carry_out(request.expect("a worker is chosen with a request"), party);
             self.with(|core| {
-                core.turn_at = clock::ticks();
-                core.workers.shift(me, State::Running, State::Idle, core.turn_at);
+                let now = clock::ticks();
+                core.end_turn(self, now, 0);
+                core.workers.shift(me, State::Running, State::Idle, now);
                 core.record(RingEvent::Finish, me, 0);
             });
             self.until_chosen(me, party);

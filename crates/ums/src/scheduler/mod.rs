@@ -54,6 +54,7 @@ use fiber::{Fiber, StackPool, Suspender};
 use crate::counters::{Counters, set};
 use crate::door::Door;
 use crate::lists::WorkerId;
+use crate::lists::fairness::Fairness;
 use crate::lists::io_board::IoBoard;
 use crate::lists::io_list::{IoList, IoResult, Routine};
 use crate::lists::timer_list::TimerList;
@@ -109,7 +110,7 @@ pub(crate) struct Options {
     /// How long to look for the next request of a user that holds a lock before sleeping.
     pub holder_spin_ns: u64,
     pub queue_timeout_ns: u64,
-    pub head_inserts_max: u32,
+    pub passed_max: u32,
     pub steal: bool,
     pub pin: Option<usize>,
     /// The nice value of its threads; 0: that of whoever makes them.
@@ -214,6 +215,8 @@ pub(crate) enum Timed {
 /// What only the baton's holder touches.
 pub(crate) struct Core {
     pub workers: Workers<Seat>,
+    /// Which of the ready ones is next.
+    pub fairness: Fairness,
     pub timers: TimerList<Timed>,
     /// No timer is due before this many ticks: spares the turn a look at the clock.
     pub timers_sleep_until: u64,
@@ -229,6 +232,8 @@ pub(crate) struct Core {
     /// When the present turn began, in ticks: spares a worker that has waited a reading when it
     /// runs again. Whoever hands the baton to such a worker has set it shortly before.
     pub turn_at: u64,
+    /// The count of yields when `turn_at` was read: has it changed, the turn is not one worker's.
+    pub turn_yields: u64,
     /// What the host thread resumes next; null when the standby is current, or a thread.
     pub fiber: *mut Fiber,
     /// The host thread's own context, where workers have theirs; null elsewhere.
@@ -374,7 +379,8 @@ impl Shared {
         let ring = options.ring.then(|| Ring::take(index as u32));
         door.number.store(index as u32, Ordering::Relaxed);
         let core = Core {
-            workers: Workers::new(options.head_inserts_max, standby),
+            workers: Workers::new(options.passed_max > 0, standby),
+            fairness: Fairness::new(options.passed_max),
             timers: TimerList::new(crate::os::clock::now()),
             timers_sleep_until: 0,
             io: IoList::new(),
@@ -384,6 +390,7 @@ impl Shared {
             number: index as u32,
             current: crate::worker::STANDBY,
             turn_at: 0,
+            turn_yields: 0,
             fiber: std::ptr::null_mut(),
             root: std::ptr::null(),
             pass: Box::new(own::Pass::NONE),
@@ -508,7 +515,10 @@ impl Shared {
         if !crate::os::sim::is_here() {
             return;
         }
-        let wrong = self.with(|core| core.workers.check().and_then(|()| self.add_up(core)));
+        let wrong = self.with(|core| {
+            let lists = core.workers.check().and_then(|()| core.fairness.check());
+            lists.and_then(|()| self.add_up(core))
+        });
         if let Err(wrong) = wrong {
             crate::os::sim::fail(&format!("scheduler {}: {wrong}", self.name()));
         }
@@ -550,7 +560,7 @@ impl Shared {
     /// Publishes the lengths of the lists.
     fn publish(&self, core: &Core) {
         let c = &self.counters;
-        set(&c.runnable, core.workers.runnable.len as usize);
+        set(&c.runnable, core.workers.runnable());
         set(&c.waiting, core.workers.waiting.len as usize);
         set(&c.idle, core.workers.idle.len as usize);
         set(&c.workers, core.workers.count());

@@ -108,7 +108,7 @@ impl Shared {
             core.workers.shift(me, State::Running, State::Waiting, began);
             let reason = ticket.party.reason.load(Ordering::Relaxed);
             core.record(RingEvent::Wait, me, reason.into());
-            core.turn_at = began;
+            core.end_turn(self, began, 0);
             (me, timer)
         });
         if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
@@ -152,7 +152,7 @@ impl Shared {
         let quiet = self.with(|core| self.quiet(core));
         if !quiet {
             self.look();
-            self.with(|core| core.turn_at = clock::ticks());
+            self.with(|core| core.begin_turn(self));
         }
         let handed = self.with(|core| {
             let next = self.choose(core);
@@ -199,8 +199,8 @@ impl Shared {
             let mine = self.with(|core| {
                 let mine = core.workers.get(me).state == State::Runnable;
                 if mine {
-                    core.turn_at = clock::ticks();
-                    core.workers.shift(me, State::Runnable, State::Running, core.turn_at);
+                    let now = core.begin_turn(self);
+                    core.workers.shift(me, State::Runnable, State::Running, now);
                 }
                 mine
             });

@@ -285,7 +285,7 @@ impl Shared {
             let me = core.current;
             core.workers.shift(me, State::Running, State::Preemptive, began);
             core.record(RingEvent::Leave, me, reason.index() as u32);
-            core.turn_at = clock::ticks();
+            core.end_turn(self, clock::ticks(), 0);
             self.count_preemptive(core);
             let next = match way {
                 Way::Standby => STANDBY,

@@ -1,25 +1,26 @@
 //! The turn: what happens between two workers, in the context of the one that yields (U48, U50).
 //!
 //! Order (G3): completed I/O and its routines, expired timers, the door, then the choice between
-//! the runnable list and the work queue. It runs on the yielder's own stack and returns a value;
+//! the runnable list and the work queue (lists/fairness.rs). It runs on the yielder's own stack and returns a value;
 //! it does not switch. When nothing has happened it costs a few loads and no system call (U2).
 
 use std::sync::atomic::{Ordering, fence};
 
 use super::switch::{Handed, WayOut};
 use super::{Core, Shared, Timed, Untold, WorkerKind, contain};
-use crate::counters::{add, set};
+use crate::counters::{add, max, set};
 use crate::door::Letter;
-use crate::lists::WorkerId;
+use crate::lists::fairness::{Line, Ready};
 use crate::lists::io_list::{Completed, Completion, IoResult, Routine};
 use crate::lists::timer_list::TimerId;
+use crate::lists::{NOBODY, WorkerId};
 use crate::os::clock;
 use crate::os::threads::point;
 use crate::reason::WaitReason;
 use crate::request::{Cancelled, RequestId, cancel_party};
 use crate::ring::RingEvent;
 use crate::wait::Outcome;
-use crate::worker::{STANDBY, State};
+use crate::worker::{Rotated, STANDBY, State};
 
 /// Completion routines that run inside one another.
 const NESTED_MAX: u32 = 8;
@@ -116,9 +117,9 @@ impl Shared {
         self.in_routine.store(outer, Ordering::Relaxed);
     }
 
-    /// Chooses who is next and makes it Running: the runnable worker or the queued request that
-    /// has waited longer, requests of holders first (G4, rule 7). None: nobody can run, and a caller
-    /// that does not go idle then, where all work queues are looked at, tells the peers.
+    /// Chooses who is next and makes it Running: a worker, or one that starts a queued request
+    /// (lists/fairness.rs has the rule). None: nobody can run, and a caller that does not go idle
+    /// then, where all work queues are looked at, tells the peers.
     pub(super) fn choose(&self, core: &mut Core) -> Option<WorkerId> {
         let next = self.next(core);
         if next.is_some() {
@@ -130,13 +131,18 @@ impl Shared {
     #[inline]
     fn next(&self, core: &mut Core) -> Option<WorkerId> {
         loop {
-            let runnable = core.workers.next_runnable();
+            let (signalled, yielded) = (core.workers.signalled, core.workers.yielded);
             if self.queue.len() > 0
-                && let Some(id) = self.start_queued(core, runnable)
+                || core.fairness.goes_by_age()
+                || !(signalled.is_empty() || yielded.is_empty())
             {
-                return Some(id);
+                return self.next_of_several(core);
             }
-            let id = runnable?;
+            // Workers of one list: the first passes over nothing.
+            let id = if signalled.is_empty() { yielded.head } else { signalled.head };
+            if id == NOBODY {
+                return None;
+            }
             core.workers.shift(id, State::Runnable, State::Running, 0);
             if core.is_here(id) {
                 return Some(id);
@@ -144,17 +150,45 @@ impl Shared {
         }
     }
 
-    /// Gives the request at the front of the work queue to a worker, if it is its turn and there
-    /// is a worker to be had.
+    /// The next one where several lines may have something.
     #[cold]
-    fn start_queued(&self, core: &mut Core, runnable: Option<WorkerId>) -> Option<WorkerId> {
-        let (enqueued, urgent) = self.queue.front()?;
-        if let Some(id) = runnable
-            && !urgent
-            && core.workers.get(id).since <= enqueued
-        {
-            return None;
+    fn next_of_several(&self, core: &mut Core) -> Option<WorkerId> {
+        // A request for which there is no worker is not ready: it is passed over by nothing.
+        let startable = self.queue.len() > 0 && self.can_start(core);
+        let [mut urgent, mut queued] = if startable { self.queue.fronts() } else { [None; 2] };
+        loop {
+            let (ahead, behind) = (core.workers.signalled, core.workers.yielded);
+            let signalled = core.workers.first_since(ahead);
+            let yielded = core.workers.first_since(behind);
+            let ready = Ready { urgent, signalled, yielded, queued };
+            let line = core.fairness.choose(&ready)?;
+            let id = match line {
+                Line::Urgent | Line::Queued => {
+                    let is_urgent = line == Line::Urgent;
+                    let Some(id) = self.start_queued(core, is_urgent) else {
+                        *if is_urgent { &mut urgent } else { &mut queued } = None;
+                        continue;
+                    };
+                    id
+                }
+                Line::Signalled | Line::Yielded => {
+                    let id = if line == Line::Signalled { ahead.head } else { behind.head };
+                    core.workers.shift(id, State::Runnable, State::Running, 0);
+                    if !core.is_here(id) {
+                        continue;
+                    }
+                    id
+                }
+            };
+            core.fairness.chosen(line, &ready, core.workers.runnable() + self.queue.len());
+            max(&self.counters.passed_over_max, core.fairness.longest.into());
+            return Some(id);
         }
+    }
+
+    /// Gives the first request of a lane to a worker. None: there is no worker to be had, or the
+    /// request has gone.
+    fn start_queued(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
         let id = self.worker_for(core, urgent)?;
         let Some(request) = self.queue.take(urgent) else {
             // Another scheduler was faster. A worker just made stays, and is idle.
@@ -163,8 +197,7 @@ impl Shared {
             }
             return None;
         };
-        let now = clock::ticks();
-        core.turn_at = now;
+        let now = core.begin_turn(self);
         let waited = now.saturating_sub(request.state().enqueued);
         let row = self.waits.row(WaitReason::THREADPOOL);
         add(&row.begun, 1);
@@ -226,14 +259,12 @@ impl Shared {
             if self.queue.len() > 0 || !self.quiet(core) {
                 return None;
             }
-            // One that yields and finds nobody else selects itself: a yield, not a switch (A.2).
-            let Some((next, waited)) = core.workers.rotate(core.current) else {
-                return Some(Handed::Left(WayOut::Stay));
-            };
-            if waited {
-                return self.yield_to_one_that_waited(core, next);
+            match core.workers.rotate(core.current) {
+                Rotated::To(next) => Some(core.hand_over(self, next)),
+                // One that yields and finds nobody else selects itself: a yield, not a switch (A.2).
+                Rotated::Alone => Some(Handed::Left(WayOut::Stay)),
+                Rotated::Not => None,
             }
-            Some(core.hand_over(self, next))
         });
         match quickly {
             Some(handed) => handed.by_event(),
@@ -241,27 +272,17 @@ impl Shared {
         }
     }
 
-    /// None: the next one runs on elsewhere, and the yielder runs as before.
-    #[cold]
-    fn yield_to_one_that_waited(&self, core: &mut Core, next: WorkerId) -> Option<Handed> {
-        core.turn_at = clock::ticks();
-        if core.is_here(next) {
-            return Some(core.hand_over(self, next));
-        }
-        core.workers.shift(core.current, State::Runnable, State::Running, core.turn_at);
-        None
-    }
-
     #[cold]
     fn yield_after_a_look(&self) -> WayOut {
+        self.with(|core| core.end_turn(self, clock::ticks(), 1));
         self.look();
         let handed = self.with(|core| {
             let Some(next) = self.choose(core) else {
                 self.tell_peers();
                 return Handed::Left(WayOut::Stay);
             };
-            core.turn_at = clock::ticks();
-            core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
+            let now = core.begin_turn(self);
+            core.workers.shift(core.current, State::Running, State::Runnable, now);
             self.publish(core);
             core.hand_over(self, next)
         });
@@ -270,6 +291,25 @@ impl Shared {
 }
 
 impl Core {
+    /// A worker is about to have its turn: reads the clock.
+    #[inline]
+    pub(super) fn begin_turn(&mut self, shared: &Shared) -> u64 {
+        self.turn_at = clock::ticks();
+        self.turn_yields = shared.counters.yields.load(Ordering::Relaxed);
+        self.turn_at
+    }
+
+    /// The current worker's turn is over, which ended by so many yields (B13). Not counted where
+    /// others had turns since the clock was last read: a yield among workers that yield does not.
+    #[inline]
+    pub(super) fn end_turn(&mut self, shared: &Shared, now: u64, yields: u64) {
+        let count = shared.counters.yields.load(Ordering::Relaxed);
+        if count == self.turn_yields + yields {
+            max(&shared.counters.longest_turn, now.saturating_sub(self.turn_at));
+        }
+        (self.turn_at, self.turn_yields) = (now, count);
+    }
+
     #[inline]
     fn driver_is_quiet(&mut self) -> bool {
         self.io.outstanding() == 0 || !self.driver.ready()

@@ -127,6 +127,8 @@ table! {
     preemptive_switches_count Counter = s.counters.preemptive_switches, "Times a worker went preemptive.";
     yield_count Counter = s.counters.yields, "Yields; one that picks itself is no context switch.";
     turn_count Counter = s.counters.turns, "Turns at waits and ends of requests.";
+    longest_turn_us Gauge = us(crate::os::clock::ticks_to_ns(s.counters.longest_turn)), "The longest turn of a worker that was timed: from where it was chosen to where it waited, ended its request or let others run.";
+    passed_over_max Gauge = s.counters.passed_over_max, "The most choices in a row that left something behind which was ready earlier.";
     requests_done Counter = s.counters.requests_done, "Requests carried out.";
     refused_requests Counter = s.counters.requests_refused, "Requests refused because the work queue was full.";
     stolen_requests Counter = s.counters.stolen, "Requests taken from another scheduler's work queue.";

@@ -4,6 +4,7 @@
 
 mod deeds;
 mod disk;
+mod fairness;
 mod idlers;
 #[path = "../../examples/sim_lock_order.rs"]
 mod lock_order;

@@ -1,0 +1,128 @@
+//! Fairness: which of the things that are ready is next (B9, G4).
+//!
+//! What is ready stands in four lines, each first in, first out: requests of users that hold a
+//! resource, workers whose wait has ended (by a signal, I/O or a timer), workers that yielded, and
+//! the other queued requests. The rule:
+//!
+//! 1. The first of these lines goes before the second, and the second before the other two, of
+//!    which the one that has been ready longer is next.
+//! 2. When [`Fairness`] has counted K choices that left something older behind, as many choices as
+//!    there are things ready, but at most K, go by age alone; then it counts from 0 again.
+//!
+//! **Bound.** Let w become ready when R others are. At most R + K others are chosen before w if
+//! R < K, and at most 2R + K in any case, whatever becomes ready meanwhile. Proof: while w is ready,
+//! each choice of a younger thing is counted, for w is left behind; so there are at most K of them
+//! between two periods that go by age. Such a period chooses nothing younger than w. It reaches w,
+//! or it ends after K choices of things older than w, of which there are R; so at most R / K
+//! periods end before w is reached, and the younger things are at most K * (R / K + 1), rounded
+//! down: K if R < K, and never more than R + K.
+//!
+//! The proof takes the times to differ, as the processor's counter makes them. Where two are the same,
+//! as may be in a simulated world, each counts as older than the other, so that a storm at one instant
+//! is counted, too. This file does not know what a worker or a request is.
+
+/// A line of things that are ready, in the order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Line {
+    /// Requests of users that hold a resource (rule 7).
+    Urgent,
+    /// Workers whose wait has ended.
+    Signalled,
+    /// Workers that yielded.
+    Yielded,
+    /// Other queued requests.
+    Queued,
+}
+
+/// Since when the first thing of each line has been ready, in ticks; None: the line is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ready {
+    pub urgent: Option<u64>,
+    pub signalled: Option<u64>,
+    pub yielded: Option<u64>,
+    pub queued: Option<u64>,
+}
+
+impl Ready {
+    fn since(&self, line: Line) -> Option<u64> {
+        match line {
+            Line::Urgent => self.urgent,
+            Line::Signalled => self.signalled,
+            Line::Yielded => self.yielded,
+            Line::Queued => self.queued,
+        }
+    }
+
+    /// The line whose first has been ready longest. What is preferred least wins a tie.
+    fn oldest(&self, lines: &[Line]) -> Option<Line> {
+        let first = |line: &Line| self.since(*line).map(|since| (since, *line));
+        let first = lines.iter().filter_map(first);
+        first.min_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1))).map(|(_, line)| line)
+    }
+}
+
+const ALL: [Line; 4] = [Line::Urgent, Line::Signalled, Line::Yielded, Line::Queued];
+
+/// The rule, and what it has counted.
+pub(crate) struct Fairness {
+    /// K; 0: everything goes by age.
+    max: u32,
+    /// Choices that left something older behind, since the last period by age.
+    passed: u32,
+    /// Choices that still go by age.
+    by_age: u32,
+    /// The largest that `passed` ever was.
+    pub longest: u32,
+}
+
+impl Fairness {
+    /// At most `max` choices pass over something older before age alone decides.
+    pub fn new(max: u32) -> Fairness {
+        Fairness { max, passed: 0, by_age: 0, longest: 0 }
+    }
+
+    /// Whether age alone decides now.
+    #[inline]
+    pub fn goes_by_age(&self) -> bool {
+        self.by_age > 0
+    }
+
+    /// The line whose first is next; None: nothing is ready.
+    pub fn choose(&self, ready: &Ready) -> Option<Line> {
+        if self.max == 0 || self.goes_by_age() {
+            return ready.oldest(&ALL);
+        }
+        let others = || ready.oldest(&[Line::Yielded, Line::Queued]);
+        let preferred = [Line::Urgent, Line::Signalled];
+        preferred.into_iter().find(|line| ready.since(*line).is_some()).or_else(others)
+    }
+
+    /// Counts a choice: the first of this line was taken, and so many things are left.
+    pub fn chosen(&mut self, line: Line, ready: &Ready, left: usize) {
+        if self.goes_by_age() {
+            self.by_age -= 1;
+            return;
+        }
+        let passes = |other: &Line| *other != line && ready.since(*other) <= ready.since(line);
+        if self.max == 0 || !ALL.iter().any(|o| ready.since(*o).is_some() && passes(o)) {
+            return;
+        }
+        self.passed += 1;
+        self.longest = self.longest.max(self.passed);
+        if self.passed == self.max {
+            self.passed = 0;
+            self.by_age = u32::try_from(left).unwrap_or(u32::MAX).min(self.max);
+        }
+    }
+
+    /// What is wrong with the counts, if anything.
+    #[cfg(feature = "sim")]
+    pub fn check(&self) -> Result<(), String> {
+        let fine = self.passed <= self.max && self.longest <= self.max && self.by_age <= self.max;
+        let text = || format!("{} of {} choices were passed over", self.longest, self.max);
+        if fine { Ok(()) } else { Err(text()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! The bound of the rule, over histories; the lines are plain queues.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A thing that is ready: since when, how many others were, and how many were chosen since.
+struct Thing {
+    since: u64,
+    others: u32,
+    before: u32,
+}
+
+struct World {
+    rule: Fairness,
+    lines: [VecDeque<Thing>; 4],
+    now: u64,
+}
+
+impl World {
+    fn new(max: u32) -> World {
+        World { rule: Fairness::new(max), lines: Default::default(), now: 0 }
+    }
+
+    fn len(&self) -> usize {
+        self.lines.iter().map(VecDeque::len).sum()
+    }
+
+    fn arrive(&mut self, line: Line) {
+        let others = self.len() as u32;
+        self.lines[line as usize].push_back(Thing { since: self.now, others, before: 0 });
+    }
+
+    fn choose(&mut self) -> Option<(Line, Thing)> {
+        let first = |line: Line| self.lines[line as usize].front().map(|thing| thing.since);
+        let [urgent, signalled, yielded, queued] = ALL.map(first);
+        let ready = Ready { urgent, signalled, yielded, queued };
+        let line = self.rule.choose(&ready)?;
+        let thing = self.lines[line as usize].pop_front().expect("a line that is chosen has one");
+        self.rule.chosen(line, &ready, self.len());
+        self.lines.iter_mut().flatten().for_each(|thing| thing.before += 1);
+        Some((line, thing))
+    }
+}
+
+const SOME_LINES: [Line; 4] = ALL;
+
+proptest! {
+    /// No thing waits for more choices than the bound, whatever arrives meanwhile and when.
+    #[test]
+    fn nothing_waits_for_more_choices_than_the_bound_b9(
+        max in 1..12_u32,
+        steps in prop::collection::vec((0..7_usize, 1..9_u32, 0..2_u64), 0..300),
+    ) {
+        let mut world = World::new(max);
+        for (step, times, pass) in steps {
+            for _ in 0..times {
+                world.now += 1 + pass;
+                match SOME_LINES.get(step) {
+                    Some(line) => world.arrive(*line),
+                    None => {
+                        // A storm: each choice makes a preferred thing ready again.
+                        let chosen = world.choose();
+                        if step == 6 && chosen.is_some() {
+                            world.arrive([Line::Signalled, Line::Urgent][times as usize % 2]);
+                        }
+                        if let Some((_, thing)) = chosen {
+                            let r = thing.others;
+                            let bound = if r < max { r + max } else { 2 * r + max };
+                            prop_assert!(
+                                thing.before <= bound,
+                                "{} were chosen before one with {r} others", thing.before
+                            );
+                        }
+                    }
+                }
+                prop_assert!(world.rule.passed < max && world.rule.longest <= max);
+            }
+            for thing in world.lines.iter().flatten() {
+                let r = thing.others;
+                let bound = if r < max { r + max } else { 2 * r + max };
+                prop_assert!(thing.before <= bound);
+            }
+        }
+    }
+
+    /// With a limit of 0 things go in the order in which they became ready.
+    #[test]
+    fn without_preference_everything_goes_by_age_b9(
+        steps in prop::collection::vec(0..6_usize, 0..300),
+    ) {
+        let mut world = World::new(0);
+        let mut last = 0;
+        for step in steps {
+            world.now += 1;
+            match SOME_LINES.get(step) {
+                Some(line) => world.arrive(*line),
+                None => {
+                    if let Some((_, thing)) = world.choose() {
+                        prop_assert!(thing.since >= last);
+                        last = thing.since;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_preferred_go_first_k_times_and_then_all_that_were_there_b9() {
+    let mut world = World::new(3);
+    (0..2).for_each(|_| world.arrive(Line::Yielded));
+    let chosen: Vec<Line> = (0..10)
+        .map(|_| {
+            world.now += 1;
+            world.arrive(Line::Signalled);
+            world.choose().expect("something is ready").0
+        })
+        .collect();
+    use Line::{Signalled as S, Yielded as Y};
+    assert_eq!(chosen, [S, S, S, Y, Y, S, S, S, S, S]);
+}
+
+#[test]
+fn a_storm_in_which_the_clock_stands_still_starves_nothing_b9() {
+    let mut world = World::new(5);
+    world.arrive(Line::Yielded);
+    for _ in 0..6 {
+        world.arrive(Line::Signalled);
+        if world.choose().expect("something is ready").0 == Line::Yielded {
+            return;
+        }
+    }
+    panic!("a worker that yielded starves beside signals of the same instant");
+}

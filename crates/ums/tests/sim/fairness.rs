@@ -1,0 +1,178 @@
+//! Nothing that is ready starves (B9, G4): beside endless signals, endless requests and workers
+//! that yield, whatever is ready runs within a bounded number of choices.
+//!
+//! The stories count the turns of the others, as they run, on one scheduler.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use ums::Node;
+use ums::sim::{Check, Faults};
+use ums::sync::Event;
+
+/// The limit of choices in a row that leave something older behind.
+const K: u64 = 1000;
+
+/// Some turns are those of the story itself, which begins and ends it.
+const SPARE: u64 = 20;
+
+fn check(name: &str, story: impl Fn(&Node) + Send + Sync + 'static) {
+    let command = format!("cargo test -p ums --features sim --test sim {name}");
+    let count = std::env::var("UMS_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+    let check = Check { seeds: 0..count, faults: Faults::default(), command };
+    ums::sim::check(&check, move || {
+        let builder = Node::builder().schedulers(1).max_workers(40).take_over_blocked(false);
+        let node = super::mixed::of_some_kind(builder, ums::sim::below(3)).build().unwrap();
+        story(&node);
+        let most = ums::testing::scheduler(&node, 0).counters.passed_over_max;
+        assert!(most <= K, "{most} choices in a row left something older behind");
+        super::end(node);
+    });
+}
+
+/// Two workers that signal each other again and again: each counts its turns.
+fn storm(turns: &Arc<AtomicU64>, stop: &Arc<AtomicBool>) -> Vec<ums::JoinHandle<()>> {
+    let events = [0, 1].map(|_| Arc::new(Event::auto(false)));
+    (0..2)
+        .map(|me| {
+            let (mine, theirs) = (events[me].clone(), events[1 - me].clone());
+            let (turns, stop) = (turns.clone(), stop.clone());
+            ums::spawn(move || {
+                if me == 1 {
+                    mine.wait();
+                }
+                while !stop.load(SeqCst) {
+                    turns.fetch_add(1, SeqCst);
+                    theirs.set();
+                    mine.wait();
+                }
+                theirs.set();
+            })
+        })
+        .collect()
+}
+
+/// Requests without an end: each queues the next. They take turns with nobody while they last.
+fn supply(turns: Arc<AtomicU64>, stop: Arc<AtomicBool>, limit: u64) {
+    if !stop.load(SeqCst) && turns.fetch_add(1, SeqCst) < limit {
+        drop(ums::spawn(move || supply(turns, stop, limit)));
+    }
+}
+
+#[test]
+fn a_worker_that_yielded_runs_beside_endless_signals_b9() {
+    check("a_worker_that_yielded_runs_beside_endless_signals_b9", |node| {
+        let longest = node.run(|| {
+            let (turns, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+            let all = storm(&turns, &stop);
+            let longest = (0..4).map(|_| {
+                let before = turns.load(SeqCst);
+                ums::yield_now();
+                turns.load(SeqCst) - before
+            });
+            let longest = longest.max();
+            stop.store(true, SeqCst);
+            all.into_iter().for_each(|task| task.join().unwrap());
+            longest.unwrap()
+        });
+        assert!(longest <= K + SPARE, "{longest} others were chosen before it");
+    });
+}
+
+#[test]
+fn a_queued_request_starts_beside_endless_signals_g4() {
+    check("a_queued_request_starts_beside_endless_signals_g4", |node| {
+        let before = node.run(|| {
+            let (turns, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+            let all = storm(&turns, &stop);
+            // The storm begins.
+            ums::sleep(Duration::from_micros(100)).unwrap();
+            let (seen, began) = (turns.clone(), turns.load(SeqCst));
+            let request = ums::spawn(move || seen.load(SeqCst) - began);
+            // Nobody waits for it yet: it is one of the ordinary requests.
+            while !request.is_finished() && turns.load(SeqCst) < 4 * K {
+                ums::sleep(Duration::from_micros(50)).unwrap();
+            }
+            assert!(request.is_finished(), "it starves");
+            stop.store(true, SeqCst);
+            all.into_iter().for_each(|task| task.join().unwrap());
+            request.join().unwrap()
+        });
+        assert!(before <= K + SPARE, "{before} others were chosen before it");
+    });
+}
+
+#[test]
+fn a_sleeper_wakes_beside_many_queued_requests_g4() {
+    check("a_sleeper_wakes_beside_many_queued_requests_g4", |node| {
+        const MANY: u64 = 3000;
+        let (turns, late) = node.run(|| {
+            let turns = Arc::new(AtomicU64::new(0));
+            // They are all older than the end of the sleep.
+            let all: Vec<_> = (0..MANY)
+                .map(|_| {
+                    let turns = turns.clone();
+                    ums::spawn(move || {
+                        turns.fetch_add(1, SeqCst);
+                    })
+                })
+                .collect();
+            ums::sleep(Duration::from_nanos(1)).unwrap();
+            let late = turns.load(SeqCst);
+            all.into_iter().for_each(|task| task.join().unwrap());
+            (turns.load(SeqCst), late)
+        });
+        assert_eq!(turns, MANY);
+        assert!(late <= K + SPARE, "{late} requests were started before the sleeper went on");
+    });
+}
+
+#[test]
+fn a_sleeper_wakes_beside_an_endless_supply_of_requests_g4() {
+    check("a_sleeper_wakes_beside_an_endless_supply_of_requests_g4", |node| {
+        let turns = node.run(|| {
+            let (turns, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+            supply(turns.clone(), stop.clone(), 8 * K);
+            ums::sleep(Duration::from_micros(10)).unwrap();
+            let turns = turns.load(SeqCst);
+            stop.store(true, SeqCst);
+            turns
+        });
+        assert!(turns <= K + SPARE, "{turns} requests were started before the sleeper went on");
+    });
+}
+
+#[test]
+fn workers_that_are_signalled_again_and_again_are_all_served_evenly_b9() {
+    check("workers_that_are_signalled_again_and_again_are_all_served_evenly_b9", |node| {
+        const PLAYERS: usize = 12;
+        let served = node.run(|| {
+            let events: Arc<Vec<_>> = Arc::new((0..PLAYERS).map(|_| Event::auto(false)).collect());
+            let served: Arc<Vec<_>> = Arc::new((0..PLAYERS).map(|_| AtomicU64::new(0)).collect());
+            let stop = Arc::new(AtomicBool::new(false));
+            let players: Vec<_> = (0..PLAYERS)
+                .map(|me| {
+                    let (events, served, stop) = (events.clone(), served.clone(), stop.clone());
+                    ums::spawn(move || {
+                        while !stop.load(SeqCst) {
+                            events[me].wait();
+                            served[me].fetch_add(1, SeqCst);
+                        }
+                    })
+                })
+                .collect();
+            // Whoever was served is signalled once more, as a client does that has its answer.
+            for _ in 0..400 {
+                events.iter().for_each(Event::set);
+                ums::yield_now();
+            }
+            stop.store(true, SeqCst);
+            events.iter().for_each(Event::set);
+            players.into_iter().for_each(|task| task.join().unwrap());
+            served.iter().map(|served| served.load(SeqCst)).collect::<Vec<_>>()
+        });
+        let (least, most) = (served.iter().min().unwrap(), served.iter().max().unwrap());
+        assert!(least * 100 >= most * 95, "the shares differ: {served:?}");
+    });
+}
