@@ -5,6 +5,7 @@
 //!
 //! `node/kinds.rs` chooses what workers are made of.
 
+mod ending;
 mod kinds;
 mod seen;
 mod started;
@@ -19,7 +20,7 @@ use crate::limits;
 use crate::monitor::{self, Watching};
 use crate::os::clock;
 use crate::os::linux::open::Choice;
-use crate::os::threads::{self, JoinHandle as Thread, wait_until};
+use crate::os::threads::{self, JoinHandle as Thread};
 use crate::placement::Placement;
 use crate::report::{self, Kind};
 use crate::request::UserId;
@@ -582,63 +583,18 @@ impl Node {
         self.inner.visible[0].driver_text.clone()
     }
 
-    /// Shuts the node down in order (G13): takes no more work, lets what runs finish for `grace`,
-    /// cancels what has not, reaps every I/O request, ends and joins every worker.
+    /// Shuts the node down in order (G13): takes no more work, lets what it has taken finish for
+    /// `grace`, cancels what has not, reaps every I/O request, ends and joins every worker.
+    ///
+    /// From the start on, requests from plain threads are refused with
+    /// [`EnqueueError::ShuttingDown`]. Requests that are being carried out may still queue others,
+    /// and so may the completion of their I/O and the input of served connections, until all is
+    /// done or the time is over. What was taken is not abandoned before that.
     ///
     /// # Panics
     /// On a worker: it would wait for itself.
     pub fn shutdown(self, grace: Duration) -> ShutdownReport {
         self.end(grace)
-    }
-
-    fn end(&self, grace: Duration) -> ShutdownReport {
-        let is_worker = here().is_some() || away().is_some();
-        assert!(!is_worker, "a node is shut down from a plain thread, not from its worker");
-        let node = &self.inner;
-        let mut report = ShutdownReport::default();
-        if node.closing.swap(true, Ordering::AcqRel) {
-            return report;
-        }
-        let all = node.all();
-        let busy = || all.iter().map(|s| s.load.load(Ordering::Acquire)).sum::<usize>();
-        wait_until(grace, || busy() == 0);
-        for shared in &all {
-            for request in shared.queue.close() {
-                shared.load.fetch_sub(1, Ordering::Relaxed);
-                report.cancelled += 1;
-                request.abandon();
-            }
-        }
-        if busy() > 0 {
-            report.cancelled += busy();
-            self.cancel_running();
-            wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
-        }
-        node.be_left_alone();
-        for shared in &all {
-            shared.end();
-        }
-        let mut threads =
-            std::mem::take(&mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()));
-        // Both are in order of the schedulers' numbers. One that is still busy will not end.
-        let ending =
-            || all.iter().zip(&threads).filter(|(s, _)| s.load.load(Ordering::Acquire) == 0);
-        wait_until(Duration::from_secs(5), || ending().all(|(_, thread)| thread.is_finished()));
-        for thread in threads.drain(..).filter(Thread::is_finished) {
-            let _ = thread.join();
-        }
-        report.left = all.iter().map(|s| s.left_over().len()).sum();
-        report
-    }
-
-    fn cancel_running(&self) {
-        for shared in self.inner.all() {
-            for party in shared.left_over() {
-                if party.view.request.load(Ordering::Relaxed) != 0 {
-                    task::pass_on(crate::request::cancel_party(party));
-                }
-            }
-        }
     }
 }
 

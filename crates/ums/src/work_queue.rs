@@ -28,7 +28,22 @@ pub(crate) struct WorkQueue {
 struct Lanes {
     urgent: Lane,
     fresh: Lane,
-    closed: bool,
+    /// Of callers before this one requests are refused.
+    open_to: Caller,
+}
+
+/// What queues a request. A node that ends stops taking requests from one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Caller {
+    /// A plain thread.
+    #[default]
+    Plain,
+    /// A completion routine.
+    Routine,
+    /// A request that is being carried out, and is part of its scheduler's load.
+    Request,
+    /// None that exists: the queue is closed.
+    None,
 }
 
 /// Requests in a line. The first place is never an empty one.
@@ -116,9 +131,13 @@ impl WorkQueue {
     }
 
     /// Queues a request at the end of its lane.
-    pub fn push(&self, request: WorkRequest) -> Result<(), (EnqueueError, WorkRequest)> {
+    pub fn push(
+        &self,
+        request: WorkRequest,
+        by: Caller,
+    ) -> Result<(), (EnqueueError, WorkRequest)> {
         let mut lanes = self.lock();
-        if lanes.closed {
+        if by < lanes.open_to {
             return Err((EnqueueError::ShuttingDown, request));
         }
         let queued = lanes.urgent.len() + lanes.fresh.len();
@@ -170,7 +189,7 @@ impl WorkQueue {
     /// Queues what was taken from another queue, past the bound: it has been accepted once.
     pub fn adopt(&self, request: WorkRequest) -> Result<(), WorkRequest> {
         let mut lanes = self.lock();
-        if lanes.closed {
+        if lanes.open_to == Caller::None {
             return Err(request);
         }
         let Lanes { urgent, fresh, .. } = &mut *lanes;
@@ -210,10 +229,15 @@ impl WorkQueue {
         lanes.urgent.len() > before
     }
 
+    /// From now on takes requests of these callers and of those after them only.
+    pub fn open_to(&self, first: Caller) {
+        self.lock().open_to = first;
+    }
+
     /// Refuses new requests from now on and gives back those that wait.
     pub fn close(&self) -> Vec<WorkRequest> {
         let mut lanes = self.lock();
-        lanes.closed = true;
+        lanes.open_to = Caller::None;
         let Lanes { urgent, fresh, .. } = &mut *lanes;
         let left = urgent.drain().chain(fresh.drain()).collect();
         self.publish(&lanes);
@@ -277,15 +301,15 @@ mod tests {
     #[test]
     fn requests_are_served_first_in_first_out_u29() {
         let queue = WorkQueue::new(10);
-        (1..=4).for_each(|u| assert!(queue.push(request(u, false)).is_ok()));
+        (1..=4).for_each(|u| assert!(queue.push(request(u, false), Caller::Request).is_ok()));
         assert_eq!(users(&queue), [1, 2, 3, 4]);
     }
 
     #[test]
     fn requests_of_holders_are_served_first_and_past_the_bound_b12() {
         let queue = WorkQueue::new(2);
-        (1..=2).for_each(|u| assert!(queue.push(request(u, false)).is_ok()));
-        assert!(queue.push(request(9, true)).is_ok());
+        (1..=2).for_each(|u| assert!(queue.push(request(u, false), Caller::Request).is_ok()));
+        assert!(queue.push(request(9, true), Caller::Request).is_ok());
         assert_eq!(queue.urgent(), 1);
         assert_eq!(users(&queue), [9, 1, 2]);
     }
@@ -293,11 +317,12 @@ mod tests {
     #[test]
     fn a_full_queue_says_how_full_it_is_g2_b19() {
         let queue = WorkQueue::new(1);
-        assert!(queue.push(request(1, false)).is_ok());
-        let refused = queue.push(request(2, false)).err().map(|(e, r)| (e, r.state().user));
+        assert!(queue.push(request(1, false), Caller::Request).is_ok());
+        let refused =
+            queue.push(request(2, false), Caller::Request).err().map(|(e, r)| (e, r.state().user));
         assert_eq!(refused, Some((EnqueueError::QueueFull(1), 2)));
         assert_eq!(queue.close().len(), 1);
-        let closed = queue.push(request(3, true)).err().map(|(e, _)| e);
+        let closed = queue.push(request(3, true), Caller::Request).err().map(|(e, _)| e);
         assert_eq!(closed, Some(EnqueueError::ShuttingDown));
     }
 
@@ -305,8 +330,8 @@ mod tests {
     fn an_awaited_request_is_promoted_g11() {
         let queue = WorkQueue::new(10);
         let awaited = request(2, false);
-        assert!(queue.push(request(1, false)).is_ok());
-        assert!(queue.push(awaited.clone()).is_ok());
+        assert!(queue.push(request(1, false), Caller::Request).is_ok());
+        assert!(queue.push(awaited.clone(), Caller::Request).is_ok());
         assert!(queue.promote(awaited.state()));
         assert!(!queue.promote(awaited.state()));
         assert!(queue.fronts()[0].is_some(), "it may have a reserve worker");
@@ -317,7 +342,7 @@ mod tests {
     fn who_leaves_from_the_middle_leaves_the_order_of_the_others_u29() {
         let queue = WorkQueue::new(10);
         let all: Vec<_> = (0..6).map(|user| request(user, false)).collect();
-        all.iter().for_each(|r| assert!(queue.push(r.clone()).is_ok()));
+        all.iter().for_each(|r| assert!(queue.push(r.clone(), Caller::Request).is_ok()));
         assert!(queue.remove(all[2].state()).is_some());
         assert!(queue.remove(all[2].state()).is_none());
         assert!(queue.remove(all[0].state()).is_some());
@@ -326,8 +351,8 @@ mod tests {
         // The first place is that of 3 now; a stranger that once stood in such a place is no match.
         let other = WorkQueue::new(10);
         let stranger = request(9, false);
-        (0..4).for_each(|user| assert!(other.push(request(user, false)).is_ok()));
-        assert!(other.push(stranger.clone()).is_ok());
+        (0..4).for_each(|user| assert!(other.push(request(user, false), Caller::Request).is_ok()));
+        assert!(other.push(stranger.clone(), Caller::Request).is_ok());
         assert!(queue.remove(stranger.state()).is_none());
         assert!(queue.promote(all[4].state()));
         assert_eq!(users(&queue), [4, 3, 5]);
@@ -338,14 +363,14 @@ mod tests {
     fn who_stays_at_the_front_keeps_no_places_of_those_who_left_g2() {
         let queue = WorkQueue::new(10);
         let first = request(1, false);
-        assert!(queue.push(first.clone()).is_ok());
+        assert!(queue.push(first.clone(), Caller::Request).is_ok());
         for user in 2..10_000 {
             let leaves = request(user, false);
-            assert!(queue.push(leaves.clone()).is_ok());
+            assert!(queue.push(leaves.clone(), Caller::Request).is_ok());
             assert!(queue.remove(leaves.state()).is_some());
         }
         let last = request(10_000, false);
-        assert!(queue.push(last.clone()).is_ok());
+        assert!(queue.push(last.clone(), Caller::Request).is_ok());
         assert!(queue.lock().fresh.places.len() <= PLACES_KEPT + 3);
         assert!(queue.promote(last.state()), "it is found in its new place");
         assert_eq!(users(&queue), [10_000, 1]);

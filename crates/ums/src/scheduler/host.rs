@@ -383,8 +383,9 @@ impl Shared {
         // What the request owned may have left by a guard, too, and forgotten it.
         super::preempt::come_back();
         super::lent::end(party);
-        self.load.fetch_sub(1, Ordering::Relaxed);
+        // In this order, for a shutdown that adds up loads (`Node::end`).
         add(&self.counters.requests_done, 1);
+        self.load.fetch_sub(1, Ordering::Release);
         add(&party.view.requests_done, 1);
     }
 

@@ -129,7 +129,6 @@ impl Shared {
         };
         // There may be more, and this scheduler takes no more before it has run this one.
         self.owe(Untold::Any);
-        add(&self.counters.stolen, 1);
         self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
         if let Err(request) = self.queue.adopt(request) {
             // Shutting down: it will not run here, nor anywhere.

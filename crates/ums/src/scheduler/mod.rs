@@ -67,7 +67,7 @@ use crate::request::WorkRequest;
 use crate::ring::{Ring, RingEvent};
 use crate::wait::{Party, Ticket};
 use crate::wait_stats::WaitTable;
-use crate::work_queue::WorkQueue;
+use crate::work_queue::{Caller, WorkQueue};
 use crate::worker::Workers;
 
 pub(crate) use crate::watch::carriers::CARRIERS;
@@ -455,12 +455,19 @@ impl Shared {
         crate::os::threads::point("enqueue");
         self.load.fetch_add(1, Ordering::Relaxed);
         let bound = request.state().bound;
-        if let Err(refused) = self.queue.push(request) {
+        let here = here();
+        let by = match &here {
+            Some(here) if here.is_in_routine() => Caller::Routine,
+            Some(_) => Caller::Request,
+            None if away().is_some() => Caller::Request,
+            None => Caller::Plain,
+        };
+        if let Err(refused) = self.queue.push(request, by) {
             self.load.fetch_sub(1, Ordering::Relaxed);
             self.counters.requests_refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused);
         }
-        let here = here().filter(|here| here.is(self));
+        let here = here.filter(|here| here.is(self));
         if !self.peers.has_others() && here.is_some() {
             // The caller holds this scheduler's baton, so it is awake; and there is nobody else.
             return Ok(());

@@ -180,9 +180,11 @@ impl Peers {
         let (victim, request) = std::iter::once(most)
             .chain(loaded())
             .find_map(|p| p.queue.take_for_another().map(|request| (p, request)))?;
-        // In this order, so that the request is never in nobody's load: a shutdown adds them up.
+        // In this order, for a shutdown that adds up loads (`Node::end`): the request is always in
+        // one of them, and its move is counted before it has left the first.
         thief.load.fetch_add(1, Ordering::Relaxed);
-        victim.load.fetch_sub(1, Ordering::Relaxed);
+        crate::counters::add(&thief.counters.stolen, 1);
+        victim.load.fetch_sub(1, Ordering::Release);
         Some(request)
     }
 }

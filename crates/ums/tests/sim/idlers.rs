@@ -1,5 +1,5 @@
 //! Stories of idle schedulers: no request waits in a queue while a scheduler that could take it sleeps, whichever one was
-//! woken for it and whatever that one has to do.
+//! woken for it and whatever that one has to do; and none that was taken is lost when the node ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,5 +51,26 @@ fn a_request_is_taken_although_the_scheduler_woken_for_it_has_a_worker_of_its_ow
         sender.unwrap().join().unwrap();
         waiter.unwrap().join().unwrap();
         end(node);
+    });
+}
+
+#[test]
+fn what_a_node_that_ends_has_taken_it_finishes_within_the_grace_time_g13() {
+    let name = "what_a_node_that_ends_has_taken_it_finishes_within_the_grace_time_g13";
+    check(name, STALLS, || {
+        let node = three();
+        let handle = node.clone();
+        let client = ums::sim::thread("client", move || {
+            let mut taken = Vec::new();
+            // A request that is taken queues one more, as a session's request does.
+            while let Ok(task) = handle.spawn(|| ums::spawn(|| ()).join().is_ok()) {
+                taken.push(task);
+                thread_sleep(Duration::from_micros(below(150)));
+            }
+            taken.into_iter().for_each(|task| assert!(task.join().expect("it was taken")));
+        });
+        thread_sleep(Duration::from_micros(below(2000)));
+        end(node);
+        client.unwrap().join().unwrap();
     });
 }

@@ -1,0 +1,85 @@
+//! How a node ends (G13): it stops taking requests, finishes those that it has taken, and ends its schedulers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Node, ShutdownReport};
+use crate::os::clock;
+use crate::os::threads::{self, JoinHandle as Thread, wait_until};
+use crate::scheduler::{Shared, away, here};
+use crate::task;
+use crate::work_queue::Caller;
+
+impl Node {
+    pub(super) fn end(&self, grace: Duration) -> ShutdownReport {
+        let is_worker = here().is_some() || away().is_some();
+        assert!(!is_worker, "a node is shut down from a plain thread, not from its worker");
+        let node = &self.inner;
+        let mut report = ShutdownReport::default();
+        if node.closing.swap(true, Ordering::AcqRel) {
+            return report;
+        }
+        let all = node.all();
+        let busy = || all.iter().map(|s| s.load.load(Ordering::Acquire)).sum::<usize>();
+        let moved = || {
+            let of = |s: &Arc<Shared>| {
+                [&s.counters.requests_done, &s.counters.stolen].map(|n| n.load(Ordering::Acquire))
+            };
+            all.iter().flat_map(of).fold(0, u64::wrapping_add)
+        };
+        // Loads are read one after the other. A request that is in none of them, and waits or runs
+        // all the same, was stolen meanwhile, or was queued by one that has ended meanwhile; and both are
+        // counted before they leave a load.
+        let quiet = || {
+            let before = moved();
+            busy() == 0 && moved() == before
+        };
+        let deadline = clock::after(grace);
+        // What is taken is finished: the node takes no more from outside, then, when nothing is left
+        // that could wait for I/O, no more from completion routines, and then nothing at all.
+        for callers in [Caller::Routine, Caller::Request] {
+            all.iter().for_each(|shared| shared.queue.open_to(callers));
+            let left = deadline.saturating_sub(clock::now());
+            wait_until(Duration::from_nanos(left), quiet);
+            threads::point("end: quiet");
+        }
+        for shared in &all {
+            for request in shared.queue.close() {
+                shared.load.fetch_sub(1, Ordering::Relaxed);
+                report.cancelled += 1;
+                request.abandon();
+            }
+        }
+        if busy() > 0 {
+            report.cancelled += busy();
+            self.cancel_running();
+            wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
+        }
+        node.be_left_alone();
+        for shared in &all {
+            shared.end();
+        }
+        let mut threads =
+            std::mem::take(&mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()));
+        // Both are in order of the schedulers' numbers. One that is still busy will not end.
+        let ending =
+            || all.iter().zip(&threads).filter(|(s, _)| s.load.load(Ordering::Acquire) == 0);
+        wait_until(Duration::from_secs(5), || ending().all(|(_, thread)| thread.is_finished()));
+        for thread in threads.drain(..).filter(Thread::is_finished) {
+            let _ = thread.join();
+        }
+        report.left = all.iter().map(|s| s.left_over().len()).sum();
+        report
+    }
+
+    fn cancel_running(&self) {
+        for shared in self.inner.all() {
+            for party in shared.left_over() {
+                if party.view.request.load(Ordering::Relaxed) != 0 {
+                    task::pass_on(crate::request::cancel_party(party));
+                }
+            }
+        }
+    }
+}
