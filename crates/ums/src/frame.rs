@@ -43,7 +43,8 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
     let is_main = |frame: &Frame| frame.name.contains("worker_main");
     let end = all.iter().position(is_main).unwrap_or(all.len());
     // From the outside first: what the application calls may be the machine's, too.
-    let ours = ["ums::scheduler::", "ums::task::", "ums::request::", "ums::serve::", "ums::user::"];
+    let called = ["ums::scheduler::", "ums::os::entry::", "ums::task::", "ums::request::"];
+    let ours = [&called[..], &["ums::serve::", "ums::user::"]].concat();
     let glue = [&ours[..], &["core::", "std::"]].concat();
     let is_glue = |frame: &Frame| is(frame, &glue) || frame.name.starts_with("__rust");
     let outer = all[..end].iter().rev().take_while(|frame| is_glue(frame)).count();
