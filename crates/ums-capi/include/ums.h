@@ -152,7 +152,7 @@ typedef struct ums_options {
      */
     size_t schedulers;
     /**
-     * Most workers in all; 0: 512 for up to four processors, and more for more.
+     * Most workers in all; 0: as many as the machine has room for.
      */
     size_t max_workers;
     /**

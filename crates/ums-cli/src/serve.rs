@@ -306,6 +306,18 @@ fn default_database() -> Fallible<PathBuf> {
 /// limits that the engine sets.
 const SQL_STACK: usize = 1 << 20;
 
+/// Most workers if nothing is said. Hard, because what SQL workers wait for is mostly each other's locks: more
+/// of them would only wait, too.
+fn sql_workers() -> usize {
+    let cpus = ums::Cpus::read().count;
+    let workers = match cpus {
+        0..=4 => 512,
+        5..=64 => 512 + (cpus - 4) * 16,
+        _ => 512 + (cpus - 4) * 32,
+    };
+    workers.min(32_767)
+}
+
 fn builder(args: &Args) -> Fallible<Builder> {
     let mut builder =
         Node::builder().io(args.io).queue_limit(args.queue_limit).stack_size(SQL_STACK);
@@ -316,9 +328,7 @@ fn builder(args: &Args) -> Fallible<Builder> {
     if let Some(seconds) = args.queue_timeout {
         builder = builder.queue_timeout(Duration::from_secs(seconds));
     }
-    if let Some(n) = args.max_workers {
-        builder = builder.max_workers(n);
-    }
+    builder = builder.max_workers(args.max_workers.unwrap_or_else(sql_workers));
     ums::io::set_slow_after(match args.slow_io {
         0 => Duration::MAX,
         ms => Duration::from_millis(ms),

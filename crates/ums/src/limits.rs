@@ -35,8 +35,19 @@ pub const QUEUE_MAX: usize = 1 << 20;
 /// Load a preferred scheduler may have above the least loaded one, in per cent (B1).
 pub const HINT_SLACK_PERCENT: usize = 20;
 
-/// The automatic maximum of workers for this many processors (B14).
-pub fn workers_for(cpus: usize) -> usize {
+/// Who set the limit of workers when the builder did.
+pub const SET_BY_BUILDER: &str = "max_workers";
+/// How long nothing may get on before a scheduler makes workers beyond its soft limit: 10 ms.
+pub const STANDSTILL_NS: u64 = 10_000_000;
+/// How long a request may be queued before a worker is made for it beyond the soft limit: 100 ms.
+pub const OVERDUE_NS: u64 = 100_000_000;
+/// The pause between two workers that are made for overdue requests: 1 ms.
+pub const OVERDUE_PAUSE_NS: u64 = 1_000_000;
+/// How long a worker beyond the soft limit may be idle before it is destroyed: 10 s.
+pub const TRIM_BEYOND_SOFT_AFTER_NS: u64 = 10_000_000_000;
+
+/// The soft limit of workers for this many processors, if the machine has room for them (B14).
+pub fn soft_limit_for(cpus: usize) -> usize {
     let auto = match cpus {
         0..=4 => 512,
         5..=64 => 512 + (cpus - 4) * 16,
@@ -48,12 +59,12 @@ pub fn workers_for(cpus: usize) -> usize {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn automatic_worker_maximum_follows_the_table_b14() {
+    fn the_soft_limit_follows_the_table_b14() {
         let table = [(1, 512), (4, 512), (8, 576), (16, 704), (32, 960), (64, 1472), (128, 4480)];
         for (cpus, workers) in table {
-            assert_eq!(super::workers_for(cpus), workers, "{cpus} CPUs");
+            assert_eq!(super::soft_limit_for(cpus), workers, "{cpus} CPUs");
         }
-        assert_eq!(super::workers_for(256), 8576);
-        assert_eq!(super::workers_for(1 << 20), 32_767);
+        assert_eq!(super::soft_limit_for(256), 8576);
+        assert_eq!(super::soft_limit_for(1 << 20), 32_767);
     }
 }

@@ -7,6 +7,7 @@
 
 mod ending;
 mod kinds;
+mod room;
 mod seen;
 mod started;
 
@@ -25,11 +26,12 @@ use crate::placement::Placement;
 use crate::report::{self, Kind};
 use crate::request::UserId;
 use crate::scheduler::Peers;
-use crate::scheduler::{self, Options, Shared, WorkerKind, away, here};
+use crate::scheduler::{self, Shared, WorkerKind, away, here};
 use crate::stats_socket::{Serving, StatsSocket};
 use crate::task::{self, JoinHandle, TaskError, UserState};
 
 pub use kinds::own_contexts_are_refused;
+use room::{Limit, raise_descriptors};
 use started::Started;
 
 /// The options of a node. Made by [`Node::builder`]; the defaults suit a server.
@@ -100,7 +102,12 @@ impl Builder {
     }
 
     /// Most workers in all, spread evenly over the schedulers: they differ by at most one and the
-    /// sum is exact (U17, G9). Default: the table of B14, 512 for up to four processors.
+    /// sum is exact (U17, G9). The limit is hard: beyond it requests wait in line until a worker is free,
+    /// for as long as that takes.
+    ///
+    /// Default: as many as a share of this machine's memory, mappings and threads allows, which
+    /// `ums probe` prints. From 512 workers on (more where there are more than four processors) further ones
+    /// are made only when none becomes free.
     pub fn max_workers(mut self, n: usize) -> Builder {
         self.max_workers = Some(n);
         self
@@ -224,7 +231,8 @@ impl Builder {
         if count == 0 || count > 1024 {
             return option(format!("{count} schedulers: there must be 1 to 1024"));
         }
-        let workers = self.max_workers.unwrap_or_else(|| limits::workers_for(cpus));
+        let limit = self.limit(self.kind, cpus, count);
+        let workers = limit.hard;
         if workers < count {
             return option(format!(
                 "{workers} workers for {count} schedulers: each scheduler needs one at least"
@@ -234,13 +242,14 @@ impl Builder {
             return option(format!("{workers} workers are more than this library can number"));
         }
         self.can_have_its_stack()?;
-        self.can_have_its_kind(workers, count)?;
+        self.can_have_its_kind(count)?;
+        raise_descriptors();
         let os = |what| move |source| BuildError::Os { what, source };
         let peers = Arc::new(Peers::new(count));
         let mut started = Started::default();
         for index in 0..count {
             // 255 over 4: 64, 64, 64, 63 (G9).
-            let share = workers / count + usize::from(index < workers % count);
+            let share = limit.share(index, count);
             // Processor numbers need not begin at 0: places come from the mask, not from counting.
             let place = machine.allowed.get(index).copied().filter(|_| self.pin);
             // What notices blocked workers must find them on one processor.
@@ -281,46 +290,14 @@ impl Builder {
         }
         node.and_then(Node::be_seen)
     }
-
-    fn options(&self, name: String, visible: bool, max: usize, pin: Option<usize>) -> Options {
-        let kind = if visible { self.kind } else { WorkerKind::Thread };
-        let stack = self.stack_size.unwrap_or(match kind {
-            WorkerKind::Fiber => limits::FIBER_STACK,
-            _ => limits::THREAD_STACK,
-        });
-        Options {
-            name,
-            kind,
-            visible,
-            workers_max: max,
-            workers_floor: self.min_workers.min(max),
-            workers_ready: 0,
-            preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
-            queue_max: self.queue_limit,
-            stack_size: stack.max(kinds::least_stack(kind)),
-            precommit: self.precommit,
-            trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
-            idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
-            holder_spin_ns: u64::try_from(self.holder_spin.as_nanos()).unwrap_or(u64::MAX),
-            queue_timeout_ns: u64::try_from(self.queue_timeout.as_nanos()).unwrap_or(u64::MAX),
-            passed_max: if self.fifo { 0 } else { limits::PASSED_MAX },
-            steal: visible && self.placement.steals(),
-            pin,
-            nice: 0,
-            detect_blocking: visible && self.detect_blocking && scheduler::can_detect(kind),
-            take_over_blocked: self.take_over_blocked && !self.fifo,
-            io: self.io,
-            ring: self.ring,
-            warnings: self.warnings,
-        }
-    }
 }
 
 /// How a hidden scheduler differs from the default: threads, as many workers as the node's
 /// automatic maximum, none ready.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HiddenOptions {
-    /// Most workers; None: as many as B14 says.
+    /// Most workers; None: as many as the machine has room for, as with
+    /// [`Builder::max_workers`].
     pub max_workers: Option<usize>,
     /// Workers made at the start and never trimmed (B18).
     pub ready: usize,
@@ -364,10 +341,13 @@ impl NodeInner {
         if self.closing.load(Ordering::Acquire) {
             return Err(std::io::Error::other("the node is shutting down"));
         }
-        let max = options.max_workers.unwrap_or_else(|| limits::workers_for(1)).max(1);
-        kinds::can_be_numbered(max)?;
-        let mut made = self.builder.options(name.to_owned(), false, max, None);
-        made.workers_ready = options.ready.min(max);
+        let limit = match options.max_workers {
+            Some(most) => Limit::of_builder(most.max(1)),
+            None => self.builder.automatic(WorkerKind::Thread, 1, 1),
+        };
+        kinds::can_be_numbered(limit.hard)?;
+        let mut made = self.builder.options(name.to_owned(), false, limit, None);
+        made.workers_ready = options.ready.min(limit.hard);
         made.workers_floor = made.workers_ready.max(1);
         made.nice = i32::from(options.nice.min(limits::NICE_MAX));
         let index = self.visible.len() + map.len();
@@ -630,7 +610,7 @@ mod tests {
         let mut started = Started::default();
         let peers = Arc::new(Peers::new(2));
         for index in 0..2 {
-            let options = builder.options(index.to_string(), true, 2, None);
+            let options = builder.options(index.to_string(), true, Limit::of_builder(2), None);
             let (shared, thread) = scheduler::start(index, options, peers.clone()).unwrap();
             started.schedulers.push(shared);
             started.threads.push(thread);

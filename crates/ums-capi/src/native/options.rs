@@ -52,7 +52,7 @@ pub struct ums_options {
     pub size: usize,
     /// Schedulers; 0: one per processor that the process may use.
     pub schedulers: usize,
-    /// Most workers in all; 0: 512 for up to four processors, and more for more.
+    /// Most workers in all; 0: as many as the machine has room for.
     pub max_workers: usize,
     /// Workers that each scheduler keeps however long they are idle; 0: one.
     pub min_workers: usize,

@@ -6,7 +6,7 @@
 use super::Builder;
 use crate::error::BuildError;
 use crate::limits;
-use crate::os::linux::facts;
+use crate::os::linux::room;
 use crate::scheduler::{self, WorkerKind};
 
 /// Mappings that a thread takes: its stack, the guard below it, its signal stack and that one's guard.
@@ -93,11 +93,7 @@ impl Builder {
     }
 
     /// Whether there can be that many workers of this kind.
-    pub(super) fn can_have_its_kind(
-        &self,
-        workers: usize,
-        schedulers: usize,
-    ) -> Result<(), BuildError> {
+    pub(super) fn can_have_its_kind(&self, schedulers: usize) -> Result<(), BuildError> {
         if self.kind != WorkerKind::OwnContext {
             return Ok(());
         }
@@ -105,8 +101,9 @@ impl Builder {
         if let Some(why) = own_contexts_are_refused() {
             return refuse(format!("workers cannot have their own context here: {why}"));
         }
-        let workers = workers as u64;
-        let (maps, need) = (facts::max_map_count(), workers * MAPPINGS_PER_THREAD + MAPPINGS_LEFT);
+        // Without a number there are as many as there is room for.
+        let Some(workers) = self.max_workers.map(|workers| workers as u64) else { return Ok(()) };
+        let (maps, need) = (room::max_map_count(), workers * MAPPINGS_PER_THREAD + MAPPINGS_LEFT);
         if let Some(most) = maps.filter(|most| need > *most) {
             return refuse(format!(
                 "{workers} workers with their own context need {need} mappings, and vm.max_map_count is {most}"
@@ -114,7 +111,7 @@ impl Builder {
         }
         let carriers = if self.detect_blocking { schedulers * scheduler::CARRIERS } else { 0 };
         let need = workers + carriers as u64 + THREADS_LEFT;
-        match facts::threads_left() {
+        match room::threads_left() {
             Some((most, what)) if need > most => refuse(format!(
                 "{workers} workers with their own context need {need} threads, and {what} allows {most}"
             )),

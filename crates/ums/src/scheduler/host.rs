@@ -247,6 +247,7 @@ impl Shared {
         let added = core.workers.add(party, seat, clock::ticks());
         debug_assert_eq!(added, id);
         core.create_again = 0;
+        self.made_one(core);
         add(&self.counters.workers_created, 1);
         add(&self.counters.reserve_workers, u64::from(reserve));
         self.roster.lock().insert(id, party);

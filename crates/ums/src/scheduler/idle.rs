@@ -218,6 +218,10 @@ impl Core {
         if self.workers.count() > shared.options.workers_max {
             return crate::limits::TRIM_RESERVE_AFTER_NS.saturating_sub(idle_for);
         }
+        if self.workers.count() > shared.options.workers_soft {
+            let after = crate::limits::TRIM_BEYOND_SOFT_AFTER_NS.min(shared.options.trim_after_ns);
+            return after.saturating_sub(idle_for);
+        }
         if self.workers.count() <= shared.options.workers_floor {
             return u64::MAX;
         }
@@ -253,7 +257,8 @@ impl Core {
                 at - now
             }
         };
-        let least = timer.min(trim.max(1)).min(create);
+        let still = shared.look_again_in(self, now);
+        let least = timer.min(trim.max(1)).min(create).min(still);
         (least != u64::MAX).then_some(least)
     }
 }

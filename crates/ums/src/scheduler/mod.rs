@@ -36,6 +36,7 @@ mod peers;
 mod host;
 mod idle;
 mod lent;
+mod limit;
 mod own;
 mod park;
 mod preempt;
@@ -98,7 +99,12 @@ pub(crate) struct Options {
     pub name: String,
     pub kind: WorkerKind,
     pub visible: bool,
+    /// Most workers.
     pub workers_max: usize,
+    /// From so many on, further ones are made only where none becomes free; see `limit`.
+    pub workers_soft: usize,
+    /// What sets the limit.
+    pub limit_set_by: &'static str,
     pub workers_floor: usize,
     pub workers_ready: usize,
     pub preemptive_max: usize,
@@ -123,6 +129,22 @@ pub(crate) struct Options {
     pub ring: bool,
     /// Whether sentences about it go to stderr.
     pub warnings: bool,
+}
+
+impl Options {
+    /// Whether the machine sets the limit of workers, not the builder.
+    pub fn limit_is_the_machines(&self) -> bool {
+        self.limit_set_by != crate::limits::SET_BY_BUILDER
+    }
+
+    /// Stacks for fiber workers.
+    fn stacks(&self) -> StackPool {
+        StackPool::new(fiber::StackConfig {
+            size: self.stack_size,
+            precommit: self.precommit,
+            keep_warm: crate::limits::WARM_STACKS,
+        })
+    }
 }
 
 /// What anybody may reach of a scheduler.
@@ -246,6 +268,8 @@ pub(crate) struct Core {
     pub routines: VecDeque<(Routine, IoResult)>,
     /// No worker could be created: do not try again before this time.
     pub create_again: u64,
+    /// What is known once there are more workers than the soft limit says.
+    pub standstill: limit::Standstill,
     /// When the current quantum began; 0 when nobody has asked yet.
     pub quantum_began: u64,
     pub preemptive: usize,
@@ -394,16 +418,11 @@ impl Shared {
             fiber: std::ptr::null_mut(),
             root: std::ptr::null(),
             pass: Box::new(own::Pass::NONE),
-            stacks: (options.kind == WorkerKind::Fiber).then(|| {
-                StackPool::new(fiber::StackConfig {
-                    size: options.stack_size,
-                    precommit: options.precommit,
-                    keep_warm: crate::limits::WARM_STACKS,
-                })
-            }),
+            stacks: (options.kind == WorkerKind::Fiber).then(|| options.stacks()),
             done: Vec::new(),
             routines: VecDeque::new(),
             create_again: 0,
+            standstill: limit::Standstill::default(),
             quantum_began: 0,
             preemptive: 0,
             preemptive_granted: 0,

@@ -218,7 +218,7 @@ impl Shared {
             let idle = current != STANDBY && core.workers.get(current).state == State::Idle;
             return Some(if idle { current } else { core.workers.idle.tail });
         }
-        let limit = core.workers.count() < self.options.workers_max;
+        let limit = self.has_room(core);
         (core.may_create() && (limit || urgent)).then(|| self.create_worker(core, !limit)).flatten()
     }
 
@@ -226,7 +226,7 @@ impl Shared {
     /// loop relies on that.
     pub(super) fn can_start(&self, core: &mut Core) -> bool {
         let urgent = self.queue.urgent() > 0;
-        let limit = core.workers.count() < self.options.workers_max;
+        let limit = self.has_room(core);
         core.idle_for_all(self) > 0
             || (urgent && core.workers.idle.len > 0)
             || (core.may_create() && (limit || urgent))

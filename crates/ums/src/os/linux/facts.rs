@@ -19,8 +19,10 @@ use rustix::process::{Resource, getrlimit};
 
 use super::cgroup::Groups;
 use super::cpus::{Cpus, Limit};
+use super::room::{Cost, Left, Room, smallest};
 use super::trial;
 use super::uring_probe::{OPERATIONS, Uring, under_seccomp};
+use crate::limits;
 
 /// One line of `ums probe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,29 +87,10 @@ pub struct Facts {
     pub group_threads: Option<u64>,
     /// Most memory of our control group and its ancestors, in bytes.
     pub group_memory: Option<u64>,
+    /// How many workers of each kind with their default stacks a node makes at most, and what sets that.
+    pub workers: [(&'static str, usize, &'static str); 2],
     /// Whether a seccomp filter is on this process.
     pub seccomp: bool,
-}
-
-/// Most mappings of a process.
-pub fn max_map_count() -> Option<u64> {
-    number("/proc/sys/vm/max_map_count")
-}
-
-/// Most threads that this process can have, as the strictest limit says that is known, and its name.
-pub fn threads_left() -> Option<(u64, &'static str)> {
-    let groups = Groups::read(Path::new("/"));
-    let all = [
-        (number("/proc/sys/kernel/threads-max"), "kernel.threads-max"),
-        (number("/proc/sys/kernel/pid_max"), "kernel.pid_max"),
-        (smallest(&groups, "pids", &["pids.max"]), "pids.max of the control group"),
-        // Of the user's, not of the process; the superuser is not held to it.
-        (
-            getrlimit(Resource::Nproc).current.filter(|_| !rustix::process::geteuid().is_root()),
-            "RLIMIT_NPROC",
-        ),
-    ];
-    all.into_iter().filter_map(|(most, what)| most.map(|most| (most, what))).min()
 }
 
 impl Facts {
@@ -137,12 +120,13 @@ impl Facts {
             },
             guard_install: trial::guard_install().map_err(errno),
             fsgsbase: cfg!(target_arch = "x86_64") && rustix::param::linux_hwcap().1 & 2 != 0,
-            max_map_count: max_map_count(),
+            max_map_count: super::room::max_map_count(),
             open_files: (open_files.current, open_files.maximum),
             locked_memory: getrlimit(Resource::Memlock).current,
             threads_max: number("/proc/sys/kernel/threads-max"),
             group_threads: smallest(&groups, "pids", &["pids.max"]),
             group_memory: smallest(&groups, "memory", &["memory.max", "memory.limit_in_bytes"]),
+            workers: workers(),
             seccomp: under_seccomp(),
         }
     }
@@ -290,6 +274,9 @@ impl Facts {
             None => String::new(),
         };
         lines.push(fact("group_threads", limit(self.group_threads), &consequence));
+        for (name, workers, set_by) in self.workers {
+            lines.push(fact(name, workers.to_string(), &format!("set by: {set_by}")));
+        }
         lines.push(fact("seccomp", yes(self.seccomp), ""));
     }
 }
@@ -325,9 +312,17 @@ fn push_quoted(json: &mut String, text: &str) {
     json.push('"');
 }
 
-fn smallest(groups: &Groups, controller: &str, names: &[&str]) -> Option<u64> {
-    let chain = groups.chain(controller)?;
-    names.iter().filter_map(|name| Some(chain.smallest(name)?.0)).min()
+fn workers() -> [(&'static str, usize, &'static str); 2] {
+    let left = Left::read();
+    let kinds = [
+        // Those with their own context cost the same.
+        ("workers.thread", Cost::of_thread(limits::THREAD_STACK)),
+        ("workers.fiber", Cost::of_fiber(limits::FIBER_STACK, false)),
+    ];
+    kinds.map(|(name, cost)| {
+        let room = Room::for_workers(cost, &left);
+        (name, room.workers, room.set_by)
+    })
 }
 
 fn fact(name: &'static str, value: String, consequence: &str) -> Fact {

@@ -27,6 +27,8 @@ pub mod perf;
 mod trial;
 
 pub mod uring_probe;
+/// How many workers the machine has room for.
+pub mod room;
 
 pub mod facts;
 

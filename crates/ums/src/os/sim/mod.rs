@@ -158,6 +158,9 @@ fn place() -> Option<(Arc<World>, usize)> {
     PLACE.try_with(place).ok().flatten()
 }
 
+/// So many threads there is room for in a world.
+pub const THREADS: u64 = 4096;
+
 /// Whether the caller is in a world.
 pub fn is_here() -> bool {
     place().is_some()

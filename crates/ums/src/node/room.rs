@@ -1,0 +1,119 @@
+//! What a node takes of the machine, and the options of its schedulers that follow from it.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Builder;
+use crate::limits;
+use crate::os::linux::room::{Cost, Left, Room};
+use crate::scheduler::{self, Options, WorkerKind};
+
+/// More descriptors than this are not asked for: programs exist that look at each possible one.
+const DESCRIPTORS_MAX: u64 = 1 << 20;
+
+/// Limits of workers, of a node or of one scheduler.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    /// Most workers.
+    pub hard: usize,
+    /// From so many on, further ones are made only where none becomes free.
+    pub soft: usize,
+    /// What sets the hard limit.
+    pub set_by: &'static str,
+}
+
+impl Limit {
+    /// The number that the builder was given.
+    pub fn of_builder(most: usize) -> Limit {
+        Limit { hard: most, soft: most, set_by: limits::SET_BY_BUILDER }
+    }
+
+    /// That of the scheduler with this index: 255 over 4 are 64, 64, 64 and 63 (G9).
+    pub fn share(self, index: usize, count: usize) -> Limit {
+        let share = |all: usize| all / count + usize::from(index < all % count);
+        Limit { hard: share(self.hard), soft: share(self.soft).max(1), set_by: self.set_by }
+    }
+}
+
+impl Builder {
+    /// The limit of a node with so many schedulers on so many processors.
+    pub(super) fn limit(&self, kind: WorkerKind, cpus: usize, schedulers: usize) -> Limit {
+        match self.max_workers {
+            Some(most) => Limit::of_builder(most),
+            None => self.automatic(kind, cpus, schedulers),
+        }
+    }
+
+    /// What the machine has room for; one worker for each scheduler at least.
+    pub(super) fn automatic(&self, kind: WorkerKind, cpus: usize, schedulers: usize) -> Limit {
+        let stack = self.stack_of(kind);
+        let cost = match kind {
+            WorkerKind::Fiber => Cost::of_fiber(stack, self.precommit),
+            _ => Cost::of_thread(stack),
+        };
+        let room = Room::for_workers(cost, &Left::read());
+        let hard = room.workers.max(schedulers);
+        Limit { hard, soft: limits::soft_limit_for(cpus).min(hard), set_by: room.set_by }
+    }
+
+    /// The options of one scheduler.
+    pub(super) fn options(
+        &self,
+        name: String,
+        visible: bool,
+        limit: Limit,
+        pin: Option<usize>,
+    ) -> Options {
+        let kind = if visible { self.kind } else { WorkerKind::Thread };
+        let (stack, max) = (self.stack_of(kind), limit.hard);
+        Options {
+            name,
+            kind,
+            visible,
+            workers_max: max,
+            workers_soft: limit.soft,
+            limit_set_by: limit.set_by,
+            workers_floor: self.min_workers.min(max),
+            workers_ready: 0,
+            preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
+            queue_max: self.queue_limit,
+            // A hidden scheduler's threads may need more than the fibers that the size was given for.
+            stack_size: stack.max(super::kinds::least_stack(kind)),
+            precommit: self.precommit,
+            trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
+            idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
+            holder_spin_ns: u64::try_from(self.holder_spin.as_nanos()).unwrap_or(u64::MAX),
+            queue_timeout_ns: u64::try_from(self.queue_timeout.as_nanos()).unwrap_or(u64::MAX),
+            passed_max: if self.fifo { 0 } else { limits::PASSED_MAX },
+            steal: visible && self.placement.steals(),
+            pin,
+            nice: 0,
+            detect_blocking: visible && self.detect_blocking && scheduler::can_detect(kind),
+            take_over_blocked: self.take_over_blocked && !self.fifo,
+            io: self.io,
+            ring: self.ring,
+            warnings: self.warnings,
+        }
+    }
+
+    /// The stack of a worker of this kind, in bytes.
+    pub(super) fn stack_of(&self, kind: WorkerKind) -> usize {
+        self.stack_size.unwrap_or(match kind {
+            WorkerKind::Fiber => limits::FIBER_STACK,
+            _ => limits::THREAD_STACK,
+        })
+    }
+}
+
+/// Lets this process have as many descriptors as its hard limit allows: the soft one is a thousand on most
+/// systems, which a server reaches first. What it cannot have is left as it is.
+pub(super) fn raise_descriptors() {
+    #[cfg(feature = "sim")]
+    if crate::os::sim::is_here() {
+        return;
+    }
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX).min(DESCRIPTORS_MAX);
+    if limit.current.is_some_and(|now| now < most) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
+    }
+}

@@ -1,0 +1,231 @@
+//! Room: how many workers this machine can hold, and which of its resources says so.
+//!
+//! A worker costs memory, address space, mappings and perhaps a thread ([`Cost`]). What is left of each
+//! is read once, when a node is built ([`Left::read`]), and workers may use a share of it: half of the
+//! memory, since a stack that is used more deeply than is typical takes more of it; three quarters of
+//! what can only be refused. The smallest result is the limit ([`Room::for_workers`]).
+//!
+//! What it does not do: it reserves nothing. Another node or process may use up the same room later;
+//! then a worker is refused when it is made.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::cgroup::Groups;
+
+/// Most mappings of a process.
+pub fn max_map_count() -> Option<u64> {
+    number(Path::new("/"), "proc/sys/vm/max_map_count")
+}
+
+/// Most threads that this process can have, as the strictest limit says that is known, and its name.
+pub fn threads_left() -> Option<(u64, &'static str)> {
+    thread_limits(Path::new("/")).min()
+}
+
+/// The limits of threads that are known, with their names.
+fn thread_limits(root: &Path) -> impl Iterator<Item = (u64, &'static str)> {
+    let groups = Groups::read(root);
+    // Of the user's, not of the process; the superuser is not held to it.
+    let held = !rustix::process::geteuid().is_root();
+    let all = [
+        (number(root, "proc/sys/kernel/threads-max"), "kernel.threads-max"),
+        (number(root, "proc/sys/kernel/pid_max"), "kernel.pid_max"),
+        (smallest(&groups, "pids", &["pids.max"]), "pids.max of the control group"),
+        (getrlimit(Resource::Nproc).current.filter(|_| held), "RLIMIT_NPROC"),
+    ];
+    all.into_iter().filter_map(|(most, what)| most.map(|most| (most, what)))
+}
+
+/// The smallest number in these files of the control group and its ancestors.
+pub fn smallest(groups: &Groups, controller: &str, names: &[&str]) -> Option<u64> {
+    let chain = groups.chain(controller)?;
+    names.iter().filter_map(|name| Some(chain.smallest(name)?.0)).min()
+}
+
+fn number(root: &Path, path: &str) -> Option<u64> {
+    fs::read_to_string(root.join(path)).ok()?.trim().parse().ok()
+}
+
+/// What a resource is used up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Used {
+    Memory,
+    AddressSpace,
+    Mappings,
+    Threads,
+}
+
+/// What one worker takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes that are typically touched, the kernel's own included.
+    memory: u64,
+    address_space: u64,
+    mappings: u64,
+    threads: u64,
+}
+
+impl Cost {
+    /// A worker that is a thread, with a stack of so many bytes: its stack, the guard below it, its signal
+    /// stack and that one's guard are a mapping each.
+    pub fn of_thread(stack: usize) -> Cost {
+        Cost { memory: 64 << 10, address_space: stack as u64 + (32 << 10), mappings: 4, threads: 1 }
+    }
+
+    /// A fiber. Where a guard splits no mapping, many small stacks share one.
+    pub fn of_fiber(stack: usize, precommit: bool) -> Cost {
+        let shares = super::trial::guard_install().is_ok();
+        let mappings = match shares {
+            true => u64::from(stack > 1 << 29),
+            false => 2,
+        };
+        let memory = if precommit { stack as u64 } else { 32 << 10 };
+        Cost { memory, address_space: stack as u64 + (32 << 10), mappings, threads: 0 }
+    }
+}
+
+/// What is left of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    used: Used,
+    name: &'static str,
+    amount: u64,
+}
+
+/// How many workers there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// So many.
+    pub workers: usize,
+    /// The resource that sets the number.
+    pub set_by: &'static str,
+}
+
+impl Left {
+    /// Asks the machine; a simulated world has its own.
+    pub fn read() -> Vec<Left> {
+        #[cfg(feature = "sim")]
+        if crate::os::sim::is_here() {
+            let amount = crate::os::sim::THREADS;
+            return vec![Left { used: Used::Threads, name: "the world", amount }];
+        }
+        Left::below(Path::new("/"))
+    }
+
+    fn below(root: &Path) -> Vec<Left> {
+        let mut left = Vec::new();
+        let mut add = |used, name, amount: Option<u64>| {
+            left.extend(amount.map(|amount| Left { used, name, amount }));
+        };
+        let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+        let kib = |text: &str, name: &str| -> Option<u64> {
+            let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(rest.split_whitespace().next()?.parse::<u64>().ok()?.saturating_mul(1024))
+        };
+        add(Used::Memory, "the memory that is available", kib(&meminfo, "MemAvailable:"));
+        if number(root, "proc/sys/vm/overcommit_memory") == Some(2) {
+            let limit = kib(&meminfo, "CommitLimit:");
+            let used = kib(&meminfo, "Committed_AS:").unwrap_or(0);
+            let amount = limit.map(|limit| limit.saturating_sub(used));
+            add(Used::AddressSpace, "vm.overcommit_memory", amount);
+        }
+        let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+        let space = getrlimit(Resource::As).current;
+        let mapped = kib(&status, "VmSize:").unwrap_or(0);
+        add(Used::AddressSpace, "RLIMIT_AS", space.map(|most| most.saturating_sub(mapped)));
+        add(Used::Mappings, "vm.max_map_count", number(root, "proc/sys/vm/max_map_count"));
+        for (most, name) in thread_limits(root) {
+            add(Used::Threads, name, Some(most));
+        }
+        let groups = Groups::read(root);
+        let group = |controller, names: [(&str, &str); 2]| {
+            let chain = groups.chain(controller)?;
+            let of = |(limit, used): (&str, &str)| {
+                let (limit, dir) = chain.smallest(limit)?;
+                let used = fs::read_to_string(dir.join(used)).ok();
+                let used = used.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+                Some(limit.saturating_sub(used))
+            };
+            names.into_iter().filter_map(of).min()
+        };
+        let memory =
+            [("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")];
+        add(Used::Memory, "the control group's memory limit", group("memory", memory));
+        left
+    }
+}
+
+impl Room {
+    /// How many workers of this cost fit into what is left.
+    pub fn for_workers(cost: Cost, left: &[Left]) -> Room {
+        let room = |left: &Left| {
+            let (cost, share) = match left.used {
+                Used::Memory => (cost.memory, left.amount / 2),
+                Used::AddressSpace => (cost.address_space, left.amount / 4 * 3),
+                Used::Mappings => (cost.mappings, left.amount / 4 * 3),
+                Used::Threads => (cost.threads, left.amount / 4 * 3),
+            };
+            let workers = usize::try_from(share.checked_div(cost)?).unwrap_or(usize::MAX);
+            Some(Room { workers, set_by: left.name })
+        };
+        // A resource of which workers take nothing sets no limit.
+        let least = left.iter().filter_map(room).min_by_key(|room| room.workers);
+        let most =
+            Room { workers: crate::limits::WORKERS_PER_SCHEDULER_MAX, set_by: "this library" };
+        least.filter(|room| room.workers < most.workers).unwrap_or(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cgroup::FakeRoot;
+    use super::*;
+
+    fn left(used: Used, name: &'static str, amount: u64) -> Left {
+        Left { used, name, amount }
+    }
+
+    #[test]
+    fn the_scarcest_resource_sets_the_limit_b14() {
+        let thread = Cost::of_thread(2 << 20);
+        let all = [
+            left(Used::Memory, "memory", 16 << 30),
+            left(Used::Mappings, "mappings", 65_530),
+            left(Used::Threads, "threads", 32_768),
+        ];
+        let room = Room::for_workers(thread, &all);
+        assert_eq!(room, Room { workers: 12_286, set_by: "mappings" });
+        let few = [&all[..], &[left(Used::Threads, "pids.max", 100)]].concat();
+        assert_eq!(Room::for_workers(thread, &few), Room { workers: 75, set_by: "pids.max" });
+        let small = [&all[..], &[left(Used::Memory, "group", 128 << 20)]].concat();
+        assert_eq!(Room::for_workers(thread, &small), Room { workers: 1024, set_by: "group" });
+    }
+
+    #[test]
+    fn what_a_worker_does_not_use_sets_no_limit_b14() {
+        let fiber = Cost { memory: 32 << 10, address_space: 288 << 10, mappings: 0, threads: 0 };
+        let all = [left(Used::Threads, "threads", 1), left(Used::Mappings, "mappings", 1)];
+        assert_eq!(Room::for_workers(fiber, &all).set_by, "this library");
+        let space = [left(Used::AddressSpace, "RLIMIT_AS", 288 << 20)];
+        assert_eq!(Room::for_workers(fiber, &space), Room { workers: 768, set_by: "RLIMIT_AS" });
+    }
+
+    #[test]
+    fn what_a_control_group_uses_already_is_not_left_b14() {
+        let root = FakeRoot::new(&[
+            ("proc/self/cgroup", "0::/a\n"),
+            ("proc/self/mountinfo", "1 0 0:1 / /cg rw - cgroup2 none rw"),
+            ("proc/meminfo", "MemTotal: 9 kB\nMemAvailable:   2048 kB\n"),
+            ("cg/a/memory.max", "1000000\n"),
+            ("cg/a/memory.current", "400000\n"),
+        ]);
+        let all = Left::below(root.path());
+        let of = |name| all.iter().find(|left| left.name == name).map(|left| left.amount);
+        assert_eq!(of("the control group's memory limit"), Some(600_000));
+        assert_eq!(of("the memory that is available"), Some(2 << 20));
+        assert_eq!(of("vm.max_map_count"), None, "a file that is missing is no limit");
+    }
+}

@@ -1,0 +1,115 @@
+//! Whether a scheduler may make one more worker.
+//!
+//! There are two limits. The *hard* one is what the builder was told, or what the machine has room for.
+//! The *soft* one is lower if nobody said otherwise: up to it a worker is made for each request that
+//! finds none. Beyond it the workers that exist are given a moment, for they may be about to be free:
+//!
+//! ```text
+//! nothing runs, and no wait or request has ended for 10 ms     a standstill: make workers, without
+//!                                                              a pause, until a wait ends
+//! the oldest request has been queued for 100 ms                make one in each millisecond
+//! ```
+//!
+//! The first resolves a standstill at once, however many requests are queued. The second is for requests
+//! whose scheduler is kept busy by workers that never become free, such as one for each connection.
+//!
+//! *Progress* is read off two counters. A worker that is made begins one wait, so turns less workers
+//! created stay the same for as long as only new workers come to wait.
+
+use std::sync::atomic::Ordering;
+
+use super::{Core, Shared};
+use crate::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS};
+use crate::os::clock;
+use crate::report::Kind;
+use crate::worker::{STANDBY, State};
+
+/// What is known of a scheduler that has as many workers as its soft limit says.
+#[derive(Default)]
+pub(crate) struct Standstill {
+    progress: u64,
+    /// When that changed last.
+    since: u64,
+    /// When a worker was made for a request that was overdue.
+    overdue: u64,
+    /// Whether it was told that the hard limit is reached.
+    told: bool,
+}
+
+impl Shared {
+    /// Whether one more worker may be made, as far as limits go.
+    pub(super) fn has_room(&self, core: &mut Core) -> bool {
+        let count = core.workers.count();
+        count < self.options.workers_soft || self.has_room_beyond(core, count)
+    }
+
+    #[cold]
+    fn has_room_beyond(&self, core: &mut Core, count: usize) -> bool {
+        if count >= self.options.workers_max {
+            self.tell_the_limit(core, count);
+            return false;
+        }
+        let now = clock::now();
+        self.standstill_in(core, now) == 0 || self.is_overdue(core, now)
+    }
+
+    /// Nanoseconds until it is a standstill, if nothing gets on; 0: it is one.
+    fn standstill_in(&self, core: &mut Core, now: u64) -> u64 {
+        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let c = &self.counters;
+        let progress = of(&c.turns).wrapping_sub(of(&c.workers_created));
+        if core.standstill.progress != progress || core.standstill.since == 0 {
+            (core.standstill.progress, core.standstill.since) = (progress, now);
+        }
+        let current = core.current;
+        let runs = current != STANDBY && core.workers.get(current).state == State::Running;
+        if runs || core.workers.runnable() > 0 {
+            return STANDSTILL_NS;
+        }
+        (core.standstill.since + STANDSTILL_NS).saturating_sub(now)
+    }
+
+    /// Whether the oldest request has waited for too long, and it is time for a worker for it.
+    fn is_overdue(&self, core: &mut Core, now: u64) -> bool {
+        if self.queue.len() == 0 || now < core.standstill.overdue + OVERDUE_PAUSE_NS {
+            return false;
+        }
+        let Some(enqueued) = self.queue.fronts()[1] else { return false };
+        clock::ticks_to_ns(clock::ticks().saturating_sub(enqueued)) >= OVERDUE_NS
+    }
+
+    /// A worker was made: the next overdue request has to wait for a moment.
+    pub(super) fn made_one(&self, core: &mut Core) {
+        if core.workers.count() > self.options.workers_soft {
+            core.standstill.overdue = clock::now();
+        }
+    }
+
+    /// When to look again whether it is a standstill; `u64::MAX`: there is no need to.
+    pub(super) fn look_again_in(&self, core: &mut Core, now: u64) -> u64 {
+        let count = core.workers.count();
+        if count < self.options.workers_soft || count >= self.options.workers_max {
+            return u64::MAX;
+        }
+        match self.standstill_in(core, now) {
+            0 => u64::MAX,
+            left => left,
+        }
+    }
+
+    fn tell_the_limit(&self, core: &mut Core, count: usize) {
+        if core.standstill.told || self.queue.len() == 0 || !self.options.limit_is_the_machines() {
+            return;
+        }
+        core.standstill.told = true;
+        self.warn(
+            Kind::WorkerLimit,
+            format_args!(
+                "scheduler '{}' has the {count} workers that {} leaves room for, and further requests wait: \
+                 raise that, or let fewer requests wait at once",
+                self.name(),
+                self.options.limit_set_by,
+            ),
+        );
+    }
+}

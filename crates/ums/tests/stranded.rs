@@ -1,0 +1,105 @@
+//! Nothing is stranded with the defaults: requests beyond the soft limit of workers get one, whether the
+//! others stand still or are kept busy.
+
+#![allow(unsafe_code)] // For the harness.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use common::*;
+use ums::net::TcpListener;
+use ums::{Builder, Placement};
+
+/// More than the soft limit of a machine with up to four processors.
+const MANY: usize = 600;
+
+#[test]
+fn a_request_is_carried_out_while_600_others_wait() {
+    for kind in kinds() {
+        for n in [1, 2] {
+            one_kind(
+                kind,
+                |b| b.schedulers(n).placement(Placement::AlwaysPreferred),
+                |node| {
+                    let gate = Gate::shut();
+                    let wait = |_| {
+                        let gate = gate.clone();
+                        start(node, 0, move || gate.pass())
+                    };
+                    let tasks: Vec<_> = (0..MANY).map(wait).collect();
+                    eventually("600 wait", || gate.waiters() == MANY);
+                    assert_eq!(on(node, 0, || "PONG"), "PONG");
+                    gate.open();
+                    tasks.into_iter().for_each(|task| task.join().unwrap());
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn a_request_gets_a_worker_while_600_others_run_and_never_end() {
+    for kind in kinds() {
+        one_kind(
+            kind,
+            |b| b.schedulers(1),
+            |node| {
+                let enough = Arc::new(AtomicBool::new(false));
+                let begun = Arc::new(AtomicUsize::new(0));
+                let run = |_| {
+                    let (enough, begun) = (enough.clone(), begun.clone());
+                    start(node, 0, move || {
+                        begun.fetch_add(1, SeqCst);
+                        while !enough.load(SeqCst) {
+                            ums::sleep(ms(1)).unwrap();
+                        }
+                    })
+                };
+                let tasks: Vec<_> = (0..MANY).map(run).collect();
+                eventually("600 have begun", || begun.load(SeqCst) == MANY);
+                enough.store(true, SeqCst);
+                tasks.into_iter().for_each(|task| task.join().unwrap());
+            },
+        );
+    }
+}
+
+/// README's program, and clients that all stay.
+fn echo(kind: ums::WorkerKind, connections: usize, options: impl FnOnce(Builder) -> Builder) {
+    one_kind(kind, options, |node| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let server = node.spawn(move || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            tell.send(listener.local_addr().unwrap()).unwrap();
+            for stream in listener.incoming().flatten().take(connections) {
+                ums::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+            }
+        });
+        let at = told.recv().unwrap();
+        let mut clients = Vec::new();
+        for number in 0..connections as u32 {
+            let mut client = TcpStream::connect(at).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
+            client.write_all(&number.to_le_bytes()).unwrap();
+            clients.push(client);
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            let mut answer = [0; 4];
+            client.read_exact(&mut answer).unwrap_or_else(|e| panic!("{kind:?}, {number}: {e}"));
+            assert_eq!(answer, (number as u32).to_le_bytes());
+        }
+        drop(clients);
+        server.unwrap().join().unwrap();
+    });
+}
+
+#[test]
+fn the_echo_program_answers_a_thousand_connections_that_stay() {
+    for kind in kinds() {
+        echo(kind, 1000, |b| b);
+    }
+}
