@@ -3,13 +3,17 @@
 //! Everything that waits is built on three steps, and works the same for both:
 //!
 //! ```text
-//! let ticket = begin(what);     the caller now waits, as far as others can see
+//! let me = waiter();            refused here, by a panic, where the caller must not wait
+//! let ticket = me.begin(what);  the caller now waits, as far as others can see
 //! ... give the ticket to whoever will end the wait ...
 //! match park(ticket, deadline)  others run; returns when the wait was claimed
 //! ```
 //!
-//! Between `begin` and `park` the caller must not wait or yield.
+//! The refusal comes before a resource is told of the wait. After it nothing fails, so that no
+//! resource is left with news of a waiter that never came. [`begin`] is the first two in one. Between
+//! `begin` and `park` the caller must not wait or yield.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -19,7 +23,7 @@ use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
 use crate::report;
 use crate::scheduler::{self, away, here};
-use crate::scheduler::{Coupled, WorkerKind};
+use crate::scheduler::{Coupled, Here, WorkerKind};
 use crate::wait::{Outcome, Party, Ticket, What, thread_party};
 
 pub(crate) use crate::scheduler::ready;
@@ -30,14 +34,71 @@ pub(crate) fn party() -> &'static Party {
     here().map_or_else(thread_party, |shared| shared.current_party())
 }
 
+/// The caller, which may wait. It keeps its baton until the wait has begun, and from then on until it
+/// parks.
+pub(crate) struct Waiter {
+    party: &'static Party,
+    here: Option<Here>,
+}
+
+impl Waiter {
+    /// The party that waits.
+    #[inline]
+    pub(crate) fn party(&self) -> &'static Party {
+        self.party
+    }
+
+    /// Starts its wait.
+    #[inline]
+    pub(crate) fn begin(self, what: What) -> Ticket {
+        let ticket = self.party.begin(what);
+        drop(self.here);
+        ticket
+    }
+}
+
+/// The caller, before it begins to wait.
+///
+/// # Panics
+/// Where the caller must not wait: see `Shared::may_switch`.
+#[inline]
+pub(crate) fn waiter() -> Waiter {
+    let here = here();
+    let party = here.as_ref().map_or_else(waiting_thread, |shared| shared.waiting_party());
+    Waiter { party, here }
+}
+
+/// As [`waiter`], for a wait that is over only when others no longer use the caller's frame: it is
+/// never refused.
+pub(crate) fn surely_waiter() -> Waiter {
+    let here = here();
+    let party = here.as_ref().map_or_else(thread_party, |shared| shared.current_party());
+    Waiter { party, here }
+}
+
+fn waiting_thread() -> &'static Party {
+    let party = thread_party();
+    assert!(party.is_quiet(), "{}", scheduler::HAS_BEGUN);
+    party
+}
+
 /// Starts a wait of the caller.
+///
+/// # Panics
+/// As [`waiter`].
 #[inline]
 pub(crate) fn begin(what: What) -> Ticket {
-    match here() {
-        // Inside: once it has begun to wait, a worker keeps its baton until it parks.
-        Some(shared) => shared.waiting_party().begin(what),
-        None => thread_party().begin(what),
-    }
+    waiter().begin(what)
+}
+
+/// Calls code of the application's between `begin` and `park`. If it tries to wait, to yield or to
+/// leave its scheduler, it is refused. Err: it panicked.
+pub(crate) fn while_begun(call: impl FnOnce()) -> std::thread::Result<()> {
+    let here = here();
+    here.iter().for_each(|shared| shared.note_begun(true));
+    let result = catch_unwind(AssertUnwindSafe(call));
+    here.iter().for_each(|shared| shared.note_begun(false));
+    result
 }
 
 /// Parks the caller until its wait has ended; `deadline` in nanoseconds of the clock.

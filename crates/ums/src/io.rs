@@ -111,6 +111,7 @@ unsafe fn on_worker(
     let what = What::new(reason).uncancellable();
     let ticket = party.begin(if op.fd() < 0 { what } else { what.fd(op.fd()) });
     let began = if op.blocks() { clock::ticks() } else { 0 };
+    let frozen = Frozen;
     let submission = shared.with(|core| {
         // SAFETY: Frozen Buffer: the caller's promise, and this frame stays until the completion.
         unsafe { core.submit(op, Completion::Wake(ticket)) }
@@ -127,11 +128,11 @@ unsafe fn on_worker(
         Submission::Done(result) => {
             let abandoned = ticket.abandon();
             debug_assert!(abandoned, "nobody else knows this wait");
+            std::mem::forget(frozen);
             return decode(result);
         }
         Submission::Call(..) => unreachable!("a wake is no routine"),
     };
-    let frozen = Frozen;
     if hears {
         // SeqCst pairs with `cancel_party`: it sees our token, or we see its flag.
         party.io.store(token, Ordering::SeqCst);

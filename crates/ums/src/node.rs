@@ -269,6 +269,7 @@ impl Builder {
             visible,
             hidden: RwLock::default(),
             threads: Mutex::new(threads),
+            setting_online: Mutex::default(),
             closing: AtomicBool::new(false),
             users: Mutex::default(),
             watching: Mutex::default(),
@@ -311,6 +312,7 @@ pub(crate) struct NodeInner {
     pub visible: Vec<Arc<Shared>>,
     hidden: RwLock<HashMap<String, Arc<Shared>>>,
     threads: Mutex<Vec<Thread>>,
+    setting_online: Mutex<()>,
     pub closing: AtomicBool,
     pub users: Mutex<HashMap<UserId, std::sync::Weak<UserState>>>,
     /// While the monitor watches.
@@ -504,12 +506,16 @@ impl Node {
     /// Runs `f` on a worker and waits for it: the way in from a plain thread.
     ///
     /// # Panics
-    /// With what `f` panics with, and when the node is shutting down.
+    /// With what `f` panics with, when the node is shutting down, and where a worker must not wait: in
+    /// a completion routine.
+    #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        // A run that would be refused its wait does not begin.
+        let _ = crate::current::waiter();
         match self.spawn(f).map(JoinHandle::join) {
             Ok(Ok(value)) => value,
             Ok(Err(TaskError::Panicked(panic))) => std::panic::resume_unwind(panic),
@@ -550,6 +556,8 @@ impl Node {
     /// When there is no such scheduler, and when it would be the last.
     pub fn set_online(&self, scheduler: usize, online: bool) {
         let all = &self.inner.visible;
+        // One at a time, or the last two could be taken offline at once.
+        let _alone = self.inner.setting_online.lock().unwrap_or_else(|e| e.into_inner());
         let others =
             all.iter().filter(|s| s.index != scheduler && s.online.load(Ordering::Relaxed));
         assert!(online || others.count() > 0, "the last scheduler online cannot be taken offline");

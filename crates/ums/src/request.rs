@@ -187,9 +187,10 @@ impl Holds {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn release(&self) {
-        let held = self.0.fetch_sub(1, Ordering::Relaxed);
-        assert!(held > 0, "a user released what it does not hold");
+    /// False: there is none.
+    pub fn release(&self) -> bool {
+        let one_less = |held: usize| held.checked_sub(1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
     }
 
     pub fn is_some(&self) -> bool {

@@ -3,22 +3,27 @@
 //! A task is one allocation: the request's state, and a cell that holds first the closure, then
 //! the result. Joining a task that no worker has begun promotes it in its work queue, so that
 //! parents who wait for children can never use up all workers (G11).
+//!
+//! `task/scope.rs` has the tasks that may borrow.
+
+mod scope;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::current::{self, begin, park, ready};
+use crate::current::{self, park, ready};
 use crate::error::{EnqueueError, WaitError};
 use crate::os::clock::{self, NEVER};
-use crate::os::short_lock::ShortLock;
 use crate::reason::WaitReason;
 use crate::request::{Cancelled, Holds, Job, RequestId, RequestState, UserId, WorkRequest};
 use crate::scheduler::{self, Shared, away, here};
 use crate::wait::{AsVictim, Outcome, Ticket, What};
 use crate::wait_stats::Account;
+
+pub use scope::{Scope, ScopedJoinHandle, scope};
 
 /// Why a task has no result.
 #[derive(Debug)]
@@ -125,6 +130,7 @@ where
 {
     fn take(&self) -> Option<TaskResult<T>> {
         let mut cell = self.lock();
+        assert!(!matches!(cell.stage, Stage::Taken), "the task's result was taken already");
         if !matches!(cell.stage, Stage::Done(_)) {
             return None;
         }
@@ -179,6 +185,9 @@ impl<T> JoinHandle<T> {
     ///
     /// # Errors
     /// [`WaitError`], also as a deadlock's victim; the inner result is as in [`JoinHandle::join`].
+    ///
+    /// # Panics
+    /// When an earlier call has taken the result.
     pub fn join_for(&mut self, span: Duration) -> Result<Result<T, TaskError>, WaitError> {
         self.join_as(|| What::new(WaitReason::JOIN), clock::after(span), AsVictim::Fails)
     }
@@ -192,9 +201,10 @@ impl<T> JoinHandle<T> {
         if let Some(result) = self.task.take() {
             return Ok(result);
         }
+        let me = current::waiter();
         self.promote();
-        let asked = current::party().will_wait_for(self.task.state(), as_victim);
-        let ticket = begin(what().on(self.task.state()));
+        let asked = me.party().will_wait_for(self.task.state(), as_victim);
+        let ticket = me.begin(what().on(self.task.state()));
         if self.task.wait(ticket) {
             let outcome = ticket.result(park(ticket, deadline));
             drop(asked);
@@ -204,7 +214,7 @@ impl<T> JoinHandle<T> {
             // all the same, but its wake-up is on the way, and has to be taken.
             let _ = park(ticket, NEVER);
         }
-        Ok(self.task.take().expect("a joined task has a result, once"))
+        Ok(self.task.take().expect("a joined task has a result"))
     }
 
     /// A worker is about to wait for this task: let it not stand in the queue behind requests for
@@ -322,8 +332,9 @@ impl UserState {
         self.holds.hold();
     }
 
-    pub fn release(&self) {
-        self.holds.release();
+    /// False: it holds nothing.
+    pub fn release(&self) -> bool {
+        self.holds.release()
     }
 
     pub fn is_holding(&self) -> bool {
@@ -462,6 +473,7 @@ where
 /// assert_eq!(answer, 285);
 /// # Ok::<(), ums::BuildError>(())
 /// ```
+#[track_caller]
 pub fn spawn<F, T>(f: F) -> JoinHandle<T>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -480,6 +492,7 @@ where
 ///
 /// # Panics
 /// On a plain thread.
+#[track_caller]
 pub fn try_spawn<F, T>(f: F) -> Result<JoinHandle<T>, EnqueueError>
 where
     F: FnOnce() -> T + Send + 'static,
@@ -487,210 +500,6 @@ where
 {
     let here = here().expect("spawn is called on a worker; on a plain thread use Node::spawn");
     queue(here.arc(), Task::new(current::user(), false, f))
-}
-
-/// A scope in which tasks may borrow from the caller's stack; see [`scope`].
-pub struct Scope<'scope, 'env: 'scope> {
-    shared: Arc<Shared>,
-    open: Arc<ScopeCount>,
-    scope: std::marker::PhantomData<&'scope mut &'scope ()>,
-    env: std::marker::PhantomData<&'env mut &'env ()>,
-}
-
-#[derive(Default)]
-struct ScopeCount {
-    running: AtomicUsize,
-    panicked: AtomicUsize,
-    waiter: ShortLock<Option<Ticket>>,
-    /// A worker waits for all of them, so that none may wait for a worker (G11).
-    urgent: Arc<AtomicBool>,
-}
-
-impl ScopeCount {
-    fn one_less(&self) {
-        // Under the lock, which `wait` takes too: either it sees 0, or we see its ticket.
-        let mut waiter = self.waiter.lock();
-        let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
-        let ticket = if last { waiter.take() } else { None };
-        let claimed = ticket.and_then(|t| t.claim(Outcome::Granted));
-        drop(waiter);
-        claimed.into_iter().for_each(ready);
-    }
-
-    fn wait(&self, home: &Shared) {
-        self.urgent.store(true, Ordering::Relaxed);
-        if self.running.load(Ordering::Relaxed) > 0 {
-            home.peers.promote_all(home);
-        }
-        loop {
-            let mut waiter = self.waiter.lock();
-            if self.running.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            let ticket = begin(What::new(WaitReason::JOIN).uncancellable());
-            *waiter = Some(ticket);
-            drop(waiter);
-            park(ticket, NEVER);
-        }
-    }
-}
-
-/// Where a scoped task leaves its result.
-struct Slot<T>(Mutex<Option<TaskResult<T>>>);
-
-/// A task of a scope.
-pub struct ScopedJoinHandle<'scope, T> {
-    inner: JoinHandle<()>,
-    slot: Arc<Slot<T>>,
-    scope: Arc<ScopeCount>,
-    lives: std::marker::PhantomData<&'scope ()>,
-}
-
-impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the task's end.
-    ///
-    /// # Errors
-    /// [`TaskError`] when the task panicked or never ran.
-    pub fn join(self) -> Result<T, TaskError> {
-        self.inner.join()?;
-        let result = self.slot.0.lock().unwrap_or_else(|e| e.into_inner()).take();
-        let result = result.expect("a task that ran has left its result");
-        if result.is_err() {
-            // The caller knows; the scope's end need not say it again.
-            self.scope.panicked.fetch_sub(1, Ordering::Relaxed);
-        }
-        result
-    }
-
-    /// Whether the task has ended.
-    pub fn is_finished(&self) -> bool {
-        self.inner.is_finished()
-    }
-}
-
-/// Runs tasks that may borrow what the caller owns, as [`std::thread::scope`] does: all of them
-/// have ended when it returns. The caller's stack cannot go away meanwhile, because a waiting
-/// worker's stack is frozen.
-///
-/// # Panics
-/// On a plain thread; and when a task panicked whose handle was not joined.
-///
-/// ```
-/// let node = ums::Node::builder().build()?;
-/// node.run(|| {
-///     let mut numbers = vec![1, 2, 3];
-///     let (left, right) = numbers.split_at_mut(1);
-///     ums::scope(|s| {
-///         s.spawn(|| left[0] = 10);
-///         s.spawn(|| right[1] = 30);
-///     });
-///     assert_eq!(numbers, [10, 2, 30]);
-/// });
-/// # Ok::<(), ums::BuildError>(())
-/// ```
-pub fn scope<'env, F, R>(f: F) -> R
-where
-    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
-{
-    let here = here().expect("a scope of tasks is opened on a worker: use Node::run");
-    // Now, and not when the scope waits: a panic there would let borrows end before their tasks.
-    here.may_switch();
-    let shared = here.arc();
-    drop(here);
-    let scope = Scope {
-        shared,
-        open: Arc::default(),
-        scope: std::marker::PhantomData,
-        env: std::marker::PhantomData,
-    };
-    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope.open.wait(&scope.shared);
-    match result {
-        Err(panic) => std::panic::resume_unwind(panic),
-        Ok(_) if scope.open.panicked.load(Ordering::Relaxed) > 0 => {
-            panic!("a task of the scope panicked and nobody joined it")
-        }
-        Ok(result) => result,
-    }
-}
-
-impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Queues a task that may borrow for `'scope`.
-    ///
-    /// # Panics
-    /// When the work queue is full or the node shuts down.
-    pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
-    where
-        F: FnOnce() -> T + Send + 'scope,
-        T: Send + 'scope,
-    {
-        scoped::spawn(self, f)
-    }
-}
-
-mod scoped {
-    //! The one place where a borrow is taken for longer than the compiler can see. Named
-    //! invariant **Scope**: everything that borrows for `'scope` is dropped before the task tells
-    //! the scope's count, and `scope` returns only after the count is 0.
-    #![allow(unsafe_code)]
-
-    use super::*;
-
-    /// Tells the count when it is dropped.
-    struct Tell(Arc<ScopeCount>);
-
-    impl Drop for Tell {
-        fn drop(&mut self) {
-            self.0.one_less();
-        }
-    }
-
-    /// What a scoped task owns. The fields are dropped in this order: whatever borrows for
-    /// `'scope` goes before the count is told.
-    struct Body<F, T> {
-        f: F,
-        out: Arc<Slot<T>>,
-        tell: Tell,
-    }
-
-    impl<F: FnOnce() -> T, T> Body<F, T> {
-        fn run(self) {
-            let Body { f, out, tell } = self;
-            let result = catch_unwind(AssertUnwindSafe(f)).map_err(TaskError::Panicked);
-            if result.is_err() {
-                tell.0.panicked.fetch_add(1, Ordering::Relaxed);
-            }
-            *out.0.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
-            drop(out);
-            drop(tell);
-        }
-    }
-
-    pub(super) fn spawn<'scope, F, T>(
-        scope: &'scope Scope<'scope, '_>,
-        f: F,
-    ) -> ScopedJoinHandle<'scope, T>
-    where
-        F: FnOnce() -> T + Send + 'scope,
-        T: Send + 'scope,
-    {
-        let slot = Arc::new(Slot(Mutex::new(None)));
-        scope.open.running.fetch_add(1, Ordering::AcqRel);
-        let body = Body { f, out: slot.clone(), tell: Tell(scope.open.clone()) };
-        let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
-        // SAFETY: Scope: the closure, whether it is run or dropped unrun, is gone before the count
-        // is told, and `scope` returns only after that; so it never outlives 'scope.
-        let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
-        let mut task = Task::new(current::user(), false, call);
-        task.state.with_scope = Some(scope.open.urgent.clone());
-        match queue(scope.shared.clone(), task) {
-            Ok(inner) => {
-                let scope = scope.open.clone();
-                ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData }
-            }
-            Err(error) => panic!("the scope's task was not taken: {error}"),
-        }
-    }
 }
 
 #[cfg(test)]

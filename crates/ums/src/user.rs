@@ -161,7 +161,7 @@ impl User {
     /// # Panics
     /// When there is none.
     pub fn release(&self) {
-        self.state.release();
+        assert!(self.state.release(), "user {} holds nothing that it could release", self.id());
     }
 
     /// Whether it holds anything.
@@ -354,9 +354,13 @@ impl UserLock {
     /// When the user is not the owner.
     pub fn release(&self, user: UserId) {
         let mut lock = self.lock();
-        let owner = lock.owner.take();
-        assert_eq!(owner.as_ref().map(|o| o.0), Some(user), "only the owner releases the lock");
-        owner.and_then(|o| o.1).into_iter().for_each(|s| s.release());
+        let is_owner = |(owner, _): &mut (UserId, _)| *owner == user;
+        let (_, state) = lock
+            .owner
+            .take_if(is_owner)
+            .unwrap_or_else(|| panic!("user {user} does not own the lock"));
+        // Its hold may have been ended already, by a `User::release` too many.
+        let _ = state.is_some_and(|state| state.release());
         let (claimed, granted) = loop {
             let Some(Waiter { user, state, how }) = self.next(&mut lock) else { return };
             let next = match how {

@@ -192,8 +192,8 @@ pub(crate) struct Shared {
     busy: AtomicBool,
     /// Whether its current worker sleeps because a lock that is held for moments is not let go (B48).
     pub(crate) sick: AtomicBool,
-    /// How many completion routines run, one inside another: none of them may wait (rule 9).
-    /// Written by the baton's holder.
+    /// How many completion routines run, one inside another: none of them may wait (rule 9). And
+    /// [`BEGUN`]. Written by the baton's holder.
     in_routine: AtomicU32,
     /// A turn runs the completion routines that are due; after them it chooses.
     looking: AtomicBool,
@@ -212,6 +212,14 @@ pub(crate) struct Shared {
 unsafe impl Sync for Shared {}
 // SAFETY: Baton: as above; fibers inside `core` are resumed by their host thread only (Home).
 unsafe impl Send for Shared {}
+
+/// In the count of completion routines: the current worker has begun to wait, and code of the
+/// application's runs before it parks.
+const BEGUN: u32 = 1 << 31;
+
+/// What such code is told when it tries to.
+pub(crate) const HAS_BEGUN: &str =
+    "a caller that has begun to wait must not wait for anything else, yield or leave its scheduler";
 
 /// What makes a worker run.
 pub(crate) enum Seat {
@@ -517,8 +525,8 @@ impl Shared {
     /// runs in the middle of somebody else's turn (rule 9).
     ///
     /// # Panics
-    /// In a completion routine; and in debug builds while the worker says that it holds a foreign
-    /// lock (B53).
+    /// In a completion routine; in the closure that queues the caller for a wait; and in debug
+    /// builds while the worker says that it holds a foreign lock (B53).
     #[inline]
     pub(crate) fn may_switch(&self) {
         #[cfg(debug_assertions)]
@@ -529,10 +537,21 @@ impl Shared {
                 "a worker must not wait or yield while it holds a foreign lock: that of {place}"
             );
         }
-        assert!(
-            self.in_routine.load(Ordering::Relaxed) == 0,
-            "a completion routine must not wait or yield: hand the wait to a request"
-        );
+        if self.in_routine.load(Ordering::Relaxed) != 0 {
+            self.refuse_to_switch();
+        }
+    }
+
+    #[cold]
+    fn refuse_to_switch(&self) -> ! {
+        assert!(self.is_in_routine(), "{HAS_BEGUN}");
+        panic!("a completion routine must not wait or yield: hand the wait to a request");
+    }
+
+    /// The current worker has begun to wait, and does not park yet; or it is about to.
+    pub(crate) fn note_begun(&self, begun: bool) {
+        let routines = self.routines_running();
+        self.in_routine.store(routines | if begun { BEGUN } else { 0 }, Ordering::Relaxed);
     }
 
     /// In a simulated world: what must be so at every turn is so.
@@ -605,7 +624,12 @@ impl Shared {
 
     /// Whether a completion routine runs.
     pub(crate) fn is_in_routine(&self) -> bool {
-        self.in_routine.load(Ordering::Relaxed) > 0
+        self.routines_running() > 0
+    }
+
+    /// How many completion routines run, one inside another.
+    fn routines_running(&self) -> u32 {
+        self.in_routine.load(Ordering::Relaxed) & !BEGUN
     }
 
     /// The worker that runs, as far as anybody can tell.

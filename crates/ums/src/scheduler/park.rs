@@ -18,14 +18,17 @@ use crate::worker::{STANDBY, State};
 const UNWINDING_WAIT_MAX_NS: u64 = 10_000_000_000;
 
 /// Makes a claimed party run: onto its runnable list, if it is a worker of the scheduler whose
-/// baton the caller holds; through its door, if it is another's (G6); by its event, if it is a
-/// plain thread. Runs nobody now (U55).
+/// baton the caller holds; through its door, if it is another's (G6), or the caller itself, which
+/// has begun to wait and takes its own wake-up when it parks; by its event, if it is a plain thread.
+/// Runs nobody now (U55).
 #[inline]
 pub(crate) fn ready(claimed: Claimed) {
     let Some(door) = Door::of(claimed.party) else { return claimed.set_event() };
     let party = claimed.kept();
     match here() {
-        Some(shared) if std::ptr::eq(shared.door, door) => shared.with(|core| core.wake(party)),
+        Some(shared) if std::ptr::eq(shared.door, door) && !party.is(State::Running) => {
+            shared.with(|core| core.wake(party));
+        }
         other => {
             if let Some(shared) = other {
                 let worker = party.worker.load(Ordering::Relaxed);

@@ -185,19 +185,23 @@ struct Left {
 thread_local! {
     /// What the calling worker has left by a guard.
     static LEFT: Cell<Option<(Arc<Shared>, Left)>> = const { Cell::new(None) };
+    /// How often the calling worker has left by a guard.
+    static TIMES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The time that a worker is away from its scheduler; see `ums::couple`.
 #[derive(Debug)]
 #[must_use = "dropping it ends the time away"]
 pub struct Coupled {
-    left: bool,
+    /// Which of the worker's times away this is: an old one may have ended with its request. 0: none.
+    time: u64,
     here: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Coupled {
     fn drop(&mut self) {
-        if self.left {
+        // Not in the middle of a wait, which has begun outside and ends there.
+        if self.time != 0 && self.time == TIMES.get() && thread_party().is_quiet() {
             come_back();
         }
     }
@@ -205,8 +209,8 @@ impl Drop for Coupled {
 
 /// Leaves the scheduler until the guard is dropped.
 pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
-    let coupled = |left| Ok(Coupled { left, here: std::marker::PhantomData });
-    let Some(shared) = here() else { return coupled(false) };
+    let coupled = |time| Ok(Coupled { time, here: std::marker::PhantomData });
+    let Some(shared) = here() else { return coupled(0) };
     shared.may_switch();
     if shared.options.kind == WorkerKind::Fiber {
         return Err(NeedsThread("coupling"));
@@ -216,13 +220,15 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     let shared = shared.arc();
     let left = shared.go_out(reason, Way::Turn);
     LEFT.set(Some((shared, left)));
-    coupled(true)
+    TIMES.set(TIMES.get() + 1);
+    coupled(TIMES.get())
 }
 
 /// The calling worker comes back, if it is away by a guard. Also at the end of a request, for a guard that was forgotten.
 pub(super) fn come_back() {
     let _inside = Inside::enter();
-    if let Some((shared, left)) = LEFT.take() {
+    // A guard in a thread-local may be dropped after this one is gone; then its request has ended.
+    if let Ok(Some((shared, left))) = LEFT.try_with(Cell::take) {
         shared.come_back(&left);
     }
 }
@@ -455,6 +461,7 @@ fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
     let inside = Inside::enter();
     let party = here().map_or_else(thread_party, |shared| shared.waiting_party());
     let ticket = party.begin(What::new(reason).on(to).uncancellable());
+    let frozen = Frozen;
     // SAFETY: Frozen Stack: `call` borrows from the caller's stack, which stays as it is until the
     // park below returns; the park is uncancellable and has no deadline, and it is ended only by
     // `Errand`, after its last use of `call` (Errand::run, Errand::abandon).
@@ -465,13 +472,12 @@ fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
         // The caller has not parked, so it must not be woken.
         let abandoned = ticket.abandon();
         debug_assert!(abandoned, "nobody else knows this wait");
-        return;
+    } else {
+        match here() {
+            Some(shared) => shared.park(ticket, NEVER),
+            None => ticket.park_thread(NEVER),
+        };
     }
-    let frozen = Frozen;
-    match here() {
-        Some(shared) => shared.park(ticket, NEVER),
-        None => ticket.park_thread(NEVER),
-    };
     std::mem::forget(frozen);
     drop(inside);
 }

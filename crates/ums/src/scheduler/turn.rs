@@ -98,7 +98,7 @@ impl Shared {
     /// Runs the routine of a request that has completed at once (U66); false: it was put aside for the next look,
     /// for so many run inside one another already that a chain of them could use up the stack.
     pub(crate) fn run_or_put_aside(&self, routine: Routine, result: IoResult) -> bool {
-        let now = self.in_routine.load(Ordering::Relaxed) < NESTED_MAX;
+        let now = self.routines_running() < NESTED_MAX;
         if now {
             self.run_routine(routine, result);
         } else {

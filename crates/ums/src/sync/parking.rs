@@ -15,7 +15,7 @@
 //!
 //! What it does not do: it has no list, and a failed sleeper is taken out by the caller.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::time::Instant;
 
 use super::patience::Patience;
@@ -150,18 +150,20 @@ impl Wait {
         self
     }
 
-    /// Waits. `queue` is given the sleeper and puts it where the waker will find it; it must not
-    /// wait or yield itself.
+    /// Waits. `queue` is given the sleeper and puts it where the waker will find it, or wakes it
+    /// itself: then the wait is over when it begins. It runs where it was called, and may lock, send,
+    /// spawn and wake; what may wait is refused in it, and so is a yield.
     ///
     /// # Errors
     /// The deadline passed, or the work request was cancelled.
     ///
     /// # Panics
-    /// With what `queue` panics with; then nothing has been waited for.
+    /// With what `queue` panics with, also when it tries to wait, to yield or to leave its scheduler:
+    /// then nothing has been waited for. And where the caller must not wait: in a completion routine,
+    /// and in the `queue` of another wait.
     pub fn park(self, queue: impl FnOnce(Sleeper)) -> Result<(), WaitError> {
         let ticket = current::begin(self.what);
-        let queued = catch_unwind(AssertUnwindSafe(|| queue(Sleeper(ticket))));
-        if let Err(panic) = queued {
+        if let Err(panic) = current::while_begun(|| queue(Sleeper(ticket))) {
             if !ticket.abandon() {
                 current::park(ticket, NEVER);
             }
@@ -181,6 +183,7 @@ impl std::fmt::Debug for Wait {
 mod tests {
     use super::*;
     use crate::sync::testing::{SHORT, until};
+    use std::panic::catch_unwind;
     use std::sync::Mutex;
 
     #[test]

@@ -168,18 +168,20 @@ impl RawMutex {
         patience: Patience,
         as_victim: AsVictim,
     ) -> Result<(), WaitError> {
+        let is_mine = owner(self.word.load(Ordering::Relaxed)).is_some_and(|o| std::ptr::eq(o, me));
+        assert!(
+            !(is_mine && matches!(patience, Patience::Endless)),
+            "this worker locks a mutex that it holds already: it would wait for itself"
+        );
+        let waiter = current::waiter();
         let mut queue = self.queue.lock();
         let Some(word) = self.take_or_announce(me) else {
             traced::taken(self, me);
             return Ok(());
         };
         let holder = owner(word);
-        assert!(
-            !(holder.is_some_and(|h| std::ptr::eq(h, me)) && matches!(patience, Patience::Endless)),
-            "this worker locks a mutex that it holds already: it would wait for itself"
-        );
         let asked = me.will_wait_for(self, as_victim);
-        let ticket = current::begin(patience.what(reason, self).blocked_by(holder));
+        let ticket = waiter.begin(patience.what(reason, self).blocked_by(holder));
         queue.push(ticket, ());
         drop(queue);
         let outcome = current::park(ticket, patience.deadline());

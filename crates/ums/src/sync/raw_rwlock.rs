@@ -168,7 +168,14 @@ impl RawRwLock {
         patience: Patience,
         as_victim: AsVictim,
     ) -> Result<(), WaitError> {
+        let waiter = current::waiter();
+        let me = waiter.party();
         let mut queue = self.queue.lock();
+        let is_mine = self.writer().is_some_and(|writer| std::ptr::eq(writer, me));
+        assert!(
+            !(is_mine && matches!(patience, Patience::Endless)),
+            "this worker locks a reader-writer lock that it writes: it would wait for itself"
+        );
         let take_or_announce = |word| match word {
             word if word & WAITERS == 0 && share.fits(word) => word + share.bits(),
             _ => word | WAITERS,
@@ -180,14 +187,9 @@ impl RawRwLock {
             self.note_taken(share);
             return Ok(());
         }
-        let me = current::party();
         let writer = self.writer();
-        assert!(
-            !(matches!(patience, Patience::Endless) && writer.is_some_and(|w| std::ptr::eq(w, me))),
-            "this worker locks a reader-writer lock that it writes: it would wait for itself"
-        );
         let asked = me.will_wait_for(self, as_victim);
-        let ticket = current::begin(patience.what(share.reason(), self).blocked_by(writer));
+        let ticket = waiter.begin(patience.what(share.reason(), self).blocked_by(writer));
         queue.push(ticket, share);
         drop(queue);
         let outcome = current::park(ticket, patience.deadline());

@@ -171,6 +171,7 @@ impl Semaphore {
 
     #[cold]
     fn acquire_slow(&self, n: usize, patience: Patience) -> Result<(), WaitError> {
+        let me = current::waiter();
         let mut queue = self.queue.lock();
         let take_or_announce = |word| match word {
             free if free & WAITERS == 0 && free / ONE >= n => free - n * ONE,
@@ -182,7 +183,7 @@ impl Semaphore {
         if take_or_announce(before) & WAITERS == 0 {
             return Ok(());
         }
-        let ticket = current::begin(patience.what(WaitReason::SEMAPHORE, self));
+        let ticket = me.begin(patience.what(WaitReason::SEMAPHORE, self));
         queue.push(ticket, n);
         drop(queue);
         let outcome = current::park(ticket, patience.deadline());

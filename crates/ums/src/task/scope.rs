@@ -1,0 +1,231 @@
+//! Scopes: tasks that may borrow from the stack of the worker that opens the scope.
+//!
+//! A scope counts its tasks, and its end waits for the last of them. That wait is the only thing that
+//! keeps what is borrowed alive, so it is never refused, cancelled or left by a panic.
+//!
+//! The one place where a borrow is taken for longer than the compiler can see. Named invariant
+//! **Scope**: everything that borrows for `'scope` is dropped before the task tells the scope's count,
+//! and `scope` returns, or unwinds, only after the count is 0.
+
+#![allow(unsafe_code)] // Named invariant "Scope", stated above.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{JoinHandle, Task, TaskError, TaskResult, queue};
+use crate::current::{self, park, ready};
+use crate::os::clock::NEVER;
+use crate::os::short_lock::ShortLock;
+use crate::reason::WaitReason;
+use crate::scheduler::{Frozen, Shared, here};
+use crate::wait::{Outcome, Ticket, What};
+
+/// A scope in which tasks may borrow from the caller's stack; see [`scope`].
+pub struct Scope<'scope, 'env: 'scope> {
+    shared: Arc<Shared>,
+    open: Arc<ScopeCount>,
+    scope: std::marker::PhantomData<&'scope mut &'scope ()>,
+    env: std::marker::PhantomData<&'env mut &'env ()>,
+}
+
+#[derive(Default)]
+struct ScopeCount {
+    running: AtomicUsize,
+    panicked: AtomicUsize,
+    waiter: ShortLock<Option<Ticket>>,
+    /// A worker waits for all of them, so that none may wait for a worker (G11).
+    urgent: Arc<AtomicBool>,
+}
+
+impl ScopeCount {
+    fn one_less(&self) {
+        // Under the lock, which `wait` takes too: either it sees 0, or we see its ticket.
+        let mut waiter = self.waiter.lock();
+        let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
+        let ticket = if last { waiter.take() } else { None };
+        let claimed = ticket.and_then(|t| t.claim(Outcome::Granted));
+        drop(waiter);
+        claimed.into_iter().for_each(ready);
+    }
+
+    /// Comes back when no task runs. The tasks borrow from below the caller's frame, so this is not
+    /// refused or cancelled, and no panic leaves it.
+    fn wait(&self, home: &Shared) {
+        let frozen = Frozen;
+        self.urgent.store(true, Ordering::Relaxed);
+        if self.running.load(Ordering::Relaxed) > 0 {
+            home.peers.promote_all(home);
+        }
+        while let Some(ticket) = self.begin_to_wait() {
+            park(ticket, NEVER);
+        }
+        std::mem::forget(frozen);
+    }
+
+    /// None: no task runs.
+    fn begin_to_wait(&self) -> Option<Ticket> {
+        let mut waiter = self.waiter.lock();
+        if self.running.load(Ordering::Acquire) > 0 {
+            let what = What::new(WaitReason::JOIN).uncancellable();
+            *waiter = Some(current::surely_waiter().begin(what));
+        } else {
+            *waiter = None;
+        }
+        *waiter
+    }
+}
+
+/// Where a scoped task leaves its result.
+struct Slot<T>(Mutex<Option<TaskResult<T>>>);
+
+/// A task of a scope.
+pub struct ScopedJoinHandle<'scope, T> {
+    inner: JoinHandle<()>,
+    slot: Arc<Slot<T>>,
+    scope: Arc<ScopeCount>,
+    lives: std::marker::PhantomData<&'scope ()>,
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Waits for the task's end.
+    ///
+    /// # Errors
+    /// [`TaskError`] when the task panicked or never ran.
+    pub fn join(self) -> Result<T, TaskError> {
+        self.inner.join()?;
+        let result = self.slot.0.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let result = result.expect("a task that ran has left its result");
+        if result.is_err() {
+            // The caller knows; the scope's end need not say it again.
+            self.scope.panicked.fetch_sub(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        self.inner.is_finished()
+    }
+}
+
+/// Runs tasks that may borrow what the caller owns, as [`std::thread::scope`] does: all of them
+/// have ended when it returns. The caller's stack cannot go away meanwhile, because a waiting
+/// worker's stack is frozen.
+///
+/// # Panics
+/// On a plain thread; and when a task panicked whose handle was not joined. In debug builds also when
+/// the caller holds a foreign lock ([`sync::foreign`](crate::sync::foreign)), before `f` is called or
+/// after it: then the tasks have ended first.
+///
+/// ```
+/// let node = ums::Node::builder().build()?;
+/// node.run(|| {
+///     let mut numbers = vec![1, 2, 3];
+///     let (left, right) = numbers.split_at_mut(1);
+///     ums::scope(|s| {
+///         s.spawn(|| left[0] = 10);
+///         s.spawn(|| right[1] = 30);
+///     });
+///     assert_eq!(numbers, [10, 2, 30]);
+/// });
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+#[track_caller]
+pub fn scope<'env, F, R>(f: F) -> R
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+{
+    let here = here().expect("a scope of tasks is opened on a worker: use Node::run");
+    here.may_switch();
+    let shared = here.arc();
+    drop(here);
+    let scope = Scope {
+        shared,
+        open: Arc::default(),
+        scope: std::marker::PhantomData,
+        env: std::marker::PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.open.wait(&scope.shared);
+    if result.is_ok() {
+        // A wait that should have been refused is refused now, when no task borrows any more.
+        let _ = current::waiter();
+    }
+    match result {
+        Err(panic) => std::panic::resume_unwind(panic),
+        Ok(_) if scope.open.panicked.load(Ordering::Relaxed) > 0 => {
+            panic!("a task of the scope panicked and nobody joined it")
+        }
+        Ok(result) => result,
+    }
+}
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Queues a task that may borrow for `'scope`.
+    ///
+    /// # Panics
+    /// When the work queue is full or the node shuts down.
+    #[track_caller]
+    pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        spawn(self, f)
+    }
+}
+
+/// Tells the count when it is dropped.
+struct Tell(Arc<ScopeCount>);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        self.0.one_less();
+    }
+}
+
+/// What a scoped task owns. The fields are dropped in this order: whatever borrows for
+/// `'scope` goes before the count is told.
+struct Body<F, T> {
+    f: F,
+    out: Arc<Slot<T>>,
+    tell: Tell,
+}
+
+impl<F: FnOnce() -> T, T> Body<F, T> {
+    fn run(self) {
+        let Body { f, out, tell } = self;
+        let result = catch_unwind(AssertUnwindSafe(f)).map_err(TaskError::Panicked);
+        if result.is_err() {
+            tell.0.panicked.fetch_add(1, Ordering::Relaxed);
+        }
+        *out.0.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
+        drop(out);
+        drop(tell);
+    }
+}
+
+#[track_caller]
+fn spawn<'scope, F, T>(scope: &'scope Scope<'scope, '_>, f: F) -> ScopedJoinHandle<'scope, T>
+where
+    F: FnOnce() -> T + Send + 'scope,
+    T: Send + 'scope,
+{
+    let slot = Arc::new(Slot(Mutex::new(None)));
+    scope.open.running.fetch_add(1, Ordering::AcqRel);
+    let body = Body { f, out: slot.clone(), tell: Tell(scope.open.clone()) };
+    let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
+    // SAFETY: Scope: the closure, whether it is run or dropped unrun, is gone before the count
+    // is told, and `scope` returns only after that; so it never outlives 'scope.
+    let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
+    let mut task = Task::new(current::user(), false, call);
+    task.state.with_scope = Some(scope.open.urgent.clone());
+    match queue(scope.shared.clone(), task) {
+        Ok(inner) => {
+            let scope = scope.open.clone();
+            ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData }
+        }
+        Err(error) => panic!("the scope's task was not taken: {error}"),
+    }
+}
