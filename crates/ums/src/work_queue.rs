@@ -130,24 +130,27 @@ impl WorkQueue {
         }
     }
 
-    /// Queues a request at the end of its lane.
+    /// Queues a request at the end of its lane, and counts it in `load`: before it can be taken, and
+    /// only if it is not refused. So a load is never that of a request which was not accepted, and a
+    /// shutdown can rely on it.
     pub fn push(
         &self,
         request: WorkRequest,
         by: Caller,
+        load: &AtomicUsize,
     ) -> Result<(), (EnqueueError, WorkRequest)> {
         let mut lanes = self.lock();
         if by < lanes.open_to {
             return Err((EnqueueError::ShuttingDown, request));
         }
         let queued = lanes.urgent.len() + lanes.fresh.len();
-        if request.state().is_urgent() {
-            lanes.urgent.push_back(request);
-        } else if queued >= self.bound && !request.state().past_bound {
+        let urgent = request.state().is_urgent();
+        if !urgent && queued >= self.bound && !request.state().past_bound {
             return Err((EnqueueError::QueueFull(queued), request));
-        } else {
-            lanes.fresh.push_back(request);
         }
+        load.fetch_add(1, Ordering::Relaxed);
+        let lane = if urgent { &mut lanes.urgent } else { &mut lanes.fresh };
+        lane.push_back(request);
         self.publish(&lanes);
         Ok(())
     }
@@ -301,15 +304,19 @@ mod tests {
     #[test]
     fn requests_are_served_first_in_first_out_u29() {
         let queue = WorkQueue::new(10);
-        (1..=4).for_each(|u| assert!(queue.push(request(u, false), Caller::Request).is_ok()));
+        (1..=4).for_each(|u| {
+            assert!(queue.push(request(u, false), Caller::Request, &AtomicUsize::new(0)).is_ok())
+        });
         assert_eq!(users(&queue), [1, 2, 3, 4]);
     }
 
     #[test]
     fn requests_of_holders_are_served_first_and_past_the_bound_b12() {
         let queue = WorkQueue::new(2);
-        (1..=2).for_each(|u| assert!(queue.push(request(u, false), Caller::Request).is_ok()));
-        assert!(queue.push(request(9, true), Caller::Request).is_ok());
+        (1..=2).for_each(|u| {
+            assert!(queue.push(request(u, false), Caller::Request, &AtomicUsize::new(0)).is_ok())
+        });
+        assert!(queue.push(request(9, true), Caller::Request, &AtomicUsize::new(0)).is_ok());
         assert_eq!(queue.urgent(), 1);
         assert_eq!(users(&queue), [9, 1, 2]);
     }
@@ -317,12 +324,17 @@ mod tests {
     #[test]
     fn a_full_queue_says_how_full_it_is_g2_b19() {
         let queue = WorkQueue::new(1);
-        assert!(queue.push(request(1, false), Caller::Request).is_ok());
-        let refused =
-            queue.push(request(2, false), Caller::Request).err().map(|(e, r)| (e, r.state().user));
+        assert!(queue.push(request(1, false), Caller::Request, &AtomicUsize::new(0)).is_ok());
+        let refused = queue
+            .push(request(2, false), Caller::Request, &AtomicUsize::new(0))
+            .err()
+            .map(|(e, r)| (e, r.state().user));
         assert_eq!(refused, Some((EnqueueError::QueueFull(1), 2)));
         assert_eq!(queue.close().len(), 1);
-        let closed = queue.push(request(3, true), Caller::Request).err().map(|(e, _)| e);
+        let closed = queue
+            .push(request(3, true), Caller::Request, &AtomicUsize::new(0))
+            .err()
+            .map(|(e, _)| e);
         assert_eq!(closed, Some(EnqueueError::ShuttingDown));
     }
 
@@ -330,8 +342,8 @@ mod tests {
     fn an_awaited_request_is_promoted_g11() {
         let queue = WorkQueue::new(10);
         let awaited = request(2, false);
-        assert!(queue.push(request(1, false), Caller::Request).is_ok());
-        assert!(queue.push(awaited.clone(), Caller::Request).is_ok());
+        assert!(queue.push(request(1, false), Caller::Request, &AtomicUsize::new(0)).is_ok());
+        assert!(queue.push(awaited.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
         assert!(queue.promote(awaited.state()));
         assert!(!queue.promote(awaited.state()));
         assert!(queue.fronts()[0].is_some(), "it may have a reserve worker");
@@ -342,7 +354,9 @@ mod tests {
     fn who_leaves_from_the_middle_leaves_the_order_of_the_others_u29() {
         let queue = WorkQueue::new(10);
         let all: Vec<_> = (0..6).map(|user| request(user, false)).collect();
-        all.iter().for_each(|r| assert!(queue.push(r.clone(), Caller::Request).is_ok()));
+        all.iter().for_each(|r| {
+            assert!(queue.push(r.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok())
+        });
         assert!(queue.remove(all[2].state()).is_some());
         assert!(queue.remove(all[2].state()).is_none());
         assert!(queue.remove(all[0].state()).is_some());
@@ -351,8 +365,10 @@ mod tests {
         // The first place is that of 3 now; a stranger that once stood in such a place is no match.
         let other = WorkQueue::new(10);
         let stranger = request(9, false);
-        (0..4).for_each(|user| assert!(other.push(request(user, false), Caller::Request).is_ok()));
-        assert!(other.push(stranger.clone(), Caller::Request).is_ok());
+        (0..4).for_each(|user| {
+            assert!(other.push(request(user, false), Caller::Request, &AtomicUsize::new(0)).is_ok())
+        });
+        assert!(other.push(stranger.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
         assert!(queue.remove(stranger.state()).is_none());
         assert!(queue.promote(all[4].state()));
         assert_eq!(users(&queue), [4, 3, 5]);
@@ -363,14 +379,14 @@ mod tests {
     fn who_stays_at_the_front_keeps_no_places_of_those_who_left_g2() {
         let queue = WorkQueue::new(10);
         let first = request(1, false);
-        assert!(queue.push(first.clone(), Caller::Request).is_ok());
+        assert!(queue.push(first.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
         for user in 2..10_000 {
             let leaves = request(user, false);
-            assert!(queue.push(leaves.clone(), Caller::Request).is_ok());
+            assert!(queue.push(leaves.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
             assert!(queue.remove(leaves.state()).is_some());
         }
         let last = request(10_000, false);
-        assert!(queue.push(last.clone(), Caller::Request).is_ok());
+        assert!(queue.push(last.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());
         assert!(queue.lock().fresh.places.len() <= PLACES_KEPT + 3);
         assert!(queue.promote(last.state()), "it is found in its new place");
         assert_eq!(users(&queue), [10_000, 1]);

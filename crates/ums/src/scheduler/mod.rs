@@ -480,7 +480,6 @@ impl Shared {
         request: WorkRequest,
     ) -> Result<(), (crate::error::EnqueueError, WorkRequest)> {
         crate::os::threads::point("enqueue");
-        self.load.fetch_add(1, Ordering::Relaxed);
         let bound = request.state().bound;
         let here = here();
         let by = match &here {
@@ -489,8 +488,7 @@ impl Shared {
             None if away().is_some() => Caller::Request,
             None => Caller::Plain,
         };
-        if let Err(refused) = self.queue.push(request, by) {
-            self.load.fetch_sub(1, Ordering::Relaxed);
+        if let Err(refused) = self.queue.push(request, by, &self.load) {
             self.counters.requests_refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused);
         }
