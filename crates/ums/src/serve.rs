@@ -34,6 +34,7 @@ use crate::door::Letter;
 use crate::error::EnqueueError;
 use crate::io::{submit_poll, wait_readable, wait_writable};
 use crate::lists::timer_list::TimerId;
+use crate::net::{is_shortage, tell_shortage};
 use crate::node::{HiddenScheduler, Node};
 use crate::os::clock::{self, NEVER};
 use crate::reason::WaitReason;
@@ -571,9 +572,10 @@ impl Inner {
             match self.listener.accept() {
                 Ok((stream, peer)) => self.welcome(stream, peer),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    // Out of descriptors: the connection stays in the backlog. Not at once again,
-                    // or this would be a busy loop.
+                Err(e) if is_shortage(&e) => {
+                    // The connection stays in the backlog. Not at once again, or this would be a busy
+                    // loop.
+                    tell_shortage(&e);
                     self.accept_errors.fetch_add(1, Ordering::Relaxed);
                     if crate::current::sleep(Duration::from_millis(100)).is_err() {
                         break;

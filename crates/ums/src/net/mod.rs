@@ -76,6 +76,7 @@ mod unix;
 mod unix_datagram;
 
 pub use resolve::ToSocketAddrs;
+pub(crate) use socket::{is_shortage, tell_shortage};
 pub use tcp::{Incoming, TcpListener, TcpStream};
 pub use udp::UdpSocket;
 pub use unix::{UnixIncoming, UnixListener, UnixStream};

@@ -33,6 +33,7 @@ use crate::os::driver::Op;
 use crate::os::linux::call::{Tried, try_now};
 use crate::os::linux::owned::{self, Kind};
 use crate::reason::WaitReason;
+use crate::report;
 use crate::wait::{Outcome, What};
 
 /// Most buffers that one call takes (`IOV_MAX`).
@@ -278,14 +279,44 @@ impl<S: AsRawFd> Socket<S> {
             match error.raw_os_error() {
                 // This connection failed before anybody saw it; the next one may not.
                 Some(libc::ECONNABORTED | libc::EPROTO) => {}
-                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                    short.store(true, Ordering::Relaxed);
+                _ => {
+                    short.store(is_shortage(&error), Ordering::Relaxed);
                     return Err(error);
                 }
-                _ => return Err(error),
             }
         }
     }
+
+    /// As [`Socket::accept`], but a connection for which the system has no descriptor or memory stays
+    /// in the listener's queue until there is one, and a sentence on stderr says so.
+    pub fn accept_in_the_end(&self, short: &AtomicBool) -> io::Result<OwnedFd> {
+        loop {
+            // The next call begins with a pause.
+            match self.accept(short, NEVER) {
+                Err(error) if is_shortage(&error) => tell_shortage(&error),
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Whether a connection could not be accepted because the process or the machine has too little of
+/// something, and could be accepted later.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+/// Says on stderr that connections wait because of this.
+#[cold]
+pub(crate) fn tell_shortage(error: &io::Error) {
+    let cure = match error.raw_os_error() {
+        Some(libc::EMFILE) => "close some, or raise the limit of this process (ulimit -Hn)",
+        Some(libc::ENFILE) => "close some, or raise fs.file-max",
+        _ => "the system is short of memory for sockets",
+    };
+    let text = format_args!("new connections wait, for none can be accepted now: {error}: {cure}");
+    crate::current::warn(report::Kind::Descriptors, text);
 }
 
 /// Asks again and again, less and less often.

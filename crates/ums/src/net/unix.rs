@@ -89,7 +89,9 @@ impl UnixListener {
         Ok(UnixStream::of(Socket::new(fd.into(), Kind::Stream)))
     }
 
-    /// Accepts for ever; ends when the work request is cancelled, as it is at shutdown.
+    /// The connections, one after the other; ends when the work request is cancelled, as it is at shutdown.
+    /// While the process is out of descriptors the next one waits in the listener's queue, and a sentence
+    /// on stderr says so.
     pub fn incoming(&self) -> UnixIncoming<'_> {
         UnixIncoming { listener: self }
     }
@@ -113,7 +115,8 @@ impl Iterator for UnixIncoming<'_> {
     type Item = io::Result<UnixStream>;
 
     fn next(&mut self) -> Option<io::Result<UnixStream>> {
-        let accepted = self.listener.accept_stream(NEVER);
+        let fd = self.listener.socket.accept_in_the_end(&self.listener.short);
+        let accepted = fd.map(|fd| UnixStream::of(Socket::new(fd.into(), Kind::Stream)));
         (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
     }
 }

@@ -133,6 +133,32 @@ fn accepting_without_descriptors_fails_pauses_and_recovers() {
 }
 
 #[test]
+fn incoming_waits_until_there_is_a_descriptor() {
+    everywhere(|node| {
+        let (listener, address) = listener();
+        let client = TcpStream::connect(address).unwrap();
+        let old = getrlimit(Resource::Nofile);
+        let fill: Vec<_> = (0..64).map(|_| client.try_clone().unwrap()).collect();
+        let highest = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        let tight = rustix::process::Rlimit { current: Some(highest / 2), maximum: old.maximum };
+        setrlimit(Resource::Nofile, tight).unwrap();
+        let pauses = || {
+            let rows = node.snapshot().waits;
+            let row = rows.iter().find(|row| row.reason == ums::WaitReason::NETWORK_ACCEPT);
+            row.map_or(0, |row| row.count)
+        };
+        let before = pauses();
+        let task = node.spawn(move || listener.incoming().next().unwrap()).unwrap();
+        eventually("it pauses, or gives up", || pauses() > before + 3 || task.is_finished());
+        assert!(!task.is_finished(), "there is no descriptor yet");
+        setrlimit(Resource::Nofile, old).unwrap();
+        drop(fill);
+        let stream = task.join().unwrap().expect("the connection was in the queue");
+        assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
+    });
+}
+
+#[test]
 fn a_preemptive_worker_uses_sockets_like_a_plain_thread() {
     everywhere(|node| {
         let (mut here, mut there) = tcp_pair();
