@@ -277,12 +277,13 @@ impl Shared {
         self.with(|core| core.end_turn(self, clock::ticks(), 1));
         self.look();
         let handed = self.with(|core| {
+            core.begin_turn(self);
             let Some(next) = self.choose(core) else {
                 self.tell_peers();
                 return Handed::Left(WayOut::Stay);
             };
-            let now = core.begin_turn(self);
-            core.workers.shift(core.current, State::Running, State::Runnable, now);
+            // Not read again: a request that starts now was queued until then.
+            core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
             self.publish(core);
             core.hand_over(self, next)
         });
