@@ -20,10 +20,11 @@
 //!
 //! What it does not do: it knows no protocol and keeps no buffers.
 
+mod connection;
 mod listener;
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -32,17 +33,17 @@ use std::time::Duration;
 
 use crate::door::Letter;
 use crate::error::EnqueueError;
-use crate::io::{submit_poll, wait_readable, wait_writable};
+use crate::io::submit_poll;
 use crate::lists::timer_list::TimerId;
 use crate::net::{is_shortage, tell_shortage};
 use crate::node::{HiddenScheduler, Node};
-use crate::os::clock::{self, NEVER};
-use crate::reason::WaitReason;
+use crate::os::clock;
 use crate::report::Kind;
 use crate::request::UserId;
-use crate::scheduler::{Shared, here};
+use crate::scheduler::{Shared, contain, here};
 use crate::user::User;
 
+pub use connection::{Connection, Resumer};
 use listener::Stream;
 pub use listener::{Listener, Peer};
 
@@ -86,112 +87,6 @@ pub trait Session: Send + 'static {
     fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
         let _ = error;
         Vec::new()
-    }
-}
-
-/// What a session sees of its connection: the socket, and its user.
-pub struct Connection<'a> {
-    client: &'a Arc<Client>,
-    /// Longest that one read or write waits; None for ever.
-    pub timeout: Option<Duration>,
-}
-
-impl Connection<'_> {
-    /// The user that this connection is.
-    pub fn user(&self) -> &User {
-        &self.client.user
-    }
-
-    /// The other side.
-    pub fn peer(&self) -> Peer {
-        self.client.peer
-    }
-
-    /// Reads what is there.
-    ///
-    /// # Errors
-    /// `WouldBlock` when nothing is there.
-    pub fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        retry(|| self.client.stream.read(buf))
-    }
-
-    /// Writes what goes out without waiting.
-    ///
-    /// # Errors
-    /// `WouldBlock` when nothing does.
-    pub fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        retry(|| self.client.stream.write(buf))
-    }
-
-    /// What ends a [`Next::Park`] of this connection, from anywhere.
-    pub fn resumer(&self) -> Resumer {
-        Resumer { client: Arc::downgrade(self.client) }
-    }
-
-    fn deadline(&self) -> u64 {
-        self.timeout.map_or(NEVER, clock::after)
-    }
-}
-
-/// Ends a [`Next::Park`].
-pub struct Resumer {
-    client: Weak<Client>,
-}
-
-impl Resumer {
-    /// The session gets a work request, with [`Why::Again`]; at once if it is parked, else as soon
-    /// as it parks. It must be called once for each park, and never waits.
-    pub fn resume(&self) {
-        if let Some(client) = self.client.upgrade() {
-            client.resume(Why::Again);
-        }
-    }
-}
-
-impl std::fmt::Debug for Resumer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Resumer")
-    }
-}
-
-impl Read for Connection<'_> {
-    /// Reads, and parks the worker until there is something.
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let deadline = self.deadline();
-        loop {
-            match self.try_read(buf) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                other => return other,
-            }
-            wait_readable(self.client.fd(), WaitReason::NETWORK_READ, deadline)?;
-        }
-    }
-}
-
-impl Write for Connection<'_> {
-    /// Writes, and parks the worker while the other side does not take it.
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let deadline = self.deadline();
-        loop {
-            match self.try_write(buf) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                other => return other,
-            }
-            wait_writable(self.client.fd(), WaitReason::NETWORK_WRITE, deadline)?;
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
-        }
     }
 }
 
@@ -360,32 +255,36 @@ impl Client {
         if self.told.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Some(session) = &mut *self.lock_session() {
-            let last_words = session.refused(error);
-            let _ = self.stream.write(&last_words);
+        let session = self.lock_session().take();
+        if let Some(mut session) = session {
+            self.contained("was refused a request", || {
+                let last_words = session.refused(error);
+                let _ = self.stream.write(&last_words);
+            });
+            self.contained("ended", || drop(session));
         }
         self.close();
+    }
+
+    /// Calls code of the application's that must not keep the connection open, whatever it does.
+    fn contained(&self, when: &str, call: impl FnOnce()) {
+        if !contain(call)
+            && let Some(server) = self.server.upgrade()
+        {
+            server.tell_panic(self.peer, when);
+        }
     }
 
     /// One work request.
     fn carry_out(self: &Arc<Self>, why: Why) {
         let Some(mut session) = self.lock_session().take() else { return };
         let why = if self.stopping() { Why::Stopping } else { why };
-        let mut conn = Connection { client: self, timeout: None };
-        let call = std::panic::AssertUnwindSafe(|| session.request(&mut conn, why));
-        let next = match std::panic::catch_unwind(call) {
-            Ok(next) if why != Why::Stopping => next,
-            Ok(_) => Next::Close,
-            Err(_) => {
-                let text =
-                    format_args!("a session of {} panicked; its connection is closed", self.peer);
-                crate::current::warn(Kind::Panicked, text);
-                Next::Close
-            }
-        };
-        if next == Next::Close {
+        let mut conn = Connection::of(self);
+        let mut next = Next::Close;
+        self.contained("carried out a request", || next = session.request(&mut conn, why));
+        if next == Next::Close || why == Why::Stopping {
             // Dropped here, on a worker: a session's end may wait.
-            drop(session);
+            self.contained("ended", || drop(session));
             return self.close();
         }
         *self.lock_session() = Some(session);
@@ -424,6 +323,8 @@ struct Inner {
     accepted: AtomicU64,
     refused: AtomicU64,
     accept_errors: AtomicU64,
+    panics: AtomicU64,
+    /// Connections that have a place: claimed before a connection gets anything else.
     open: AtomicUsize,
 }
 
@@ -452,6 +353,8 @@ pub struct ServerCounters {
     pub refused: u64,
     /// Failed accepts, for want of descriptors mostly.
     pub accept_errors: u64,
+    /// Panics of sessions, and of what makes them: each closed its own connection.
+    pub panics: u64,
 }
 
 impl Node {
@@ -509,8 +412,11 @@ impl Node {
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
             open: AtomicUsize::new(0),
         });
+        // Dropped on an error: what listens already stops.
+        let server = Server { inner: inner.clone() };
         let other = io::Error::other;
         match inner.bound.clone() {
             Some(hidden) => {
@@ -525,7 +431,7 @@ impl Node {
                 }
             }
         }
-        Ok(Server { inner })
+        Ok(server)
     }
 }
 
@@ -590,18 +496,31 @@ impl Inner {
     }
 
     fn welcome(self: &Arc<Self>, stream: Stream, peer: Peer) {
-        if self.open.load(Ordering::Relaxed) >= self.limit {
+        // The place is claimed first: schedulers accept side by side, and making a session may wait.
+        let claim = |open| (open < self.limit).then_some(open + 1);
+        if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);
-            return;
+        } else if !self.begin(stream, peer) {
+            self.open.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Serves a connection that has a place. False: it was closed, and needs none.
+    fn begin(self: &Arc<Self>, stream: Stream, peer: Peer) -> bool {
         if stream.prepare().is_err() {
-            return;
+            return false;
         }
         let user = match &self.bound {
             Some(hidden) => self.node.user_on(hidden),
             None => self.node.user(),
         };
-        let session = (self.make)(&user, peer);
+        let mut session = None;
+        contain(|| session = Some((self.make)(&user, peer)));
+        let Some(session) = session else {
+            self.tell_panic(peer, "was made");
+            user.leave();
+            return false;
+        };
         let client = Arc::new(Client {
             user,
             stream,
@@ -614,11 +533,18 @@ impl Inner {
             server: Arc::downgrade(self),
         });
         self.accepted.fetch_add(1, Ordering::Relaxed);
-        self.open.fetch_add(1, Ordering::Relaxed);
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
         clients.insert(client.user.id(), client.clone());
         drop(clients);
         client.enqueue(Why::Connected);
+        true
+    }
+
+    #[cold]
+    fn tell_panic(&self, peer: Peer, when: &str) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        let text = format_args!("a session of {peer} panicked when it {when}: it is closed");
+        crate::current::warn(Kind::Panicked, text);
     }
 
     fn forget(&self, user: UserId) {
@@ -646,6 +572,7 @@ impl Server {
             accepted: i.accepted.load(Ordering::Relaxed),
             refused: i.refused.load(Ordering::Relaxed),
             accept_errors: i.accept_errors.load(Ordering::Relaxed),
+            panics: i.panics.load(Ordering::Relaxed),
         }
     }
 
