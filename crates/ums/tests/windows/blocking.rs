@@ -223,7 +223,8 @@ fn a_woken_worker_runs_nothing_until_it_is_executed_and_would_without_its_gate()
     assert!(!woken_beside_a_computing_worker(), "the gate leaks");
     // The positive control: the same harness sees a gate that is switched off.
     ums::watch::switch_gate(false);
-    let leaked = woken_beside_a_computing_worker();
+    // On a starved machine the woken worker may not get a processor in time to be seen: again, then.
+    let leaked = (0..10).any(|_| woken_beside_a_computing_worker());
     ums::watch::switch_gate(true);
     assert!(leaked, "the harness does not notice a missing gate");
 }
