@@ -39,6 +39,8 @@ pub const HINT_SLACK_PERCENT: usize = 20;
 pub const SET_BY_BUILDER: &str = "max_workers";
 /// How long nothing may get on before a scheduler makes workers beyond its soft limit: 10 ms.
 pub const STANDSTILL_NS: u64 = 10_000_000;
+/// How long a standstill at the hard limit of workers lasts before it is told on stderr: 1 s.
+pub const STANDSTILL_TOLD_NS: u64 = 1_000_000_000;
 /// How long a request may be queued before a worker is made for it beyond the soft limit: 100 ms.
 pub const OVERDUE_NS: u64 = 100_000_000;
 /// The pause between two workers that are made for overdue requests: 1 ms.

@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     NoWorker,
     /// A scheduler has as many workers as it may.
     WorkerLimit,
+    /// Every worker waits, and requests do.
+    Standstill,
     /// The system refused a descriptor.
     Descriptors,
     /// A worker blocks its scheduler's thread.
@@ -90,7 +92,7 @@ impl Gate {
 /// Writes a sentence to stderr, unless there was one of its kind a moment ago.
 #[cold]
 pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
-    static GATES: [Gate; 6] = [const { Gate::open() }; 6];
+    static GATES: [Gate; 7] = [const { Gate::open() }; 7];
     #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {
         return;

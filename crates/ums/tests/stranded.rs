@@ -103,3 +103,43 @@ fn the_echo_program_answers_a_thousand_connections_that_stay() {
         echo(kind, 1000, |b| b);
     }
 }
+
+#[test]
+fn a_pool_whose_workers_all_wait_for_a_queued_request_says_so() {
+    if let Some(kind) = child_errand() {
+        return pool_of_four(kind_named(kind), true);
+    }
+    for kind in kinds() {
+        let test = "a_pool_whose_workers_all_wait_for_a_queued_request_says_so";
+        let output = run_child(test, &format!("{kind:?}"));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}");
+        assert!(text.contains("scheduler '0' stands still: each of its 4 workers waits"), "{text}");
+        // Without the limit the producer has a worker.
+        pool_of_four(kind, false);
+    }
+}
+
+/// Four tasks that receive, and their producer behind them.
+fn pool_of_four(kind: ums::WorkerKind, limited: bool) {
+    let options = |b: Builder| {
+        let b = b.schedulers(1);
+        if limited { b.max_workers(4) } else { b }
+    };
+    one_kind(kind, options, |node| {
+        let (tx, rx) = ums::sync::channel::unbounded::<u32>();
+        let patience = if limited { ms(1500) } else { PATIENCE };
+        let receive = |_| {
+            let rx = rx.clone();
+            node.spawn(move || rx.recv_for(patience)).unwrap()
+        };
+        let tasks: Vec<_> = (0..4).map(receive).collect();
+        let producer = node.spawn(move || (0..4).try_for_each(|n| tx.send(n))).unwrap();
+        let got = tasks.into_iter().map(|task| task.join().unwrap());
+        let got = got.filter(Result::is_ok).count();
+        // The last receiver is gone where all have given up.
+        let _ = producer.join().unwrap();
+        // With the limit the producer begins when the first has given up.
+        assert!(limited || got == 4, "{got} have received");
+    });
+}

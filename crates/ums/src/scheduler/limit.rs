@@ -13,13 +13,16 @@
 //! The first resolves a standstill at once, however many requests are queued. The second is for requests
 //! whose scheduler is kept busy by workers that never become free, such as one for each connection.
 //!
+//! At the hard limit requests wait. A standstill of a second there is told on stderr; it may be the end, where the
+//! requests in the queue are what the workers wait for.
+//!
 //! *Progress* is read off two counters. A worker that is made begins one wait, so turns less workers
 //! created stay the same for as long as only new workers come to wait.
 
 use std::sync::atomic::Ordering;
 
 use super::{Core, Shared};
-use crate::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS};
+use crate::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS, STANDSTILL_TOLD_NS};
 use crate::os::clock;
 use crate::report::Kind;
 use crate::worker::{STANDBY, State};
@@ -34,6 +37,8 @@ pub(crate) struct Standstill {
     overdue: u64,
     /// Whether it was told that the hard limit is reached.
     told: bool,
+    /// Whether the present standstill at the hard limit was told.
+    told_standstill: bool,
 }
 
 impl Shared {
@@ -46,27 +51,31 @@ impl Shared {
     #[cold]
     fn has_room_beyond(&self, core: &mut Core, count: usize) -> bool {
         if count >= self.options.workers_max {
-            self.tell_the_limit(core, count);
+            if self.queue.len() > 0 {
+                self.tell_the_limit(core, count);
+                self.tell_the_standstill(core, count);
+            }
             return false;
         }
         let now = clock::now();
-        self.standstill_in(core, now) == 0 || self.is_overdue(core, now)
+        self.standstill_in(core, now, STANDSTILL_NS) == 0 || self.is_overdue(core, now)
     }
 
-    /// Nanoseconds until it is a standstill, if nothing gets on; 0: it is one.
-    fn standstill_in(&self, core: &mut Core, now: u64) -> u64 {
+    /// Nanoseconds until it has been a standstill for `span`, if nothing gets on; 0: it has.
+    fn standstill_in(&self, core: &mut Core, now: u64, span: u64) -> u64 {
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let c = &self.counters;
         let progress = of(&c.turns).wrapping_sub(of(&c.workers_created));
         if core.standstill.progress != progress || core.standstill.since == 0 {
             (core.standstill.progress, core.standstill.since) = (progress, now);
+            core.standstill.told_standstill = false;
         }
         let current = core.current;
         let runs = current != STANDBY && core.workers.get(current).state == State::Running;
         if runs || core.workers.runnable() > 0 {
-            return STANDSTILL_NS;
+            return span;
         }
-        (core.standstill.since + STANDSTILL_NS).saturating_sub(now)
+        (core.standstill.since + span).saturating_sub(now)
     }
 
     /// Whether the oldest request has waited for too long, and it is time for a worker for it.
@@ -88,17 +97,20 @@ impl Shared {
     /// When to look again whether it is a standstill; `u64::MAX`: there is no need to.
     pub(super) fn look_again_in(&self, core: &mut Core, now: u64) -> u64 {
         let count = core.workers.count();
-        if count < self.options.workers_soft || count >= self.options.workers_max {
-            return u64::MAX;
-        }
-        match self.standstill_in(core, now) {
+        let span = match count {
+            _ if count < self.options.workers_soft => return u64::MAX,
+            _ if count < self.options.workers_max => STANDSTILL_NS,
+            _ if self.queue.len() == 0 => return u64::MAX,
+            _ => STANDSTILL_TOLD_NS,
+        };
+        match self.standstill_in(core, now, span) {
             0 => u64::MAX,
             left => left,
         }
     }
 
     fn tell_the_limit(&self, core: &mut Core, count: usize) {
-        if core.standstill.told || self.queue.len() == 0 || !self.options.limit_is_the_machines() {
+        if core.standstill.told || !self.options.limit_is_the_machines() {
             return;
         }
         core.standstill.told = true;
@@ -109,6 +121,24 @@ impl Shared {
                  raise that, or let fewer requests wait at once",
                 self.name(),
                 self.options.limit_set_by,
+            ),
+        );
+    }
+
+    fn tell_the_standstill(&self, core: &mut Core, count: usize) {
+        let lasts = self.standstill_in(core, clock::now(), STANDSTILL_TOLD_NS) == 0;
+        if !lasts || core.standstill.told_standstill {
+            return;
+        }
+        core.standstill.told_standstill = true;
+        self.warn(
+            Kind::Standstill,
+            format_args!(
+                "scheduler '{}' stands still: each of its {count} workers waits, no wait has ended for a \
+                 second, and requests wait in its queue: {}. Leave max_workers out or raise it, or let \
+                 fewer requests wait at once",
+                self.name(),
+                self.queue.len(),
             ),
         );
     }
