@@ -231,6 +231,8 @@ impl Builder {
         if count == 0 || count > 1024 {
             return option(format!("{count} schedulers: there must be 1 to 1024"));
         }
+        // First, for the room that the machine has is counted in stacks.
+        self.can_have_its_stack()?;
         let limit = self.limit(self.kind, cpus, count);
         let workers = limit.hard;
         if workers < count {
@@ -241,7 +243,6 @@ impl Builder {
         if workers.div_ceil(count) > limits::WORKERS_PER_SCHEDULER_MAX {
             return option(format!("{workers} workers are more than this library can number"));
         }
-        self.can_have_its_stack()?;
         self.can_have_its_kind(count)?;
         raise_descriptors();
         let os = |what| move |source| BuildError::Os { what, source };
