@@ -2,15 +2,16 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use common::{eventually, kinds, on, one_kind, turn};
-use ums::UserLock;
+use common::{child_errand, eventually, kind_named, kinds, on, one_kind, run_child, turn};
 use ums::io::{CURRENT, Request};
 use ums::sync::channel::{Sender, bounded};
+use ums::{Coupled, UserLock, WaitReason, WorkerKind};
 
 /// A value whose destructor calls `look`, and then says that it has ended.
 struct Looks<F: FnMut()>(F, Arc<AtomicBool>);
@@ -81,4 +82,37 @@ fn a_value_whose_sending_is_refused_may_look_at_the_channel() {
         task.expect("the node takes work").join().expect("the routine's panic is its own");
         assert_eq!(on(&node, 0, || 7), 7);
     }
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<Coupled>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_time_away_that_is_kept_in_a_thread_local_ends_with_its_request() {
+    let Some(kind) = child_errand() else {
+        for kind in kinds().into_iter().filter(|kind| *kind != WorkerKind::Fiber) {
+            let test = "a_time_away_that_is_kept_in_a_thread_local_ends_with_its_request";
+            let output = run_child(test, &format!("{kind:?}"));
+            assert!(output.status.success(), "{kind:?}: {output:?}");
+        }
+        return;
+    };
+    // The worker's thread ends with the node, and drops what is kept then.
+    one_kind(
+        kind_named(kind),
+        |b| b.schedulers(1).max_workers(1),
+        |node| {
+            let keep = || {
+                let away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+                KEPT.with(|kept| *kept.borrow_mut() = Some(away));
+                assert!(!ums::is_worker());
+            };
+            // Of a worker, twice: the second drops what the first has kept, whose time is over.
+            node.run(keep);
+            assert!(node.run(ums::is_worker));
+            node.run(keep);
+            assert!(node.run(ums::is_worker));
+        },
+    );
 }
