@@ -35,7 +35,7 @@ pub const QUEUE_MAX: usize = 1 << 20;
 /// Load a preferred scheduler may have above the least loaded one, in per cent (B1).
 pub const HINT_SLACK_PERCENT: usize = 20;
 
-/// Who set the limit of workers when the builder did.
+/// What set the limit of workers, where the builder did.
 pub const SET_BY_BUILDER: &str = "max_workers";
 /// How long nothing may get on before a scheduler makes workers beyond its soft limit: 10 ms.
 pub const STANDSTILL_NS: u64 = 10_000_000;

@@ -150,7 +150,7 @@ fn age(party: &Party) -> Duration {
     Duration::from_nanos(clock::ticks_to_ns(clock::ticks().saturating_sub(began)))
 }
 
-/// Who waits for whom. Parties say it themselves; of users it has to be gathered.
+/// Which party waits for which. Parties know it themselves; for users it is gathered.
 struct Graph<'a> {
     all: &'a [Arc<Shared>],
     last: &'a LastRequest,

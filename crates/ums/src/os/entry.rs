@@ -5,7 +5,7 @@
 //! taker, one thread of the process, takes the baton from it then, and the worker learns that at its next entry.
 //!
 //! ```text
-//! HELD  | nobody wants anything of the worker
+//! HELD  | the worker has the baton, as far as it knows
 //! ASKED | the taker would take the baton, if the worker is outside
 //! TAKEN | the worker has no baton any more, and does not know
 //!
@@ -71,7 +71,7 @@ impl Entry {
         self.depth.load(Acquire) == 0
     }
 
-    /// E1 and E2. True: nobody wants anything of the worker.
+    /// E1 and E2. True: the word is HELD.
     #[inline(always)]
     fn step_in(&self) -> bool {
         self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);

@@ -58,7 +58,7 @@ pub fn taking_over_is_refused() -> Option<&'static str> {
 }
 
 impl Shared {
-    /// From now on a blocked worker of this scheduler loses it, where that was wanted and can be done.
+    /// From now on a blocked worker of this scheduler loses it, if the option is on and the system allows it.
     pub(super) fn watch_for_blocked(&self) -> std::io::Result<()> {
         let wanted = self.options.take_over_blocked
             && self.options.kind == WorkerKind::Thread

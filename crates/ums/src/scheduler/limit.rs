@@ -1,7 +1,7 @@
 //! Whether a scheduler may make one more worker.
 //!
 //! There are two limits. The *hard* one is what the builder was told, or what the machine has room for.
-//! The *soft* one is lower if nobody said otherwise: up to it a worker is made for each request that
+//! The *soft* one is lower where no number was given: up to it a worker is made for each request that
 //! finds none. Beyond it the workers that exist are given a moment, for they may be about to be free:
 //!
 //! ```text

@@ -201,7 +201,7 @@ pub(crate) struct Shared {
     untold: Cell<Untold>,
     /// What detects undeclared blocks, if that is wanted.
     detection: watched::Detection,
-    /// What takes the baton from a blocked worker, if that is wanted.
+    /// What takes the baton from a blocked worker, if the option is on.
     taker: OnceLock<Arc<dyn crate::watch::watchdog::Subject>>,
     core: UnsafeCell<Core>,
 }

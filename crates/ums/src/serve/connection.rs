@@ -16,7 +16,7 @@ use super::listener::Peer;
 /// What a session sees of its connection: the socket, and its user.
 pub struct Connection<'a> {
     client: &'a Arc<Client>,
-    /// Longest that one read or write waits; None for ever.
+    /// Longest that one read or write waits; None: without a limit.
     pub timeout: Option<Duration>,
 }
 

@@ -187,7 +187,7 @@ fn a_call_that_lets_a_signal_in_only_while_it_waits_ends_when_it_has_ended() {
 /// Two pages, of which the first ends with this byte; the second cannot be read, or begins with that of a call.
 fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
     const PAGE: usize = 4096;
-    // SAFETY: Plain Call: new memory, given to nobody else.
+    // SAFETY: Plain Call: new memory, which no other code has.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let protection = libc::PROT_READ | libc::PROT_WRITE;

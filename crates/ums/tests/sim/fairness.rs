@@ -53,7 +53,7 @@ fn storm(turns: &Arc<AtomicU64>, stop: &Arc<AtomicBool>) -> Vec<ums::JoinHandle<
         .collect()
 }
 
-/// Requests without an end: each queues the next. They take turns with nobody while they last.
+/// Requests without an end: each queues the next.
 fn supply(turns: Arc<AtomicU64>, stop: Arc<AtomicBool>, limit: u64) {
     if !stop.load(SeqCst) && turns.fetch_add(1, SeqCst) < limit {
         drop(ums::spawn(move || supply(turns, stop, limit)));
@@ -90,7 +90,7 @@ fn a_queued_request_starts_beside_endless_signals_g4() {
             ums::sleep(Duration::from_micros(100)).unwrap();
             let (seen, began) = (turns.clone(), turns.load(SeqCst));
             let request = ums::spawn(move || seen.load(SeqCst) - began);
-            // Nobody waits for it yet: it is one of the ordinary requests.
+            // No worker waits for it yet: it is one of the ordinary requests.
             while !request.is_finished() && turns.load(SeqCst) < 4 * K {
                 ums::sleep(Duration::from_micros(50)).unwrap();
             }
