@@ -105,28 +105,46 @@ fn a_node_shuts_down_although_workers_wait_for_sockets_g13() {
     }
 }
 
+/// The process has no descriptor left while this lives.
+struct Shortage {
+    old: rustix::process::Rlimit,
+    _fill: Vec<TcpStream>,
+}
+
+impl Shortage {
+    fn begin(client: &TcpStream) -> Shortage {
+        let old = getrlimit(Resource::Nofile);
+        // The descriptors below the new limit are all in use.
+        let fill = (0..64).map(|_| client.try_clone().unwrap()).collect();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        let tight = rustix::process::Rlimit { current: Some(open / 2), maximum: old.maximum };
+        setrlimit(Resource::Nofile, tight).unwrap();
+        Shortage { old, _fill: fill }
+    }
+}
+
+impl Drop for Shortage {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.old).unwrap();
+    }
+}
+
 #[test]
 fn accepting_without_descriptors_fails_pauses_and_recovers() {
     everywhere(|node| {
         let (listener, address) = listener();
         let client = TcpStream::connect(address).unwrap();
-        let old = getrlimit(Resource::Nofile);
-        // Descriptors below this number are all in use, or made so.
-        let fill: Vec<_> = (0..64).map(|_| client.try_clone().unwrap()).collect();
-        let highest = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
-        let tight = rustix::process::Rlimit { current: Some(highest / 2), maximum: old.maximum };
-        setrlimit(Resource::Nofile, tight).unwrap();
+        let shortage = Shortage::begin(&client);
         let (errors, waited, listener) = node.run(move || {
             let began = Instant::now();
             let errors: Vec<_> = (0..4).map(|_| listener.accept().err()).collect();
             (errors, began.elapsed(), listener)
         });
-        setrlimit(Resource::Nofile, old).unwrap();
+        drop(shortage);
         for error in errors {
             assert_eq!(error.unwrap().raw_os_error(), Some(EMFILE));
         }
         assert!(waited >= Duration::from_millis(30), "each but the first pauses");
-        drop(fill);
         let from = node.run(move || listener.accept().unwrap().1);
         assert_eq!(from, client.local_addr().unwrap(), "the connection was still in the queue");
     });
@@ -137,11 +155,7 @@ fn incoming_waits_until_there_is_a_descriptor() {
     everywhere(|node| {
         let (listener, address) = listener();
         let client = TcpStream::connect(address).unwrap();
-        let old = getrlimit(Resource::Nofile);
-        let fill: Vec<_> = (0..64).map(|_| client.try_clone().unwrap()).collect();
-        let highest = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
-        let tight = rustix::process::Rlimit { current: Some(highest / 2), maximum: old.maximum };
-        setrlimit(Resource::Nofile, tight).unwrap();
+        let shortage = Shortage::begin(&client);
         let pauses = || {
             let rows = node.snapshot().waits;
             let row = rows.iter().find(|row| row.reason == ums::WaitReason::NETWORK_ACCEPT);
@@ -151,8 +165,7 @@ fn incoming_waits_until_there_is_a_descriptor() {
         let task = node.spawn(move || listener.incoming().next().unwrap()).unwrap();
         eventually("it pauses, or gives up", || pauses() > before + 3 || task.is_finished());
         assert!(!task.is_finished(), "there is no descriptor yet");
-        setrlimit(Resource::Nofile, old).unwrap();
-        drop(fill);
+        drop(shortage);
         let stream = task.join().unwrap().expect("the connection was in the queue");
         assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
     });
