@@ -338,13 +338,16 @@ fn alone_for<T: Send + 'static>(seconds: u64, body: impl FnOnce() -> T + Send + 
 
 /// Runs a child for this mechanism, as root or as nobody.
 fn child(how: Mechanism, as_nobody: bool, gate: bool, stress: &str) {
-    // One at a time: a program that is being copied cannot be started, and neither can one that a
-    // child of another test has open for writing.
+    // One child at a time: each loads all the processors.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let dir = tempfile::tempdir().unwrap();
     let exe = dir.path().join("stress");
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    // A program that some process has open for writing cannot be started (ETXTBSY). Were the copy
+    // made by this process, a child that another test forks meanwhile would hold the descriptor
+    // until its own exec; `cp` forks nothing.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&exe).status();
+    assert!(copied.unwrap().success(), "cp could not copy this test's program");
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let mut command = Command::new(&exe);
