@@ -426,6 +426,10 @@ fn release_runs_nobody_and_the_next_yield_runs_the_first_u55() {
     );
 }
 
+/// Two workers stop handing a lock to each other after so many times, so that a test in which a
+/// third starves ends too.
+const ENOUGH: usize = 100_000;
+
 /// Two workers that hand a lock to each other, beside one that yields: how many hand-overs there
 /// are between its turns.
 fn rounds_between_turns() -> Vec<usize> {
@@ -435,7 +439,7 @@ fn rounds_between_turns() -> Vec<usize> {
         .map(|id| {
             let (lock, rounds, stop) = (lock.clone(), rounds.clone(), stop.clone());
             ums::spawn(move || {
-                while !stop.load(SeqCst) {
+                while !stop.load(SeqCst) && rounds.load(SeqCst) < ENOUGH {
                     lock.acquire(id, None).unwrap();
                     rounds.fetch_add(1, SeqCst);
                     if lock.waiters() == 0 {
@@ -454,6 +458,7 @@ fn rounds_between_turns() -> Vec<usize> {
     let turns: Vec<_> = turns.collect();
     stop.store(true, SeqCst);
     pair.into_iter().for_each(|t| t.join().unwrap());
+    assert!(rounds.load(SeqCst) < ENOUGH, "the third worker starved until the others had ended");
     turns.windows(2).map(|w| w[1] - w[0]).collect()
 }
 
