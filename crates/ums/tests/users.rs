@@ -486,6 +486,8 @@ fn the_request_of_a_holder_is_served_beyond_the_maximum_of_workers_g11() {
                     });
                     assert_eq!(urgent.unwrap().join().unwrap(), n, "they all wait still");
                     let at = other.scheduler();
+                    let passed = scheduler(node, at).counters.passed_over_max;
+                    assert_eq!(passed, 0, "a request that cannot start is passed over by nothing");
                     assert!(scheduler(node, at).workers.len() <= 2, "one beyond the maximum");
                     assert!(holder.is_holding());
                     holder.release();

@@ -154,8 +154,13 @@ impl Shared {
     #[cold]
     fn next_of_several(&self, core: &mut Core) -> Option<WorkerId> {
         // A request for which there is no worker is not ready: it is passed over by nothing.
-        let startable = self.queue.len() > 0 && self.can_start(core);
-        let [mut urgent, mut queued] = if startable { self.queue.fronts() } else { [None; 2] };
+        let [mut urgent, mut queued] = [None; 2];
+        if self.queue.len() > 0 {
+            let [for_urgent, for_others] = self.lanes_that_can_start(core);
+            [urgent, queued] = self.queue.fronts();
+            urgent = urgent.filter(|_| for_urgent);
+            queued = queued.filter(|_| for_others);
+        }
         loop {
             let (ahead, behind) = (core.workers.signalled, core.workers.yielded);
             let signalled = core.workers.first_since(ahead);
@@ -225,11 +230,17 @@ impl Shared {
     /// Whether a queued request could start now. Exactly when `worker_for` would try: the idle
     /// loop relies on that.
     pub(super) fn can_start(&self, core: &mut Core) -> bool {
-        let urgent = self.queue.urgent() > 0;
+        let [for_urgent, for_others] = self.lanes_that_can_start(core);
+        for_others || (for_urgent && self.queue.urgent() > 0)
+    }
+
+    /// Whether there is a worker for the first request of each lane: of the urgent ones, and of the
+    /// others. At the limit of workers there may be one for an urgent request alone.
+    fn lanes_that_can_start(&self, core: &mut Core) -> [bool; 2] {
         let limit = self.has_room(core);
-        core.idle_for_all(self) > 0
-            || (urgent && core.workers.idle.len > 0)
-            || (core.may_create() && (limit || urgent))
+        let may_create = core.may_create();
+        let for_others = core.idle_for_all(self) > 0 || (may_create && limit);
+        [for_others || core.workers.idle.len > 0 || may_create, for_others]
     }
 
     /// A yield in the middle of a request (U47): the others get a turn, or nobody does.
