@@ -200,7 +200,8 @@ unsafe fn on_thread(op: Op, deadline: u64) -> io::Result<usize> {
     }
 }
 
-fn decode(result: i32) -> io::Result<usize> {
+/// A system call's result, as the library's callers know it.
+pub(crate) fn decode(result: i32) -> io::Result<usize> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) }
 }
 

@@ -20,9 +20,14 @@ use ums::net::{TcpListener, TcpStream};
 
 /// Runs the body on every kind of node.
 fn everywhere(body: impl Fn(&Node)) {
+    on_so_many(&[1, 2], body);
+}
+
+/// As [`everywhere`], on nodes with so many schedulers.
+fn on_so_many(schedulers: &[usize], body: impl Fn(&Node)) {
     for kind in common::kinds() {
         for io in back_ends(kind) {
-            for n in [1, 2] {
+            for &n in schedulers {
                 eprintln!("{kind:?} workers, {n} schedulers, {io:?}");
                 one_kind(kind, |b| b.schedulers(n).io(io), &body);
             }

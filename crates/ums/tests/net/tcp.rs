@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rustix::net::sockopt::set_socket_linger;
 use ums::net::{TcpListener, TcpStream};
 
 use crate::common::ms;
-use crate::{echo, everywhere, kind_of, listener, round, tcp_pair};
+use crate::{echo, everywhere, kind_of, listener, on_so_many, round, tcp_pair};
 
 #[test]
 fn two_hundred_connections_echo() {
@@ -34,6 +34,41 @@ fn two_hundred_connections_echo() {
             assert_eq!(tasks.into_iter().map(|t| t.join().unwrap()).sum::<usize>(), CLIENTS * 500);
         });
         assert!(server.unwrap().join().unwrap() > (CLIENTS * 5 * 16) as u64);
+    });
+}
+
+#[test]
+fn connections_that_wait_together_are_accepted_in_fewer_turns_than_there_are_of_them() {
+    const CLIENTS: usize = 100;
+    // One scheduler, so that the other worker has turns only where this one gives them.
+    on_so_many(&[1], |node| {
+        let (listener, address) = listener();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| std::net::TcpStream::connect(address).expect("the backlog takes so many"))
+            .collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (asked, turns) = (stop.clone(), Arc::new(AtomicUsize::new(0)));
+        let taken = turns.clone();
+        let accept = move || {
+            let busy = ums::spawn(move || {
+                while !asked.load(Ordering::Relaxed) {
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    ums::yield_now();
+                }
+            });
+            ums::yield_now();
+            let before = turns.load(Ordering::Relaxed);
+            let streams: Vec<_> = listener.incoming().take(CLIENTS).map(Result::unwrap).collect();
+            let between = turns.load(Ordering::Relaxed) - before;
+            stop.store(true, Ordering::Relaxed);
+            busy.join().unwrap();
+            (streams.len(), between)
+        };
+        let (accepted, between) = node.run(accept);
+        assert_eq!(accepted, CLIENTS);
+        let text = "turns of another worker while connections were waiting to be accepted";
+        assert!(between < CLIENTS / 2, "{between} {text}");
+        drop(clients);
     });
 }
 
