@@ -12,7 +12,9 @@ mod source;
 
 mod arrows;
 mod behaviours;
+mod cycles;
 mod habits;
+mod imports;
 mod install;
 mod links;
 mod sanitize;
@@ -58,8 +60,9 @@ fn tidy() -> ExitCode {
 
 /// Every check over the whole house.
 fn check(house: &House) -> Vec<Finding> {
-    let checks: [fn(&House) -> Vec<Finding>; 6] = [
+    let checks: [fn(&House) -> Vec<Finding>; 7] = [
         arrows::check,
+        cycles::check,
         unsafety::check,
         habits::check,
         sizes::check,
