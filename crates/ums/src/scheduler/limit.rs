@@ -80,11 +80,21 @@ impl Shared {
 
     /// Whether the oldest request has waited for too long, and it is time for a worker for it.
     fn is_overdue(&self, core: &mut Core, now: u64) -> bool {
-        if self.queue.len() == 0 || now < core.standstill.overdue + OVERDUE_PAUSE_NS {
-            return false;
+        self.overdue_in(core, now) == Some(0)
+    }
+
+    /// Nanoseconds until that is so; None: nothing is queued.
+    fn overdue_in(&self, core: &mut Core, now: u64) -> Option<u64> {
+        if self.queue.len() == 0 {
+            return None;
         }
-        let Some(enqueued) = self.queue.fronts()[1] else { return false };
-        clock::ticks_to_ns(clock::ticks().saturating_sub(enqueued)) >= OVERDUE_NS
+        let pause = (core.standstill.overdue + OVERDUE_PAUSE_NS).saturating_sub(now);
+        if pause > 0 {
+            return Some(pause);
+        }
+        let enqueued = self.queue.fronts()[1]?;
+        let waited = clock::ticks_to_ns(clock::ticks().saturating_sub(enqueued));
+        Some(OVERDUE_NS.saturating_sub(waited))
     }
 
     /// A worker was made: the next overdue request has to wait for a moment.
@@ -94,18 +104,23 @@ impl Shared {
         }
     }
 
-    /// When to look again whether it is a standstill; `u64::MAX`: there is no need to.
+    /// In how many nanoseconds to look again whether one more worker may be made, or whether to tell
+    /// a standstill; `u64::MAX`: there is no need to.
     pub(super) fn look_again_in(&self, core: &mut Core, now: u64) -> u64 {
         let count = core.workers.count();
-        let span = match count {
-            _ if count < self.options.workers_soft => return u64::MAX,
-            _ if count < self.options.workers_max => STANDSTILL_NS,
-            _ if self.queue.len() == 0 => return u64::MAX,
-            _ => STANDSTILL_TOLD_NS,
-        };
-        match self.standstill_in(core, now, span) {
-            0 => u64::MAX,
-            left => left,
+        // A standstill that is one already has been seen to.
+        let later = |left: u64| if left == 0 { u64::MAX } else { left };
+        let soon = |left: u64| if left == 0 { OVERDUE_PAUSE_NS } else { left };
+        match count {
+            _ if count < self.options.workers_soft => u64::MAX,
+            _ if count < self.options.workers_max => {
+                let still = later(self.standstill_in(core, now, STANDSTILL_NS));
+                // After a refusal there is a pause of its own.
+                let overdue = self.overdue_in(core, now).filter(|_| core.may_create());
+                overdue.map_or(still, |left| still.min(soon(left)))
+            }
+            _ if self.queue.len() == 0 => u64::MAX,
+            _ => later(self.standstill_in(core, now, STANDSTILL_TOLD_NS)),
         }
     }
 

@@ -356,7 +356,7 @@ impl Core {
     }
 
     /// Whether creating a worker has not just failed.
-    fn may_create(&self) -> bool {
+    pub(super) fn may_create(&self) -> bool {
         self.create_again == 0 || clock::now() >= self.create_again
     }
 

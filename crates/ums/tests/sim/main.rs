@@ -12,6 +12,7 @@ mod lock_order;
 mod lost_update;
 mod mixed;
 mod net;
+mod overdue;
 
 use std::io::{Read, Write};
 use std::sync::Arc;
