@@ -1,57 +1,134 @@
 #!/usr/bin/env python3
-"""The echo program of the README answers 10,000 connections that stay, started with a soft limit of 1,024 open files.
+"""The echo program of the README answers 10,000 connections that stay, started with a soft limit of 1,024 open files, with each kind of
+workers.
 
 $ECHO is the program (`cargo build --example echo`). It makes a worker for each connection, so it needs more workers than its soft
-limit, and more descriptors than it was started with. Where the hard limit of descriptors or the machine's room for threads allows
-fewer connections, fewer are tried, and the line says so."""
+limit, and more descriptors than it was started with. Where the hard limit of descriptors allows fewer connections, fewer are tried,
+and the line says so.
+
+Where the machine has room for fewer workers, the program says so on stderr. Then connections end once they are answered, and the
+others must be answered, too. The last check has that on purpose: the program may use little address space.
+
+CONNECTIONS is another number, KINDS are the kinds to try. They run side by side, for a program makes few workers in a millisecond
+beyond the soft limit."""
 
 import os
+import re
 import resource
+import selectors
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 
 WANTED = int(os.environ.get("CONNECTIONS", "10000"))
+KINDS = os.environ.get("KINDS", "thread fiber context cramped").split()
 PATIENCE = 60
+LIMIT = re.compile(r"has the (\d+) workers that (.*) leaves room for, and further requests wait")
+# Room for some 1,500 workers of 2 MiB, and connections that are more.
+CRAMPED_SPACE = 4 << 30
+CRAMPED_CONNECTIONS = 2500
 
 
-def room():
-    """How many connections this machine has room for: a descriptor here and there, and a thread."""
-    _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
-    _, threads = resource.getrlimit(resource.RLIMIT_NPROC)
-    mappings = int(open("/proc/sys/vm/max_map_count").read()) // 5
-    limits = [descriptors - 100, mappings] + ([] if threads == resource.RLIM_INFINITY else [threads - 1000])
-    return max(100, min(limits))
+class Failed(Exception):
+    """What is wrong, in a sentence."""
 
 
-def connect(port):
+def start(kind, stderr):
+    """The program, which keeps the hard limit of descriptors and begins with a low soft one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def limits():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+        if kind == "cramped":
+            resource.setrlimit(resource.RLIMIT_AS, (CRAMPED_SPACE, CRAMPED_SPACE))
+
+    command = [os.environ["ECHO"], "127.0.0.1:0", "thread" if kind == "cramped" else kind]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, preexec_fn=limits)
+
+
+def connect(port, number):
     client = socket.create_connection(("127.0.0.1", port), PATIENCE)
-    client.settimeout(PATIENCE)
+    client.sendall(b"%08d" % number)
+    client.setblocking(False)
     return client
 
 
-def main():
-    count = min(WANTED, room())
+def answers(clients, said):
+    """Waits for the answer of each, in whatever order they come. Gives what the program has said of its limit, if connections had to
+    end for others to be answered, and how many had been answered then."""
+    waiting = selectors.DefaultSelector()
+    for number, client in enumerate(clients):
+        waiting.register(client, selectors.EVENT_READ, number)
+    stayed, answered, parts, last = None, [], {}, time.monotonic()
+    while waiting.get_map():
+        events = waiting.select(0.5)
+        for key, _ in events:
+            text = parts.pop(key.data, b"") + (key.fileobj.recv(8) or b"nothing.")
+            if len(text) < 8:
+                parts[key.data] = text
+                continue
+            if text != b"%08d" % key.data:
+                raise Failed(f"connection {key.data} got {text}")
+            waiting.unregister(key.fileobj)
+            answered.append(key.fileobj)
+        if events:
+            last = time.monotonic()
+        elif time.monotonic() - last > PATIENCE:
+            raise Failed(f"{len(waiting.get_map())} of {len(clients)} connections have no answer")
+        elif LIMIT.search(said()):
+            # Those that have their answers leave, and their workers serve the others.
+            stayed = len(answered) if stayed is None else stayed
+            for client in answered:
+                client.close()
+            answered.clear()
+    return stayed and LIMIT.search(said())[0], stayed
+
+
+def check(kind):
+    """One kind; prints its line."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The child keeps the hard limit and begins with a low soft one.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
-    echo = subprocess.Popen([os.environ["ECHO"], "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        port = int(echo.stdout.readline().rsplit(":", 1)[1])
-        clients = [connect(port) for _ in range(count)]
-        for number, client in enumerate(clients):
-            client.sendall(b"%08d" % number)
-        answered = 0
-        for number, client in enumerate(clients):
-            answered += client.recv(8, socket.MSG_WAITALL) == b"%08d" % number
-    finally:
-        echo.kill()
-        echo.wait()
-    if answered != count:
-        sys.exit(f"connections.py: {answered} of {count} connections were answered")
-    less = "" if count == WANTED else f" (of {WANTED}: this machine has no room for more)"
-    print(f"connections.py: {count} connections answered{less}: 1 checks passed")
+    wanted = min(WANTED, CRAMPED_CONNECTIONS) if kind == "cramped" else WANTED
+    count, began = min(wanted, max(100, hard - 100)), time.monotonic()
+    with tempfile.TemporaryFile("w+") as stderr:
+
+        def said():
+            stderr.seek(0)
+            return stderr.read()
+
+        echo = start(kind, stderr)
+        try:
+            line = echo.stdout.readline()
+            if not line and "cannot have their own context here" in said():
+                print(f"connections.py: {kind}: {said().strip()}")
+                return
+            clients = [connect(int(line.rsplit(":", 1)[1]), number) for number in range(count)]
+            limit, stayed = answers(clients, said)
+        except (Failed, OSError, IndexError) as error:
+            sys.exit(f"connections.py: {kind}: {error}; the program said: {said()[-1000:]}")
+        finally:
+            echo.kill()
+            echo.wait()
+    less = "" if count == wanted else f" (of {wanted}: the hard limit of descriptors is {hard})"
+    took = f"in {time.monotonic() - began:.1f} s"
+    if limit:
+        print(f"connections.py: {kind}: {count} connections answered{less}, {stayed} of them at once: it {limit}; {took}")
+    else:
+        print(f"connections.py: {kind}: {count} connections answered at once{less}, {took}")
+    if kind == "cramped" and WANTED >= CRAMPED_CONNECTIONS and not limit:
+        sys.exit("connections.py: cramped: the program should have reached its limit")
+
+
+def main():
+    if len(sys.argv) > 1:
+        return check(sys.argv[1])
+    all_of_them = [subprocess.Popen([sys.executable, __file__, kind]) for kind in KINDS]
+    failed = [kind for kind, process in zip(KINDS, all_of_them) if process.wait() != 0]
+    if failed:
+        sys.exit(f"connections.py: failed: {' '.join(failed)}")
+    print(f"connections.py: {len(KINDS)} checks passed")
 
 
 main()

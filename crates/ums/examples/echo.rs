@@ -1,12 +1,13 @@
 //! An echo server: plain blocking code, a worker for each connection. Ends with Ctrl-C.
 //!
-//! `cargo run -p ums --example echo [address]`
+//! `cargo run -p ums --example echo [address] [thread|fiber|context]`
 
+use ums::Builder;
 use ums::net::TcpListener;
 
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:0".to_owned());
-    let node = ums::Node::builder().build()?;
+    let node = builder(std::env::args().nth(2).as_deref())?.build()?;
     node.run(move || {
         let listener = TcpListener::bind(&address)?;
         println!("listening on {}", listener.local_addr()?);
@@ -15,4 +16,18 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         }
         Ok(())
     })
+}
+
+/// The kind of workers; without an argument the default, which is threads.
+#[allow(unsafe_code)]
+fn builder(kind: Option<&str>) -> Result<Builder, String> {
+    let builder = ums::Node::builder();
+    match kind {
+        None | Some("thread") => Ok(builder),
+        // SAFETY: the contract of `fiber_workers`: each worker runs `io::copy` between sockets of
+        // `ums`, which keeps nothing of its thread over a wait.
+        Some("fiber") => Ok(unsafe { builder.fiber_workers() }),
+        Some("context") => Ok(builder.own_context_workers()),
+        Some(other) => Err(format!("'{other}' is no kind of workers: thread, fiber or context")),
+    }
 }
