@@ -548,20 +548,31 @@ impl Drop for ThreadParty {
 
 thread_local! {
     static THREAD: ThreadParty = const { ThreadParty(Cell::new(None)) };
+    /// From the destructor of that on. It has none itself, so it can be used to the end.
+    static LATE: Cell<Option<&'static Party>> = const { Cell::new(None) };
 }
 
 /// The calling thread's own party, as a plain thread.
-///
-/// # Panics
-/// When called from a thread-local's destructor after this thread's party is gone.
 pub(crate) fn thread_party() -> &'static Party {
-    THREAD.with(|slot| {
-        slot.0.get().unwrap_or_else(|| {
+    let of = |slot: &Cell<Option<&'static Party>>| {
+        slot.get().unwrap_or_else(|| {
             let party = Party::take(null_mut(), 0);
-            slot.0.set(Some(party));
+            slot.set(Some(party));
             party
         })
+    };
+    THREAD.try_with(|slot| of(&slot.0)).unwrap_or_else(|_| {
+        // The destructor of another thread-local waits.
+        let party = LATE.with(of);
+        crate::os::linux::last::at_the_very_end(give_back_late);
+        party
     })
+}
+
+extern "C" fn give_back_late(_: *mut std::ffi::c_void) {
+    if let Some(party) = LATE.take() {
+        party.give_back();
+    }
 }
 
 #[cfg(all(test, loom))]
@@ -604,6 +615,33 @@ mod tests {
             });
         }
         assert_eq!(wins.into_inner(), 2_000);
+    }
+
+    #[test]
+    fn the_party_of_a_thread_at_its_very_end_is_given_back() {
+        struct Last(std::sync::mpsc::Sender<usize>);
+        impl Drop for Last {
+            fn drop(&mut self) {
+                let party: *const Party = thread_party();
+                self.0.send(party.addr()).unwrap();
+            }
+        }
+        thread_local! {
+            static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+        }
+        let (tell, told) = std::sync::mpsc::channel();
+        for _ in 0..200 {
+            let last = Last(tell.clone());
+            let thread = std::thread::spawn(move || {
+                LAST.set(Some(last));
+                thread_party();
+            });
+            thread.join().unwrap();
+        }
+        drop(tell);
+        // Other tests take some of them meanwhile.
+        let used: std::collections::HashSet<_> = told.iter().collect();
+        assert!(used.len() < 150, "{} parties for 200 threads, one after the other", used.len());
     }
 
     #[test]

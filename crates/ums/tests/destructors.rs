@@ -116,3 +116,63 @@ fn a_time_away_that_is_kept_in_a_thread_local_ends_with_its_request() {
         },
     );
 }
+
+/// In its destructor it locks and waits.
+struct Locks(Arc<ums::sync::Mutex<u32>>);
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        // Twice: a thread may wait again after its end has begun.
+        for _ in 0..2 {
+            let mut count = self.0.lock();
+            ums::sleep(common::ms(1)).expect("nobody cancels it");
+            *count += 1;
+        }
+    }
+}
+
+thread_local! {
+    static LATE: RefCell<Option<Locks>> = const { RefCell::new(None) };
+}
+
+/// What the calling thread keeps is dropped after what the library keeps of it, for that comes later.
+fn keep(total: &Arc<ums::sync::Mutex<u32>>) {
+    LATE.with(|late| *late.borrow_mut() = Some(Locks(total.clone())));
+    assert!(!ums::is_worker());
+    drop(total.lock());
+}
+
+#[test]
+fn a_destructor_at_the_very_end_of_a_thread_may_lock_and_wait() {
+    let test = "a_destructor_at_the_very_end_of_a_thread_may_lock_and_wait";
+    let Some(errand) = child_errand() else {
+        let kinds = kinds().into_iter().map(|kind| format!("{kind:?}"));
+        for errand in kinds.chain(["plain".to_owned()]) {
+            let output = run_child(test, &errand);
+            let text = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{errand}: {}, {text}", output.status);
+        }
+        return;
+    };
+    let total = Arc::new(ums::sync::Mutex::new(0));
+    if errand == "plain" {
+        // They wait for each other, too.
+        let threads = [(); 8].map(|()| {
+            let total = total.clone();
+            std::thread::spawn(move || keep(&total))
+        });
+        threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+        assert_eq!(*total.lock(), 16);
+        return;
+    }
+    one_kind(
+        kind_named(errand),
+        |b| b.schedulers(1),
+        |node| {
+            let theirs = total.clone();
+            let away = move || keep(&theirs);
+            node.run(move || ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, away));
+        },
+    );
+    eventually("the destructor has run", || *total.lock() == 2);
+}

@@ -39,3 +39,5 @@ pub mod sample;
 pub mod own_memory;
 
 pub mod barrier;
+
+pub mod last;
