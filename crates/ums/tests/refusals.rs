@@ -358,3 +358,34 @@ fn the_last_two_schedulers_online_cannot_be_taken_offline_at_once() {
     }
     end(node);
 }
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_foreign_guard_that_was_forgotten_or_kept_concerns_its_own_request_alone_b53() {
+    thread_local! {
+        static KEPT: std::cell::RefCell<Option<ums::sync::Foreign<()>>> =
+            const { std::cell::RefCell::new(None) };
+    }
+    // The same worker carries out one after the other.
+    let options = |b: ums::Builder| b.schedulers(1).max_workers(1);
+    for kind in kinds() {
+        one_kind(kind, options, |node| {
+            node.run(|| {
+                std::mem::forget(ums::sync::foreign(()));
+                let text = refused(ums::yield_now);
+                assert!(text.contains("holds a foreign lock: that of "), "{text}");
+            });
+            node.run(|| ums::sleep(ms(1)).unwrap());
+            // One that is dropped in a later request is not counted there.
+            node.run(|| KEPT.with(|kept| *kept.borrow_mut() = Some(ums::sync::foreign(()))));
+            node.run(|| {
+                ums::sleep(ms(1)).unwrap();
+                let held = ums::sync::foreign(());
+                KEPT.with(|kept| drop(kept.borrow_mut().take()));
+                refused(ums::yield_now);
+                drop(held);
+                ums::yield_now();
+            });
+        });
+    }
+}

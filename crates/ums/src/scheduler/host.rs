@@ -384,6 +384,8 @@ impl Shared {
         // What the request owned may have left by a guard, too, and forgotten it.
         super::preempt::come_back();
         super::lent::end(party);
+        #[cfg(debug_assertions)]
+        party.foreign.end_request();
         // In this order, for a shutdown that adds up loads (`Node::end`).
         add(&self.counters.requests_done, 1);
         self.load.fetch_sub(1, Ordering::Release);

@@ -65,7 +65,7 @@ impl<G: std::fmt::Debug> std::fmt::Debug for Foreign<G> {
 /// Counted in the worker that holds the lock. It stays there, as guards do.
 struct Mark {
     #[cfg(debug_assertions)]
-    party: Option<&'static crate::wait::Party>,
+    held: Option<(&'static crate::wait::Party, u32)>,
     stays: std::marker::PhantomData<*const ()>,
 }
 
@@ -75,8 +75,8 @@ impl Mark {
     fn set() -> Mark {
         let place = std::panic::Location::caller();
         let party = crate::current::is_worker().then(crate::current::party);
-        party.iter().for_each(|party| party.foreign.hold(place));
-        Mark { party, stays: std::marker::PhantomData }
+        let held = party.map(|party| (party, party.foreign.hold(place)));
+        Mark { held, stays: std::marker::PhantomData }
     }
 
     #[cfg(not(debug_assertions))]
@@ -88,7 +88,7 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         #[cfg(debug_assertions)]
-        self.party.iter().for_each(|party| party.foreign.let_go());
+        self.held.iter().for_each(|(party, request)| party.foreign.let_go(*request));
     }
 }
 

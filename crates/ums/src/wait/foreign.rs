@@ -5,25 +5,41 @@ use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// How many, and where the last one was taken. Only the party itself touches it.
+///
+/// They are counted for one request. One that is kept or forgotten concerns no later one.
 pub(crate) struct ForeignLocks {
+    /// Grows when a request ends with such a lock.
+    request: AtomicU32,
     count: AtomicU32,
     last: AtomicPtr<Location<'static>>,
 }
 
 impl ForeignLocks {
     pub(super) fn new() -> ForeignLocks {
-        ForeignLocks { count: AtomicU32::new(0), last: AtomicPtr::new(null_mut()) }
+        let (request, count) = (AtomicU32::new(0), AtomicU32::new(0));
+        ForeignLocks { request, count, last: AtomicPtr::new(null_mut()) }
     }
 
-    /// It holds one more.
-    pub(crate) fn hold(&self, at: &'static Location<'static>) {
+    /// It holds one more. Gives the number of the request, for [`ForeignLocks::let_go`].
+    pub(crate) fn hold(&self, at: &'static Location<'static>) -> u32 {
         self.last.store(from_ref(at).cast_mut(), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.request.load(Ordering::Relaxed)
     }
 
-    /// It holds one less.
-    pub(crate) fn let_go(&self) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
+    /// It holds one less of those that it has taken in this request.
+    pub(crate) fn let_go(&self, request: u32) {
+        if request == self.request.load(Ordering::Relaxed) {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Its request is over.
+    pub(crate) fn end_request(&self) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.count.store(0, Ordering::Relaxed);
+            self.request.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Where the last one was taken, if it holds any.
