@@ -1,6 +1,9 @@
 //! An echo server: plain blocking code, a worker for each connection. Ends with Ctrl-C.
 //!
 //! `cargo run -p ums --example echo [address] [thread|fiber|context]`
+//!
+//! Named invariant **Own Connections**: workers run `io::copy` between sockets of `ums`, and no other
+//! code that waits. It keeps nothing of its thread over a wait.
 
 use ums::Builder;
 use ums::net::TcpListener;
@@ -24,8 +27,7 @@ fn builder(kind: Option<&str>) -> Result<Builder, String> {
     let builder = ums::Node::builder();
     match kind {
         None | Some("thread") => Ok(builder),
-        // SAFETY: the contract of `fiber_workers`: each worker runs `io::copy` between sockets of
-        // `ums`, which keeps nothing of its thread over a wait.
+        // SAFETY: Own Connections.
         Some("fiber") => Ok(unsafe { builder.fiber_workers() }),
         Some("context") => Ok(builder.own_context_workers()),
         Some(other) => Err(format!("'{other}' is no kind of workers: thread, fiber or context")),

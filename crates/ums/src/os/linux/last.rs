@@ -1,4 +1,6 @@
 //! The very end of a thread: after the destructors of its thread-locals.
+//!
+//! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
 #![allow(unsafe_code)]
 
