@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::time::Duration;
 
+use crate::node::{Node, own_contexts_are_refused};
 use crate::watch::signals;
-use crate::{Node, own_contexts_are_refused};
 
 const EINTR: i64 = -(libc::EINTR as i64);
 
