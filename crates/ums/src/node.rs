@@ -629,3 +629,6 @@ mod tests {
         assert!(left.iter().all(|shared| shared.upgrade().is_none()), "their threads have ended");
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64", not(loom)))]
+mod interrupted_tests;

@@ -260,7 +260,3 @@ impl Interrupted {
 #[cfg(all(test, target_arch = "x86_64"))]
 #[path = "interrupted_tests.rs"]
 mod tests;
-
-#[cfg(all(test, target_arch = "x86_64", not(loom)))]
-#[path = "interrupted_live_tests.rs"]
-mod live_tests;

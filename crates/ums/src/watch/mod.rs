@@ -45,6 +45,8 @@ pub(crate) use hosted::Pokes;
 pub(crate) use hosted::runs_on;
 pub(crate) use interrupted::can_be_carried;
 pub(crate) use place::{Landlord, Place};
+#[cfg(all(test, target_arch = "x86_64", not(loom)))]
+pub(crate) use signals::poke;
 pub(crate) use signals::{block_here, install, mask_here, poke_blocked};
 pub(crate) use state::{StateFile, Waits};
 pub(crate) use thread::{Keeper, Watched};

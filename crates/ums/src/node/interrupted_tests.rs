@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use std::time::Duration;
 
-use crate::node::{Node, own_contexts_are_refused};
-use crate::watch::signals;
+use super::{Node, own_contexts_are_refused};
+use crate::watch::poke;
 
 const EINTR: i64 = -(libc::EINTR as i64);
 
@@ -58,7 +58,7 @@ fn poked(call: impl FnOnce() -> i64 + Send + 'static) -> Option<i64> {
         std::thread::sleep(Duration::from_millis(1));
         match HOST.load(SeqCst) {
             0 => {}
-            host => signals::poke(host),
+            host => poke(host),
         }
     }
     HOST.store(0, SeqCst);
@@ -121,7 +121,7 @@ fn answer(listener: &File) {
         let mut call: libc::seccomp_notif = std::mem::zeroed();
         let fd = listener.as_raw_fd();
         assert_eq!(libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut call), 0);
-        signals::poke(call.pid as i32);
+        poke(call.pid as i32);
         let mut answer: libc::seccomp_notif_resp = std::mem::zeroed();
         (answer.id, answer.error) = (call.id, EINTR as i32);
         assert_eq!(libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer), 0);
