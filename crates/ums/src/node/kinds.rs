@@ -9,8 +9,6 @@ use crate::limits;
 use crate::os::linux::room;
 use crate::scheduler::{self, WorkerKind};
 
-/// Mappings that a thread takes: its stack, the guard below it, its signal stack and that one's guard.
-const MAPPINGS_PER_THREAD: u64 = 4;
 /// Left for the rest of the process, of mappings and of threads.
 const MAPPINGS_LEFT: u64 = 1024;
 const THREADS_LEFT: u64 = 64;
@@ -103,7 +101,8 @@ impl Builder {
         }
         // Without a number there are as many as there is room for.
         let Some(workers) = self.max_workers.map(|workers| workers as u64) else { return Ok(()) };
-        let (maps, need) = (room::max_map_count(), workers * MAPPINGS_PER_THREAD + MAPPINGS_LEFT);
+        let (maps, need) =
+            (room::max_map_count(), workers * room::MAPPINGS_OF_THREAD + MAPPINGS_LEFT);
         if let Some(most) = maps.filter(|most| need > *most) {
             return refuse(format!(
                 "{workers} workers with their own context need {need} mappings, and vm.max_map_count is {most}"

@@ -19,7 +19,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::cgroup::Groups;
 use super::cpus::{Cpus, Limit};
-use super::room::{Cost, Left, Room, smallest};
+use super::room::{Cost, Left, MAPPINGS_OF_THREAD, Room, smallest};
 use super::trial;
 use super::uring_probe::{OPERATIONS, Uring, under_seccomp};
 use crate::limits;
@@ -240,14 +240,14 @@ impl Facts {
         lines.push(fact("page_size", self.page_size.to_string(), ""));
         let maps = self.max_map_count;
         let value = maps.map_or("unknown".to_string(), |n| n.to_string());
-        let (guard, split) = match self.guard_install {
+        let guard = match self.guard_install {
             // A guard installed by advice does not split the mapping; one made by protection does.
-            Ok(()) => ("fiber stacks share mappings", "thread workers"),
-            Err(_) => ("each fiber stack needs two mappings", "workers"),
+            Ok(()) => "fiber stacks share mappings",
+            Err(_) => "each fiber stack needs two mappings",
         };
         lines.push(fact("guard_install", outcome(self.guard_install), guard));
-        let stacks = maps.map(|n| format!("at two mappings each, at most {} {split}", n / 2));
-        lines.push(fact("max_map_count", value, &stacks.unwrap_or_default()));
+        let of_thread = format!("each thread worker takes {MAPPINGS_OF_THREAD} mappings");
+        lines.push(fact("max_map_count", value, &of_thread));
         let consequence = match self.fsgsbase {
             true => "a worker's thread context can be switched in user mode",
             false => "switching a thread context needs a system call",
@@ -438,13 +438,15 @@ mod tests {
     fn without_guards_by_advice_mappings_limit_fibers_too() {
         let mut facts = Facts::read();
         facts.max_map_count = Some(65_530);
+        let of_thread = line(&facts, "max_map_count");
+        assert_eq!(of_thread.value, "65530");
+        assert_eq!(of_thread.consequence, "each thread worker takes 4 mappings");
         facts.guard_install = Ok(());
-        let thread = "at two mappings each, at most 32765 thread workers";
-        assert_eq!(line(&facts, "max_map_count").consequence, thread);
+        assert_eq!(line(&facts, "guard_install").consequence, "fiber stacks share mappings");
         facts.guard_install = Err(libc::EINVAL);
-        assert_eq!(line(&facts, "guard_install").value, "refused (EINVAL)");
-        let both = "at two mappings each, at most 32765 workers";
-        assert_eq!(line(&facts, "max_map_count").consequence, both);
+        let refused = line(&facts, "guard_install");
+        assert_eq!(refused.value, "refused (EINVAL)");
+        assert_eq!(refused.consequence, "each fiber stack needs two mappings");
     }
 
     #[test]

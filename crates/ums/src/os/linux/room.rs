@@ -58,6 +58,10 @@ enum Used {
     Threads,
 }
 
+/// Mappings that a thread takes: its stack, the guard below it, its signal stack and that one's
+/// guard.
+pub const MAPPINGS_OF_THREAD: u64 = 4;
+
 /// What one worker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
@@ -69,10 +73,14 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// A worker that is a thread, with a stack of so many bytes: its stack, the guard below it, its signal
-    /// stack and that one's guard are a mapping each.
+    /// A worker that is a thread, with a stack of so many bytes.
     pub fn of_thread(stack: usize) -> Cost {
-        Cost { memory: 64 << 10, address_space: stack as u64 + (32 << 10), mappings: 4, threads: 1 }
+        Cost {
+            memory: 64 << 10,
+            address_space: stack as u64 + (32 << 10),
+            mappings: MAPPINGS_OF_THREAD,
+            threads: 1,
+        }
     }
 
     /// A fiber. Where a guard splits no mapping, many small stacks share one.
