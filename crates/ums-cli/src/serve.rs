@@ -108,7 +108,7 @@ pub struct Args {
     no_stats_socket: bool,
 
     /// Report workers that do not yield for this many milliseconds, and whatever else is stuck, on
-    /// stderr. 0: nobody looks.
+    /// stderr. 0: there is no monitor, and no sentence is written to stderr either.
     #[arg(long, value_name = "MS", default_value_t = 200)]
     stall: u64,
 
@@ -336,6 +336,8 @@ fn builder(args: &Args) -> Fallible<Builder> {
     if args.stall > 0 {
         let stall = Duration::from_millis(args.stall);
         builder = builder.monitor(monitor::Options::default().stall(stall));
+    } else {
+        builder = builder.warnings(false);
     }
     builder = builder.event_ring(!args.no_ring).stacks_on_sigusr2(true);
     builder = builder.placement(match args.placement {

@@ -11,12 +11,55 @@ pub struct Frame {
     pub name: String,
     /// File and line, where they are known.
     pub place: Option<String>,
+    /// Whether it lies in the C library, the loader or the kernel's page of calls.
+    system: bool,
 }
 
 impl Frame {
     /// A frame with this name.
     pub(crate) fn new(name: String, place: Option<String>) -> Frame {
-        Frame { name, place }
+        Frame { name, place, system: false }
+    }
+
+    /// The same, in an object file of the system's or not.
+    pub(crate) fn in_system(self, system: bool) -> Frame {
+        Frame { system, ..self }
+    }
+
+    /// Whether its code is neither the application's nor a library's that the application chose.
+    fn is_foundation(&self) -> bool {
+        const CRATES: [&str; 12] = [
+            "core",
+            "std",
+            "alloc",
+            "ums",
+            "ums_capi",
+            "fiber",
+            "context",
+            "corosensei",
+            "rustix",
+            "libc",
+            "io_uring",
+            "compiler_builtins",
+        ];
+        let of = |path: &str| {
+            let path = path.trim_start_matches(['<', '&', '*', '(', '[']);
+            let path = ["mut ", "const ", "dyn "]
+                .iter()
+                .fold(path, |path, word| path.strip_prefix(word).unwrap_or(path));
+            path.split_once("::").map(|(first, _)| first.to_owned())
+        };
+        let name = self.name.as_str();
+        // An implementation for a type parameter is the trait's.
+        let (owner, of_trait) = name.split_once(" as ").unwrap_or((name, name));
+        match of(owner).or_else(|| of(of_trait)) {
+            Some(first) => CRATES.contains(&first.as_str()),
+            // A name without a path is C's. Compilers call these by themselves.
+            None => {
+                let helps = ["0x", "__", "ums_", "rust_", "_Unwind", "_start", "mem", "bcmp"];
+                self.system || helps.iter().any(|start| name.starts_with(start))
+            }
+        }
     }
 }
 
@@ -54,6 +97,11 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
     &frames[first.map_or(0, |(at, _)| at + 1)..]
 }
 
+/// The innermost function that is neither this library's, the standard library's nor the system's.
+pub(crate) fn guilty(all: &[Frame]) -> Option<&Frame> {
+    all.iter().find(|frame| !frame.is_foundation())
+}
+
 /// The return addresses of whoever has called `noticing`, a function that is not inlined, the innermost first. Where
 /// its frame cannot be told from others, of all functions that are being called.
 pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
@@ -71,6 +119,37 @@ pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_guilty_function_is_the_applications_innermost() {
+        let frame = |name: &str| Frame::new(name.into(), None);
+        let foundation = [
+            "core::hint::spin_loop",
+            "<alloc::vec::Vec<app::Row> as core::ops::drop::Drop>::drop",
+            "<&mut F as core::ops::function::FnOnce<A>>::call_once",
+            "<T as alloc::string::ToString>::to_string",
+            "ums::sync::mutex::Mutex<T>::lock",
+            "__rust_begin_short_backtrace",
+            "ums_sleep",
+            "memcpy",
+            "0x7f1234",
+        ];
+        for name in foundation {
+            assert_eq!(guilty(&[frame(name)]), None, "{name}");
+        }
+        assert_eq!(guilty(&[frame("clock_nanosleep").in_system(true)]), None);
+        let guilty_ones = [
+            "app::parse",
+            "<app::Row as core::fmt::Display>::fmt",
+            "<&mut app::Row as core::fmt::Display>::fmt",
+            "umsql::run",
+            "parse_in_c",
+        ];
+        for name in guilty_ones {
+            let all = [frame("std::thread::sleep"), frame(name), frame("app::main")];
+            assert_eq!(guilty(&all), Some(&all[1]), "{name}");
+        }
+    }
 
     #[inline(never)]
     fn notices() -> Vec<usize> {

@@ -23,6 +23,12 @@
 //!              report --> limit --> tracing event, callback, counter, text on stderr
 //! ```
 //!
+//! *By default* ([`Builder::warnings`](crate::Builder::warnings)) a node is watched with options of
+//! its own: `STALL` and `SLOW ROUTINE` from a second on where something else is held up by it,
+//! `NO WORKERS` and `NOT PICKED UP`, each told in one sentence (`sentence.rs`). A stall that the
+//! machine causes is not told, nor is slow I/O. Deadlocks are not looked for. That all schedulers
+//! are stuck is told of each of them. The rest of this page is about options that were given.
+//!
 //! A report names the worker, its request and user, the functions that its thread is in, what that
 //! thread used of the processor, and a [`Diagnosis`]. Most stalls are not the application's doing:
 //! a machine that gives the thread no processor is named as such ([`Diagnosis::exonerates`]).
@@ -42,6 +48,7 @@ mod figures;
 mod limit;
 pub(crate) mod looker;
 mod profile;
+mod sentence;
 mod slow;
 mod text;
 mod unwind;
@@ -158,6 +165,8 @@ pub struct Report {
     pub deadlock: Option<Arc<crate::deadlock::Deadlock>>,
     /// Reports of this scheduler that were left out since the last one (B38).
     pub suppressed: u64,
+    /// All that is told of it where nothing was asked for.
+    sentence: String,
 }
 
 impl Report {
@@ -204,6 +213,9 @@ pub struct Options {
     pub(crate) per_minute: usize,
     pub(crate) stderr: bool,
     pub(crate) on_report: Option<OnReport>,
+    /// Whether these are what a node has that was given none: a sentence for each report, and no
+    /// more.
+    pub(crate) by_default: bool,
 }
 
 impl Default for Options {
@@ -222,11 +234,33 @@ impl Default for Options {
             per_minute: 5,
             stderr: true,
             on_report: None,
+            by_default: false,
         }
     }
 }
 
 impl Options {
+    /// Those of a node that was given none, which says a sentence where it finds something.
+    ///
+    /// A starved process is not told of, a stall is told once, and that all schedulers are stuck is
+    /// told of each of them. Deadlocks are not looked for: that costs something for each wait, and
+    /// ends waits.
+    pub(crate) fn of_the_default() -> Options {
+        Options {
+            stall: Duration::from_secs(1),
+            starved: Duration::MAX,
+            non_yield: Duration::MAX,
+            // After the sentence about a standstill, which is told after one second.
+            no_workers: Duration::from_secs(3),
+            all_stuck: Duration::MAX,
+            deadlock: Duration::MAX,
+            repeat: Duration::MAX,
+            per_minute: usize::MAX,
+            by_default: true,
+            ..Options::default()
+        }
+    }
+
     /// How long a worker, or a completion routine, may run without yielding. Default 200 ms.
     pub fn stall(mut self, span: Duration) -> Options {
         self.stall = span;

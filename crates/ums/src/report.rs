@@ -32,7 +32,6 @@ const PAUSE_NS: u64 = 10_000_000_000;
 
 /// What a sentence is about. Each kind has a limit of its own.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code)] // Some are for what follows.
 pub(crate) enum Kind {
     /// The system refused a worker, or another thread.
     NoWorker,
@@ -42,8 +41,8 @@ pub(crate) enum Kind {
     Standstill,
     /// The system refused a descriptor.
     Descriptors,
-    /// A worker blocks its scheduler's thread.
-    Blocked,
+    /// A worker does not yield.
+    Stall,
     /// Code of the application panicked where a panic ends.
     Panicked,
     /// An option could not be followed.
@@ -89,10 +88,17 @@ impl Gate {
     }
 }
 
+static GATES: [Gate; 7] = [const { Gate::open() }; 7];
+
+/// Whether a sentence of this kind would be left out now: then what it would say need not be found
+/// out.
+pub(crate) fn is_closed(kind: Kind) -> bool {
+    clock::now() < GATES[kind as usize].closed_until.load(Ordering::Relaxed)
+}
+
 /// Writes a sentence to stderr, unless there was one of its kind a moment ago.
 #[cold]
 pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
-    static GATES: [Gate; 7] = [const { Gate::open() }; 7];
     #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {
         return;

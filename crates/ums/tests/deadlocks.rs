@@ -431,14 +431,6 @@ fn locks_taken_in_any_order_end_all_the_same() {
     );
 }
 
-/// Times the monitor's thread went to sleep.
-fn looks() -> u64 {
-    let named = |number: &u32| about_thread(*number, "comm") == "ums-monitor\n";
-    let monitor = || node_thread_numbers().into_iter().find(named);
-    eventually("the monitor has its name", || monitor().is_some());
-    thread_status(monitor().expect("it has"), "voluntary_ctxt_switches")
-}
-
 #[test]
 fn a_wait_that_is_no_deadlock_wakes_nobody_once_it_was_looked_at_b39() {
     both_watched(deadlocks, |node, told, n| {
@@ -453,9 +445,9 @@ fn a_wait_that_is_no_deadlock_wakes_nobody_once_it_was_looked_at_b39() {
         let waiter = start(node, n - 1, move || drop(lock.lock()));
         wait_until_so_many_wait(node, WaitReason::MUTEX, 1);
         eventually("the monitor sleeps for good", || {
-            let before = looks();
+            let before = switches_of_the_monitor();
             std::thread::sleep(ms(400));
-            looks() == before
+            switches_of_the_monitor() == before
         });
         go.set();
         holder.join().unwrap();

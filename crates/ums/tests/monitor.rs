@@ -481,17 +481,6 @@ fn who_goes_outside_again_and_again_and_who_has_nothing_to_do_is_not_reported_b3
     );
 }
 
-/// Voluntary switches of the monitor's thread.
-fn looks() -> u64 {
-    let named = || {
-        let numbers = node_thread_numbers().into_iter();
-        numbers.filter(|n| about_thread(*n, "comm") == "ums-monitor\n").collect::<Vec<_>>()
-    };
-    eventually("the monitor has its name", || !named().is_empty());
-    assert_eq!(named().len(), 1, "one for the whole process");
-    thread_status(named()[0], "voluntary_ctxt_switches")
-}
-
 #[test]
 fn the_monitor_sleeps_while_everything_does_and_wakes_when_something_does_b39() {
     both_watched(
@@ -501,9 +490,9 @@ fn the_monitor_sleeps_while_everything_does_and_wakes_when_something_does_b39() 
         |node, told, _| {
             on(node, 1, || ());
             eventually("it sleeps for good", || {
-                let before = looks();
+                let before = switches_of_the_monitor();
                 std::thread::sleep(ms(400));
-                looks() == before
+                switches_of_the_monitor() == before
             });
             // And yet it finds what happens next.
             let nap = Nap::start(node);

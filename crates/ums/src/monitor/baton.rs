@@ -18,10 +18,12 @@ use std::time::Duration;
 use super::figures::{Figures, ProcessUse, ThreadUse};
 use super::slow::{Beat, Slow, ns};
 use super::watch::{Node, has_nothing_to_do, progress, somebody_waits};
-use super::{Condition, Diagnosis, Options, Report, Thief, profile, unwind};
+use super::{Condition, Diagnosis, Options, Report, Thief, profile, sentence, unwind};
 use crate::door::Letter;
+use crate::frame::{Frame, guilty};
 use crate::os::linux::sample;
 use crate::scheduler::Shared;
+use crate::watch::{Waits, state};
 
 impl Node {
     /// A worker or a completion routine that does not yield.
@@ -38,6 +40,9 @@ impl Node {
         }
         // Work on a hidden scheduler may take as long as it likes, unless somebody waits for it.
         if !s.options.visible && !somebody_waits(s) {
+            return None;
+        }
+        if options.by_default && !holds_something_up(s) {
             return None;
         }
         let thread = s.baton_thread();
@@ -70,10 +75,22 @@ impl Node {
         }
         (report.thread, report.process) = (Some(used), Some(process));
         let left_out = self.is_left_out(s.index, beat.now);
-        let sample = if left_out { None } else { sample::take(thread) };
+        let by_default = self.options.by_default;
+        let waits = if by_default { state::look_at(thread as i32) } else { None };
+        let asleep = waits.filter(|_| !left_out).map(|waits| frames_of_sleeper(thread, &waits));
+        let asleep = asleep.unwrap_or_default();
+        let asks = guilty(&asleep).is_none() && may_be_asked(waits.as_ref(), &asleep);
+        let sample = if left_out || !asks { None } else { sample::take(thread) };
         // If it has yielded meanwhile, this is somebody else's stack.
         let sample = sample.filter(|_| progress(s) == mark.0);
-        report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or_default();
+        report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or(asleep);
+        if by_default {
+            if progress(s) != mark.0 {
+                // What was found of the thread may be another worker's.
+                return None;
+            }
+            report.sentence = sentence::of_stall(&report, s, waits.as_ref());
+        }
         let slow = &mut self.tracks[s.index].baton;
         if slow.stack.is_none() {
             let stack = profile::folded(&report.backtrace);
@@ -82,6 +99,28 @@ impl Node {
         }
         Some(report)
     }
+}
+
+/// The functions of a thread that sleeps in the kernel, if it can be seen without waking it; else
+/// none.
+fn frames_of_sleeper(thread: u32, waits: &Waits) -> Vec<Frame> {
+    let frames = unwind::frames_of_waiting(waits);
+    let stays = state::look_at(thread as i32) == Some(*waits);
+    if stays { frames } else { Vec::new() }
+}
+
+/// Whether a signal to a thread that waits there, in these functions, changes nothing for the
+/// application: the system makes the call again, or the standard library does.
+fn may_be_asked(waits: Option<&Waits>, frames: &[Frame]) -> bool {
+    let Some(call) = waits.and_then(|waits| waits.call) else { return true };
+    state::is_restarted(call) || frames.iter().any(|frame| frame.name.starts_with("std::"))
+}
+
+/// Whether there is anything on this scheduler that could get on if it were let, now or in a while.
+fn holds_something_up(s: &Shared) -> bool {
+    let c = &s.counters;
+    let pending = [&c.waiting, &c.pending_io, &c.timers];
+    somebody_waits(s) || pending.iter().any(|n| n.load(Ordering::Relaxed) > 0)
 }
 
 impl Report {

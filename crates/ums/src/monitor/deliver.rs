@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::profile::{Profile, StallStack};
-use super::{Condition, Options, Report, writer};
+use super::{Condition, Options, Report, sentence, writer};
 use crate::os::clock;
+use crate::report;
 use crate::scheduler::contain;
 
 /// Reports that are remembered.
@@ -114,6 +115,9 @@ impl Counts {
 
 /// Tells everybody who wants to know.
 pub(super) fn deliver(report: &Report, options: &Options, counts: &Arc<Counts>) {
+    if options.by_default {
+        return report::warn(sentence::kind(report), format_args!("{}", report.sentence));
+    }
     // A subscriber that panics is not the end of the monitor, nor is a callback that does.
     contain(|| event(report));
     if let Some(tell) = &options.on_report

@@ -4,7 +4,8 @@
 //! debug information is a danger: the thread that was sampled runs on meanwhile.
 //!
 //! Named invariant **Loaded**: the sections of an object are mapped while `dl_iterate_phdr`, which
-//! holds the loader's lock, calls us with it; they are copied there.
+//! holds the loader's lock, calls us with it; they are copied there. An object of which a function
+//! is being called is not unloaded. **Plain Call**: as in ARCHITECTURE.md.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +18,9 @@ use framehop::{
 };
 
 use crate::frame::Frame;
-use crate::os::linux::sample::Sample;
+use crate::os::linux::own_memory::OwnMemory;
+use crate::os::linux::sample::{self, Sample};
+use crate::watch::Waits;
 
 /// Frames beyond this are left out.
 const FRAMES_MAX: usize = 64;
@@ -76,6 +79,16 @@ pub(super) fn frames(sample: &Sample) -> Vec<Frame> {
     Walker::new().frames(sample)
 }
 
+/// The frames of a thread that was seen to wait in the kernel, without a signal to it, which could
+/// end a system call. A function that keeps a frame pointer, as those of the standard library do,
+/// is the last: where its own frame lies is not known. The caller looks whether the thread waits
+/// there still.
+pub(super) fn frames_of_waiting(waits: &Waits) -> Vec<Frame> {
+    let Some(memory) = OwnMemory::open() else { return Vec::new() };
+    let stack = memory.copy_up_to(waits.sp as usize, sample::COPY_MAX);
+    frames(&Sample::of_sleeping(waits.pc, waits.sp, stack))
+}
+
 /// The frames with these return addresses, which a worker noted of itself.
 pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     let addresses: Vec<_> = addresses.iter().map(|address| address.saturating_sub(1)).collect();
@@ -121,6 +134,7 @@ fn registers(sample: &Sample) -> UnwindRegsNative {
 fn named(addresses: &[usize]) -> Vec<Frame> {
     let mut frames = Vec::new();
     for address in addresses {
+        let system = is_the_systems(*address);
         let before = frames.len();
         backtrace::resolve(*address as *mut c_void, |symbol| {
             let Some(name) = symbol.name() else { return };
@@ -129,13 +143,31 @@ fn named(addresses: &[usize]) -> Vec<Frame> {
                 format!("{file}:{line}")
             });
             // Without the hash at its end.
-            frames.push(Frame::new(format!("{name:#}"), place));
+            frames.push(Frame::new(format!("{name:#}"), place).in_system(system));
         });
         if frames.len() == before {
-            frames.push(Frame::new(format!("{address:#x}"), None));
+            frames.push(Frame::new(format!("{address:#x}"), None).in_system(system));
         }
     }
     frames
+}
+
+/// Whether this is code of the C library, the loader or the kernel's page of calls.
+fn is_the_systems(address: usize) -> bool {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: Plain Call: it looks an address up and writes our own structure.
+    let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) } != 0;
+    // SAFETY: Plain Call: zeroes are a value.
+    let name = unsafe { info.assume_init() }.dli_fname;
+    if !found || name.is_null() {
+        return false;
+    }
+    // SAFETY: Loaded: the loader's own name of an object that is not unloaded while a function of
+    // it runs.
+    let path = unsafe { std::ffi::CStr::from_ptr(name) }.to_string_lossy();
+    let file = path.rsplit('/').next().unwrap_or_default();
+    let of = ["libc.", "libc-", "ld-", "libpthread", "libm.", "librt.", "libgcc_s", "linux-vdso"];
+    of.iter().any(|start| file.starts_with(start))
 }
 
 /// Every object that is loaded, with what is needed to unwind through its code.
@@ -238,6 +270,39 @@ mod tests {
         let guilty = at("guilty_function").unwrap_or_else(|| panic!("{frames:#?}"));
         let caller = at("its_caller").unwrap_or_else(|| panic!("{frames:#?}"));
         assert!(guilty < caller, "{frames:#?}");
+    }
+
+    #[inline(never)]
+    fn guilty_sleeper(told: &AtomicU32) {
+        told.store(crate::os::thread_number(), Ordering::SeqCst);
+        while !STOP_SLEEPING.load(Ordering::Relaxed) {
+            // SAFETY: Plain Call: no descriptors.
+            std::hint::black_box(unsafe { libc::poll(std::ptr::null_mut(), 0, 500) });
+        }
+    }
+
+    static STOP_SLEEPING: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn the_functions_of_a_thread_that_sleeps_in_the_kernel_are_named_without_waking_it_b40() {
+        use crate::watch::state;
+        let number = AtomicU32::new(0);
+        let frames = std::thread::scope(|scope| {
+            scope.spawn(|| guilty_sleeper(&number));
+            let sleeps = |waits: &Waits| waits.call.is_some_and(|call| call != libc::SYS_futex);
+            let waits = loop {
+                let number = number.load(Ordering::SeqCst) as i32;
+                if let Some(waits) = state::look_at(number).filter(sleeps) {
+                    break waits;
+                }
+                std::thread::yield_now();
+            };
+            let frames = frames_of_waiting(&waits);
+            STOP_SLEEPING.store(true, Ordering::Relaxed);
+            frames
+        });
+        let is_there = |name: &str| frames.iter().any(|frame| frame.name.contains(name));
+        assert!(is_there("guilty_sleeper"), "{frames:#?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //!     |- asleep, or its marks have changed ---> forget what was suspected
 //!     '- unchanged --half the time--> read figures --the time--> read again, sample, report
 //!   nobody awake and nothing queued, a few times in a row ---> sleep until a scheduler wakes us
-//!   no node left ---> the thread ends
+//!   no node left for a second ---> the thread ends
 //! ```
 //!
 //! That a mark has not changed between two looks proves that nothing happened in between, however
@@ -22,13 +22,17 @@ use super::deliver::{Counts, deliver};
 use super::figures::Figures;
 use super::limit::Limit;
 use super::slow::{Beat, Slow, ns};
-use super::{Condition, Diagnosis, Options, Report, unwind, writer};
+use super::{Condition, Diagnosis, Options, Report, sentence, unwind, writer};
 use crate::os::clock;
 use crate::reason::WaitReason;
+use crate::report::{self, Kind};
 use crate::request::{RequestId, UserId};
 use crate::scheduler::alarm::{self, Note, Noticed};
 use crate::scheduler::{Shared, contain};
 use crate::worker::State;
+
+/// For how long the thread stays when no node is left: there may be another soon.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// After so many looks in a row with nobody awake, sleep until somebody is.
 const QUIET_LOOKS: u32 = 4;
@@ -114,17 +118,26 @@ fn stand_watch() {
     let mut quiet_looks = 0;
     let mut due = clock::NEVER;
     let mut stood_still = 0;
+    let mut ends_at = None;
     loop {
         let (mut found, mut busy) = (Vec::new(), true);
         let interval = {
             let mut post = post();
             if post.nodes.is_empty() {
-                post.manned = false;
+                let at = *ends_at.get_or_insert_with(|| clock::after(LINGER));
+                let ends = clock::now() >= at;
+                post.manned = !ends;
                 drop(post);
                 // They keep schedulers.
                 drop(alarm::notes());
-                return;
+                if ends {
+                    return;
+                }
+                alarm::sleep_until(at);
+                (quiet_looks, due) = (0, clock::NEVER);
+                continue;
             }
+            ends_at = None;
             // Whatever goes wrong in a look, there will be another.
             let (began, used) = (clock::now(), clock::used_by_this_thread());
             contain(|| busy = post.look(due.saturating_sub(stood_still), &mut found));
@@ -178,7 +191,9 @@ impl Post {
 
     /// Says what workers shall tell of themselves.
     fn listen(&self) {
-        let all = self.nodes.iter().map(|node| ns(node.options.stall).min(alarm::NOBODY - 1));
+        // What workers tell is slow I/O, of which there is no sentence.
+        let asked = self.nodes.iter().filter(|node| !node.options.by_default);
+        let all = asked.map(|node| ns(node.options.stall).min(alarm::NOBODY - 1));
         alarm::listen(all.min().unwrap_or(alarm::NOBODY));
     }
 
@@ -248,6 +263,9 @@ impl Node {
     /// Whether a report of this scheduler would be left out: names of functions cost more than all
     /// else together, and nobody would read them.
     pub(super) fn is_left_out(&mut self, scheduler: usize, now: u64) -> bool {
+        if self.options.by_default {
+            return report::is_closed(Kind::Stall);
+        }
         self.tracks[scheduler].limit.is_reached(now, self.options.per_minute)
     }
 
@@ -264,6 +282,9 @@ impl Node {
         }
         if age == 0 || track.baton.reports > 0 {
             // None waits, or the worker that does not yield is known to be the reason.
+            return None;
+        }
+        if options.by_default && is_told_otherwise(s, track, now, options) {
             return None;
         }
         let (condition, limit) = match is_exhausted(s) {
@@ -286,6 +307,9 @@ impl Node {
         };
         let mut report = Report::new(condition, diagnosis, age, s);
         (report.common_wait, report.process) = (common, Some(process));
+        if options.by_default {
+            report.sentence = sentence::of_queue(&report, s);
+        }
         Some(report)
     }
 
@@ -329,6 +353,9 @@ impl Node {
 
     /// Something that a worker noticed itself.
     fn read_note(&mut self, note: &Note, now: u64, found: &mut Found) {
+        if self.options.by_default {
+            return;
+        }
         if note.at.index >= self.tracks.len() {
             // It came to be after the look.
             self.tracks.resize_with(note.at.index + 1, Track::default);
@@ -381,6 +408,7 @@ impl Report {
             deadlock: None,
             stood_still: Duration::ZERO,
             suppressed: 0,
+            sentence: String::new(),
         }
     }
 }
@@ -427,6 +455,15 @@ fn is_exhausted(s: &Shared) -> bool {
         && c.idle == 0
         && c.runnable == 0
         && away >= c.workers
+}
+
+/// Whether another sentence says why requests wait, or a worker that does not yield is the reason:
+/// that is told, or is the machine's doing.
+fn is_told_otherwise(s: &Shared, track: &Track, now: u64, options: &Options) -> bool {
+    let not_created = s.counters.failed_to_create_worker.load(Ordering::Relaxed);
+    s.standstill_told.load(Ordering::Relaxed)
+        || not_created > track.not_created.1
+        || now.saturating_sub(track.baton.since) >= ns(options.stall)
 }
 
 /// What at least half of the workers wait for.

@@ -6,18 +6,39 @@ use std::sync::Arc;
 use super::{Builder, Node, NodeInner};
 use crate::error::BuildError;
 use crate::monitor::{self, ConditionCount, PastReport, StallStack};
+use crate::report::{self, Kind};
 use crate::stats_socket::StatsSocket;
 
 impl Builder {
-    /// Has the process's monitor watch this node (B31). Default: nobody does.
+    /// Has the process's monitor watch this node with these options (B31).
+    ///
+    /// Default: with [`warnings`](Builder::warnings) it watches too, and tells what it finds in one
+    /// sentence each: a worker that has kept its scheduler for a second, of its own doing and while
+    /// something else there waits, and requests that no worker becomes free for. Slow I/O is not
+    /// told then, and deadlocks are neither looked for nor broken. These options take the place of
+    /// that: reports of several lines, callbacks, deadlocks. Without either there is no monitor.
+    ///
+    /// What it costs: one thread for the process, which looks four times a second while a scheduler
+    /// is awake and sleeps while all do. With options, a worker that is reported is interrupted by
+    /// a signal (SIGURG), by which a system call that is not restarted may end with `EINTR`. By
+    /// default only where the call is made again, and a sentence may lack the function's name
+    /// otherwise.
     pub fn monitor(mut self, options: monitor::Options) -> Builder {
         self.monitor = Some(options);
         self
     }
 
-    /// Whether one sentence goes to stderr when something is wrong that its user can mend, such as a
-    /// worker that the system refuses. Default yes. Of each kind there is one in ten seconds at most, and
-    /// the next one says how many were left out.
+    /// Whether one sentence goes to stderr when something is wrong that its user can mend, such as
+    /// a worker that does not yield, or that the system refuses. Default yes. Of each kind there is
+    /// one in ten seconds at most, and the next one says how many were left out. docs/diagnosing.md
+    /// lists them.
+    ///
+    /// ```
+    /// // Nothing is written, and no thread looks for workers that do not yield.
+    /// let node = ums::Node::builder().warnings(false).build()?;
+    /// assert!(node.monitor_counts().is_empty());
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
     pub fn warnings(mut self, yes: bool) -> Builder {
         self.warnings = yes;
         self
@@ -61,7 +82,7 @@ impl Node {
         Ok(self)
     }
 
-    /// What the monitor has found so far, by condition. Empty: nobody watches.
+    /// What the monitor has found so far, by condition. Empty: it does not watch this node.
     pub fn monitor_counts(&self) -> Vec<ConditionCount> {
         self.inner.monitor_counts()
     }
@@ -81,15 +102,39 @@ impl Node {
 impl NodeInner {
     /// Begins to be watched, if that was asked for.
     pub(super) fn be_watched(self: &Arc<Self>) -> std::io::Result<()> {
-        let Some(options) = self.builder.monitor.clone() else { return Ok(()) };
+        let asked_for = self.builder.monitor.clone();
+        let by_default = asked_for.is_none();
+        let otherwise = || self.sentences_are_wanted().then(monitor::Options::of_the_default);
+        let Some(options) = asked_for.or_else(otherwise) else { return Ok(()) };
         crate::current::show_the_sick();
         let weak = Arc::downgrade(self);
         let all = move || weak.upgrade().map_or_else(Vec::new, |node| node.all());
         let weak = Arc::downgrade(self);
         let last = move |user| weak.upgrade()?.user(user)?.last_request();
-        let watching = monitor::watch(options, all, last)?;
-        *self.watching.lock().unwrap_or_else(|e| e.into_inner()) = Some(watching);
-        Ok(())
+        match monitor::watch(options, all, last) {
+            Ok(watching) => {
+                *self.watching.lock().unwrap_or_else(|e| e.into_inner()) = Some(watching);
+                Ok(())
+            }
+            Err(error) if by_default => {
+                let text = format_args!(
+                    "the monitor has no thread, so a worker that does not yield is not reported: \
+                     {error}"
+                );
+                report::warn(Kind::Setup, text);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether what the monitor finds is told in sentences, where no other way was asked for.
+    fn sentences_are_wanted(&self) -> bool {
+        #[cfg(feature = "sim")]
+        if crate::os::sim::is_here() {
+            return false;
+        }
+        self.builder.warnings
     }
 
     /// Is no longer watched: what ends is no incident.

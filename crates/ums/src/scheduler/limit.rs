@@ -37,8 +37,6 @@ pub(crate) struct Standstill {
     overdue: u64,
     /// Whether it was told that the hard limit is reached.
     told: bool,
-    /// Whether the present standstill at the hard limit was told.
-    told_standstill: bool,
 }
 
 impl Shared {
@@ -68,7 +66,7 @@ impl Shared {
         let progress = of(&c.turns).wrapping_sub(of(&c.workers_created));
         if core.standstill.progress != progress || core.standstill.since == 0 {
             (core.standstill.progress, core.standstill.since) = (progress, now);
-            core.standstill.told_standstill = false;
+            self.standstill_told.store(false, Ordering::Relaxed);
         }
         let current = core.current;
         let runs = current != STANDBY && core.workers.get(current).state == State::Running;
@@ -142,10 +140,10 @@ impl Shared {
 
     fn tell_the_standstill(&self, core: &mut Core, count: usize) {
         let lasts = self.standstill_in(core, clock::now(), STANDSTILL_TOLD_NS) == 0;
-        if !lasts || core.standstill.told_standstill {
+        if !lasts || self.standstill_told.load(Ordering::Relaxed) {
             return;
         }
-        core.standstill.told_standstill = true;
+        self.standstill_told.store(true, Ordering::Relaxed);
         self.warn(
             Kind::Standstill,
             format_args!(

@@ -192,6 +192,8 @@ pub(crate) struct Shared {
     busy: AtomicBool,
     /// Whether its current worker sleeps because a lock that is held for moments is not let go (B48).
     pub(crate) sick: AtomicBool,
+    /// Whether the present standstill at the hard limit of workers was told.
+    pub(crate) standstill_told: AtomicBool,
     /// How many completion routines run, one inside another: none of them may wait (rule 9). And
     /// [`BEGUN`]. Written by the baton's holder.
     in_routine: AtomicU32,
@@ -464,6 +466,7 @@ impl Shared {
             graves: Mutex::new(Vec::new()),
             busy: AtomicBool::new(false),
             sick: AtomicBool::new(false),
+            standstill_told: AtomicBool::new(false),
             in_routine: AtomicU32::new(0),
             looking: AtomicBool::new(false),
             untold: Cell::new(Untold::Nothing),

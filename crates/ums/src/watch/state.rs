@@ -140,6 +140,30 @@ impl StateFile {
     }
 }
 
+/// Whether the kernel makes a call again that a signal has ended, if the handler asks for that.
+pub(crate) fn is_restarted(call: i64) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if [libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait, libc::SYS_pause].contains(&call) {
+        return false;
+    }
+    let ended = [
+        libc::SYS_ppoll,
+        libc::SYS_pselect6,
+        libc::SYS_epoll_pwait,
+        libc::SYS_epoll_pwait2,
+        libc::SYS_nanosleep,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_msgrcv,
+        libc::SYS_msgsnd,
+        libc::SYS_semop,
+        libc::SYS_semtimedop,
+        libc::SYS_io_getevents,
+        libc::SYS_rt_sigtimedwait,
+        libc::SYS_rt_sigsuspend,
+    ];
+    !ended.contains(&call)
+}
+
 /// What a thread of this process waits in, from its file opened for this one look. Allocates nothing.
 pub(crate) fn look_at(tid: i32) -> Option<Waits> {
     let mut text = [0_u8; 256];

@@ -319,15 +319,32 @@ pub fn thread_status(thread: u32, field: &str) -> u64 {
     line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
+fn thread_numbers() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc/self/task").expect("/proc is there");
+    entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok())
+}
+
+/// The numbers of the monitor's threads, of which there is one at most. A thread names itself only
+/// when it runs.
+pub fn monitor_threads() -> Vec<u32> {
+    thread_numbers().filter(|n| about_thread(*n, "comm") == "ums-monitor\n").collect()
+}
+
+/// Voluntary switches of the monitor's thread, which is there.
+pub fn switches_of_the_monitor() -> u64 {
+    eventually("the monitor has its name", || !monitor_threads().is_empty());
+    let all = monitor_threads();
+    assert_eq!(all.len(), 1, "one for the whole process");
+    thread_status(all[0], "voluntary_ctxt_switches")
+}
+
 /// The numbers of all threads of nodes in this process.
 pub fn node_thread_numbers() -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc/self/task").expect("/proc is there");
-    let numbers = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
-    // The file helpers and the watchdog are the process's.
-    let of_the_process = ["ums-file-", "ums-call-", "ums-watchdog"];
+    // The file helpers, the watchdog and the monitor are the process's.
+    let of_the_process = ["ums-file-", "ums-call-", "ums-watchdog", "ums-monitor"];
     let helps = |name: &str| of_the_process.iter().any(|begin| name.starts_with(begin));
     let ours = |name: String| name.starts_with("ums-") && !helps(&name);
-    numbers.filter(|n| ours(about_thread(*n, "comm"))).collect()
+    thread_numbers().filter(|n| ours(about_thread(*n, "comm"))).collect()
 }
 
 /// The names of all threads of nodes in this process.

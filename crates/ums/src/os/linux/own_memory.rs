@@ -23,6 +23,20 @@ impl OwnMemory {
         Some(bytes)
     }
 
+    /// So many bytes, or fewer where the mapped memory ends before.
+    pub fn copy_up_to(&self, address: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let mut copied = 0;
+        while copied < len {
+            match self.0.read_at(&mut bytes[copied..], (address + copied) as u64) {
+                Ok(n) if n > 0 => copied += n,
+                _ => break,
+            }
+        }
+        bytes.truncate(copied);
+        bytes
+    }
+
     /// The word at this address.
     pub fn word(&self, address: usize) -> Option<usize> {
         let bytes = self.copy(address, size_of::<usize>())?;
@@ -42,5 +56,7 @@ mod tests {
         assert_eq!((memory.word(at), memory.word(at + 8)), (Some(7), Some(8)));
         assert_eq!(memory.copy(at, 16).map(|bytes| bytes[8]), Some(8));
         assert_eq!(memory.word(8), None);
+        assert_eq!(memory.copy_up_to(at, 16).len(), 16);
+        assert_eq!(memory.copy_up_to(8, 16), []);
     }
 }

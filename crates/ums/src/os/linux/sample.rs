@@ -80,6 +80,14 @@ impl Sample {
         Sample { regs, stack }
     }
 
+    /// Of a thread that sleeps in the kernel, from what the kernel tells of it: nothing else is
+    /// known of its registers.
+    pub fn of_sleeping(instruction: u64, stack_pointer: u64, stack: Vec<u8>) -> Sample {
+        let mut regs = [0; REGS];
+        (regs[PC], regs[SP]) = (instruction, stack_pointer);
+        Sample { regs, stack }
+    }
+
     /// The address of the first byte of `stack`.
     pub fn stack_pointer(&self) -> u64 {
         self.regs[SP]
