@@ -84,6 +84,19 @@
 #define UMS_PRECOMMIT_STACKS 4
 
 /**
+ * Writes no sentences to stderr about what the program's user can mend, such as a worker that does
+ * not yield. There is no thread that looks for such workers then.
+ */
+#define UMS_NO_WARNINGS 8
+
+/**
+ * Leaves the scheduler to a thread worker that is blocked in the kernel. Without this flag such a
+ * worker loses it after some 10 milliseconds, and the code after its block runs in parallel with
+ * the scheduler's other workers until its next call of this library.
+ */
+#define UMS_KEEP_BLOCKED 16
+
+/**
  * No time limit.
  */
 #define UMS_FOREVER UINT64_MAX
@@ -196,7 +209,7 @@ typedef struct ums_options {
      */
     uint32_t io;
     /**
-     * UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, or-ed.
+     * UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED, or-ed.
      */
     uint32_t flags;
 } ums_options;

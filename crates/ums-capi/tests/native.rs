@@ -37,6 +37,11 @@ fn statistics_are_text_and_json_u92() {
 }
 
 #[test]
+fn what_a_user_can_mend_is_said_in_a_sentence_and_flags_turn_that_and_taking_over_off() {
+    on_both_kinds("native_warnings.c");
+}
+
+#[test]
 fn the_header_is_a_header_of_cpp_too() {
     on_both_kinds("native_cpp.cpp");
 }

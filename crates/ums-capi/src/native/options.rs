@@ -43,6 +43,13 @@ pub const UMS_CLASSIC: u32 = 1;
 pub const UMS_PIN: u32 = 2;
 /// Backs the stacks of fibers with memory when they are made.
 pub const UMS_PRECOMMIT_STACKS: u32 = 4;
+/// Writes no sentences to stderr about what the program's user can mend, such as a worker that does
+/// not yield. There is no thread that looks for such workers then.
+pub const UMS_NO_WARNINGS: u32 = 8;
+/// Leaves the scheduler to a thread worker that is blocked in the kernel. Without this flag such a
+/// worker loses it after some 10 milliseconds, and the code after its block runs in parallel with
+/// the scheduler's other workers until its next call of this library.
+pub const UMS_KEEP_BLOCKED: u32 = 16;
 
 /// The options of a node. Set `size` to sizeof(ums_options) and the rest to zero for the defaults.
 #[repr(C)]
@@ -74,7 +81,7 @@ pub struct ums_options {
     pub placement: u32,
     /// UMS_IO_...
     pub io: u32,
-    /// UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, or-ed.
+    /// UMS_CLASSIC, UMS_PIN, UMS_PRECOMMIT_STACKS, UMS_NO_WARNINGS, UMS_KEEP_BLOCKED, or-ed.
     pub flags: u32,
 }
 
@@ -152,13 +159,15 @@ impl ums_options {
             UMS_WORKERS_FIBER => unsafe { builder.fiber_workers() },
             other => return Err(unknown("worker_kind", other)),
         };
-        let known = UMS_CLASSIC | UMS_PIN | UMS_PRECOMMIT_STACKS;
+        let known =
+            UMS_CLASSIC | UMS_PIN | UMS_PRECOMMIT_STACKS | UMS_NO_WARNINGS | UMS_KEEP_BLOCKED;
         if self.flags & !known != 0 {
             return Err(unknown("flags", self.flags));
         }
         let has = |flag| self.flags & flag != 0;
         builder = if has(UMS_CLASSIC) { builder.classic() } else { builder };
-        Ok(builder.pin(has(UMS_PIN)).precommit_stacks(has(UMS_PRECOMMIT_STACKS)))
+        builder = builder.pin(has(UMS_PIN)).precommit_stacks(has(UMS_PRECOMMIT_STACKS));
+        Ok(builder.warnings(!has(UMS_NO_WARNINGS)).take_over_blocked(!has(UMS_KEEP_BLOCKED)))
     }
 }
 
@@ -199,7 +208,7 @@ mod tests {
             ums_options { worker_kind: 2, ..Default::default() },
             ums_options { placement: 4, ..Default::default() },
             ums_options { io: 4, ..Default::default() },
-            ums_options { flags: 8, ..Default::default() },
+            ums_options { flags: 32, ..Default::default() },
         ] {
             assert_eq!(bad.builder().unwrap_err().errno(), libc::EINVAL);
         }
