@@ -17,7 +17,7 @@ const MACHINE: [&str; 4] = [
 const PRINTING: [&str; 4] = ["eprintln", "println", "eprint", "print"];
 const SILENT: [&str; 3] = ["crates/ums/src/", "crates/context/src/", "crates/fiber/src/"];
 /// Tools for whoever develops, which print what they find.
-const TOOLS: &str = "crates/ums/src/sim/";
+const TOOLS: &str = "crates/ums/src/testing/sim/";
 
 /// Findings over all files.
 pub fn check(house: &House) -> Vec<Finding> {
@@ -135,7 +135,7 @@ mod tests {
         let text = "//! A.\nfn f() { eprintln!() }\n#[cfg(test)]\nmod tests {\n fn g() { println!() }\n}\n";
         assert_eq!(lines("crates/ums/src/a.rs", text), [2]);
         assert_eq!(lines("crates/ums/src/a/tests.rs", text), []);
-        assert_eq!(lines("crates/ums/src/sim/a.rs", text), []);
+        assert_eq!(lines("crates/ums/src/testing/sim/a.rs", text), []);
         assert_eq!(lines("crates/ums-cli/src/a.rs", text), []);
     }
 

@@ -8,7 +8,7 @@
     (gdb) ums select 3              look around in it: bt, up, info locals; until
     (gdb) ums select none
 
-Everything is found from one symbol, UMS_DEBUG (crates/ums/src/debugger.rs says what is in it). Nothing
+Everything is found from one symbol, UMS_DEBUG (crates/ums/src/scheduler/debugger.rs says what is in it). Nothing
 is written to the process: the frames of a fiber that does not run are shown by an unwinder which gives
 gdb the fiber's registers as those of the caller of frame 0. A worker with its own context is saved in the same way.
 """
@@ -21,7 +21,7 @@ import gdb.unwinder
 
 STATES = ["NEW", "RUNNING", "RUNNABLE", "WAITING", "IDLE", "PREEMPTIVE", "RETIRED"]
 FIELDS = (
-    "reasons_count made_before in_use home door_number worker reason resource blocker state request user thread "
+    "reasons_count made_before in_use home inbox_number worker reason resource blocker state request user thread "
     "stack_low stack_top saved_at"
 ).split()
 # Where a switch leaves what, from the saved stack pointer; and how much it pushes.
@@ -74,11 +74,11 @@ def find_descriptor():
 class Worker:
     """One worker, as it is now."""
 
-    def __init__(self, party, d):
-        at = lambda field, form: number(party + d[field], form)
-        self.party = party
+    def __init__(self, waiter, d):
+        at = lambda field, form: number(waiter + d[field], form)
+        self.waiter = waiter
         self.id = at("worker", "I")
-        self.scheduler = number(at("home", "Q") + d["door_number"], "I")
+        self.scheduler = number(at("home", "Q") + d["inbox_number"], "I")
         state = at("state", "B")
         self.state = STATES[state] if state < len(STATES) else str(state)
         self.reason = ""
@@ -139,15 +139,15 @@ def workers():
         raise gdb.GdbError("ums: this script is for version 1 of the descriptor, not %d" % version)
     d = {field: number(at + 32 + 4 * n, "I") for n, field in enumerate(FIELDS)}
     d["reasons"] = number(at + 24, "Q")
-    party = number(number(at + 16, "Q"), "Q")
+    waiter = number(number(at + 16, "Q"), "Q")
     found = []
-    while party:
-        used = number(party + d["in_use"], "B") and number(party + d["home"], "Q")
+    while waiter:
+        used = number(waiter + d["in_use"], "B") and number(waiter + d["home"], "Q")
         # Number 0 is the standby, which carries out nothing.
-        if used and number(party + d["worker"], "I"):
-            found.append(Worker(party, d))
-        party = number(party + d["made_before"], "Q")
-    return sorted(found, key=lambda w: (w.scheduler, w.id, w.party))
+        if used and number(waiter + d["worker"], "I"):
+            found.append(Worker(waiter, d))
+        waiter = number(waiter + d["made_before"], "Q")
+    return sorted(found, key=lambda w: (w.scheduler, w.id, w.waiter))
 
 
 class Selection:
@@ -229,7 +229,7 @@ def frame_text(frame):
 # Which functions are the machine's. A name without a path is the C library's.
 MACHINE = re.compile(r"(ums|fiber|corosensei|core|std|alloc|rustix|io_uring)::|[^:]*$")
 PARKS = re.compile(r"(ums::scheduler|fiber|corosensei)::")
-GLUE = re.compile(r"(ums::(scheduler|os::entry|task|request|serve|user)|core|std)::|__rust")
+GLUE = re.compile(r"(ums::(scheduler|os::entry|task|node::serve|node::user)|core|std)::|__rust")
 
 
 def of_the_application(frames):
@@ -327,7 +327,7 @@ class UmsWorkers(gdb.Command):
 
     def invoke(self, argument, from_tty):
         found = workers()
-        names = {w.party: w.name() for w in found}
+        names = {w.waiter: w.name() for w in found}
         lines = [["", "worker", "made of", "state", "waits for", "user", "request"]]
         for n, w in enumerate(found):
             cells = describe(w)

@@ -3,7 +3,7 @@
 //! Everything that waits is built on three steps, and works the same for both:
 //!
 //! ```text
-//! let me = waiter();            refused here, by a panic, where the caller must not wait
+//! let me = about_to_wait();            refused here, by a panic, where the caller must not wait
 //! let ticket = me.begin(what);  the caller now waits, as far as others can see
 //! ... give the ticket to whoever will end the wait ...
 //! match park(ticket, deadline)  others run; returns when the wait was claimed
@@ -17,41 +17,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::error::{NeedsThread, WaitError};
 use crate::limits::QUANTUM_NS;
 use crate::os::clock::{self, NEVER};
-use crate::reason::WaitReason;
-use crate::report;
+use crate::record::reason::WaitReason;
+use crate::record::report;
 use crate::scheduler::{self, away, here};
 use crate::scheduler::{Coupled, Here, WorkerKind};
-use crate::wait::{Outcome, Party, Ticket, What, thread_party};
+use crate::wait::error::{NeedsThread, WaitError};
+use crate::wait::{Outcome, Ticket, Waiter, What, thread_waiter};
 
 pub(crate) use crate::scheduler::ready;
 
 /// Who is calling.
 #[inline]
-pub(crate) fn party() -> &'static Party {
-    here().map_or_else(thread_party, |shared| shared.current_party())
+pub(crate) fn waiter() -> &'static Waiter {
+    here().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter())
 }
 
 /// The caller, which may wait. It keeps its baton until the wait has begun, and from then on until it
 /// parks.
-pub(crate) struct Waiter {
-    party: &'static Party,
+pub(crate) struct AboutToWait {
+    waiter: &'static Waiter,
     here: Option<Here>,
 }
 
-impl Waiter {
-    /// The party that waits.
+impl AboutToWait {
+    /// The waiter that waits.
     #[inline]
-    pub(crate) fn party(&self) -> &'static Party {
-        self.party
+    pub(crate) fn waiter(&self) -> &'static Waiter {
+        self.waiter
     }
 
     /// Starts its wait.
     #[inline]
     pub(crate) fn begin(self, what: What) -> Ticket {
-        let ticket = self.party.begin(what);
+        let ticket = self.waiter.begin(what);
         drop(self.here);
         ticket
     }
@@ -60,44 +60,44 @@ impl Waiter {
 /// The caller, before it begins to wait.
 ///
 /// # Panics
-/// Where the caller must not wait: see `Shared::may_switch`.
+/// Where the caller must not wait: see `Scheduler::may_switch`.
 #[inline]
-pub(crate) fn waiter() -> Waiter {
+pub(crate) fn about_to_wait() -> AboutToWait {
     let here = here();
-    let party = here.as_ref().map_or_else(waiting_thread, |shared| shared.waiting_party());
-    Waiter { party, here }
+    let waiter = here.as_ref().map_or_else(waiting_thread, |scheduler| scheduler.waiting_waiter());
+    AboutToWait { waiter, here }
 }
 
-/// As [`waiter`], for a wait that is over only when others no longer use the caller's frame: it is
+/// As [`about_to_wait`], for a wait that is over only when others no longer use the caller's frame: it is
 /// never refused.
-pub(crate) fn surely_waiter() -> Waiter {
+pub(crate) fn must_wait() -> AboutToWait {
     let here = here();
-    let party = here.as_ref().map_or_else(thread_party, |shared| shared.current_party());
-    Waiter { party, here }
+    let waiter = here.as_ref().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter());
+    AboutToWait { waiter, here }
 }
 
-fn waiting_thread() -> &'static Party {
-    let party = thread_party();
-    assert!(party.is_quiet(), "{}", scheduler::HAS_BEGUN);
-    party
+fn waiting_thread() -> &'static Waiter {
+    let waiter = thread_waiter();
+    assert!(waiter.is_quiet(), "{}", scheduler::HAS_BEGUN);
+    waiter
 }
 
 /// Starts a wait of the caller.
 ///
 /// # Panics
-/// As [`waiter`].
+/// As [`about_to_wait`].
 #[inline]
 pub(crate) fn begin(what: What) -> Ticket {
-    waiter().begin(what)
+    about_to_wait().begin(what)
 }
 
 /// Calls code of the application's between `begin` and `park`. If it tries to wait, to yield or to
 /// leave its scheduler, it is refused. Err: it panicked.
 pub(crate) fn while_begun(call: impl FnOnce()) -> std::thread::Result<()> {
     let here = here();
-    here.iter().for_each(|shared| shared.note_begun(true));
+    here.iter().for_each(|scheduler| scheduler.note_begun(true));
     let result = catch_unwind(AssertUnwindSafe(call));
-    here.iter().for_each(|shared| shared.note_begun(false));
+    here.iter().for_each(|scheduler| scheduler.note_begun(false));
     result
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn while_begun(call: impl FnOnce()) -> std::thread::Result<()> {
 #[inline]
 pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
     match here() {
-        Some(shared) => shared.park(ticket, deadline),
+        Some(scheduler) => scheduler.park(ticket, deadline),
         None => ticket.park_thread(deadline),
     }
 }
@@ -128,7 +128,7 @@ pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
 #[inline]
 pub fn yield_now() {
     match here() {
-        Some(shared) => shared.yield_now(),
+        Some(scheduler) => scheduler.yield_now(),
         None => crate::os::threads::yield_now(),
     }
 }
@@ -136,9 +136,9 @@ pub fn yield_now() {
 /// Yields if the caller has run for a quantum of 4 ms since it was last switched to (B8), and says
 /// whether it did. Costs one clock read and no system call; sprinkle it over long loops.
 pub fn yield_if_due() -> bool {
-    let Some(shared) = here() else { return false };
+    let Some(scheduler) = here() else { return false };
     let now = clock::now();
-    let due = shared.with(|core| {
+    let due = scheduler.with(|core| {
         if core.quantum_began == 0 {
             // Nobody reads the clock at a switch; the first question after it starts the quantum.
             core.quantum_began = now;
@@ -150,7 +150,7 @@ pub fn yield_if_due() -> bool {
         due
     });
     if due {
-        shared.yield_now();
+        scheduler.yield_now();
     }
     due
 }
@@ -168,12 +168,12 @@ pub fn checkpoint() -> Result<(), WaitError> {
 /// Whether the work request that the caller carries out was cancelled, also while it is
 /// preemptive. False on a plain thread.
 pub fn is_cancelled() -> bool {
-    worker_party().is_some_and(Party::is_cancelled)
+    worker_waiter().is_some_and(Waiter::is_cancelled)
 }
 
 /// The worker that is calling, on its scheduler or away from it.
-fn worker_party() -> Option<&'static Party> {
-    here().map(|shared| shared.current_party()).or_else(away)
+fn worker_waiter() -> Option<&'static Waiter> {
+    here().map(|scheduler| scheduler.current_waiter()).or_else(away)
 }
 
 /// Waits for this long; other workers run meanwhile (U37, U67).
@@ -278,12 +278,12 @@ pub fn is_worker() -> bool {
 /// The number of the scheduler that the caller runs on; None on a plain thread and while
 /// preemptive.
 pub fn scheduler_id() -> Option<usize> {
-    here().map(|shared| shared.index)
+    here().map(|scheduler| scheduler.index)
 }
 
 /// What the caller's worker is made of; None on a plain thread and while preemptive.
 pub fn worker_kind() -> Option<WorkerKind> {
-    here().map(|shared| shared.options.kind)
+    here().map(|scheduler| scheduler.options.kind)
 }
 
 /// Says that the component that follows needs a kernel thread of its own, and so does not run on
@@ -300,8 +300,8 @@ pub fn require_thread(component: &'static str) -> Result<(), NeedsThread> {
 
 /// The caller's worker, as (scheduler, worker) numbers.
 pub fn worker_id() -> Option<(usize, u32)> {
-    let shared = here()?;
-    Some((shared.index, shared.with(|core| core.current)))
+    let scheduler = here()?;
+    Some((scheduler.index, scheduler.with(|core| core.current)))
 }
 
 /// Waits for nothing but cancellation.
@@ -316,19 +316,23 @@ pub fn wait_for_cancel() -> Result<(), WaitError> {
 #[cold]
 pub(crate) fn warn(kind: report::Kind, text: std::fmt::Arguments<'_>) {
     match here() {
-        Some(shared) => shared.warn(kind, text),
+        Some(scheduler) => scheduler.warn(kind, text),
         None => report::warn(kind, text),
     }
 }
 
 /// The user whose request the caller carries out; 0 is nobody.
-pub(crate) fn user() -> crate::request::UserId {
-    worker_party().map_or(0, |party| party.view.user.load(Ordering::Relaxed))
+pub(crate) fn user() -> crate::scheduler::request::UserId {
+    worker_waiter().map_or(0, |waiter| waiter.view.user.load(Ordering::Relaxed))
 }
 
 /// From now on views show who sleeps for a lock that is held for moments (B48). Not by its worker:
 /// such a lock may be taken while the lists are in use.
 pub(crate) fn show_the_sick() {
-    let mark = |sick| here().into_iter().for_each(|s| s.sick.store(sick, Ordering::Relaxed));
+    let mark = |stuck_on_short_lock| {
+        here()
+            .into_iter()
+            .for_each(|s| s.stuck_on_short_lock.store(stuck_on_short_lock, Ordering::Relaxed))
+    };
     crate::os::short_lock::mark_sick_with(mark);
 }

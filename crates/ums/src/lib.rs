@@ -27,29 +27,14 @@
 #![debugger_visualizer(gdb_script_file = "../gdb/ums.py")]
 
 // A file uses only what stands above it.
-mod frame;
-mod reason;
-mod deadlock;
-mod error;
 mod limits;
-mod counters;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod os;
-mod report;
-mod ring;
-mod wait_stats;
+mod record;
 pub mod watch;
-mod spans;
 mod wait;
-mod door;
-mod debugger;
-mod request;
-mod lists;
-mod worker;
-mod work_queue;
 mod scheduler;
-mod placement;
 mod current;
 pub mod sync;
 pub mod io;
@@ -57,61 +42,52 @@ pub mod net;
 pub mod fs;
 mod task;
 pub mod monitor;
-mod stats_socket;
 mod node;
-mod user;
-mod serve;
-mod umsstats;
-mod trace;
-mod views;
-mod metrics;
-mod stacks;
-mod stats;
+mod observe;
 pub mod windows;
-#[cfg(feature = "sim")]
-pub mod sim;
-mod crash;
 #[doc(hidden)]
 pub mod testing;
-#[cfg(any(test, feature = "fuzz"))]
-#[doc(hidden)]
-pub mod fuzz;
 
-pub use counters::SchedulerCounters;
-pub use crash::print_last_events_on_crash;
 pub use current::{
     checkpoint, couple, go_preemptive, is_cancelled, is_worker, require_thread, scheduler_id,
     short_external_call, sleep, sleep_as, wait_for_cancel, worker_id, worker_kind, yield_if_due,
     yield_now,
 };
-pub use deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
-pub use error::{BuildError, EnqueueError, NeedsThread, WaitError};
-pub use metrics::MetricsServer;
+pub use node::placement::Placement;
+pub use node::serve::{
+    Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
+};
+pub use node::stats_socket::StatsSocket;
+pub use node::user::{Acquired, User, UserLock};
 pub use node::{
     Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport, own_contexts_are_refused,
+};
+pub use observe::crash::print_last_events_on_crash;
+pub use observe::metrics::MetricsServer;
+pub use observe::stacks::WorkerStack;
+pub use observe::trace::{Trace, TraceEvent};
+pub use observe::views::{
+    Cell, Column, ColumnKind, PendingIoRow, RequestRow, RequestSoFar, SchedulerRow, Snapshot,
+    SwitchRow, Table, UserRow, View, WaitRow, WaitsOf, WorkerRow,
 };
 pub use os::linux::cpus::{Cpus, Limit, Quota};
 pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};
 pub use os::linux::open::Choice as IoChoice;
 pub use os::short_lock::ShortLockCounts;
-pub use placement::Placement;
-pub use reason::{REASONS_MAX, WaitClass, WaitReason};
-pub use request::{RequestId, UserId};
-pub use ring::{RING_RECORDS, RingEvent};
+pub use record::counters::SchedulerCounters;
+pub use record::event_ring::{RING_RECORDS, RingEvent};
+pub use record::reason::{REASONS_MAX, WaitClass, WaitReason};
+pub use record::wait_stats::{WAIT_BUCKETS, wait_bucket_end};
+pub use scheduler::lists::worker_list::State as WorkerState;
+pub use scheduler::request::{RequestId, UserId};
 pub use scheduler::{Coupled, WorkerKind, taking_over_is_refused};
-pub use serve::{
-    Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
-};
-pub use stacks::WorkerStack;
-pub use stats_socket::StatsSocket;
 pub use task::{
     CancelHandle, JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn,
 };
-pub use trace::{Trace, TraceEvent};
-pub use user::{Acquired, User, UserLock};
-pub use views::{
-    Cell, Column, ColumnKind, PendingIoRow, RequestRow, RequestSoFar, SchedulerRow, Snapshot,
-    SwitchRow, Table, UserRow, View, WaitRow, WaitsOf, WorkerRow,
-};
-pub use wait_stats::{WAIT_BUCKETS, wait_bucket_end};
-pub use worker::State as WorkerState;
+#[cfg(any(test, feature = "fuzz"))]
+#[doc(hidden)]
+pub use testing::fuzz;
+#[cfg(feature = "sim")]
+pub use testing::sim;
+pub use wait::deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
+pub use wait::error::{BuildError, EnqueueError, NeedsThread, WaitError};

@@ -18,7 +18,7 @@ macro_rules! bugs {
 }
 
 bugs! {
-    /// Who pushes through a door does not wake its scheduler.
+    /// Who pushes through a inbox does not wake its scheduler.
     DroppedWake = "dropped-wake",
     /// Who comes home from being preemptive goes on at once.
     TwoBatons = "two-batons",
@@ -28,13 +28,13 @@ bugs! {
     WrongFifo = "wrong-fifo",
     /// A request that is cancelled in the queue stays in the load of its scheduler.
     LeakOnCancel = "leak-on-cancel",
-    /// A scheduler sleeps without a last look at its door and its queue.
+    /// A scheduler sleeps without a last look at its inbox and its queue.
     OneSidedWakeCheck = "one-sided-wake-check",
     /// A fiber's stack goes back to the pool when the fiber has it.
     StackReusedTooEarly = "stack-reused-too-early",
     /// A timer expires a nanosecond before its time.
     TimerOffByOne = "timer-off-by-one",
-    /// An idle scheduler takes workers that wait at another's door.
+    /// An idle scheduler takes workers that wait at another's inbox.
     StealOfAStartedWorker = "steal-of-a-started-worker",
     /// Workers that are trimmed are not counted.
     CounterDrift = "counter-drift",

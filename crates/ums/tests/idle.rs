@@ -66,7 +66,7 @@ fn a_release_by_a_plain_thread_wakes_it_g5() {
 }
 
 #[test]
-fn a_release_on_another_scheduler_comes_through_the_door_g5_g6() {
+fn a_release_on_another_scheduler_comes_through_the_inbox_g5_g6() {
     let alone = |b: ums::Builder| b.placement(Placement::AlwaysPreferred);
     both_kinds_with(alone, |node, kind, n| {
         for i in 0..n {

@@ -302,7 +302,7 @@ fn with_nobody_runnable_the_baton_passes_on_all_the_same_g7_b27() {
             }
         },
     );
-    // Alone: the one worker is away, and its scheduler still hears timers and the door.
+    // Alone: the one worker is away, and its scheduler still hears timers and the inbox.
     for kind in kinds() {
         for n in COUNTS {
             one_kind(

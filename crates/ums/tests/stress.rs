@@ -131,7 +131,7 @@ fn impatient(dice: &mut Dice) {
     }
 }
 
-/// A child that joins another while it is cancelled itself: three parties race for one wait.
+/// A child that joins another while it is cancelled itself: three waiters race for one wait.
 fn raced(dice: &mut Dice) {
     let (long, short, pause) = (dice.micros(60), dice.micros(400), dice.micros(60));
     let child = ums::spawn(move || {

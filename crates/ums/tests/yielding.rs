@@ -516,16 +516,16 @@ fn a_yield_that_picks_itself_is_a_yield_and_no_switch_g3() {
 }
 
 #[test]
-fn a_turn_looks_at_io_then_timers_then_the_door_then_the_runnable_list_g3() {
+fn a_turn_looks_at_io_then_timers_then_the_inbox_then_the_runnable_list_g3() {
     on_each(
         |b| b,
         |_| {
             let (log, gate) = (Log::default(), Gate::shut());
             let stop = Arc::new(AtomicBool::new(false));
             let (l, g) = (log.clone(), gate.clone());
-            let by_door = ums::spawn(move || {
+            let by_inbox = ums::spawn(move || {
                 g.pass();
-                l.push("door");
+                l.push("inbox");
             });
             eventually("it waits", || gate.waiters() == 1);
             let (l, s) = (log.clone(), stop.clone());
@@ -566,11 +566,11 @@ fn a_turn_looks_at_io_then_timers_then_the_door_then_the_runnable_list_g3() {
             spin(ms(1));
             assert_eq!(log.len(), 0);
             eventually("the routine has run", || log.len() > 0);
-            assert_eq!(waits.all(), [2], "timers and door are looked at after I/O");
+            assert_eq!(waits.all(), [2], "timers and inbox are looked at after I/O");
             eventually("all ran", || log.len() == 4);
-            assert_eq!(log.all(), ["I/O", "timer", "door", "runnable"]);
+            assert_eq!(log.all(), ["I/O", "timer", "inbox", "runnable"]);
             outside.join().unwrap();
-            [by_door, yields, by_timer].into_iter().for_each(|t| t.join().unwrap());
+            [by_inbox, yields, by_timer].into_iter().for_each(|t| t.join().unwrap());
         },
     );
 }

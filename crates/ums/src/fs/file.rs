@@ -29,7 +29,7 @@ use crate::io::{outside, wait_out};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::Op;
 use crate::os::linux::owned::{self, Kind};
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 
 /// An open file. See the module's text for where each operation is done.
 ///

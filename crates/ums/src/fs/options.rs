@@ -7,7 +7,7 @@ use std::path::Path;
 use super::disk;
 use super::file::{File, Manner};
 use crate::io::outside;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 
 /// How a file is opened: std's options, and direct I/O.
 ///

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::disk;
 use crate::io::outside;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 
 const REASON: WaitReason = WaitReason::ASYNC_IO_COMPLETION;
 

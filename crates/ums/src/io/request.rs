@@ -19,11 +19,11 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use super::{decode, on_thread, submit};
-use crate::door::Letter;
-use crate::lists::io_list::Routine;
 use crate::os::clock::NEVER;
 use crate::os::driver::Op;
-use crate::scheduler::{Shared, here};
+use crate::scheduler::inbox::Letter;
+use crate::scheduler::lists::io_list::Routine;
+use crate::scheduler::{Scheduler, here};
 
 pub use crate::os::driver::CURRENT;
 
@@ -207,7 +207,7 @@ impl Request {
     /// list (U66); on a plain thread that is always so. A routine that submits what completes at once has the next
     /// routine run inside it, but not without end: in a long chain it is put aside and runs a moment later.
     pub fn submit(self) -> Pending {
-        let Some(shared) = here() else {
+        let Some(scheduler) = here() else {
             // SAFETY: Frozen Buffer: the routine, which owns the buffers, is kept here.
             let result = unsafe { on_thread(self.op, NEVER) };
             let errno = |error: io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
@@ -217,7 +217,7 @@ impl Request {
         // SAFETY: Frozen Buffer: the I/O list keeps the routine until the completion, and the
         // routine owns file and buffers.
         let token = unsafe { submit(self.op, self.routine) };
-        Pending { at: token.map(|token| (Arc::downgrade(&shared.arc()), token)) }
+        Pending { at: token.map(|token| (Arc::downgrade(&scheduler.arc()), token)) }
     }
 }
 
@@ -229,7 +229,7 @@ impl std::fmt::Debug for Request {
 
 /// A submitted request. Dropping it changes nothing.
 pub struct Pending {
-    at: Option<(Weak<Shared>, u64)>,
+    at: Option<(Weak<Scheduler>, u64)>,
 }
 
 impl Pending {
@@ -237,11 +237,11 @@ impl Pending {
     /// error `ECANCELED`, or with the real result when the operation was too far along. A request
     /// that has completed is left alone.
     pub fn cancel(&self) {
-        let Some((shared, token)) = &self.at else { return };
-        let Some(shared) = shared.upgrade() else { return };
+        let Some((scheduler, token)) = &self.at else { return };
+        let Some(scheduler) = scheduler.upgrade() else { return };
         match here() {
-            Some(here) if here.is(&shared) => here.with(|core| core.cancel_io(*token)),
-            _ => shared.door.send(Letter::CancelIo(*token)),
+            Some(here) if here.is(&scheduler) => here.with(|core| core.cancel_io(*token)),
+            _ => scheduler.inbox.send(Letter::CancelIo(*token)),
         }
     }
 
@@ -273,5 +273,5 @@ pub fn pending_io() -> PendingIo {
         let done = core.done.len() + core.driver.done();
         PendingIo { outstanding: core.io.outstanding(), done }
     };
-    here().map_or_else(PendingIo::default, |shared| shared.with(count))
+    here().map_or_else(PendingIo::default, |scheduler| scheduler.with(count))
 }

@@ -19,22 +19,22 @@ use super::figures::{Figures, ProcessUse, ThreadUse};
 use super::slow::{Beat, Slow, ns};
 use super::watch::{Node, has_nothing_to_do, progress, somebody_waits};
 use super::{Condition, Diagnosis, Options, Report, Thief, profile, sentence, unwind};
-use crate::door::Letter;
-use crate::frame::{Frame, guilty};
 use crate::os::linux::sample;
-use crate::scheduler::Shared;
+use crate::record::frame::{Frame, guilty};
+use crate::scheduler::Scheduler;
+use crate::scheduler::inbox::Letter;
 use crate::watch::{Waits, state};
 
 impl Node {
     /// A worker or a completion routine that does not yield.
-    pub(super) fn look_at_baton(&mut self, s: &Shared, beat: Beat) -> Option<Report> {
+    pub(super) fn look_at_baton(&mut self, s: &Scheduler, beat: Beat) -> Option<Report> {
         let options = &self.options;
         let slow = &mut self.tracks[s.index].baton;
         let mark = (progress(s), 0);
         let age = slow.unchanged(mark, beat);
         let lasted = age + slow.stood_still;
         slow.count(lasted, &self.counts.profile);
-        if s.door.is_asleep() {
+        if s.inbox.is_asleep() {
             slow.clear(mark, beat.now);
             return None;
         }
@@ -71,7 +71,7 @@ impl Node {
             slow.cancelled = true;
             report.cancelled = true;
             let (worker, request) = (report.worker.unwrap_or_default(), report.request);
-            s.door.send(Letter::CancelRequest { worker, request });
+            s.inbox.send(Letter::CancelRequest { worker, request });
         }
         (report.thread, report.process) = (Some(used), Some(process));
         let left_out = self.is_left_out(s.index, beat.now);
@@ -117,7 +117,7 @@ fn may_be_asked(waits: Option<&Waits>, frames: &[Frame]) -> bool {
 }
 
 /// Whether there is anything on this scheduler that could get on if it were let, now or in a while.
-fn holds_something_up(s: &Shared) -> bool {
+fn holds_something_up(s: &Scheduler) -> bool {
     let c = &s.counters;
     let pending = [&c.waiting, &c.pending_io, &c.timers];
     somebody_waits(s) || pending.iter().any(|n| n.load(Ordering::Relaxed) > 0)
@@ -125,18 +125,18 @@ fn holds_something_up(s: &Shared) -> bool {
 
 impl Report {
     /// Whoever has the baton.
-    fn name_the_worker(&mut self, s: &Shared) {
-        if let Some(party) = s.running() {
-            self.worker = Some(party.worker.load(Ordering::Relaxed));
-            self.request = party.view.request.load(Ordering::Relaxed);
-            self.user = party.view.user.load(Ordering::Relaxed);
+    fn name_the_worker(&mut self, s: &Scheduler) {
+        if let Some(waiter) = s.running() {
+            self.worker = Some(waiter.worker.load(Ordering::Relaxed));
+            self.request = waiter.view.request.load(Ordering::Relaxed);
+            self.user = waiter.view.user.load(Ordering::Relaxed);
         }
     }
 }
 
 /// What it is, if it is anything: in time the monitor has seen it stand still for so long; or the
 /// monitor has been away for most of a very long time.
-fn condition(s: &Shared, slow: &Slow, age: u64, options: &Options) -> Option<Condition> {
+fn condition(s: &Scheduler, slow: &Slow, age: u64, options: &Options) -> Option<Condition> {
     let lasted = age + slow.stood_still;
     let stood_still = slow.stood_still >= lasted / 2 && lasted >= ns(options.starved);
     match age {
@@ -157,7 +157,7 @@ fn is_to_be_told(slow: &Slow, age: u64, now: u64, options: &Options) -> bool {
 }
 
 fn diagnose(
-    s: &Shared,
+    s: &Scheduler,
     used: &ThreadUse,
     process: &ProcessUse,
     has_had_its_time: bool,
@@ -165,7 +165,7 @@ fn diagnose(
     match Diagnosis::of(used, process) {
         known @ (Diagnosis::Starved(_) | Diagnosis::Crowded) => known,
         _ if !has_had_its_time => Diagnosis::Starved(Thief::Standstill),
-        Diagnosis::Blocked if s.sick.load(Ordering::Relaxed) => Diagnosis::Sick,
+        Diagnosis::Blocked if s.stuck_on_short_lock.load(Ordering::Relaxed) => Diagnosis::Sick,
         known => known,
     }
 }

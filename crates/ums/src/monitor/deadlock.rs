@@ -34,14 +34,14 @@ use std::time::Duration;
 use super::looker::Looker;
 use super::{Condition, Diagnosis, Report, unwind};
 use crate::current::ready;
-use crate::deadlock::{self, Deadlock, DeadlockId, DeadlockWaiter};
-use crate::door::Door;
 use crate::os::clock;
-use crate::reason::WaitReason;
-use crate::request::{RequestId, UserId};
-use crate::scheduler::Shared;
+use crate::record::reason::WaitReason;
+use crate::scheduler::Scheduler;
+use crate::scheduler::inbox::Inbox;
+use crate::scheduler::request::{RequestId, UserId};
 use crate::sync::traced;
-use crate::wait::{AsVictim, Outcome, Owner, Party, Ticket};
+use crate::wait::deadlock::{self, Deadlock, DeadlockId, DeadlockWaiter};
+use crate::wait::{AsVictim, Outcome, Owner, Ticket, Waiter};
 
 /// Waiters of one circle of which it is told in which functions they wait: naming them takes long.
 const NAMED: usize = 32;
@@ -60,7 +60,7 @@ struct Link {
 type Name = (usize, u64);
 
 fn name(wait: Ticket) -> Name {
-    (from_ref(wait.party).addr(), wait.number())
+    (from_ref(wait.waiter).addr(), wait.number())
 }
 
 /// What was seen of a node's waits.
@@ -76,14 +76,14 @@ pub(super) struct Deadlocks {
 pub(super) struct Circle {
     links: Vec<Link>,
     /// The scheduler of the wait from which it was found.
-    pub at: Arc<Shared>,
+    pub at: Arc<Scheduler>,
 }
 
 impl Deadlocks {
     /// Looks at all waits that have become old enough.
     pub fn look(
         &mut self,
-        all: &[Arc<Shared>],
+        all: &[Arc<Scheduler>],
         limit: Duration,
         last: &LastRequest,
         now: u64,
@@ -101,7 +101,7 @@ impl Deadlocks {
         self.examined.retain(|wait| there.contains(wait));
         let fresh = |wait: &Ticket| !self.examined.contains(&name(*wait));
         let old = waits.into_iter().map(|(_, wait)| wait);
-        let due: Vec<_> = old.filter(|wait| fresh(wait) && age(wait.party) >= limit).collect();
+        let due: Vec<_> = old.filter(|wait| fresh(wait) && age(wait.waiter) >= limit).collect();
         let graph = Graph::of(all, last);
         let mut search = Search::over(&graph);
         due.iter().for_each(|wait| search.from(*wait));
@@ -111,7 +111,7 @@ impl Deadlocks {
         let mut circles = Vec::new();
         for links in std::mem::take(&mut search.circles).into_iter().filter(is_real) {
             // Without a worker of this node it is the matter of another monitor, or of none.
-            let Some(at) = links.iter().find_map(|link| home_of(link.wait.party, all)) else {
+            let Some(at) = links.iter().find_map(|link| home_of(link.wait.waiter, all)) else {
                 continue;
             };
             let circle = Circle { links, at: at.clone() };
@@ -126,56 +126,56 @@ impl Deadlocks {
     }
 
     /// When there will be something to look at, if nothing changes: never, mostly.
-    pub fn due(&self, all: &[Arc<Shared>], limit: Duration) -> u64 {
+    pub fn due(&self, all: &[Arc<Scheduler>], limit: Duration) -> u64 {
         if limit == Duration::MAX {
             return clock::NEVER;
         }
         let unexamined = askable(all).filter(|(_, wait)| !self.examined.contains(&name(*wait)));
-        let left = unexamined.map(|(_, wait)| limit.saturating_sub(age(wait.party)));
+        let left = unexamined.map(|(_, wait)| limit.saturating_sub(age(wait.waiter)));
         // One that leads outside is old already, and looked at again after a while.
         left.min().map_or(clock::NEVER, |left| clock::after(left.max(limit / 4)))
     }
 }
 
 /// The waits of a node's workers that can be asked whom they are for.
-fn askable(all: &[Arc<Shared>]) -> impl Iterator<Item = (&Arc<Shared>, Ticket)> {
+fn askable(all: &[Arc<Scheduler>]) -> impl Iterator<Item = (&Arc<Scheduler>, Ticket)> {
     let busy = all.iter().filter(|s| s.counters.waiting.load(Ordering::Relaxed) > 0);
     busy.flat_map(|s| {
-        s.left_over().into_iter().filter_map(move |party| Some((s, party.askable_wait()?)))
+        s.left_over().into_iter().filter_map(move |waiter| Some((s, waiter.askable_wait()?)))
     })
 }
 
-fn age(party: &Party) -> Duration {
-    let began = party.began.load(Ordering::Relaxed);
+fn age(waiter: &Waiter) -> Duration {
+    let began = waiter.began.load(Ordering::Relaxed);
     Duration::from_nanos(clock::ticks_to_ns(clock::ticks().saturating_sub(began)))
 }
 
-/// Which party waits for which. Parties know it themselves; for users it is gathered.
+/// Which waiter waits for which. Parties know it themselves; for users it is gathered.
 struct Graph<'a> {
-    all: &'a [Arc<Shared>],
+    all: &'a [Arc<Scheduler>],
     last: &'a LastRequest,
     users: OnceCell<HashMap<UserId, Ticket>>,
 }
 
 impl<'a> Graph<'a> {
-    fn of(all: &'a [Arc<Shared>], last: &'a LastRequest) -> Graph<'a> {
+    fn of(all: &'a [Arc<Scheduler>], last: &'a LastRequest) -> Graph<'a> {
         Graph { all, last, users: OnceCell::new() }
     }
 
     /// The one wait of each user that does nothing else: gathered once, and only if a user is asked for.
     fn users(&self) -> &HashMap<UserId, Ticket> {
         self.users.get_or_init(|| {
-            let mut busy: HashMap<UserId, Vec<&'static Party>> = HashMap::new();
-            for party in self.all.iter().flat_map(|s| s.left_over()) {
-                let user = party.view.user.load(Ordering::Relaxed);
+            let mut busy: HashMap<UserId, Vec<&'static Waiter>> = HashMap::new();
+            for waiter in self.all.iter().flat_map(|s| s.left_over()) {
+                let user = waiter.view.user.load(Ordering::Relaxed);
                 if user != 0 {
-                    busy.entry(user).or_default().push(party);
+                    busy.entry(user).or_default().push(waiter);
                 }
             }
-            let the_wait = |(user, parties): (UserId, Vec<&'static Party>)| {
-                let &[party] = &parties[..] else { return None };
-                let wait = party.askable_wait()?;
-                let request = party.view.request.load(Ordering::Relaxed);
+            let the_wait = |(user, waiters): (UserId, Vec<&'static Waiter>)| {
+                let &[waiter] = &waiters[..] else { return None };
+                let wait = waiter.askable_wait()?;
+                let request = waiter.view.request.load(Ordering::Relaxed);
                 ((self.last)(user) == Some(request)).then_some((user, wait))
             };
             busy.into_iter().filter_map(the_wait).collect()
@@ -185,7 +185,7 @@ impl<'a> Graph<'a> {
     /// What the owner waits for itself.
     fn wait_of(&self, owner: Owner) -> Option<Ticket> {
         match owner {
-            Owner::Party(party) => party.askable_wait(),
+            Owner::Waiter(waiter) => waiter.askable_wait(),
             Owner::User(user) => self.users().get(&user).copied(),
         }
     }
@@ -242,8 +242,8 @@ impl<'a> Search<'a> {
             match self.graph.wait_of(owner) {
                 Some(next) => self.follow(next),
                 None => {
-                    let outside = |party: &Party| party.home.load(Ordering::Relaxed).is_null();
-                    step.open |= matches!(owner, Owner::Party(party) if outside(party));
+                    let outside = |waiter: &Waiter| waiter.home.load(Ordering::Relaxed).is_null();
+                    step.open |= matches!(owner, Owner::Waiter(waiter) if outside(waiter));
                 }
             }
         }
@@ -291,9 +291,9 @@ fn is_still_so(links: &[Link], graph: &Graph<'_>) -> bool {
 }
 
 /// The scheduler of a worker of this node.
-fn home_of<'a>(party: &Party, all: &'a [Arc<Shared>]) -> Option<&'a Arc<Shared>> {
-    let door = Door::of(party)?;
-    all.iter().find(|s| std::ptr::eq(s.door, door))
+fn home_of<'a>(waiter: &Waiter, all: &'a [Arc<Scheduler>]) -> Option<&'a Arc<Scheduler>> {
+    let inbox = Inbox::of(waiter)?;
+    all.iter().find(|s| std::ptr::eq(s.inbox, inbox))
 }
 
 impl Circle {
@@ -301,7 +301,7 @@ impl Circle {
     /// cost more than all else, so they are left out where nobody would read them.
     pub fn break_up(
         &self,
-        all: &[Arc<Shared>],
+        all: &[Arc<Scheduler>],
         last: &LastRequest,
         with_names: bool,
     ) -> Option<Report> {
@@ -323,7 +323,7 @@ impl Circle {
         deadlock::keep(deadlock.clone());
         if let Some(at) = victim {
             let wait = self.links[at].wait;
-            wait.party.deadlock.store(id.number(), Ordering::Relaxed);
+            wait.waiter.deadlock.store(id.number(), Ordering::Relaxed);
             ready(wait.claim(Outcome::Deadlock)?);
         }
         Some(self.report(deadlock))
@@ -333,14 +333,14 @@ impl Circle {
     fn victim(&self) -> Option<usize> {
         let links = self.links.iter().enumerate();
         let could = links.filter_map(|(at, link)| {
-            let party = link.wait.party;
+            let waiter = link.wait.waiter;
             let rank = match link.wait.as_victim()? {
                 AsVictim::Fails => 1,
                 AsVictim::Panics => 0,
                 AsVictim::Never => return None,
             };
-            let began = party.began.load(Ordering::Relaxed);
-            Some(((rank, began, number_of(party)), at))
+            let began = waiter.began.load(Ordering::Relaxed);
+            Some(((rank, began, number_of(waiter)), at))
         });
         could.max().map(|(_, at)| at)
     }
@@ -363,28 +363,28 @@ impl Circle {
 }
 
 /// Scheduler and worker; None for a plain thread.
-fn number_of(party: &Party) -> Option<(u32, u32)> {
-    let door = Door::of(party)?;
-    Some((door.number.load(Ordering::Relaxed), party.worker.load(Ordering::Relaxed)))
+fn number_of(waiter: &Waiter) -> Option<(u32, u32)> {
+    let inbox = Inbox::of(waiter)?;
+    Some((inbox.number.load(Ordering::Relaxed), waiter.worker.load(Ordering::Relaxed)))
 }
 
 /// With names, if there is somebody to look for them.
-fn describe(link: &Link, all: &[Arc<Shared>], looker: Option<&mut Looker>) -> DeadlockWaiter {
-    let party = link.wait.party;
-    let resource = party.resource.load(Ordering::Relaxed);
+fn describe(link: &Link, all: &[Arc<Scheduler>], looker: Option<&mut Looker>) -> DeadlockWaiter {
+    let waiter = link.wait.waiter;
+    let resource = waiter.resource.load(Ordering::Relaxed);
     let taken_at = match link.owner {
-        Owner::Party(owner) if looker.is_some() => traced::taken_at(resource as usize, owner),
+        Owner::Waiter(owner) if looker.is_some() => traced::taken_at(resource as usize, owner),
         _ => Vec::new(),
     };
-    let worker = number_of(party);
-    let waits_at = looker.zip(home_of(party, all)).map(|(looker, home)| looker.look(home, party));
+    let worker = number_of(waiter);
+    let waits_at = looker.zip(home_of(waiter, all)).map(|(looker, home)| looker.look(home, waiter));
     DeadlockWaiter {
         worker,
-        request: party.view.request.load(Ordering::Relaxed),
-        user: party.view.user.load(Ordering::Relaxed),
-        reason: WaitReason::from_index(party.reason.load(Ordering::Relaxed).into()),
+        request: waiter.view.request.load(Ordering::Relaxed),
+        user: waiter.view.user.load(Ordering::Relaxed),
+        reason: WaitReason::from_index(waiter.reason.load(Ordering::Relaxed).into()),
         resource,
-        waited: age(party),
+        waited: age(waiter),
         can_fail: link.wait.as_victim().is_some_and(|how| how != AsVictim::Never),
         waits_at: waits_at.unwrap_or_default(),
         taken_at: unwind::frames_of(&taken_at),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::profile::{Profile, StallStack};
 use super::{Condition, Options, Report, sentence, writer};
 use crate::os::clock;
-use crate::report;
+use crate::record::report;
 use crate::scheduler::contain;
 
 /// Reports that are remembered.

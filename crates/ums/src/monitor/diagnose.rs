@@ -13,7 +13,7 @@
 //! The figures say nothing of time in which the monitor itself could not look; see `baton.rs`.
 
 use super::figures::{ProcessUse, ThreadUse};
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 
 /// Who is to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,12 +13,12 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::unwind::Walker;
-use crate::frame::Frame;
 use crate::os::linux::own_memory::OwnMemory;
 use crate::os::linux::sample::{self, Sample};
-use crate::scheduler::{Shared, WorkerKind};
-use crate::wait::Party;
-use crate::worker::State;
+use crate::record::frame::Frame;
+use crate::scheduler::lists::worker_list::State;
+use crate::scheduler::{Scheduler, WorkerKind};
+use crate::wait::Waiter;
 
 /// Times that a worker is looked at which changes its state meanwhile.
 const LOOKS: usize = 3;
@@ -30,9 +30,9 @@ pub(crate) struct Looker {
 }
 
 /// What changes when a worker goes on.
-fn moment(party: &Party) -> (u64, u8) {
+fn moment(waiter: &Waiter) -> (u64, u8) {
     fence(Ordering::Acquire);
-    let view = &party.view;
+    let view = &waiter.view;
     (view.switches.load(Ordering::Relaxed), view.state.load(Ordering::Relaxed))
 }
 
@@ -43,13 +43,13 @@ impl Looker {
 
     /// The functions that a worker of this scheduler is in, the innermost first; none when nothing
     /// could be seen of them: its thread did not answer, or it went on and on meanwhile.
-    pub(crate) fn look(&mut self, s: &Shared, party: &'static Party) -> Vec<Frame> {
+    pub(crate) fn look(&mut self, s: &Scheduler, waiter: &'static Waiter) -> Vec<Frame> {
         let mut looks = 0;
         loop {
-            let before = moment(party);
-            let sample = self.suspended(party).or_else(|| awake(s, party));
+            let before = moment(waiter);
+            let sample = self.suspended(waiter).or_else(|| awake(s, waiter));
             looks += 1;
-            if looks < LOOKS && (sample.is_none() || moment(party) != before) {
+            if looks < LOOKS && (sample.is_none() || moment(waiter) != before) {
                 continue;
             }
             return sample.map(|sample| self.walker.frames(&sample)).unwrap_or_default();
@@ -57,9 +57,9 @@ impl Looker {
     }
 
     /// Of a fiber that is suspended (Looked Twice).
-    fn suspended(&self, party: &Party) -> Option<Sample> {
-        let (view, memory) = (&party.view, self.memory.as_ref()?);
-        let place = || (moment(party).0, view.saved_at.load(Ordering::Relaxed), view.stack());
+    fn suspended(&self, waiter: &Waiter) -> Option<Sample> {
+        let (view, memory) = (&waiter.view, self.memory.as_ref()?);
+        let place = || (moment(waiter).0, view.saved_at.load(Ordering::Relaxed), view.stack());
         let before = place();
         let (_, at, Some(stack)) = before else { return None };
         if at == 0 {
@@ -81,16 +81,16 @@ impl Looker {
 }
 
 /// Of a worker whose thread runs, or waits in the kernel.
-fn awake(s: &Shared, party: &Party) -> Option<Sample> {
+fn awake(s: &Scheduler, waiter: &Waiter) -> Option<Sample> {
     let thread = match s.options.kind {
         WorkerKind::Fiber => s.baton_thread(),
         // On its scheduler's host thread, but for one that is preemptive, or runs on without the baton.
-        WorkerKind::OwnContext if !party.is(State::Preemptive) && !party.lending.is_lent() => {
+        WorkerKind::OwnContext if !waiter.is(State::Preemptive) && !waiter.lending.is_lent() => {
             s.baton_thread()
         }
-        _ => party.view.thread.load(Ordering::Relaxed),
+        _ => waiter.view.thread.load(Ordering::Relaxed),
     };
-    let stack = party.view.stack()?;
+    let stack = waiter.view.stack()?;
     let sample = sample::take(thread).filter(|_| thread != 0)?;
     // Else another fiber ran on that thread, or a thread that has got its number since.
     stack.contains(sample.stack_pointer() as usize).then_some(sample)

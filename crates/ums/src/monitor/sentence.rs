@@ -11,9 +11,9 @@
 use std::sync::atomic::Ordering;
 
 use super::{Condition, Diagnosis, Report};
-use crate::frame::{Frame, guilty};
-use crate::report::Kind;
-use crate::scheduler::{Shared, WorkerKind};
+use crate::record::frame::{Frame, guilty};
+use crate::record::report::Kind;
+use crate::scheduler::{Scheduler, WorkerKind};
 use crate::watch::Waits;
 
 /// Longer names of functions are cut, so that what to do is not.
@@ -29,7 +29,7 @@ pub(super) fn kind(report: &Report) -> Kind {
 
 /// Of a worker, or a completion routine, that keeps the scheduler. With what it was seen to wait
 /// in.
-pub(super) fn of_stall(report: &Report, s: &Shared, waits: Option<&Waits>) -> String {
+pub(super) fn of_stall(report: &Report, s: &Scheduler, waits: Option<&Waits>) -> String {
     let seconds = report.lasted.as_secs_f64();
     let worker = match s.options.kind {
         WorkerKind::Thread => "thread worker",
@@ -73,7 +73,7 @@ fn place(frame: &Frame) -> String {
     }
 }
 
-fn advice(report: &Report, s: &Shared) -> &'static str {
+fn advice(report: &Report, s: &Scheduler) -> &'static str {
     if report.condition == Condition::SlowRoutine {
         return "Let the routine wake a worker that does the work";
     }
@@ -100,7 +100,7 @@ fn advice(report: &Report, s: &Shared) -> &'static str {
 }
 
 /// Of requests that wait and of which none is begun.
-pub(super) fn of_queue(report: &Report, s: &Shared) -> String {
+pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     let workers = s.counters.workers.load(Ordering::Relaxed);
     let (name, queued, seconds) = (s.name(), report.queued, report.lasted.as_secs_f64());
     let what = format!(

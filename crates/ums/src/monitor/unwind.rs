@@ -11,15 +11,16 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
+use std::path::Path;
 
 use framehop::{
     CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative,
     Unwinder, UnwinderNative,
 };
 
-use crate::frame::Frame;
 use crate::os::linux::own_memory::OwnMemory;
 use crate::os::linux::sample::{self, Sample};
+use crate::record::frame::Frame;
 use crate::watch::Waits;
 
 /// Frames beyond this are left out.
@@ -130,6 +131,15 @@ fn registers(sample: &Sample) -> UnwindRegsNative {
     UnwindRegsNative::new(sample.regs[3], sample.stack_pointer(), sample.regs[2])
 }
 
+/// The name of a source file; of a module's `mod.rs` with its folder, for there are many.
+fn short(file: &Path) -> String {
+    let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
+    match file.parent().and_then(Path::file_name) {
+        Some(folder) if name == "mod.rs" => format!("{}/{name}", folder.to_string_lossy()),
+        _ => name.into_owned(),
+    }
+}
+
 /// Names of these addresses; where functions were inlined, all of them.
 fn named(addresses: &[usize]) -> Vec<Frame> {
     let mut frames = Vec::new();
@@ -138,10 +148,8 @@ fn named(addresses: &[usize]) -> Vec<Frame> {
         let before = frames.len();
         backtrace::resolve(*address as *mut c_void, |symbol| {
             let Some(name) = symbol.name() else { return };
-            let place = symbol.filename().zip(symbol.lineno()).map(|(file, line)| {
-                let file = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
-                format!("{file}:{line}")
-            });
+            let place = symbol.filename().zip(symbol.lineno());
+            let place = place.map(|(file, line)| format!("{}:{line}", short(file)));
             // Without the hash at its end.
             frames.push(Frame::new(format!("{name:#}"), place).in_system(system));
         });
@@ -233,6 +241,13 @@ mod tests {
     use super::*;
     use crate::os::linux::sample;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    #[test]
+    fn a_file_is_named_shortly_and_a_module_with_its_folder() {
+        assert_eq!(short(Path::new("/a/src/park.rs")), "park.rs");
+        assert_eq!(short(Path::new("/a/src/wait/mod.rs")), "wait/mod.rs");
+        assert_eq!(short(Path::new("mod.rs")), "mod.rs");
+    }
 
     static STOP: AtomicBool = AtomicBool::new(false);
 

@@ -24,12 +24,12 @@ use super::limit::Limit;
 use super::slow::{Beat, Slow, ns};
 use super::{Condition, Diagnosis, Options, Report, sentence, unwind, writer};
 use crate::os::clock;
-use crate::reason::WaitReason;
-use crate::report::{self, Kind};
-use crate::request::{RequestId, UserId};
+use crate::record::reason::WaitReason;
+use crate::record::report::{self, Kind};
 use crate::scheduler::alarm::{self, Note, Noticed};
-use crate::scheduler::{Shared, contain};
-use crate::worker::State;
+use crate::scheduler::lists::worker_list::State;
+use crate::scheduler::request::{RequestId, UserId};
+use crate::scheduler::{Scheduler, contain};
 
 /// For how long the thread stays when no node is left: there may be another soon.
 const LINGER: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ const QUIET_LOOKS: u32 = 4;
 /// How long the end of a node waits for its reports to be written.
 const WRITES_OUT: Duration = Duration::from_millis(200);
 
-type Schedulers = Box<dyn Fn() -> Vec<Arc<Shared>> + Send>;
+type Schedulers = Box<dyn Fn() -> Vec<Arc<Scheduler>> + Send>;
 
 /// What is watched, by one thread for the whole process.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Drop for Watching {
 /// Watches the schedulers that this gives.
 pub(crate) fn watch(
     options: Options,
-    schedulers: impl Fn() -> Vec<Arc<Shared>> + Send + 'static,
+    schedulers: impl Fn() -> Vec<Arc<Scheduler>> + Send + 'static,
     last_request: impl Fn(UserId) -> Option<RequestId> + Send + 'static,
 ) -> std::io::Result<Watching> {
     if options.trace_locks {
@@ -270,7 +270,7 @@ impl Node {
     }
 
     /// Requests that no worker picks up.
-    fn look_at_queue(&mut self, s: &Shared, beat: Beat) -> Option<Report> {
+    fn look_at_queue(&mut self, s: &Scheduler, beat: Beat) -> Option<Report> {
         let now = beat.now;
         let options = &self.options;
         let track = &mut self.tracks[s.index];
@@ -314,7 +314,7 @@ impl Node {
     }
 
     /// No scheduler of the node picks up requests.
-    fn look_at_all(&mut self, all: &[Arc<Shared>], now: u64) -> Option<Report> {
+    fn look_at_all(&mut self, all: &[Arc<Scheduler>], now: u64) -> Option<Report> {
         let visible = || all.iter().filter(|s| s.options.visible);
         let tracks = &self.tracks;
         let since = visible().map(|s| match (s.queue.len(), &tracks[s.index].queue) {
@@ -342,7 +342,7 @@ impl Node {
     }
 
     /// Workers that wait for each other.
-    fn look_at_waits(&mut self, all: &[Arc<Shared>], now: u64, found: &mut Found) {
+    fn look_at_waits(&mut self, all: &[Arc<Scheduler>], now: u64, found: &mut Found) {
         let limit = self.options.deadlock;
         for circle in self.deadlocks.look(all, limit, &self.last_request, now) {
             let with_names = !self.is_left_out(circle.at.index, now);
@@ -386,7 +386,7 @@ impl Report {
         condition: Condition,
         diagnosis: Diagnosis,
         lasted_ns: u64,
-        s: &Shared,
+        s: &Scheduler,
     ) -> Report {
         Report {
             condition,
@@ -414,7 +414,7 @@ impl Report {
 }
 
 /// Everything that changes when a scheduler gets anywhere.
-pub(super) fn progress(s: &Shared) -> u64 {
+pub(super) fn progress(s: &Scheduler) -> u64 {
     let c = &s.counters;
     let away = &c.preemptive_switches;
     [&c.turns, &c.yields, &c.idle_switches, &c.routines, &c.requests_done, away]
@@ -423,21 +423,21 @@ pub(super) fn progress(s: &Shared) -> u64 {
         .fold(0, |sum, n| sum.wrapping_add(*n))
 }
 
-fn is_quiet(s: &Shared) -> bool {
-    s.door.is_asleep() && s.queue.len() == 0
+fn is_quiet(s: &Scheduler) -> bool {
+    s.inbox.is_asleep() && s.queue.len() == 0
 }
 
 /// Awake, and yet nobody runs nor wants to: it looks for something before it sleeps.
-pub(super) fn has_nothing_to_do(s: &Shared) -> bool {
+pub(super) fn has_nothing_to_do(s: &Scheduler) -> bool {
     s.running().is_none() && !s.is_in_routine() && !somebody_waits(s)
 }
 
-pub(super) fn somebody_waits(s: &Shared) -> bool {
-    s.queue.len() > 0 || !s.door.is_empty() || s.counters.runnable.load(Ordering::Relaxed) > 0
+pub(super) fn somebody_waits(s: &Scheduler) -> bool {
+    s.queue.len() > 0 || !s.inbox.is_empty() || s.counters.runnable.load(Ordering::Relaxed) > 0
 }
 
 /// For how long requests have been waiting without one being picked up; 0 when none waits.
-fn unpicked(s: &Shared, slow: &mut Slow, beat: Beat) -> u64 {
+fn unpicked(s: &Scheduler, slow: &mut Slow, beat: Beat) -> u64 {
     let fronts = if s.queue.len() > 0 { s.queue.fronts() } else { [None; 2] };
     let Some(enqueued) = fronts.into_iter().flatten().next() else {
         slow.clear((0, 0), beat.now);
@@ -448,7 +448,7 @@ fn unpicked(s: &Shared, slow: &mut Slow, beat: Beat) -> u64 {
 }
 
 /// Every worker that there may be waits or is away.
-fn is_exhausted(s: &Shared) -> bool {
+fn is_exhausted(s: &Scheduler) -> bool {
     let c = s.counters.read();
     let away = c.waiting + c.preemptive;
     c.workers as usize >= s.options.workers_max
@@ -459,7 +459,7 @@ fn is_exhausted(s: &Shared) -> bool {
 
 /// Whether another sentence says why requests wait, or a worker that does not yield is the reason:
 /// that is told, or is the machine's doing.
-fn is_told_otherwise(s: &Shared, track: &Track, now: u64, options: &Options) -> bool {
+fn is_told_otherwise(s: &Scheduler, track: &Track, now: u64, options: &Options) -> bool {
     let not_created = s.counters.failed_to_create_worker.load(Ordering::Relaxed);
     s.standstill_told.load(Ordering::Relaxed)
         || not_created > track.not_created.1
@@ -467,13 +467,13 @@ fn is_told_otherwise(s: &Shared, track: &Track, now: u64, options: &Options) -> 
 }
 
 /// What at least half of the workers wait for.
-fn common_wait<'a>(schedulers: impl Iterator<Item = &'a Shared>) -> Option<WaitReason> {
-    let mut count = vec![0usize; crate::reason::REASONS_MAX];
+fn common_wait<'a>(schedulers: impl Iterator<Item = &'a Scheduler>) -> Option<WaitReason> {
+    let mut count = vec![0usize; crate::record::reason::REASONS_MAX];
     let mut workers = 0;
-    for party in schedulers.flat_map(Shared::left_over) {
+    for waiter in schedulers.flat_map(Scheduler::left_over) {
         workers += 1;
-        if party.is(State::Waiting) || party.is(State::Preemptive) {
-            count[usize::from(party.reason.load(Ordering::Relaxed))] += 1;
+        if waiter.is(State::Waiting) || waiter.is(State::Preemptive) {
+            count[usize::from(waiter.reason.load(Ordering::Relaxed))] += 1;
         }
     }
     let (index, most) = count.iter().enumerate().max_by_key(|(_, n)| **n)?;

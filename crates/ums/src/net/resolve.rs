@@ -8,7 +8,7 @@ use std::io;
 use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::current::go_preemptive;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 
 /// What can be made into socket addresses: addresses, `(host, port)` pairs and `"host:port"`.
 ///

@@ -26,14 +26,14 @@ use rustix::net::SocketAddrAny;
 use rustix::net::addr::SocketAddrStorage;
 
 use crate::current::{begin, checkpoint, park, yield_if_due};
-use crate::error::WaitError;
 use crate::io::{decode, wait_for, wait_writable};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::Op;
 use crate::os::linux::call::{Tried, try_now};
 use crate::os::linux::owned::{self, Kind};
-use crate::reason::WaitReason;
-use crate::report;
+use crate::record::reason::WaitReason;
+use crate::record::report;
+use crate::wait::error::WaitError;
 use crate::wait::{Outcome, What};
 
 /// Most buffers that one call takes (`IOV_MAX`).

@@ -18,7 +18,7 @@ use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::Kind;
 #[cfg(feature = "sim")]
 use crate::os::sim::net as sim;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 
 /// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 pub(super) const BACKLOG: i32 = 4096;

@@ -20,7 +20,7 @@ use super::tcp::BACKLOG;
 use crate::current::checkpoint;
 use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::Kind;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 
 /// std's address in the form that system calls take.
 pub(super) fn address_of(address: &SocketAddr) -> io::Result<SocketAddrUnix> {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::{Node, ShutdownReport};
 use crate::os::clock;
 use crate::os::threads::{self, JoinHandle as Thread, wait_until};
-use crate::scheduler::{Shared, away, here};
+use crate::scheduler::work_queue::Caller;
+use crate::scheduler::{Scheduler, away, here};
 use crate::task;
-use crate::work_queue::Caller;
 
 impl Node {
     pub(super) fn end(&self, grace: Duration) -> ShutdownReport {
@@ -23,7 +23,7 @@ impl Node {
         let all = node.all();
         let busy = || all.iter().map(|s| s.load.load(Ordering::Acquire)).sum::<usize>();
         let moved = || {
-            let of = |s: &Arc<Shared>| {
+            let of = |s: &Arc<Scheduler>| {
                 [&s.counters.requests_done, &s.counters.stolen].map(|n| n.load(Ordering::Acquire))
             };
             all.iter().flat_map(of).fold(0, u64::wrapping_add)
@@ -39,14 +39,14 @@ impl Node {
         // What is taken is finished: the node takes no more from outside, then, when nothing is left
         // that could wait for I/O, no more from completion routines, and then nothing at all.
         for callers in [Caller::Routine, Caller::Request] {
-            all.iter().for_each(|shared| shared.queue.open_to(callers));
+            all.iter().for_each(|scheduler| scheduler.queue.open_to(callers));
             let left = deadline.saturating_sub(clock::now());
             wait_until(Duration::from_nanos(left), quiet);
             threads::point("end: quiet");
         }
-        for shared in &all {
-            for request in shared.queue.close() {
-                shared.load.fetch_sub(1, Ordering::Relaxed);
+        for scheduler in &all {
+            for request in scheduler.queue.close() {
+                scheduler.load.fetch_sub(1, Ordering::Relaxed);
                 report.cancelled += 1;
                 request.abandon();
             }
@@ -57,8 +57,8 @@ impl Node {
             wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
         }
         node.be_left_alone();
-        for shared in &all {
-            shared.end();
+        for scheduler in &all {
+            scheduler.end();
         }
         let mut threads =
             std::mem::take(&mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()));
@@ -74,10 +74,10 @@ impl Node {
     }
 
     fn cancel_running(&self) {
-        for shared in self.inner.all() {
-            for party in shared.left_over() {
-                if party.view.request.load(Ordering::Relaxed) != 0 {
-                    task::pass_on(crate::request::cancel_party(party));
+        for scheduler in self.inner.all() {
+            for waiter in scheduler.left_over() {
+                if waiter.view.request.load(Ordering::Relaxed) != 0 {
+                    task::pass_on(crate::scheduler::request::cancel_waiter(waiter));
                 }
             }
         }

@@ -4,10 +4,10 @@
 //! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe itself.
 
 use super::Builder;
-use crate::error::BuildError;
 use crate::limits;
 use crate::os::linux::room;
 use crate::scheduler::{self, WorkerKind};
+use crate::wait::error::BuildError;
 
 /// Left for the rest of the process, of mappings and of threads.
 const MAPPINGS_LEFT: u64 = 1024;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::{Builder, Node, NodeInner};
-use crate::error::BuildError;
 use crate::monitor::{self, ConditionCount, PastReport, StallStack};
-use crate::report::{self, Kind};
-use crate::stats_socket::StatsSocket;
+use crate::node::stats_socket::StatsSocket;
+use crate::record::report::{self, Kind};
+use crate::wait::error::BuildError;
 
 impl Builder {
     /// Has the process's monitor watch this node with these options (B31).

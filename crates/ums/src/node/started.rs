@@ -4,25 +4,25 @@
 use std::sync::Arc;
 
 use crate::os::threads::JoinHandle as Thread;
-use crate::scheduler::Shared;
+use crate::scheduler::Scheduler;
 
 /// Schedulers of a node that is being built. Dropped early, it takes them down again.
 #[derive(Default)]
 pub(super) struct Started {
-    pub schedulers: Vec<Arc<Shared>>,
+    pub schedulers: Vec<Arc<Scheduler>>,
     pub threads: Vec<Thread>,
 }
 
 impl Started {
     /// All are there: they are the node's from here on.
-    pub fn keep(mut self) -> (Vec<Arc<Shared>>, Vec<Thread>) {
+    pub fn keep(mut self) -> (Vec<Arc<Scheduler>>, Vec<Thread>) {
         (std::mem::take(&mut self.schedulers), std::mem::take(&mut self.threads))
     }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
-        self.schedulers.iter().for_each(|shared| shared.end());
+        self.schedulers.iter().for_each(|scheduler| scheduler.end());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

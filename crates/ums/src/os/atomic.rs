@@ -2,7 +2,7 @@
 //! (`RUSTFLAGS="--cfg loom"`), which then tries every interleaving and every value that a load may
 //! see.
 //!
-//! The protocols are those of `event.rs`, `wait.rs`, `door.rs` and `scheduler/peers.rs`; each has its
+//! The protocols are those of `event.rs`, `wait`, `scheduler/inbox` and `scheduler/peers`; each has its
 //! models beside it, in `loom.rs`. Counters and what views show are no protocol, and stay standard.
 
 #[cfg(loom)]

@@ -5,7 +5,7 @@
 //!
 //! It is std's mutex, and what goes wrong with it is seen from outside (B48): how often one was not
 //! free at once, and how long that took. Who finds it taken spins, longer each time; then gives the
-//! processor away a few times, for the holder may have lost it; and then is *sick*: it sleeps, and its
+//! processor away a few times, for the holder may have lost it; and then is *stuck_on_short_lock*: it sleeps, and its
 //! scheduler with it.
 
 use std::ops::{Deref, DerefMut};
@@ -30,7 +30,7 @@ pub struct ShortLockCounts {
     /// Times the processor was given away for them.
     pub backoffs: u64,
     /// Times somebody had to sleep.
-    pub sick: u64,
+    pub stuck_on_short_lock: u64,
 }
 
 static COLLISIONS: AtomicU64 = AtomicU64::new(0);
@@ -46,11 +46,11 @@ pub fn counts() -> ShortLockCounts {
         collisions: of(&COLLISIONS),
         spins: of(&SPINS),
         backoffs: of(&PAUSES),
-        sick: of(&SICK),
+        stuck_on_short_lock: of(&SICK),
     }
 }
 
-/// From now on this is called by whoever becomes sick, and when it is well again. It must not take
+/// From now on this is called by whoever becomes stuck_on_short_lock, and when it is well again. It must not take
 /// a short lock.
 pub fn mark_sick_with(mark: fn(bool)) {
     let _ = MARK.set(mark);
@@ -117,7 +117,8 @@ impl<S> ShortLock<S> {
             }
         }
         SICK.fetch_add(1, Ordering::Relaxed);
-        let mark = |sick| MARK.get().into_iter().for_each(|mark| mark(sick));
+        let mark =
+            |stuck_on_short_lock| MARK.get().into_iter().for_each(|mark| mark(stuck_on_short_lock));
         mark(true);
         let state = self.0.lock().unwrap_or_else(|e| e.into_inner());
         mark(false);
@@ -156,7 +157,7 @@ mod tests {
         let held = lock.lock();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| *lock.lock() += 1);
-            while counts().sick == before.sick {
+            while counts().stuck_on_short_lock == before.stuck_on_short_lock {
                 std::thread::yield_now();
             }
             let now = counts();

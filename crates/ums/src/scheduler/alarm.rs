@@ -4,11 +4,11 @@
 //! also learns here of what is over before it could look: an I/O request that took too long, for
 //! one. Both happen far from the switch path, and cost a fence and a load while nobody listens.
 //!
-//! No wake-up is lost, by the argument of door.rs:
+//! No wake-up is lost, by the argument of scheduler/inbox:
 //!
 //! ```text
 //!   scheduler                              monitor
-//!   W1 says that it is awake (its door)    M1 says that it sleeps
+//!   W1 says that it is awake (its inbox)    M1 says that it sleeps
 //!   W2 fence                               M2 fence
 //!   W3 looks whether the monitor sleeps    M3 looks whether any scheduler is awake
 //!   W4 if so, sets its event               M4 if not, waits on its event
@@ -17,10 +17,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
-use super::{Shared, here};
-use crate::frame::callers_of;
+use super::{Scheduler, here};
 use crate::os::event::Event;
-use crate::request::{RequestId, UserId};
+use crate::record::frame::callers_of;
+use crate::scheduler::request::{RequestId, UserId};
 
 /// Shortest submission that the monitor wants to hear of, in nanoseconds; [`NOBODY`]: there is no
 /// monitor.
@@ -47,7 +47,7 @@ pub(crate) enum Noticed {
 /// Something that is over.
 pub(crate) struct Note {
     pub what: Noticed,
-    pub at: Arc<Shared>,
+    pub at: Arc<Scheduler>,
     pub worker: u32,
     pub request: RequestId,
     pub user: UserId,
@@ -106,7 +106,7 @@ fn lock() -> MutexGuard<'static, Vec<Note>> {
 }
 
 /// Counts it with the last of its kind, if there are so many that it gets no place of its own.
-fn is_one_too_many(what: Noticed, at: &Shared) -> bool {
+fn is_one_too_many(what: Noticed, at: &Scheduler) -> bool {
     let mut notes = lock();
     let alike = notes.iter_mut().filter(|note| note.what == what && std::ptr::eq(&*note.at, at));
     let last = alike.skip(NOTES_MAX - 1).last();
@@ -119,18 +119,18 @@ fn is_one_too_many(what: Noticed, at: &Shared) -> bool {
 pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
     let from = LISTENS_FROM.load(Ordering::Acquire);
     let unheard = from == NOBODY || (what == Noticed::SlowSubmission && took_ns < from);
-    let Some(shared) = here().filter(|_| !unheard) else { return };
-    if is_one_too_many(what, &shared) {
+    let Some(scheduler) = here().filter(|_| !unheard) else { return };
+    if is_one_too_many(what, &scheduler) {
         return;
     }
-    let party = shared.current_party();
+    let waiter = scheduler.current_waiter();
     let of = |field: &std::sync::atomic::AtomicU64| field.load(Ordering::Relaxed);
     let note = Note {
         what,
-        at: shared.arc(),
-        worker: party.worker.load(Ordering::Relaxed),
-        request: of(&party.view.request),
-        user: of(&party.view.user),
+        at: scheduler.arc(),
+        worker: waiter.worker.load(Ordering::Relaxed),
+        request: of(&waiter.view.request),
+        user: of(&waiter.view.user),
         took_ns,
         fd,
         more: 0,

@@ -7,10 +7,10 @@
 //! blocks in the kernel, outside
 //!                                    sees it asleep in the same wait,
 //!                                    look after look, for BLOCKED_FOR_NS
-//!                                    takes the baton (os/entry.rs)
+//!                                    takes the baton (os/entry)
 //!                                    holder := standby, event ---------->  state := Preemptive, chooses, hands on
 //! wakes, and runs on: in parallel with its scheduler
-//! its next entry: through the door  ------------------------------------>  (another worker looks) runnable, chosen
+//! its next entry: through the inbox  ------------------------------------>  (another worker looks) runnable, chosen
 //! has the baton, does what it came for
 //! ```
 //!
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use super::watched::REASON;
-use super::{AWAY, HERE, Shared, WORKER, WorkerKind, set_here};
+use super::{AWAY, HERE, Scheduler, WORKER, WorkerKind, set_here};
 use crate::os::clock;
 use crate::os::entry;
 use crate::os::linux::barrier;
@@ -43,7 +43,7 @@ const BLOCKED_FOR_NS: u64 = 8_000_000;
 
 /// What looks at one scheduler.
 pub(super) struct Taker {
-    shared: Weak<Shared>,
+    scheduler: Weak<Scheduler>,
     /// What the scheduler had done at the last look.
     progress: AtomicU64,
     /// In what its worker waited then; 0: in nothing.
@@ -57,7 +57,7 @@ pub fn taking_over_is_refused() -> Option<&'static str> {
     barrier::is_refused()
 }
 
-impl Shared {
+impl Scheduler {
     /// From now on a blocked worker of this scheduler loses it, if the option is on and the system allows it.
     pub(super) fn watch_for_blocked(&self) -> std::io::Result<()> {
         let wanted = self.options.take_over_blocked
@@ -70,7 +70,7 @@ impl Shared {
         }
         entry::return_with(return_home);
         let taker: Arc<dyn Subject> = Arc::new(Taker {
-            shared: Arc::downgrade(&self.arc()),
+            scheduler: Arc::downgrade(&self.arc()),
             progress: AtomicU64::new(0),
             suspect: AtomicU64::new(0),
             since: AtomicU64::new(0),
@@ -92,19 +92,22 @@ impl Shared {
 
 impl Subject for Taker {
     fn is_busy(&self) -> bool {
-        let shared = self.shared.upgrade();
-        shared.is_some_and(|shared| shared.counters.asleep_since.load(Ordering::Acquire) == 0)
+        let scheduler = self.scheduler.upgrade();
+        scheduler
+            .is_some_and(|scheduler| scheduler.counters.asleep_since.load(Ordering::Acquire) == 0)
     }
 
     fn look(&self) -> bool {
-        let Some(shared) = self.shared.upgrade() else { return false };
-        let progress = shared.progress();
+        let Some(scheduler) = self.scheduler.upgrade() else { return false };
+        let progress = scheduler.progress();
         let moved = self.progress.swap(progress, Ordering::Relaxed) != progress;
         // What is asked here may be no longer so; `take` asks again.
-        let holder = shared.holder().filter(|party| !moved && shared.is_in_user_code(party));
-        let thread = |party: &crate::wait::Party| party.view.thread.load(Ordering::Relaxed) as i32;
-        let waits = holder.and_then(|party| state::look_at(thread(party)));
-        let (Some(party), Some(waits)) = (holder, waits) else {
+        let holder =
+            scheduler.holder().filter(|waiter| !moved && scheduler.is_in_user_code(waiter));
+        let thread =
+            |waiter: &crate::wait::Waiter| waiter.view.thread.load(Ordering::Relaxed) as i32;
+        let waits = holder.and_then(|waiter| state::look_at(thread(waiter)));
+        let (Some(waiter), Some(waits)) = (holder, waits) else {
             self.suspect.store(0, Ordering::Relaxed);
             return false;
         };
@@ -113,19 +116,20 @@ impl Subject for Taker {
             self.since.store(now, Ordering::Relaxed);
             return false;
         }
-        if now - self.since.load(Ordering::Relaxed) < BLOCKED_FOR_NS || !shared.may_be_preemptive()
+        if now - self.since.load(Ordering::Relaxed) < BLOCKED_FOR_NS
+            || !scheduler.may_be_preemptive()
         {
             return false;
         }
         let still = || {
-            shared.is_calm(party)
-                && shared.progress() == progress
-                && state::look_at(thread(party)).map(number_of) == Some(suspect)
+            scheduler.is_calm(waiter)
+                && scheduler.progress() == progress
+                && state::look_at(thread(waiter)).map(number_of) == Some(suspect)
         };
-        let taken = party.entry.take(barrier::on_all_threads, still);
+        let taken = waiter.entry.take(barrier::on_all_threads, still);
         if taken {
             self.suspect.store(0, Ordering::Relaxed);
-            shared.pass_to_standby(waits.call.is_some());
+            scheduler.pass_to_standby(waits.call.is_some());
         }
         taken
     }
@@ -138,24 +142,24 @@ fn number_of(waits: Waits) -> u64 {
 
 /// The baton was taken from the calling worker, which has it again when this returns.
 fn return_home() {
-    let (here, Some(party)) = (HERE.get(), WORKER.get()) else { return };
+    let (here, Some(waiter)) = (HERE.get(), WORKER.get()) else { return };
     // A signal handler of the application's may interrupt this and find the same first. So the question comes when the worker is
     // no longer here: from then on such a handler is that of a thread without a scheduler.
     set_here(None);
-    AWAY.set(Some(party));
+    AWAY.set(Some(waiter));
     // SAFETY: Baton: the scheduler of a worker's thread lives as long as that.
-    let shared = unsafe { here.as_ref() };
-    if let Some(shared) = shared
-        && party.entry.was_taken()
+    let scheduler = unsafe { here.as_ref() };
+    if let Some(scheduler) = scheduler
+        && waiter.entry.was_taken()
     {
-        party.signalled.store(clock::ticks(), Ordering::Relaxed);
-        party.spans.pause();
-        shared.door.push(party);
-        party.event.wait();
-        party.spans.go_on();
-        set_here(Some(shared));
-        shared.come_home(party, REASON);
+        waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
+        waiter.spans.pause();
+        scheduler.inbox.push(waiter);
+        waiter.event.wait();
+        waiter.spans.go_on();
+        set_here(Some(scheduler));
+        scheduler.come_home(waiter, REASON);
     }
     AWAY.set(None);
-    set_here(shared);
+    set_here(scheduler);
 }

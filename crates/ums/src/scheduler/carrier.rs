@@ -14,7 +14,7 @@
 //!                                      the fault ends: the handler
 //!                                      W leaves for its own kernel
 //!                                      thread; A's own context: sleeps
-//!   W comes in through the door -------------------------------------> chooses W, which goes on where the fault was
+//!   W comes in through the inbox -------------------------------------> chooses W, which goes on where the fault was
 //! ```
 //!
 //! Everybody is on a kernel thread of their own in the end: the root comes down on whichever carrier it is on, leaves for its own kernel
@@ -44,24 +44,25 @@ use std::thread::JoinHandle;
 
 use context::{Context, Host};
 
+use super::mine::{self, Mine};
 use super::watched::REASON;
-use super::{Shared, WorkerKind, own, set_here};
+use super::{Scheduler, WorkerKind, set_here};
 use crate::os::entry::Inside;
 use crate::os::linux::sample;
 use crate::os::threads::Promise;
 use crate::os::{self, clock};
-use crate::wait::Party;
+use crate::scheduler::lists::worker_list::State;
+use crate::wait::Waiter;
 use crate::watch::carriers::{Carrier, Carriers};
 use crate::watch::{self, Waits, state};
-use crate::worker::State;
 
 /// A carrier's own stack: it does nothing but switch, and take signals while it sleeps.
 const STACK: usize = 64 << 10;
 
 /// Tells who has made the scheduler.
-type Tell = Promise<io::Result<Arc<Shared>>>;
+type Tell = Promise<io::Result<Arc<Scheduler>>>;
 
-impl Shared {
+impl Scheduler {
     /// Whether it is to be tied to no kernel thread.
     pub(super) fn is_to_be_carried(options: &super::Options) -> bool {
         let wanted = options.kind == WorkerKind::OwnContext && options.detect_blocking;
@@ -115,9 +116,9 @@ impl Shared {
         let root = from_ref(root).expose_provenance();
         for at in 0..carriers.all().len() {
             let (tell, told) = Promise::new();
-            let shared = self.clone();
+            let scheduler = self.clone();
             let thread = std::thread::Builder::new().name(format!("ums-{}/carrier", self.name()));
-            let made = thread.stack_size(STACK).spawn(move || shared.carry(at, root, tell));
+            let made = thread.stack_size(STACK).spawn(move || scheduler.carry(at, root, tell));
             let made = made.and_then(|thread| {
                 crew.push(thread);
                 told.wait().unwrap_or_else(|| Err(io::Error::other("it ended at its start")))
@@ -212,11 +213,11 @@ impl Shared {
     fn may_be_taken(&self, sp: u64) -> bool {
         let machine = self.busy.load(Ordering::Acquire);
         let here =
-            |party: &&Party| party.view.stack().is_some_and(|stack| stack.contains(sp as usize));
+            |waiter: &&Waiter| waiter.view.stack().is_some_and(|stack| stack.contains(sp as usize));
         // Whoever holds that lock may be the one that stands still.
-        let party = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
-        let Some(party) = party.filter(|_| !machine) else { return false };
-        self.is_in_user_code(party) && own::is_whole(party)
+        let waiter = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
+        let Some(waiter) = waiter.filter(|_| !machine) else { return false };
+        self.is_in_user_code(waiter) && mine::is_whole(waiter)
     }
 }
 
@@ -232,23 +233,23 @@ fn end_carriers(carriers: &Carriers, crew: Vec<JoinHandle<()>>) {
 /// A worker's own code, in the handler of the signal that was its gate: another carrier has its scheduler. It goes on on its own kernel thread,
 /// lets go of this carrier, and comes home.
 pub(super) fn leave_taken(carrier: &'static Carrier) {
-    let Some(own::Mine { shared, context, party }) = own::mine() else { return };
+    let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
     let _inside = Inside::enter();
     // SAFETY: Baton: the scheduler outlives its workers' threads, each of which has an owner of it.
-    let shared = unsafe { &*shared };
+    let scheduler = unsafe { &*scheduler };
     set_here(None);
-    super::AWAY.set(Some(party));
+    super::AWAY.set(Some(waiter));
     let host = carrier.own.load(Ordering::Acquire);
     // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and nobody has continued it since: it is on no list. The
     // carrier's own context is saved since it switched to the root, and only who leaves it continues it. Host Outlives.
     unsafe { (*context).leave_for(&*host) };
     super::AWAY.set(None);
-    party.signalled.store(clock::ticks(), Ordering::Relaxed);
-    let within = party.lending.within.swap(false, Ordering::Relaxed);
-    if shared.decouple_lendable(context, party, within) {
-        set_here(Some(shared));
-        shared.come_home(party, REASON);
-        debug_assert!(party.is(State::Running));
+    waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
+    let within = waiter.lending.within.swap(false, Ordering::Relaxed);
+    if scheduler.decouple_lendable(context, waiter, within) {
+        set_here(Some(scheduler));
+        scheduler.come_home(waiter, REASON);
+        debug_assert!(waiter.is(State::Running));
     }
-    party.lending.within.store(within, Ordering::Relaxed);
+    waiter.lending.within.store(within, Ordering::Relaxed);
 }

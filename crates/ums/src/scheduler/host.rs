@@ -7,26 +7,28 @@
 //! requests and is in no count. Where workers have their own contexts and undeclared blocks are detected, the root is
 //! a context too, and tied to no kernel thread (`carrier.rs`).
 
+#![allow(unsafe_code)] // Named invariants of the module's header.
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use context::Host;
 use fiber::{Fiber, Resume};
 
-use super::{Core, Options, Seat, Shared, WorkerKind, contain, set_here};
-use crate::counters::add;
-use crate::lists::WorkerId;
+use super::{Core, Options, Scheduler, Seat, WorkerKind, contain, set_here};
 use crate::os::entry::{self, outside};
 use crate::os::linux::open::{self, Owner};
 use crate::os::threads::{self, JoinHandle, Promise};
 use crate::os::{self, clock};
-use crate::report::{self, Kind};
-use crate::request::WorkRequest;
-use crate::ring::RingEvent;
+use crate::record::counters::add;
+use crate::record::event_ring::RingEvent;
+use crate::record::report::{self, Kind};
 use crate::scheduler::Peers;
-use crate::wait::Party;
+use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::worker_list::{STANDBY, State};
+use crate::scheduler::request::WorkRequest;
+use crate::wait::Waiter;
 use crate::watch::calls;
-use crate::worker::{STANDBY, State};
 
 /// How long to wait after a worker could not be created (B17).
 const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
@@ -36,50 +38,50 @@ pub(crate) fn start(
     index: usize,
     options: Options,
     peers: Arc<Peers>,
-) -> std::io::Result<(Arc<Shared>, JoinHandle)> {
-    crate::debugger::be_found();
+) -> std::io::Result<(Arc<Scheduler>, JoinHandle)> {
+    crate::scheduler::debugger::be_found();
     let (tell, told) = Promise::new();
     let name = format!("ums-{}", options.name);
     let thread = threads::spawn(std::thread::Builder::new(), name, move || {
         // The driver is opened here, because a ring belongs to one thread (rule 1).
-        let carried = Shared::is_to_be_carried(&options);
+        let carried = Scheduler::is_to_be_carried(&options);
         let owner = match options.kind {
             _ if carried => Owner::ManyThreads,
             WorkerKind::Fiber | WorkerKind::OwnContext => Owner::OneThread,
             WorkerKind::Thread => Owner::ManyThreads,
         };
-        let shared = match open::open(options.io, owner) {
-            Ok(driver) => Shared::new(index, options, peers, driver),
+        let scheduler = match open::open(options.io, owner) {
+            Ok(driver) => Scheduler::new(index, options, peers, driver),
             Err(error) => return tell.keep(Err(error)),
         };
-        let root = match shared.host_here(carried) {
+        let root = match scheduler.host_here(carried) {
             Ok(root) => root,
             Err(error) => return tell.keep(Err(error)),
         };
-        shared.settle_here();
-        entry::enter_by(Some(&shared.standby.entry));
-        let watching = shared.open_place().and_then(|()| shared.watch_for_blocked());
+        scheduler.settle_here();
+        entry::enter_by(Some(&scheduler.standby.entry));
+        let watching = scheduler.open_place().and_then(|()| scheduler.watch_for_blocked());
         if let Err(error) = watching {
             return tell.keep(Err(error));
         }
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
         if carried {
-            return shared.be_carried(tell, || or_abort(|| shared.root()));
+            return scheduler.be_carried(tell, || or_abort(|| scheduler.root()));
         }
-        set_here(Some(&shared));
-        shared.make_ready();
-        tell.keep(Ok(shared.clone()));
-        or_abort(|| match shared.options.kind {
-            WorkerKind::Fiber | WorkerKind::OwnContext => shared.root(),
-            WorkerKind::Thread => shared.thread_standby(),
+        set_here(Some(&scheduler));
+        scheduler.make_ready();
+        tell.keep(Ok(scheduler.clone()));
+        or_abort(|| match scheduler.options.kind {
+            WorkerKind::Fiber | WorkerKind::OwnContext => scheduler.root(),
+            WorkerKind::Thread => scheduler.thread_standby(),
         });
         set_here(None);
         entry::enter_by(None);
         drop(root);
     })?;
     let ended = || Err(std::io::Error::other("the scheduler's thread ended at its start"));
-    let shared = told.wait().unwrap_or_else(ended)?;
-    Ok((shared, thread))
+    let scheduler = told.wait().unwrap_or_else(ended)?;
+    Ok((scheduler, thread))
 }
 
 /// Whoever panics outside every request holds the baton, and nobody could ever take it: better a
@@ -93,7 +95,7 @@ fn or_abort(main: impl FnOnce()) {
     }
 }
 
-impl Shared {
+impl Scheduler {
     /// Makes the calling thread a host, where workers have their own contexts. What it gives outlives them all.
     fn host_here(&self, carried: bool) -> std::io::Result<Option<Host>> {
         if self.options.kind != WorkerKind::OwnContext {
@@ -151,13 +153,13 @@ impl Shared {
 
     #[cold]
     fn bury_current(&self) {
-        let (party, seat) = self.with(|core| {
+        let (waiter, seat) = self.with(|core| {
             let id = core.current;
             core.current = STANDBY;
             core.fiber = std::ptr::null_mut();
             core.workers.remove(id)
         });
-        party.give_back();
+        waiter.give_back();
         let Seat::Fiber(fiber, _) = seat else { return };
         // SAFETY: Home: it has finished and its worker is gone, so this is the only pointer to
         // what `create_worker` boxed.
@@ -174,7 +176,7 @@ impl Shared {
                 }
                 let next = self.with(|core| core.current);
                 if next != STANDBY {
-                    let theirs = self.with(|core| core.workers.get(next).party);
+                    let theirs = self.with(|core| core.workers.get(next).waiter);
                     self.held_by(theirs);
                     self.stir_place();
                     theirs.event.set();
@@ -219,17 +221,17 @@ impl Shared {
     /// for a moment (B17).
     pub(super) fn create_worker(&self, core: &mut Core, reserve: bool) -> Option<WorkerId> {
         let id = core.workers.next_id();
-        let party = Party::take(self.door.address(), id);
+        let waiter = Waiter::take(self.inbox.address(), id);
         let name = format!("ums-{}/{id}", self.name());
         let seat = match self.options.kind {
-            WorkerKind::Fiber => self.fiber_seat(core, id, party, &name),
-            WorkerKind::OwnContext => self.own_seat(id, party, name),
-            WorkerKind::Thread => self.thread_seat(id, party, name),
+            WorkerKind::Fiber => self.fiber_seat(core, id, waiter, &name),
+            WorkerKind::OwnContext => self.own_seat(id, waiter, name),
+            WorkerKind::Thread => self.thread_seat(id, waiter, name),
         };
         let seat = match seat {
             Ok(seat) => seat,
             Err(error) => {
-                party.give_back();
+                waiter.give_back();
                 if core.create_again == 0 {
                     self.warn(
                         Kind::NoWorker,
@@ -244,13 +246,13 @@ impl Shared {
                 return None;
             }
         };
-        let added = core.workers.add(party, seat, clock::ticks());
+        let added = core.workers.add(waiter, seat, clock::ticks());
         debug_assert_eq!(added, id);
         core.create_again = 0;
         self.made_one(core);
         add(&self.counters.workers_created, 1);
         add(&self.counters.reserve_workers, u64::from(reserve));
-        self.roster.lock().insert(id, party);
+        self.roster.lock().insert(id, waiter);
         Some(id)
     }
 
@@ -258,47 +260,47 @@ impl Shared {
         &self,
         core: &mut Core,
         id: WorkerId,
-        party: &'static Party,
+        waiter: &'static Waiter,
         name: &str,
     ) -> std::io::Result<Seat> {
         let pool = core.stacks.as_mut().expect("a fiber scheduler has stacks");
         let stack = pool.take().map_err(std::io::Error::other)?;
-        party.view.stack_is(stack.range());
+        waiter.view.stack_is(stack.range());
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Bug::StackReusedTooEarly) {
             // SAFETY: Home: broken on purpose; whoever builds with this feature asks for it.
             pool.give(unsafe { std::ptr::read(&stack) });
         }
         let fiber = Fiber::new(stack, name, move |suspender| {
-            let shared = super::here().expect("a fiber is resumed by its host thread");
-            shared.with(|core| {
+            let scheduler = super::here().expect("a fiber is resumed by its host thread");
+            scheduler.with(|core| {
                 if let Some(Seat::Fiber(_, way_out)) = &mut core.workers.get(id).seat {
                     *way_out = Some(suspender);
                 }
             });
-            or_abort(|| shared.worker_main(id, party));
+            or_abort(|| scheduler.worker_main(id, waiter));
         });
         let fiber = Box::new(fiber);
-        party.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
+        waiter.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
         Ok(Seat::Fiber(Box::into_raw(fiber), None))
     }
 
     /// The first thing that a worker's own thread does: goes where its scheduler is, and says where it is.
-    pub(super) fn arrive(&self, party: &'static Party) {
+    pub(super) fn arrive(&self, waiter: &'static Waiter) {
         self.settle_here();
-        party.view.thread.store(os::thread_number(), Ordering::Relaxed);
-        entry::enter_by(Some(&party.entry));
-        super::WORKER.set(Some(party));
+        waiter.view.thread.store(os::thread_number(), Ordering::Relaxed);
+        entry::enter_by(Some(&waiter.entry));
+        super::WORKER.set(Some(waiter));
         let stack = fiber::StackRange::of_this_thread();
-        stack.into_iter().for_each(|stack| party.view.stack_is(stack));
+        stack.into_iter().for_each(|stack| waiter.view.stack_is(stack));
         os::linux::sample::this_thread_is_on(stack);
     }
 
     /// A worker's life on its own thread, once it has the baton; nothing if it was retired before.
-    pub(super) fn live(self: &Arc<Self>, id: WorkerId, party: &'static Party) {
-        if !party.is(State::Retired) {
+    pub(super) fn live(self: &Arc<Self>, id: WorkerId, waiter: &'static Waiter) {
+        if !waiter.is(State::Retired) {
             set_here(Some(self));
-            or_abort(|| self.worker_main(id, party));
+            or_abort(|| self.worker_main(id, waiter));
             set_here(None);
         }
     }
@@ -306,90 +308,90 @@ impl Shared {
     fn thread_seat(
         &self,
         id: WorkerId,
-        party: &'static Party,
+        waiter: &'static Waiter,
         name: String,
     ) -> std::io::Result<Seat> {
-        let shared = self.arc();
+        let scheduler = self.arc();
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
-            shared.arrive(party);
-            let lodger = shared.lodger(party);
+            scheduler.arrive(waiter);
+            let lodger = scheduler.lodger(waiter);
             if let Some(lodger) = &lodger {
                 super::preempt::prepare_thread();
                 calls::detect_here(super::preempt::OF_THREADS);
                 lodger.begin();
             }
             // Not until somebody chooses us may we touch anything: we do not have the baton.
-            party.event.wait();
+            waiter.event.wait();
             lodger.as_ref().inspect(|lodger| lodger.enter());
-            shared.live(id, party);
+            scheduler.live(id, waiter);
             lodger.as_ref().inspect(|lodger| lodger.end());
             entry::enter_by(None);
-            party.give_back();
+            waiter.give_back();
         })?;
         Ok(Seat::Thread(Some(thread)))
     }
 
     /// What every worker runs, thread or fiber. Returns when the worker was retired.
-    fn worker_main(&self, me: WorkerId, party: &'static Party) {
+    fn worker_main(&self, me: WorkerId, waiter: &'static Waiter) {
         let kind = match self.options.kind {
             WorkerKind::Fiber => "fiber worker",
             _ => "worker",
         };
-        party.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
-        if !party.is(State::Running) && !party.is(State::Retired) {
-            self.until_chosen(me, party);
+        waiter.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
+        if !waiter.is(State::Running) && !waiter.is(State::Retired) {
+            self.until_chosen(me, waiter);
         }
-        while !party.is(State::Retired) {
+        while !waiter.is(State::Retired) {
             let request = self.with(|core| core.workers.get(me).request.take());
-            self.carry_out(request.expect("a worker is chosen with a request"), party);
+            self.carry_out(request.expect("a worker is chosen with a request"), waiter);
             self.with(|core| {
                 let now = clock::ticks();
                 core.end_turn(self, now, 0);
                 core.workers.shift(me, State::Running, State::Idle, now);
                 core.record(RingEvent::Finish, me, 0);
             });
-            self.until_chosen(me, party);
+            self.until_chosen(me, waiter);
         }
-        party.spans.end_worker();
+        waiter.spans.end_worker();
     }
 
     /// One work request, from start to end (U32).
-    fn carry_out(&self, request: WorkRequest, party: &'static Party) {
+    fn carry_out(&self, request: WorkRequest, waiter: &'static Waiter) {
         // Set when it was given to this worker.
         let now = self.with(|core| core.turn_at);
-        if !self.waited_too_long(&request) && request.state().start(party, now) {
-            party.spans.begin_request(request.state().id, request.state().user);
+        if !self.waited_too_long(&request) && request.state().start(waiter, now) {
+            waiter.spans.begin_request(request.state().id, request.state().user);
             // Jobs keep their own panics; this is for what a job itself gets wrong.
             let fine = outside(|| {
                 contain(|| {
-                    party.lending.within.store(true, Ordering::Relaxed);
+                    waiter.lending.within.store(true, Ordering::Relaxed);
                     request.run();
                 })
             });
             super::preempt::come_back();
-            super::lent::end(party);
+            super::lent::end(waiter);
             add(&self.counters.panics, u64::from(!fine));
-            party.spans.end_request();
+            waiter.spans.end_request();
             request.state().finish();
         } else {
             request.abandon();
         }
         outside(|| {
             contain(|| {
-                party.lending.within.store(true, Ordering::Relaxed);
+                waiter.lending.within.store(true, Ordering::Relaxed);
                 drop(request);
             })
         });
         // What the request owned may have left by a guard, too, and forgotten it.
         super::preempt::come_back();
-        super::lent::end(party);
+        super::lent::end(waiter);
         #[cfg(debug_assertions)]
-        party.foreign.end_request();
+        waiter.foreign.end_request();
         // In this order, for a shutdown that adds up loads (`Node::end`).
         add(&self.counters.requests_done, 1);
         self.load.fetch_sub(1, Ordering::Release);
-        add(&party.view.requests_done, 1);
+        add(&waiter.view.requests_done, 1);
     }
 
     /// Whether the client of this request has surely given up (B19). Those of holders are exempt.

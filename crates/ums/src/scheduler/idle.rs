@@ -2,24 +2,24 @@
 //!
 //! Whoever finds nothing to run sleeps on the scheduler's event, which is the I/O driver's wait,
 //! with the next timer as its timeout. The protocol that makes this safe against pushes from
-//! outside stands in door.rs (I1..I4), the one against work queues in peers.rs (S1..S4); both
+//! outside stands in scheduler/inbox (I1..I4), the one against work queues in scheduler/peers (S1..S4); both
 //! announcements are made here before the last look.
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, Seat, Shared, Untold, WorkerKind};
-use crate::counters::add;
-use crate::lists::{NOBODY, WorkerId};
+use super::{Core, PeersUnnotified, Scheduler, Seat, WorkerKind};
 use crate::os::clock;
 use crate::os::threads::point;
-use crate::ring::RingEvent;
-use crate::worker::{STANDBY, State};
+use crate::record::counters::add;
+use crate::record::event_ring::RingEvent;
+use crate::scheduler::lists::worker_list::{STANDBY, State};
+use crate::scheduler::lists::{NOBODY, WorkerId};
 
 /// How long to sleep at most while threads that were told to end have not: nobody says when they
 /// have.
 const JOIN_AGAIN_AFTER_NS: u64 = 10_000_000;
 
-impl Shared {
+impl Scheduler {
     /// Nothing can run: steal, trim, or sleep once. Returns to look again.
     #[cold]
     pub(super) fn idle(&self, me: WorkerId) {
@@ -41,7 +41,7 @@ impl Shared {
         if announced {
             self.peers.announce_idle(self.index);
         }
-        self.door.announce_sleep();
+        self.inbox.announce_sleep();
         point("idle: announced");
         if self.may_sleep(announced) {
             point("idle: looked");
@@ -61,12 +61,12 @@ impl Shared {
             });
         }
         // Both announcements end by taking them back. One that is gone was answered, and what the
-        // answer was about may be a request to which this scheduler does not come (peers.rs).
-        if self.door.awake() {
-            self.owe(Untold::Own);
+        // answer was about may be a request to which this scheduler does not come (scheduler/peers).
+        if self.inbox.awake() {
+            self.owe(PeersUnnotified::Own);
         }
         if announced && self.peers.busy(self.index) {
-            self.owe(Untold::Any);
+            self.owe(PeersUnnotified::Any);
         }
         super::alarm::stir();
         self.stir_place();
@@ -98,14 +98,14 @@ impl Shared {
             && self.with(|core| self.can_start(core))
     }
 
-    /// The last look before sleeping (I3, S3), after the door and, if it takes requests, the peers
+    /// The last look before sleeping (I3, S3), after the inbox and, if it takes requests, the peers
     /// were told that it sleeps.
     fn may_sleep(&self, announced: bool) -> bool {
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Bug::OneSidedWakeCheck) {
             return !self.stop_now();
         }
-        if !self.door.is_empty() || self.stop_now() {
+        if !self.inbox.is_empty() || self.stop_now() {
             return false;
         }
         let startable = self.queue.len() > 0 && self.with(|core| self.can_start(core));
@@ -124,11 +124,11 @@ impl Shared {
     /// announced that it is idle, so this is the look that it may owe.
     fn steal(&self) -> bool {
         let Some(request) = self.peers.steal(self) else {
-            self.untold.set(Untold::Nothing);
+            self.peers_unnotified.set(PeersUnnotified::Nothing);
             return false;
         };
         // There may be more, and this scheduler takes no more before it has run this one.
-        self.owe(Untold::Any);
+        self.owe(PeersUnnotified::Any);
         self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
         if let Err(request) = self.queue.adopt(request) {
             // Shutting down: it will not run here, nor anywhere.
@@ -150,16 +150,16 @@ impl Shared {
 
     /// Sleeps on the driver for at most this many nanoseconds.
     pub(super) fn sleep_at_most(&self, ns: u64) {
-        self.door.announce_sleep();
-        if self.door.is_empty() {
+        self.inbox.announce_sleep();
+        if self.inbox.is_empty() {
             self.with(|core| {
                 let timeout = core.sleep_for(self).map_or(ns, |t| t.min(ns));
                 core.driver.wait(Some(timeout), &mut core.done);
                 core.turn_at = clock::ticks();
             });
         }
-        if self.door.awake() {
-            self.owe(Untold::Own);
+        if self.inbox.awake() {
+            self.owe(PeersUnnotified::Own);
         }
         super::alarm::stir();
     }
@@ -189,11 +189,11 @@ impl Shared {
         if kind == WorkerKind::Fiber {
             return self.switch_to(victim);
         }
-        // Its thread sees Retired, gives its party back and ends without touching the core.
-        let (party, seat) = self.with(|core| core.workers.remove(victim));
+        // Its thread sees Retired, gives its waiter back and ends without touching the core.
+        let (waiter, seat) = self.with(|core| core.workers.remove(victim));
         let handle = match seat {
             Seat::Thread(handle) => {
-                party.event.set();
+                waiter.event.set();
                 handle
             }
             Seat::Own(own) => Some(own.end()),
@@ -212,27 +212,28 @@ impl Core {
     }
 
     /// Nanoseconds until this idle worker may be trimmed; `u64::MAX` for never.
-    fn trim_in(&mut self, shared: &Shared, id: WorkerId) -> u64 {
+    fn trim_in(&mut self, scheduler: &Scheduler, id: WorkerId) -> u64 {
         let worker = self.workers.get(id);
         let idle_for = clock::ticks_to_ns(clock::ticks().saturating_sub(worker.since));
-        if self.workers.count() > shared.options.workers_max {
+        if self.workers.count() > scheduler.options.workers_max {
             return crate::limits::TRIM_RESERVE_AFTER_NS.saturating_sub(idle_for);
         }
-        if self.workers.count() > shared.options.workers_soft {
-            let after = crate::limits::TRIM_BEYOND_SOFT_AFTER_NS.min(shared.options.trim_after_ns);
+        if self.workers.count() > scheduler.options.workers_soft {
+            let after =
+                crate::limits::TRIM_BEYOND_SOFT_AFTER_NS.min(scheduler.options.trim_after_ns);
             return after.saturating_sub(idle_for);
         }
-        if self.workers.count() <= shared.options.workers_floor {
+        if self.workers.count() <= scheduler.options.workers_floor {
             return u64::MAX;
         }
-        shared.options.trim_after_ns.saturating_sub(idle_for)
+        scheduler.options.trim_after_ns.saturating_sub(idle_for)
     }
 
     /// Until when to look for something before sleeping, if at all: when that was asked for (B57), or when the next
     /// request of a user that holds a lock is due, for others wait as long as it does. That pays where a client
     /// answers sooner than a sleeping thread is woken.
-    fn awake_until(&self, shared: &Shared) -> Option<u64> {
-        let spin = shared.options.idle_spin_ns;
+    fn awake_until(&self, scheduler: &Scheduler) -> Option<u64> {
+        let spin = scheduler.options.idle_spin_ns;
         let asked = if spin > 0 { clock::now().saturating_add(spin) } else { 0 };
         Some(self.holder_due.max(asked)).filter(|end| *end > 0)
     }
@@ -243,21 +244,21 @@ impl Core {
     }
 
     /// How long to sleep: until the next timer, the next trim, or the next try to create.
-    fn sleep_for(&mut self, shared: &Shared) -> Option<u64> {
+    fn sleep_for(&mut self, scheduler: &Scheduler) -> Option<u64> {
         let now = clock::now();
         let timer = self.timers.next_expiry().map_or(u64::MAX, |t| t.saturating_sub(now));
         let me = self.current;
-        let trim = self.oldest_idle(me).map_or(u64::MAX, |id| self.trim_in(shared, id));
+        let trim = self.oldest_idle(me).map_or(u64::MAX, |id| self.trim_in(scheduler, id));
         let create = match std::mem::take(&mut self.create_again) {
             0 => u64::MAX,
             // The pause has ended since the last look, which saw that nobody can start what is queued.
-            at if at <= now => [u64::MAX, 0][usize::from(shared.queue.len() > 0)],
+            at if at <= now => [u64::MAX, 0][usize::from(scheduler.queue.len() > 0)],
             at => {
                 self.create_again = at;
                 at - now
             }
         };
-        let still = shared.look_again_in(self, now);
+        let still = scheduler.look_again_in(self, now);
         let least = timer.min(trim.max(1)).min(create).min(still);
         (least != u64::MAX).then_some(least)
     }

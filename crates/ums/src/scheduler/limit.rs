@@ -21,25 +21,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Core, Shared};
+use super::{Core, Scheduler};
 use crate::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS, STANDSTILL_TOLD_NS};
 use crate::os::clock;
-use crate::report::Kind;
-use crate::worker::{STANDBY, State};
+use crate::record::report::Kind;
+use crate::scheduler::lists::worker_list::{STANDBY, State};
 
-/// What is known of a scheduler that has as many workers as its soft limit says.
-#[derive(Default)]
-pub(crate) struct Standstill {
-    progress: u64,
-    /// When that changed last.
-    since: u64,
-    /// When a worker was made for a request that was overdue.
-    overdue: u64,
-    /// Whether it was told that the hard limit is reached.
-    told: bool,
-}
-
-impl Shared {
+impl Scheduler {
     /// Whether one more worker may be made, as far as limits go.
     pub(super) fn has_room(&self, core: &mut Core) -> bool {
         let count = core.workers.count();

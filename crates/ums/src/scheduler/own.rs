@@ -10,7 +10,7 @@
 //!                     Idle
 //!   on the host       Running; hosts the idle   itself: switch_to another, leave_for another (preemptive)
 //!                     loop
-//!   coupled           Preemptive                itself: come_in, whose post is the push through the door
+//!   coupled           Preemptive                itself: come_in, whose post is the push through the inbox
 //!   blocked, on a     Preemptive                itself, when it wakes: leave_for that carrier's own context, then come_in
 //!   lost carrier
 //!   coupled, lent     any of these              itself, when it asks for its scheduler: come_in, again
@@ -25,66 +25,28 @@
 //!
 //! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is, and only the
 //! baton's holder changes it; or its lending word does (`lent.rs`). **Saved First**: a worker is first known when its post has been received, and again when
-//! it has come through the door. **Whole** is the switch's. **Host Outlives**: the standby ends when every worker has been
+//! it has come through the inbox. **Whole** is the switch's. **Host Outlives**: the standby ends when every worker has been
 //! retired, and joins their threads. **Own Carriers**: a worker's thread has an owner of its scheduler, which has them.
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use context::{Context, Refused};
 
+use super::mine::{self, Mine};
+use super::state::{Own, Pass};
 use super::switch::WayOut;
-use super::{Core, Seat, Shared, set_here};
-use crate::counters::add;
-use crate::lists::WorkerId;
+use super::{Core, Scheduler, Seat, set_here};
 #[cfg(feature = "sim")]
 use crate::os;
 use crate::os::entry;
 use crate::os::threads::{self, JoinHandle};
-use crate::wait::Party;
+use crate::record::counters::add;
+use crate::scheduler::lists::WorkerId;
+use crate::wait::Waiter;
 use crate::watch::{self, calls};
-
-/// What the code of a worker of this kind needs to know of itself in a signal handler.
-#[derive(Clone, Copy)]
-pub(super) struct Mine {
-    pub shared: *const Shared,
-    pub context: *const Context,
-    pub party: &'static Party,
-}
-
-thread_local! {
-    static MINE: Cell<Option<Mine>> = const { Cell::new(None) };
-}
-
-/// Of the calling worker.
-pub(super) fn mine() -> Option<Mine> {
-    MINE.get()
-}
-
-/// Whether the context of this worker, which lives, runs with its own stack and its own FS base. Between the two instructions of a switch
-/// that change them its word is not 0 yet.
-pub(super) fn is_whole(party: &Party) -> bool {
-    let saved_at = party.view.saved_at.load(Ordering::Relaxed);
-    let word = std::ptr::with_exposed_provenance::<AtomicUsize>(saved_at);
-    // SAFETY: Baton: the word of its context, which is there as long as the worker's thread.
-    saved_at != 0 && unsafe { (*word).load(Ordering::Acquire) } == 0
-}
-
-/// What makes a worker with its own context run.
-pub(crate) struct Own {
-    /// In its party.
-    context: *const Context,
-    thread: JoinHandle,
-}
-
-/// From whom to whom the next switch goes. Kept in one place, so that a way out is two words.
-pub(crate) struct Pass {
-    from: *const Context,
-    to: *const Context,
-}
 
 impl Pass {
     pub(super) const NONE: Pass = Pass { from: std::ptr::null(), to: std::ptr::null() };
@@ -105,8 +67,8 @@ impl Pass {
 #[inline(always)]
 fn along(switch: impl FnOnce()) {
     #[cfg(feature = "sim")]
-    if let Some(shared) = super::here() {
-        return shared.carried.along(switch);
+    if let Some(scheduler) = super::here() {
+        return scheduler.carried.along(switch);
     }
     switch();
 }
@@ -132,7 +94,7 @@ impl Core {
     }
 }
 
-impl Shared {
+impl Scheduler {
     /// The standby, which is the host thread's root, has made a worker current: switches to it. Comes back when the
     /// standby is current again.
     pub(super) fn pass_from_root(&self) {
@@ -164,18 +126,18 @@ impl Shared {
         leave();
     }
 
-    /// Comes in from outside: through the door, once the worker is saved. Comes back when it has the baton.
-    pub(super) fn decouple(&self, mine: *const Context, party: &'static Party) {
+    /// Comes in from outside: through the inbox, once the worker is saved. Comes back when it has the baton.
+    pub(super) fn decouple(&self, mine: *const Context, waiter: &'static Waiter) {
         #[cfg(feature = "sim")]
         if os::sim::is_here() {
-            let door = self.door;
-            let saved = os::sim::carry::ferry(move || door.push(party));
-            // SAFETY: One Place and Saved First, as below; the ferryman tells the door.
+            let inbox = self.inbox;
+            let saved = os::sim::carry::ferry(move || inbox.push(waiter));
+            // SAFETY: One Place and Saved First, as below; the ferryman tells the inbox.
             unsafe { (*mine).come_in(&saved.post()) };
             return self.carried.arrive();
         }
-        let post = self.door.post(party);
-        // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: whoever takes it from the door may
+        let post = self.inbox.post(waiter);
+        // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: whoever takes it from the inbox may
         // continue it. Its context is in its seat, which stays until it is retired, and a preemptive worker is not.
         unsafe { (*mine).come_in(&post) };
     }
@@ -183,7 +145,7 @@ impl Shared {
     /// The first thing that a worker's thread does, where carriers host it.
     fn runs_on_carriers(&self, mine: Mine) {
         let carriers = self.detection.carriers.get();
-        MINE.set(Some(mine));
+        mine::begin(mine);
         super::preempt::prepare_here();
         // SAFETY: Own Carriers: they are the scheduler's, which this thread has an owner of until it ends.
         unsafe { watch::runs_on(carriers) };
@@ -198,59 +160,59 @@ impl Shared {
     pub(super) fn own_seat(
         &self,
         id: WorkerId,
-        party: &'static Party,
+        waiter: &'static Waiter,
         name: String,
     ) -> std::io::Result<Seat> {
-        let (shared, context) = (self.arc(), &party.context);
+        let (scheduler, context) = (self.arc(), &waiter.context);
         let refused: Arc<OnceLock<Refused>> = Arc::default();
         let told = refused.clone();
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
-            shared.arrive(party);
+            scheduler.arrive(waiter);
             calls::detect_here(super::preempt::OF_CONTEXTS);
-            shared.runs_on_carriers(Mine { shared: &*shared, context, party });
+            scheduler.runs_on_carriers(Mine { scheduler: &*scheduler, context, waiter });
             #[cfg(feature = "sim")]
             if os::sim::carry::is_at_home() {
-                return shared.detach_in_world(context, id, party);
+                return scheduler.detach_in_world(context, id, waiter);
             }
             // SAFETY: One Place: `live` comes back when the worker was retired, which releases it. Saved First: its
             // maker waits for the post. The machine keeps nothing by kernel thread over a switch, but
             // what the head of this file names; for the application docs/worker-kinds.md says what is kept so.
-            match unsafe { context.detach(&party.event.post(), || shared.live(id, party)) } {
+            match unsafe { context.detach(&waiter.event.post(), || scheduler.live(id, waiter)) } {
                 Ok(()) => {
                     entry::enter_by(None);
-                    party.give_back();
+                    waiter.give_back();
                 }
                 Err(why) => {
                     let _ = told.set(why);
-                    party.event.set();
+                    waiter.event.set();
                 }
             }
         })?;
-        party.event.wait();
+        waiter.event.wait();
         if let Some(why) = refused.get() {
             let _ = thread.join();
             return Err(std::io::Error::other(*why));
         }
-        party.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
+        waiter.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
         Ok(Seat::Own(Own { context, thread }))
     }
 }
 
 #[cfg(feature = "sim")]
-impl Shared {
+impl Scheduler {
     /// As a new worker does elsewhere: leaves its kernel thread, and tells its maker.
-    fn detach_in_world(self: &Arc<Self>, mine: &Context, id: WorkerId, party: &'static Party) {
-        let saved = os::sim::carry::ferry(move || party.event.set());
+    fn detach_in_world(self: &Arc<Self>, mine: &Context, id: WorkerId, waiter: &'static Waiter) {
+        let saved = os::sim::carry::ferry(move || waiter.event.set());
         let live = || {
             self.carried.arrive();
-            self.live(id, party);
+            self.live(id, waiter);
         };
         // SAFETY: One Place and Saved First, as in `own_seat`; the ferryman tells the maker.
         match unsafe { mine.detach(&saved.post(), live) } {
             Ok(()) => {
                 entry::enter_by(None);
-                party.give_back();
+                waiter.give_back();
             }
             // Nobody in the world could go on.
             Err(why) => panic!("a context was refused where the node was not: {why}"),

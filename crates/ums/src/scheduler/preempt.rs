@@ -11,7 +11,7 @@
 //!   state := Preemptive, gives baton -> next runnable, or an idle one, or a waiting one that
 //!                                       hosts the idle loop, or a new one, or the standby (G7)
 //!   runs the closure as a plain thread  runs others
-//!   pushes itself through the door ---> sees it in a turn, puts it on the runnable list (G8)
+//!   pushes itself through the inbox ---> sees it in a turn, puts it on the runnable list (G8)
 //!   waits on its event                  chooses it, gives it the baton
 //!   goes on with its request
 //! ```
@@ -23,27 +23,29 @@
 //! Named invariant **Frozen Stack**: what an errand points at lives on the stack of the waiting
 //! caller, who runs again only after the errand has ended that wait.
 
+#![allow(unsafe_code)] // Named invariants of the module's header.
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fiber::StackRange;
 
-use super::{Core, Frozen, Shared, WorkerKind, here, here_from_outside, own, set_here};
-use crate::counters::{Counters, add, max, set};
-use crate::error::NeedsThread;
-use crate::lists::{NOBODY, WorkerId};
+use super::{Core, Frozen, Scheduler, WorkerKind, here, here_from_outside, mine, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::entry::Inside;
 use crate::os::threads::point;
-use crate::reason::WaitReason;
-use crate::request::{Job, RequestState};
-use crate::ring::RingEvent;
-use crate::wait::{Claimed, Outcome, Party, Ticket, What, thread_party};
+use crate::record::counters::{Counters, add, max, set};
+use crate::record::event_ring::RingEvent;
+use crate::record::reason::WaitReason;
+use crate::scheduler::lists::worker_list::{STANDBY, State};
+use crate::scheduler::lists::{NOBODY, WorkerId};
+use crate::scheduler::request::{Job, RequestState};
+use crate::wait::error::NeedsThread;
+use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
 use crate::watch::Blocks;
 use crate::watch::calls::Runner;
 use crate::watch::mask_here;
-use crate::worker::{STANDBY, State};
 
 /// Runs external code without holding up the scheduler; see `ums::go_preemptive`.
 pub(crate) fn go_preemptive<F, R>(reason: WaitReason, f: F) -> R
@@ -52,11 +54,11 @@ where
     R: Send,
 {
     // A plain thread, or already preemptive: nothing to leave, nothing counted twice (B29).
-    let Some(shared) = here() else { return f() };
-    shared.may_switch();
-    let result = match shared.options.kind {
-        WorkerKind::Fiber => shared.move_outside(reason, f),
-        _ => shared.leave(reason, Way::Turn, f),
+    let Some(scheduler) = here() else { return f() };
+    scheduler.may_switch();
+    let result = match scheduler.options.kind {
+        WorkerKind::Fiber => scheduler.move_outside(reason, f),
+        _ => scheduler.leave(reason, Way::Turn, f),
     };
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -77,8 +79,10 @@ pub(super) const OF_THREADS: Runner = Runner {
 pub(super) const OF_CONTEXTS: Runner = Runner {
     declared: undeclared,
     seen: seen_blocked,
-    is_in_user_code: || here_from_outside().is_some_and(|shared| shared.is_the_requests_own()),
-    may_leave: || here_from_outside().is_some_and(|shared| shared.may_leave_undeclared()),
+    is_in_user_code: || {
+        here_from_outside().is_some_and(|scheduler| scheduler.is_the_requests_own())
+    },
+    may_leave: || here_from_outside().is_some_and(|scheduler| scheduler.may_leave_undeclared()),
     from: Blocks::Perhaps,
     leave_taken: super::carrier::leave_taken,
     step_out,
@@ -87,15 +91,15 @@ pub(super) const OF_CONTEXTS: Runner = Runner {
 
 /// The calling worker was seen in a fault, and is in a handler in the middle of anything: leaves as by a guard.
 fn step_out() -> bool {
-    let whole = own::mine().is_some_and(|mine| {
-        mine.party.view.stack().is_none_or(StackRange::is_here) && own::is_whole(mine.party)
+    let whole = mine::mine().is_some_and(|mine| {
+        mine.waiter.view.stack().is_none_or(StackRange::is_here) && mine::is_whole(mine.waiter)
     });
-    let here = here_from_outside().filter(|shared| whole && shared.may_leave_undeclared());
-    let Some(shared) = here else { return false };
-    add(&shared.counters.undeclared_faults, 1);
-    let shared = shared.arc();
-    let left = shared.go_out(WaitReason::PREEMPTIVE_EXTERNAL, Way::Standby);
-    LEFT.set(Some((shared, left)));
+    let here = here_from_outside().filter(|scheduler| whole && scheduler.may_leave_undeclared());
+    let Some(scheduler) = here else { return false };
+    add(&scheduler.counters.undeclared_faults, 1);
+    let scheduler = scheduler.arc();
+    let left = scheduler.go_out(WaitReason::PREEMPTIVE_EXTERNAL, Way::Standby);
+    LEFT.set(Some((scheduler, left)));
     true
 }
 
@@ -130,11 +134,11 @@ fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &Atom
         // Where it is: it may hold a lock for which its scheduler waits, so that must not be asked now.
         return call();
     }
-    match here_from_outside().filter(|shared| shared.may_leave_undeclared()) {
-        Some(shared) => {
-            add(counter(&shared.counters), 1);
+    match here_from_outside().filter(|scheduler| scheduler.may_leave_undeclared()) {
+        Some(scheduler) => {
+            add(counter(&scheduler.counters), 1);
             // The call keeps its panics, for it is a function of the C library's.
-            drop(shared.leave(WaitReason::PREEMPTIVE_EXTERNAL, way, call));
+            drop(scheduler.leave(WaitReason::PREEMPTIVE_EXTERNAL, way, call));
         }
         None => call(),
     }
@@ -163,9 +167,9 @@ pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     let began = clock::now();
     let result = f();
     if clock::now() - began > crate::limits::QUANTUM_NS
-        && let Some(shared) = here()
+        && let Some(scheduler) = here()
     {
-        add(&shared.counters.short_overruns, 1);
+        add(&scheduler.counters.short_overruns, 1);
     }
     result
 }
@@ -174,7 +178,7 @@ pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
 struct Left {
     reason: WaitReason,
     way: Way,
-    party: &'static Party,
+    waiter: &'static Waiter,
     /// Its context, where it has one of its own.
     own: Option<*const context::Context>,
     /// What it left was its request's own.
@@ -184,7 +188,7 @@ struct Left {
 
 thread_local! {
     /// What the calling worker has left by a guard.
-    static LEFT: Cell<Option<(Arc<Shared>, Left)>> = const { Cell::new(None) };
+    static LEFT: Cell<Option<(Arc<Scheduler>, Left)>> = const { Cell::new(None) };
     /// How often the calling worker has left by a guard.
     static TIMES: Cell<u64> = const { Cell::new(0) };
 }
@@ -201,7 +205,7 @@ pub struct Coupled {
 impl Drop for Coupled {
     fn drop(&mut self) {
         // Not in the middle of a wait, which has begun outside and ends there.
-        if self.time != 0 && self.time == TIMES.get() && thread_party().is_quiet() {
+        if self.time != 0 && self.time == TIMES.get() && thread_waiter().is_quiet() {
             come_back();
         }
     }
@@ -210,16 +214,16 @@ impl Drop for Coupled {
 /// Leaves the scheduler until the guard is dropped.
 pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     let coupled = |time| Ok(Coupled { time, here: std::marker::PhantomData });
-    let Some(shared) = here() else { return coupled(0) };
-    shared.may_switch();
-    if shared.options.kind == WorkerKind::Fiber {
+    let Some(scheduler) = here() else { return coupled(0) };
+    scheduler.may_switch();
+    if scheduler.options.kind == WorkerKind::Fiber {
         return Err(NeedsThread("coupling"));
     }
     // Found before the worker is away: what is made at its first use may need the scheduler.
     LEFT.set(None);
-    let shared = shared.arc();
-    let left = shared.go_out(reason, Way::Turn);
-    LEFT.set(Some((shared, left)));
+    let scheduler = scheduler.arc();
+    let left = scheduler.go_out(reason, Way::Turn);
+    LEFT.set(Some((scheduler, left)));
     TIMES.set(TIMES.get() + 1);
     coupled(TIMES.get())
 }
@@ -228,18 +232,18 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
 pub(super) fn come_back() {
     let _inside = Inside::enter();
     // A guard in a thread-local may be dropped after this one is gone; then its request has ended.
-    if let Ok(Some((shared, left))) = LEFT.try_with(Cell::take) {
-        shared.come_back(&left);
+    if let Ok(Some((scheduler, left))) = LEFT.try_with(Cell::take) {
+        scheduler.come_back(&left);
     }
 }
 
-impl Shared {
+impl Scheduler {
     /// Whether the calling code, which has come in from outside, is that of the current worker's request.
     fn is_the_requests_own(&self) -> bool {
         let busy = self.busy.load(Ordering::Relaxed);
         !busy && !std::thread::panicking() && {
-            let party = self.current_party();
-            self.is_calm(party)
+            let waiter = self.current_waiter();
+            self.is_calm(waiter)
         }
     }
 
@@ -252,7 +256,7 @@ impl Shared {
             _ => MASK.get(),
         };
         self.is_the_requests_own()
-            && self.current_party().view.stack().is_none_or(StackRange::is_here)
+            && self.current_waiter().view.stack().is_none_or(StackRange::is_here)
             && mask_here() == usual
     }
 
@@ -273,9 +277,9 @@ impl Shared {
     /// # Panics
     /// When it has begun to wait: whoever ends that wait would have it run here, and there.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
-        let party = self.current_party();
-        let within = party.lending.within.swap(false, Ordering::Relaxed);
-        assert!(party.is_quiet(), "a worker that has begun to wait cannot leave its scheduler");
+        let waiter = self.current_waiter();
+        let within = waiter.lending.within.swap(false, Ordering::Relaxed);
+        assert!(waiter.is_quiet(), "a worker that has begun to wait cannot leave its scheduler");
         if way != Way::Standby {
             self.take_preemptive_place();
         }
@@ -287,7 +291,7 @@ impl Shared {
         if way != Way::Standby {
             self.look();
         }
-        let (party, next) = self.with(|core| {
+        let (waiter, next) = self.with(|core| {
             let me = core.current;
             core.workers.shift(me, State::Running, State::Preemptive, began);
             core.record(RingEvent::Leave, me, reason.index() as u32);
@@ -298,10 +302,10 @@ impl Shared {
                 _ => self.choose(core).unwrap_or_else(|| self.next_host(core)),
             };
             self.publish(core);
-            (core.workers.get(me).party, next)
+            (core.workers.get(me).waiter, next)
         });
-        party.reason.store(reason.index() as u16, Ordering::Relaxed);
-        party.began.store(began, Ordering::Relaxed);
+        waiter.reason.store(reason.index() as u16, Ordering::Relaxed);
+        waiter.began.store(began, Ordering::Relaxed);
         let own = (self.options.kind == WorkerKind::OwnContext).then(|| self.own_context());
         match own {
             // It goes on on its own kernel thread.
@@ -309,20 +313,20 @@ impl Shared {
             None => self.give_to(next),
         }
         set_here(None);
-        super::AWAY.set(Some(party));
+        super::AWAY.set(Some(waiter));
         point("leave: outside");
-        Left { reason, way, party, own, within, watched }
+        Left { reason, way, waiter, own, within, watched }
     }
 
     /// A worker that has gone out comes home. It has the baton when this returns, unless it was lent the right to run on (`lent.rs`).
     fn come_back(&self, left: &Left) {
-        let &Left { reason, way, party, own, within, watched } = left;
+        let &Left { reason, way, waiter, own, within, watched } = left;
         point("leave: back");
         super::AWAY.set(None);
         // Come home: from here to running is signal wait (G8).
         let signalled = clock::ticks();
-        party.signalled.store(signalled, Ordering::Relaxed);
-        party.spans.pause();
+        waiter.signalled.store(signalled, Ordering::Relaxed);
+        waiter.spans.pause();
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Bug::TwoBatons) {
             set_here(Some(self));
@@ -330,27 +334,27 @@ impl Shared {
         }
         match own {
             Some(context) if matches!(way, Way::Call | Way::Standby) => {
-                if !self.decouple_lendable(context, party, within) {
-                    party.spans.go_on();
-                    return party.lending.within.store(within, Ordering::Relaxed);
+                if !self.decouple_lendable(context, waiter, within) {
+                    waiter.spans.go_on();
+                    return waiter.lending.within.store(within, Ordering::Relaxed);
                 }
             }
-            Some(context) => self.decouple(context, party),
+            Some(context) => self.decouple(context, waiter),
             None => {
-                self.door.push(party);
-                point("leave: at the door");
-                party.event.wait();
+                self.inbox.push(waiter);
+                point("leave: at the inbox");
+                waiter.event.wait();
             }
         }
         set_here(Some(self));
-        party.spans.go_on();
+        waiter.spans.go_on();
         watched.inspect(|me| me.word.leave());
         if way != Way::Errand {
-            self.come_home(party, reason);
+            self.come_home(waiter, reason);
         } else {
             self.give_preemptive_place();
         }
-        party.lending.within.store(within, Ordering::Relaxed);
+        waiter.lending.within.store(within, Ordering::Relaxed);
     }
 
     /// One more worker is away.
@@ -362,12 +366,12 @@ impl Shared {
     }
 
     /// The current worker has come home from being preemptive, and has the baton again.
-    pub(super) fn come_home(&self, party: &Party, reason: WaitReason) {
-        let (now, signalled) = (clock::ticks(), party.signalled.load(Ordering::Relaxed));
-        let total = now.saturating_sub(party.began.load(Ordering::Relaxed));
+    pub(super) fn come_home(&self, waiter: &Waiter, reason: WaitReason) {
+        let (now, signalled) = (clock::ticks(), waiter.signalled.load(Ordering::Relaxed));
+        let total = now.saturating_sub(waiter.began.load(Ordering::Relaxed));
         let signal = now.saturating_sub(signalled);
         self.waits.row(reason).ended(total, signal);
-        party.view.waits.ended(reason, total, signal);
+        waiter.view.waits.ended(reason, total, signal);
         self.give_preemptive_place();
     }
 
@@ -383,13 +387,13 @@ impl Shared {
     }
 
     fn take_preemptive_place(&self) {
-        let party = self.current_party();
+        let waiter = self.current_waiter();
         let ticket = self.with(|core| {
             if core.preemptive + core.preemptive_granted < self.options.preemptive_max {
                 return None;
             }
             let what = What::new(WaitReason::PREEMPTIVE_CAP).uncancellable();
-            let ticket = party.begin(what);
+            let ticket = waiter.begin(what);
             core.preemptive_waiters.push_back(ticket);
             Some(ticket)
         });
@@ -443,7 +447,7 @@ impl Shared {
 
 /// Runs `f` as a request of another scheduler and waits for it: the caller's stack stays as it is
 /// meanwhile, so `f` may borrow from it. Err: it panicked, or was not taken.
-pub(crate) fn run_on<F, R>(to: &Shared, reason: WaitReason, f: F) -> std::thread::Result<R>
+pub(crate) fn run_on<F, R>(to: &Scheduler, reason: WaitReason, f: F) -> std::thread::Result<R>
 where
     F: FnOnce() -> R + Send,
     R: Send,
@@ -457,16 +461,16 @@ where
     result.take().unwrap_or_else(|| Err(Box::new("the node shut down before this could run")))
 }
 
-fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
+fn run_errand(to: &Scheduler, reason: WaitReason, call: &dyn Fn()) {
     let inside = Inside::enter();
-    let party = here().map_or_else(thread_party, |shared| shared.waiting_party());
-    let ticket = party.begin(What::new(reason).on(to).uncancellable());
+    let waiter = here().map_or_else(thread_waiter, |scheduler| scheduler.waiting_waiter());
+    let ticket = waiter.begin(What::new(reason).on(to).uncancellable());
     let frozen = Frozen;
     // SAFETY: Frozen Stack: `call` borrows from the caller's stack, which stays as it is until the
     // park below returns; the park is uncancellable and has no deadline, and it is ended only by
     // `Errand`, after its last use of `call` (Errand::run, Errand::abandon).
     let call = unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
-    let user = party.view.user.load(Ordering::Relaxed);
+    let user = waiter.view.user.load(Ordering::Relaxed);
     let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
     if to.enqueue(Arc::new(errand)).is_err() {
         // The caller has not parked, so it must not be woken.
@@ -474,7 +478,7 @@ fn run_errand(to: &Shared, reason: WaitReason, call: &dyn Fn()) {
         debug_assert!(abandoned, "nobody else knows this wait");
     } else {
         match here() {
-            Some(shared) => shared.park(ticket, NEVER),
+            Some(scheduler) => scheduler.park(ticket, NEVER),
             None => ticket.park_thread(NEVER),
         };
     }
@@ -511,8 +515,8 @@ impl Job for Errand {
 
     fn run(&self) {
         // What the errand does can see that its origin was cancelled.
-        let me = here().map(|shared| shared.current_party());
-        let origin = std::ptr::from_ref(self.ticket.party).cast_mut();
+        let me = here().map(|scheduler| scheduler.current_waiter());
+        let origin = std::ptr::from_ref(self.ticket.waiter).cast_mut();
         me.inspect(|me| me.origin.store(origin, Ordering::Relaxed));
         // SAFETY: Frozen Stack: the wait has not ended, so the closure is there.
         unsafe { (*self.call.0)() };

@@ -3,17 +3,17 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Shared;
-use crate::door::Letter;
-use crate::lists::NOBODY;
+use super::Scheduler;
 use crate::os::linux::open;
-use crate::wait::Party;
+use crate::scheduler::inbox::Letter;
+use crate::scheduler::lists::NOBODY;
+use crate::wait::Waiter;
 
-impl Shared {
+impl Scheduler {
     /// Asks for its end, which comes when every worker is idle and no request waits.
     pub(crate) fn end(&self) {
         self.stop.store(true, Ordering::Release);
-        self.door.send(Letter::LookAgain);
+        self.inbox.send(Letter::LookAgain);
     }
 
     /// Takes the scheduler down. The standby calls this, holding the baton, when every worker is
@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// Parties of workers that have not ended, for the report of an unclean end.
-    pub(crate) fn left_over(&self) -> Vec<&'static Party> {
+    pub(crate) fn left_over(&self) -> Vec<&'static Waiter> {
         self.roster.lock().values().copied().collect()
     }
 }

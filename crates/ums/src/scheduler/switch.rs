@@ -8,16 +8,18 @@
 //! Named invariants. **Home**: a fiber is resumed only by its scheduler's host thread. **Baton**:
 //! setting the next worker's event gives the baton away; see `scheduler/mod.rs`.
 
+#![allow(unsafe_code)] // Named invariants of the module's header.
+
 use fiber::Suspender;
 
-use super::own::Pass;
-use super::{Core, Seat, Shared, WorkerKind};
-use crate::counters::add;
-use crate::lists::WorkerId;
-use crate::ring::RingEvent;
-use crate::wait::Party;
+use super::state::Pass;
+use super::{Core, Scheduler, Seat, WorkerKind};
+use crate::record::counters::add;
+use crate::record::event_ring::RingEvent;
+use crate::scheduler::lists::WorkerId;
+use crate::wait::Waiter;
 
-impl Shared {
+impl Scheduler {
     /// Hands the baton to `to` and parks the current worker; returns when it has the baton again,
     /// or when it was retired. The current worker's state has been set by the caller.
     #[inline]
@@ -51,7 +53,7 @@ impl Shared {
         add(&self.counters.leave_switches, 1);
         let theirs = self.with(|core| {
             core.hand_to(to);
-            core.workers.get(to).party
+            core.workers.get(to).waiter
         });
         self.held_by(theirs);
         theirs.event.set();
@@ -79,7 +81,7 @@ pub(super) enum Handed {
     /// It has been given as far as it can be; this is what is left to do.
     Left(WayOut),
     /// A thread sets the next one's event, the second, and waits on its own, the first.
-    Thread(&'static Party, &'static Party),
+    Thread(&'static Waiter, &'static Waiter),
 }
 
 impl Handed {
@@ -97,7 +99,7 @@ impl Handed {
 }
 
 #[inline(never)]
-fn hand(mine: &'static Party, theirs: &'static Party) {
+fn hand(mine: &'static Waiter, theirs: &'static Waiter) {
     let pass = || {
         theirs.event.set();
         crate::os::threads::point("hand");
@@ -115,20 +117,20 @@ impl Core {
     /// The first half of a switch: `to` is current from now on. The caller leaves by what this
     /// gives.
     #[inline(always)]
-    pub(super) fn hand_over(&mut self, shared: &Shared, to: WorkerId) -> Handed {
-        add(&shared.counters.context_switches, 1);
+    pub(super) fn hand_over(&mut self, scheduler: &Scheduler, to: WorkerId) -> Handed {
+        add(&scheduler.counters.context_switches, 1);
         let me = self.current;
-        match shared.options.kind {
+        match scheduler.options.kind {
             WorkerKind::Fiber => {
                 self.hand_to(to);
                 Handed::Left(self.way_out_of(me).map_or(WayOut::Stay, WayOut::Suspend))
             }
             WorkerKind::OwnContext => Handed::Left(self.pass_to(to)),
             WorkerKind::Thread => {
-                let mine = self.workers.get(me).party;
+                let mine = self.workers.get(me).waiter;
                 self.hand_to(to);
-                let theirs = self.workers.get(to).party;
-                shared.held_by(theirs);
+                let theirs = self.workers.get(to).waiter;
+                scheduler.held_by(theirs);
                 Handed::Thread(mine, theirs)
             }
         }
@@ -148,7 +150,7 @@ impl Core {
         self.quantum_began = 0;
         self.record(RingEvent::Switch, to, 0);
         let worker = self.workers.get(to);
-        add(&worker.party.view.switches, 1);
+        add(&worker.waiter.view.switches, 1);
         self.fiber = match worker.seat {
             Some(Seat::Fiber(fiber, _)) => fiber,
             _ => std::ptr::null_mut(),

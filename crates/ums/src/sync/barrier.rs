@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
 use crate::current;
-use crate::error::WaitError;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
+use crate::wait::error::WaitError;
 
-/// A meeting point for a fixed number of parties.
+/// A meeting point for a fixed number of waiters.
 ///
 /// ```
 /// let barrier = ums::sync::Barrier::new(3);
@@ -26,7 +26,7 @@ use crate::wait::Outcome;
 /// assert_eq!(leaders, 1);
 /// ```
 pub struct Barrier {
-    parties: usize,
+    waiters: usize,
     round: ShortLock<Round>,
 }
 
@@ -49,8 +49,8 @@ impl BarrierWaitResult {
 
 impl Barrier {
     /// A barrier for this many; 0 counts as 1, as in std.
-    pub const fn new(parties: usize) -> Barrier {
-        Barrier { parties, round: ShortLock::new(Round { came: 0, queue: WaitQueue::new() }) }
+    pub const fn new(waiters: usize) -> Barrier {
+        Barrier { waiters, round: ShortLock::new(Round { came: 0, queue: WaitQueue::new() }) }
     }
 
     /// Waits until all have come, deaf to cancellation.
@@ -80,7 +80,7 @@ impl Barrier {
 
     fn wait_within(&self, patience: Patience) -> Result<BarrierWaitResult, WaitError> {
         let mut round = self.round.lock();
-        if round.came + 1 >= self.parties {
+        if round.came + 1 >= self.waiters {
             round.came = 0;
             let batch: Batch = round.queue.grant_all();
             drop(round);
@@ -110,7 +110,7 @@ impl Barrier {
 
 impl fmt::Debug for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Barrier").field("parties", &self.parties).finish_non_exhaustive()
+        f.debug_struct("Barrier").field("waiters", &self.waiters).finish_non_exhaustive()
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn deadlines_race_with_the_last_comer_and_both_agree() {
-        // Two parties: one passes exactly when the other does.
+        // Two waiters: one passes exactly when the other does.
         let barrier = Barrier::new(2);
         let passed = |time| barrier.wait_for(time).is_ok();
         for i in 0..1_000 {

@@ -18,9 +18,9 @@ use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
 use super::raw_mutex::RawMutex;
 use crate::current;
-use crate::error::WaitError;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
+use crate::wait::error::WaitError;
 
 /// A condition variable for [`Mutex`](super::Mutex) guards, which it takes by `&mut`.
 ///

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
 use crate::current;
-use crate::error::WaitError;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
+use crate::wait::error::WaitError;
 
 /// An event, manual or auto reset.
 ///

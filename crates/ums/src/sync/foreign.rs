@@ -65,7 +65,7 @@ impl<G: std::fmt::Debug> std::fmt::Debug for Foreign<G> {
 /// Counted in the worker that holds the lock. It stays there, as guards do.
 struct Mark {
     #[cfg(debug_assertions)]
-    held: Option<(&'static crate::wait::Party, u32)>,
+    held: Option<(&'static crate::wait::Waiter, u32)>,
     stays: std::marker::PhantomData<*const ()>,
 }
 
@@ -74,8 +74,8 @@ impl Mark {
     #[track_caller]
     fn set() -> Mark {
         let place = std::panic::Location::caller();
-        let party = crate::current::is_worker().then(crate::current::party);
-        let held = party.map(|party| (party, party.foreign.hold(place)));
+        let waiter = crate::current::is_worker().then(crate::current::waiter);
+        let held = waiter.map(|waiter| (waiter, waiter.foreign.hold(place)));
         Mark { held, stays: std::marker::PhantomData }
     }
 
@@ -88,7 +88,7 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         #[cfg(debug_assertions)]
-        self.held.iter().for_each(|(party, request)| party.foreign.let_go(*request));
+        self.held.iter().for_each(|(waiter, request)| waiter.foreign.let_go(*request));
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::event::Event;
-use crate::error::WaitError;
+use crate::wait::error::WaitError;
 
 /// Lets its waiters go on when `count_down` has been called so many times.
 ///

@@ -18,7 +18,7 @@
 //!   comes later passes one who waits. It costs a switch where a lock that lets others barge in
 //!   would spare one; it buys an order that can be relied on and tested.
 //! * **Release does not run the waiter** (U55, U56): it moves it to the runnable list, here or
-//!   through another scheduler's door (G6), and goes on.
+//!   through another scheduler's inbox (G6), and goes on.
 //! * **A plain verb never fails.** `lock`, `read`, `acquire`, `wait`, `recv` last until they are
 //!   granted and are deaf to the cancellation of their work request. Their `_for` and `_until`
 //!   forms hear it, and end with [`WaitError`](crate::WaitError) at the deadline or when

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use super::raw_mutex::RawMutex;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 
 /// A cell that is written once.
 ///

@@ -20,24 +20,24 @@ use std::time::Instant;
 
 use super::patience::Patience;
 use crate::current;
-use crate::error::WaitError;
 use crate::os::clock::NEVER;
-use crate::reason::WaitReason;
-use crate::request::UserId;
-use crate::wait::{Claimed, Party, Ticket, What};
+use crate::record::reason::WaitReason;
+use crate::scheduler::request::UserId;
+use crate::wait::error::WaitError;
+use crate::wait::{Claimed, Ticket, Waiter, What};
 
 /// Who holds something that others wait for, as views show it (B22): a user where the holder
 /// carries out a user's request, else a worker or thread.
 #[derive(Clone, Copy)]
 pub struct Holder {
-    party: &'static Party,
+    waiter: &'static Waiter,
     user: UserId,
 }
 
 impl Holder {
     /// The caller.
     pub fn current() -> Holder {
-        Holder { party: current::party(), user: current::user() }
+        Holder { waiter: current::waiter(), user: current::user() }
     }
 
     /// The user whose request it carries out; 0 is nobody.
@@ -48,7 +48,7 @@ impl Holder {
 
 impl PartialEq for Holder {
     fn eq(&self, other: &Holder) -> bool {
-        std::ptr::eq(self.party, other.party) && self.user == other.user
+        std::ptr::eq(self.waiter, other.waiter) && self.user == other.user
     }
 }
 
@@ -133,7 +133,7 @@ impl Wait {
     pub fn held_by(mut self, holder: Option<Holder>) -> Wait {
         self.what = match holder {
             Some(Holder { user, .. }) if user != 0 => self.what.blocked_by_user(user),
-            other => self.what.blocked_by(other.map(|h| h.party)),
+            other => self.what.blocked_by(other.map(|h| h.waiter)),
         };
         self
     }
@@ -224,13 +224,13 @@ mod tests {
             let list = &list;
             let (tell, told) = std::sync::mpsc::channel();
             s.spawn(move || {
-                tell.send(current::party()).unwrap();
+                tell.send(current::waiter()).unwrap();
                 let wait = Wait::new(WaitReason::OTHER).held_by(Some(me));
                 wait.park(|me| list.lock().unwrap().push(me))
             });
             let waiter = told.recv().unwrap();
             until(|| list.lock().unwrap().len() == 1);
-            assert!(waiter.blocker().is_some_and(|b| std::ptr::eq(b, me.party)));
+            assert!(waiter.blocker().is_some_and(|b| std::ptr::eq(b, me.waiter)));
             assert!(list.lock().unwrap()[0].wake());
         });
     }

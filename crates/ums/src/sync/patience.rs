@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::os::clock::{NEVER, after};
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 use crate::wait::What;
 
 /// A caller's patience.

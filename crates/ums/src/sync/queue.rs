@@ -4,7 +4,7 @@
 //! shared or exclusive, nothing). It lives behind its resource's *short lock* (`os/short_lock.rs`). A *batch* is what a
 //! release claimed: it is made ready after the short lock is let go.
 //!
-//! A ticket in the queue may be *stale*: its wait has failed and its party is on its way to take it
+//! A ticket in the queue may be *stale*: its wait has failed and its waiter is on its way to take it
 //! out. Stale tickets are harmless, for their claim fails, and every function here passes over
 //! them.
 //!
@@ -97,8 +97,8 @@ impl<D: Copy> WaitQueue<D> {
     }
 }
 
-/// Claimed parties to be made ready, oldest first. One costs no allocation.
-#[must_use = "claimed parties sleep for ever unless they are made ready"]
+/// Claimed waiters to be made ready, oldest first. One costs no allocation.
+#[must_use = "claimed waiters sleep for ever unless they are made ready"]
 pub(super) struct Batch {
     first: Option<Claimed>,
     rest: Vec<Claimed>,

@@ -8,7 +8,7 @@
 //! null + WAITERS   | never                       |                  |
 //! ```
 //!
-//! The owner is a party, so a waiter can name its blocker (B22) and a party that would wait for
+//! The owner is a waiter, so a waiter can name its blocker (B22) and a waiter that would wait for
 //! itself is told so. The transitions in the first two rows are one compare-and-swap and touch
 //! nothing else. `WAITERS` is set and cleared under the short lock only, and while it is set nobody
 //! changes the word without the short lock.
@@ -18,7 +18,7 @@
 //! it finds the ticket, queued before the lock was let go. A failed waiter leaves WAITERS as it is;
 //! the next unlock finds the queue empty and frees the mutex.
 //!
-//! Named invariant: **Type Stable** of `wait.rs`: a pointer to a party stays good for ever.
+//! Named invariant: **Type Stable** of `wait`: a pointer to a waiter stays good for ever.
 
 #![allow(unsafe_code)]
 
@@ -30,25 +30,25 @@ use super::patience::Patience;
 use super::queue::{ShortLock, WaitQueue};
 use super::traced;
 use crate::current;
-use crate::error::WaitError;
-use crate::reason::WaitReason;
-use crate::wait::{AsVictim, Outcome, Owned, Owner, Party, Ticket};
+use crate::record::reason::WaitReason;
+use crate::wait::error::WaitError;
+use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, Waiter};
 
 const WAITERS: usize = 1;
 
-fn has_waiters(word: *mut Party) -> bool {
+fn has_waiters(word: *mut Waiter) -> bool {
     word.addr() & WAITERS != 0
 }
 
-fn with_waiters(word: *mut Party) -> *mut Party {
+fn with_waiters(word: *mut Waiter) -> *mut Waiter {
     word.map_addr(|addr| addr | WAITERS)
 }
 
-/// The party that a word names.
-fn owner(word: *mut Party) -> Option<&'static Party> {
-    let party = word.map_addr(|addr| addr & !WAITERS);
-    // SAFETY: Type Stable: the word is null or was made from a `&'static Party`.
-    unsafe { party.as_ref() }
+/// The waiter that a word names.
+fn owner(word: *mut Waiter) -> Option<&'static Waiter> {
+    let waiter = word.map_addr(|addr| addr & !WAITERS);
+    // SAFETY: Type Stable: the word is null or was made from a `&'static Waiter`.
+    unsafe { waiter.as_ref() }
 }
 
 /// Mutual exclusion without data, first come first served, for those who build a lock of their own.
@@ -61,14 +61,14 @@ fn owner(word: *mut Party) -> Option<&'static Party> {
 /// ```
 pub struct RawMutex {
     /// See the table above.
-    word: AtomicPtr<Party>,
+    word: AtomicPtr<Waiter>,
     queue: ShortLock<WaitQueue>,
 }
 
 impl Owned for RawMutex {
     fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
         let owner = owner(self.word.load(Ordering::Relaxed));
-        owner.map(Owner::Party).into_iter().for_each(tell);
+        owner.map(Owner::Waiter).into_iter().for_each(tell);
     }
 }
 
@@ -81,7 +81,7 @@ impl RawMutex {
     /// Locks if it is free.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        self.try_lock_as(current::party())
+        self.try_lock_as(current::waiter())
     }
 
     /// Locks, whatever it takes. This wait is never ended as a deadlock's victim, for its caller may
@@ -91,7 +91,7 @@ impl RawMutex {
     /// When the caller owns it already: it would wait for itself.
     #[inline]
     pub fn lock(&self, reason: WaitReason) {
-        let me = current::party();
+        let me = current::waiter();
         while !self.try_lock_as(me)
             && self.lock_slow(me, reason, Patience::Endless, AsVictim::Never).is_err()
         {}
@@ -103,7 +103,7 @@ impl RawMutex {
     /// When the caller owns it already; and as a deadlock's victim, with the circle.
     #[inline]
     pub(super) fn lock_or_panic(&self, reason: WaitReason) {
-        let me = current::party();
+        let me = current::waiter();
         if !self.try_lock_as(me) {
             // A second panic would end the process.
             let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
@@ -123,7 +123,7 @@ impl RawMutex {
     /// Locks within the caller's patience.
     #[inline]
     pub(super) fn lock_within(&self, reason: WaitReason, p: Patience) -> Result<(), WaitError> {
-        let me = current::party();
+        let me = current::waiter();
         if self.try_lock_as(me) { Ok(()) } else { self.lock_slow(me, reason, p, AsVictim::Fails) }
     }
 
@@ -146,11 +146,11 @@ impl RawMutex {
 
     /// Whether the caller owns it.
     pub fn is_mine(&self) -> bool {
-        owner(self.word.load(Ordering::Relaxed)).is_some_and(|o| std::ptr::eq(o, current::party()))
+        owner(self.word.load(Ordering::Relaxed)).is_some_and(|o| std::ptr::eq(o, current::waiter()))
     }
 
     #[inline]
-    fn try_lock_as(&self, me: &'static Party) -> bool {
+    fn try_lock_as(&self, me: &'static Waiter) -> bool {
         let word = from_ref(me).cast_mut();
         let swap =
             self.word.compare_exchange(null_mut(), word, Ordering::Acquire, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl RawMutex {
     #[cold]
     fn lock_slow(
         &self,
-        me: &'static Party,
+        me: &'static Waiter,
         reason: WaitReason,
         patience: Patience,
         as_victim: AsVictim,
@@ -173,7 +173,7 @@ impl RawMutex {
             !(is_mine && matches!(patience, Patience::Endless)),
             "this worker locks a mutex that it holds already: it would wait for itself"
         );
-        let waiter = current::waiter();
+        let waiter = current::about_to_wait();
         let mut queue = self.queue.lock();
         let Some(word) = self.take_or_announce(me) else {
             traced::taken(self, me);
@@ -195,7 +195,7 @@ impl RawMutex {
 
     /// Under the short lock. None: it was free and is now the caller's. Else the word of its
     /// owner, who is bound to come to the short lock when it unlocks.
-    fn take_or_announce(&self, me: &'static Party) -> Option<*mut Party> {
+    fn take_or_announce(&self, me: &'static Waiter) -> Option<*mut Waiter> {
         let mut word = self.word.load(Ordering::Relaxed);
         while !has_waiters(word) {
             let (to, order) = if word.is_null() {
@@ -217,8 +217,8 @@ impl RawMutex {
         let mut queue = self.queue.lock();
         let next = queue.grant_one();
         let word = match &next {
-            Some(claimed) if queue.is_empty() => from_ref(claimed.party).cast_mut(),
-            Some(claimed) => with_waiters(from_ref(claimed.party).cast_mut()),
+            Some(claimed) if queue.is_empty() => from_ref(claimed.waiter).cast_mut(),
+            Some(claimed) => with_waiters(from_ref(claimed.waiter).cast_mut()),
             None => null_mut(),
         };
         self.word.store(word, Ordering::Release);
@@ -250,12 +250,12 @@ mod tests {
         let word = || m.word.load(Ordering::Relaxed);
         assert!(word().is_null());
         assert!(m.try_lock());
-        assert!(std::ptr::eq(owner(word()).unwrap(), current::party()));
+        assert!(std::ptr::eq(owner(word()).unwrap(), current::waiter()));
         assert!(!m.try_lock());
         std::thread::scope(|s| {
             s.spawn(|| {
                 m.lock(WaitReason::MUTEX);
-                assert!(std::ptr::eq(owner(word()).unwrap(), current::party()));
+                assert!(std::ptr::eq(owner(word()).unwrap(), current::waiter()));
                 assert!(!has_waiters(word()), "nobody is left in the queue");
                 m.unlock();
             });
@@ -283,12 +283,12 @@ mod tests {
     fn a_waiter_names_its_blocker_b22() {
         let m = RawMutex::new();
         m.lock(WaitReason::MUTEX);
-        let me = from_ref(current::party()).cast_mut();
+        let me = from_ref(current::waiter()).cast_mut();
         std::thread::scope(|s| {
             let (tell, told) = std::sync::mpsc::channel();
             let m = &m;
             s.spawn(move || {
-                tell.send(current::party()).unwrap();
+                tell.send(current::waiter()).unwrap();
                 m.lock(WaitReason::MUTEX);
                 m.unlock();
             });

@@ -19,7 +19,7 @@
 //! Whom a waiter waits for: the writer; the readers, where locks are traced (they are only counted
 //! otherwise); and for a reader who came too late, the writers before it in the queue.
 //!
-//! Named invariant: **Type Stable** of `wait.rs`: a pointer to a party stays good for ever.
+//! Named invariant: **Type Stable** of `wait`: a pointer to a waiter stays good for ever.
 
 #![allow(unsafe_code)]
 
@@ -30,15 +30,15 @@ use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
 use super::traced;
 use crate::current;
-use crate::error::WaitError;
-use crate::reason::WaitReason;
-use crate::wait::{AsVictim, Outcome, Owned, Owner, Party, Ticket};
+use crate::record::reason::WaitReason;
+use crate::wait::error::WaitError;
+use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, Waiter};
 
 const WRITER: usize = 1;
 const WAITERS: usize = 2;
 const READER: usize = 4;
 
-/// What a party wants of the lock, or has.
+/// What a waiter wants of the lock, or has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     Shared,
@@ -74,14 +74,14 @@ impl Share {
 pub(super) struct RawRwLock {
     /// See the table above.
     word: AtomicUsize,
-    /// The party that writes. For views only (B22): it may be a moment old.
-    writer: AtomicPtr<Party>,
+    /// The waiter that writes. For views only (B22): it may be a moment old.
+    writer: AtomicPtr<Waiter>,
     queue: ShortLock<WaitQueue<Share>>,
 }
 
 impl Owned for RawRwLock {
     fn owners(&self, waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
-        let mut tell = |party| tell(Owner::Party(party));
+        let mut tell = |waiter| tell(Owner::Waiter(waiter));
         self.writer().into_iter().for_each(&mut tell);
         let queue = self.queue.lock();
         let Some((_, share)) = queue.iter().find(|(ticket, _)| *ticket == waiter) else { return };
@@ -93,7 +93,7 @@ impl Owned for RawRwLock {
             Share::Shared => {
                 let before = queue.iter().take_while(|(ticket, _)| *ticket != waiter);
                 let writers = before.filter(|(_, share)| *share == Share::Exclusive);
-                writers.for_each(|(ticket, _)| tell(ticket.party));
+                writers.for_each(|(ticket, _)| tell(ticket.waiter));
             }
         }
     }
@@ -168,8 +168,8 @@ impl RawRwLock {
         patience: Patience,
         as_victim: AsVictim,
     ) -> Result<(), WaitError> {
-        let waiter = current::waiter();
-        let me = waiter.party();
+        let waiter = current::about_to_wait();
+        let me = waiter.waiter();
         let mut queue = self.queue.lock();
         let is_mine = self.writer().is_some_and(|writer| std::ptr::eq(writer, me));
         assert!(
@@ -207,7 +207,7 @@ impl RawRwLock {
     #[inline]
     fn note_taken(&self, share: Share) {
         if share == Share::Exclusive {
-            self.note_writer(current::party());
+            self.note_writer(current::waiter());
         }
         traced::taken_by_caller(self);
     }
@@ -225,7 +225,7 @@ impl RawRwLock {
             let Some(claimed) = queue.claim_first() else { continue };
             self.word.fetch_add(share.bits(), Ordering::Relaxed);
             if share == Share::Exclusive {
-                self.note_writer(claimed.party);
+                self.note_writer(claimed.waiter);
             }
             batch.push(claimed);
         }
@@ -236,12 +236,12 @@ impl RawRwLock {
         batch.ready();
     }
 
-    fn note_writer(&self, party: &'static Party) {
-        self.writer.store(from_ref(party).cast_mut(), Ordering::Relaxed);
+    fn note_writer(&self, waiter: &'static Waiter) {
+        self.writer.store(from_ref(waiter).cast_mut(), Ordering::Relaxed);
     }
 
-    fn writer(&self) -> Option<&'static Party> {
-        // SAFETY: Type Stable: the pointer is null or was made from a `&'static Party`.
+    fn writer(&self) -> Option<&'static Waiter> {
+        // SAFETY: Type Stable: the pointer is null or was made from a `&'static Waiter`.
         unsafe { self.writer.load(Ordering::Relaxed).as_ref() }
     }
 

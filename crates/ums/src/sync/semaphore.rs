@@ -26,14 +26,14 @@ use std::time::{Duration, Instant};
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
 use crate::current;
-use crate::error::WaitError;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
+use crate::wait::error::WaitError;
 
 const WAITERS: usize = 1;
 const ONE: usize = 2;
 
-/// Permits that parties take and give back, first come first served.
+/// Permits that waiters take and give back, first come first served.
 ///
 /// A large acquisition is not passed by smaller ones that come later, so it is not starved.
 ///
@@ -56,7 +56,7 @@ pub struct Semaphore {
 /// Permits taken from a semaphore; dropping it gives them back.
 ///
 /// Permits are a number, not a place: unlike a mutex's guard they may be given back by another
-/// party than the one that took them.
+/// waiter than the one that took them.
 #[derive(Debug)]
 #[must_use = "the permits are given back when this is dropped"]
 pub struct Permit<'a> {
@@ -171,7 +171,7 @@ impl Semaphore {
 
     #[cold]
     fn acquire_slow(&self, n: usize, patience: Patience) -> Result<(), WaitError> {
-        let me = current::waiter();
+        let me = current::about_to_wait();
         let mut queue = self.queue.lock();
         let take_or_announce = |word| match word {
             free if free & WAITERS == 0 && free / ONE >= n => free - n * ONE,

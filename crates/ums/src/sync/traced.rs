@@ -5,7 +5,7 @@
 //! backtrace and an entry in a table for each lock that is taken (a few microseconds). While it is
 //! off, taking and leaving a lock cost a look at a flag that never changes.
 //!
-//! It is never turned off again: a note that nobody takes back would accuse its party for ever.
+//! It is never turned off again: a note that nobody takes back would accuse its waiter for ever.
 //!
 //! What it does not do: it judges nothing. See `monitor/deadlock.rs`.
 
@@ -14,8 +14,8 @@ use std::ptr::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::frame::callers_of;
-use crate::wait::Party;
+use crate::record::frame::callers_of;
+use crate::wait::Waiter;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
@@ -23,15 +23,15 @@ static ON: AtomicBool = AtomicBool::new(false);
 const FRAMES_MAX: usize = 32;
 const SHARDS: usize = 16;
 
-/// A party has taken a lock, so many times.
+/// A waiter has taken a lock, so many times.
 struct Note {
-    party: &'static Party,
+    waiter: &'static Waiter,
     times: usize,
     /// Return addresses of the first time, the innermost first.
     addresses: Vec<usize>,
 }
 
-/// By the addresses of lock and party.
+/// By the addresses of lock and waiter.
 type Notes = BTreeMap<(usize, usize), Note>;
 
 static NOTES: [Mutex<Notes>; SHARDS] = [const { Mutex::new(BTreeMap::new()) }; SHARDS];
@@ -40,8 +40,8 @@ fn shard(lock: usize) -> MutexGuard<'static, Notes> {
     NOTES[(lock >> 4) % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
 }
 
-fn key(lock: usize, party: &'static Party) -> (usize, usize) {
-    (lock, from_ref(party).addr())
+fn key(lock: usize, waiter: &'static Waiter) -> (usize, usize) {
+    (lock, from_ref(waiter).addr())
 }
 
 /// From now on, and for the rest of the process.
@@ -49,11 +49,11 @@ pub(crate) fn turn_on() {
     ON.store(true, Ordering::Relaxed);
 }
 
-/// The party has taken this lock.
+/// The waiter has taken this lock.
 #[inline]
-pub(super) fn taken<L>(lock: &L, party: &'static Party) {
+pub(super) fn taken<L>(lock: &L, waiter: &'static Waiter) {
     if ON.load(Ordering::Relaxed) {
-        note(from_ref(lock).addr(), party);
+        note(from_ref(lock).addr(), waiter);
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) fn taken<L>(lock: &L, party: &'static Party) {
 #[inline]
 pub(super) fn taken_by_caller<L>(lock: &L) {
     if ON.load(Ordering::Relaxed) {
-        note(from_ref(lock).addr(), crate::current::party());
+        note(from_ref(lock).addr(), crate::current::waiter());
     }
 }
 
@@ -69,37 +69,37 @@ pub(super) fn taken_by_caller<L>(lock: &L) {
 #[inline]
 pub(super) fn left<L>(lock: &L) {
     if ON.load(Ordering::Relaxed) {
-        forget(from_ref(lock).addr(), crate::current::party());
+        forget(from_ref(lock).addr(), crate::current::waiter());
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note(lock: usize, party: &'static Party) {
+fn note(lock: usize, waiter: &'static Waiter) {
     let addresses = callers_of(note as *const (), FRAMES_MAX);
     let mut notes = shard(lock);
-    let entry = notes.entry(key(lock, party));
-    entry.or_insert(Note { party, times: 0, addresses }).times += 1;
+    let entry = notes.entry(key(lock, waiter));
+    entry.or_insert(Note { waiter, times: 0, addresses }).times += 1;
 }
 
 #[cold]
-fn forget(lock: usize, party: &'static Party) {
+fn forget(lock: usize, waiter: &'static Waiter) {
     let mut notes = shard(lock);
-    let Some(note) = notes.get_mut(&key(lock, party)) else { return };
+    let Some(note) = notes.get_mut(&key(lock, waiter)) else { return };
     note.times -= 1;
     if note.times == 0 {
-        notes.remove(&key(lock, party));
+        notes.remove(&key(lock, waiter));
     }
 }
 
 /// Those who are known to have it.
-pub(super) fn takers<L>(lock: &L) -> Vec<&'static Party> {
+pub(super) fn takers<L>(lock: &L) -> Vec<&'static Waiter> {
     let lock = from_ref(lock).addr();
     let notes = shard(lock);
-    notes.range((lock, 0)..=(lock, usize::MAX)).map(|(_, note)| note.party).collect()
+    notes.range((lock, 0)..=(lock, usize::MAX)).map(|(_, note)| note.waiter).collect()
 }
 
-/// Where this party took the lock at this address, if that was traced.
-pub(crate) fn taken_at(lock: usize, party: &'static Party) -> Vec<usize> {
-    shard(lock).get(&key(lock, party)).map(|note| note.addresses.clone()).unwrap_or_default()
+/// Where this waiter took the lock at this address, if that was traced.
+pub(crate) fn taken_at(lock: usize, waiter: &'static Waiter) -> Vec<usize> {
+    shard(lock).get(&key(lock, waiter)).map(|note| note.addresses.clone()).unwrap_or_default()
 }

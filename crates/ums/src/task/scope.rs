@@ -17,13 +17,13 @@ use super::{JoinHandle, Task, TaskError, TaskResult, queue};
 use crate::current::{self, park, ready};
 use crate::os::clock::NEVER;
 use crate::os::short_lock::ShortLock;
-use crate::reason::WaitReason;
-use crate::scheduler::{Frozen, Shared, here};
+use crate::record::reason::WaitReason;
+use crate::scheduler::{Frozen, Scheduler, here};
 use crate::wait::{Outcome, Ticket, What};
 
 /// A scope in which tasks may borrow from the caller's stack; see [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    shared: Arc<Shared>,
+    scheduler: Arc<Scheduler>,
     open: Arc<ScopeCount>,
     scope: std::marker::PhantomData<&'scope mut &'scope ()>,
     env: std::marker::PhantomData<&'env mut &'env ()>,
@@ -51,7 +51,7 @@ impl ScopeCount {
 
     /// Comes back when no task runs. The tasks borrow from below the caller's frame, so this is not
     /// refused or cancelled, and no panic leaves it.
-    fn wait(&self, home: &Shared) {
+    fn wait(&self, home: &Scheduler) {
         let frozen = Frozen;
         self.urgent.store(true, Ordering::Relaxed);
         if self.running.load(Ordering::Relaxed) > 0 {
@@ -68,7 +68,7 @@ impl ScopeCount {
         let mut waiter = self.waiter.lock();
         if self.running.load(Ordering::Acquire) > 0 {
             let what = What::new(WaitReason::JOIN).uncancellable();
-            *waiter = Some(current::surely_waiter().begin(what));
+            *waiter = Some(current::must_wait().begin(what));
         } else {
             *waiter = None;
         }
@@ -138,19 +138,19 @@ where
 {
     let here = here().expect("a scope of tasks is opened on a worker: use Node::run");
     here.may_switch();
-    let shared = here.arc();
+    let scheduler = here.arc();
     drop(here);
     let scope = Scope {
-        shared,
+        scheduler,
         open: Arc::default(),
         scope: std::marker::PhantomData,
         env: std::marker::PhantomData,
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    scope.open.wait(&scope.shared);
+    scope.open.wait(&scope.scheduler);
     if result.is_ok() {
         // A wait that should have been refused is refused now, when no task borrows any more.
-        let _ = current::waiter();
+        let _ = current::about_to_wait();
     }
     match result {
         Err(panic) => std::panic::resume_unwind(panic),
@@ -221,7 +221,7 @@ where
     let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
     let mut task = Task::new(current::user(), false, call);
     task.state.with_scope = Some(scope.open.urgent.clone());
-    match queue(scope.shared.clone(), task) {
+    match queue(scope.scheduler.clone(), task) {
         Ok(inner) => {
             let scope = scope.open.clone();
             ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::os::clock::NEVER;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 use crate::wait::{AsVictim, What};
 use crate::{Node, ShutdownReport, WorkerKind};
 

@@ -1,10 +1,10 @@
-//! Which foreign locks a party says that it holds, in debug builds; see `sync/foreign.rs`.
+//! Which foreign locks a waiter says that it holds, in debug builds; see `sync/foreign.rs`.
 
 use std::panic::Location;
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// How many, and where the last one was taken. Only the party itself touches it.
+/// How many, and where the last one was taken. Only the waiter itself touches it.
 ///
 /// They are counted for one request. One that is kept or forgotten concerns no later one.
 pub(crate) struct ForeignLocks {
@@ -46,7 +46,7 @@ impl ForeignLocks {
     #[allow(unsafe_code)]
     pub(crate) fn held(&self) -> Option<&'static Location<'static>> {
         let any = self.count.load(Ordering::Relaxed) > 0;
-        // SAFETY: Type Stable of wait.rs, in a small way: locations are statics.
+        // SAFETY: Type Stable of wait, in a small way: locations are statics.
         let last = unsafe { self.last.load(Ordering::Relaxed).as_ref() };
         last.filter(|_| any)
     }

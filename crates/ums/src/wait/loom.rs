@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::*;
 
-/// A plain thread's party, of this run of the model alone.
-fn party() -> &'static Party {
-    Party::take(null_mut(), 0)
+/// A plain thread's waiter, of this run of the model alone.
+fn waiter() -> &'static Waiter {
+    Waiter::take(null_mut(), 0)
 }
 
 /// Ends the wait with this outcome, if nobody was faster. True: it did.
@@ -19,7 +19,7 @@ fn end(ticket: Ticket, outcome: Outcome) -> bool {
 #[test]
 fn loom_a_wait_ends_once_and_the_waiter_sees_how() {
     ::loom::model(|| {
-        let me = party();
+        let me = waiter();
         let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
         let ends = [Outcome::Granted, Outcome::Deadlock]
             .map(|outcome| ::loom::thread::spawn(move || end(ticket, outcome)));
@@ -33,7 +33,7 @@ fn loom_a_wait_ends_once_and_the_waiter_sees_how() {
 #[test]
 fn loom_a_deadline_against_a_grant_leaves_no_set_over() {
     ::loom::model(|| {
-        let me = party();
+        let me = waiter();
         let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
         let granter = ::loom::thread::spawn(move || end(ticket, Outcome::Granted));
         let seen = ticket.park_thread(0);
@@ -49,7 +49,7 @@ fn loom_a_deadline_against_a_grant_leaves_no_set_over() {
 #[test]
 fn loom_a_cancellation_is_seen_by_the_canceller_or_by_the_waiter_b59() {
     ::loom::model(|| {
-        let me = party();
+        let me = waiter();
         let canceller = ::loom::thread::spawn(move || {
             let claimed = me.cancel();
             let ended = claimed.is_some();
@@ -57,7 +57,7 @@ fn loom_a_cancellation_is_seen_by_the_canceller_or_by_the_waiter_b59() {
             ended
         });
         let ticket = me.begin(What::new(WaitReason::OTHER));
-        // What `Shared::park` does before it sleeps.
+        // What `Scheduler::park` does before it sleeps.
         let mine = ticket.sees_cancel().then(|| ticket.claim(Outcome::Cancelled)).flatten();
         let outcome = match mine {
             Some(mine) => {
@@ -75,7 +75,7 @@ fn loom_a_cancellation_is_seen_by_the_canceller_or_by_the_waiter_b59() {
 #[test]
 fn loom_what_the_granter_wrote_is_seen_by_the_waiter() {
     ::loom::model(|| {
-        let me = party();
+        let me = waiter();
         let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());
         let given = Arc::new(::loom::cell::Cell::new(0));
         let gift = given.clone();
@@ -102,7 +102,7 @@ impl Owned for Borrowed {
 #[test]
 fn loom_what_a_waiter_borrows_stays_while_it_is_asked() {
     ::loom::model(|| {
-        let me = party();
+        let me = waiter();
         let resource = Arc::new(Borrowed(atomic::AtomicBool::new(true)));
         let asked = me.will_wait_for(&*resource, AsVictim::Never);
         let ticket = me.begin(What::new(WaitReason::OTHER).uncancellable());

@@ -29,14 +29,14 @@ use std::ptr::{from_ref, null, null_mut};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
 
-use super::{Party, STATE_BITS, STATE_MASK, Ticket, WAITING};
+use super::{STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter};
 use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32};
 
 /// Who has what somebody waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum Owner {
     /// A worker or thread.
-    Party(&'static Party),
+    Waiter(&'static Waiter),
     /// A user, whichever worker carries out its request.
     User(u64),
 }
@@ -44,7 +44,7 @@ pub(crate) enum Owner {
 impl PartialEq for Owner {
     fn eq(&self, other: &Owner) -> bool {
         match (self, other) {
-            (Owner::Party(a), Owner::Party(b)) => std::ptr::eq(*a, *b),
+            (Owner::Waiter(a), Owner::Waiter(b)) => std::ptr::eq(*a, *b),
             (Owner::User(a), Owner::User(b)) => a == b,
             _ => false,
         }
@@ -82,7 +82,7 @@ unsafe fn ask<R: Owned>(resource: *const (), waiter: Ticket, tell: &mut dyn FnMu
     unsafe { &*resource.cast::<R>() }.owners(waiter, tell);
 }
 
-/// The question that a party's present wait carries, and whether somebody asks it.
+/// The question that a waiter's present wait carries, and whether somebody asks it.
 pub(super) struct Asking {
     question: AtomicPtr<Question>,
     resource: AtomicPtr<()>,
@@ -104,12 +104,12 @@ impl Asking {
 /// The caller's next wait can be asked, until this is dropped, after it.
 #[must_use = "it is asked only while this lives"]
 pub(crate) struct Askable<'a> {
-    party: &'static Party,
+    waiter: &'static Waiter,
     borrowed: std::marker::PhantomData<&'a ()>,
 }
 
-impl Party {
-    /// The next wait of this party, which is the caller's, is for this resource. What this gives is
+impl Waiter {
+    /// The next wait of this waiter, which is the caller's, is for this resource. What this gives is
     /// dropped after the wait, while the resource is still borrowed.
     #[inline]
     pub(crate) fn will_wait_for<'a, R: Owned>(
@@ -126,7 +126,7 @@ impl Party {
         self.asking.as_victim.store(as_victim as u32, Ordering::Relaxed);
         let question: &'static Question = const { &Question { ask: ask::<R> } };
         self.asking.question.store(from_ref(question).cast_mut(), Ordering::Relaxed);
-        Askable { party: self, borrowed: std::marker::PhantomData }
+        Askable { waiter: self, borrowed: std::marker::PhantomData }
     }
 
     /// Its present wait, if it waits for something that can be asked.
@@ -134,14 +134,14 @@ impl Party {
         let word = self.word.load(Ordering::Acquire);
         let waits =
             word & STATE_MASK == WAITING && !self.asking.question.load(Ordering::Relaxed).is_null();
-        waits.then_some(Ticket { party: self, number: word >> STATE_BITS })
+        waits.then_some(Ticket { waiter: self, number: word >> STATE_BITS })
     }
 }
 
 impl Drop for Askable<'_> {
     #[inline]
     fn drop(&mut self) {
-        let asking = &self.party.asking;
+        let asking = &self.waiter.asking;
         atomic::no_overtaking();
         while asking.held.load(Ordering::SeqCst) {
             // Somebody asks at this very moment, which takes a few instructions.
@@ -152,14 +152,14 @@ impl Drop for Askable<'_> {
 }
 
 impl Ticket {
-    /// The number of this wait among those of its party.
+    /// The number of this wait among those of its waiter.
     pub(crate) fn number(self) -> u64 {
         self.number
     }
 
     /// What happens to it as a victim. None: the wait is over, or cannot be asked.
     pub(crate) fn as_victim(self) -> Option<AsVictim> {
-        self.hold(|_, _| match self.party.asking.as_victim.load(Ordering::Relaxed) {
+        self.hold(|_, _| match self.waiter.asking.as_victim.load(Ordering::Relaxed) {
             n if n == AsVictim::Fails as u32 => AsVictim::Fails,
             n if n == AsVictim::Panics as u32 => AsVictim::Panics,
             _ => AsVictim::Never,
@@ -179,10 +179,10 @@ impl Ticket {
     /// Does this while the waiter stays where it is.
     fn hold<T>(self, f: impl FnOnce(&'static Question, *const ()) -> T) -> Option<T> {
         let _alone = lookers();
-        let asking = &self.party.asking;
+        let asking = &self.waiter.asking;
         asking.held.store(true, Ordering::SeqCst);
         atomic::no_overtaking();
-        let word = self.party.word.load(Ordering::SeqCst);
+        let word = self.waiter.word.load(Ordering::SeqCst);
         let still = word == self.number << STATE_BITS | WAITING;
         let question = asking.question.load(Ordering::Relaxed);
         let resource = if still { asking.resource.load(Ordering::Relaxed) } else { null_mut() };

@@ -85,9 +85,9 @@ fn ended(number: i64, args: [i64; 6]) -> Option<Interrupted> {
 fn a_close_that_a_signal_has_ended_is_never_made_again() {
     let number = libc::SYS_close;
     assert!(ended(number, [3, 0, 0, 0, 0, 0]).is_none());
-    let shared = Case::of(SHARED, [3, 0, 0, 0, 0, 0]);
-    assert!(shared.ended(shared.seen_in(number)).is_none());
-    assert!(shared.is_next(number).is_none());
+    let scheduler = Case::of(SHARED, [3, 0, 0, 0, 0, 0]);
+    assert!(scheduler.ended(scheduler.seen_in(number)).is_none());
+    assert!(scheduler.is_next(number).is_none());
     let waits = Waits { call: Some(number), args: [3, 0, 0, 0, 0, 0], pc: 0, sp: 0 };
     assert!(!can_be_carried(waits), "so it is not even interrupted");
 }

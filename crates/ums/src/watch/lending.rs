@@ -6,14 +6,14 @@
 //!
 //! ```text
 //! NONE | it has the baton, or is no such worker
-//! HOME | saved, or about to be, which the door is told
-//! LENT | it runs on without the baton, and is on the runnable list, or in the door
+//! HOME | saved, or about to be, which the inbox is told
+//! LENT | it runs on without the baton, and is on the runnable list, or in the inbox
 //! OUT  | it runs on without the baton, and is on no list
-//! BACK | saved, or about to be, which `back` is told; on the runnable list, or in the door
+//! BACK | saved, or about to be, which `back` is told; on the runnable list, or in the inbox
 //!
 //! the worker                        who lends                      who chooses it
 //! W1 NONE -> HOME
-//! W2 is saved, and the door told                                   finds it by the door
+//! W2 is saved, and the inbox told                                   finds it by the inbox
 //!                                   L1 sees HOME
 //!                                   L2 sees it saved
 //!                                   L3 -> LENT, releases it        C1 HOME -> NONE: continues it
@@ -27,7 +27,7 @@
 //!
 //! * *One continues it.* L3, C1, C2 and W4 change the word from what it was seen to be. While it is HOME, one of L3 and C1 succeeds; LENT and OUT are
 //!   the worker's own, and from BACK nobody but who chooses continues it.
-//! * *What is continued is saved.* For C1 the door has said so, and for C3 `back`, which is set once for each BACK and consumed once. L2 looks after L1, and
+//! * *What is continued is saved.* For C1 the inbox has said so, and for C3 `back`, which is set once for each BACK and consumed once. L2 looks after L1, and
 //!   W1 comes after the worker was continued last and before it is saved: so what L2 sees belongs to this time, or the count is another.
 //! * *Nobody waits for who is loose.* C3 waits for a worker that is about to be saved, and does nothing else first.
 //!
@@ -74,7 +74,7 @@ impl Lending {
         self.word.store(next(now, HOME), Release);
     }
 
-    /// W4. It was lent, and is about to be saved. True: it sets `back` then; else it goes through the door.
+    /// W4. It was lent, and is about to be saved. True: it sets `back` then; else it goes through the inbox.
     pub fn come_back(&self) -> bool {
         let now = self.word.load(Relaxed);
         let kept = now & KIND == LENT
@@ -113,7 +113,7 @@ impl Lending {
         self.word.compare_exchange(now, next(now, LENT), AcqRel, Relaxed).is_ok()
     }
 
-    /// C1 to C3. True: the worker is saved, and the caller's to continue. False: it runs on, and will come through the door.
+    /// C1 to C3. True: the worker is saved, and the caller's to continue. False: it runs on, and will come through the inbox.
     pub fn choose(&self) -> bool {
         loop {
             let now = self.word.load(Acquire);
@@ -167,7 +167,7 @@ mod tests {
         word.come_home();
         assert!(word.lend(|| true));
         assert!(!word.choose() && word.is_lent());
-        assert!(!word.come_back(), "it goes through the door");
+        assert!(!word.come_back(), "it goes through the inbox");
         assert!(word.lend(|| true), "and may be lent again");
         assert!(word.come_back());
         word.back.set();

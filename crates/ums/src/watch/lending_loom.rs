@@ -17,14 +17,14 @@ enum Without {
     Nothing,
     /// L2.
     Look,
-    /// In C1: who chooses takes whatever the door has brought.
+    /// In C1: who chooses takes whatever the inbox has brought.
     Choice,
 }
 
 struct World {
     word: Lending,
     saved: AtomicBool,
-    door: Event,
+    inbox: Event,
     runs: AtomicU32,
 }
 
@@ -50,7 +50,7 @@ impl World {
         self.is_saved();
         match kept {
             true => self.word.back.set(),
-            false => self.door.set(),
+            false => self.inbox.set(),
         }
     }
 
@@ -58,9 +58,9 @@ impl World {
     fn choose(&self, without: Without) {
         self.word.come_home();
         self.is_saved();
-        self.door.set();
+        self.inbox.set();
         loop {
-            self.door.wait();
+            self.inbox.wait();
             if without == Without::Choice || self.word.choose() {
                 break;
             }
@@ -78,7 +78,7 @@ fn explore(without: Without, homes: u32, lends: u32) {
         let world = Arc::new(World {
             word: Lending::new(),
             saved: AtomicBool::new(false),
-            door: Event::new(),
+            inbox: Event::new(),
             runs: AtomicU32::new(1),
         });
         let lender = world.clone();

@@ -33,7 +33,7 @@ use super::{Mechanism, state};
 use crate::os::event::Event;
 use crate::os::linux::cpus;
 use crate::os::linux::perf::Last;
-use crate::report::{self, Kind};
+use crate::record::report::{self, Kind};
 
 /// How often the catcher looks in vain before it sleeps a little.
 const LOOKS: u32 = 400;

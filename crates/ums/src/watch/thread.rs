@@ -288,7 +288,7 @@ impl Watched {
 
     /// Whether its thread is outside the library, and may be stopped.
     pub(super) fn is_outside(&self) -> bool {
-        // SAFETY: Type Stable: null, or of this or of a party, which are never freed.
+        // SAFETY: Type Stable: null, or of this or of a waiter, which are never freed.
         let entry = unsafe { self.entry.load(Ordering::Acquire).as_ref() };
         entry.is_some_and(Entry::is_outside)
     }

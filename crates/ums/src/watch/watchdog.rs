@@ -4,7 +4,7 @@
 //! busy, it does not notice. The watchdog is one ordinary thread for the whole process. It acts on what it
 //! has seen blocked twice, so it leaves the common case to the catcher, which is faster.
 //!
-//! *Schedulers of thread workers* (`scheduler/blocked.rs`). It is the one taker of `os/entry.rs`.
+//! *Schedulers of thread workers* (`scheduler/blocked.rs`). It is the one taker of `os/entry`.
 //!
 //! When all of them have been idle for a few looks, it sleeps without a timeout until one is not.
 

@@ -36,8 +36,8 @@ use fiber::StackRange;
 use super::list::List;
 use super::primary::{News, Primary};
 use super::{ExecuteError, WorkerCounts};
-use crate::counters::add;
 use crate::os::event::Event;
+use crate::record::counters::add;
 use crate::watch::{Keeper, Watched, signals};
 
 const UNBORN: u32 = 0;

@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use super::boot::{self, Routine, Told};
 use super::context::Context;
 use super::primary::{Heard, News, Primary};
-use crate::counters::add;
+use crate::record::counters::add;
 use crate::watch::{self, Watched};
 
 /// What workers are made of if nobody says: 0 the environment decides, 1 threads, 2 threads with their own context.

@@ -31,9 +31,9 @@ use ::context::Host;
 
 use super::EnterError;
 use super::context::Context;
-use crate::counters::add;
 use crate::os::event::Event;
 use crate::os::linux::cpus::{self, Cpus};
+use crate::record::counters::add;
 use crate::scheduler;
 use crate::watch::{self, Landlord, Place};
 

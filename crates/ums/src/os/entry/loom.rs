@@ -28,8 +28,8 @@ enum Without {
 struct World {
     entry: Entry,
     lists: UnsafeCell<u32>,
-    /// A taken worker has come to the door.
-    door: AtomicBool,
+    /// A taken worker has come to the inbox.
+    inbox: AtomicBool,
     /// It has been chosen.
     chosen: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl World {
     fn use_the_scheduler(&self) {
         if !self.entry.enter() {
             assert!(self.entry.was_taken());
-            self.door.store(true, Release);
+            self.inbox.store(true, Release);
             while !self.chosen.load(Acquire) {
                 ::loom::thread::yield_now();
             }
@@ -75,7 +75,7 @@ impl World {
         };
         if taken {
             self.touch();
-            while !self.door.load(Acquire) {
+            while !self.inbox.load(Acquire) {
                 ::loom::thread::yield_now();
             }
             self.touch();
@@ -90,7 +90,7 @@ fn explore(without: Without) {
         let world = Arc::new(World {
             entry: Entry::new(),
             lists: UnsafeCell::new(0),
-            door: AtomicBool::new(false),
+            inbox: AtomicBool::new(false),
             chosen: AtomicBool::new(false),
         });
         let worker = world.clone();
@@ -100,7 +100,7 @@ fn explore(without: Without) {
             // The end of its request: it stays inside.
             if !worker.entry.enter() {
                 assert!(worker.entry.was_taken());
-                worker.door.store(true, Release);
+                worker.inbox.store(true, Release);
             }
         });
         let _ = world.take(without) || world.take(without);

@@ -18,7 +18,7 @@
 //! makes one more, up to the bound; beyond it chores stand in line, first come first served. If
 //! not even one thread can be had, the submitter does the chore itself.
 //!
-//! The mailbox and sleep (as door.rs does it), with the accesses named:
+//! The mailbox and sleep (as scheduler/inbox does it), with the accesses named:
 //!
 //! ```text
 //!   driver                                 helper

@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::door::Door;
 use crate::os::atomic::AtomicUsize;
 use crate::os::driver::Waker;
-use crate::wait::Party;
+use crate::scheduler::inbox::Inbox;
+use crate::wait::Waiter;
 
-/// A node without workers: the mask, a door for each scheduler, and one work queue.
+/// A node without workers: the mask, a inbox for each scheduler, and one work queue.
 struct World {
     mask: IdleMask,
-    schedulers: Vec<(&'static Door, Waker)>,
+    schedulers: Vec<(&'static Inbox, Waker)>,
     /// Requests that wait in the work queue of scheduler 0.
     queued: AtomicUsize,
     /// Requests that were taken from there.
@@ -26,7 +26,7 @@ impl World {
     fn new(count: usize) -> Arc<World> {
         let scheduler = |_| {
             let waker = Waker::new().expect("a descriptor");
-            (Door::take(waker.clone()), waker)
+            (Inbox::take(waker.clone()), waker)
         };
         Arc::new(World {
             mask: IdleMask::new(count),
@@ -36,7 +36,7 @@ impl World {
         })
     }
 
-    /// E1 to E3, by scheduler 0, as `Shared::enqueue` does: the first fence stands in `wake`.
+    /// E1 to E3, by scheduler 0, as `Scheduler::enqueue` does: the first fence stands in `wake`.
     fn enqueue(&self) {
         self.queued.store(1, Ordering::Relaxed);
         if !self.schedulers[0].0.wake() {
@@ -63,14 +63,14 @@ impl World {
     }
 
     /// As the idle loop and the turn after it do: announces, looks, sleeps, until it has taken the
-    /// request or another scheduler has; or a worker has come through its door, which it runs for good.
+    /// request or another scheduler has; or a worker has come through its inbox, which it runs for good.
     fn idle(&self, me: usize) {
-        let (door, waker) = &self.schedulers[me];
+        let (inbox, waker) = &self.schedulers[me];
         let mut owes = false;
         loop {
             self.mask.announce(me);
-            door.announce_sleep();
-            if door.is_empty() {
+            inbox.announce_sleep();
+            if inbox.is_empty() {
                 if self.take() || self.taken.load(Ordering::Relaxed) == 1 {
                     return;
                 }
@@ -78,15 +78,15 @@ impl World {
                 // It hangs here when neither saw the other.
                 waker.heard.wait();
             }
-            door.awake();
+            inbox.awake();
             owes |= self.mask.withdraw(me);
-            if !door.is_empty() {
+            if !inbox.is_empty() {
                 // Its own worker is next: it pays by telling a peer.
                 if owes && self.queued.load(Ordering::Relaxed) == 1 {
                     fence(Ordering::SeqCst);
                     self.wake_one(me);
                 }
-                return door.take_all(|_| {});
+                return inbox.take_all(|_| {});
             }
         }
     }
@@ -117,8 +117,8 @@ fn loom_a_wake_up_that_meets_a_scheduler_with_a_worker_of_its_own_is_passed_on_b
             let theirs = world.clone();
             ::loom::thread::spawn(move || theirs.idle(me))
         });
-        let door = world.schedulers[1].0;
-        door.push(Party::take(door.address(), 1));
+        let inbox = world.schedulers[1].0;
+        inbox.push(Waiter::take(inbox.address(), 1));
         world.enqueue();
         idlers.into_iter().for_each(|idler| idler.join().unwrap());
         assert_eq!(world.taken.load(Ordering::Relaxed), 1);

@@ -34,11 +34,11 @@ fn blocks_inside(kind: WorkerKind) {
             drop(reads);
         });
         let mut count = mine.lock().unwrap();
-        let shared = here().expect("a worker has a scheduler");
+        let scheduler = here().expect("a worker has a scheduler");
         tell.store(true, SeqCst);
         std::thread::sleep(Duration::from_millis(300));
         // The use. Builds with assertions look whether the worker has the baton.
-        let me = shared.with(|core| core.current);
+        let me = scheduler.with(|core| core.current);
         *count += 10;
         me
     });

@@ -1,6 +1,6 @@
 //! Why a value was not sent or received. Named as in std, with one variant for failed waits.
 
-use crate::error::WaitError;
+use crate::wait::error::WaitError;
 
 /// There is no receiver any more; here is the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]

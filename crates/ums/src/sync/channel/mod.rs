@@ -14,7 +14,7 @@
 //! then [`RecvError`]; when the last receiver is gone, what is left is dropped, and senders get
 //! their values back.
 //!
-//! A message between two parties that take turns costs each of them one short lock. No code of a
+//! A message between two waiters that take turns costs each of them one short lock. No code of a
 //! value (its destructor) ever runs under it.
 
 mod errors;
@@ -39,7 +39,7 @@ use self::slot::Slots;
 use super::patience::Patience;
 use super::queue::{Batch, ShortGuard, ShortLock};
 use crate::current;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 use crate::wait::{Claimed, Outcome};
 
 /// A channel without a buffer: `send` waits until a receiver has taken the value.
@@ -57,7 +57,7 @@ pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
 /// });
 /// ```
 pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Shared {
+    let channel = Arc::new(Channel {
         senders: AtomicUsize::new(1),
         receivers: AtomicUsize::new(1),
         state: ShortLock::new(State {
@@ -69,7 +69,7 @@ pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
             receivers: Slots::new(),
         }),
     });
-    (Sender { shared: shared.clone() }, Receiver { shared })
+    (Sender { channel: channel.clone() }, Receiver { channel })
 }
 
 /// A channel that holds any number of values; `send` never waits.
@@ -79,15 +79,15 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
 
 /// The side that sends. Clones send into the same channel.
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    channel: Arc<Channel<T>>,
 }
 
 /// The side that receives. Clones receive from the same channel; each value goes to one of them.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    channel: Arc<Channel<T>>,
 }
 
-struct Shared<T> {
+struct Channel<T> {
     senders: AtomicUsize,
     receivers: AtomicUsize,
     state: ShortLock<State<T>>,
@@ -181,7 +181,7 @@ impl<T> Sender<T> {
     /// # Errors
     /// There is no room, or no receiver any more; the value comes back.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        let mut state = self.shared.state.lock();
+        let mut state = self.channel.state.lock();
         let peer = state.put(value)?;
         unlock_and_ready(state, peer);
         Ok(())
@@ -206,7 +206,7 @@ impl<T> Sender<T> {
 
     /// How many values are in the buffer, at some moment during the call.
     pub fn len(&self) -> usize {
-        self.shared.state.lock().buffer.len()
+        self.channel.state.lock().buffer.len()
     }
 
     /// Whether the buffer is empty, at some moment during the call.
@@ -216,7 +216,7 @@ impl<T> Sender<T> {
 
     #[inline]
     fn send_within(&self, value: T, patience: Patience) -> Result<(), SendTimeoutError<T>> {
-        let mut state = self.shared.state.lock();
+        let mut state = self.channel.state.lock();
         let value = match state.put(value) {
             Ok(peer) => {
                 unlock_and_ready(state, peer);
@@ -227,7 +227,7 @@ impl<T> Sender<T> {
             }
             Err(TrySendError::Full(value)) => value,
         };
-        let what = patience.what(WaitReason::CHANNEL_SEND, &self.shared.state);
+        let what = patience.what(WaitReason::CHANNEL_SEND, &self.channel.state);
         match slot::wait(state, State::senders, Some(value), what, patience.deadline()) {
             (Outcome::Granted, None) => Ok(()),
             (Outcome::Granted, Some(value)) => Err(SendTimeoutError::Disconnected(value)),
@@ -260,7 +260,7 @@ impl<T> Receiver<T> {
     /// # Errors
     /// There is no value now, or no sender any more either.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        let mut state = self.shared.state.lock();
+        let mut state = self.channel.state.lock();
         let (value, peer) = state.take()?;
         unlock_and_ready(state, peer);
         Ok(value)
@@ -294,7 +294,7 @@ impl<T> Receiver<T> {
 
     /// How many values are in the buffer, at some moment during the call.
     pub fn len(&self) -> usize {
-        self.shared.state.lock().buffer.len()
+        self.channel.state.lock().buffer.len()
     }
 
     /// Whether the buffer is empty, at some moment during the call.
@@ -304,7 +304,7 @@ impl<T> Receiver<T> {
 
     #[inline]
     fn recv_within(&self, patience: Patience) -> Result<T, RecvTimeoutError> {
-        let mut state = self.shared.state.lock();
+        let mut state = self.channel.state.lock();
         match state.take() {
             Ok((value, peer)) => {
                 unlock_and_ready(state, peer);
@@ -313,7 +313,7 @@ impl<T> Receiver<T> {
             Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
             Err(TryRecvError::Empty) => {}
         }
-        let what = patience.what(WaitReason::CHANNEL_RECEIVE, &self.shared.state);
+        let what = patience.what(WaitReason::CHANNEL_RECEIVE, &self.channel.state);
         match slot::wait(state, State::receivers, None, what, patience.deadline()) {
             (Outcome::Granted, value) => value.ok_or(RecvTimeoutError::Disconnected),
             (failed, _) => Err(failed.ok().map_or_else(RecvTimeoutError::Wait, |()| {
@@ -325,22 +325,22 @@ impl<T> Receiver<T> {
 
 impl<T> Clone for Sender<T> {
     fn clone(&self) -> Sender<T> {
-        self.shared.senders.fetch_add(1, Ordering::Relaxed);
-        Sender { shared: self.shared.clone() }
+        self.channel.senders.fetch_add(1, Ordering::Relaxed);
+        Sender { channel: self.channel.clone() }
     }
 }
 
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Receiver<T> {
-        self.shared.receivers.fetch_add(1, Ordering::Relaxed);
-        Receiver { shared: self.shared.clone() }
+        self.channel.receivers.fetch_add(1, Ordering::Relaxed);
+        Receiver { channel: self.channel.clone() }
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut state = self.shared.state.lock();
+        if self.channel.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut state = self.channel.state.lock();
             state.no_senders = true;
             let batch = state.receivers.end_all();
             drop(state);
@@ -351,8 +351,8 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        if self.shared.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut state = self.shared.state.lock();
+        if self.channel.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let mut state = self.channel.state.lock();
             state.no_receivers = true;
             let unread = mem::take(&mut state.buffer);
             let batch: Batch = state.senders.end_all();

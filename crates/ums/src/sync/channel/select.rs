@@ -1,6 +1,6 @@
 //! Select: receives from the first of several channels that has something.
 //!
-//! One party waits in several lists with the same ticket and a slot for each. The first peer to
+//! One waiter waits in several lists with the same ticket and a slot for each. The first peer to
 //! claim the ticket wins, and a value is put only into the winner's slot: every other peer is
 //! refused and takes its value back (see `slot.rs`). The entries are taken out again, each under its
 //! own channel's short lock, before the slots go. Named invariant **Slot Stays**: see `slot.rs`.
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use super::slot::Slot;
 use super::{Receiver, RecvError, TryRecvError};
 use crate::current;
-use crate::error::WaitError;
-use crate::reason::WaitReason;
+use crate::record::reason::WaitReason;
 use crate::sync::patience::Patience;
+use crate::wait::error::WaitError;
 use crate::wait::{Outcome, Ticket};
 
 /// Several receivers to wait for at once, each with what to do with its value.
@@ -184,7 +184,7 @@ impl<T, R, F: FnOnce(Result<T, RecvError>) -> R> Arm<R> for RecvArm<'_, T, F> {
     }
 
     unsafe fn queue_unless_ready(&self, ticket: Ticket) -> bool {
-        let mut state = self.receiver.shared.state.lock();
+        let mut state = self.receiver.channel.state.lock();
         let ready = state.has_something();
         if !ready {
             // SAFETY: Slot Stays: the slot lives as long as the arm, and the caller promises that
@@ -195,7 +195,7 @@ impl<T, R, F: FnOnce(Result<T, RecvError>) -> R> Arm<R> for RecvArm<'_, T, F> {
     }
 
     fn unqueue(&self, ticket: Ticket) {
-        self.receiver.shared.state.lock().receivers.remove(ticket);
+        self.receiver.channel.state.lock().receivers.remove(ticket);
     }
 }
 

@@ -1,8 +1,8 @@
-//! The slot: where a value passes from one party straight to another that waits for it.
+//! The slot: where a value passes from one waiter straight to another that waits for it.
 //!
-//! A party that waits in a channel has a slot on its own stack: a sender's holds the value to be
+//! A waiter that waits in a channel has a slot on its own stack: a sender's holds the value to be
 //! taken, a receiver's is empty until a value is put there. So a hand-over needs no second look by
-//! the party that waited, and no place in the channel.
+//! the waiter that waited, and no place in the channel.
 //!
 //! ```text
 //!   the peer, under the channel's short lock        the owner of the slot
@@ -29,7 +29,7 @@ use crate::current;
 use crate::sync::queue::{Batch, ShortGuard, ShortLock, WaitQueue};
 use crate::wait::{Claimed, Outcome, Ticket, What};
 
-/// A place for one value, on the stack (or in the box) of the party that waits.
+/// A place for one value, on the stack (or in the box) of the waiter that waits.
 pub(super) struct Slot<T>(UnsafeCell<Option<T>>);
 
 struct SlotPtr<T>(NonNull<UnsafeCell<Option<T>>>);
@@ -148,7 +148,7 @@ impl<S, T> Drop for Entry<'_, S, T> {
 
 /// Waits in `list` with a slot that holds `value`; afterwards, what the slot holds then.
 ///
-/// Inlined, as few returns as possible after the switch: see `leave_by` in `scheduler/switch.rs`.
+/// Inlined, as few returns as possible after the switch: see `leave_by` in `channel/switch.rs`.
 #[inline(always)]
 pub(super) fn wait<S, T>(
     state: ShortGuard<'_, S>,

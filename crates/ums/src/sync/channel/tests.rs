@@ -1,17 +1,17 @@
 //! Channels by threads: order, hand-over, ends, and races of deadlines with values.
 
 use super::*;
-use crate::error::WaitError;
 use crate::sync::testing::{Dice, LONG, SHORT, until};
+use crate::wait::error::WaitError;
 use std::collections::HashSet;
 use std::sync::Mutex;
 
 fn waiting_receivers<T>(rx: &Receiver<T>) -> usize {
-    rx.shared.state.lock().receivers.len()
+    rx.channel.state.lock().receivers.len()
 }
 
 fn waiting_senders<T>(tx: &Sender<T>) -> usize {
-    tx.shared.state.lock().senders.len()
+    tx.channel.state.lock().senders.len()
 }
 
 #[test]

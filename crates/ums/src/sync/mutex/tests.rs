@@ -42,16 +42,16 @@ fn a_cancelled_or_late_waiter_owns_nothing_b59() {
     std::thread::scope(|s| {
         let (tell, told) = std::sync::mpsc::channel();
         let m = &m;
-        let waiter = s.spawn(move || {
-            tell.send(current::party()).unwrap();
+        let waiting = s.spawn(move || {
+            tell.send(current::waiter()).unwrap();
             let failed = m.lock_for(LONG).err();
-            current::party().cancelled.store(false, Ordering::Relaxed);
+            current::waiter().cancelled.store(false, Ordering::Relaxed);
             failed
         });
-        let party = told.recv().unwrap();
+        let waiter = told.recv().unwrap();
         until(|| m.waiting() == 1);
-        current::ready(party.cancel().unwrap());
-        assert_eq!(waiter.join().unwrap(), Some(WaitError::Cancelled));
+        current::ready(waiter.cancel().unwrap());
+        assert_eq!(waiting.join().unwrap(), Some(WaitError::Cancelled));
         let late = s.spawn(move || m.lock_until(Instant::now() + SHORT).err());
         assert_eq!(late.join().unwrap(), Some(WaitError::TimedOut));
     });
@@ -67,13 +67,13 @@ fn a_plain_lock_is_deaf_to_cancellation_b59() {
         let (tell, told) = std::sync::mpsc::channel();
         let m = &m;
         s.spawn(move || {
-            tell.send(current::party()).unwrap();
+            tell.send(current::waiter()).unwrap();
             drop(m.lock());
-            current::party().cancelled.store(false, Ordering::Relaxed);
+            current::waiter().cancelled.store(false, Ordering::Relaxed);
         });
-        let party = told.recv().unwrap();
+        let waiter = told.recv().unwrap();
         until(|| m.waiting() == 1);
-        assert!(party.cancel().is_none());
+        assert!(waiter.cancel().is_none());
         drop(held);
     });
 }

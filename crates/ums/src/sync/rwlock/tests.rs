@@ -83,11 +83,11 @@ fn downgrading_keeps_writers_out_and_lets_readers_in() {
         *held = 2;
         let reader = s.spawn(|| *lock.read());
         until(|| lock.raw.waiting() == 1);
-        let shared = RwLockWriteGuard::downgrade(held);
+        let scheduler = RwLockWriteGuard::downgrade(held);
         assert_eq!(reader.join().unwrap(), 2);
         assert!(lock.try_write().is_none());
         assert!(lock.read_until(Instant::now()).is_ok());
-        drop(shared);
+        drop(scheduler);
     });
     assert!(lock.write_until(Instant::now()).is_ok());
 }

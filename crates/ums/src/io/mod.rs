@@ -1,0 +1,250 @@
+//! I/O requests with completion routines, and how everything else waits for the operating system.
+//!
+//! A *blocking-style* call borrows its buffers: the worker's stack is frozen until the completion
+//! has been reaped, so what lies on it (and what it borrows) cannot go away (rule 10). A deadline
+//! or a cancellation asks for the operation's end and then still waits for its completion.
+//!
+//! A *request with a routine* owns what it needs; the routine runs in the context of whichever
+//! worker yields, after the request left the I/O list (U63, U64), or before `submit` returns when
+//! the operation completed at once (U66).
+//!
+//! On a plain thread the operation is done by blocking that thread.
+//!
+//! Named invariant **Frozen Buffer**: what an operation points at stays valid and untouched until
+//! its completion; here because the waiting frame cannot go on before.
+
+#![allow(unsafe_code)]
+
+mod request;
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::limits::{QUANTUM_NS, SLOW_IO_NS};
+use crate::os::clock::{self, NEVER};
+use crate::os::driver::Op;
+use crate::os::linux::call::{self, Tried};
+use crate::record::counters::add;
+use crate::record::reason::WaitReason;
+use crate::scheduler::alarm::{self, Noticed};
+use crate::scheduler::lists::io_list::{Completion, Routine};
+use crate::scheduler::{Frozen, Scheduler, Submission, Timed, here};
+use crate::wait::What;
+use crate::wait::error::WaitError;
+
+pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
+
+/// Does one operation and waits for its completion. Gives the system call's result.
+///
+/// # Errors
+/// The system call's error; `TimedOut` when the deadline passed first; an error whose source is
+/// [`WaitError::Cancelled`] when the work request was cancelled.
+///
+/// # Safety
+/// Frozen Buffer: what `op` points at is valid for the operation, and nobody else touches it
+/// until this returns.
+pub(crate) unsafe fn wait_for(op: Op, reason: WaitReason, deadline: u64) -> io::Result<usize> {
+    match here() {
+        // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
+        Some(scheduler) => unsafe { on_worker(&scheduler, op, reason, deadline, true) },
+        // SAFETY: Frozen Buffer: passed on; `on_thread` does the call itself.
+        None => unsafe { on_thread(op, deadline) },
+    }
+}
+
+/// As [`wait_for`], without a deadline and deaf to cancellation: for what changes a file, so that
+/// its caller always learns whether it did.
+///
+/// # Errors
+/// The system call's error.
+///
+/// # Safety
+/// Frozen Buffer, as for [`wait_for`].
+pub(crate) unsafe fn wait_out(op: Op, reason: WaitReason) -> io::Result<usize> {
+    match here() {
+        // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
+        Some(scheduler) => unsafe { on_worker(&scheduler, op, reason, NEVER, false) },
+        // SAFETY: Frozen Buffer: passed on; `on_thread` does the call itself.
+        None => unsafe { on_thread(op, NEVER) },
+    }
+}
+
+/// Runs a call that blocks, and has no asynchronous form, on a file helper, and waits for it; on a
+/// plain thread it is just called. It must not call anything of a scheduler's.
+///
+/// # Panics
+/// With what `f` panics with.
+///
+/// # Errors
+/// What `f` gives.
+pub(crate) fn outside<F, T>(reason: WaitReason, f: F) -> io::Result<T>
+where
+    F: FnOnce() -> io::Result<T> + Send,
+    T: Send,
+{
+    if here().is_none() {
+        return f();
+    }
+    let (mut f, mut result) = (Some(f), None);
+    let mut call = || {
+        let f = f.take().expect("a call is made once");
+        result = Some(std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)));
+        0
+    };
+    // SAFETY: Frozen Buffer: `call` and what it borrows lie in this frame, which waits.
+    unsafe { wait_out(Op::call(&mut call), reason) }?;
+    match result.expect("who was not made to wait in vain was called") {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+unsafe fn on_worker(
+    scheduler: &Scheduler,
+    op: Op,
+    reason: WaitReason,
+    deadline: u64,
+    hears: bool,
+) -> io::Result<usize> {
+    let waiter = scheduler.waiting_waiter();
+    let what = What::new(reason).uncancellable();
+    let ticket = waiter.begin(if op.fd() < 0 { what } else { what.fd(op.fd()) });
+    let began = if op.blocks() { clock::ticks() } else { 0 };
+    let frozen = Frozen;
+    let submission = scheduler.with(|core| {
+        // SAFETY: Frozen Buffer: the caller's promise, and this frame stays until the completion.
+        unsafe { core.submit(op, Completion::Wake(ticket)) }
+    });
+    if op.blocks() {
+        let took = clock::ticks().saturating_sub(began);
+        if lasted(took, QUANTUM_NS) {
+            add(&scheduler.counters.slow_submissions, 1);
+            alarm::note(Noticed::SlowSubmission, clock::ticks_to_ns(took), op.fd());
+        }
+    }
+    let token = match submission {
+        Submission::Pending(token) => token,
+        Submission::Done(result) => {
+            let abandoned = ticket.abandon();
+            debug_assert!(abandoned, "nobody else knows this wait");
+            std::mem::forget(frozen);
+            return decode(result);
+        }
+        Submission::Call(..) => unreachable!("a wake is no routine"),
+    };
+    if hears {
+        // SeqCst pairs with `cancel_waiter`: it sees our token, or we see its flag.
+        waiter.io.store(token, Ordering::SeqCst);
+        if waiter.cancelled.load(Ordering::SeqCst) {
+            scheduler.with(|core| core.cancel_io(token));
+        }
+    }
+    let timed = || scheduler.with(|core| core.set_timer(deadline, Timed::Io(token)));
+    let timer = (deadline != NEVER).then(timed);
+    let outcome = scheduler.park(ticket, NEVER);
+    waiter.io.store(0, Ordering::Relaxed);
+    if op.blocks() {
+        let signalled = waiter.signalled.load(Ordering::Relaxed);
+        let took = signalled.saturating_sub(began);
+        if lasted(took, SLOW_AFTER_NS.load(Ordering::Relaxed)) {
+            add(&scheduler.counters.slow_io, 1);
+            alarm::note(Noticed::SlowIo, clock::ticks_to_ns(took), op.fd());
+        }
+    }
+    let result = scheduler.with(|core| {
+        if let Some(timer) = timer {
+            core.timers.cancel(timer);
+        }
+        core.io.take_result(token)
+    });
+    std::mem::forget(frozen);
+    outcome.ok()?;
+    if result == -libc::ECANCELED {
+        let cancelled = waiter.cancelled.load(Ordering::Relaxed);
+        Err(if cancelled { WaitError::Cancelled } else { WaitError::TimedOut })?;
+    }
+    decode(result)
+}
+
+/// Whether this span of ticks is longer. No processor's ticks are longer than a nanosecond, so that
+/// nearly always one comparison tells.
+fn lasted(ticks: u64, ns: u64) -> bool {
+    ticks > ns && clock::ticks_to_ns(ticks) > ns
+}
+
+/// How long a wait for a file may take before it is counted as slow.
+static SLOW_AFTER_NS: AtomicU64 = AtomicU64::new(SLOW_IO_NS);
+
+/// Waits for files that take longer than this are counted in `slow_io` of their scheduler's counters
+/// (B50). Default 15 s, for the whole process.
+pub fn set_slow_after(span: std::time::Duration) {
+    let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    SLOW_AFTER_NS.store(ns, Ordering::Relaxed);
+}
+
+/// A plain thread tries, waits for readiness with `poll(2)`, and tries again.
+unsafe fn on_thread(op: Op, deadline: u64) -> io::Result<usize> {
+    loop {
+        // SAFETY: Frozen Buffer: the caller's promise.
+        if let Tried::Finished(result) = unsafe { call::try_now(&op) } {
+            return decode(result);
+        }
+        let left = (deadline != NEVER).then(|| deadline.saturating_sub(clock::now()));
+        if left == Some(0) {
+            Err(WaitError::TimedOut)?;
+        }
+        let mut set =
+            [libc::pollfd { fd: op.fd(), events: call::poll_events(op.side()), revents: 0 }];
+        call::poll(&mut set, left).map_err(io::Error::from_raw_os_error)?;
+    }
+}
+
+/// A system call's result, as the library's callers know it.
+pub(crate) fn decode(result: i32) -> io::Result<usize> {
+    if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) }
+}
+
+/// Waits until the descriptor is readable, hung up or in error.
+pub(crate) fn wait_readable(fd: RawFd, reason: WaitReason, deadline: u64) -> io::Result<()> {
+    // SAFETY: Frozen Buffer: a poll has no buffer.
+    unsafe { wait_for(Op::PollIn { fd }, reason, deadline) }.map(drop)
+}
+
+/// Waits until the descriptor is writable, hung up or in error.
+pub(crate) fn wait_writable(fd: RawFd, reason: WaitReason, deadline: u64) -> io::Result<()> {
+    // SAFETY: Frozen Buffer: a poll has no buffer.
+    unsafe { wait_for(Op::PollOut { fd }, reason, deadline) }.map(drop)
+}
+
+/// As [`submit`], for a readiness poll, which has no buffer.
+pub(crate) fn submit_poll(fd: RawFd, routine: Routine) -> Option<u64> {
+    // SAFETY: Frozen Buffer: a poll has no buffer.
+    unsafe { submit(Op::PollIn { fd }, routine) }
+}
+
+/// Puts an operation with a completion routine on the I/O list of the caller's scheduler (U61).
+/// Gives its token, or None when it completed at once and the routine has been called (U66).
+///
+/// # Panics
+/// On a plain thread.
+///
+/// # Safety
+/// Frozen Buffer: what `op` points at stays valid and untouched until the routine runs; so the
+/// routine, or something that lives for ever, owns it.
+pub(crate) unsafe fn submit(op: Op, routine: Routine) -> Option<u64> {
+    let scheduler = here().expect("I/O with a completion routine is submitted on a worker");
+    // SAFETY: Frozen Buffer: passed on.
+    let submission = scheduler.with(|core| unsafe { core.submit(op, Completion::Call(routine)) });
+    match submission {
+        Submission::Pending(token) => Some(token),
+        Submission::Call(token, routine, result) => {
+            let ran = scheduler.run_or_put_aside(routine, result);
+            (!ran).then_some(token)
+        }
+        Submission::Done(_) => unreachable!("a routine is called"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

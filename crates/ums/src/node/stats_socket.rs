@@ -1,0 +1,300 @@
+//! The statistics socket: where another process of the same user asks a node about itself (B47).
+//!
+//! ```text
+//!   ums stats, ums top --connect--> <folder>/<pid>.sock    whose are you? (SO_PEERCRED)
+//!                      --a line---> "ums_workers\n"
+//!                      <--a line--- {"pid":1,...}          and the connection is closed
+//! ```
+//!
+//! One plain thread that waits in `accept`: it answers when every scheduler is stuck, and costs
+//! nothing while nobody asks. It serves one client at a time, each for a few seconds at most. An
+//! answer that takes longer to make is made elsewhere, and sent from there.
+//!
+//! The name goes with the process. One that a killed process left behind is taken over: a name
+//! that refuses connections has nobody behind it.
+//!
+//! What it does not do: it does not know what it is asked. Who starts it gives it the answers.
+
+use std::fs::{DirBuilder, Metadata};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long one client may take to ask, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest question, in bytes.
+const QUESTION_MAX: u64 = 1024;
+/// Nodes of one process that can have a name of their own.
+const NAMES_MAX: usize = 64;
+
+/// Where a node's statistics socket is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StatsSocket {
+    /// `PID.sock` in [`folder`](StatsSocket::folder), or `PID-2.sock` for a process's second node:
+    /// where `ums stats` and `ums top` look.
+    ByPid,
+    /// This file.
+    At(PathBuf),
+}
+
+impl StatsSocket {
+    /// The folder of sockets that are found by process number: `ums` in the user's runtime
+    /// directory (`XDG_RUNTIME_DIR`), or `ums-UID` in the temporary one.
+    pub fn folder() -> PathBuf {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let own = |dir: &PathBuf| std::fs::metadata(dir).is_ok_and(|seen| is_ours(&seen));
+        match runtime.filter(|dir| dir.is_absolute() && own(dir)) {
+            Some(dir) => dir.join("ums"),
+            None => std::env::temp_dir().join(format!("ums-{}", own_user())),
+        }
+    }
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn is_ours(seen: &Metadata) -> bool {
+    seen.is_dir() && seen.uid() == own_user()
+}
+
+/// A socket that is served until this is dropped.
+pub(crate) struct Serving {
+    path: PathBuf,
+    /// Device and number of the name's file: what has another is not ours to remove.
+    file: Option<(u64, u64)>,
+    listener: Arc<UnixListener>,
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serving {
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// What a question is answered with.
+pub(crate) enum Answer {
+    /// A line.
+    Line(String),
+    /// Bytes, which this has sent when they are there. It is given the flag that the server ends,
+    /// and gives a line when it cannot do so.
+    Later(Box<dyn FnOnce(Later, Arc<AtomicBool>) -> Result<(), String>>),
+}
+
+/// A client that waits for bytes.
+pub(crate) struct Later(UnixStream);
+
+impl Later {
+    /// Sends them.
+    pub fn send(self, bytes: &[u8]) {
+        // A client that went away is its own loss.
+        let _ = (&self.0).write_all(bytes);
+    }
+}
+
+/// Listens, and has a thread answer each line.
+pub(crate) fn serve(
+    at: &StatsSocket,
+    answer: impl Fn(&str) -> Answer + Send + 'static,
+) -> io::Result<Serving> {
+    let (listener, path) = match at {
+        StatsSocket::At(path) => (take(path)?, path.clone()),
+        StatsSocket::ByPid => by_pid(&own_folder()?)?,
+    };
+    // Others could not even ask.
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
+    let file = std::fs::symlink_metadata(&path).ok().map(|seen| (seen.dev(), seen.ino()));
+    let (listener, ending) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
+    let (inbox, end) = (listener.clone(), ending.clone());
+    let builder = std::thread::Builder::new().name("ums-stats".into());
+    let thread = builder.spawn(move || stand(&inbox, &end, answer))?;
+    Ok(Serving { path, file, listener, ending, thread: Some(thread) })
+}
+
+fn stand(inbox: &UnixListener, end: &Arc<AtomicBool>, answer: impl Fn(&str) -> Answer) {
+    loop {
+        let client = inbox.accept();
+        if end.load(Ordering::Acquire) {
+            return;
+        }
+        match client {
+            // A client that goes away or asks nonsense is its own loss.
+            Ok((client, _)) => drop(talk(&client, end, &answer)),
+            // For want of descriptors mostly: not in a circle.
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+fn talk(
+    mut client: &UnixStream,
+    end: &Arc<AtomicBool>,
+    answer: impl Fn(&str) -> Answer,
+) -> io::Result<()> {
+    let who = rustix::net::sockopt::socket_peercred(client)?.uid;
+    if !who.is_root() && who.as_raw() != own_user() {
+        return Ok(());
+    }
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut question = String::new();
+    BufReader::new(client.take(QUESTION_MAX)).read_line(&mut question)?;
+    let mut line = match answer(question.trim()) {
+        Answer::Line(line) => line,
+        Answer::Later(make) => match make(Later(client.try_clone()?), end.clone()) {
+            Ok(()) => return Ok(()),
+            Err(line) => line,
+        },
+    };
+    line.push('\n');
+    client.write_all(line.as_bytes())
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let seen = std::fs::symlink_metadata(&self.path);
+        if seen.is_ok_and(|seen| self.file == Some((seen.dev(), seen.ino()))) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        self.ending.store(true, Ordering::Release);
+        // Ends the wait in `accept`.
+        let ended = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both).is_ok();
+        let is_self = |thread: &JoinHandle<()>| thread.thread().id() == std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| ended && !is_self(thread)) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The folder for names by process number, made if need be. One that others could write to is
+/// refused: they could put a socket of theirs under our name.
+fn own_folder() -> io::Result<PathBuf> {
+    let dir = StatsSocket::folder();
+    match DirBuilder::new().mode(0o700).create(&dir) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(at(&dir, &error)),
+        _ => {}
+    }
+    let seen = std::fs::symlink_metadata(&dir)?;
+    if !is_ours(&seen) || seen.mode() & 0o077 != 0 {
+        let text = format!("{} is not a folder that only we can use", dir.display());
+        return Err(io::Error::new(ErrorKind::PermissionDenied, text));
+    }
+    Ok(dir)
+}
+
+fn by_pid(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    let pid = std::process::id();
+    for n in 1..NAMES_MAX {
+        let path = match n {
+            1 => dir.join(format!("{pid}.sock")),
+            n => dir.join(format!("{pid}-{n}.sock")),
+        };
+        match take(&path) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            taken => return Ok((taken?, path)),
+        }
+    }
+    Err(ErrorKind::AddrInUse.into())
+}
+
+/// Listens under this name. One that was left behind is taken over; one that somebody listens on,
+/// or that is no socket, is not.
+fn take(path: &Path) -> io::Result<UnixListener> {
+    let bound = match UnixListener::bind(path) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_behind(path) => {
+            std::fs::remove_file(path).and_then(|()| UnixListener::bind(path))
+        }
+        bound => bound,
+    };
+    bound.map_err(|error| at(path, &error))
+}
+
+fn is_left_behind(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    // To connect to a file that is no socket is refused as well.
+    let socket = std::fs::symlink_metadata(path).is_ok_and(|seen| seen.file_type().is_socket());
+    let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
+    socket && UnixStream::connect(path).is_err_and(refused)
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(path: &Path, question: &str) -> io::Result<String> {
+        let mut client = UnixStream::connect(path)?;
+        client.set_read_timeout(Some(Duration::from_secs(30)))?;
+        writeln!(client, "{question}")?;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn echo(at: &Path, tag: &'static str) -> io::Result<Serving> {
+        serve(&StatsSocket::At(at.to_owned()), move |question| {
+            Answer::Line(format!("{tag} {question}"))
+        })
+    }
+
+    #[test]
+    fn the_name_is_for_one_user_and_goes_with_its_server_b47() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let serving = echo(&path, "a").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(ask(&path, "x y").unwrap(), "a x y\n");
+        assert_eq!(ask(&path, "").unwrap(), "a \n", "and again, after that");
+        drop(serving);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_name_left_behind_is_taken_over_and_one_in_use_or_no_socket_is_not_b47() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "what a killed process leaves");
+        let first = echo(&path, "first").unwrap();
+        let refused = echo(&path, "second").err().expect("it is in use");
+        assert_eq!(refused.kind(), ErrorKind::AddrInUse);
+        assert_eq!(ask(&path, "").unwrap(), "first \n");
+        // Somebody put another in its place: that stays.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "mine").unwrap();
+        assert!(echo(&path, "third").is_err());
+        drop(first);
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn two_nodes_of_a_process_have_two_names_b47() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_first, one) = by_pid(dir.path()).unwrap();
+        let (_second, two) = by_pid(dir.path()).unwrap();
+        assert_ne!(one, two);
+        let pid = std::process::id();
+        assert_eq!(one.file_name().unwrap().to_str().unwrap(), format!("{pid}.sock"));
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_keeps_others_waiting_for_a_while_only_b47() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let _serving = echo(&path, "a").unwrap();
+        let _silent = UnixStream::connect(&path).unwrap();
+        assert_eq!(ask(&path, "b").unwrap(), "a b\n");
+    }
+}

@@ -1,0 +1,123 @@
+//! Last words: when the process dies of a signal, what each scheduler did last goes to stderr (B43).
+//!
+//! Panics that end the process end it by `abort`, so they come through here too. The handler reads
+//! rings, which are never freed, formats into its own frame and writes; then whatever would have
+//! happened without it happens.
+//!
+//! Named invariants. **Signal**: what runs in the handler only reads atomics, formats into its own
+//! frame and calls functions that POSIX allows in a signal handler; it believes what the kernel
+//! hands it. **Zeroed**: all zeroes is a value of the C struct.
+
+#![allow(unsafe_code)]
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::{c_int, c_void, siginfo_t};
+
+use crate::os::clock;
+use crate::os::linux::handlers;
+use crate::record::event_ring::{self, Recorded, RingEvent};
+use crate::record::reason::WaitReason;
+
+const SIGNALS: [c_int; 5] =
+    [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+static BEFORE: [OnceLock<libc::sigaction>; 5] = [const { OnceLock::new() }; 5];
+/// How many events of each scheduler are told.
+const EVENTS: u64 = 16;
+
+/// Has the last events of each scheduler written to stderr when the process dies of a signal. Nodes
+/// without event rings have none; see [`Builder::event_ring`](crate::Builder::event_ring). Once per
+/// process; later calls do nothing.
+pub fn print_last_events_on_crash() {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        // The conversion of times is measured now, not by the handler.
+        clock::start();
+        for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
+            // SAFETY: Zeroed: a sigaction; the first call only asks, and `old` outlives it.
+            unsafe {
+                let mut old: libc::sigaction = std::mem::zeroed();
+                if libc::sigaction(signal, std::ptr::null(), &raw mut old) != 0 {
+                    continue;
+                }
+                // Known before our handler can run.
+                before.get_or_init(|| old);
+                let mut new: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction = on_death as *const () as usize;
+                new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigaction(signal, &raw const new, std::ptr::null_mut());
+            }
+        }
+    });
+}
+
+extern "C" fn on_death(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::SeqCst) {
+        say();
+    }
+    let place = SIGNALS.iter().position(|known| *known == signal);
+    let Some(before) = place.and_then(|place| BEFORE[place].get()) else { return };
+    // SAFETY: Signal: the arguments are the kernel's.
+    if !unsafe { handlers::call_before(before, signal, info, context) } {
+        // SAFETY: Signal: both are allowed here. The signal is sent again, and hits the default as soon
+        // as we return.
+        unsafe {
+            libc::sigaction(signal, before, std::ptr::null_mut());
+            libc::raise(signal);
+        }
+    }
+}
+
+fn say() {
+    let now = clock::ticks();
+    for (scheduler, ring) in event_ring::in_use() {
+        for record in ring.last(EVENTS) {
+            let mut line = Line { text: [0; 160], len: 0 };
+            let us = clock::ticks_to_ns_quickly(now.saturating_sub(record.at)) / 1000;
+            // Too long a line is cut.
+            let _ = write!(line, "ums: scheduler {scheduler}, {us} us ago: ");
+            let _ = describe(&mut line, &record);
+            line.say();
+        }
+    }
+}
+
+fn describe(line: &mut Line, record: &Recorded) -> std::fmt::Result {
+    let Recorded { event, worker, detail, .. } = *record;
+    match event {
+        RingEvent::Wait | RingEvent::Leave => {
+            let reason = WaitReason::from_index(detail as usize).name_if_built_in();
+            write!(line, "{} worker {worker} {reason}", event.name())
+        }
+        RingEvent::Wake => write!(line, "WAKE worker {worker} of scheduler {detail}"),
+        _ => write!(line, "{} worker {worker} ({detail})", event.name()),
+    }
+}
+
+/// A line in the handler's own frame.
+struct Line {
+    text: [u8; 160],
+    len: usize,
+}
+
+impl Line {
+    fn say(&mut self) {
+        let end = self.len.min(self.text.len() - 1);
+        self.text[end] = b'\n';
+        // SAFETY: Signal: write is allowed; the bytes are ours.
+        unsafe { libc::write(2, self.text.as_ptr().cast(), end + 1) };
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = self.text.len() - 1 - self.len;
+        let take = text.len().min(room);
+        self.text[self.len..self.len + take].copy_from_slice(&text.as_bytes()[..take]);
+        self.len += take;
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! The metrics server: views over HTTP, for Prometheus and for scripts (B47).
+//!
+//! One plain thread that waits in `accept`, so that it answers when every scheduler is stuck, and
+//! costs nothing while nobody asks. It serves one client at a time, each for a few seconds at most,
+//! however slowly that one speaks or listens. A trace takes longer to make; a thread of its own does
+//! that, and there are four at most:
+//!
+//! * `GET /metrics`: what Prometheus reads;
+//! * `GET /json`: all views as JSON;
+//! * `GET /trace.json` and `GET /trace.pftrace`: what the event rings hold, or with `?ms=500` what
+//!   happens in the next half second, for Chrome and for Perfetto.
+//!
+//! It is not for the open network: it asks nobody who they are. HTTP/1.0 is all that is needed.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::node::Node;
+use crate::observe::trace::{TraceFormat, TraceOrder};
+
+/// How long one client may take to ask, all in all, and as long again to take the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest request line with headers, in bytes.
+const REQUEST_MAX: u64 = 8192;
+
+/// Serves a node's views over HTTP until it is dropped.
+#[must_use = "the views are served until this is dropped"]
+pub struct MetricsServer {
+    address: SocketAddr,
+    ending: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    /// Serves the views over HTTP from a plain thread: `/metrics` for Prometheus, `/json`.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or the system refuses a thread.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let server = node.serve_metrics("127.0.0.1:0".parse()?)?;
+    /// let mut client = std::net::TcpStream::connect(server.local_addr())?;
+    /// client.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    /// let mut answer = String::new();
+    /// client.read_to_string(&mut answer)?;
+    /// assert!(answer.starts_with("HTTP/1.0 200 OK\r\n"));
+    /// assert!(answer.contains("# TYPE ums_schedulers_yield_count counter"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn serve_metrics(&self, address: SocketAddr) -> io::Result<MetricsServer> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let ending = Arc::new(AtomicBool::new(false));
+        let (node, end) = (self.clone(), ending.clone());
+        let builder = std::thread::Builder::new().name("ums-metrics".into());
+        let thread = builder.spawn(move || {
+            for client in listener.incoming() {
+                if end.load(Ordering::Acquire) {
+                    return;
+                }
+                match client {
+                    // A client that goes away or asks nonsense is its own loss.
+                    Ok(client) => drop(answer(&node, client, &end)),
+                    // For want of descriptors mostly: not in a circle.
+                    Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                }
+            }
+        })?;
+        Ok(MetricsServer { address, ending, thread: Some(thread) })
+    }
+}
+
+impl MetricsServer {
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for MetricsServer {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Release);
+        // Ends its wait in `accept`. If that does not come through, the thread stays, and ends with
+        // its next client.
+        let reached = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| reached) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for MetricsServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MetricsServer({})", self.address)
+    }
+}
+
+/// A client whose time runs out: the limits of a socket are for each call, and a client that sends
+/// a byte now and then would never meet them.
+struct Hurried<'a> {
+    client: &'a TcpStream,
+    until: Instant,
+}
+
+impl Hurried<'_> {
+    fn new(client: &TcpStream) -> Hurried<'_> {
+        Hurried { client, until: Instant::now() + PATIENCE }
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.client.set_read_timeout(Some(self.left()?))?;
+        self.client.read(bytes)
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.client.set_write_timeout(Some(self.left()?))?;
+        self.client.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn answer(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>) -> io::Result<()> {
+    let mut lines = BufReader::new(Hurried::new(&client).take(REQUEST_MAX)).lines();
+    let request = lines.next().unwrap_or(Ok(String::new()))?;
+    // The rest must be read, or closing the socket would tear up the answer on its way.
+    for line in lines {
+        if line?.is_empty() {
+            break;
+        }
+    }
+    let target = request.strip_prefix("GET ").and_then(|rest| rest.split(' ').next());
+    let Some(order) = target.and_then(order) else {
+        return send(&client, &page(node, target));
+    };
+    let copy = client.try_clone()?;
+    let kind = if order.format == TraceFormat::Chrome { JSON } else { BYTES };
+    let deliver = move |body| drop(send(&copy, &("200 OK", kind, body)));
+    order.carry_out(node.clone(), ending.clone(), deliver).or_else(|sentence| {
+        let body = format!("{sentence}\n").into_bytes();
+        send(&client, &("503 Service Unavailable", PLAIN, body))
+    })
+}
+
+/// Status, kind and body.
+type Page = (&'static str, &'static str, Vec<u8>);
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json; charset=utf-8";
+const BYTES: &str = "application/octet-stream";
+
+fn send(client: &TcpStream, (status, kind, body): &Page) -> io::Result<()> {
+    let length = body.len();
+    let mut client = Hurried::new(client);
+    write!(
+        client,
+        "HTTP/1.0 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    )?;
+    client.write_all(body)
+}
+
+/// The trace that this path asks for, if it asks for one.
+fn order(target: &str) -> Option<TraceOrder> {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let format = match path {
+        "/trace.json" => TraceFormat::Chrome,
+        "/trace.pftrace" => TraceFormat::Perfetto,
+        _ => return None,
+    };
+    let ms = query.strip_prefix("ms=").and_then(|ms| ms.parse().ok()).unwrap_or(0);
+    Some(TraceOrder { format, span: Duration::from_millis(ms) })
+}
+
+fn page(node: &Node, target: Option<&str>) -> Page {
+    let path = target.map(|target| target.split('?').next().unwrap_or(target));
+    match path {
+        None => ("400 Bad Request", PLAIN, b"Only GET is answered.\n".to_vec()),
+        Some("/metrics") => {
+            let text = node.snapshot().to_prometheus();
+            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", text.into_bytes())
+        }
+        Some("/json") => ("200 OK", JSON, node.snapshot().to_json().into_bytes()),
+        Some(_) => {
+            let known = b"There are /metrics, /json, /trace.json and /trace.pftrace.\n";
+            ("404 Not Found", PLAIN, known.to_vec())
+        }
+    }
+}

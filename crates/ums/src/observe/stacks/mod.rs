@@ -1,0 +1,181 @@
+//! Stacks: which functions every worker is in, those that do not run too.
+//!
+//! ```text
+//!   workers that are not idle --the monitor's looker--> frames --> the application's, as text or JSON
+//! ```
+//!
+//! No scheduler is stopped or asked. It takes milliseconds for each worker, most of them for names; whoever asks from a worker goes
+//! preemptive meanwhile. Idle workers have nothing to tell and are left out.
+
+mod on_signal;
+
+use std::fmt::{Display, Formatter};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::current::go_preemptive;
+use crate::monitor::looker::Looker;
+use crate::node::{Node, NodeInner};
+use crate::observe::views::{Cell, WorkerRow, worker_row};
+use crate::os::clock;
+use crate::record::frame::{Frame, of_the_application};
+use crate::record::reason::WaitReason;
+use crate::scheduler::lists::worker_list::State;
+use crate::scheduler::{Scheduler, WorkerKind};
+use crate::wait::Waiter;
+
+/// What a worker is in the middle of. Its `Display` is a line about the worker and one for each
+/// function of the application, the innermost first.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerStack {
+    /// The worker, as the views show it.
+    pub worker: WorkerRow,
+    /// Its scheduler's name.
+    pub scheduler_name: String,
+    /// The functions that it is in, the innermost first; empty when nothing could be seen of them:
+    /// its thread did not answer, or it went on and on meanwhile.
+    pub frames: Vec<Frame>,
+}
+
+impl Node {
+    /// What every worker that is not idle is in the middle of.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// #[inline(never)]
+    /// fn waits_for_the_post() {
+    ///     let _ = ums::sleep(Duration::from_secs(60));
+    /// }
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let task = node.spawn(waits_for_the_post)?;
+    /// let seen = || node.stacks().iter().any(|stack| stack.to_string().contains("the_post"));
+    /// while !seen() {
+    ///     std::thread::sleep(Duration::from_millis(1));
+    /// }
+    /// task.cancel();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stacks(&self) -> Vec<WorkerStack> {
+        of_node(&self.inner)
+    }
+
+    /// What this worker is in the middle of, idle or not. None: there is no such worker.
+    pub fn stack_of(&self, scheduler: usize, worker: u32) -> Option<WorkerStack> {
+        let all = self.inner.all();
+        let s = all.iter().find(|s| s.index == scheduler)?;
+        let waiter = s.left_over().into_iter().find(|waiter| number_of(waiter) == worker)?;
+        Some(outside(|| look(&mut Looker::new(), s, waiter, &all)))
+    }
+}
+
+/// Runs it where it may block.
+fn outside<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, f)
+}
+
+/// Of all workers that are not idle.
+fn of_node(node: &NodeInner) -> Vec<WorkerStack> {
+    outside(|| {
+        let (all, mut looker) = (node.all(), Looker::new());
+        let mut stacks = Vec::new();
+        for s in &all {
+            let waiters = s.left_over().into_iter().filter(|waiter| !waiter.is(State::Idle));
+            stacks.extend(waiters.map(|waiter| look(&mut looker, s, waiter, &all)));
+        }
+        stacks
+    })
+}
+
+fn look(
+    looker: &mut Looker,
+    s: &Scheduler,
+    waiter: &'static Waiter,
+    all: &[Arc<Scheduler>],
+) -> WorkerStack {
+    let frames = looker.look(s, waiter);
+    let worker = worker_row(s, waiter, clock::ticks(), all);
+    WorkerStack { worker, scheduler_name: s.name().to_owned(), frames }
+}
+
+fn number_of(waiter: &Waiter) -> u32 {
+    waiter.worker.load(Ordering::Relaxed)
+}
+
+impl WorkerStack {
+    /// The frames of the application's code: without those by which the machine parked the worker,
+    /// and those by which it called the request.
+    pub fn of_the_application(&self) -> &[Frame] {
+        of_the_application(&self.frames)
+    }
+
+    /// As an object, with all frames.
+    pub(crate) fn to_json(&self) -> String {
+        let w = &self.worker;
+        let cells: [(&str, Cell); 13] = [
+            ("scheduler_id", w.scheduler.into()),
+            ("scheduler_name", self.scheduler_name.as_str().into()),
+            ("worker_id", w.id.into()),
+            ("is_fiber", (w.kind == WorkerKind::Fiber).into()),
+            ("state", state(w).into()),
+            ("os_thread_id", w.thread.into()),
+            ("wait_type", w.reason.map(WaitReason::name).into()),
+            ("wait_duration_us", (w.waited_ns / 1000).into()),
+            ("user_id", w.user.into()),
+            ("request_id", w.request.into()),
+            ("elapsed_us", (w.of_request.elapsed_ns / 1000).into()),
+            ("text", self.to_string().into()),
+            ("frames_count", self.frames.len().into()),
+        ];
+        let cells = cells.map(|(name, cell)| format!("\"{name}\":{}", cell.to_json()));
+        let frame = |frame: &Frame| {
+            let place = Cell::from(frame.place.as_deref()).to_json();
+            format!("{{\"name\":{},\"place\":{place}}}", Cell::from(frame.name.as_str()).to_json())
+        };
+        let frames: Vec<_> = self.frames.iter().map(frame).collect();
+        format!("{{{},\"frames\":[{}]}}", cells.join(","), frames.join(","))
+    }
+}
+
+fn state(worker: &WorkerRow) -> String {
+    format!("{:?}", worker.state).to_uppercase()
+}
+
+impl Display for WorkerStack {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let w = &self.worker;
+        let made_of =
+            if w.thread == 0 { "fiber".to_owned() } else { format!("thread {}", w.thread) };
+        write!(f, "worker {} of scheduler {}, {made_of}: ", w.id, self.scheduler_name)?;
+        f.write_str(&state(w))?;
+        if let Some(reason) = w.reason {
+            write!(f, " {} for {}", reason.name(), span(w.waited_ns))?;
+        }
+        if w.request != 0 {
+            write!(f, "; request {}", w.request)?;
+            if w.user != 0 {
+                write!(f, " of user {}", w.user)?;
+            }
+            write!(f, ", running for {}", span(w.of_request.elapsed_ns))?;
+        }
+        if self.frames.is_empty() {
+            f.write_str("\n    (could not be seen)")?;
+        }
+        for frame in self.of_the_application() {
+            write!(f, "\n    at {}", frame.name)?;
+            if let Some(place) = &frame.place {
+                write!(f, " ({place})")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A time for people.
+fn span(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{} us", ns / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", ns / 1_000_000),
+        _ => format!("{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10),
+    }
+}

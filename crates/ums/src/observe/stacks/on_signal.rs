@@ -1,0 +1,106 @@
+//! Stacks on a signal: SIGUSR2 has them written to stderr.
+//!
+//! ```text
+//!   kill -USR2 --> handler: writes to an eventfd --> a thread: reads it, looks, writes to stderr
+//! ```
+//!
+//! The handler does nothing else but pass the signal on to the handler that was there before. The
+//! thread is there from the first node that asks for it, and sleeps.
+//!
+//! Named invariants. **Signal**: what runs in the handler only reads atomics and calls functions that
+//! POSIX allows in a signal handler; it believes what the kernel hands it. **Zeroed**: all zeroes is
+//! a value of the C struct.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use libc::{c_int, c_void, siginfo_t};
+
+use super::of_node;
+use crate::node::{Node, NodeInner};
+use crate::os::linux::handlers;
+use crate::scheduler::lists::worker_list::State;
+
+const SIGNAL: c_int = libc::SIGUSR2;
+
+/// Nodes whose stacks are printed.
+static NODES: Mutex<Vec<Weak<NodeInner>>> = Mutex::new(Vec::new());
+/// What the handler writes to, never closed; -1 before it is there.
+static BELL: AtomicI32 = AtomicI32::new(-1);
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+impl Node {
+    /// Has what every worker that is not idle is in the middle of written to stderr whenever the
+    /// process gets SIGUSR2. See also
+    /// [`Builder::stacks_on_sigusr2`](crate::Builder::stacks_on_sigusr2).
+    ///
+    /// # Errors
+    /// When the system refuses a thread or a descriptor.
+    pub fn print_stacks_on_sigusr2(&self) -> std::io::Result<()> {
+        let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.retain(|node| node.strong_count() > 0);
+        if BELL.load(Ordering::Relaxed) < 0 {
+            be_there()?;
+        }
+        nodes.push(Arc::downgrade(&self.inner));
+        Ok(())
+    }
+}
+
+fn be_there() -> std::io::Result<()> {
+    use rustix::event::{EventfdFlags, eventfd};
+    let mut bell = File::from(eventfd(0, EventfdFlags::CLOEXEC)?);
+    let number = bell.as_raw_fd();
+    std::thread::Builder::new().name("ums-stacks".into()).spawn(move || {
+        let mut count = [0; 8];
+        while bell.read_exact(&mut count).is_ok() {
+            print();
+        }
+    })?;
+    BELL.store(number, Ordering::Release);
+    // SAFETY: Zeroed: a sigaction; the first call only asks, and `old` outlives it.
+    unsafe {
+        let mut old: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(SIGNAL, std::ptr::null(), &raw mut old);
+        // Known before our handler can run.
+        BEFORE.get_or_init(|| old);
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = on_signal as *const () as usize;
+        new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        libc::sigaction(SIGNAL, &raw const new, std::ptr::null_mut());
+    }
+    Ok(())
+}
+
+fn print() {
+    let nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for node in nodes.iter().filter_map(Weak::upgrade) {
+        let stacks = of_node(&node);
+        let waiters = node.all().into_iter().flat_map(|s| s.left_over());
+        let idle = waiters.filter(|waiter| waiter.is(State::Idle)).count();
+        let mut text = format!("ums: {} workers, and {idle} idle ones\n", stacks.len());
+        for stack in stacks {
+            text += &format!("ums: {stack}\n");
+        }
+        // Whoever has closed stderr does not want to know.
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
+}
+
+extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: Signal: errno is the thread's own, write is allowed, and the bytes are ours.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(BELL.load(Ordering::Acquire), one.as_ptr().cast(), one.len());
+        *libc::__errno_location() = errno;
+    }
+    let Some(before) = BEFORE.get() else { return };
+    // SAFETY: Signal: the arguments are the kernel's.
+    unsafe { handlers::call_before(before, signal, info, context) };
+}

@@ -1,0 +1,168 @@
+//! What the statistics socket tells (B47): one line of JSON for each line that asks.
+//!
+//! | question | answer |
+//! |---|---|
+//! | names of views, blanks between | these: `{"pid":1,"program":"ums",...,"tables":{"ums_users":[...]}}` |
+//! | `*` | all of them |
+//! | `?` | what there is: `..."views":[{"name":"ums_users","help":"...","columns":[{...}]}]` |
+//! | `stacks` | which functions the workers are in: `..."stacks":[{"scheduler_id":0,...,"frames":[...]}]` |
+//! | `stack S W` | the same of one worker, by its scheduler's number and its own |
+//! | `trace chrome 500`, `trace perfetto 0` | bytes: what happens in the next 500 ms, or what the event rings hold, as a trace |
+//! | anything else | `{"error":"a sentence"}` |
+//!
+//! A row is an object by column, as everywhere. The clock of `now_us` is monotonic and has no
+//! meaning but to tell how much time has passed between two answers: rates are the reader's to compute.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use crate::node::Node;
+use crate::node::stats_socket::{self, Answer, StatsSocket};
+use crate::observe::stacks::WorkerStack;
+use crate::observe::trace::{TraceFormat, TraceOrder};
+use crate::observe::views::{Cell, Table, View};
+use crate::os::clock;
+
+impl Node {
+    /// Serves the views to this user's other processes over a Unix-domain socket, from a plain
+    /// thread, until the node shuts down: what `ums stats` and `ums top` read. Returns where it
+    /// is. A node has one at a time: a second call replaces the first. See also
+    /// [`Builder::stats_socket`](crate::Builder::stats_socket).
+    ///
+    /// # Errors
+    /// When somebody else listens there, the folder is not ours alone, or the system refuses a
+    /// thread.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// # let dir = std::env::temp_dir().join(format!("ums-doc-{}.sock", std::process::id()));
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let path = node.serve_stats(ums::StatsSocket::At(dir))?;
+    /// let mut client = std::os::unix::net::UnixStream::connect(path)?;
+    /// client.write_all(b"ums_schedulers\n")?;
+    /// let mut line = String::new();
+    /// client.read_to_string(&mut line)?;
+    /// assert!(line.contains(r#""tables":{"ums_schedulers":[{"scheduler_id":0,"#));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn serve_stats(&self, at: StatsSocket) -> io::Result<PathBuf> {
+        let mut place = self.inner.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        // The old one first: its name may be the one that is wanted.
+        drop(place.take());
+        let weak = Arc::downgrade(&self.inner);
+        let answer = move |question: &str| match weak.upgrade() {
+            Some(inner) => match order(question) {
+                Some(order) => record(Node::of(inner), order),
+                None => Answer::Line(Node::of(inner).tell(question)),
+            },
+            None => Answer::Line(error("the node is shutting down")),
+        };
+        let serving = stats_socket::serve(&at, answer)?;
+        let path = serving.path().to_owned();
+        *place = Some(serving);
+        Ok(path)
+    }
+
+    /// The answer to one line.
+    fn tell(&self, question: &str) -> String {
+        let body = match question {
+            "?" => {
+                let views = View::ALL.map(|view| describe(&view.empty()));
+                format!("\"views\":[{}]", views.join(","))
+            }
+            "*" => tables(&self.snapshot().tables()),
+            "stacks" => stacks(&self.stacks()),
+            one if one.starts_with("stack ") => match self.named_stack(&one["stack ".len()..]) {
+                Ok(stack) => stacks(&[stack]),
+                Err(sentence) => return error(&sentence),
+            },
+            names => match self.named(names) {
+                Ok(found) => tables(&found),
+                Err(sentence) => return error(&sentence),
+            },
+        };
+        let program = std::env::current_exe().ok();
+        let program = program.as_deref().and_then(|path| path.file_name());
+        let program = program.map_or(Cell::Null, |name| name.to_string_lossy().as_ref().into());
+        let head = [
+            ("pid", std::process::id().into()),
+            ("program", program),
+            ("version", env!("CARGO_PKG_VERSION").into()),
+            ("now_us", (clock::now() / 1000).into()),
+            ("io", self.io_text().into()),
+        ];
+        let head = head.map(|(name, cell)| format!("\"{name}\":{}", cell.to_json()));
+        // A row for each line would be read as several answers. Texts have no line ends: JSON
+        // escapes them.
+        format!("{{{},{body}}}", head.join(",")).replace('\n', "")
+    }
+
+    fn named(&self, names: &str) -> Result<Vec<Table>, String> {
+        let view = |name: &str| {
+            let view = View::ALL.iter().find(|view| view.empty().name == name);
+            let view = view.ok_or_else(|| format!("there is no view \"{name}\""));
+            view.map(|view| self.view(*view))
+        };
+        match names.split_whitespace().map(view).collect::<Result<Vec<_>, _>>()? {
+            none if none.is_empty() => Err("name views, or ask with * or ?".into()),
+            found => Ok(found),
+        }
+    }
+
+    fn named_stack(&self, numbers: &str) -> Result<WorkerStack, String> {
+        let mut numbers = numbers.split_whitespace().map(str::parse);
+        let (Some(Ok(scheduler)), Some(Ok(worker)), None) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return Err("name a worker by two numbers: its scheduler's, and its own".into());
+        };
+        let stack = self.stack_of(scheduler as usize, worker);
+        stack.ok_or_else(|| format!("scheduler {scheduler} has no worker {worker}"))
+    }
+}
+
+fn stacks(stacks: &[WorkerStack]) -> String {
+    let all: Vec<_> = stacks.iter().map(WorkerStack::to_json).collect();
+    format!("\"stacks\":[{}]", all.join(","))
+}
+
+fn tables(tables: &[Table]) -> String {
+    let table = |table: &Table| format!("\"{}\":{}", table.name, table.to_json());
+    format!("\"tables\":{{{}}}", tables.iter().map(table).collect::<Vec<_>>().join(","))
+}
+
+fn describe(table: &Table) -> String {
+    let text = |text: &str| Cell::from(text).to_json();
+    let column = |column: &crate::observe::views::Column| {
+        let kind = format!("{:?}", column.kind).to_lowercase();
+        let help = text(column.help);
+        format!("{{\"name\":\"{}\",\"kind\":\"{kind}\",\"help\":{help}}}", column.name)
+    };
+    let columns = table.columns.iter().map(column).collect::<Vec<_>>().join(",");
+    let (name, help, keys) = (table.name, text(table.help), table.keys);
+    format!("{{\"name\":\"{name}\",\"help\":{help},\"keys\":{keys},\"columns\":[{columns}]}}")
+}
+
+/// The trace that this asks for, if it asks for one.
+fn order(question: &str) -> Option<TraceOrder> {
+    let mut words = question.split_whitespace();
+    let format = match (words.next()?, words.next()?) {
+        ("trace", "chrome") => TraceFormat::Chrome,
+        ("trace", "perfetto") => TraceFormat::Perfetto,
+        _ => return None,
+    };
+    let span = Duration::from_millis(words.next()?.parse().ok()?);
+    Some(TraceOrder { format, span })
+}
+
+fn record(node: Node, order: TraceOrder) -> Answer {
+    Answer::Later(Box::new(move |client, ending| {
+        order.carry_out(node, ending, move |bytes| client.send(&bytes)).map_err(error)
+    }))
+}
+
+fn error(sentence: &str) -> String {
+    format!("{{\"error\":{}}}", Cell::from(sentence).to_json())
+}

@@ -1,0 +1,238 @@
+//! Traces: what the event rings of a node say, put together for people to look at (B43).
+//!
+//! ```text
+//!   rings of all schedulers --read again and again--> records, each once, in order of time
+//!        |
+//!        +--> slices: of each scheduler, whom it runs; of each worker, whether it runs, could
+//!        |    run, waits (and for what) or is preemptive
+//!        +--> wakes: from whoever ended a wait to the worker that runs because of it
+//!        +--> marks: I/O submitted and completed, requests begun and stolen
+//! ```
+//!
+//! [`Trace::to_chrome_json`] is for chrome://tracing and whatever reads its format,
+//! [`Trace::to_perfetto`] for ui.perfetto.dev. What a ring lost before it was read is counted.
+
+mod chrome;
+mod perfetto;
+mod story;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::current::{is_worker, sleep};
+use crate::node::{Node, NodeInner};
+use crate::os::clock;
+use crate::record::event_ring::RingEvent;
+
+/// How often rings are read while a trace is recorded.
+const READ_EVERY: Duration = Duration::from_millis(4);
+
+/// One record of an event ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TraceEvent {
+    /// The scheduler's number.
+    pub scheduler: usize,
+    /// How many records the scheduler wrote before it.
+    pub number: u64,
+    /// When, in nanoseconds of the monotonic clock.
+    pub at_ns: u64,
+    /// What happened.
+    pub event: RingEvent,
+    /// To which worker.
+    pub worker: u32,
+    /// More of it; see [`RingEvent`].
+    pub detail: u32,
+}
+
+/// A file format for traces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TraceFormat {
+    /// For chrome://tracing.
+    Chrome,
+    /// For ui.perfetto.dev.
+    Perfetto,
+}
+
+/// A trace that somebody asked for from outside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TraceOrder {
+    pub format: TraceFormat,
+    /// How long to record; zero: what the rings hold.
+    pub span: Duration,
+}
+
+/// Longest trace that is recorded for one order.
+const ORDER_MAX: Duration = Duration::from_secs(60);
+/// Orders that are carried out at once. Each holds what it has recorded in memory.
+const ORDERS_MAX: usize = 4;
+static ORDERS: AtomicUsize = AtomicUsize::new(0);
+
+impl TraceOrder {
+    /// Carries it out on a thread of its own, for whoever took the order has other clients, and has
+    /// that thread deliver the file. Stops early when `ending` becomes true.
+    ///
+    /// # Errors
+    /// A sentence about why nothing is recorded.
+    pub(crate) fn carry_out(
+        self,
+        node: Node,
+        ending: Arc<AtomicBool>,
+        deliver: impl FnOnce(Vec<u8>) + Send + 'static,
+    ) -> Result<(), &'static str> {
+        if node.inner.all().iter().all(|s| s.ring.is_none()) {
+            return Err("nothing is recorded in this process: its event rings are off");
+        }
+        let place = Place::take().ok_or("too many traces are being recorded")?;
+        let record = move || {
+            let _place = place;
+            let span = self.span.min(ORDER_MAX);
+            let trace = match self.span.is_zero() {
+                true => node.last_events(),
+                false => node.record_trace_while(span, || !ending.load(Ordering::Acquire)),
+            };
+            drop(node);
+            deliver(match self.format {
+                TraceFormat::Chrome => trace.to_chrome_json().into_bytes(),
+                TraceFormat::Perfetto => trace.to_perfetto(),
+            });
+        };
+        let thread = std::thread::Builder::new().name("ums-trace".into()).spawn(record);
+        thread.map(drop).map_err(|_| "there is no thread to be had")
+    }
+}
+
+/// One of the orders that are carried out, until it is dropped.
+struct Place;
+
+impl Place {
+    fn take() -> Option<Place> {
+        let one_more = |n| (n < ORDERS_MAX).then_some(n + 1);
+        let taken = ORDERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        taken.ok().map(|_| Place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        ORDERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What happened on a node's schedulers for a while.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Trace {
+    /// In order of time.
+    pub events: Vec<TraceEvent>,
+    /// Events that were overwritten before they were read.
+    pub lost: u64,
+    /// Names of the schedulers, by number.
+    pub names: Vec<String>,
+}
+
+impl Node {
+    /// What the event rings hold now. Empty when [`Builder::event_ring`](crate::Builder) is off.
+    ///
+    /// ```
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// node.run(|| ums::sleep(std::time::Duration::from_millis(1))).unwrap();
+    /// let trace = node.last_events();
+    /// assert!(trace.events.iter().any(|e| e.event == ums::RingEvent::Wait));
+    /// assert!(trace.to_chrome_json().contains("waits SLEEP"));
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
+    pub fn last_events(&self) -> Trace {
+        last_events(&self.inner)
+    }
+
+    /// Records for this long, from a plain thread or a worker, and gives what happened meanwhile.
+    pub fn record_trace(&self, span: Duration) -> Trace {
+        self.record_trace_while(span, || true)
+    }
+
+    /// As [`Node::record_trace`], but no longer than this is so.
+    pub(crate) fn record_trace_while(&self, span: Duration, so: impl Fn() -> bool) -> Trace {
+        let mut recorder = Recorder::new();
+        recorder.skip(&self.inner);
+        let end = clock::after(span);
+        while clock::now() < end && so() {
+            if is_worker() {
+                let _ = sleep(READ_EVERY);
+            } else {
+                std::thread::sleep(READ_EVERY);
+            }
+            recorder.read(&self.inner);
+        }
+        recorder.finish(&self.inner)
+    }
+}
+
+/// What the rings of a node hold now.
+pub(crate) fn last_events(node: &NodeInner) -> Trace {
+    let mut recorder = Recorder::new();
+    recorder.read(node);
+    recorder.finish(node)
+}
+
+/// Reads rings, and knows up to where.
+struct Recorder {
+    next: BTreeMap<usize, u64>,
+    events: Vec<TraceEvent>,
+    lost: u64,
+    /// The same moment on both clocks: nanoseconds and ticks.
+    moment: (u64, u64),
+}
+
+impl Recorder {
+    fn new() -> Recorder {
+        let moment = (clock::now(), clock::ticks());
+        Recorder { next: BTreeMap::new(), events: Vec::new(), lost: 0, moment }
+    }
+
+    /// What is there already is not wanted.
+    fn skip(&mut self, node: &NodeInner) {
+        for s in node.all() {
+            let last = s.ring.and_then(|ring| ring.read().last().map(|record| record.number + 1));
+            self.next.insert(s.index, last.unwrap_or(0));
+        }
+    }
+
+    fn read(&mut self, node: &NodeInner) {
+        for s in node.all() {
+            let Some(ring) = s.ring else { continue };
+            let records = ring.read();
+            let first = records.first().map_or(0, |record| record.number);
+            let next = *self.next.get(&s.index).unwrap_or(&first);
+            self.lost += first.saturating_sub(next);
+            for record in records.iter().filter(|record| record.number >= next) {
+                self.events.push(TraceEvent {
+                    scheduler: s.index,
+                    number: record.number,
+                    at_ns: self.at_ns(record.at),
+                    event: record.event,
+                    worker: record.worker,
+                    detail: record.detail,
+                });
+            }
+            let last = records.last().map_or(next, |record| record.number + 1);
+            self.next.insert(s.index, last.max(next));
+        }
+    }
+
+    fn at_ns(&self, ticks: u64) -> u64 {
+        let (ns, then) = self.moment;
+        match ticks.checked_sub(then) {
+            Some(later) => ns + clock::ticks_to_ns_quickly(later),
+            None => ns.saturating_sub(clock::ticks_to_ns_quickly(then - ticks)),
+        }
+    }
+
+    fn finish(mut self, node: &NodeInner) -> Trace {
+        self.events.sort_by_key(|event| (event.at_ns, event.scheduler, event.number));
+        let names = node.all().iter().map(|s| s.name().to_owned()).collect();
+        Trace { events: self.events, lost: self.lost, names }
+    }
+}

@@ -1,0 +1,274 @@
+//! The event ring: what a scheduler did last, for traces and for the moment after a crash (B43).
+//!
+//! ```text
+//!   record -> [ at | what ] [ at | what ] ... 1024 places, the oldest is overwritten
+//!                              ^ head
+//! ```
+//!
+//! The baton's holder writes with plain stores, so a record costs a reading of the processor's
+//! counter and three stores. Readers copy everything and keep what cannot have been overwritten
+//! meanwhile. A scheduler without a ring pays one look at a null pointer.
+//!
+//! Named invariant **Type Stable**: rings are never freed, only used again. So a signal handler can
+//! read those that are in use, which stand in a list of their own, without a lock ([`in_use`]).
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::os::clock;
+
+/// How many records a ring holds.
+pub const RING_RECORDS: usize = 1024;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum RingEvent {
+    /// The worker got the baton.
+    Switch = 1,
+    /// The worker began to wait; the detail is the reason's number.
+    Wait,
+    /// The worker's wait was ended here; the detail is the number of the scheduler that it belongs
+    /// to, which may be another.
+    Wake,
+    /// The worker came in through the inbox: its wait was ended elsewhere.
+    Arrive,
+    /// The worker went preemptive; the detail is the reason's number.
+    Leave,
+    /// The worker came home.
+    Home,
+    /// The worker submitted I/O; the detail is the descriptor.
+    Submit,
+    /// I/O completed; the detail is the low part of its token.
+    Complete,
+    /// The worker was given a request; the detail is the low part of its number.
+    Start,
+    /// The worker has ended its request.
+    Finish,
+    /// A request was taken from another scheduler's work queue; the detail is the low part of its
+    /// number.
+    Steal,
+    /// The scheduler went to sleep.
+    Sleep,
+    /// It woke up.
+    Awake,
+}
+
+impl RingEvent {
+    /// All of them.
+    pub const ALL: [RingEvent; 13] = [
+        RingEvent::Switch,
+        RingEvent::Wait,
+        RingEvent::Wake,
+        RingEvent::Arrive,
+        RingEvent::Leave,
+        RingEvent::Home,
+        RingEvent::Submit,
+        RingEvent::Complete,
+        RingEvent::Start,
+        RingEvent::Finish,
+        RingEvent::Steal,
+        RingEvent::Sleep,
+        RingEvent::Awake,
+    ];
+
+    /// Its name, as views and traces show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            RingEvent::Switch => "SWITCH",
+            RingEvent::Wait => "WAIT",
+            RingEvent::Wake => "WAKE",
+            RingEvent::Arrive => "ARRIVE",
+            RingEvent::Leave => "LEAVE",
+            RingEvent::Home => "HOME",
+            RingEvent::Submit => "SUBMIT",
+            RingEvent::Complete => "COMPLETE",
+            RingEvent::Start => "START",
+            RingEvent::Finish => "FINISH",
+            RingEvent::Steal => "STEAL",
+            RingEvent::Sleep => "SLEEP",
+            RingEvent::Awake => "AWAKE",
+        }
+    }
+}
+
+/// A worker's number has this many bits in a record.
+const WORKER_BITS: u32 = 24;
+
+/// The last events of one scheduler.
+pub(crate) struct Ring {
+    /// Records ever written.
+    head: AtomicU64,
+    places: Box<[Place; RING_RECORDS]>,
+    /// The scheduler's number.
+    scheduler: AtomicU32,
+    used: AtomicBool,
+    /// The ring that was made before this one.
+    next: AtomicPtr<Ring>,
+}
+
+/// The ring that was made last.
+static LAST: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
+/// Held while rings are taken and given back.
+static WRITERS: Mutex<()> = Mutex::new(());
+
+/// All rings in use, with their schedulers' numbers. Async-signal-safe.
+#[allow(unsafe_code)]
+pub(crate) fn in_use() -> impl Iterator<Item = (u32, &'static Ring)> {
+    // SAFETY: Type Stable: rings are never freed.
+    let follow = |at: &AtomicPtr<Ring>| unsafe { at.load(Ordering::Acquire).as_ref() };
+    std::iter::successors(follow(&LAST), move |ring| follow(&ring.next))
+        .filter(|ring| ring.used.load(Ordering::Acquire))
+        .map(|ring| (ring.scheduler.load(Ordering::Relaxed), ring))
+}
+
+struct Place {
+    at: AtomicU64,
+    /// The event in the top byte, the worker below it, then the detail.
+    what: AtomicU64,
+}
+
+/// One record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    /// How many were written before it.
+    pub number: u64,
+    /// In ticks.
+    pub at: u64,
+    pub event: RingEvent,
+    pub worker: u32,
+    pub detail: u32,
+}
+
+impl Ring {
+    fn new() -> Ring {
+        let place = || Place { at: AtomicU64::new(0), what: AtomicU64::new(0) };
+        let places: Box<[Place]> = (0..RING_RECORDS).map(|_| place()).collect();
+        Ring {
+            head: AtomicU64::new(0),
+            places: places.try_into().ok().expect("as many were made"),
+            scheduler: AtomicU32::new(0),
+            used: AtomicBool::new(true),
+            next: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// A ring for the scheduler of this number, in which nothing is recorded.
+    #[allow(unsafe_code)]
+    pub fn take(scheduler: u32) -> &'static Ring {
+        let _alone = WRITERS.lock().unwrap_or_else(|e| e.into_inner());
+        let mut at = LAST.load(Ordering::Acquire);
+        // SAFETY: Type Stable: rings are never freed.
+        while let Some(ring) = unsafe { at.as_ref() } {
+            if !ring.used.load(Ordering::Relaxed) {
+                ring.head.store(0, Ordering::Relaxed);
+                ring.scheduler.store(scheduler, Ordering::Relaxed);
+                ring.used.store(true, Ordering::Release);
+                return ring;
+            }
+            at = ring.next.load(Ordering::Relaxed);
+        }
+        let ring: &'static Ring = Box::leak(Box::new(Ring::new()));
+        ring.scheduler.store(scheduler, Ordering::Relaxed);
+        ring.next.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
+        LAST.store(std::ptr::from_ref(ring).cast_mut(), Ordering::Release);
+        ring
+    }
+
+    /// Its scheduler has ended.
+    pub fn give_back(&self) {
+        let _alone = WRITERS.lock().unwrap_or_else(|e| e.into_inner());
+        self.used.store(false, Ordering::Release);
+    }
+
+    /// Notes what happens now. Baton holder only.
+    #[inline]
+    pub fn record(&self, event: RingEvent, worker: u32, detail: u32) {
+        let head = self.head.load(Ordering::Relaxed);
+        // Who sees any of what follows sees this head.
+        fence(Ordering::Release);
+        let place = &self.places[head as usize % RING_RECORDS];
+        let worker = worker & ((1 << WORKER_BITS) - 1);
+        let what = (event as u64) << 56 | u64::from(worker) << 32 | u64::from(detail);
+        place.at.store(clock::ticks(), Ordering::Relaxed);
+        place.what.store(what, Ordering::Relaxed);
+        self.head.store(head + 1, Ordering::Release);
+    }
+
+    /// What is there, the oldest first.
+    pub fn read(&self) -> Vec<Recorded> {
+        let head = self.head.load(Ordering::Acquire);
+        let first = head.saturating_sub(RING_RECORDS as u64);
+        let copies: Vec<_> = (first..head).map(|number| self.look(number)).collect();
+        fence(Ordering::Acquire);
+        // One more than the head says may be in the making.
+        let now = self.head.load(Ordering::Relaxed) + 1;
+        let kept = now.saturating_sub(RING_RECORDS as u64);
+        copies.into_iter().flatten().filter(|record| record.number >= kept).collect()
+    }
+
+    /// The last so many, the oldest first, one at a time. Async-signal-safe; if the scheduler runs
+    /// on meanwhile, what it gives may have been overwritten by something newer.
+    pub fn last(&self, count: u64) -> impl Iterator<Item = Recorded> + '_ {
+        let head = self.head.load(Ordering::Acquire);
+        (head.saturating_sub(count)..head).filter_map(|number| self.look(number))
+    }
+
+    fn look(&self, number: u64) -> Option<Recorded> {
+        let place = &self.places[number as usize % RING_RECORDS];
+        let at = place.at.load(Ordering::Relaxed);
+        let what = place.what.load(Ordering::Relaxed);
+        let event = RingEvent::ALL.get(((what >> 56) as usize).checked_sub(1)?)?;
+        let worker = (what >> 32) as u32 & ((1 << WORKER_BITS) - 1);
+        Some(Recorded { number, at, event: *event, worker, detail: what as u32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ring_keeps_the_last_records_in_order_b43() {
+        let ring = Ring::take(0);
+        assert_eq!(ring.read(), []);
+        ring.record(RingEvent::Wait, 7, 9);
+        let all = ring.read();
+        assert_eq!(
+            (all.len(), all[0].event, all[0].worker, all[0].detail),
+            (1, RingEvent::Wait, 7, 9)
+        );
+        for n in 0..3000u32 {
+            ring.record(RingEvent::ALL[n as usize % 13], n, u32::MAX - n);
+        }
+        let all = ring.read();
+        // The oldest might be overwritten just now.
+        assert_eq!(all.len(), RING_RECORDS - 1);
+        for (record, n) in all.iter().zip(3000 - all.len() as u32..) {
+            assert_eq!((record.worker, record.detail), (n, u32::MAX - n));
+            assert_eq!(record.event, RingEvent::ALL[n as usize % 13]);
+        }
+        assert!(all.is_sorted_by_key(|record| record.at));
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_a_record_b43() {
+        let (ring, stop) = (Ring::take(0), std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut n = 0u32;
+                while !stop.load(Ordering::Relaxed) {
+                    ring.record(RingEvent::Switch, n & 0xFF_FFFF, n & 0xFF_FFFF);
+                    n = n.wrapping_add(1);
+                }
+            });
+            for _ in 0..2000 {
+                for record in ring.read() {
+                    assert_eq!(record.worker, record.detail);
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,195 @@
+//! Sentences for stderr: the one way in which this library speaks to the person who runs the program.
+//!
+//! ```text
+//! report::warn(Kind::NoWorker, format_args!("scheduler '{name}' could not create a worker: {error}"))
+//! ums: scheduler '0' could not create a worker: out of memory (3 like it were left out)
+//! ```
+//!
+//! *How to use it.* A sentence says what is wrong and what to do about it. It has no `ums: ` and no
+//! newline; both are added. Where the caller has a scheduler, `Scheduler::warn` is right, because the
+//! node may have been built with [`warnings(false)`](crate::Builder::warnings). [`last_words`] is for
+//! a process that is about to abort: it has no limit and cannot be turned off.
+//!
+//! *What it promises.* It never panics, allocates or takes a lock, whatever stderr is, so that it can
+//! be called anywhere, with a scheduler's baton and in the middle of a turn. It waits for nothing: a
+//! sentence that stderr would not take at once is left out. A sentence is one `write`, and is cut at
+//! [`LENGTH_MAX`] bytes. Of each [`Kind`] one sentence is written in [`PAUSE_NS`]; the next one says how
+//! many were left out before it.
+//!
+//! In a simulated world nothing is written, for there a campaign runs thousands of them.
+
+use std::fmt::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::os::clock;
+
+/// Longer sentences are cut. A pipe takes this much in one piece.
+const LENGTH_MAX: usize = 1024;
+/// How long a kind of sentence pauses after one was written: 10 s.
+const PAUSE_NS: u64 = 10_000_000_000;
+
+/// What a sentence is about. Each kind has a limit of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// The system refused a worker, or another thread.
+    NoWorker,
+    /// A scheduler has as many workers as it may.
+    WorkerLimit,
+    /// Every worker waits, and requests do.
+    Standstill,
+    /// The system refused a descriptor.
+    Descriptors,
+    /// A worker does not yield.
+    Stall,
+    /// Code of the application panicked where a panic ends.
+    Panicked,
+    /// An option could not be followed.
+    Setup,
+}
+
+/// What is known of a kind.
+struct Gate {
+    /// Until when nothing is written.
+    closed_until: AtomicU64,
+    left_out: AtomicU64,
+}
+
+impl Gate {
+    const fn open() -> Gate {
+        Gate { closed_until: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+    }
+
+    /// Whether a sentence may pass now; one of several callers at once gets it.
+    fn passes(&self, now: u64) -> bool {
+        let until = self.closed_until.load(Ordering::Relaxed);
+        let next = now.saturating_add(PAUSE_NS);
+        now >= until
+            && self
+                .closed_until
+                .compare_exchange(until, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    fn tell(&self, now: u64, text: fmt::Arguments<'_>, write: impl FnOnce(&[u8]) -> bool) {
+        if !self.passes(now) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        let line = match left_out {
+            0 => Line::of(format_args!("{text}")),
+            n => Line::of(format_args!("{text} ({n} like it were left out)")),
+        };
+        if !write(line.bytes()) {
+            self.left_out.fetch_add(left_out + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+static GATES: [Gate; 7] = [const { Gate::open() }; 7];
+
+/// Whether a sentence of this kind would be left out now: then what it would say need not be found
+/// out.
+pub(crate) fn is_closed(kind: Kind) -> bool {
+    clock::now() < GATES[kind as usize].closed_until.load(Ordering::Relaxed)
+}
+
+/// Writes a sentence to stderr, unless there was one of its kind a moment ago.
+#[cold]
+pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
+    #[cfg(feature = "sim")]
+    if crate::os::sim::is_here() {
+        return;
+    }
+    GATES[kind as usize].tell(clock::now(), text, write_now);
+}
+
+/// Writes what is the last sentence of this process.
+#[cold]
+pub(crate) fn last_words(text: fmt::Arguments<'_>) {
+    write_now(Line::of(text).bytes());
+}
+
+/// Writes to stderr what it takes at once. False: it takes nothing, or is gone.
+fn write_now(bytes: &[u8]) -> bool {
+    let stderr = std::io::stderr();
+    let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let ready = poll(&mut asked, Some(&at_once)).is_ok();
+    ready
+        && asked[0].revents() == PollFlags::OUT
+        && rustix::io::write(&stderr, bytes).is_ok_and(|n| n == bytes.len())
+}
+
+/// A sentence in the caller's frame.
+struct Line {
+    text: [u8; LENGTH_MAX],
+    len: usize,
+}
+
+impl Line {
+    fn of(text: fmt::Arguments<'_>) -> Line {
+        let mut line = Line { text: [0; LENGTH_MAX], len: 0 };
+        // What does not fit is cut.
+        let _ = write!(line, "ums: {text}");
+        line.text[line.len] = b'\n';
+        line.len += 1;
+        line
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // One place is kept for the newline.
+        let room = LENGTH_MAX - 1 - self.len;
+        let taken = text.len().min(room);
+        self.text[self.len..self.len + taken].copy_from_slice(&text.as_bytes()[..taken]);
+        self.len += taken;
+        if taken == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(gate: &Gate, now: u64, text: &str, taken: bool) -> Option<String> {
+        let mut said = None;
+        gate.tell(now, format_args!("{text}"), |bytes| {
+            said = Some(String::from_utf8(bytes.to_vec()).unwrap());
+            taken
+        });
+        said
+    }
+
+    #[test]
+    fn the_next_sentence_tells_how_many_were_left_out() {
+        let gate = Gate::open();
+        assert_eq!(told(&gate, 5, "first", true).unwrap(), "ums: first\n");
+        assert_eq!(told(&gate, 6, "second", true), None);
+        assert_eq!(told(&gate, PAUSE_NS, "third", true), None);
+        let fourth = told(&gate, PAUSE_NS + 5, "fourth", true).unwrap();
+        assert_eq!(fourth, "ums: fourth (2 like it were left out)\n");
+        assert_eq!(told(&gate, 3 * PAUSE_NS, "fifth", true).unwrap(), "ums: fifth\n");
+    }
+
+    #[test]
+    fn a_sentence_that_stderr_does_not_take_counts_as_left_out() {
+        let gate = Gate::open();
+        assert!(told(&gate, 0, "first", false).is_some());
+        let second = told(&gate, PAUSE_NS, "second", true).unwrap();
+        assert_eq!(second, "ums: second (1 like it were left out)\n");
+    }
+
+    #[test]
+    fn a_long_sentence_is_cut_and_ends_with_a_newline() {
+        let line = Line::of(format_args!("{}", "a".repeat(2 * LENGTH_MAX)));
+        assert_eq!((line.len, line.bytes().last()), (LENGTH_MAX, Some(&b'\n')));
+    }
+}

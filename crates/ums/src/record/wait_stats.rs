@@ -1,0 +1,368 @@
+//! Wait statistics: how often, how long and for what workers waited (B20), kept three times.
+//!
+//! * By scheduler and reason, in a [`WaitTable`]: written by the baton's holder with plain stores.
+//! * By request, in [`RequestWaits`]: the same, beside the waiter that carries the request out.
+//! * By user, in an [`Account`]: what the user's requests left there, each at its end.
+//!
+//! ```text
+//!   a wait ends ----> row of its reason (scheduler)      one writer, no lock
+//!               \---> place of its reason (request) --+
+//!   the request ends                                  +--> the user's account: a short lock
+//! ```
+//!
+//! Times are ticks until somebody reads them. A wait also falls into a bucket by its length in
+//! nanoseconds: bucket 0 is below 1024 ns, each further one twice as wide, the last has no end.
+//!
+//! A reset does not touch what is counted, because its writer may be counting just then: it notes
+//! what stands there, and readers subtract that. Only the longest wait is set to zero, which is
+//! right whichever store comes last: a writer stores nothing but a wait that has just ended.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use crate::os::clock;
+use crate::record::counters::{add, max};
+use crate::record::reason::{REASONS_MAX, WaitReason};
+
+/// How many buckets a histogram of waits has.
+pub const WAIT_BUCKETS: usize = 28;
+
+/// The first bucket holds what is shorter than two to this power, in nanoseconds.
+const FIRST_BITS: u32 = 10;
+
+/// The bucket of a wait of this length.
+#[inline]
+fn bucket(ns: u64) -> usize {
+    ((u64::BITS - (ns >> FIRST_BITS).leading_zeros()) as usize).min(WAIT_BUCKETS - 1)
+}
+
+/// Where a bucket of a wait histogram ends, in nanoseconds: each wait in it was shorter. The last
+/// one has no end, and gives None.
+pub fn wait_bucket_end(bucket: usize) -> Option<u64> {
+    (bucket + 1 < WAIT_BUCKETS).then(|| 1 << (FIRST_BITS as usize + bucket))
+}
+
+/// Wait statistics of one reason, in ticks until they are read.
+#[derive(Default)]
+pub(crate) struct WaitRow {
+    pub begun: AtomicU64,
+    count: AtomicU64,
+    total: AtomicU64,
+    max: AtomicU64,
+    signal: AtomicU64,
+    /// Waits for which another worker got the baton.
+    pub switches: AtomicU64,
+    buckets: [AtomicU64; WAIT_BUCKETS],
+}
+
+/// A reading of a [`WaitRow`], or a sum of several.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct WaitSum {
+    pub begun: u64,
+    pub count: u64,
+    pub total: u64,
+    pub max: u64,
+    pub signal: u64,
+    pub switches: u64,
+    pub buckets: [u64; WAIT_BUCKETS],
+}
+
+impl WaitRow {
+    /// A wait is over. Baton holder only.
+    #[inline]
+    pub fn ended(&self, total: u64, signal: u64) {
+        add(&self.count, 1);
+        add(&self.total, total);
+        add(&self.signal, signal.min(total));
+        max(&self.max, total);
+        add(&self.buckets[bucket(clock::ticks_to_ns_quickly(total))], 1);
+    }
+
+    fn read(&self) -> WaitSum {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        WaitSum {
+            begun: of(&self.begun),
+            count: of(&self.count),
+            total: of(&self.total),
+            max: of(&self.max),
+            signal: of(&self.signal),
+            switches: of(&self.switches),
+            buckets: std::array::from_fn(|at| of(&self.buckets[at])),
+        }
+    }
+}
+
+impl WaitSum {
+    /// Puts another scheduler's reading on top.
+    pub fn and(&mut self, other: &WaitSum) {
+        self.combine(other, u64::wrapping_add);
+        self.max = self.max.max(other.max);
+    }
+
+    /// What was counted since `before`. The longest wait is not counted but kept.
+    fn since(&mut self, before: &WaitSum) {
+        self.combine(before, u64::saturating_sub);
+    }
+
+    fn combine(&mut self, other: &WaitSum, how: impl Fn(u64, u64) -> u64) {
+        for (mine, theirs) in [
+            (&mut self.begun, other.begun),
+            (&mut self.count, other.count),
+            (&mut self.total, other.total),
+            (&mut self.signal, other.signal),
+            (&mut self.switches, other.switches),
+        ] {
+            *mine = how(*mine, theirs);
+        }
+        for (mine, theirs) in self.buckets.iter_mut().zip(other.buckets) {
+            *mine = how(*mine, theirs);
+        }
+    }
+}
+
+/// Wait statistics of one scheduler, a row for each reason.
+pub(crate) struct WaitTable {
+    rows: Box<[WaitRow]>,
+    /// What stood in the rows at the last reset; empty before the first.
+    before: Mutex<Vec<WaitSum>>,
+}
+
+impl WaitTable {
+    pub fn new() -> WaitTable {
+        let rows = (0..REASONS_MAX).map(|_| WaitRow::default()).collect();
+        WaitTable { rows, before: Mutex::default() }
+    }
+
+    #[inline]
+    pub fn row(&self, reason: WaitReason) -> &WaitRow {
+        &self.rows[reason.index()]
+    }
+
+    /// What was counted since the last reset.
+    pub fn read(&self, reason: WaitReason) -> WaitSum {
+        let mut sum = self.row(reason).read();
+        let before = self.before.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(before) = before.get(reason.index()) {
+            sum.since(before);
+        }
+        sum
+    }
+
+    /// Counts from zero again.
+    pub fn reset(&self) {
+        let mut before = self.before.lock().unwrap_or_else(|e| e.into_inner());
+        *before = self.rows.iter().map(WaitRow::read).collect();
+        self.rows.iter().for_each(|row| row.max.store(0, Ordering::Relaxed));
+    }
+}
+
+/// How many reasons a request keeps apart; what comes later shares the last place, as `OTHER`.
+const PLACES: usize = 6;
+
+/// What one request has waited for. One writer: the worker that carries it out.
+#[derive(Default)]
+pub(crate) struct RequestWaits {
+    used: AtomicU32,
+    places: [Place; PLACES],
+}
+
+#[derive(Default)]
+struct Place {
+    reason: AtomicU16,
+    count: AtomicU64,
+    total: AtomicU64,
+    max: AtomicU64,
+    signal: AtomicU64,
+}
+
+impl Place {
+    fn add(&self, total: u64, signal: u64) {
+        add(&self.count, 1);
+        add(&self.total, total);
+        add(&self.signal, signal.min(total));
+        max(&self.max, total);
+    }
+
+    fn read(&self) -> ReasonSum {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ReasonSum {
+            reason: WaitReason::from_index(self.reason.load(Ordering::Relaxed).into()),
+            count: of(&self.count),
+            total: of(&self.total),
+            max: of(&self.max),
+            signal: of(&self.signal),
+        }
+    }
+}
+
+impl RequestWaits {
+    /// A request begins.
+    pub fn clear(&self) {
+        self.used.store(0, Ordering::Relaxed);
+    }
+
+    /// A wait of the request is over.
+    #[inline]
+    pub fn ended(&self, reason: WaitReason, total: u64, signal: u64) {
+        let used = self.used.load(Ordering::Relaxed) as usize;
+        let number = reason.index() as u16;
+        for place in &self.places[..used] {
+            if place.reason.load(Ordering::Relaxed) == number {
+                return place.add(total, signal);
+            }
+        }
+        self.another(used, number, total, signal);
+    }
+
+    #[cold]
+    fn another(&self, used: usize, number: u16, total: u64, signal: u64) {
+        if used == PLACES {
+            let last = &self.places[PLACES - 1];
+            last.reason.store(WaitReason::OTHER.index() as u16, Ordering::Relaxed);
+            return last.add(total, signal);
+        }
+        let place = &self.places[used];
+        for counter in [&place.count, &place.total, &place.max, &place.signal] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        place.reason.store(number, Ordering::Relaxed);
+        place.add(total, signal);
+        self.used.store(used as u32 + 1, Ordering::Release);
+    }
+
+    /// What it has waited for so far.
+    pub fn read(&self) -> impl Iterator<Item = ReasonSum> + '_ {
+        let used = self.used.load(Ordering::Acquire) as usize;
+        self.places[..used].iter().map(Place::read)
+    }
+}
+
+/// Waits of one request or user for one reason, in ticks.
+#[derive(Clone, Copy)]
+pub(crate) struct ReasonSum {
+    pub reason: WaitReason,
+    pub count: u64,
+    pub total: u64,
+    pub max: u64,
+    pub signal: u64,
+}
+
+/// What a user's finished requests came to; times in ticks.
+#[derive(Default)]
+pub(crate) struct Account(Mutex<Sums>);
+
+/// A reading of an [`Account`].
+#[derive(Clone, Default)]
+pub(crate) struct Sums {
+    /// Requests that have ended.
+    pub requests: u64,
+    /// Their time without a worker.
+    pub queued: u64,
+    /// The longest of these.
+    pub queued_max: u64,
+    /// Their time with one.
+    pub elapsed: u64,
+    /// What they waited for.
+    pub waits: Vec<ReasonSum>,
+}
+
+impl Account {
+    /// A request has ended.
+    pub fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits) {
+        let mut sums = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        sums.requests += 1;
+        sums.queued += queued;
+        sums.queued_max = sums.queued_max.max(queued);
+        sums.elapsed += elapsed;
+        for new in waits.read() {
+            match sums.waits.iter_mut().find(|old| old.reason == new.reason) {
+                Some(old) => {
+                    old.count += new.count;
+                    old.total += new.total;
+                    old.signal += new.signal;
+                    old.max = old.max.max(new.max);
+                }
+                None => sums.waits.push(new),
+            }
+        }
+    }
+
+    /// What stands in it.
+    pub fn read(&self) -> Sums {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Counts from zero again.
+    pub fn reset(&self) {
+        *self.0.lock().unwrap_or_else(|e| e.into_inner()) = Sums::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bucket_is_twice_as_wide_as_the_one_before_b20() {
+        assert_eq!(bucket(0), 0);
+        for at in 0..WAIT_BUCKETS - 1 {
+            let end = wait_bucket_end(at).expect("only the last bucket has no end");
+            assert_eq!((bucket(end - 1), bucket(end)), (at, at + 1), "around {end} ns");
+        }
+        assert_eq!(wait_bucket_end(WAIT_BUCKETS - 1), None);
+        assert_eq!(bucket(u64::MAX), WAIT_BUCKETS - 1);
+    }
+
+    #[test]
+    fn a_reset_hides_what_was_counted_and_loses_nothing_that_follows_b20() {
+        let table = WaitTable::new();
+        let row = table.row(WaitReason::MUTEX);
+        add(&row.begun, 3);
+        row.ended(1 << 20, 7);
+        table.reset();
+        let sum = table.read(WaitReason::MUTEX);
+        assert_eq!((sum.begun, sum.count, sum.total, sum.max, sum.signal), (0, 0, 0, 0, 0));
+        assert_eq!(sum.buckets.iter().sum::<u64>(), 0);
+        row.ended(100, 40);
+        let sum = table.read(WaitReason::MUTEX);
+        assert_eq!((sum.begun, sum.count, sum.total, sum.max, sum.signal), (0, 1, 100, 100, 40));
+        assert_eq!(sum.buckets.iter().sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn a_request_keeps_its_first_reasons_apart_and_loses_none_b20() {
+        let waits = RequestWaits::default();
+        for round in 0..2 {
+            for index in 0..PLACES + 3 {
+                waits.ended(WaitReason::from_index(index), 10 + index as u64, 1);
+            }
+            let rows: Vec<_> = waits.read().collect();
+            assert_eq!(rows.len(), PLACES);
+            assert_eq!(rows[0].reason, WaitReason::from_index(0));
+            assert_eq!(rows[0].count, round + 1);
+            assert_eq!(rows[PLACES - 1].reason, WaitReason::OTHER);
+            let all: u64 = rows.iter().map(|row| row.count).sum();
+            assert_eq!(all, (round + 1) * (PLACES as u64 + 3));
+        }
+        waits.clear();
+        assert_eq!(waits.read().count(), 0);
+    }
+
+    #[test]
+    fn an_account_adds_up_what_requests_leave_b20() {
+        let (account, waits) = (Account::default(), RequestWaits::default());
+        waits.ended(WaitReason::SLEEP, 100, 10);
+        account.settle(5, 1000, &waits);
+        waits.clear();
+        waits.ended(WaitReason::MUTEX, 20, 20);
+        waits.ended(WaitReason::SLEEP, 50, 1);
+        account.settle(9, 500, &waits);
+        let sums = account.read();
+        assert_eq!((sums.requests, sums.queued, sums.queued_max, sums.elapsed), (2, 14, 9, 1500));
+        let sleep = sums.waits.iter().find(|w| w.reason == WaitReason::SLEEP).unwrap();
+        assert_eq!((sleep.count, sleep.total, sleep.max, sleep.signal), (2, 150, 100, 11));
+        assert_eq!(sums.waits.len(), 2);
+        account.reset();
+        assert_eq!(account.read().requests, 0);
+    }
+}

@@ -1,0 +1,55 @@
+//! What must be so at every turn of a scheduler in a simulated world.
+
+use std::sync::atomic::Ordering;
+
+use super::{Core, Scheduler, WorkerKind};
+
+impl Scheduler {
+    /// In a simulated world: what must be so at every turn is so.
+    pub(super) fn check(&self) {
+        if !crate::os::sim::is_here() {
+            return;
+        }
+        let wrong = self.with(|core| {
+            let lists = core.workers.check().and_then(|()| core.fairness.check());
+            lists.and_then(|()| self.add_up(core))
+        });
+        if let Err(wrong) = wrong {
+            crate::os::sim::fail(&format!("scheduler {}: {wrong}", self.name()));
+        }
+    }
+
+    /// What is counted is there, and what is there is counted.
+    fn add_up(&self, core: &mut Core) -> Result<(), String> {
+        use crate::scheduler::lists::worker_list::State;
+        let must = |so: bool, text: &dyn Fn() -> String| if so { Ok(()) } else { Err(text()) };
+        let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed) as usize;
+
+        let holder = match core.current {
+            crate::scheduler::lists::worker_list::STANDBY => {
+                self.host_thread.load(Ordering::Relaxed)
+            }
+            _ if self.options.kind != WorkerKind::Thread => {
+                self.host_thread.load(Ordering::Relaxed)
+            }
+            id => core.workers.get(id).waiter.view.thread.load(Ordering::Relaxed),
+        };
+        must(holder == crate::os::thread_number(), &|| "two have the baton".into())?;
+
+        // Who has come home keeps its place until it runs.
+        let (away, places) = (core.workers.in_state(State::Preemptive), core.preemptive);
+        must(away <= places, &|| format!("{away} workers are preemptive, {places} counted"))?;
+
+        let living = core.workers.count() - core.workers.in_state(State::Retired);
+        let (made, ended) =
+            (of(&self.counters.workers_created), of(&self.counters.workers_retired));
+        must(made - ended == living, &|| format!("{living} workers: {made} made, {ended} ended"))?;
+
+        let (asked, known) = (core.io.outstanding(), core.driver.pending() + core.done.len());
+        must(asked == known, &|| format!("{asked} operations wait, the driver knows {known}"))?;
+
+        let busy = living - core.workers.in_state(State::Idle) - core.workers.in_state(State::New);
+        let (queued, load) = (self.queue.len(), self.load.load(Ordering::Relaxed));
+        must(load >= queued + busy, &|| format!("load {load}: {queued} queued, {busy} at work"))
+    }
+}

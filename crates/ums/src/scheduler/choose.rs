@@ -1,0 +1,161 @@
+//! Choose: which worker runs next, or which queued request starts (lists/fairness has the rule).
+
+use super::{Core, Scheduler};
+use crate::os::clock;
+use crate::record::counters::{add, max};
+use crate::record::event_ring::RingEvent;
+use crate::record::reason::WaitReason;
+use crate::scheduler::lists::fairness::{Line, Ready};
+use crate::scheduler::lists::worker_list::{STANDBY, State};
+use crate::scheduler::lists::{NOBODY, WorkerId};
+
+impl Scheduler {
+    /// Chooses who is next and makes it Running: a worker, or one that starts a queued request
+    /// (scheduler/lists/fairness has the rule). None: nobody can run, and a caller that does not go idle
+    /// then, where all work queues are looked at, tells the peers.
+    pub(super) fn choose(&self, core: &mut Core) -> Option<WorkerId> {
+        let next = self.next(core);
+        if next.is_some() {
+            self.tell_peers();
+        }
+        next
+    }
+
+    #[inline]
+    fn next(&self, core: &mut Core) -> Option<WorkerId> {
+        loop {
+            let (signalled, yielded) = (core.workers.signalled, core.workers.yielded);
+            let queued = self.queue.len();
+            let one_lane = core.workers.runnable() == 0 && self.queue.urgent() == 0;
+            if queued > 0
+                && one_lane
+                && !core.fairness.goes_by_age()
+                && let Some(id) = self.start_queued(core, false)
+            {
+                // Requests of one lane: the first passes over nothing.
+                return Some(id);
+            }
+            if queued > 0
+                || core.fairness.goes_by_age()
+                || !(signalled.is_empty() || yielded.is_empty())
+            {
+                return self.next_of_several(core);
+            }
+            // Workers of one list: the first passes over nothing.
+            let id = if signalled.is_empty() { yielded.head } else { signalled.head };
+            if id == NOBODY {
+                return None;
+            }
+            core.workers.shift(id, State::Runnable, State::Running, 0);
+            if core.is_here(id) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// The next one where several lines may have something.
+    #[cold]
+    fn next_of_several(&self, core: &mut Core) -> Option<WorkerId> {
+        // A request for which there is no worker is not ready: it is passed over by nothing.
+        let [mut urgent, mut queued] = [None; 2];
+        if self.queue.len() > 0 {
+            let [for_urgent, for_others] = self.lanes_that_can_start(core);
+            [urgent, queued] = self.queue.fronts();
+            urgent = urgent.filter(|_| for_urgent);
+            queued = queued.filter(|_| for_others);
+        }
+        loop {
+            let (ahead, behind) = (core.workers.signalled, core.workers.yielded);
+            let signalled = core.workers.first_since(ahead);
+            let yielded = core.workers.first_since(behind);
+            let ready = Ready { urgent, signalled, yielded, queued };
+            let line = core.fairness.choose(&ready)?;
+            let id = match line {
+                Line::Urgent | Line::Queued => {
+                    let is_urgent = line == Line::Urgent;
+                    let Some(id) = self.start_queued(core, is_urgent) else {
+                        *if is_urgent { &mut urgent } else { &mut queued } = None;
+                        continue;
+                    };
+                    id
+                }
+                Line::Signalled | Line::Yielded => {
+                    let id = if line == Line::Signalled { ahead.head } else { behind.head };
+                    core.workers.shift(id, State::Runnable, State::Running, 0);
+                    if !core.is_here(id) {
+                        continue;
+                    }
+                    id
+                }
+            };
+            core.fairness.chosen(line, &ready, core.workers.runnable() + self.queue.len());
+            max(&self.counters.passed_over_max, core.fairness.longest.into());
+            return Some(id);
+        }
+    }
+
+    /// Gives the first request of a lane to a worker. None: there is no worker to be had, or the
+    /// request has gone.
+    fn start_queued(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
+        let id = self.worker_for(core, urgent)?;
+        let Some(request) = self.queue.take(urgent) else {
+            // Another scheduler was faster. A worker just made stays, and is idle.
+            if core.workers.get(id).state == State::New {
+                core.workers.shift(id, State::New, State::Idle, clock::ticks());
+            }
+            return None;
+        };
+        let now = core.begin_turn(self);
+        let waited = now.saturating_sub(request.state().enqueued);
+        let row = self.waits.row(WaitReason::THREADPOOL);
+        add(&row.begun, 1);
+        row.ended(waited, 0);
+        let from = core.workers.get(id).state;
+        core.workers.shift(id, from, State::Running, now);
+        core.record(RingEvent::Start, id, request.state().id as u32);
+        core.workers.get(id).request = Some(request);
+        Some(id)
+    }
+
+    /// A worker for a queued request: the current one if it is idle (no switch), else the last
+    /// that became idle, else a new one within the limit (U27, U28), else, for a holder's request,
+    /// one beyond it. Workers beyond the limit serve holders only, and are trimmed when idle.
+    fn worker_for(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
+        if core.idle_for_all(self) > 0 || (urgent && core.workers.idle.len > 0) {
+            let current = core.current;
+            let idle = current != STANDBY && core.workers.get(current).state == State::Idle;
+            return Some(if idle { current } else { core.workers.idle.tail });
+        }
+        let limit = self.has_room(core);
+        (core.may_create() && (limit || urgent)).then(|| self.create_worker(core, !limit)).flatten()
+    }
+
+    /// Whether a queued request could start now. Exactly when `worker_for` would try: the idle
+    /// loop relies on that.
+    pub(super) fn can_start(&self, core: &mut Core) -> bool {
+        let [for_urgent, for_others] = self.lanes_that_can_start(core);
+        for_others || (for_urgent && self.queue.urgent() > 0)
+    }
+
+    /// Whether there is a worker for the first request of each lane: of the urgent ones, and of the
+    /// others. At the limit of workers there may be one for an urgent request alone.
+    fn lanes_that_can_start(&self, core: &mut Core) -> [bool; 2] {
+        let limit = self.has_room(core);
+        let may_create = core.may_create();
+        let for_others = core.idle_for_all(self) > 0 || (may_create && limit);
+        [for_others || core.workers.idle.len > 0 || may_create, for_others]
+    }
+}
+
+impl Core {
+    /// Whether creating a worker has not just failed.
+    pub(super) fn may_create(&self) -> bool {
+        self.create_again == 0 || clock::now() >= self.create_again
+    }
+
+    /// Idle workers within the limit.
+    fn idle_for_all(&self, scheduler: &Scheduler) -> usize {
+        let beyond = self.workers.count().saturating_sub(scheduler.options.workers_max);
+        (self.workers.idle.len as usize).saturating_sub(beyond)
+    }
+}

@@ -1,0 +1,130 @@
+//! What debuggers read: one symbol, from which a script finds every worker of the process, alive or
+//! in a core file, in a program without debug information too.
+//!
+//! ```text
+//!   UMS_DEBUG --waiters--> the waiter made last --made_before--> ... --> null
+//!      '--- offsets of the fields that the script shows
+//! ```
+//!
+//! The layout of [`Descriptor`] is an interface: `gdb/ums.py` reads it, and so may others. Fields are
+//! only added, before `end` and with a new `size`; a change of what is there is a new `version`. All
+//! that the offsets lead to is this library's own affair.
+//!
+//! Named invariant **One Symbol**: nothing else in a program is called `UMS_DEBUG`.
+
+#![allow(unsafe_code)]
+
+use std::mem::offset_of;
+use std::sync::atomic::AtomicPtr;
+
+use crate::record::reason::BUILT_IN_NAMES;
+use crate::scheduler::inbox::Inbox;
+use crate::wait::{LAST_MADE, Waiter};
+
+/// Number of built-in reasons.
+const REASONS: usize = BUILT_IN_NAMES.len();
+
+/// Where things are. Offsets are in bytes from the beginning of a waiter, but `inbox_number`, which is
+/// from the beginning of what `home` points at.
+#[repr(C)]
+pub struct Descriptor {
+    magic: [u8; 8],
+    version: u32,
+    size: u32,
+    /// The first of all waiters.
+    waiters: &'static AtomicPtr<Waiter>,
+    /// Names of 32 bytes, padded with zeroes.
+    reasons: &'static [[u8; 32]; REASONS],
+    reasons_count: u32,
+    /// Pointer: the next waiter.
+    made_before: u32,
+    /// One byte: whether it is somebody's.
+    in_use: u32,
+    /// Pointer: its scheduler's inbox; null for a plain thread.
+    home: u32,
+    /// u32 there: the scheduler's number.
+    inbox_number: u32,
+    /// u32: the worker's number; 0 for the standby.
+    worker: u32,
+    /// u16: why it waits, or waited last.
+    reason: u32,
+    /// u64: what for.
+    resource: u32,
+    /// Pointer: the waiter that holds that, or null.
+    blocker: u32,
+    /// One byte: 0 new, 1 running, 2 runnable, 3 waiting, 4 idle, 5 preemptive, 6 retired.
+    state: u32,
+    /// u64: the request that it carries out, or 0.
+    request: u32,
+    /// u64: the user of that, or 0.
+    user: u32,
+    /// u32: the kernel's number of its thread; 0 for a fiber.
+    thread: u32,
+    /// Word: the lowest address of its stack, or 0.
+    stack_low: u32,
+    /// Word: one past the highest.
+    stack_top: u32,
+    /// Word: of a fiber or an own context, the address of the word that holds its stack pointer while it is
+    /// saved and 0 while it runs; 0 for a thread.
+    saved_at: u32,
+    end: u32,
+}
+
+/// Found by name, or by the eight bytes that it begins with.
+#[used]
+#[unsafe(no_mangle)]
+pub static UMS_DEBUG: Descriptor = Descriptor {
+    magic: *b"UMSDEBUG",
+    version: 1,
+    size: size_of::<Descriptor>() as u32,
+    waiters: &LAST_MADE,
+    reasons: &BUILT_IN_NAMES,
+    reasons_count: REASONS as u32,
+    made_before: offset_of!(Waiter, made_before) as u32,
+    in_use: offset_of!(Waiter, in_use) as u32,
+    home: offset_of!(Waiter, home) as u32,
+    inbox_number: offset_of!(Inbox, number) as u32,
+    worker: offset_of!(Waiter, worker) as u32,
+    reason: offset_of!(Waiter, reason) as u32,
+    resource: offset_of!(Waiter, resource) as u32,
+    blocker: offset_of!(Waiter, blocker) as u32,
+    state: offset_of!(Waiter, view.state) as u32,
+    request: offset_of!(Waiter, view.request) as u32,
+    user: offset_of!(Waiter, view.user) as u32,
+    thread: offset_of!(Waiter, view.thread) as u32,
+    stack_low: offset_of!(Waiter, view.stack_low) as u32,
+    stack_top: offset_of!(Waiter, view.stack_top) as u32,
+    saved_at: offset_of!(Waiter, view.saved_at) as u32,
+    end: 0,
+};
+
+/// Has the linker keep the symbol in a program that has schedulers.
+pub(crate) fn be_found() {
+    std::hint::black_box(&raw const UMS_DEBUG);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::lists::worker_list::State;
+
+    #[test]
+    fn the_descriptor_says_what_the_script_was_written_for() {
+        // `gdb/ums.py` has these numbers too.
+        assert_eq!((offset_of!(Descriptor, waiters), offset_of!(Descriptor, reasons)), (16, 24));
+        assert_eq!(offset_of!(Descriptor, reasons_count), 32);
+        assert_eq!((offset_of!(Descriptor, end), UMS_DEBUG.size), (96, 104));
+        let states = [
+            State::New,
+            State::Running,
+            State::Runnable,
+            State::Waiting,
+            State::Idle,
+            State::Preemptive,
+            State::Retired,
+        ];
+        assert!(states.iter().enumerate().all(|(number, state)| *state as usize == number));
+        let number = crate::record::reason::WaitReason::MUTEX.index();
+        assert!(BUILT_IN_NAMES[number].starts_with(b"MUTEX\0"));
+    }
+}

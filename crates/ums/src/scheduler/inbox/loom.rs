@@ -1,0 +1,91 @@
+//! Models of the inbox: nobody sleeps on a push (rule 4), and nothing is lost or comes twice (G6).
+//!
+//! Bounds: one scheduler, one or two that come in; at most two preemptions of a thread while it could go
+//! on (what needs more is not tried).
+
+use super::*;
+use crate::os::driver::Waker;
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = ::loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(body);
+}
+
+/// A inbox, and its scheduler's side of the idle protocol: sleeps until something came.
+fn inbox() -> (&'static Inbox, Waker) {
+    let waker = Waker::new().expect("a descriptor");
+    (Inbox::take(waker.clone()), waker)
+}
+
+fn sleep_until_something_came(inbox: &Inbox, waker: &Waker) {
+    while inbox.is_empty() {
+        inbox.announce_sleep();
+        if inbox.is_empty() {
+            // It hangs here when a push was not seen and did not ring.
+            waker.heard.wait();
+        }
+        inbox.awake();
+    }
+}
+
+#[test]
+fn loom_who_comes_in_while_others_do_comes_in_once_g6() {
+    model(|| {
+        let (inbox, _) = inbox();
+        let pushers = [1, 2].map(|worker| {
+            let waiter = Waiter::take(inbox.address(), worker);
+            ::loom::thread::spawn(move || inbox.push(waiter))
+        });
+        let mut came = Vec::new();
+        inbox.take_all(|waiter| came.push(waiter.worker.load(Ordering::Relaxed)));
+        pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+        inbox.take_all(|waiter| came.push(waiter.worker.load(Ordering::Relaxed)));
+        came.sort_unstable();
+        assert_eq!(came, [1, 2]);
+        assert!(inbox.is_empty());
+    });
+}
+
+#[test]
+fn loom_nobody_sleeps_on_a_push_and_it_brings_what_was_done_before_rule_4() {
+    model(|| {
+        let (inbox, waker) = inbox();
+        let waiter = Waiter::take(inbox.address(), 1);
+        let given = std::sync::Arc::new(::loom::cell::Cell::new(0));
+        let gift = given.clone();
+        let pusher = ::loom::thread::spawn(move || {
+            gift.set(7);
+            inbox.push(waiter);
+        });
+        sleep_until_something_came(inbox, &waker);
+        inbox.take_all(|waiter| assert_eq!(waiter.worker.load(Ordering::Relaxed), 1));
+        assert_eq!(given.get(), 7, "what the pusher did before is seen");
+        pusher.join().unwrap();
+        assert!(inbox.is_empty());
+    });
+}
+
+#[test]
+fn loom_a_worker_that_comes_twice_comes_in_twice_g8() {
+    model(|| {
+        let (inbox, waker) = inbox();
+        let waiter = Waiter::take(inbox.address(), 1);
+        let other = Waiter::take(inbox.address(), 2);
+        let pusher = ::loom::thread::spawn(move || inbox.push(other));
+        inbox.push(waiter);
+        let mut came = Vec::new();
+        while came.len() < 3 {
+            sleep_until_something_came(inbox, &waker);
+            let again = came.iter().filter(|w| **w == 1).count();
+            inbox.take_all(|waiter| came.push(waiter.worker.load(Ordering::Relaxed)));
+            if again == 0 && came.contains(&1) {
+                // It ran, left, and comes home again.
+                inbox.push(waiter);
+            }
+        }
+        came.sort_unstable();
+        assert_eq!(came, [1, 1, 2]);
+        pusher.join().unwrap();
+    });
+}

@@ -1,0 +1,287 @@
+//! The inbox: the one way into a scheduler from outside it.
+//!
+//! Many push, the scheduler's current worker takes all. What comes through are *waiters* (workers
+//! of this scheduler whose wait was ended elsewhere, or who come home from being preemptive) and
+//! *letters* (everything rarer). New work does not come this way: it has the work queue.
+//!
+//! ```text
+//!   any thread                     the baton holder, in its turn
+//!   push(waiter) -> [stack] ------> take_all(), oldest first
+//!   send(letter) -> [mail] ------> letters()
+//! ```
+//!
+//! Pushing allocates nothing: the link is in the waiter, and a waiter passes one inbox at a time,
+//! because only the one who claimed its wait may push it (One Outcome).
+//!
+//! The idle protocol (rule 4), with the accesses named:
+//!
+//! ```text
+//!   scheduler                              pusher
+//!   I1 asleep := 1                         P1 push onto the stack
+//!   I2 fence                               P2 fence
+//!   I3 look at stack, mail, work queue     P3 swap asleep to 0; if it was 1, write the event
+//!   I4 sleep on the event
+//! ```
+//!
+//! If P1 comes after I3, then I1, I2 come before P2, P3 in the order of fences, so P3 sees 1 and
+//! writes the event, which stays readable until I4 sees it. If P1 comes before I3, the scheduler
+//! sees the push. Either way nobody sleeps on a push. Who swaps `asleep` alone writes, so a burst
+//! of pushes costs one system call.
+//!
+//! Named invariants. **Inbox**: another scheduler is reached only through its inbox (and its work
+//! queue). **Type Stable**: inboxes, like waiters, are never freed, only reused, so a late wake
+//! touches live memory.
+
+#![allow(unsafe_code)]
+
+use std::ptr::null_mut;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
+use crate::os::driver::Waker;
+use crate::os::short_lock::ShortLock;
+use crate::os::threads::point;
+use crate::wait::Waiter;
+
+/// What comes through the inbox besides workers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Letter {
+    /// Ask for the cancellation of the I/O request with this token.
+    CancelIo(u64),
+    /// Cancel what this worker carries out, if it is this request.
+    CancelRequest {
+        /// The worker's number.
+        worker: u32,
+        /// The request's number.
+        request: u64,
+    },
+    /// Look at the shared state again: something about it has changed.
+    LookAgain,
+}
+
+/// The way in. Never freed (Type Stable).
+pub(crate) struct Inbox {
+    stack: AtomicPtr<Waiter>,
+    asleep: AtomicBool,
+    mail: ShortLock<Vec<Letter>>,
+    mail_count: AtomicUsize,
+    waker: ShortLock<Option<Waker>>,
+    /// Its scheduler's number, for records.
+    pub(crate) number: std::sync::atomic::AtomicU32,
+}
+
+static FREE: Mutex<Vec<&'static Inbox>> = Mutex::new(Vec::new());
+
+impl Inbox {
+    /// A inbox for a scheduler that sleeps where `waker` wakes it.
+    pub(crate) fn take(waker: Waker) -> &'static Inbox {
+        let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        // What a model used belongs to that run of it.
+        let free = if cfg!(loom) { None } else { free };
+        let inbox: &'static Inbox = free.unwrap_or_else(|| {
+            Box::leak(Box::new(Inbox {
+                stack: AtomicPtr::new(null_mut()),
+                asleep: AtomicBool::new(false),
+                mail: ShortLock::new(Vec::new()),
+                mail_count: AtomicUsize::new(0),
+                waker: ShortLock::new(None),
+                number: std::sync::atomic::AtomicU32::new(0),
+            }))
+        });
+        *inbox.waker.lock() = Some(waker);
+        inbox
+    }
+
+    /// Gives the inbox back for reuse, when its scheduler and all its workers have ended.
+    pub(crate) fn give_back(&'static self) {
+        debug_assert!(self.stack.load(Ordering::Relaxed).is_null(), "a worker is in the inbox");
+        *self.waker.lock() = None;
+        self.mail.lock().clear();
+        self.mail_count.store(0, Ordering::Relaxed);
+        self.asleep.store(false, Ordering::Relaxed);
+        FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+    }
+
+    /// The inbox's address, as a waiter keeps it.
+    pub(crate) fn address(&'static self) -> *mut () {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The inbox of this waiter's home scheduler; None for a plain thread.
+    #[inline]
+    pub(crate) fn of(waiter: &Waiter) -> Option<&'static Inbox> {
+        let inbox = waiter.home.load(Ordering::Relaxed).cast::<Inbox>();
+        // SAFETY: Type Stable: `home` is null or came from `address`, and inboxes are never freed.
+        unsafe { inbox.as_ref() }
+    }
+
+    /// Brings a worker home. The caller has claimed its wait, or is the worker itself.
+    pub(crate) fn push(&self, waiter: &'static Waiter) {
+        let mut head = self.stack.load(Ordering::Relaxed);
+        loop {
+            waiter.next.store(head, Ordering::Relaxed);
+            let new = std::ptr::from_ref(waiter).cast_mut();
+            // Release: the taker sees the link and all that the claimer did before.
+            match self.stack.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        point("inbox: pushed");
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::DroppedWake) {
+            return;
+        }
+        self.wake();
+    }
+
+    /// As [`Inbox::push`], by a worker that is saved only after it has said what to push.
+    #[cfg(not(loom))]
+    pub(crate) fn post(&'static self, waiter: &'static Waiter) -> context::Post<'static> {
+        // The scheduler of a worker that comes home is there, and so is its bell.
+        let bell = self.waker.lock().as_ref().map_or(-1, Waker::fd);
+        context::Post::list(&self.stack, waiter, &waiter.next, &self.asleep, bell)
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn post(&'static self, _: &'static Waiter) -> context::Post<'static> {
+        unreachable!("models have no contexts")
+    }
+
+    /// Sends a letter.
+    pub(crate) fn send(&self, letter: Letter) {
+        let mut mail = self.mail.lock();
+        mail.push(letter);
+        self.mail_count.store(mail.len(), Ordering::Release);
+        drop(mail);
+        self.wake();
+    }
+
+    /// Wakes the scheduler if it sleeps, P2 and P3 of the protocol. Whoever put something where
+    /// the scheduler looks before it sleeps calls this afterwards. True: it did sleep.
+    pub(crate) fn wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let slept =
+            self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel);
+        if slept {
+            self.write_event();
+        }
+        slept
+    }
+
+    #[cold]
+    fn write_event(&self) {
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake();
+        }
+    }
+
+    /// Nothing came in: two loads.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stack.load(Ordering::Relaxed).is_null() && self.mail_count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Takes every worker that came in, oldest first, and hands each to `each`.
+    pub(crate) fn take_all(&self, mut each: impl FnMut(&'static Waiter)) {
+        let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
+        let mut oldest: *mut Waiter = null_mut();
+        // SAFETY: Type Stable: every pointer on the stack came from a `&'static Waiter`.
+        while let Some(waiter) = unsafe { newest.as_ref() } {
+            newest = waiter.next.swap(oldest, Ordering::Relaxed);
+            oldest = std::ptr::from_ref(waiter).cast_mut();
+        }
+        // SAFETY: Type Stable, as above. The link is read before the waiter is let go, for it may
+        // pass through the inbox again as soon as it runs.
+        while let Some(waiter) = unsafe { oldest.as_ref() } {
+            oldest = waiter.next.swap(null_mut(), Ordering::Relaxed);
+            each(waiter);
+        }
+    }
+
+    /// Takes the letters, oldest first.
+    pub(crate) fn letters(&self) -> Vec<Letter> {
+        if self.mail_count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let mut mail = self.mail.lock();
+        self.mail_count.store(0, Ordering::Relaxed);
+        std::mem::take(&mut *mail)
+    }
+
+    /// I1 and I2: about to sleep. The caller looks at everything again before it does (I3).
+    pub(crate) fn announce_sleep(&self) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Whether its scheduler sleeps, as far as anybody can tell from outside.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Relaxed)
+    }
+
+    /// Awake again, for whatever reason. True: a pusher has woken this scheduler since it announced
+    /// its sleep, and what that pusher put down is visible from here on. False: no pusher has, and
+    /// the next one will find the scheduler awake.
+    pub(crate) fn awake(&self) -> bool {
+        !self.asleep.swap(false, Ordering::AcqRel)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom;
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn inbox() -> &'static Inbox {
+        Inbox::take(Waker::new().unwrap())
+    }
+
+    #[test]
+    fn workers_come_in_oldest_first_g5() {
+        let inbox = inbox();
+        let waiters: Vec<_> = (0..5).map(|i| Waiter::take(inbox.address(), i)).collect();
+        waiters.iter().for_each(|p| inbox.push(p));
+        let mut seen = Vec::new();
+        inbox.take_all(|p| seen.push(p.worker.load(Ordering::Relaxed)));
+        assert_eq!(seen, [0, 1, 2, 3, 4]);
+        assert!(inbox.is_empty());
+        inbox.send(Letter::LookAgain);
+        assert!(!inbox.is_empty());
+        assert_eq!(inbox.letters(), [Letter::LookAgain]);
+        assert!(inbox.is_empty());
+        waiters.into_iter().for_each(|p| p.give_back());
+        inbox.give_back();
+    }
+
+    #[test]
+    fn many_pushers_lose_nothing_g6() {
+        const PUSHERS: u32 = 4;
+        const EACH: u32 = 5_000;
+        let (inbox, taken) = (inbox(), AtomicU64::new(0));
+        std::thread::scope(|s| {
+            for p in 0..PUSHERS {
+                s.spawn(move || {
+                    for i in 0..EACH {
+                        inbox.push(Waiter::take(inbox.address(), p * EACH + i));
+                    }
+                });
+            }
+            let mut sum = 0;
+            while sum < PUSHERS * EACH {
+                inbox.take_all(|p| {
+                    sum += 1;
+                    taken.fetch_add(p.worker.load(Ordering::Relaxed).into(), Ordering::Relaxed);
+                    p.give_back();
+                });
+            }
+        });
+        let n = u64::from(PUSHERS * EACH);
+        assert_eq!(taken.into_inner(), n * (n - 1) / 2);
+        inbox.give_back();
+    }
+}

@@ -1,0 +1,92 @@
+//! I/O of a scheduler: requests are put on the I/O list and given to the driver, and leave it when
+//! they have completed (U59, U66).
+
+#![allow(unsafe_code)] // Named invariant "Frozen Buffer", of the driver's seam.
+
+use super::{Core, Scheduler};
+use crate::os::clock;
+use crate::record::counters::add;
+use crate::record::event_ring::RingEvent;
+use crate::scheduler::lists::io_list::{Completed, Completion};
+use crate::wait::Outcome;
+
+impl Core {
+    #[inline]
+    pub(super) fn driver_is_quiet(&mut self) -> bool {
+        self.io.outstanding() == 0 || !self.driver.ready()
+    }
+
+    /// Completed I/O leaves the list; waiting workers become runnable, routines are put aside.
+    pub(super) fn reap(&mut self, scheduler: &Scheduler) {
+        if !self.driver_is_quiet() {
+            self.driver.reap(&mut self.done);
+        }
+        let mut done = std::mem::take(&mut self.done);
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Bug::LostCompletion) {
+            done.truncate(1);
+        }
+        add(&scheduler.counters.io_completions, done.len() as u64);
+        for d in done.drain(..) {
+            self.completed(d.token, d.result);
+        }
+        self.done = done;
+    }
+
+    /// One request has completed.
+    pub(super) fn completed(&mut self, token: u64, result: i32) {
+        self.board.wipe(token);
+        self.record(RingEvent::Complete, self.current, token as u32);
+        match self.io.complete(token, result) {
+            Some(Completed::Wake(ticket)) => {
+                if let Some(claimed) = ticket.claim(Outcome::Granted) {
+                    self.wake(claimed.kept());
+                }
+            }
+            Some(Completed::Call(routine, result)) => self.routines.push_back((routine, result)),
+            None => {}
+        }
+    }
+
+    /// Asks for the cancellation of an I/O request; its completion still comes, once.
+    pub(crate) fn cancel_io(&mut self, token: u64) {
+        if self.io.is_outstanding(token) {
+            self.driver.cancel(token);
+        }
+    }
+
+    /// Puts a request on the I/O list and gives it to the driver. Some: it completed at once,
+    /// never was pending, and is off the list again (U66).
+    ///
+    /// # Safety
+    /// Frozen Buffer: what `op` points at stays valid and untouched until the completion.
+    pub(crate) unsafe fn submit(
+        &mut self,
+        op: crate::os::driver::Op,
+        completion: Completion,
+    ) -> Submission {
+        let token = self.io.insert(completion);
+        // SAFETY: Frozen Buffer: passed on to the caller.
+        match unsafe { self.driver.submit(token, op) } {
+            crate::os::driver::Submitted::Pending => {
+                self.board.put(token, &op, clock::ticks());
+                self.record(RingEvent::Submit, self.current, op.fd() as u32);
+                Submission::Pending(token)
+            }
+            crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {
+                Some(Completed::Call(routine, result)) => Submission::Call(token, routine, result),
+                _ => Submission::Done(self.io.take_result(token)),
+            },
+        }
+    }
+}
+
+/// What became of a submitted request.
+pub(crate) enum Submission {
+    /// It is on the I/O list under this token.
+    Pending(u64),
+    /// It has completed; nobody needs to wait.
+    Done(i32),
+    /// The one under this token has completed; the submitter runs its routine now.
+    Call(u64, crate::scheduler::lists::io_list::Routine, i32),
+}

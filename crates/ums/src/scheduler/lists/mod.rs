@@ -1,0 +1,39 @@
+//! The lists of a scheduler (U19). Lists *return* workers and tickets; they never call the
+//! scheduler (Return).
+//!
+//! The worker list, the runnable list and the waiter list hold workers, one of them at a time
+//! (One List), so a worker has one pair of links and [`List`] is just the two ends; the moves are
+//! `Workers::shift` and `Workers::wake`. The timer list and the I/O list have files of their own.
+
+pub(crate) mod fairness;
+pub(crate) mod io_board;
+pub(crate) mod io_list;
+pub(crate) mod timer_list;
+pub(crate) mod worker_list;
+
+/// A worker's number on its scheduler. Numbers are reused.
+pub(crate) type WorkerId = u32;
+
+/// The end of a list.
+pub(crate) const NOBODY: WorkerId = u32::MAX;
+
+/// The two ends of a list of workers, and its length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct List {
+    pub head: WorkerId,
+    pub tail: WorkerId,
+    pub len: u32,
+}
+
+impl List {
+    /// Whether nothing is on it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.head == NOBODY
+    }
+
+    /// An empty list.
+    pub const fn new() -> List {
+        List { head: NOBODY, tail: NOBODY, len: 0 }
+    }
+}

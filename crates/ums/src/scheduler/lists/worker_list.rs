@@ -1,0 +1,553 @@
+//! The worker: a thread or a fiber that carries out work requests (U21, U22).
+//!
+//! A worker's state says which list it is on; every change goes through [`Workers::shift`], which
+//! asserts the state it comes from. Picture (arrow: function that performs it):
+//!
+//! ```text
+//!            create                 choose                     finish
+//!   (none) ---------> New --------------------> Running ----------------> Idle --> retire
+//!                                               |  ^  |  ^                 |
+//!                              park (wait)      |  |  |  | choose          | choose (a request)
+//!                  +----------------------------+  |  |  +-----------------+
+//!                  v                 choose        |  |
+//!               Waiting --wake--> Runnable --------+  | go preemptive
+//!                                    ^                v
+//!                                    +--wake------ Preemptive
+//! ```
+//!
+//! Named invariant **One List**: a worker is on the worker list when Idle, on the runnable list
+//! when Runnable, on the waiter list when Waiting, and on none otherwise. Whoever hosts the idle
+//! loop stays Idle or Waiting, and stays on that list.
+//!
+//! Workers are numbered; lists link numbers, so all of this is safe code. What this file does not
+//! do: it does not switch, and it does not know what a request is made of.
+
+use std::sync::atomic::Ordering;
+
+use crate::scheduler::lists::{List, NOBODY, WorkerId};
+use crate::scheduler::request::WorkRequest;
+use crate::wait::Waiter;
+
+/// The number of the standby: the context that hosts the idle loop when no worker can. It runs no
+/// requests, never goes preemptive, is on no list and in no count.
+pub(crate) const STANDBY: WorkerId = 0;
+
+/// Where a worker is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Created, not yet run. On no list; only its scheduler's current worker may touch it.
+    New = 0,
+    /// It is its scheduler's current worker. On no list; it owns its stack and the baton.
+    Running,
+    /// It could go on with its request. On the runnable list.
+    Runnable,
+    /// It waits for something, with a reason. On the waiter list.
+    Waiting,
+    /// It has no request. On the worker list.
+    Idle,
+    /// It runs outside its scheduler, which ignores it until it comes home. On no list.
+    Preemptive,
+    /// It is ending. On no list.
+    Retired,
+}
+
+impl State {
+    /// The state with this number; New for a number that is none.
+    pub(crate) fn from_number(n: u8) -> State {
+        use State::*;
+        [New, Running, Runnable, Waiting, Idle, Preemptive, Retired]
+            .into_iter()
+            .find(|s| *s as u8 == n)
+            .unwrap_or(New)
+    }
+}
+
+/// One worker, as its scheduler sees it, or the vacant place of one (then Retired, without a seat).
+/// `S` is what makes it run: a thread or a fiber.
+pub(crate) struct Worker<S> {
+    pub waiter: &'static Waiter,
+    pub state: State,
+    pub prev: WorkerId,
+    pub next: WorkerId,
+    /// It is Runnable because its wait was ended, not because it yielded.
+    waited: bool,
+    /// When it entered its list, in ticks.
+    pub since: u64,
+    /// The request it shall start with when it is next chosen.
+    pub request: Option<WorkRequest>,
+    /// The standby has none.
+    pub seat: Option<S>,
+}
+
+impl<S> Worker<S> {
+    fn new(waiter: &'static Waiter, seat: Option<S>, now: u64) -> Worker<S> {
+        Worker {
+            waiter,
+            state: State::New,
+            waited: false,
+            prev: NOBODY,
+            next: NOBODY,
+            since: now,
+            request: None,
+            seat,
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, to: State, now: u64) {
+        self.state = to;
+        self.waited = false;
+        self.since = now;
+        self.waiter.view.state.store(to as u8, Ordering::Relaxed);
+    }
+}
+
+impl Waiter {
+    /// Whether the worker behind this waiter is in that state, as its scheduler's current worker
+    /// last said.
+    #[inline]
+    pub(crate) fn is(&self, state: State) -> bool {
+        self.view.state.load(Ordering::Relaxed) == state as u8
+    }
+}
+
+/// All workers of one scheduler, and the lists of them.
+pub(crate) struct Workers<S> {
+    /// Number 0 is the standby, which is no worker and never leaves its state. A vacant place keeps
+    /// its last waiter, which is never freed, so that a look at a place is one look.
+    slots: Vec<Worker<S>>,
+    free: Vec<WorkerId>,
+    /// The worker list: last in, first out, so that warm stacks are used; the front is the oldest.
+    pub idle: List,
+    /// The runnable list is two: workers whose wait has ended, and workers that yielded.
+    pub signalled: List,
+    pub yielded: List,
+    /// The waiter list.
+    pub waiting: List,
+    /// Workers whose wait has ended have a list of their own; else they go behind those that yielded.
+    apart: bool,
+    count: usize,
+}
+
+impl<S> Workers<S> {
+    /// No workers yet. Unless those whose wait has ended stand `apart` from those that yielded, the
+    /// runnable list is plain FIFO.
+    pub fn new(apart: bool, standby: &'static Waiter) -> Workers<S> {
+        Workers {
+            slots: vec![Worker::new(standby, None, 0)],
+            free: Vec::new(),
+            idle: List::new(),
+            signalled: List::new(),
+            yielded: List::new(),
+            waiting: List::new(),
+            apart,
+            count: 0,
+        }
+    }
+
+    /// How many workers there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// What is wrong with the lists, if anything (One List).
+    #[cfg(feature = "sim")]
+    pub fn check(&self) -> Result<(), String> {
+        let mut on_lists = 0;
+        let lists = [
+            (self.idle, State::Idle),
+            (self.signalled, State::Runnable),
+            (self.yielded, State::Runnable),
+            (self.waiting, State::Waiting),
+        ];
+        for (list, state) in lists {
+            let (mut at, mut before, mut len) = (list.head, NOBODY, 0);
+            while at != NOBODY {
+                let worker = &self.slots[at as usize];
+                if worker.seat.is_none() || worker.state != state || worker.prev != before {
+                    return Err(format!("worker {at} is {:?} on the list {state:?}", worker.state));
+                }
+                (before, at, len) = (at, worker.next, len + 1);
+                if len > self.count {
+                    return Err(format!("the list {state:?} goes round"));
+                }
+            }
+            if before != list.tail || len != list.len as usize {
+                return Err(format!("the list {state:?} says {} and has {len}", list.len));
+            }
+            on_lists += len;
+        }
+        let is_listed =
+            |w: &Worker<S>| matches!(w.state, State::Idle | State::Runnable | State::Waiting);
+        let living = || self.slots[1..].iter().filter(|w| w.seat.is_some());
+        let running = living().filter(|w| w.state == State::Running).count();
+        if running > 1 {
+            return Err(format!("{running} workers run at once"));
+        }
+        let (all, listed) = (living().count(), living().filter(|w| is_listed(w)).count());
+        if all != self.count || listed != on_lists {
+            return Err(format!(
+                "{all} workers, {} counted; {listed} listed, {on_lists} found",
+                self.count
+            ));
+        }
+        Ok(())
+    }
+
+    /// How many workers are in this state.
+    #[cfg(feature = "sim")]
+    pub fn in_state(&self, state: State) -> usize {
+        self.slots[1..].iter().filter(|w| w.seat.is_some() && w.state == state).count()
+    }
+
+    /// The number that the next worker will get.
+    pub fn next_id(&self) -> WorkerId {
+        self.free.last().copied().unwrap_or(self.slots.len() as WorkerId)
+    }
+
+    /// Adds a worker with the number that [`Workers::next_id`] gave.
+    pub fn add(&mut self, waiter: &'static Waiter, seat: S, now: u64) -> WorkerId {
+        let worker = Worker::new(waiter, Some(seat), now);
+        let id = self.free.pop().unwrap_or(self.slots.len() as WorkerId);
+        if id as usize == self.slots.len() {
+            self.slots.push(worker);
+        } else {
+            self.slots[id as usize] = worker;
+        }
+        self.count += 1;
+        id
+    }
+
+    /// Takes a retired worker out.
+    pub fn remove(&mut self, id: WorkerId) -> (&'static Waiter, S) {
+        let worker = &mut self.slots[id as usize];
+        assert_eq!(worker.state, State::Retired, "only who is retired is taken out");
+        let seat = worker.seat.take().expect("a worker is removed once");
+        self.free.push(id);
+        self.count -= 1;
+        (worker.waiter, seat)
+    }
+
+    /// The worker of this number, or the standby. Numbers come from lists and waiters, which name
+    /// only living workers; that one which is not there does nothing is seen by its state.
+    ///
+    /// # Panics
+    /// When there never was one.
+    #[inline]
+    pub fn get(&mut self, id: WorkerId) -> &mut Worker<S> {
+        let worker = &mut self.slots[id as usize];
+        debug_assert!(id == STANDBY || worker.seat.is_some(), "a number names a living worker");
+        worker
+    }
+
+    /// The waiter of a worker with this number, if there is one.
+    pub fn find(&self, id: WorkerId) -> Option<&'static Waiter> {
+        let worker = self.slots.get(id as usize).filter(|_| id != STANDBY)?;
+        worker.seat.is_some().then_some(worker.waiter)
+    }
+
+    /// Moves a worker from one state to another, and so from list to list. New entries go to the
+    /// tail. One that becomes Runnable here has yielded; [`Workers::wake`] is for the others.
+    #[inline]
+    pub fn shift(&mut self, id: WorkerId, from: State, to: State, now: u64) {
+        self.unlink(id, from);
+        self.enter(id, to, now);
+        match to {
+            State::Runnable => self.push_back(Which::Yielded, id),
+            State::Waiting => self.push_back(Which::Waiting, id),
+            State::Idle => self.push_back(Which::Idle, id),
+            _ => {}
+        }
+    }
+
+    /// Makes a worker runnable whose wait has ended, or that returns: they stand in the order of
+    /// their signals (B9).
+    pub fn wake(&mut self, id: WorkerId, now: u64) {
+        let from = self.get(id).state;
+        assert!(
+            matches!(from, State::Waiting | State::Preemptive),
+            "a worker that is {from:?} was woken"
+        );
+        self.unlink(id, from);
+        self.enter(id, State::Runnable, now);
+        self.get(id).waited = true;
+        self.push_back(self.runnable_list(true), id);
+    }
+
+    /// A yield where all that is ready is workers that yielded: the first becomes Running, and the
+    /// yielder takes the last place. Both moves in one, because this is what a busy scheduler does
+    /// most.
+    #[inline]
+    pub fn rotate(&mut self, yielder: WorkerId) -> Rotated {
+        let next = self.yielded.head;
+        if !self.signalled.is_empty() {
+            return Rotated::Not;
+        }
+        if next == NOBODY {
+            return Rotated::Alone;
+        }
+        let worker = self.get(next);
+        assert_eq!(worker.state, State::Runnable, "the runnable list holds runnable workers");
+        if worker.waited {
+            return Rotated::Not;
+        }
+        let (second, since) = (worker.next, worker.since);
+        worker.next = NOBODY;
+        worker.put(State::Running, since);
+        let last = if second == NOBODY {
+            self.yielded.head = yielder;
+            NOBODY
+        } else {
+            self.yielded.head = second;
+            self.get(second).prev = NOBODY;
+            let last = self.yielded.tail;
+            self.get(last).next = yielder;
+            last
+        };
+        self.yielded.tail = yielder;
+        let worker = self.get(yielder);
+        assert_eq!(worker.state, State::Running, "who yields runs");
+        worker.prev = last;
+        // Not the clock: this time is compared with that of others only, and what becomes ready
+        // after this is younger than both.
+        worker.put(State::Runnable, since);
+        Rotated::To(next)
+    }
+
+    /// How many workers are runnable.
+    pub fn runnable(&self) -> usize {
+        (self.signalled.len + self.yielded.len) as usize
+    }
+
+    /// Since when the first worker of a list has been on it.
+    pub fn first_since(&mut self, list: List) -> Option<u64> {
+        (!list.is_empty()).then(|| self.get(list.head).since)
+    }
+
+    /// The list that a runnable worker is on.
+    #[inline]
+    fn runnable_list(&self, waited: bool) -> Which {
+        if waited && self.apart { Which::Signalled } else { Which::Yielded }
+    }
+
+    #[inline]
+    fn enter(&mut self, id: WorkerId, to: State, now: u64) {
+        self.get(id).put(to, now);
+    }
+
+    #[inline]
+    fn unlink(&mut self, id: WorkerId, from: State) {
+        let worker = self.get(id);
+        assert_eq!(worker.state, from, "worker {id} moves from a state that it is not in");
+        let (prev, next, waited) = (worker.prev, worker.next, worker.waited);
+        let which = match from {
+            State::Runnable => self.runnable_list(waited),
+            State::Waiting => Which::Waiting,
+            State::Idle => Which::Idle,
+            _ => return,
+        };
+        let worker = self.get(id);
+        (worker.prev, worker.next) = (NOBODY, NOBODY);
+        match prev {
+            NOBODY => self.list(which).head = next,
+            p => self.get(p).next = next,
+        }
+        match next {
+            NOBODY => self.list(which).tail = prev,
+            n => self.get(n).prev = prev,
+        }
+        self.list(which).len -= 1;
+    }
+
+    #[inline]
+    fn push_back(&mut self, which: Which, id: WorkerId) {
+        let tail = self.list(which).tail;
+        self.get(id).prev = tail;
+        match tail {
+            NOBODY => self.list(which).head = id,
+            t => self.get(t).next = id,
+        }
+        let list = self.list(which);
+        list.tail = id;
+        list.len += 1;
+    }
+
+    #[inline]
+    fn list(&mut self, which: Which) -> &mut List {
+        match which {
+            Which::Idle => &mut self.idle,
+            Which::Signalled => &mut self.signalled,
+            Which::Yielded => &mut self.yielded,
+            Which::Waiting => &mut self.waiting,
+        }
+    }
+
+    /// The numbers on a list, front to back.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub fn on(&mut self, list: List) -> Vec<WorkerId> {
+        let (mut at, mut out) = (list.head, Vec::new());
+        while at != NOBODY {
+            out.push(at);
+            at = self.get(at).next;
+        }
+        assert_eq!(out.len(), list.len as usize);
+        out
+    }
+}
+
+/// What became of a yield that looks at the runnable list only.
+pub(crate) enum Rotated {
+    /// This worker runs, and the yielder is the last that yielded.
+    To(WorkerId),
+    /// No worker is runnable: the yielder runs on.
+    Alone,
+    /// Workers are runnable whose wait has ended. Nothing has changed.
+    Not,
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    Idle,
+    Signalled,
+    Yielded,
+    Waiting,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    /// Workers 1..=n, all idle.
+    fn idle(n: u32, apart: bool) -> Workers<()> {
+        let mut workers = Workers::new(apart, Waiter::take(std::ptr::null_mut(), STANDBY));
+        for id in 1..=n {
+            let waiter = Waiter::take(std::ptr::null_mut(), id);
+            assert_eq!(workers.add(waiter, (), 0), id);
+            workers.shift(id, State::New, State::Idle, 0);
+        }
+        workers
+    }
+
+    fn waiting(n: u32, apart: bool) -> Workers<()> {
+        let mut workers = idle(n, apart);
+        for id in 1..=n {
+            workers.shift(id, State::Idle, State::Running, 0);
+            workers.shift(id, State::Running, State::Waiting, 0);
+        }
+        workers
+    }
+
+    fn yielders(workers: &mut Workers<()>, ids: impl IntoIterator<Item = u32>) {
+        for id in ids {
+            workers.shift(id, State::Waiting, State::Running, 0);
+            workers.shift(id, State::Running, State::Runnable, 0);
+        }
+    }
+
+    #[test]
+    fn signalled_workers_stand_in_the_order_of_signals_apart_from_those_that_yielded_b9() {
+        let mut workers = waiting(5, true);
+        yielders(&mut workers, [4, 5]);
+        [3, 1, 2].into_iter().for_each(|id| workers.wake(id, 0));
+        assert_eq!(workers.on(workers.signalled), [3, 1, 2]);
+        assert_eq!(workers.on(workers.yielded), [4, 5]);
+        assert_eq!(workers.runnable(), 5);
+    }
+
+    #[test]
+    fn a_plain_fifo_list_has_them_all_in_order_rule_15() {
+        let mut workers = waiting(4, false);
+        yielders(&mut workers, [4]);
+        (1..=3).for_each(|id| workers.wake(id, 0));
+        assert_eq!(workers.on(workers.yielded), [4, 1, 2, 3]);
+        assert_eq!(workers.runnable(), 4);
+    }
+
+    #[test]
+    #[should_panic(expected = "was woken")]
+    fn waking_a_worker_that_does_not_wait_is_refused_u20() {
+        idle(1, true).wake(1, 0);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Start,
+        Wait,
+        Yield,
+        Finish,
+        Wake(usize),
+        Next,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            Just(Step::Start),
+            Just(Step::Wait),
+            Just(Step::Yield),
+            Just(Step::Finish),
+            (0..8usize).prop_map(Step::Wake),
+            Just(Step::Next),
+        ]
+    }
+
+    proptest! {
+        /// One List: whatever happens, each worker is on the list that its state says, once, and
+        /// the lists agree with a model of plain queues.
+        #[test]
+        fn each_worker_is_on_the_list_that_its_state_says_u20(
+            steps in prop::collection::vec(step(), 0..400),
+        ) {
+            let mut workers = idle(8, true);
+            let mut model_waiting: VecDeque<u32> = VecDeque::new();
+            let mut current: Option<u32> = None;
+            for step in steps {
+                match (step, current) {
+                    (Step::Start, None) if workers.idle.len > 0 => {
+                        let id = workers.idle.tail;
+                        workers.shift(id, State::Idle, State::Running, 0);
+                        current = Some(id);
+                    }
+                    (Step::Wait, Some(id)) => {
+                        workers.shift(id, State::Running, State::Waiting, 0);
+                        model_waiting.push_back(id);
+                        current = None;
+                    }
+                    (Step::Yield, Some(id)) => {
+                        workers.shift(id, State::Running, State::Runnable, 0);
+                        current = None;
+                    }
+                    (Step::Finish, Some(id)) => {
+                        workers.shift(id, State::Running, State::Idle, 0);
+                        current = None;
+                    }
+                    (Step::Wake(at), _) if at < model_waiting.len() => {
+                        let id = model_waiting.remove(at).unwrap();
+                        workers.wake(id, 0);
+                    }
+                    (Step::Next, None) => {
+                        let lists = [workers.signalled, workers.yielded];
+                        if let Some(id) = lists.map(|l| l.head).into_iter().find(|h| *h != NOBODY) {
+                            workers.shift(id, State::Runnable, State::Running, 0);
+                            current = Some(id);
+                        }
+                    }
+                    _ => {}
+                }
+                let lists =
+                    [workers.idle, workers.signalled, workers.yielded, workers.waiting];
+                let on: Vec<Vec<u32>> = lists.into_iter().map(|l| workers.on(l)).collect();
+                prop_assert_eq!(on.iter().map(Vec::len).sum::<usize>() + usize::from(current.is_some()), 8);
+                let states = [State::Idle, State::Runnable, State::Runnable, State::Waiting];
+                for (ids, state) in on.iter().zip(states) {
+                    for id in ids {
+                        prop_assert_eq!(workers.get(*id).state, state);
+                    }
+                }
+                prop_assert_eq!(&on[3], &Vec::from(model_waiting.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! How a scheduler is made: what the builder has decided.
+
+use fiber::StackPool;
+
+/// What a worker is made of (U22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum WorkerKind {
+    /// A kernel thread, the default: sound with any code.
+    #[default]
+    Thread,
+    /// A fiber: fast to switch, shares its thread's thread-locals with its siblings.
+    Fiber,
+    /// A thread that is switched to like a fiber: its thread-locals and identity are its own.
+    OwnContext,
+}
+
+/// How a scheduler is made.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub name: String,
+    pub kind: WorkerKind,
+    pub visible: bool,
+    /// Most workers.
+    pub workers_max: usize,
+    /// From so many on, further ones are made only where none becomes free; see `limit`.
+    pub workers_soft: usize,
+    /// What sets the limit.
+    pub limit_set_by: &'static str,
+    pub workers_floor: usize,
+    pub workers_ready: usize,
+    pub preemptive_max: usize,
+    pub queue_max: usize,
+    pub stack_size: usize,
+    pub precommit: bool,
+    pub trim_after_ns: u64,
+    pub idle_spin_ns: u64,
+    /// How long to look for the next request of a user that holds a lock before sleeping.
+    pub holder_spin_ns: u64,
+    pub queue_timeout_ns: u64,
+    pub passed_max: u32,
+    pub steal: bool,
+    pub pin: Option<usize>,
+    /// The nice value of its threads; 0: that of whoever makes them.
+    pub nice: i32,
+    /// Whether interposed calls of its workers go preemptive.
+    pub detect_blocking: bool,
+    /// Whether a thread worker that is blocked for long loses the scheduler.
+    pub take_over_blocked: bool,
+    pub io: crate::os::linux::open::Choice,
+    pub ring: bool,
+    /// Whether sentences about it go to stderr.
+    pub warnings: bool,
+}
+
+impl Options {
+    /// Whether the machine sets the limit of workers, not the builder.
+    pub fn limit_is_the_machines(&self) -> bool {
+        self.limit_set_by != crate::limits::SET_BY_BUILDER
+    }
+
+    /// Stacks for fiber workers.
+    pub(super) fn stacks(&self) -> StackPool {
+        StackPool::new(fiber::StackConfig {
+            size: self.stack_size,
+            precommit: self.precommit,
+            keep_warm: crate::limits::WARM_STACKS,
+        })
+    }
+}

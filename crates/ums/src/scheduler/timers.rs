@@ -1,0 +1,63 @@
+//! Timers of a scheduler: they are set, looked at without a system call, and expire (U69).
+
+use super::{Core, Scheduler, Timed};
+use crate::os::clock;
+use crate::record::counters::set;
+use crate::scheduler::lists::timer_list::TimerId;
+use crate::wait::Outcome;
+
+impl Core {
+    #[inline]
+    pub(super) fn timers_are_quiet(&mut self) -> bool {
+        self.timers.is_empty()
+            || clock::ticks() < self.timers_sleep_until
+            || !self.timers_need_a_look()
+    }
+
+    /// Reads the clock, and notes until when that need not be done again.
+    #[cold]
+    pub(super) fn timers_need_a_look(&mut self) -> bool {
+        let (ticks, now) = (clock::ticks(), clock::now());
+        let due = self.timers.due(now);
+        if !due {
+            let left = self.timers.bound() - now;
+            self.timers_sleep_until = ticks.saturating_add(clock::ticks_within(left));
+        }
+        due
+    }
+
+    /// Sets a timer.
+    #[inline]
+    pub(crate) fn set_timer(&mut self, deadline: u64, timed: Timed) -> TimerId {
+        if deadline < self.timers.bound() {
+            self.timers_sleep_until = 0;
+        }
+        self.timers.insert(deadline, timed)
+    }
+
+    /// Expired timers leave the list; their workers become runnable (U69).
+    pub(super) fn expire(&mut self, scheduler: &Scheduler) {
+        if self.timers.is_empty() {
+            return;
+        }
+        let now = clock::now();
+        #[cfg(feature = "planted")]
+        let now = now + u64::from(crate::planted::is(crate::planted::Bug::TimerOffByOne));
+        set(&scheduler.counters.last_timer_look, now as usize);
+        if !self.timers.due(now) {
+            return;
+        }
+        let mut expired = Vec::new();
+        self.timers.expire(now, |t| expired.push(t));
+        for timed in expired {
+            match timed {
+                Timed::Wait(ticket) => {
+                    if let Some(claimed) = ticket.claim(Outcome::TimedOut) {
+                        self.wake(claimed.kept());
+                    }
+                }
+                Timed::Io(token) => self.cancel_io(token),
+            }
+        }
+    }
+}

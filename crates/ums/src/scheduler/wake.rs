@@ -1,0 +1,89 @@
+//! Wake: a worker whose wait has ended becomes runnable, here or through the inbox of its scheduler.
+
+use std::sync::atomic::Ordering;
+
+use super::{Core, Scheduler, here};
+use crate::os::clock;
+use crate::record::event_ring::RingEvent;
+use crate::scheduler::inbox::{Inbox, Letter};
+use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::worker_list::State;
+use crate::scheduler::request::{Cancelled, RequestId, cancel_waiter};
+use crate::wait::Claimed;
+
+/// Makes a claimed waiter run: onto its runnable list, if it is a worker of the scheduler whose
+/// baton the caller holds; through its inbox, if it is another's (G6), or the caller itself, which
+/// has begun to wait and takes its own wake-up when it parks; by its event, if it is a plain thread.
+/// Runs nobody now (U55).
+#[inline]
+pub(crate) fn ready(claimed: Claimed) {
+    let Some(inbox) = Inbox::of(claimed.waiter) else { return claimed.set_event() };
+    let waiter = claimed.kept();
+    match here() {
+        Some(scheduler) if std::ptr::eq(scheduler.inbox, inbox) && !waiter.is(State::Running) => {
+            scheduler.with(|core| core.wake(waiter));
+        }
+        other => {
+            if let Some(scheduler) = other {
+                let worker = waiter.worker.load(Ordering::Relaxed);
+                let whose = inbox.number.load(Ordering::Relaxed);
+                scheduler.record(RingEvent::Wake, worker, whose);
+            }
+            waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
+            waiter.spans.woken();
+            inbox.push(waiter);
+        }
+    }
+}
+
+impl Core {
+    /// A worker of this scheduler whose wait was ended becomes runnable.
+    pub(super) fn wake(&mut self, waiter: &'static crate::wait::Waiter) {
+        let now = clock::ticks();
+        waiter.signalled.store(now, Ordering::Relaxed);
+        waiter.spans.woken();
+        let worker = waiter.worker.load(Ordering::Relaxed);
+        self.record(RingEvent::Wake, worker, self.number);
+        self.workers.wake(worker, now);
+    }
+
+    /// Everything that came through the inbox: workers whose wait was ended elsewhere, workers
+    /// coming home, letters (G5, G6, G8).
+    pub(super) fn come_in(&mut self, scheduler: &Scheduler) {
+        if scheduler.inbox.is_empty() {
+            return;
+        }
+        let now = clock::ticks();
+        scheduler.inbox.take_all(|waiter| {
+            // Whoever pushed has noted the time of the signal.
+            let worker = waiter.worker.load(Ordering::Relaxed);
+            let home = waiter.is(State::Preemptive);
+            let event = if home { RingEvent::Home } else { RingEvent::Arrive };
+            self.record(event, worker, 0);
+            self.workers.wake(worker, now);
+        });
+        for letter in scheduler.inbox.letters() {
+            match letter {
+                Letter::CancelIo(token) => self.cancel_io(token),
+                Letter::CancelRequest { worker, request } => self.cancel_request(worker, request),
+                Letter::LookAgain => {}
+            }
+        }
+    }
+
+    /// Cancels the request of a worker, if it still carries it out: requests begin and end under
+    /// the baton, which the caller holds.
+    pub(super) fn cancel_request(&mut self, worker: WorkerId, request: RequestId) {
+        let Some(waiter) = self.workers.find(worker) else { return };
+        if waiter.view.request.load(Ordering::Relaxed) != request {
+            return;
+        }
+        let Cancelled { claimed, io } = cancel_waiter(waiter);
+        if let Some(claimed) = claimed {
+            self.wake(claimed.kept());
+        }
+        if let Some((_, token)) = io {
+            self.cancel_io(token);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Yield: the current worker lets the others run, and stays runnable (U47).
+//!
+//! The quick way is for workers that take turns while nothing else has happened: the next one of the
+//! runnable list gets the baton, and the yielder goes to its end.
+
+use super::switch::{Handed, WayOut};
+use super::{Scheduler, WorkerKind};
+use crate::os::clock;
+use crate::os::threads::point;
+use crate::record::counters::add;
+use crate::scheduler::lists::worker_list::{Rotated, State};
+
+impl Scheduler {
+    /// A yield in the middle of a request (U47): the others get a turn, or nobody does.
+    #[inline(always)]
+    pub(crate) fn yield_now(&self) {
+        #[cfg(feature = "spans")]
+        let waiter = self.current_waiter();
+        #[cfg(feature = "spans")]
+        waiter.spans.pause();
+        let way_out = self.yielding_turn();
+        self.leave_by(way_out);
+        #[cfg(feature = "spans")]
+        waiter.spans.go_on();
+    }
+
+    #[inline(never)]
+    fn yielding_turn(&self) -> WayOut {
+        if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
+            // A destructor yields during a panic. The panic count is the host thread's: another
+            // fiber would take itself for panicking (rule 11). Nobody else gets a turn.
+            return WayOut::Stay;
+        }
+        self.may_switch();
+        point("yield");
+        let quickly = self.with(|core| {
+            add(&self.counters.yields, 1);
+            if self.queue.len() > 0 || !self.quiet(core) {
+                return None;
+            }
+            match core.workers.rotate(core.current) {
+                Rotated::To(next) => Some(core.hand_over(self, next)),
+                // One that yields and finds nobody else selects itself: a yield, not a switch (A.2).
+                Rotated::Alone => Some(Handed::Left(WayOut::Stay)),
+                Rotated::Not => None,
+            }
+        });
+        match quickly {
+            Some(handed) => handed.by_event(),
+            None => self.yield_after_a_look(),
+        }
+    }
+
+    #[cold]
+    fn yield_after_a_look(&self) -> WayOut {
+        self.with(|core| core.end_turn(self, clock::ticks(), 1));
+        self.look();
+        let handed = self.with(|core| {
+            core.begin_turn(self);
+            let Some(next) = self.choose(core) else {
+                self.tell_peers();
+                return Handed::Left(WayOut::Stay);
+            };
+            // Not read again: a request that starts now was queued until then.
+            core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
+            self.publish(core);
+            core.hand_over(self, next)
+        });
+        handed.by_event()
+    }
+}

@@ -1,0 +1,200 @@
+//! The mutex: data that one waiter at a time may touch.
+//!
+//! As std's, without poisoning. An uncontended lock and unlock cost one compare-and-swap each; a
+//! contended unlock hands the mutex over to the first waiter (see `raw_mutex.rs`).
+//!
+//! Named invariant. **Owner Only**: the data is reached through a guard, or through `&mut` or by
+//! value; a guard exists only while its waiter owns the raw mutex.
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+use super::patience::Patience;
+use super::raw_mutex::RawMutex;
+use crate::record::reason::WaitReason;
+use crate::wait::error::WaitError;
+
+/// Mutual exclusion around a value, first come first served.
+///
+/// The owner may wait, yield and do I/O while it holds the mutex; others then wait for it and show
+/// it as their blocker (B22).
+///
+/// ```
+/// let total = ums::sync::Mutex::new(0);
+/// std::thread::scope(|s| {
+///     for _ in 0..4 {
+///         s.spawn(|| *total.lock() += 1);
+///     }
+/// });
+/// assert_eq!(total.into_inner(), 4);
+/// ```
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    raw: RawMutex,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: Owner Only: the value is only ever moved or lent to one waiter at a time, so what crosses
+// threads is the value itself, which needs `T: Send` and no more.
+unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
+// SAFETY: Owner Only: as above; `&Mutex` gives `&mut T` to one waiter at a time.
+unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
+
+/// The right to touch a mutex's data; dropping it unlocks.
+///
+/// It stays with the worker that locked: it is not `Send`.
+#[must_use = "the mutex is unlocked when the guard is dropped"]
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    stays: PhantomData<*const ()>,
+}
+
+// SAFETY: Owner Only: `&MutexGuard` gives `&T`, which may be shared if `T: Sync`.
+unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex around `value`.
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex { raw: RawMutex::new(), data: UnsafeCell::new(value) }
+    }
+
+    /// Takes the value out.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Locks; waits as long as it takes, deaf to cancellation.
+    ///
+    /// # Panics
+    /// When the caller holds this mutex already: it would wait for itself. And when it is chosen as
+    /// the victim of a deadlock in which no wait has a way to fail; [`Mutex::lock_for`] has one.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.raw.lock_or_panic(WaitReason::MUTEX);
+        self.guard()
+    }
+
+    /// Locks if that takes no waiting.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.raw.try_lock().then(|| self.guard())
+    }
+
+    /// Locks within this time. With [`Duration::MAX`] it waits as long as it takes, and fails where
+    /// [`Mutex::lock`] would panic.
+    ///
+    /// # Errors
+    /// The time passed, the work request was cancelled, or the wait is a deadlock's victim.
+    pub fn lock_for(&self, time: Duration) -> Result<MutexGuard<'_, T>, WaitError> {
+        self.lock_within(Patience::For(time))
+    }
+
+    /// Locks before this moment.
+    ///
+    /// # Errors
+    /// The moment came, the work request was cancelled, or the wait is a deadlock's victim.
+    pub fn lock_until(&self, deadline: Instant) -> Result<MutexGuard<'_, T>, WaitError> {
+        self.lock_within(Patience::Until(deadline))
+    }
+
+    /// The value, without locking: `&mut self` shows that nobody else is there.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.data.get_mut()
+    }
+
+    /// Whether somebody holds it, at some moment during the call.
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    fn lock_within(&self, patience: Patience) -> Result<MutexGuard<'_, T>, WaitError> {
+        self.raw.lock_within(WaitReason::MUTEX, patience).map(|()| self.guard())
+    }
+
+    /// The caller owns the raw mutex.
+    #[inline]
+    fn guard(&self) -> MutexGuard<'_, T> {
+        MutexGuard { mutex: self, stays: PhantomData }
+    }
+
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.raw.waiting()
+    }
+}
+
+impl<T: ?Sized> MutexGuard<'_, T> {
+    /// The lock itself, for the condition variable, which unlocks it while it waits.
+    pub(super) fn raw(&self) -> &RawMutex {
+        &self.mutex.raw
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: Owner Only: this guard's waiter owns the mutex.
+        unsafe { &*self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: Owner Only: as above, and `&mut self` makes this the only borrow.
+        unsafe { &mut *self.mutex.data.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.mutex.raw.unlock();
+    }
+}
+
+impl Default for RawMutex {
+    fn default() -> RawMutex {
+        RawMutex::new()
+    }
+}
+
+impl<T> From<T> for Mutex<T> {
+    fn from(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Mutex");
+        match self.try_lock() {
+            Some(data) => out.field("data", &&*data),
+            None => out.field("data", &format_args!("<locked>")),
+        };
+        out.finish()
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

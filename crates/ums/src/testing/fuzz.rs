@@ -1,0 +1,211 @@
+//! What fuzzers try on the machine's lists, and tests with fewer inputs: bytes become a history, and a plain model says
+//! what must come of it.
+//!
+//! Not part of the API: it is there in tests and with the feature `fuzz`, for the targets in `fuzz/`.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::scheduler::lists::NOBODY;
+use crate::scheduler::lists::timer_list::{TimerId, TimerList};
+use crate::scheduler::lists::worker_list::{Rotated, STANDBY, State, Workers};
+use crate::wait::Waiter;
+
+/// The bytes of a history, one step after another.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// A number that may be small or large.
+    fn number(&mut self) -> Option<u64> {
+        let (bits, mantissa) = (self.next()? % 56, self.next()?);
+        Some(u64::from(mantissa) << bits)
+    }
+}
+
+/// A timer list agrees with a sorted map, whatever is set, taken back and waited for.
+pub fn timers(data: &[u8]) {
+    let (mut bytes, mut now) = (Bytes(data), 1_u64 << 40);
+    let mut list = TimerList::new(now);
+    let mut model: BTreeMap<(u64, u32), TimerId> = BTreeMap::new();
+    let mut next = 0_u32;
+    while let Some(step) = bytes.next() {
+        match step % 4 {
+            0 | 1 => {
+                let Some(span) = bytes.number() else { break };
+                // A deadline may have passed.
+                let deadline = now.saturating_add(span).saturating_sub(u64::from(step));
+                model.insert((deadline, next), list.insert(deadline, next));
+                next += 1;
+            }
+            2 if !model.is_empty() => {
+                let at = usize::from(step / 4) % model.len();
+                let key = *model.keys().nth(at).expect("it is shorter than that");
+                let id = model.remove(&key).expect("it was there");
+                assert_eq!(list.cancel(id), Some(key.1), "what is set can be taken back");
+                assert_eq!(list.cancel(id), None, "once");
+            }
+            _ => {
+                let Some(span) = bytes.number() else { break };
+                now = now.saturating_add(span);
+                let mut expired = Vec::new();
+                list.expire(now, |item| expired.push(item));
+                // The last nanosecond of the clock has nothing after it.
+                let later = now.checked_add(1).map(|after| model.split_off(&(after, 0)));
+                let due = std::mem::replace(&mut model, later.unwrap_or_default());
+                let due: Vec<u32> = due.into_keys().map(|(_, item)| item).collect();
+                assert_eq!(expired, due, "by deadline, and then by arrival");
+            }
+        }
+        assert_eq!(list.len(), model.len());
+        let earliest = model.keys().next().map(|(deadline, _)| *deadline);
+        assert!(list.next_expiry() <= earliest.or(list.next_expiry()), "nobody oversleeps");
+        assert!(earliest.is_none_or(|at| !list.due(at.saturating_sub(1)) || list.bound() < at));
+        assert!(earliest.is_none_or(|at| list.due(at.max(now))), "what is due is not overlooked");
+    }
+}
+
+/// How many workers the lists are tried with.
+const WORKERS: u32 = 6;
+
+/// The lists of workers agree with plain queues, whatever starts, waits, wakes, yields and ends.
+pub fn workers(data: &[u8]) {
+    let waiters: Vec<_> = (0..=WORKERS).map(|id| Waiter::take(std::ptr::null_mut(), id)).collect();
+    let mut bytes = Bytes(data);
+    let apart = bytes.next().unwrap_or(0) % 4 > 0;
+    let mut workers = Workers::new(apart, waiters[STANDBY as usize]);
+    for id in 1..=WORKERS {
+        assert_eq!(workers.add(waiters[id as usize], (), 0), id);
+        workers.shift(id, State::New, State::Idle, 0);
+    }
+    let mut model = Model::new(apart);
+    while let Some(step) = bytes.next() {
+        model.step(&mut workers, step);
+        let lists = [workers.idle, workers.signalled, workers.yielded, workers.waiting];
+        let lists = lists.map(|list| workers.on(list));
+        let wanted = [&model.idle, &model.signalled, &model.yielded, &model.waiting]
+            .map(|queue| Vec::from(queue.clone()));
+        assert_eq!(lists, wanted, "after step {step}");
+    }
+    waiters.into_iter().for_each(Waiter::give_back);
+}
+
+/// Plain queues.
+struct Model {
+    idle: VecDeque<u32>,
+    signalled: VecDeque<u32>,
+    yielded: VecDeque<u32>,
+    waiting: VecDeque<u32>,
+    current: Option<u32>,
+    /// Those whose wait ended, and that have not run since.
+    waited: Vec<u32>,
+    apart: bool,
+}
+
+impl Model {
+    fn new(apart: bool) -> Model {
+        let [signalled, yielded, waiting] = [const { VecDeque::new() }; 3];
+        let idle = (1..=WORKERS).collect();
+        Model { idle, signalled, yielded, waiting, current: None, waited: Vec::new(), apart }
+    }
+
+    fn step(&mut self, workers: &mut Workers<()>, step: u8) {
+        match (step % 8, self.current) {
+            (0, None) if !self.idle.is_empty() => {
+                let id = self.idle.pop_back().expect("somebody is idle");
+                workers.shift(id, State::Idle, State::Running, 0);
+                self.current = Some(id);
+            }
+            (1, Some(id)) => {
+                workers.shift(id, State::Running, State::Waiting, 0);
+                self.waiting.push_back(id);
+                self.current = None;
+            }
+            (2, Some(id)) => {
+                workers.shift(id, State::Running, State::Idle, 0);
+                self.idle.push_back(id);
+                self.current = None;
+            }
+            (3, Some(id)) => {
+                let first = self.yielded.front().copied();
+                let mixed =
+                    !self.signalled.is_empty() || first.is_some_and(|id| self.waited.contains(&id));
+                match workers.rotate(id) {
+                    Rotated::Not => assert!(mixed),
+                    Rotated::Alone => assert!(!mixed && first.is_none()),
+                    Rotated::To(next) => {
+                        assert!(!mixed);
+                        assert_eq!(Some(next), self.leave_head());
+                        self.yielded.push_back(id);
+                        self.current = Some(next);
+                    }
+                }
+            }
+            (4, None) => {
+                let heads = [workers.signalled.head, workers.yielded.head];
+                let next = heads.into_iter().find(|head| *head != NOBODY);
+                assert_eq!(next, self.leave_head());
+                next.inspect(|id| workers.shift(*id, State::Runnable, State::Running, 0));
+                self.current = next;
+            }
+            (5..8, _) if !self.waiting.is_empty() => {
+                let at = usize::from(step / 8) % self.waiting.len();
+                let id = self.waiting.remove(at).expect("it is shorter than that");
+                workers.wake(id, 0);
+                self.wake(id);
+            }
+            _ => {}
+        }
+    }
+
+    fn leave_head(&mut self) -> Option<u32> {
+        let next = self.signalled.pop_front().or_else(|| self.yielded.pop_front())?;
+        self.waited.retain(|id| *id != next);
+        Some(next)
+    }
+
+    fn wake(&mut self, id: u32) {
+        self.waited.push(id);
+        let list = if self.apart { &mut self.signalled } else { &mut self.yielded };
+        list.push_back(id);
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../../fuzz/kept.rs"]
+mod kept;
+
+#[cfg(test)]
+mod tests {
+    /// Some thousand histories, the same each time.
+    fn many(target: fn(&[u8])) {
+        let mut word = 0x9E37_79B9_7F4A_7C15_u64;
+        for length in 0..6000 {
+            let history: Vec<u8> = (0..length % 300)
+                .map(|_| {
+                    word ^= word << 13;
+                    word ^= word >> 7;
+                    word ^= word << 17;
+                    (word >> 32) as u8
+                })
+                .collect();
+            target(&history);
+        }
+    }
+
+    #[test]
+    fn timers_agree_with_a_sorted_map_whatever_the_history_u69() {
+        many(super::timers);
+        super::kept::each("timers", super::timers);
+    }
+
+    #[test]
+    fn lists_agree_with_plain_queues_whatever_the_history_u20_b9() {
+        many(super::workers);
+        super::kept::each("workers", super::workers);
+    }
+}

@@ -1,0 +1,203 @@
+//! What the tests of the behaviours look at: lists, states and limits, read and never changed.
+//!
+//! Not part of the API, and hidden from its documentation. Two views: [`lists`] is exact, because
+//! the calling worker holds the baton; [`scheduler`] is a reading from outside, and may be a moment
+//! old.
+
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+#[cfg(feature = "sim")]
+pub mod sim;
+
+use std::sync::atomic::Ordering;
+
+use crate::node::Node;
+use crate::os::short_lock::ShortLock;
+use crate::record::counters::SchedulerCounters;
+use crate::record::reason::WaitReason;
+use crate::scheduler::lists::worker_list::State;
+use crate::scheduler::lists::{List, NOBODY};
+use crate::scheduler::{Core, Scheduler, here};
+use crate::wait::Waiter;
+
+/// The five lists of the caller's scheduler and who is where (U19).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    /// The scheduler's number.
+    pub scheduler: usize,
+    /// The number of the caller's worker.
+    pub current: u32,
+    /// The worker list, the longest idle first.
+    pub idle: Vec<u32>,
+    /// The runnable list, the next one first.
+    pub runnable: Vec<u32>,
+    /// The waiter list, the longest waiting first.
+    pub waiting: Vec<u32>,
+    /// Outstanding I/O requests.
+    pub io: usize,
+    /// Timed requests.
+    pub timers: usize,
+    /// Requests without a worker.
+    pub queued: usize,
+    /// How many workers there are.
+    pub workers: usize,
+    /// Workers outside the scheduler.
+    pub preemptive: usize,
+}
+
+/// A scheduler from outside.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What it counts.
+    pub counters: SchedulerCounters,
+    /// Requests without a worker.
+    pub queued: usize,
+    /// Requests queued, running and waiting (B2).
+    pub load: usize,
+    /// Its part of the worker maximum.
+    pub workers_max: usize,
+    /// Its workers, in the order in which they were made.
+    pub workers: Vec<Seen>,
+}
+
+/// A worker from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number on its scheduler.
+    pub id: u32,
+    /// Where it is.
+    pub state: State,
+    /// The request it carries out; 0 for none.
+    pub request: u64,
+    /// Why it waits, or waited last.
+    pub reason: WaitReason,
+    /// Its kernel thread; 0 for a fiber.
+    pub thread: u32,
+    /// Times it was switched to.
+    pub switches: u64,
+    /// Requests it has finished.
+    pub requests_done: u64,
+    /// The address of the event it parks on (U10).
+    pub event: usize,
+}
+
+/// The lists of the caller's scheduler, now.
+///
+/// # Panics
+/// On a plain thread.
+pub fn lists() -> Lists {
+    let scheduler = here().expect("the lists are looked at by a worker, which holds the baton");
+    scheduler.with(|core| Lists {
+        scheduler: scheduler.index,
+        current: core.current,
+        idle: on(core, core.workers.idle),
+        runnable: [core.workers.signalled, core.workers.yielded]
+            .map(|list| on(core, list))
+            .concat(),
+        waiting: on(core, core.workers.waiting),
+        io: core.io.outstanding(),
+        timers: core.timers.len(),
+        queued: scheduler.queue.len(),
+        workers: core.workers.count(),
+        preemptive: core.preemptive,
+    })
+}
+
+fn on(core: &mut Core, list: List) -> Vec<u32> {
+    let (mut at, mut out) = (list.head, Vec::new());
+    while at != NOBODY {
+        out.push(at);
+        at = core.workers.get(at).next;
+    }
+    assert_eq!(out.len(), list.len as usize, "a list's length is the number of its links");
+    out
+}
+
+/// Puts a request on the I/O list of the caller's scheduler that completes when the descriptor is
+/// readable, and then runs this routine (U64). False: it completed at once, and the routine has
+/// been called.
+///
+/// # Panics
+/// On a plain thread.
+pub fn when_readable(fd: std::os::fd::RawFd, routine: impl FnOnce(i32) + Send + 'static) -> bool {
+    crate::io::submit_poll(fd, Box::new(routine)).is_some()
+}
+
+/// Runs `f`, which gets the scheduler's number, inside the library: the calling worker has the baton and cannot lose it meanwhile.
+///
+/// # Panics
+/// On a plain thread.
+pub fn with_the_baton<R>(f: impl FnOnce(usize) -> R) -> R {
+    let scheduler = here().expect("a worker has a baton");
+    f(scheduler.index)
+}
+
+/// The clock that turns are timed with.
+pub fn ticks() -> u64 {
+    crate::os::clock::ticks()
+}
+
+/// The workers of the caller's scheduler, as anybody sees them.
+///
+/// # Panics
+/// On a plain thread.
+pub fn workers() -> Vec<Seen> {
+    seen(&here().expect("a worker asks for its siblings"))
+}
+
+/// A scheduler of the node, visible ones first.
+///
+/// # Panics
+/// When there is none of this number.
+pub fn scheduler(node: &Node, index: usize) -> View {
+    let scheduler = &node.inner.all()[index];
+    View {
+        counters: scheduler.counters.read(),
+        queued: scheduler.queue.len(),
+        load: scheduler.load.load(Ordering::Relaxed),
+        workers_max: scheduler.options.workers_max,
+        workers: seen(scheduler),
+    }
+}
+
+fn seen(scheduler: &Scheduler) -> Vec<Seen> {
+    scheduler.left_over().into_iter().map(see).collect()
+}
+
+fn see(waiter: &'static Waiter) -> Seen {
+    let view = &waiter.view;
+    Seen {
+        id: waiter.worker.load(Ordering::Relaxed),
+        state: State::from_number(view.state.load(Ordering::Relaxed)),
+        request: view.request.load(Ordering::Relaxed),
+        reason: WaitReason::from_index(waiter.reason.load(Ordering::Relaxed).into()),
+        thread: view.thread.load(Ordering::Relaxed),
+        switches: view.switches.load(Ordering::Relaxed),
+        requests_done: view.requests_done.load(Ordering::Relaxed),
+        event: std::ptr::from_ref(&waiter.event) as usize,
+    }
+}
+
+pub use crate::os::faulty::Faults;
+
+/// Schedulers made while this lives have drivers with these faults.
+pub struct Injected(());
+
+/// Injects faults into the drivers of schedulers made from now on, in the whole process.
+pub fn inject(faults: Faults) -> Injected {
+    crate::os::faulty::install(Some(faults));
+    Injected(())
+}
+
+impl Drop for Injected {
+    fn drop(&mut self) {
+        crate::os::faulty::install(None);
+    }
+}
+
+/// Takes a lock of the kind that is held for moments, the same one each time, until what this gives is
+/// dropped (B48).
+pub fn take_a_short_lock() -> impl Sized {
+    static LOCK: ShortLock<()> = ShortLock::new(());
+    LOCK.lock()
+}

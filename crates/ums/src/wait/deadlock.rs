@@ -1,0 +1,241 @@
+//! Deadlocks, as they are told: who waited for whom, and which of them had to give up.
+//!
+//! ```text
+//!   waiter 0 --waits for what--> waiter 1 --> ... --> waiter n-1 --has--> what waiter n-1 waits for
+//!      ^                                                  |
+//!      +------------------ which waiter 0 holds ----------+
+//! ```
+//!
+//! Nouns. A *cycle* is the list of its waiters, each of which holds what the one before it waits
+//! for. The *victim* is the one whose wait ended with an error, so that the others can go on. An
+//! error stays small and can be copied: it has the deadlock's number, and the last [`KEPT`]
+//! deadlocks of the process can be looked up by it.
+//!
+//! What this file does not do: it finds none. That is the monitor's business.
+
+use std::collections::VecDeque;
+use std::fmt::{Display, Formatter, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::record::frame::{Frame, of_the_application};
+use crate::record::reason::WaitReason;
+
+/// How many deadlocks are remembered.
+const KEPT: usize = 64;
+/// Waiters of one deadlock that are shown.
+const WAITERS_SHOWN: usize = 32;
+/// Frames of one backtrace that are shown.
+const FRAMES_SHOWN: usize = 12;
+
+/// The number of a deadlock of this process, from 1 on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DeadlockId(u64);
+
+/// Workers, users and threads that waited for each other.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Deadlock {
+    /// Its number.
+    pub id: DeadlockId,
+    /// Those in it: each waits for what the next one holds, the last one for what the first holds.
+    pub waiters: Vec<DeadlockWaiter>,
+    /// The place among these of the one whose wait failed; None when no wait of the cycle can fail,
+    /// and it goes on for ever.
+    pub victim: Option<usize>,
+}
+
+/// One of those that wait for each other.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeadlockWaiter {
+    /// Its scheduler and worker; None for a plain thread.
+    pub worker: Option<(u32, u32)>,
+    /// The request that it carries out; 0 for none.
+    pub request: u64,
+    /// The user of that; 0 for none.
+    pub user: u64,
+    /// Why it waits.
+    pub reason: WaitReason,
+    /// The address of what it waits for.
+    pub resource: u64,
+    /// For how long it has waited.
+    pub waited: Duration,
+    /// Whether its wait can end with an error (or, where the verb has none, with a panic).
+    pub can_fail: bool,
+    /// The functions in which it waits, the innermost first, where they can be had.
+    pub waits_at: Vec<Frame>,
+    /// The functions in which the next one took what this one waits for, if locks are traced
+    /// ([`monitor::Options::trace_locks`](crate::monitor::Options::trace_locks)).
+    pub taken_at: Vec<Frame>,
+}
+
+static LAST: AtomicU64 = AtomicU64::new(0);
+static DEADLOCKS: Mutex<VecDeque<Arc<Deadlock>>> = Mutex::new(VecDeque::new());
+
+fn kept() -> MutexGuard<'static, VecDeque<Arc<Deadlock>>> {
+    DEADLOCKS.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl DeadlockId {
+    /// That of the next deadlock.
+    pub(crate) fn next() -> DeadlockId {
+        DeadlockId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    pub(crate) fn from_number(number: u64) -> DeadlockId {
+        DeadlockId(number)
+    }
+
+    /// The number itself.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// What it was; None when too many have come after it.
+    pub fn details(self) -> Option<Arc<Deadlock>> {
+        kept().iter().rev().find(|deadlock| deadlock.id == self).cloned()
+    }
+}
+
+/// Remembers it, in place of the oldest one.
+pub(crate) fn keep(deadlock: Arc<Deadlock>) {
+    let mut all = kept();
+    if all.len() >= KEPT {
+        all.pop_front();
+    }
+    all.push_back(deadlock);
+}
+
+/// Those that are remembered, the oldest first.
+pub(crate) fn all_kept() -> Vec<Arc<Deadlock>> {
+    kept().iter().cloned().collect()
+}
+
+impl std::fmt::Debug for DeadlockId {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// The number and, as long as it is remembered, the cycle in one line.
+impl Display for DeadlockId {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "deadlock {}", self.0)?;
+        self.details().map_or(Ok(()), |deadlock| write!(f, ": {}", deadlock.in_a_line()))
+    }
+}
+
+impl Deadlock {
+    /// The cycle without backtraces.
+    pub fn in_a_line(&self) -> String {
+        let shown = self.waiters.iter().take(WAITERS_SHOWN);
+        let links: Vec<_> = shown.map(|waiter| waiter.to_string()).collect();
+        let first = self.waiters.first().map(DeadlockWaiter::who).unwrap_or_default();
+        let more = match self.not_shown() {
+            0 => String::new(),
+            more => format!(", held by {more} more in a row"),
+        };
+        format!("{}{more}, held by {first}", links.join(", held by "))
+    }
+
+    fn not_shown(&self) -> usize {
+        self.waiters.len().saturating_sub(WAITERS_SHOWN)
+    }
+}
+
+/// A line for each waiter, and below it where it waits and where that was taken.
+impl Display for Deadlock {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        for (at, waiter) in self.waiters.iter().enumerate().take(WAITERS_SHOWN) {
+            let next = self.waiters[(at + 1) % self.waiters.len()].who();
+            let victim = if self.victim == Some(at) { " (its wait fails)" } else { "" };
+            write!(f, "\nums:   {waiter}, held by {next}{victim}")?;
+            show(f, "waits", &waiter.waits_at)?;
+            show(f, "taken", &waiter.taken_at)?;
+        }
+        match self.not_shown() {
+            0 => Ok(()),
+            more => write!(f, "\nums:   and {more} more in a row"),
+        }
+    }
+}
+
+fn show(f: &mut Formatter<'_>, what: &str, frames: &[Frame]) -> Result {
+    for frame in of_the_application(frames).iter().take(FRAMES_SHOWN) {
+        write!(f, "\nums:     {what} at {frame}")?;
+    }
+    Ok(())
+}
+
+impl DeadlockWaiter {
+    /// Who it is, for people.
+    pub fn who(&self) -> String {
+        match self.worker {
+            None => "a plain thread".to_owned(),
+            Some((scheduler, worker)) if self.request == 0 => {
+                format!("worker {worker} of scheduler {scheduler}")
+            }
+            Some((scheduler, worker)) => format!(
+                "worker {worker} of scheduler {scheduler} (request {} of user {})",
+                self.request, self.user
+            ),
+        }
+    }
+}
+
+impl Display for DeadlockWaiter {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(
+            f,
+            "{} has waited {} ms for {} {:#x}",
+            self.who(),
+            self.waited.as_millis(),
+            self.reason.name(),
+            self.resource
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(worker: u32) -> DeadlockWaiter {
+        DeadlockWaiter {
+            worker: Some((0, worker)),
+            request: 0,
+            user: 0,
+            reason: WaitReason::MUTEX,
+            resource: 0x10 * u64::from(worker),
+            waited: Duration::from_millis(5),
+            can_fail: true,
+            waits_at: vec![Frame::new("here".into(), Some("a.rs:1".into()))],
+            taken_at: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_number_tells_the_cycle_until_too_many_have_come_after_it() {
+        let make = || {
+            let id = DeadlockId::next();
+            let waiters = vec![waiter(1), waiter(2)];
+            keep(Arc::new(Deadlock { id, waiters, victim: Some(1) }));
+            id
+        };
+        let first = make();
+        let line = format!(
+            "deadlock {}: worker 1 of scheduler 0 has waited 5 ms for MUTEX 0x10, held by worker 2 \
+             of scheduler 0 has waited 5 ms for MUTEX 0x20, held by worker 1 of scheduler 0",
+            first.number()
+        );
+        assert_eq!(first.to_string(), line);
+        let text = first.details().unwrap().to_string();
+        assert!(text.contains("waits at here (a.rs:1)") && text.contains("(its wait fails)"));
+        for _ in 0..KEPT {
+            make();
+        }
+        assert_eq!(first.to_string(), format!("deadlock {}", first.number()));
+    }
+}
