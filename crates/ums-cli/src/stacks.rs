@@ -148,7 +148,7 @@ mod tests {
         let answer = asking::ask_patiently(&path, "stacks").unwrap();
         let short = text(&answer, false);
         assert!(short.contains(": 1 workers\n\nworker 1 of scheduler 0, thread "), "{short}");
-        assert!(short.contains("waits_for_the_ferry (observe/stacks:"), "{short}");
+        assert!(short.contains("waits_for_the_ferry (stacks.rs:"), "{short}");
         assert!(!short.contains("worker_main"), "{short}");
         let full = text(&answer, true);
         assert!(full.contains("worker_main") && full.contains("waits_for_the_ferry"), "{full}");

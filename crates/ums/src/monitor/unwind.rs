@@ -140,13 +140,15 @@ fn short(file: &Path) -> String {
     }
 }
 
-/// Names of these addresses; where functions were inlined, all of them.
+/// Names of these addresses of instructions; where functions were inlined, all of them.
 fn named(addresses: &[usize]) -> Vec<Frame> {
     let mut frames = Vec::new();
     for address in addresses {
         let system = is_the_systems(*address);
         let before = frames.len();
-        backtrace::resolve(*address as *mut c_void, |symbol| {
+        // `resolve` takes a return address, and looks at the byte before it. That of a function's
+        // first instruction, where a loop may stand, is another function's.
+        backtrace::resolve((*address + 1) as *mut c_void, |symbol| {
             let Some(name) = symbol.name() else { return };
             let place = symbol.filename().zip(symbol.lineno());
             let place = place.map(|(file, line)| format!("{}:{line}", short(file)));
@@ -247,6 +249,16 @@ mod tests {
         assert_eq!(short(Path::new("/a/src/park.rs")), "park.rs");
         assert_eq!(short(Path::new("/a/src/wait/mod.rs")), "wait/mod.rs");
         assert_eq!(short(Path::new("mod.rs")), "mod.rs");
+    }
+
+    #[test]
+    fn the_first_instruction_of_a_function_is_its_own() {
+        let first = named as fn(&[usize]) -> Vec<Frame> as usize;
+        let frames = named(&[first]);
+        assert!(
+            frames.last().is_some_and(|frame| frame.name.ends_with("unwind::named")),
+            "{frames:?}"
+        );
     }
 
     static STOP: AtomicBool = AtomicBool::new(false);

@@ -107,9 +107,7 @@ impl<T: ?Sized> RwLock<T> {
     /// # Errors
     /// The moment came, the work request was cancelled, or the wait is a deadlock's victim.
     pub fn read_until(&self, deadline: Instant) -> Result<RwLockReadGuard<'_, T>, WaitError> {
-        self.raw
-            .lock_within(Share::Shared, Patience::Until(deadline))
-            .map(|()| self.read_guard())
+        self.raw.lock_within(Share::Shared, Patience::Until(deadline)).map(|()| self.read_guard())
     }
 
     /// Locks for writing; waits as long as it takes, deaf to cancellation.
