@@ -1,5 +1,5 @@
-//! The inputs below `kept/`: what fuzzers found that reaches code which nothing else reaches. Tests of the crates that are fuzzed
-//! include this file, so that each of them is tried in every run.
+//! The inputs below `kept/`: what fuzzers found that reaches code which nothing else reaches. Tests
+//! of the crates that are fuzzed include this file, so that each of them is tried in every run.
 
 /// Tries each input that was kept for this target.
 pub fn each(name: &str, target: fn(&[u8])) {

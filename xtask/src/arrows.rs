@@ -1,8 +1,8 @@
 //! Imports flow one way: between crates, and between the modules of `ums`.
 //!
-//! Crates: `fiber, context <- ums <- umsql <- ums-cli`; a crate depends only on what stands before it.
-//! Modules: the `mod` lines of `crates/ums/src/lib.rs` stand in dependency order, and a file names
-//! `crate::x` only where `x` stands above its own top-level module. Tests may look anywhere.
+//! Crates: `fiber, context <- ums <- umsql <- ums-cli`; a crate depends only on what stands before
+//! it. Modules: the `mod` lines of `crates/ums/src/lib.rs` stand in dependency order, and a file
+//! names `crate::x` only where `x` stands above its own top-level module. Tests may look anywhere.
 
 use crate::source::{File, Finding, House, is_word, line_of, without_tests, words};
 

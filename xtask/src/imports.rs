@@ -4,9 +4,9 @@
 //!   lib.rs --mod--> modules --use, paths--> names --through re-exports--> the defining file
 //! ```
 //!
-//! A [`Crate`] is the tree of its modules. An *arrow* from one file to another means that code of the
-//! first names something that the second defines. A re-export makes no arrow, for it uses nothing; who
-//! takes the name through it has one to the definition. Tests are left out.
+//! A [`Crate`] is the tree of its modules. An *arrow* from one file to another means that code of
+//! the first names something that the second defines. A re-export makes no arrow, for it uses
+//! nothing; who takes the name through it has one to the definition. Tests are left out.
 //!
 //! What it does not do: it does not know types, so that a method makes no arrow, nor macros.
 

@@ -1,5 +1,6 @@
 //! Checks of the house, `cargo run -p xtask -- tidy`, the installation of its C interface,
-//! `cargo run -p xtask -- install-c --prefix DIR`, and runs under sanitizers, `cargo run -p xtask -- sanitize address|thread|valgrind`.
+//! `cargo run -p xtask -- install-c --prefix DIR`, and runs under sanitizers,
+//! `cargo run -p xtask -- sanitize address|thread|valgrind`.
 //!
 //! A check reads the sources and returns findings, each with a place and a sentence that says what
 //! to do instead. Nothing here changes a file, and nothing here depends on the other crates, so it

@@ -1,4 +1,5 @@
-//! Runs the suites under tools that watch memory and threads: `cargo run -p xtask -- sanitize address|thread|valgrind`.
+//! Runs the suites under tools that watch memory and threads:
+//! `cargo run -p xtask -- sanitize address|thread|valgrind`.
 //!
 //! ```text
 //!   address    AddressSanitizer: each switch of a fiber is reported to it; a context carries what it needs along
@@ -7,8 +8,9 @@
 //!   valgrind   memcheck over the fibers, whose stacks are registered with it
 //! ```
 //!
-//! Sanitizers are not stable in Rust, so the compiler is asked to take them with `RUSTC_BOOTSTRAP=1`. Each tool builds into a
-//! folder of its own below `target`. What a run leaves out stands beside it, with the reason.
+//! Sanitizers are not stable in Rust, so the compiler is asked to take them with
+//! `RUSTC_BOOTSTRAP=1`. Each tool builds into a folder of its own below `target`. What a run leaves
+//! out stands beside it, with the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,8 +2,8 @@
 //!
 //! Every `unsafe` block and `unsafe impl` has a `SAFETY:` comment right above it which begins with
 //! the name of an invariant. An invariant is declared, in bold or in quotes behind the word
-//! "invariant", in the header of the same file, of a module above it, or under "Named invariants" in
-//! ARCHITECTURE.md. A file with unsafe code says in its header why, or a module above it does.
+//! "invariant", in the header of the same file, of a module above it, or under "Named invariants"
+//! in ARCHITECTURE.md. A file with unsafe code says in its header why, or a module above it does.
 
 use crate::source::{File, Finding, House, line_of, words};
 
@@ -73,8 +73,8 @@ fn above(house: &House, file: &File) -> Vec<String> {
     names
 }
 
-/// The names this text declares: a list item `* **Name**`, bold anywhere, or an emphasised or quoted
-/// name behind the word "invariant".
+/// The names this text declares: a list item `* **Name**`, bold anywhere, or an emphasised or
+/// quoted name behind the word "invariant".
 fn declared(text: &str) -> Vec<String> {
     let joined = text.replace("\n//!", " ").replace("\n//", " ");
     let joined = joined.split_whitespace().collect::<Vec<_>>().join(" ");

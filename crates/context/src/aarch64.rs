@@ -5,14 +5,15 @@
 //!   in the context: stack pointer (0 while it runs), thread pointer (`fs`), FPCR (`mxcsr`)
 //! ```
 //!
-//! The thread pointer is TPIDR_EL0, which user code may write on every processor. The other registers are the
-//! compiler's business, as on x86-64.
+//! The thread pointer is TPIDR_EL0, which user code may write on every processor. The other
+//! registers are the compiler's business, as on x86-64.
 //!
-//! *Order.* Here stores become visible in any order, so each exchange by which somebody learns that a context is saved
-//! releases, and each by which somebody takes one over acquires. Pairs of exclusive accesses, which all of these processors have.
+//! *Order.* Here stores become visible in any order, so each exchange by which somebody learns that
+//! a context is saved releases, and each by which somebody takes one over acquires. Pairs of
+//! exclusive accesses, which all of these processors have.
 //!
-//! It was run under an emulator only. That says that it is right, instruction by instruction, and nothing of the order of memory or
-//! of cost.
+//! It was run under an emulator only. That says that it is right, instruction by instruction, and
+//! nothing of the order of memory or of cost.
 //!
 //! Invariants used here: those of the crate.
 #![allow(unsafe_code)]
@@ -72,7 +73,8 @@ macro_rules! save {
     };
 }
 
-/// From the context in `x0` to that in `x1`, with all that is its own, but for what is on its stack.
+/// From the context in `x0` to that in `x1`, with all that is its own, but for what is on its
+/// stack.
 macro_rules! change {
     () => {
         "ldr x9, [x1, {SP}]
@@ -89,7 +91,8 @@ macro_rules! change {
     };
 }
 
-/// What begins with `2:` may be jumped to also where branches must land on a `bti j`, which is a hint elsewhere.
+/// What begins with `2:` may be jumped to also where branches must land on a `bti j`, which is a
+/// hint elsewhere.
 macro_rules! go_on {
     () => {
         "ldr x9, [sp, 16]
@@ -121,9 +124,9 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     }
 }
 
-/// As [`switch`], and then lets the own kernel thread of `from` continue it: done on the stack of `to`, when
-/// `from` is saved (*Saved First*). `from` may be gone when its word has been exchanged; waking an address
-/// on which nobody sleeps does nothing.
+/// As [`switch`], and then lets the own kernel thread of `from` continue it: done on the stack of
+/// `to`, when `from` is saved (*Saved First*). `from` may be gone when its word has been exchanged;
+/// waking an address on which nobody sleeps does nothing.
 ///
 /// # Safety
 /// As [`switch`]; the own kernel thread of `from` sleeps, or is about to.
@@ -158,8 +161,8 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
     }
 }
 
-/// Saves the running context, sends the post, and sleeps on the gap until it is released; somebody may
-/// continue the context on a host before. Returns there, or here when it was released.
+/// Saves the running context, sends the post, and sleeps on the gap until it is released; somebody
+/// may continue the context on a host before. Returns there, or here when it was released.
 ///
 /// # Safety
 /// *One Place*: `context` is the running one, coupled. Signals but one are blocked.
@@ -187,8 +190,8 @@ pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
 /// What a bell is rung with.
 static ONE: u64 = 1;
 
-/// Sends the post: sets the event in `x0`, or at `6:` pushes onto the list, and goes to `30:`. What it points to is read before
-/// it is sent. The push is visible before the look at the flag.
+/// Sends the post: sets the event in `x0`, or at `6:` pushes onto the list, and goes to `30:`. What
+/// it points to is read before it is sent. The push is visible before the look at the flag.
 macro_rules! send_post {
     () => {
         "// An event.
@@ -261,8 +264,9 @@ macro_rules! sleep_until_released {
     };
 }
 
-/// Where a context's own kernel thread sleeps (by this name in debuggers). Comes by a jump: `x0` context, `x1`
-/// post, which may be gone as soon as it is sent. Uses no stack; nothing below `sp` is its own but the gap.
+/// Where a context's own kernel thread sleeps (by this name in debuggers). Comes by a jump: `x0`
+/// context, `x1` post, which may be gone as soon as it is sent. Uses no stack; nothing below `sp`
+/// is its own but the gap.
 #[unsafe(naked)]
 unsafe extern "C" fn parked() {
     naked_asm!(

@@ -1,12 +1,13 @@
 //! A thread that leaves its kernel thread, and is switched to in user mode on another.
 //!
-//! To Rust and to C a thread is its stack, its thread control block and the thread-locals in it. The
-//! processor finds these by two registers, the stack pointer and the FS base (on aarch64 TPIDR_EL0), and user code may write
-//! both. So a thread of the language can stop on one kernel thread and go on, whole, on another.
+//! To Rust and to C a thread is its stack, its thread control block and the thread-locals in it.
+//! The processor finds these by two registers, the stack pointer and the FS base (on aarch64
+//! TPIDR_EL0), and user code may write both. So a thread of the language can stop on one kernel
+//! thread and go on, whole, on another.
 //!
-//! Nouns. A *context* is such a thread as the switch sees it. Its *own kernel thread* is the one that
-//! made it: it sleeps while the context is elsewhere. A *host* is a thread on whose kernel thread contexts
-//! run, one after the other; it has a context too, its *root*.
+//! Nouns. A *context* is such a thread as the switch sees it. Its *own kernel thread* is the one
+//! that made it: it sleeps while the context is elsewhere. A *host* is a thread on whose kernel
+//! thread contexts run, one after the other; it has a context too, its *root*.
 //!
 //! ```text
 //!            detach, come_in                      switch_to
@@ -23,28 +24,33 @@
 //!                                                      ^ here sleeps its own kernel thread
 //! ```
 //!
-//! The own kernel thread sleeps in a few instructions that touch no stack, no thread-local and no frame: the
-//! context that it belongs to may be running elsewhere, on the same stack and with the same thread control block. The gap
-//! is there for the one signal that it takes (see `setxid.rs`). It is never touched otherwise, and costs address space only.
+//! The own kernel thread sleeps in a few instructions that touch no stack, no thread-local and no
+//! frame: the context that it belongs to may be running elsewhere, on the same stack and with the
+//! same thread control block. The gap is there for the one signal that it takes (see `setxid.rs`).
+//! It is never touched otherwise, and costs address space only.
 //!
 //! Invariants, cited by name at each unsafe block:
 //!
-//! * **One Place**: a context is coupled, saved, or on one host. Who makes it leave a place has it to
-//!   himself: only the code that runs in it switches away from it, and only one party continues a saved one.
-//! * **Saved First**: others learn that a context can be continued only when all its registers are saved. So
-//!   `come_in` tells them by a [`Post`], sent by the own kernel thread from the gap, and
+//! * **One Place**: a context is coupled, saved, or on one host. Who makes it leave a place has it
+//!   to himself: only the code that runs in it switches away from it, and only one party continues
+//!   a saved one.
+//! * **Saved First**: others learn that a context can be continued only when all its registers are
+//!   saved. So `come_in` tells them by a [`Post`], sent by the own kernel thread from the gap, and
 //!   `leave_for` wakes the own kernel thread from the next context's stack.
-//! * **Whole**: while code of a context runs, wherever, the FS base is that of the context, and the stack is its
-//!   own. Both change together, in one switch. So compiled code that keeps the address of a thread-local over a switch
-//!   is right.
-//! * **Host Outlives**: a root, and the kernel thread under it, are there as long as a context is on that host.
-//! * **Plain Call**: a system call that has no precondition, or needs only that what it is given outlives the call.
+//! * **Whole**: while code of a context runs, wherever, the FS base is that of the context, and the
+//!   stack is its own. Both change together, in one switch. So compiled code that keeps the address
+//!   of a thread-local over a switch is right.
+//! * **Host Outlives**: a root, and the kernel thread under it, are there as long as a context is
+//!   on that host.
+//! * **Plain Call**: a system call that has no precondition, or needs only that what it is given
+//!   outlives the call.
 //!
-//! What is keyed to the kernel thread and not to the context: `gettid`, credentials, signal mask, affinity,
-//! priority, namespaces, mutexes with priority inheritance, processor clocks. Who needs these couples first.
+//! What is keyed to the kernel thread and not to the context: `gettid`, credentials, signal mask,
+//! affinity, priority, namespaces, mutexes with priority inheritance, processor clocks. Who needs
+//! these couples first.
 //!
-//! What this crate does not do: it knows no scheduler, chooses nobody, preempts nobody, and does not notice that a
-//! context blocks in the kernel. That blocks the host.
+//! What this crate does not do: it knows no scheduler, chooses nobody, preempts nobody, and does
+//! not notice that a context blocks in the kernel. That blocks the host.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("context detaches threads by means of Linux");

@@ -1,11 +1,14 @@
-//! A post: how a context's own kernel thread tells others that the context is saved (*Saved First*).
+//! A post: how a context's own kernel thread tells others that the context is saved (*Saved
+//! First*).
 //!
-//! It is sent by a few instructions that use neither stack nor thread-locals, so it can be one of two things only:
+//! It is sent by a few instructions that use neither stack nor thread-locals, so it can be one of
+//! two things only:
 //!
-//! * an *event*: a futex word, `0` unset, `1` set, `2` somebody sleeps on it. Set by an exchange; a sleeper is woken.
-//! * a *list*: a stack of nodes that many push and one takes whole, and a flag beside it that says whether the taker sleeps
-//!   on an eventfd. The push is a compare-and-swap, which is also the fence before the look at the flag; who
-//!   exchanges a true flag for false writes the eventfd.
+//! * an *event*: a futex word, `0` unset, `1` set, `2` somebody sleeps on it. Set by an exchange; a
+//!   sleeper is woken.
+//! * a *list*: a stack of nodes that many push and one takes whole, and a flag beside it that says
+//!   whether the taker sleeps on an eventfd. The push is a compare-and-swap, which is also the
+//!   fence before the look at the flag; who exchanges a true flag for false writes the eventfd.
 //!
 //! Both may be somebody else's the moment it is sent, so the sender reads all of this before.
 

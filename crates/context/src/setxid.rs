@@ -1,23 +1,27 @@
-//! Credentials: glibc changes them in every thread by a signal, and the handler must see the thread that it runs on.
+//! Credentials: glibc changes them in every thread by a signal, and the handler must see the thread
+//! that it runs on.
 //!
-//! `setuid` and its like are the process's in POSIX and the kernel thread's in Linux. So glibc sends signal 33 to
-//! the kernel thread of each thread that it knows, whose handler makes the system call and marks *its* thread as done, found by
-//! the FS base. On a host that base is a context's: the wrong thread would be marked, and the caller would
-//! send signals for ever.
+//! `setuid` and its like are the process's in POSIX and the kernel thread's in Linux. So glibc
+//! sends signal 33 to the kernel thread of each thread that it knows, whose handler makes the
+//! system call and marks *its* thread as done, found by the FS base. On a host that base is a
+//! context's: the wrong thread would be marked, and the caller would send signals for ever.
 //!
 //! ```text
 //!   signal 33 on a host, in context W:  FS base := the host's own;  glibc's handler;  FS base := W's
 //!   on any other kernel thread, a sleeping one of a context too:    glibc's handler
 //! ```
 //!
-//! The handler asks the kernel which kernel thread it is on and looks that up among the hosts, which are few.
-//! Credentials that a context changes on a host are not its own kernel thread's: it couples first.
+//! The handler asks the kernel which kernel thread it is on and looks that up among the hosts,
+//! which are few. Credentials that a context changes on a host are not its own kernel thread's: it
+//! couples first.
 //!
-//! A place in the list belongs to a thread, not to a [`Host`](crate::Host): a thread has one at most, from its first
-//! host on, and a thread-local's destructor gives it back when the thread ends, before the kernel can use its number again. So a
-//! host that is forgotten leaves nothing behind. The child of a fork begins with an empty list: the threads of its parent are not there.
+//! A place in the list belongs to a thread, not to a [`Host`](crate::Host): a thread has one at
+//! most, from its first host on, and a thread-local's destructor gives it back when the thread
+//! ends, before the kernel can use its number again. So a host that is forgotten leaves nothing
+//! behind. The child of a fork begins with an empty list: the threads of its parent are not there.
 //!
-//! Invariants used here: *Plain Call*, *Whole*, and **Zeroed**: all zeroes is a value of the kernel's struct.
+//! Invariants used here: *Plain Call*, *Whole*, and **Zeroed**: all zeroes is a value of the
+//! kernel's struct.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -103,8 +107,9 @@ struct Action {
 /// glibc's, once ours stands before it.
 static BEFORE: OnceLock<usize> = OnceLock::new();
 
-/// Puts our handler before glibc's, which is there as soon as the process has made a second thread. A host that is
-/// made before that finds none; the first context to detach finds it, for that runs in another thread.
+/// Puts our handler before glibc's, which is there as soon as the process has made a second thread.
+/// A host that is made before that finds none; the first context to detach finds it, for that runs
+/// in another thread.
 pub(crate) fn install() -> Result<(), Refused> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,8 +140,8 @@ pub(crate) fn install() -> Result<(), Refused> {
 /// `rt_sigaction`, which the C library does not let programs call for its own signals.
 fn act(new: *const Action, old: *mut Action) -> bool {
     let set = size_of::<u64>();
-    // SAFETY: Plain Call: both structs outlive the call. The new one is glibc's with another function of the
-    // same kind.
+    // SAFETY: Plain Call: both structs outlive the call. The new one is glibc's with another
+    // function of the same kind.
     unsafe { libc::syscall(libc::SYS_rt_sigaction, SETXID, new, old, set) == 0 }
 }
 
@@ -152,8 +157,8 @@ extern "C" fn on_setxid(signal: i32, info: *mut c_void, frame: *mut c_void) {
     match tcb.filter(|tcb| *tcb != now) {
         None => before(signal, info, frame),
         Some(tcb) => {
-            // SAFETY: Whole: no code of the context runs until its base is back: this handler uses no
-            // thread-local, and glibc's those of the thread that it is sent to.
+            // SAFETY: Whole: no code of the context runs until its base is back: this handler uses
+            // no thread-local, and glibc's those of the thread that it is sent to.
             unsafe { machine::set_thread_pointer(tcb) };
             before(signal, info, frame);
             // SAFETY: Whole: as above.

@@ -1,7 +1,7 @@
 //! Whether this machine and this process can have contexts, and why not.
 //!
-//! Asked once; what can differ from thread to thread (restartable sequences) is asked when a thread detaches.
-//! Invariants used here: *Plain Call*.
+//! Asked once; what can differ from thread to thread (restartable sequences) is asked when a thread
+//! detaches. Invariants used here: *Plain Call*.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -80,7 +80,8 @@ fn may_write_the_base() -> bool {
     true
 }
 
-/// What the kernel says of the shadow stack: the state, and the bit for one that is on. Kernels without give an error.
+/// What the kernel says of the shadow stack: the state, and the bit for one that is on. Kernels
+/// without give an error.
 fn has_shadow_stack() -> bool {
     const ON: u64 = 1;
     let mut state = 0u64;
@@ -89,13 +90,14 @@ fn has_shadow_stack() -> bool {
     let (call, ask) = (libc::SYS_arch_prctl, 0x5005);
     #[cfg(not(target_arch = "x86_64"))]
     let (call, ask) = (libc::SYS_prctl, 74);
-    // SAFETY: Plain Call: ARCH_SHSTK_STATUS or PR_GET_SHADOW_STACK_STATUS; `state` outlives the call.
+    // SAFETY: Plain Call: ARCH_SHSTK_STATUS or PR_GET_SHADOW_STACK_STATUS; `state` outlives the
+    // call.
     let asked = unsafe { libc::syscall(call, ask, into, 0, 0, 0) };
     asked == 0 && state & ON != 0
 }
 
-/// How much of the stack to leave free for a signal's frame: what the kernel says that it saves (all vector
-/// registers of this processor), and room for the handler.
+/// How much of the stack to leave free for a signal's frame: what the kernel says that it saves
+/// (all vector registers of this processor), and room for the handler.
 pub(crate) fn gap() -> usize {
     const HANDLER: usize = 12 * 1024;
     /// Where the kernel says nothing.
@@ -114,14 +116,15 @@ pub fn least_stack() -> usize {
     gap() + ROOM
 }
 
-/// Whether the gap, and half of what comes below it, fits on the calling thread's stack below the caller's frame. The gap is stepped over
-/// and never touched, so no guard would tell.
+/// Whether the gap, and half of what comes below it, fits on the calling thread's stack below the
+/// caller's frame. The gap is stepped over and never touched, so no guard would tell.
 pub(crate) fn has_room_for_the_gap() -> bool {
     let here = 0u8;
     let here = std::ptr::from_ref(&here).addr();
     let mut attributes = std::mem::MaybeUninit::uninit();
     let (mut low, mut len) = (std::ptr::null_mut(), 0);
-    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last gives back what they own.
+    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last gives
+    // back what they own.
     let known = unsafe {
         let known = libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) == 0;
         if known {
@@ -133,17 +136,18 @@ pub(crate) fn has_room_for_the_gap() -> bool {
     known && here.checked_sub(gap() + ROOM / 2).is_some_and(|lowest| lowest >= low.addr())
 }
 
-/// Takes the calling kernel thread's restartable sequences back, which glibc has registered in the thread control
-/// block: the kernel would write there what is true of this kernel thread only.
+/// Takes the calling kernel thread's restartable sequences back, which glibc has registered in the
+/// thread control block: the kernel would write there what is true of this kernel thread only.
 pub(crate) fn unregister_rseq() -> Result<(), Refused> {
     let Some(area) = rseq_area() else { return Ok(()) };
-    // SAFETY: Plain Call: glibc's area of the calling thread, in its thread control block; the kernel writes it
-    // whenever it likes.
+    // SAFETY: Plain Call: glibc's area of the calling thread, in its thread control block; the
+    // kernel writes it whenever it likes.
     let registered = || unsafe { area.cast::<i32>().add(CPU_ID).read_volatile() } >= 0;
     // glibc registers 32 bytes, and may register more for what newer kernels add.
     for len in [32u32, 64, 128, 256] {
         if registered() {
-            // SAFETY: Plain Call: the kernel compares address, length and signature with what was registered.
+            // SAFETY: Plain Call: the kernel compares address, length and signature with what was
+            // registered.
             unsafe { libc::syscall(libc::SYS_rseq, area, len, UNREGISTER, SIGNATURE) };
         }
     }
@@ -165,7 +169,8 @@ fn rseq_area() -> Option<*mut u8> {
     if offset.is_null() || size.is_null() {
         return None;
     }
-    // SAFETY: Plain Call: glibc documents both: a `ptrdiff_t` and an `unsigned int`, constant once a program runs.
+    // SAFETY: Plain Call: glibc documents both: a `ptrdiff_t` and an `unsigned int`, constant once
+    // a program runs.
     let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<u32>()) };
     let tcb = crate::machine::thread_pointer();
     (size != 0).then(|| std::ptr::with_exposed_provenance_mut(tcb.wrapping_add_signed(offset)))

@@ -1,9 +1,9 @@
 //! Contexts and hosts: how a thread leaves its kernel thread, runs on a host, and comes home.
 //!
-//! Each function here is one arrow of the picture in `lib.rs`. Signals: while the own kernel thread of a context sleeps it
-//! blocks all of them but the one by which glibc changes credentials, so what is sent to the process goes to threads
-//! that run. Coupled, the context has its own mask back, because whatever it starts there inherits it. On a
-//! host it has the host's.
+//! Each function here is one arrow of the picture in `lib.rs`. Signals: while the own kernel thread
+//! of a context sleeps it blocks all of them but the one by which glibc changes credentials, so
+//! what is sent to the process goes to threads that run. Coupled, the context has its own mask
+//! back, because whatever it starts there inherits it. On a host it has the host's.
 //!
 //! Invariants used here: those of the crate.
 #![allow(unsafe_code)]
@@ -59,9 +59,10 @@ impl Context {
         }
     }
 
-    /// Makes this the context of the calling thread, saves it, and sends the post. `body` runs where somebody
-    /// switches to it, and must come back on the own kernel thread: after [`Context::leave_for`] or
-    /// [`Context::release`]. The thread does nothing more but end, and does not do this twice.
+    /// Makes this the context of the calling thread, saves it, and sends the post. `body` runs
+    /// where somebody switches to it, and must come back on the own kernel thread: after
+    /// [`Context::leave_for`] or [`Context::release`]. The thread does nothing more but end, and
+    /// does not do this twice.
     ///
     /// # Errors
     /// Why it cannot be; nothing has happened, and the post was not sent.
@@ -70,11 +71,11 @@ impl Context {
     /// With what `body` panics with.
     ///
     /// # Safety
-    /// * The context stays where it is, and is used by nobody else, until `body` has come back; before the post it is known to
-    ///   nobody who would continue it (*Saved First*).
+    /// * The context stays where it is, and is used by nobody else, until `body` has come back;
+    ///   before the post it is known to nobody who would continue it (*Saved First*).
     /// * `body` follows *One Place*, and what continues it *Host Outlives*.
-    /// * Nothing in the thread keeps state by kernel thread over the switches of `body`; see the crate's
-    ///   page for what is kept so.
+    /// * Nothing in the thread keeps state by kernel thread over the switches of `body`; see the
+    ///   crate's page for what is kept so.
     pub unsafe fn detach<R>(
         &self,
         post: &Post<'_>,
@@ -95,15 +96,15 @@ impl Context {
         }
     }
 
-    /// As [`Context::detach`], for a body that `pthread_exit` may unwind: nothing stands between it and the thread's first
-    /// frame that catches that or needs to be dropped.
+    /// As [`Context::detach`], for a body that `pthread_exit` may unwind: nothing stands between it
+    /// and the thread's first frame that catches that or needs to be dropped.
     ///
     /// # Errors
     /// As [`Context::detach`].
     ///
     /// # Safety
-    /// As [`Context::detach`]; `body` may be called with `arg`, which needs not be dropped. The body is on its own kernel thread
-    /// when it is unwound, and does not panic.
+    /// As [`Context::detach`]; `body` may be called with `arg`, which needs not be dropped. The
+    /// body is on its own kernel thread when it is unwound, and does not panic.
     pub unsafe fn detach_unguarded(
         &self,
         post: &Post<'_>,
@@ -113,7 +114,8 @@ impl Context {
         self.prepare()?;
         let mut unguarded = Unguarded { context: self, post, body, arg };
         let whole = from_mut(&mut unguarded).cast();
-        // SAFETY: Plain Call: the struct outlives the call. The stack has room: `prepare` has looked.
+        // SAFETY: Plain Call: the struct outlives the call. The stack has room: `prepare` has
+        // looked.
         unsafe { machine::across_gap(from_ref(self), support::gap(), Unguarded::live, whole) };
         Ok(())
     }
@@ -130,7 +132,8 @@ impl Context {
         Ok(())
     }
 
-    /// Continues `to` here, and comes back when somebody switches to this context again, on that one's host.
+    /// Continues `to` here, and comes back when somebody switches to this context again, on that
+    /// one's host.
     ///
     /// # Safety
     /// *One Place*: this is the running context, a root or one on a host, and `to` is saved and
@@ -144,7 +147,8 @@ impl Context {
         tsan::acquire(from_ref(self).cast());
     }
 
-    /// Couples: continues `to` here, and this context on its own kernel thread, with its own signal mask.
+    /// Couples: continues `to` here, and this context on its own kernel thread, with its own signal
+    /// mask.
     ///
     /// # Safety
     /// As [`Context::switch_to`]; this context is one that was detached.
@@ -152,16 +156,18 @@ impl Context {
     pub unsafe fn leave_for(&self, to: &Context) {
         debug_assert_ne!(to.sp.load(Ordering::Relaxed), 0, "a context that is not saved");
         tsan::release(from_ref(to).cast());
-        // SAFETY: One Place and Host Outlives, by the contract; a detached context's own kernel thread sleeps.
+        // SAFETY: One Place and Host Outlives, by the contract; a detached context's own kernel
+        // thread sleeps.
         unsafe { machine::switch_and_release(from_ref(self), from_ref(to)) };
         restore_mask(&self.mask);
     }
 
-    /// Decouples: saves this context, sends the post, and comes back where somebody continues it: on a host,
-    /// or here, when it was released.
+    /// Decouples: saves this context, sends the post, and comes back where somebody continues it:
+    /// on a host, or here, when it was released.
     ///
     /// # Safety
-    /// *One Place*: this is the running context, and it is coupled. *Host Outlives*, of whatever host continues it.
+    /// *One Place*: this is the running context, and it is coupled. *Host Outlives*, of whatever
+    /// host continues it.
     pub unsafe fn come_in(&self, post: &Post<'_>) {
         block_signals(&self.mask);
         tsan::release(post.word());
@@ -170,8 +176,8 @@ impl Context {
         tsan::acquire(from_ref(self).cast());
     }
 
-    /// Has the own kernel thread continue this saved context. Its signals stay blocked until it has come
-    /// back from [`Context::detach`], or takes its mask back ([`Context::stay`]).
+    /// Has the own kernel thread continue this saved context. Its signals stay blocked until it has
+    /// come back from [`Context::detach`], or takes its mask back ([`Context::stay`]).
     ///
     /// # Safety
     /// *One Place*: it is saved, and nobody else's to continue.
@@ -185,7 +191,8 @@ impl Context {
         }
     }
 
-    /// Takes its own signal mask back after [`Context::come_in`] has come back here, because the context was released.
+    /// Takes its own signal mask back after [`Context::come_in`] has come back here, because the
+    /// context was released.
     pub fn stay(&self) {
         restore_mask(&self.mask);
     }
@@ -195,8 +202,9 @@ impl Context {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// The address of the word that holds its stack pointer while it is saved, and 0 while it runs, whole: stack pointer and
-    /// FS base are its own (*Whole*). What is saved there are the next instruction, rbx and rbp.
+    /// The address of the word that holds its stack pointer while it is saved, and 0 while it runs,
+    /// whole: stack pointer and FS base are its own (*Whole*). What is saved there are the next
+    /// instruction, rbx and rbp.
     pub fn saved_at(&self) -> usize {
         from_ref(&self.sp).expose_provenance()
     }
@@ -219,7 +227,8 @@ impl Unguarded<'_> {
     unsafe extern "C-unwind" fn live(whole: *mut ()) {
         // SAFETY: One Place: from the frame of `detach_unguarded`, which waits for this.
         let Unguarded { context, post, body, arg } = unsafe { &*whole.cast::<Unguarded<'_>>() };
-        // SAFETY: One Place: the calling thread, coupled as every thread is at first. The body as its caller has promised.
+        // SAFETY: One Place: the calling thread, coupled as every thread is at first. The body as
+        // its caller has promised.
         unsafe {
             context.come_in(post);
             body(*arg);

@@ -1,8 +1,9 @@
 //! What ThreadSanitizer is told of switches, with the feature `tsan`; without it nothing.
 //!
-//! What the sanitizer keeps of a thread is in the thread's own thread-locals, so it goes with the context by itself. But it
-//! sees nothing of what the few instructions of a switch or of a post do to memory. So it is told what they mean:
-//! who continues a context, or posts that it is saved, has done all before; who is continued does all after.
+//! What the sanitizer keeps of a thread is in the thread's own thread-locals, so it goes with the
+//! context by itself. But it sees nothing of what the few instructions of a switch or of a post do
+//! to memory. So it is told what they mean: who continues a context, or posts that it is saved, has
+//! done all before; who is continued does all after.
 //!
 //! AddressSanitizer needs no word: what it knows of a stack is found by the same register.
 //!

@@ -5,12 +5,13 @@
 //!   in the context: stack pointer (0 while it runs), FS base, mxcsr, x87 control word
 //! ```
 //!
-//! The other registers are the compiler's business: they are clobbered by the switch, so it keeps what it needs
-//! on the stack. Control words are a thread's own; they are nearly always alike, and loading one costs more than
-//! comparing it.
+//! The other registers are the compiler's business: they are clobbered by the switch, so it keeps
+//! what it needs on the stack. Control words are a thread's own; they are nearly always alike, and
+//! loading one costs more than comparing it.
 //!
-//! The switch is inlined, so that each place has its own jump and the processor learns where it goes. A sample
-//! taken inside these instructions unwinds wrongly by up to three words; one of a saved context is right.
+//! The switch is inlined, so that each place has its own jump and the processor learns where it
+//! goes. A sample taken inside these instructions unwinds wrongly by up to three words; one of a
+//! saved context is right.
 //!
 //! Invariants used here: those of the crate.
 #![allow(unsafe_code)]
@@ -69,8 +70,9 @@ macro_rules! save {
     };
 }
 
-/// From the context in `rdi` to that in `rsi`, with all that is its own, but for what is on its stack. Its word becomes 0
-/// last: who looks at a host that stands still between these instructions can tell that stack and base do not belong together.
+/// From the context in `rdi` to that in `rsi`, with all that is its own, but for what is on its
+/// stack. Its word becomes 0 last: who looks at a host that stands still between these instructions
+/// can tell that stack and base do not belong together.
 macro_rules! change {
     () => {
         "mov rsp, [rsi + {SP}]
@@ -119,9 +121,9 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     }
 }
 
-/// As [`switch`], and then lets the own kernel thread of `from` continue it: done on the stack of `to`, when
-/// `from` is saved (*Saved First*). `from` may be gone when its word has been exchanged; waking an address
-/// on which nobody sleeps does nothing.
+/// As [`switch`], and then lets the own kernel thread of `from` continue it: done on the stack of
+/// `to`, when `from` is saved (*Saved First*). `from` may be gone when its word has been exchanged;
+/// waking an address on which nobody sleeps does nothing.
 ///
 /// # Safety
 /// As [`switch`]; the own kernel thread of `from` sleeps, or is about to.
@@ -152,8 +154,8 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
     }
 }
 
-/// Saves the running context, sends the post, and sleeps on the gap until it is released; somebody may
-/// continue the context on a host before. Returns there, or here when it was released.
+/// Saves the running context, sends the post, and sleeps on the gap until it is released; somebody
+/// may continue the context on a host before. Returns there, or here when it was released.
 ///
 /// # Safety
 /// *One Place*: `context` is the running one, coupled. Signals but one are blocked.
@@ -178,8 +180,9 @@ pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
 /// What a bell is rung with.
 static ONE: u64 = 1;
 
-/// Where a context's own kernel thread sleeps (by this name in debuggers). Comes by a jump: `rdi` context, `rsi`
-/// post, which may be gone as soon as it is sent. Uses no stack; nothing below `rsp` is its own but the gap.
+/// Where a context's own kernel thread sleeps (by this name in debuggers). Comes by a jump: `rdi`
+/// context, `rsi` post, which may be gone as soon as it is sent. Uses no stack; nothing below `rsp`
+/// is its own but the gap.
 #[unsafe(naked)]
 unsafe extern "C" fn parked() {
     naked_asm!(

@@ -1,12 +1,15 @@
-//! The campaign: many contexts on few hosts, each of them checking after every switch that it is still itself.
+//! The campaign: many contexts on few hosts, each of them checking after every switch that it is
+//! still itself.
 //!
-//! A scheduler of sixty lines: a queue that all hosts share, so contexts go from host to host. Who leaves a host
-//! is queued by whoever runs next there (*Saved First*).
+//! A scheduler of sixty lines: a queue that all hosts share, so contexts go from host to host. Who
+//! leaves a host is queued by whoever runs next there (*Saved First*).
 //!
 //! Named invariants.
-//! * **Crew**: a context is in the queue, on a host, in the seat as the one that left, or at the ferry until its post has
-//!   come; each of them has it once. A host's seat and root are in its frame, which stays while workers live.
-//! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive it.
+//! * **Crew**: a context is in the queue, on a host, in the seat as the one that left, or at the
+//!   ferry until its post has come; each of them has it once. A host's seat and root are in its
+//!   frame, which stays while workers live.
+//! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive
+//!   it.
 //!
 //! `CONTEXT_SWITCHES` sets how many switches there are in all; 400,000 if it is not set.
 
@@ -88,8 +91,8 @@ impl Crew {
         self.switches.fetch_add(1, Ordering::Relaxed);
         let seat = me.at.load(Ordering::Relaxed);
         next.at.store(seat, Ordering::Relaxed);
-        // SAFETY: Crew: the seat is its host's, which is there while contexts are on it. One Place: taken from the queue, where
-        // saved ones are, each once.
+        // SAFETY: Crew: the seat is its host's, which is there while contexts are on it. One Place:
+        // taken from the queue, where saved ones are, each once.
         unsafe {
             (*seat).left.set(Some(me.clone()));
             me.context.switch_to(&next.context);
@@ -100,7 +103,8 @@ impl Crew {
     /// Runs `call` coupled, and comes back to the queue.
     fn coupled(&self, call: impl FnOnce()) {
         let me = me();
-        // SAFETY: Crew: the root of the host that it is on is saved; then it is saved, and queued by the ferry.
+        // SAFETY: Crew: the root of the host that it is on is saved; then it is saved, and queued
+        // by the ferry.
         unsafe {
             let seat = me.at.load(Ordering::Relaxed);
             me.context.leave_for(&*(*seat).root);
@@ -167,7 +171,8 @@ impl Crew {
                     mine.context.switch_to(&*(*seat).root);
                 }
             };
-            // SAFETY: Crew: the context is in an Arc that this closure owns; this test keeps nothing by kernel thread.
+            // SAFETY: Crew: the context is in an Arc that this closure owns; this test keeps
+            // nothing by kernel thread.
             unsafe { mine.context.detach(&Post::event(&mine.post), whole) }.expect("it detaches");
         });
         futex_sleep(&worker.post);
@@ -281,7 +286,8 @@ fn one_life(n: u64, rounds: u64, moved: &AtomicU64) {
 
 fn pass_keeping_errno(crew: &Crew, expected: i32) {
     let me = me();
-    // The queue's lock may wait in the kernel, and that changes errno: so it is set and read beside the switch.
+    // The queue's lock may wait in the kernel, and that changes errno: so it is set and read beside
+    // the switch.
     let Some(next) = crew.queue.lock().unwrap().pop_front() else { return };
     crew.switches.fetch_add(1, Ordering::Relaxed);
     let seat = me.at.load(Ordering::Relaxed);
@@ -455,7 +461,8 @@ fn control_words() -> (u32, u16) {
 #[cfg(target_arch = "x86_64")]
 fn set_control_words(sse: u32, x87: u16) {
     let (sse, x87) = (0x1f80 | sse, 0x37f | x87);
-    // SAFETY: Plain Call: the words that the processor starts with, but for the rounding, by which nothing is computed here.
+    // SAFETY: Plain Call: the words that the processor starts with, but for the rounding, by which
+    // nothing is computed here.
     unsafe { asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &sse, in(reg) &x87, options(nostack)) };
 }
 
@@ -560,7 +567,8 @@ fn another_threads_setgid_reaches_hosts_and_sleeping_kernel_threads_alike() {
         .collect();
     let caller = std::thread::spawn(move || {
         for _ in 0..20 {
-            // SAFETY: Plain Call: the group that the process has; every thread is asked, and nothing changes.
+            // SAFETY: Plain Call: the group that the process has; every thread is asked, and
+            // nothing changes.
             assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

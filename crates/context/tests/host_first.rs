@@ -1,11 +1,13 @@
-//! A process whose first thread becomes a host before it has made another: then glibc has no handler yet for
-//! changes of credentials, and ours must still come to stand before it.
+//! A process whose first thread becomes a host before it has made another: then glibc has no
+//! handler yet for changes of credentials, and ours must still come to stand before it.
 //!
 //! It has no harness, for that makes threads.
 //!
 //! Named invariants.
-//! * **There And Back**: the context is switched to once, saved, and switches back once, to the root that waits for it.
-//! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive it.
+//! * **There And Back**: the context is switched to once, saved, and switches back once, to the
+//!   root that waits for it.
+//! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive
+//!   it.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -41,7 +43,8 @@ fn main() {
     while shared.saved.load(Ordering::Acquire) == 0 {
         std::thread::yield_now();
     }
-    // SAFETY: There And Back: it is saved; when it has come back it is saved again, and nobody else's.
+    // SAFETY: There And Back: it is saved; when it has come back it is saved again, and nobody
+    // else's.
     unsafe {
         host.root().switch_to(&shared.worker);
         shared.worker.release();
@@ -52,13 +55,15 @@ fn main() {
     );
 }
 
-/// In the context, on the host: another thread changes credentials. If the host's kernel thread marked the context's
-/// thread as done and never its own, signals would come for ever; the alarm would end that.
+/// In the context, on the host: another thread changes credentials. If the host's kernel thread
+/// marked the context's thread as done and never its own, signals would come for ever; the alarm
+/// would end that.
 fn credentials_change_meanwhile() {
     // SAFETY: Plain Call: an alarm whose default ends the process.
     unsafe { libc::alarm(30) };
     let caller = std::thread::spawn(|| {
-        // SAFETY: Plain Call: the group that the process has; every thread is asked, and nothing changes.
+        // SAFETY: Plain Call: the group that the process has; every thread is asked, and nothing
+        // changes.
         assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
     });
     caller.join().expect("credentials change");

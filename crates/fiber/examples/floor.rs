@@ -1,6 +1,7 @@
 //! What a switch and a pooled fiber cost on this machine: the floor under every other number.
 //!
-//! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own closure.
+//! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own
+//! closure.
 //!
 //! Run with `cargo run --release -p fiber --example floor`.
 #![allow(unsafe_code)]

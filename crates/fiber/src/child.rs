@@ -20,8 +20,8 @@ pub(crate) fn succeeds(name: &str, deed: impl FnOnce()) {
     assert_eq!(death.code, Some(DONE), "{}", death.words);
 }
 
-/// In the child: runs `deed` and exits with [`DONE`] when it returns. In the parent: runs the test called
-/// `name` (its full path) again as a child and tells how that ended.
+/// In the child: runs `deed` and exits with [`DONE`] when it returns. In the parent: runs the test
+/// called `name` (its full path) again as a child and tells how that ended.
 pub(crate) fn dies(name: &str, deed: impl FnOnce()) -> Death {
     if std::env::var(MARK).is_ok_and(|marked| marked == name) {
         deed();

@@ -10,9 +10,9 @@
 //! ```
 //!
 //! `resume` and `suspend` are corosensei's, inlined, and carry no value. That crate can also unwind
-//! a suspended stack; here this is never done (*Frozen*): foreign frames below the suspension can't be
-//! unwound, and the kernel may still be writing into a frame's buffer. So who wants to end
-//! a fiber makes its wait fail, and resumes it until it ends.
+//! a suspended stack; here this is never done (*Frozen*): foreign frames below the suspension can't
+//! be unwound, and the kernel may still be writing into a frame's buffer. So who wants to end a
+//! fiber makes its wait fail, and resumes it until it ends.
 //!
 //! A fiber never changes its thread: compiled code keeps addresses of thread-locals in registers
 //! over a suspension. [`Fiber`] is neither `Send` nor `Sync`.
@@ -75,8 +75,8 @@ impl UnwindSafe for Suspender {}
 impl RefUnwindSafe for Suspender {}
 
 impl Fiber {
-    /// A fiber that will run `f` on `stack` when it is first resumed. `name` is for people: it stands
-    /// in the message about a stack overflow (the first 63 bytes of it).
+    /// A fiber that will run `f` on `stack` when it is first resumed. `name` is for people: it
+    /// stands in the message about a stack overflow (the first 63 bytes of it).
     ///
     /// `f` must let no panic out: at the root that prints a sentence and aborts the process.
     ///
@@ -176,16 +176,18 @@ impl Suspender {
     ///
     /// # Safety
     ///
-    /// * The caller runs inside the fiber this suspender was made for, on the fiber's own stack, while
-    ///   the fiber is running.
-    /// * Other code runs on this thread before the fiber is resumed. So nothing is held across the call
-    ///   that relies on the thread doing nothing else meanwhile: no borrow of a thread-local, no lock
-    ///   that its thread may not take twice, no panic count (do not suspend while unwinding).
-    /// * The fiber may never be resumed. Its stack is then leaked, so values there stay valid but their
-    ///   destructors never run; nothing outside may rely on them having run.
+    /// * The caller runs inside the fiber this suspender was made for, on the fiber's own stack,
+    ///   while the fiber is running.
+    /// * Other code runs on this thread before the fiber is resumed. So nothing is held across the
+    ///   call that relies on the thread doing nothing else meanwhile: no borrow of a thread-local,
+    ///   no lock that its thread may not take twice, no panic count (do not suspend while
+    ///   unwinding).
+    /// * The fiber may never be resumed. Its stack is then leaked, so values there stay valid but
+    ///   their destructors never run; nothing outside may rely on them having run.
     #[inline(always)]
     pub unsafe fn suspend(self) {
-        // SAFETY: Inside, by the contract: the fiber runs, so its root's frame with the yielder is alive.
+        // SAFETY: Inside, by the contract: the fiber runs, so its root's frame with the yielder is
+        // alive.
         unsafe { self.yielder.as_ref() }.suspend(());
     }
 }

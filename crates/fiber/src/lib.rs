@@ -1,8 +1,8 @@
 //! A stack you can leave and come back to.
 //!
 //! Three nouns. A *stack* is a piece of memory with a guard below it. A *pool* owns stacks, lends
-//! them and takes them back. A *fiber* is a closure on a stack: it runs when it is resumed, until it
-//! suspends itself or ends, always on the thread that resumes it.
+//! them and takes them back. A *fiber* is a closure on a stack: it runs when it is resumed, until
+//! it suspends itself or ends, always on the thread that resumes it.
 //!
 //! ```text
 //!             one slab = one mmap, many stacks            (addresses grow to the right)
@@ -18,12 +18,12 @@
 //!
 //! Invariants, cited by name at each unsafe block:
 //!
-//! * **Mapping**: an address range given to the kernel lies inside one mapping that [`StackPool`] made,
-//!   has not unmapped, and that nothing borrows.
-//! * **Out**: a stack is either in its pool or out; while it is out the pool neither touches nor unmaps
-//!   it, not even when the pool is dropped.
-//! * **Frozen**: the frames of a suspended fiber are never freed, reused or unwound; only resuming the
-//!   fiber to its end gives its stack back.
+//! * **Mapping**: an address range given to the kernel lies inside one mapping that [`StackPool`]
+//!   made, has not unmapped, and that nothing borrows.
+//! * **Out**: a stack is either in its pool or out; while it is out the pool neither touches nor
+//!   unmaps it, not even when the pool is dropped.
+//! * **Frozen**: the frames of a suspended fiber are never freed, reused or unwound; only resuming
+//!   the fiber to its end gives its stack back.
 //! * **Signal**: what runs in the fault handler only reads atomics, formats into its own frame and
 //!   calls functions that POSIX allows in a signal handler; it believes what the kernel hands it.
 //! * **Inside**: a suspender is used only on its own fiber's stack, while that fiber runs.
@@ -36,9 +36,10 @@
 //!
 //! Stacks are registered with valgrind as they are made; outside valgrind that is a handful of
 //! no-op instructions per stack. The feature `sanitizer` reports each switch to AddressSanitizer
-//! (needs `-Zsanitizer=address`), and the feature `tsan` to ThreadSanitizer (needs `-Zsanitizer=thread`). Backtraces, `perf` call graphs and debuggers see the
-//! fiber's frames, then the fiber's root, then the frames of whoever resumed it; under
-//! AddressSanitizer they end at the root.
+//! (needs `-Zsanitizer=address`), and the feature `tsan` to ThreadSanitizer (needs
+//! `-Zsanitizer=thread`). Backtraces, `perf` call graphs and debuggers see the fiber's frames, then
+//! the fiber's root, then the frames of whoever resumed it; under AddressSanitizer they end at the
+//! root.
 //!
 //! # Example
 //!

@@ -10,10 +10,10 @@
 //! a stray pointer into somebody's guard is a fault of another kind and is passed on. So is a C
 //! function that steps over the whole guard at once; it ends by the previous handler, not silently.
 //!
-//! A handler needs a stack that is not the one that ran out. Threads made by `std` have a signal stack;
-//! for others there is [`prepare_host_thread`].
-//! Invariants used here: *Signal*, *Mapping*, *Out*, *Plain Call*, and one of this file: **Zeroed**, all
-//! zeroes is a value of the C struct (no handler, no flags, an empty mask, no memory).
+//! A handler needs a stack that is not the one that ran out. Threads made by `std` have a signal
+//! stack; for others there is [`prepare_host_thread`]. Invariants used here: *Signal*, *Mapping*,
+//! *Out*, *Plain Call*, and one of this file: **Zeroed**, all zeroes is a value of the C struct (no
+//! handler, no flags, an empty mask, no memory).
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -64,8 +64,8 @@ pub fn install_overflow_handler() {
 }
 
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: Signal: the kernel passes a valid siginfo; its address field is set for faults, and only for
-    // them is it looked at.
+    // SAFETY: Signal: the kernel passes a valid siginfo; its address field is set for faults, and
+    // only for them is it looked at.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     let is_fault = code > 0;
     if is_fault
@@ -141,7 +141,8 @@ fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: Signal: whoever installed it said by the absence of SA_SIGINFO that it has this one.
+            // SAFETY: Signal: whoever installed it said by the absence of SA_SIGINFO that it has
+            // this one.
             let handler = unsafe { mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
             handler(signal);
         }
@@ -331,8 +332,9 @@ mod tests {
         let name = "overflow::tests::a_signal_that_was_sent_still_kills";
         let death = child::dies(name, || {
             install_overflow_handler();
-            // SAFETY: Plain Call: ends this process, as the test wants. Twice, because std's own handler, which
-            // stands behind ours, takes the first one for a fault that will happen again.
+            // SAFETY: Plain Call: ends this process, as the test wants. Twice, because std's own
+            // handler, which stands behind ours, takes the first one for a fault that will happen
+            // again.
             unsafe { libc::raise(libc::SIGSEGV) };
             // SAFETY: Plain Call: as above.
             unsafe { libc::raise(libc::SIGSEGV) };

@@ -9,10 +9,11 @@
 //! microseconds, a thousand times the switch. A cold stack keeps its highest page only, which every
 //! fiber touches at once.
 //!
-//! One pool belongs to one scheduler: `&mut self` everywhere, no locks. It may move to another thread
-//! while it is idle. Dropping it unmaps each slab that has all its stacks back and leaves the others
-//! mapped (*Out*). Its one unsafe block, and those of its tests, use the invariants *Mapping*, *Out* and
-//! *Plain Call*. The pool never takes a stack away from anybody, and never shrinks its slabs.
+//! One pool belongs to one scheduler: `&mut self` everywhere, no locks. It may move to another
+//! thread while it is idle. Dropping it unmaps each slab that has all its stacks back and leaves
+//! the others mapped (*Out*). Its one unsafe block, and those of its tests, use the invariants
+//! *Mapping*, *Out* and *Plain Call*. The pool never takes a stack away from anybody, and never
+//! shrinks its slabs.
 #![allow(unsafe_code)]
 
 use crate::registry::Geometry;
@@ -35,8 +36,8 @@ const SLAB_BYTES_MAX: usize = 1 << 30;
 /// What stacks a pool makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackConfig {
-    /// Usable bytes of each stack, rounded up to pages; at least 16 KiB, at most 1 TiB. Address space
-    /// is reserved for all of it, memory is used only as it is touched.
+    /// Usable bytes of each stack, rounded up to pages; at least 16 KiB, at most 1 TiB. Address
+    /// space is reserved for all of it, memory is used only as it is touched.
     pub size: usize,
     /// Commit all memory of a stack when it is made, and keep it: no page fault while a fiber runs,
     /// and too little memory is an error of [`StackPool::take`].
@@ -121,7 +122,8 @@ impl StackPool {
     ///
     /// # Errors
     ///
-    /// When the kernel gives no address space, no guard or no memory; [`StackError`] says what to do.
+    /// When the kernel gives no address space, no guard or no memory; [`StackError`] says what to
+    /// do.
     #[inline]
     pub fn take(&mut self) -> Result<Stack, StackError> {
         let place = match self.warm.pop() {
@@ -307,7 +309,8 @@ mod tests {
         pool.give(run(warm, || ()));
         // Not joined: the thread has to end by the bare exit call, behind std's back.
         std::thread::spawn(move || {
-            // SAFETY: Plain Call: from here on any call but read, write, exit and sigreturn kills this thread.
+            // SAFETY: Plain Call: from here on any call but read, write, exit and sigreturn kills
+            // this thread.
             assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }, 0);
             for _ in 0..1000 {
                 let Ok(stack) = pool.take() else { break };

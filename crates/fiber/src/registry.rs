@@ -2,8 +2,8 @@
 //!
 //! The fault handler knows one thing, the address that faulted, and must find out whose guard that
 //! is without locks, without memory allocation and without a per-thread "current fiber" (which
-//! would cost a store in every switch). So slabs note their place here: a list that only grows, whose
-//! entries are reused when a slab is unmapped.
+//! would cost a store in every switch). So slabs note their place here: a list that only grows,
+//! whose entries are reused when a slab is unmapped.
 //!
 //! ```text
 //! FIRST -> entry -> entry -> entry          appended under a lock, followed without one

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The word is a field of corosensei's, which keeps its place private. So the place is found by
-//! trying, once: of a fiber's words exactly one is an address on its stack while it is suspended and
-//! 0 when it has ended. Nothing is added to a switch. The memory is read through the kernel
+//! trying, once: of a fiber's words exactly one is an address on its stack while it is suspended
+//! and 0 when it has ended. Nothing is added to a switch. The memory is read through the kernel
 //! (`/proc/self/mem`), so looking at it is safe code.
 //!
 //! A reader on another thread sees the word change under its eyes; it reads it again when it has

@@ -1,8 +1,8 @@
 //! Many stacks in one mapping.
 //!
 //! A slab reserves address space for all its stacks at once and *carves* them one by one: carving
-//! installs the guard, and commits the memory where that was asked for. Reserved space that was never
-//! carved costs nothing, so slabs are generous.
+//! installs the guard, and commits the memory where that was asked for. Reserved space that was
+//! never carved costs nothing, so slabs are generous.
 //!
 //! A slab counts how many of its stacks are out. Its owner drops it only when that count is 0
 //! (*Out*); a slab with stacks out is forgotten instead and stays mapped for ever.

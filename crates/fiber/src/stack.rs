@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The *header* is one cache line above the first frame. It holds the worker's name for the fault
-//! handler, which finds it from the fault address alone; nothing is written there by a switch.
-//! The *colour* is a distance of a few cache lines that differs from stack to stack, so that the first
+//! handler, which finds it from the fault address alone; nothing is written there by a switch. The
+//! *colour* is a distance of a few cache lines that differs from stack to stack, so that the first
 //! frames of many stacks do not all fall into the same sets of the first-level cache. Measured with
 //! `examples/floor.rs`: a switch among 100 or 1,000 fibers costs 2.4 ns with colours and 8 to 9 ns
 //! without; 8, 32 and 62 colours measure alike.
@@ -80,7 +80,8 @@ impl Place {
     }
 }
 
-/// A stack taken from a [`StackPool`](crate::StackPool), to be given to a fiber or back to the pool.
+/// A stack taken from a [`StackPool`](crate::StackPool), to be given to a fiber or back to the
+/// pool.
 ///
 /// Dropping it leaks it (see [`leaked`]).
 #[derive(Debug)]
@@ -108,8 +109,8 @@ impl Stack {
         self.place.base.get() - self.place.low
     }
 
-    /// How deep the stack has been used since its pages were last given back, in bytes from the top:
-    /// the high-water mark, in whole pages. 0 for a stack that was never used.
+    /// How deep the stack has been used since its pages were last given back, in bytes from the
+    /// top: the high-water mark, in whole pages. 0 for a stack that was never used.
     ///
     /// It asks the kernel which pages are in memory, so swapped pages count only up to the lowest
     /// one that is not swapped, and precommitted stacks are always used to the full.
@@ -153,8 +154,8 @@ pub struct StackRange {
 }
 
 impl StackRange {
-    /// The range from the lowest usable address to one past the highest. It needs not be whole pages. None: `low` is
-    /// above `top`.
+    /// The range from the lowest usable address to one past the highest. It needs not be whole
+    /// pages. None: `low` is above `top`.
     pub const fn new(low: usize, top: usize) -> Option<StackRange> {
         if low <= top { Some(StackRange { low, top }) } else { None }
     }
@@ -199,8 +200,8 @@ impl StackRange {
         self.top - self.low
     }
 
-    /// As [`Stack::touched_bytes`]; of the lowest page only the bytes that belong to the range count. None: there is no
-    /// stack any more.
+    /// As [`Stack::touched_bytes`]; of the lowest page only the bytes that belong to the range
+    /// count. None: there is no stack any more.
     pub fn touched_bytes(self) -> Option<usize> {
         Some(self.top - sys::lowest_resident(self.low, self.top)?)
     }
@@ -252,7 +253,8 @@ mod tests {
             StackPool::new(StackConfig { size: 64 << 10, precommit: false, keep_warm: 1 });
         let stack = pool.take().expect("a stack");
         let whole = stack.range();
-        // The second page and everything above it, so that a range may begin below and above what was touched.
+        // The second page and everything above it, so that a range may begin below and above what
+        // was touched.
         let touched = whole.low + page;
         for at in (touched..whole.top - HEADER).step_by(page) {
             // SAFETY: Out: the stack is this test's, and nothing runs on it.

@@ -50,8 +50,8 @@ fn madvise_guards() -> bool {
     let Ok(page) = reserve(len) else { return false };
     // SAFETY: Mapping: `page` was reserved just above and nobody else knows it.
     let installed = unsafe { madvise(page, len, MADV_GUARD_INSTALL) }.is_ok();
-    // SAFETY: Mapping: uname(2) writes at most one `utsname`, which fits in the page; where the page is
-    // guarded the kernel answers EFAULT instead of writing.
+    // SAFETY: Mapping: uname(2) writes at most one `utsname`, which fits in the page; where the
+    // page is guarded the kernel answers EFAULT instead of writing.
     let guarded = installed && unsafe { libc::uname(ptr::with_exposed_provenance_mut(page)) } != 0;
     // SAFETY: Mapping: nothing refers to the page any more.
     unsafe { release(page, len) };
@@ -75,7 +75,8 @@ pub(crate) fn page_size() -> usize {
 pub(crate) fn reserve(len: usize) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: Plain Call: an anonymous mapping at an address of the kernel's choice replaces nothing.
+    // SAFETY: Plain Call: an anonymous mapping at an address of the kernel's choice replaces
+    // nothing.
     let at = unsafe { libc::mmap(ptr::null_mut(), len, prot, flags, -1, 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -130,7 +131,8 @@ pub(crate) unsafe fn discard(at: usize, len: usize) {
 
 /// Commits the range now, so that running out of memory is an error here and not a kill later.
 pub(crate) fn populate(at: usize, len: usize) -> io::Result<()> {
-    // SAFETY: Plain Call: prefaulting changes no byte, and the kernel checks that the range is mapped.
+    // SAFETY: Plain Call: prefaulting changes no byte, and the kernel checks that the range is
+    // mapped.
     unsafe { madvise(at, len, libc::MADV_POPULATE_WRITE) }
 }
 
@@ -152,8 +154,8 @@ pub(crate) fn thread_stack() -> Option<(usize, usize)> {
     Some((at.expose_provenance().next_multiple_of(page), len / page * page))
 }
 
-/// The lowest address from `low` up to `top`, at least `low`, whose page is in memory; `top` where there is none. None: something
-/// in the range is not mapped. Allocates nothing.
+/// The lowest address from `low` up to `top`, at least `low`, whose page is in memory; `top` where
+/// there is none. None: something in the range is not mapped. Allocates nothing.
 pub(crate) fn lowest_resident(low: usize, top: usize) -> Option<usize> {
     /// Pages that the kernel is asked for at once: all of a stack of 2 MiB.
     const AT_ONCE: usize = 512;
@@ -164,8 +166,8 @@ pub(crate) fn lowest_resident(low: usize, top: usize) -> Option<usize> {
         // Both are positive, and a part of a page at the end counts as one.
         let pages = (top - at).div_ceil(page).min(AT_ONCE);
         let mut resident = [0u8; AT_ONCE];
-        // SAFETY: Plain Call: the kernel writes one byte for each page, of which there are at most as many as
-        // bytes; it checks the range itself.
+        // SAFETY: Plain Call: the kernel writes one byte for each page, of which there are at most
+        // as many as bytes; it checks the range itself.
         let failed = unsafe {
             let start = ptr::with_exposed_provenance_mut(at);
             libc::mincore(start, pages * page, resident.as_mut_ptr().cast())

@@ -1,11 +1,13 @@
 //! What ThreadSanitizer is told of fibers, with the feature `tsan`; without it nothing.
 //!
-//! To ThreadSanitizer a fiber is a thread of its own, with its own calls and its own clock. It is told at each
-//! switch, on the resumer's side of it: who resumes says "now the fiber" right before, and "now me" right after. So what
-//! one did before a switch happens before what the other does after it, as it is on one kernel thread.
+//! To ThreadSanitizer a fiber is a thread of its own, with its own calls and its own clock. It is
+//! told at each switch, on the resumer's side of it: who resumes says "now the fiber" right before,
+//! and "now me" right after. So what one did before a switch happens before what the other does
+//! after it, as it is on one kernel thread.
 //!
-//! Named invariant **Told**: the handle of a fiber was given by the sanitizer, and is given back once, when the
-//! fiber does not run; the handle of who resumes is that of the thread or fiber that runs, which waits meanwhile.
+//! Named invariant **Told**: the handle of a fiber was given by the sanitizer, and is given back
+//! once, when the fiber does not run; the handle of who resumes is that of the thread or fiber that
+//! runs, which waits meanwhile.
 #![cfg_attr(feature = "tsan", allow(unsafe_code))]
 
 #[cfg(feature = "tsan")]

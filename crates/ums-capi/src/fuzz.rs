@@ -1,10 +1,11 @@
 //! What is fuzzed in here: the C interface as a function of bytes.
 //!
-//! The bytes choose calls and what they are given: an object of the right kind, of another kind, one that is gone, or NULL.
-//! A model, a map from each pointer to what should live behind it, says what each call must answer. The calls come from a
-//! plain thread and wait for nothing.
+//! The bytes choose calls and what they are given: an object of the right kind, of another kind,
+//! one that is gone, or NULL. A model, a map from each pointer to what should live behind it, says
+//! what each call must answer. The calls come from a plain thread and wait for nothing.
 //!
-//! It does not do: anything in programs. The module is there for tests, and with the feature `fuzz`.
+//! It does not do: anything in programs. The module is there for tests, and with the feature
+//! `fuzz`.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: every pointer is NULL or came from this library.
 
@@ -70,7 +71,8 @@ impl Model {
     }
 }
 
-/// Calls of the C interface. One after the other: the model has the process's places for objects to itself.
+/// Calls of the C interface. One after the other: the model has the process's places for objects to
+/// itself.
 pub fn calls(bytes: &[u8]) {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -2,8 +2,9 @@
 //!
 //! * `ums.h`, the *native* interface to the cooperative scheduler: node, users, tasks, waits, I/O
 //!   requests with completion routines, statistics. docs/c-api.md is its manual.
-//! * `windows/windows.h`: User-Mode Scheduling as Windows 7 had it, and the Win32 calls around it, so that
-//!   programs written for it compile for Linux unchanged. docs/windows-c.md says what differs.
+//! * `windows/windows.h`: User-Mode Scheduling as Windows 7 had it, and the Win32 calls around it,
+//!   so that programs written for it compile for Linux unchanged. docs/windows-c.md says what
+//!   differs.
 //!
 //! Two rules hold for every function here. No panic leaves it: it becomes an error code. And what
 //! can be checked is checked: NULL, a pointer to the wrong kind of object, an object that is gone.
@@ -23,7 +24,7 @@ pub mod win32;
 #[doc(hidden)]
 pub mod fuzz;
 
-// A C worker's calls that block let others run, as a Rust worker's do. On a thread that is no worker they
-// are two thread-local looks and the C library's own function.
+// A C worker's calls that block let others run, as a Rust worker's do. On a thread that is no
+// worker they are two thread-local looks and the C library's own function.
 #[cfg(feature = "interpose")]
 ums::interpose!();

@@ -1,6 +1,7 @@
 //! The header that is kept says what the sources say.
 //!
-//! cbindgen writes `ums.h` anew from the sources; a difference fails. `UMS_BLESS=1` keeps the new one.
+//! cbindgen writes `ums.h` anew from the sources; a difference fails. `UMS_BLESS=1` keeps the new
+//! one.
 
 use std::path::Path;
 

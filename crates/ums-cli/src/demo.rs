@@ -1,8 +1,9 @@
 //! `ums demo block`: what happens, and when, if a worker blocks in the kernel. Live.
 //!
-//! Two workers and one scheduler on one processor. The first reads from a pipe that is empty; the scheduler is
-//! called and executes the second, which computes; a plain thread writes into the pipe after 5 ms, so the
-//! first wakes, meets its gate, and waits on the completion list until the second yields at 10 ms.
+//! Two workers and one scheduler on one processor. The first reads from a pipe that is empty; the
+//! scheduler is called and executes the second, which computes; a plain thread writes into the pipe
+//! after 5 ms, so the first wakes, meets its gate, and waits on the completion list until the
+//! second yields at 10 ms.
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, Read, Write};
@@ -20,8 +21,8 @@ pub struct Args {
     /// What to show.
     #[arg(value_enum)]
     what: What,
-    /// Block in a function of the C library, which hands the processor over itself, rather than in a
-    /// bare system call. Always so where that is all that works.
+    /// Block in a function of the C library, which hands the processor over itself, rather than in
+    /// a bare system call. Always so where that is all that works.
     #[arg(long)]
     interposed: bool,
     /// How often; the last is shown in full.

@@ -27,8 +27,9 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:5433")]
     listen: SocketAddr,
 
-    /// Also listen on a Unix-domain socket in this folder, with the name that PostgreSQL's clients look for
-    /// (.s.PGSQL.PORT): psql -h DIR. Clients on the same machine reach it in less time than a port.
+    /// Also listen on a Unix-domain socket in this folder, with the name that PostgreSQL's clients
+    /// look for (.s.PGSQL.PORT): psql -h DIR. Clients on the same machine reach it in less time
+    /// than a port.
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
 
@@ -37,8 +38,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
 
-    /// The file system under the database: ums (what waits for the disk parks its worker, and commits
-    /// share syncs), or host (SQLite's own, which blocks the thread), for comparison.
+    /// The file system under the database: ums (what waits for the disk parks its worker, and
+    /// commits share syncs), or host (SQLite's own, which blocks the thread), for comparison.
     #[arg(long, value_enum, default_value_t = Vfs::Ums)]
     vfs: Vfs,
 
@@ -59,8 +60,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     max_workers: Option<usize>,
 
-    /// Take undeclared blocks of a worker, in system calls and page faults, for going preemptive. Only
-    /// with thread workers, whose schedulers are pinned then.
+    /// Take undeclared blocks of a worker, in system calls and page faults, for going preemptive.
+    /// Only with thread workers, whose schedulers are pinned then.
     #[arg(long)]
     detect_blocking: bool,
 
@@ -116,8 +117,8 @@ pub struct Args {
     #[arg(long, value_name = "MS", default_value_t = 15_000)]
     slow_io: u64,
 
-    /// Do not record what schedulers did last. Then there is nothing to trace, and a crash leaves no
-    /// last events.
+    /// Do not record what schedulers did last. Then there is nothing to trace, and a crash leaves
+    /// no last events.
     #[arg(long)]
     no_ring: bool,
 
@@ -306,8 +307,8 @@ fn default_database() -> Fallible<PathBuf> {
 /// limits that the engine sets.
 const SQL_STACK: usize = 1 << 20;
 
-/// Most workers if nothing is said. Hard, because what SQL workers wait for is mostly each other's locks: more
-/// of them would only wait, too.
+/// Most workers if nothing is said. Hard, because what SQL workers wait for is mostly each other's
+/// locks: more of them would only wait, too.
 fn sql_workers() -> usize {
     let cpus = ums::Cpus::read().count;
     let workers = match cpus {
@@ -395,8 +396,8 @@ fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
 struct SocketName(PathBuf);
 
 impl SocketName {
-    /// Listens in `dir`, under the name that PostgreSQL's clients derive from the port. A name that an earlier server
-    /// left behind is taken over; one that somebody listens on is not.
+    /// Listens in `dir`, under the name that PostgreSQL's clients derive from the port. A name that
+    /// an earlier server left behind is taken over; one that somebody listens on is not.
     fn listen(dir: &Path, port: u16) -> Fallible<(UnixListener, SocketName)> {
         let path = dir.join(format!(".s.PGSQL.{port}"));
         let left_behind = |error: &io::Error| {

@@ -1,9 +1,9 @@
 //! `ums stalls`: where a process's schedulers stood still, as stacks with their times, or as a
 //! flame graph.
 //!
-//! The monitor merges the backtraces of stalls; this command asks for the sums and writes them in the
-//! form that programs for flame graphs read, a line for each stack with its milliseconds, or draws
-//! one itself.
+//! The monitor merges the backtraces of stalls; this command asks for the sums and writes them in
+//! the form that programs for flame graphs read, a line for each stack with its milliseconds, or
+//! draws one itself.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

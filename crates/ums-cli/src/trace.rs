@@ -1,7 +1,7 @@
 //! `ums trace`: asks a process for a trace, and writes it to a file.
 //!
-//! It asks over the statistics socket, as `ums stats` and `ums top` do; or, with `--from`, over HTTP,
-//! where the server is on another machine.
+//! It asks over the statistics socket, as `ums stats` and `ums top` do; or, with `--from`, over
+//! HTTP, where the server is on another machine.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -4,8 +4,9 @@
 //! cargo run --release -p ums --features sim --example campaign -- --seeds 100000
 //! ```
 //!
-//! It prints how far it is, and when a seed fails what failed, the shortest way that is found to it, and the commands that
-//! replay both. `--from N` begins with another seed, `--jobs N` uses other than all processors.
+//! It prints how far it is, and when a seed fails what failed, the shortest way that is found to
+//! it, and the commands that replay both. `--from N` begins with another seed, `--jobs N` uses
+//! other than all processors.
 
 #[path = "../tests/sim/deeds.rs"]
 mod deeds;

@@ -5,8 +5,9 @@
 //! tokio-console
 //! ```
 //!
-//! Two clerks want one ledger, which one of them keeps for long; an accountant computes and yields; and
-//! a user asks for something small, again and again. It prints `ready`, and ends with its input.
+//! Two clerks want one ledger, which one of them keeps for long; an accountant computes and yields;
+//! and a user asks for something small, again and again. It prints `ready`, and ends with its
+//! input.
 //!
 //! The collector has a thread and a runtime of its own, so it is not on any scheduler.
 //!

@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p ums --example echo [address] [thread|fiber|context]`
 //!
-//! Named invariant **Own Connections**: workers run `io::copy` between sockets of `ums`, and no other
-//! code that waits. It keeps nothing of its thread over a wait.
+//! Named invariant **Own Connections**: workers run `io::copy` between sockets of `ums`, and no
+//! other code that waits. It keeps nothing of its thread over a wait.
 
 use ums::Builder;
 use ums::net::TcpListener;

@@ -1,7 +1,7 @@
 //! Workers that stand where they stand: a process to try debuggers and `ums stacks` on.
 //!
-//! `cargo run -p ums --example parked [thread|fiber|context] [socket]`: prints `ready`, and ends with its
-//! input. With a socket, that is its statistics socket.
+//! `cargo run -p ums --example parked [thread|fiber|context] [socket]`: prints `ready`, and ends
+//! with its input. With a socket, that is its statistics socket.
 //!
 //! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state over a wait.
 

@@ -1,11 +1,13 @@
-//! A server with a bug, under simulation: two clients move money in opposite directions, and wait for each other for ever.
+//! A server with a bug, under simulation: two clients move money in opposite directions, and wait
+//! for each other for ever.
 //!
 //! ```text
 //! cargo run -p ums --features sim --example sim_lock_order
 //! ```
 //!
-//! Each account has a lock. A client sends `move FROM TO`; the server locks the one it takes from, checks it, and then
-//! locks the other. docs/simulation.md tells how the seed is found, and what to do with it.
+//! Each account has a lock. A client sends `move FROM TO`; the server locks the one it takes from,
+//! checks it, and then locks the other. docs/simulation.md tells how the seed is found, and what to
+//! do with it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::sync::Arc;

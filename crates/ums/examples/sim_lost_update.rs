@@ -1,12 +1,14 @@
-//! A server with a bug, under simulation: two clients add to one number, and one of the sums is lost.
+//! A server with a bug, under simulation: two clients add to one number, and one of the sums is
+//! lost.
 //!
 //! ```text
 //! cargo run -p ums --features sim --example sim_lost_update
 //! ```
 //!
-//! The server keeps numbers under names. A client sends `add NAME BY`, and is answered with the sum. The server reads
-//! the number, writes a line about it to its journal, and only then writes the number back: while it waits for the journal,
-//! another client's request runs. docs/simulation.md tells how the seed is found, and what to do with it.
+//! The server keeps numbers under names. A client sends `add NAME BY`, and is answered with the
+//! sum. The server reads the number, writes a line about it to its journal, and only then writes
+//! the number back: while it waits for the journal, another client's request runs.
+//! docs/simulation.md tells how the seed is found, and what to do with it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -1,8 +1,9 @@
 //! Delegating: work that may share locks with workers is not done in the entry point.
 //!
-//! The scheduler wants a report for each yield. Printing takes the lock of standard output, which a blocked
-//! worker may hold. So the entry point only sends, through a channel whose room was made before, and a plain thread
-//! prints. At the end all is shut down in order: workers, scheduler, printer.
+//! The scheduler wants a report for each yield. Printing takes the lock of standard output, which a
+//! blocked worker may hold. So the entry point only sends, through a channel whose room was made
+//! before, and a plain thread prints. At the end all is shut down in order: workers, scheduler,
+//! printer.
 //!
 //! `cargo run --example windows_delegate`
 

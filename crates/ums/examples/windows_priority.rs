@@ -1,7 +1,7 @@
 //! A priority scheduler: of those that are ready, the most important runs.
 //!
-//! The important worker waits for its pipe; each time it is written to, it runs next, before those that
-//! only compute. `cargo run --example windows_priority`
+//! The important worker waits for its pipe; each time it is written to, it runs next, before those
+//! that only compute. `cargo run --example windows_priority`
 
 use std::collections::BinaryHeap;
 use std::io::{Read, Write};

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The refusal comes before a resource is told of the wait. After it nothing fails, so that no
-//! resource is left with news of a waiter that never came. [`begin`] is the first two in one. Between
-//! `begin` and `park` the caller must not wait or yield.
+//! resource is left with news of a waiter that never came. [`begin`] is the first two in one.
+//! Between `begin` and `park` the caller must not wait or yield.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -34,8 +34,8 @@ pub(crate) fn waiter() -> &'static Waiter {
     here().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter())
 }
 
-/// The caller, which may wait. It keeps its baton until the wait has begun, and from then on until it
-/// parks.
+/// The caller, which may wait. It keeps its baton until the wait has begun, and from then on until
+/// it parks.
 pub(crate) struct AboutToWait {
     waiter: &'static Waiter,
     here: Option<Here>,
@@ -68,8 +68,8 @@ pub(crate) fn about_to_wait() -> AboutToWait {
     AboutToWait { waiter, here }
 }
 
-/// As [`about_to_wait`], for a wait that is over only when others no longer use the caller's frame: it is
-/// never refused.
+/// As [`about_to_wait`], for a wait that is over only when others no longer use the caller's frame:
+/// it is never refused.
 pub(crate) fn must_wait() -> AboutToWait {
     let here = here();
     let waiter = here.as_ref().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter());
@@ -235,19 +235,21 @@ where
     scheduler::go_preemptive(reason, f)
 }
 
-/// Leaves the scheduler until the guard is dropped: [`go_preemptive`] for code that is no closure. The worker *couples* with its own
-/// kernel thread. Others run on the scheduler meanwhile.
+/// Leaves the scheduler until the guard is dropped: [`go_preemptive`] for code that is no closure.
+/// The worker *couples* with its own kernel thread. Others run on the scheduler meanwhile.
 ///
-/// A worker with its own context runs on its own kernel thread as long as the guard lives, so this is for calls that are keyed to that
-/// and for calls that block. A thread worker runs on its thread as always. The guard is dropped on the way of a panic, too, and one that
-/// was forgotten ends with the request. On a plain thread, while the worker is away already, and
-/// within another guard, nothing happens.
+/// A worker with its own context runs on its own kernel thread as long as the guard lives, so this
+/// is for calls that are keyed to that and for calls that block. A thread worker runs on its thread
+/// as always. The guard is dropped on the way of a panic, too, and one that was forgotten ends with
+/// the request. On a plain thread, while the worker is away already, and within another guard,
+/// nothing happens.
 ///
 /// # Errors
 /// [`NeedsThread`] on a fiber worker, which has no kernel thread of its own: use [`go_preemptive`].
 ///
 /// # Panics
-/// In a completion routine, which must not wait, and in one that puts the caller's own wait into a queue.
+/// In a completion routine, which must not wait, and in one that puts the caller's own wait into a
+/// queue.
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;

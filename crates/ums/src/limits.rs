@@ -22,7 +22,8 @@ pub const PASSED_MAX: u32 = 1000;
 pub const THREAD_STACK: usize = 2 << 20;
 /// Stack of a fiber worker, in bytes (B16).
 pub const FIBER_STACK: usize = 256 << 10;
-/// The least stack of a worker: what its own turn, a signal and the words of a panic need. One with its own context needs more.
+/// The least stack of a worker: what its own turn, a signal and the words of a panic need. One with
+/// its own context needs more.
 pub const STACK_MIN: usize = 32 << 10;
 /// The least of a fiber, which takes no signals there.
 pub const FIBER_STACK_MIN: usize = 16 << 10;

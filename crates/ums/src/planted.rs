@@ -1,8 +1,9 @@
 //! Bugs that are planted on purpose, to see that the simulation finds them (feature `planted`).
 //!
-//! Each is a mistake of the kind that people make here: a line forgotten, a comparison that is off by one. They stand where
-//! they would be made, behind the feature, and a build without it has none of them. One of them is chosen for the whole process,
-//! by `UMS_PLANTED`; the command that tries them all is in docs/reliability.md.
+//! Each is a mistake of the kind that people make here: a line forgotten, a comparison that is off
+//! by one. They stand where they would be made, behind the feature, and a build without it has none
+//! of them. One of them is chosen for the whole process, by `UMS_PLANTED`; the command that tries
+//! them all is in docs/reliability.md.
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,5 @@
-//! Thread workers that block in the kernel without having said so, with the defaults: they lose their scheduler, and run beside it until
-//! their next call into the library.
+//! Thread workers that block in the kernel without having said so, with the defaults: they lose
+//! their scheduler, and run beside it until their next call into the library.
 
 mod common;
 
@@ -49,7 +49,8 @@ fn two_holders_of_a_std_mutex_over_a_wait_both_end() {
     end(node);
 }
 
-/// A task blocks by `block`, which comes back when `go_on` was called; others of its scheduler run meanwhile.
+/// A task blocks by `block`, which comes back when `go_on` was called; others of its scheduler run
+/// meanwhile.
 fn others_run_during(block: impl FnOnce() + Send + 'static, go_on: impl FnOnce()) {
     let _watch = Watchdog::start("a block".into());
     let node = node(1);

@@ -1,7 +1,8 @@
 //! Deadlocks: waits that wait for each other are found by their owners, one of them ends, and the
 //! others go on. What only takes long is no deadlock.
 //!
-//! What waits for each other here does so for ever, so that a slow machine only makes a test longer.
+//! What waits for each other here does so for ever, so that a slow machine only makes a test
+//! longer.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -296,7 +297,8 @@ fn a_user_with_another_request_queued_is_in_no_circle_for_that_may_give_its_lock
             });
             wait_until_so_many_wait(node, WaitReason::LCK_M_X, 1);
             let owner_waits = owner.enqueue(move || mutex.lock_for(ENDLESS).map(drop)).unwrap();
-            // Both workers are taken, so this one is queued. For all the machine knows, it gives the lock back.
+            // Both workers are taken, so this one is queued. For all the machine knows, it gives
+            // the lock back.
             let queued = owner.enqueue(|| ()).unwrap();
             wait_until_so_many_wait(node, WaitReason::MUTEX, 1);
             // Enough for a look, and for naming the functions of a report that must not come.

@@ -1,4 +1,5 @@
-//! Destructors that are not the library's run with none of its locks held: they may use the very thing that lets go of them.
+//! Destructors that are not the library's run with none of its locks held: they may use the very
+//! thing that lets go of them.
 
 mod common;
 
@@ -135,7 +136,8 @@ thread_local! {
     static LATE: RefCell<Option<Locks>> = const { RefCell::new(None) };
 }
 
-/// What the calling thread keeps is dropped after what the library keeps of it, for that comes later.
+/// What the calling thread keeps is dropped after what the library keeps of it, for that comes
+/// later.
 fn keep(total: &Arc<ums::sync::Mutex<u32>>) {
     LATE.with(|late| *late.borrow_mut() = Some(Locks(total.clone())));
     assert!(!ums::is_worker());

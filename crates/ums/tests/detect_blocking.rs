@@ -1,5 +1,5 @@
-//! Undeclared blocking calls of ordinary workers in a program that interposes them: of thread workers with `Builder::detect_blocking`, of workers
-//! with their own context always.
+//! Undeclared blocking calls of ordinary workers in a program that interposes them: of thread
+//! workers with `Builder::detect_blocking`, of workers with their own context always.
 //!
 //! Unsafe because the program interposes functions of the C library; see `ums::watch::calls`.
 
@@ -14,8 +14,8 @@ use ums::{Builder, Node, Placement};
 
 ums::interpose!();
 
-/// Runs `blocks` on a scheduler, and then asks that same scheduler for something short: whether that
-/// was done before the call came back, and how often a worker went preemptive.
+/// Runs `blocks` on a scheduler, and then asks that same scheduler for something short: whether
+/// that was done before the call came back, and how often a worker went preemptive.
 fn beside(detect: bool, blocks: impl FnOnce() + Send + 'static) -> (bool, u64) {
     beside_on(|builder| builder.detect_blocking(detect), blocks)
 }

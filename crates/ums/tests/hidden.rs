@@ -201,7 +201,8 @@ fn the_threads_of_a_hidden_scheduler_stand_back_as_they_were_told_u91() {
         assert_eq!(quiet.run(nice), before.max(7));
         let quietest = HiddenOptions { nice: u8::MAX, ..Default::default() };
         assert_eq!(node.hidden("quietest", quietest).unwrap().run(nice), 19);
-        // Whoever asked for it, and made its threads, is as before; and so are the threads of others.
+        // Whoever asked for it, and made its threads, is as before; and so are the threads of
+        // others.
         assert_eq!((nice(), hidden(node, "own").run(nice)), (before, before));
         assert_eq!(node.run(nice), before);
     });

@@ -1,5 +1,5 @@
-//! Limits: many users on few workers, and what happens at each bound (U30, U37-U40, G2, G10, B15-B17,
-//! B19).
+//! Limits: many users on few workers, and what happens at each bound (U30, U37-U40, G2, G10,
+//! B15-B17, B19).
 //!
 //! Named invariant **Plain Call**: a system call that needs only that what it is given outlives it.
 

@@ -90,7 +90,8 @@ fn guilty_nap(wake: &std::sync::mpsc::Receiver<()>) -> bool {
     wake.recv().is_err()
 }
 
-/// A worker of scheduler 0 that blocks its thread. It is found at any load, for it needs no processor.
+/// A worker of scheduler 0 that blocks its thread. It is found at any load, for it needs no
+/// processor.
 struct Nap {
     wake: std::sync::mpsc::Sender<()>,
     request: ums::JoinHandle<bool>,

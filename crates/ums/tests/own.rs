@@ -1,5 +1,6 @@
-//! Workers with their own context: what is a thread's own stays its own, and what is the kernel thread's is had by going
-//! preemptive. That everything else is as in the other kinds is said by the other tests, which run in this kind too.
+//! Workers with their own context: what is a thread's own stays its own, and what is the kernel
+//! thread's is had by going preemptive. That everything else is as in the other kinds is said by
+//! the other tests, which run in this kind too.
 
 #![allow(unsafe_code)] // Named invariant "Own Text", at its place; and the harness.
 
@@ -155,7 +156,8 @@ fn code_that_knows_nothing_of_workers_may_block_and_keeps_what_it_keeps_by_threa
                     let resolve = || std::net::ToSocketAddrs::to_socket_addrs(&("localhost", 80));
                     preemptively(resolve).map(Iterator::count)
                 });
-                // A C library that keeps by thread what it says last, over yields and on another kernel thread.
+                // A C library that keeps by thread what it says last, over yields and on another
+                // kernel thread.
                 let told: Vec<_> = (0..8).map(|n| ums::spawn(move || last_word(n))).collect();
                 for (n, told) in told.into_iter().enumerate() {
                     assert!(
@@ -173,10 +175,12 @@ fn code_that_knows_nothing_of_workers_may_block_and_keeps_what_it_keeps_by_threa
     );
 }
 
-/// What the dynamic linker says of a library that is not there, asked after others have asked it for theirs.
+/// What the dynamic linker says of a library that is not there, asked after others have asked it
+/// for theirs.
 fn last_word(n: usize) -> String {
     let name = std::ffi::CString::new(format!("no-such-library-{n}")).unwrap();
-    // SAFETY: Own Text: the name lives during the call; what the linker says is the calling thread's until it says the next.
+    // SAFETY: Own Text: the name lives during the call; what the linker says is the calling
+    // thread's until it says the next.
     let open = || assert!(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) }.is_null());
     if n.is_multiple_of(2) {
         preemptively(open)

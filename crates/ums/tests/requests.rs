@@ -265,7 +265,8 @@ fn a_finished_worker_with_nothing_to_do_hosts_the_idle_loop_u36() {
             let v = at_rest(node, n - 1);
             assert!(v.counters.idle_switches >= 1);
             let asleep = v.counters.idle_switches;
-            // It is the finished worker itself that sleeps, in the wait for I/O and not on its event.
+            // It is the finished worker itself that sleeps, in the wait for I/O and not on its
+            // event.
             eventually("its thread sleeps", || about_thread(thread, "stat").contains(") S "));
             let call = about_thread(thread, "syscall");
             let number: i64 = call.split_whitespace().next().unwrap().parse().unwrap();

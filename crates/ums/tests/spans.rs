@@ -1,5 +1,5 @@
-//! Spans: workers and requests are what tokio-console takes for tasks, and are entered exactly while
-//! they run.
+//! Spans: workers and requests are what tokio-console takes for tasks, and are entered exactly
+//! while they run.
 
 #![allow(unsafe_code)] // For the harness.
 

@@ -1,5 +1,5 @@
-//! Stacks: every worker's own functions are named, whatever it waits for or does, and the statistics
-//! socket and SIGUSR2 tell the same (B40).
+//! Stacks: every worker's own functions are named, whatever it waits for or does, and the
+//! statistics socket and SIGUSR2 tell the same (B40).
 
 #![allow(unsafe_code)] // For the harness.
 

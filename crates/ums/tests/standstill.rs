@@ -1,7 +1,7 @@
 //! A process that stood still accuses nobody: who could not run could not yield (B34).
 //!
-//! A child process is stopped and continued from outside. Its monitor stands still with it, and that is
-//! how it knows.
+//! A child process is stopped and continued from outside. Its monitor stands still with it, and
+//! that is how it knows.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -19,7 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use ums::WorkerKind;
 use ums::monitor::{Condition, Diagnosis, Thief};
 
-/// Runs a test again in a process of its own, and stops that for a while whenever it has run for a moment.
+/// Runs a test again in a process of its own, and stops that for a while whenever it has run for a
+/// moment.
 fn run_and_stop(test: &str, kind: WorkerKind, span: Duration) {
     let mut command = child(test, &format!("{kind:?}"));
     let mut child = command.stdout(Stdio::piped()).spawn().expect("a test can run itself");
@@ -49,8 +50,8 @@ fn a_worker_of_a_process_that_was_stopped_is_not_accused_b34() {
         return kinds().into_iter().for_each(|kind| run_and_stop(me, kind, ms(600)));
     };
     let told = Told::default();
-    // It yields after 60 ms of its own time, and is stopped in the middle of that. The monitor looks
-    // every 10 ms, so it sees the worker at work again before it yields.
+    // It yields after 60 ms of its own time, and is stopped in the middle of that. The monitor
+    // looks every 10 ms, so it sees the worker at work again before it yields.
     let options = nothing().stall(ms(400)).deadlock(ms(40));
     let node = build(kind_named(&errand), |b| watched(b.schedulers(1), options, &told));
     println!("at work");

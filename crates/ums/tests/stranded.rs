@@ -1,5 +1,5 @@
-//! Nothing is stranded with the defaults: requests beyond the soft limit of workers get one, whether the
-//! others stand still or are kept busy.
+//! Nothing is stranded with the defaults: requests beyond the soft limit of workers get one,
+//! whether the others stand still or are kept busy.
 
 #![allow(unsafe_code)] // For the harness.
 

@@ -121,7 +121,8 @@ fn timers_come_after_io_in_a_turn_u68_g3() {
                     let log = Log::default();
                     let (mut here, mut there) = UnixStream::pair().unwrap();
                     let note = log.clone();
-                    // It begins to wait before the reader does: order of waiting is not what counts.
+                    // It begins to wait before the reader does: order of waiting is not what
+                    // counts.
                     let sleeper = ums::spawn(move || {
                         ums::sleep(ms(100)).unwrap();
                         note.push("timer");

@@ -1,9 +1,11 @@
-//! Undeclared blocks of ordinary thread workers: bare system calls and page faults (`Builder::detect_blocking`).
+//! Undeclared blocks of ordinary thread workers: bare system calls and page faults
+//! (`Builder::detect_blocking`).
 //!
-//! Nothing is interposed here, so only the block watch can notice. Runs with this machine's mechanism, and again
-//! with the one that needs no privilege.
+//! Nothing is interposed here, so only the block watch can notice. Runs with this machine's
+//! mechanism, and again with the one that needs no privilege.
 //!
-//! Unsafe for bare calls. Named invariant **Own Memory**: they get memory that the test made and keeps.
+//! Unsafe for bare calls. Named invariant **Own Memory**: they get memory that the test made and
+//! keeps.
 
 #![allow(unsafe_code)]
 
@@ -39,8 +41,8 @@ fn counters(node: &Node, scheduler: usize) -> SchedulerCounters {
     node.snapshot().schedulers[scheduler].counters
 }
 
-/// Runs `blocks` on a scheduler, then lets `unblocks` run when another task was there meanwhile: whether it
-/// was, and what was counted.
+/// Runs `blocks` on a scheduler, then lets `unblocks` run when another task was there meanwhile:
+/// whether it was, and what was counted.
 fn beside(
     blocks: impl FnOnce() + Send + 'static,
     unblocks: impl FnOnce() + Send + 'static,
@@ -186,8 +188,8 @@ impl Dice {
     }
 }
 
-/// Who runs on a scheduler, as its tasks say themselves: whoever comes back writes itself down, computes for
-/// a moment, and must still stand there.
+/// Who runs on a scheduler, as its tasks say themselves: whoever comes back writes itself down,
+/// computes for a moment, and must still stand there.
 #[derive(Default)]
 struct Owner(AtomicUsize);
 
@@ -271,7 +273,8 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> (u64, u64) {
     (violations.load(SeqCst), noticed)
 }
 
-/// `UMS_STRESS_SECS=60 cargo test -p ums --test undeclared no_instruction -- --nocapture` for longer.
+/// `UMS_STRESS_SECS=60 cargo test -p ums --test undeclared no_instruction -- --nocapture` for
+/// longer.
 #[test]
 fn no_instruction_without_the_baton_whatever_blocks_with_1_and_2_schedulers() {
     let _turn = turn();

@@ -1,5 +1,5 @@
-//! Undeclared blocks of workers with their own context (`Builder::detect_blocking`): bare system calls, by which the worker would hold up the
-//! kernel thread that hosts it and all others.
+//! Undeclared blocks of workers with their own context (`Builder::detect_blocking`): bare system
+//! calls, by which the worker would hold up the kernel thread that hosts it and all others.
 //!
 //! Nothing is interposed here. Page faults are in `undeclared_own_faults.rs`.
 
@@ -128,8 +128,9 @@ fn one_step(dice: &mut Dice, pipe: &PipeReader) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Many workers that block in bare calls at random: between any two steps each looks whether it is on the host. Gives how often one was not,
-/// how often a call was interrupted, and how many blocks were noticed. `leaks`: they leave the host on purpose.
+/// Many workers that block in bare calls at random: between any two steps each looks whether it is
+/// on the host. Gives how often one was not, how often a call was interrupted, and how many blocks
+/// were noticed. `leaks`: they leave the host on purpose.
 fn stress(seconds: u64, leaks: bool) -> Option<(u64, u64, u64)> {
     const TASKS: u64 = 24;
     let node = node(true)?;

@@ -1,10 +1,12 @@
-//! Undeclared page faults of workers with their own context (`Builder::detect_blocking`), and calls that no signal interrupts: the kernel
-//! thread that hosts the worker is blocked, and its scheduler goes on all the same.
+//! Undeclared page faults of workers with their own context (`Builder::detect_blocking`), and calls
+//! that no signal interrupts: the kernel thread that hosts the worker is blocked, and its scheduler
+//! goes on all the same.
 //!
-//! Two kinds of faults: those that a thread of this process resolves end by a signal (the worker steps out), those of a file do not (its
-//! scheduler goes on on another carrier).
+//! Two kinds of faults: those that a thread of this process resolves end by a signal (the worker
+//! steps out), those of a file do not (its scheduler goes on on another carrier).
 //!
-//! Unsafe for `errno` and `vfork`. Named invariant **Own Memory**: bare calls get memory that the test made and keeps.
+//! Unsafe for `errno` and `vfork`. Named invariant **Own Memory**: bare calls get memory that the
+//! test made and keeps.
 
 #![allow(unsafe_code)]
 
@@ -59,7 +61,8 @@ fn block(slow: &dyn Slow, mark: u64, expects_errno: bool) {
     assert!(!std::thread::panicking() && ums::is_worker());
 }
 
-/// Whether another task runs on each scheduler while one there blocks; and what was counted on the first.
+/// Whether another task runs on each scheduler while one there blocks; and what was counted on the
+/// first.
 fn beside(
     make: fn() -> Option<Arc<dyn Slow>>,
     schedulers: usize,
@@ -217,7 +220,8 @@ fn a_fault_in_a_signal_handler_of_the_applications_holds_up_the_host() {
     // SAFETY: Own Memory: a handler that reads what is mapped. It blocks its signal meanwhile.
     unsafe { libc::signal(libc::SIGUSR1, touches as extern "C" fn(i32) as usize) };
     let task = node.spawn_on(0, || {
-        // SAFETY: Own Memory: numbers. Not `raise`, which knows the worker's own kernel thread only.
+        // SAFETY: Own Memory: numbers. Not `raise`, which knows the worker's own kernel thread
+        // only.
         let here = || unsafe {
             libc::syscall(libc::SYS_tgkill, libc::getpid(), kernel_thread(), libc::SIGUSR1)
         };
@@ -360,7 +364,8 @@ impl Field {
         assert_eq!(SlowFile::touch(self.file.base(), page), SlowFile::holds(page));
     }
 
-    /// Whoever looks meanwhile waits inside the machine until this is home, and is lent the right to run on.
+    /// Whoever looks meanwhile waits inside the machine until this is home, and is lent the right
+    /// to run on.
     fn touch_with_a_lock_that_a_routine_wants(self: &Arc<Field>) {
         let (reads, mut writes) = std::io::pipe().unwrap();
         let (fd, field) = (reads.as_raw_fd(), self.clone());
@@ -374,7 +379,8 @@ impl Field {
         *count += 1;
     }
 
-    /// Whoever comes back writes itself down, computes for a moment, and must still stand there, on no kernel thread of its own.
+    /// Whoever comes back writes itself down, computes for a moment, and must still stand there, on
+    /// no kernel thread of its own.
     fn compute(&self, me: usize, own: i32, loops: u64) {
         let owner = &self.owners[ums::scheduler_id().expect("a worker at home")];
         owner.store(me, SeqCst);
@@ -440,7 +446,8 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
     Some((violations, faults))
 }
 
-/// `UMS_STRESS_SECS=60 cargo test -p ums --test undeclared_own_faults no_instruction -- --nocapture` for longer.
+/// `UMS_STRESS_SECS=60 cargo test -p ums --test undeclared_own_faults no_instruction --
+/// --nocapture` for longer.
 #[test]
 fn no_instruction_without_the_baton_whatever_faults_with_1_and_2_schedulers() {
     let _turn = turn();

@@ -1,6 +1,7 @@
-//! Workers with their own context that are home from a block which nobody declared, and hold a lock that the machine itself waits for: they are
-//! lent the right to run on (`scheduler/lent.rs`). The lock is one of a completion routine, which runs inside somebody's turn; the allocator's is
-//! the same to the machine.
+//! Workers with their own context that are home from a block which nobody declared, and hold a lock
+//! that the machine itself waits for: they are lent the right to run on (`scheduler/lent.rs`). The
+//! lock is one of a completion routine, which runs inside somebody's turn; the allocator's is the
+//! same to the machine.
 
 ums::interpose!();
 
@@ -162,7 +163,8 @@ fn a_lock_that_a_worker_at_home_holds_delays_a_routine_and_no_more() {
     }
 }
 
-/// Of one whose holder does this when it has given the lock back, and another task of its scheduler that.
+/// Of one whose holder does this when it has given the lock back, and another task of its scheduler
+/// that.
 fn is_lent_and_ends<O: FnOnce() + Send + 'static>(
     make: Make,
     after: impl FnOnce(Own) + Send + 'static,

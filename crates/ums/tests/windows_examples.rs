@@ -1,7 +1,7 @@
 //! The examples of the Windows layer are run, and what they say is looked at.
 //!
-//! Cargo builds examples for `cargo test` of the whole package. Where only this test was asked for they may
-//! be missing, and are left out by name.
+//! Cargo builds examples for `cargo test` of the whole package. Where only this test was asked for
+//! they may be missing, and are left out by name.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! The server's side of SCRAM-SHA-256 (RFC 5802 and 7677).
 //!
-//! The slow hash is made once, when the server starts, and only its two derived keys are kept; checking a
-//! login is a few fast hashes. Channel binding is not offered.
+//! The slow hash is made once, when the server starts, and only its two derived keys are kept;
+//! checking a login is a few fast hashes. Channel binding is not offered.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -81,7 +81,8 @@ impl Login {
         Ok((login, answer))
     }
 
-    /// Takes the client's last message, and gives the server's own proof when the password was right.
+    /// Takes the client's last message, and gives the server's own proof when the password was
+    /// right.
     pub(crate) fn finish(self, verifier: &Verifier, last: &str) -> Result<String> {
         let malformed = || SqlError::fatal("08P01", "malformed SCRAM message");
         let (without_proof, proof) = last.rsplit_once(",p=").ok_or_else(malformed)?;

@@ -1,7 +1,7 @@
 //! COPY table FROM STDIN, in text and CSV format.
 //!
-//! It is one statement and so one work request: the worker waits for the client's data here, parked in a
-//! read, until CopyDone or CopyFail.
+//! It is one statement and so one work request: the worker waits for the client's data here, parked
+//! in a read, until CopyDone or CopyFail.
 
 use rusqlite::types::Value;
 
@@ -45,7 +45,8 @@ impl Session {
 
         let mut lines = Lines::new(copy);
         let mut count = 0;
-        // After an error the client's data is read to its end, for the client does not stop sending before.
+        // After an error the client's data is read to its end, for the client does not stop sending
+        // before.
         let mut failed: Option<Failure> = None;
         loop {
             let (tag, body) = self.await_frame(conn)?;

@@ -1,7 +1,7 @@
 //! No answer tells of a commit that is not on the disk: sessions on a disk whose syncs are watched.
 //!
-//! A connection of the test sees every byte that a session sends. Whenever something is sent, the log must be
-//! durable as far as it is written, unless the transaction is still open.
+//! A connection of the test sees every byte that a session sends. Whenever something is sent, the
+//! log must be durable as far as it is written, unless the transaction is still open.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,7 +1,9 @@
-//! What can go wrong in a statement, as the client will read it: an SQLSTATE, a sentence, perhaps a hint.
+//! What can go wrong in a statement, as the client will read it: an SQLSTATE, a sentence, perhaps a
+//! hint.
 //!
-//! Two kinds are kept apart. A [`SqlError`] is told to the client and the session goes on, unless it is
-//! fatal. `Failure::Gone` means the client itself cannot be reached, so there is nobody to tell.
+//! Two kinds are kept apart. A [`SqlError`] is told to the client and the session goes on, unless
+//! it is fatal. `Failure::Gone` means the client itself cannot be reached, so there is nobody to
+//! tell.
 //!
 //! The table from SQLite's result codes and messages to SQLSTATE is at the bottom.
 

@@ -1,11 +1,12 @@
 //! The extended protocol: Parse, Bind, Describe, Execute, Close, Sync.
 //!
-//! A **portal** is a statement with its parameters bound. Its rows are computed at its first Execute; those
-//! beyond a row limit are kept encoded in the portal, so a suspended portal holds no cursor of the engine.
+//! A **portal** is a statement with its parameters bound. Its rows are computed at its first
+//! Execute; those beyond a row limit are kept encoded in the portal, so a suspended portal holds no
+//! cursor of the engine.
 //!
-//! The type of an expression may be known from its first row only. When Describe is followed by the Execute
-//! of the same portal, as all drivers do, the description waits for that row; otherwise the statement is
-//! tried for a moment with sample parameters.
+//! The type of an expression may be known from its first row only. When Describe is followed by the
+//! Execute of the same portal, as all drivers do, the description waits for that row; otherwise the
+//! statement is tried for a moment with sample parameters.
 
 use std::sync::Arc;
 

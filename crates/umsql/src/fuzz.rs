@@ -1,14 +1,16 @@
 //! What is fuzzed in here: a session as a function of bytes.
 //!
-//! * [`wire`]: the bytes are what a client sends after it has logged in. Whatever they are, the answer is whole messages of the
-//!   protocol, and never an internal error.
-//! * [`sql`]: the bytes choose statements, which a session and a plain SQLite connection carry out. Both have the same
-//!   rows and the same refusals, after every statement, in and out of transactions.
+//! * [`wire`]: the bytes are what a client sends after it has logged in. Whatever they are, the
+//!   answer is whole messages of the protocol, and never an internal error.
+//! * [`sql`]: the bytes choose statements, which a session and a plain SQLite connection carry out.
+//!   Both have the same rows and the same refusals, after every statement, in and out of
+//!   transactions.
 //!
-//! The fuzzers in `fuzz/` look for bytes that make these panic; the tests below call them with generated ones. All
-//! inputs of a process share one server, whose database is emptied before each.
+//! The fuzzers in `fuzz/` look for bytes that make these panic; the tests below call them with
+//! generated ones. All inputs of a process share one server, whose database is emptied before each.
 //!
-//! It does not do: anything in programs. The module is there for tests, and with the feature `fuzz`.
+//! It does not do: anything in programs. The module is there for tests, and with the feature
+//! `fuzz`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -182,7 +184,8 @@ fn sql_of(bytes: &mut Unstructured<'_>) -> Result<(usize, usize)> {
     Ok((taken, rows))
 }
 
-/// The rows of a statement as text, or nothing but that it was refused; and the transaction's state.
+/// The rows of a statement as text, or nothing but that it was refused; and the transaction's
+/// state.
 #[derive(Debug, PartialEq)]
 struct Seen {
     rows: Option<Vec<Vec<Option<String>>>>,
@@ -285,7 +288,8 @@ fn text(value: ValueRef<'_>) -> Option<String> {
     }
 }
 
-// --- Statements from bytes -----------------------------------------------------------------------------------------------
+// --- Statements from bytes
+// -----------------------------------------------------------------------------------------------
 
 fn statement(bytes: &mut Unstructured<'_>) -> Result<String> {
     let table = *bytes.choose(&["t", "s"])?;
@@ -371,7 +375,8 @@ fn number(bytes: &mut Unstructured<'_>) -> Result<i32> {
     bytes.int_in_range(-3..=12)
 }
 
-/// An integer. They stay small, for beyond 64 bits SQLite goes on with numbers that have a fraction.
+/// An integer. They stay small, for beyond 64 bits SQLite goes on with numbers that have a
+/// fraction.
 fn int(bytes: &mut Unstructured<'_>, depth: u32) -> Result<String> {
     if depth == 0 {
         return Ok(match bytes.int_in_range(0..=5)? {

@@ -1,4 +1,5 @@
-//! How a session begins: the first packet, the proof of the password, and what the server says of itself.
+//! How a session begins: the first packet, the proof of the password, and what the server says of
+//! itself.
 
 use std::sync::Arc;
 

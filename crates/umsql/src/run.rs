@@ -7,9 +7,9 @@
 //!    └──COMMIT, ROLLBACK, end───────────┘
 //! ```
 //!
-//! A statement that writes owns the engine's write gate first, and keeps it to the end of its transaction;
-//! so writers wait in a queue and never meet SQLite's own lock. Only a transaction that has read before its
-//! first write can be too late then, and is told so with 40001.
+//! A statement that writes owns the engine's write gate first, and keeps it to the end of its
+//! transaction; so writers wait in a queue and never meet SQLite's own lock. Only a transaction
+//! that has read before its first write can be too late then, and is told so with 40001.
 
 use std::sync::Arc;
 
@@ -309,7 +309,8 @@ impl Session {
             let message = format!("{} cannot run inside a transaction block", sql.tag);
             return Err(SqlError::new("25001", message).into());
         }
-        // What is several statements for SQLite is one for the client: all of it happens, or nothing.
+        // What is several statements for SQLite is one for the client: all of it happens, or
+        // nothing.
         self.several |= sql.texts.len() > 1;
         self.begin_several()?;
         self.lease()?;
@@ -366,7 +367,8 @@ impl Session {
             let changes = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE");
             rows += if changes { lease.changes() as usize } else { run.sent };
             if call.limit > 0 && run.sent == call.limit {
-                // The limit and the result end together: the client asks once more and gets nothing.
+                // The limit and the result end together: the client asks once more and gets
+                // nothing.
                 return Ok(Ran::Suspended(Vec::new()));
             }
         }
@@ -376,9 +378,10 @@ impl Session {
 
     /// Owns the write gate from here to the end of the transaction.
     ///
-    /// Workers that wait for the gate must not be all there are: the gate's owner may be a client that is
-    /// waiting for us to answer another of its connections. So when many wait already, a statement that has
-    /// done nothing yet gives its worker back and takes its place in the line without one.
+    /// Workers that wait for the gate must not be all there are: the gate's owner may be a client
+    /// that is waiting for us to answer another of its connections. So when many wait already, a
+    /// statement that has done nothing yet gives its worker back and takes its place in the line
+    /// without one.
     pub(crate) fn own_gate(&mut self) -> std::result::Result<(), Failure> {
         if self.read_only && self.tx == Tx::Block {
             let message = "cannot execute this statement in a read-only transaction";

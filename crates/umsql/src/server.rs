@@ -16,8 +16,8 @@ use crate::session::Session;
 /// What a server is told when it starts.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The database file; it is created when it does not exist. Connections come and go, so a database in
-    /// memory (`:memory:`) cannot be served.
+    /// The database file; it is created when it does not exist. Connections come and go, so a
+    /// database in memory (`:memory:`) cannot be served.
     pub database: PathBuf,
     /// The password every user must prove with SCRAM-SHA-256; none lets everyone in.
     pub password: Option<String>,
@@ -107,8 +107,8 @@ impl Server {
         }))
     }
 
-    /// Whether SQLite's own mutexes park workers, too. They do unless the process used SQLite before its first
-    /// server.
+    /// Whether SQLite's own mutexes park workers, too. They do unless the process used SQLite
+    /// before its first server.
     pub fn has_engine_mutexes(&self) -> bool {
         crate::vfs::has_own_mutexes()
     }
@@ -138,8 +138,8 @@ impl Server {
         }
     }
 
-    /// Cancels what `user` runs, or what it will run when the write gate is its own. False when there is
-    /// nothing.
+    /// Cancels what `user` runs, or what it will run when the write gate is its own. False when
+    /// there is nothing.
     pub(crate) fn cancel_user(&self, user: u64) -> bool {
         if host::cancel_request(user) {
             return true;
@@ -156,8 +156,8 @@ impl Server {
         true
     }
 
-    /// Lets at most this many workers wait for writers before them; further statements that want to write
-    /// wait without a worker.
+    /// Lets at most this many workers wait for writers before them; further statements that want to
+    /// write wait without a worker.
     pub fn limit_waiting_writers(&self, workers: usize) {
         self.waiting_max.store(workers, Ordering::Relaxed);
     }

@@ -6,13 +6,13 @@
 //!      └──────────────────────── (no password) ─────────────────────▲
 //! ```
 //!
-//! A work request consumes one **unit**: a simple query, or the messages of an extended cycle up to its Sync
-//! or Flush. A unit that is not complete stays in the input and the session goes idle; only a cycle longer
-//! than [`UNIT_MAX`] is begun before its end is there. So a statement never waits for the rest of its own
-//! request, with one exception: COPY reads its data on the worker.
+//! A work request consumes one **unit**: a simple query, or the messages of an extended cycle up to
+//! its Sync or Flush. A unit that is not complete stays in the input and the session goes idle;
+//! only a cycle longer than [`UNIT_MAX`] is begun before its end is there. So a statement never
+//! waits for the rest of its own request, with one exception: COPY reads its data on the worker.
 //!
-//! Invariants: an idle session owns no buffer, except a part of a unit; outside a transaction it owns no
-//! connection of the engine and not the write gate.
+//! Invariants: an idle session owns no buffer, except a part of a unit; outside a transaction it
+//! owns no connection of the engine and not the write gate.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -159,7 +159,8 @@ impl Session {
         flow
     }
 
-    /// Tells the client that the server ends, with SQLSTATE 57P01. The connection is to be closed then.
+    /// Tells the client that the server ends, with SQLSTATE 57P01. The connection is to be closed
+    /// then.
     pub fn shut_down(&mut self, conn: &mut dyn Conn) {
         if self.is_logged_in() {
             let error =
@@ -168,7 +169,8 @@ impl Session {
         }
     }
 
-    /// Tells the client that it took too long, with SQLSTATE 57P05. The connection is to be closed then.
+    /// Tells the client that it took too long, with SQLSTATE 57P05. The connection is to be closed
+    /// then.
     pub fn time_out(&mut self, conn: &mut dyn Conn) {
         if self.is_logged_in() {
             let error =
@@ -234,8 +236,8 @@ impl Session {
         }
     }
 
-    /// Ends what `take_a_place` began: the gate is this session's, or the statement was cancelled, which is
-    /// the answer.
+    /// Ends what `take_a_place` began: the gate is this session's, or the statement was cancelled,
+    /// which is the answer.
     fn come_back(&mut self) -> bool {
         if !std::mem::take(&mut self.deferred) {
             return false;
@@ -310,8 +312,8 @@ impl Session {
         Ok(closed)
     }
 
-    /// Consumes the unit. False when the connection is to be closed. A unit that was put off and `cancelled`
-    /// meanwhile begins with the message that is cancelled.
+    /// Consumes the unit. False when the connection is to be closed. A unit that was put off and
+    /// `cancelled` meanwhile begins with the message that is cancelled.
     fn unit(&mut self, conn: &mut dyn Conn, cancelled: bool) -> std::result::Result<bool, Failure> {
         if matches!(self.phase, Phase::Startup) {
             let packet = self.input[self.consumed..self.unit_end].to_vec();
@@ -456,8 +458,8 @@ impl Session {
         !off.iter().any(|off| value.eq_ignore_ascii_case(off))
     }
 
-    /// Whether a session that keeps things of these sizes, in bytes, may keep one more of `size`. All of one kind
-    /// together may take as much as one message.
+    /// Whether a session that keeps things of these sizes, in bytes, may keep one more of `size`.
+    /// All of one kind together may take as much as one message.
     pub(crate) fn check_room(
         &self,
         kept: impl Iterator<Item = usize>,
@@ -498,7 +500,8 @@ impl Session {
     }
 }
 
-/// Waits until what a session committed is on the disk. After an error nothing may be sent that tells of it.
+/// Waits until what a session committed is on the disk. After an error nothing may be sent that
+/// tells of it.
 pub(crate) fn settle(unsettled: &mut Option<u64>, engine: &Arc<Engine>, waits: bool) -> Result<()> {
     unsettled.take().map_or(Ok(()), |position| engine.committed(position, waits))
 }

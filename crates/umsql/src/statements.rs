@@ -1,5 +1,5 @@
-//! The statements that SQLite never sees: settings, DBCC, WAITFOR, BACKUP, KILL, and a few answers with a
-//! fixed shape.
+//! The statements that SQLite never sees: settings, DBCC, WAITFOR, BACKUP, KILL, and a few answers
+//! with a fixed shape.
 
 use std::path::Path;
 use std::time::Duration;
@@ -228,7 +228,8 @@ impl Session {
 }
 
 fn copy_database(from: &Connection, target: &Path, patience: Duration) -> Result<()> {
-    // One read transaction over all steps: the copy is of one moment, and writers do not restart it.
+    // One read transaction over all steps: the copy is of one moment, and writers do not restart
+    // it.
     from.execute_batch("BEGIN")?;
     from.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let mut to = Connection::open(target)?;
@@ -248,7 +249,8 @@ fn copy_database(from: &Connection, target: &Path, patience: Duration) -> Result
                 host::sleep(BACKUP_PAUSE)?;
             }
         }
-        // It yields, and sees that the request was cancelled, which the sleep of an errand does not.
+        // It yields, and sees that the request was cancelled, which the sleep of an errand does
+        // not.
         host::sleep(Duration::ZERO)?;
     }
 }

@@ -1,4 +1,5 @@
-//! Bad input: whatever bytes arrive, the answer is an error or an orderly close, and the server lives.
+//! Bad input: whatever bytes arrive, the answer is an error or an orderly close, and the server
+//! lives.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -293,7 +294,8 @@ fn copy_ends_in_order_when_the_client_fails_or_goes() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 3));
 }
 
-/// Valid conversations, with bytes changed, cut out or doubled: the server must answer or close, and live.
+/// Valid conversations, with bytes changed, cut out or doubled: the server must answer or close,
+/// and live.
 #[test]
 fn mutated_conversations_never_stop_the_server() {
     const ROUNDS: usize = 400;

@@ -1,4 +1,5 @@
-//! What a client of the `postgres` crate sees: both protocols, types, transactions, COPY, cancelling.
+//! What a client of the `postgres` crate sees: both protocols, types, transactions, COPY,
+//! cancelling.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -389,7 +390,8 @@ fn psql_finds_tables_columns_and_indexes_in_the_catalogue() {
     assert_eq!(found[1][1].as_deref(), Some("character varying(20)"));
 }
 
-/// The holder's thread may be the one that waits for our answer on another connection, as in pgbench.
+/// The holder's thread may be the one that waits for our answer on another connection, as in
+/// pgbench.
 #[test]
 fn many_waiting_writers_leave_workers_for_the_others() {
     let node = ums::Node::builder().schedulers(2).max_workers(4).build().unwrap();

@@ -1,7 +1,8 @@
-//! The server's files: commits that share syncs, checkpoints off the commit path, and what is left after the stop.
+//! The server's files: commits that share syncs, checkpoints off the commit path, and what is left
+//! after the stop.
 //!
-//! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this crate and
-//! SQLite, which keep no thread-scoped state over a wait.
+//! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this
+//! crate and SQLite, which keep no thread-scoped state over a wait.
 #![allow(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -136,7 +137,8 @@ fn a_file_that_is_open_elsewhere_is_refused_with_what_to_do() {
     let dir = std::env::temp_dir().join(format!("umsql-used-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let server = Server::open(Settings::new(dir.join("db"))).unwrap();
-    // By another name the same file is another database to this process, as it is to any other process.
+    // By another name the same file is another database to this process, as it is to any other
+    // process.
     std::fs::hard_link(dir.join("db"), dir.join("same")).unwrap();
     let error = Server::open(Settings::new(dir.join("same"))).unwrap_err();
     assert_eq!(error.code, "55006");

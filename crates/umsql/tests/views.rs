@@ -78,7 +78,8 @@ fn a_statement_that_does_not_yield_is_reported_with_its_function_and_its_user_b3
     while told.lock().unwrap().is_empty() && began.elapsed() < Duration::from_secs(60) {
         rows(&mut client, "select busy_loop(600)");
     }
-    // A report is some time on its way, and more statements may have begun meanwhile. Each is told of once.
+    // A report is some time on its way, and more statements may have begun meanwhile. Each is told
+    // of once.
     let stalls = "select reports_count from ums_monitor where condition = 'STALL'";
     let all_told = || {
         let counted = number(&mut client, stalls);

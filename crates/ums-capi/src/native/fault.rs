@@ -4,7 +4,8 @@
 //! be undefined behaviour in a C caller, ends here as `-ENOTRECOVERABLE`, and each failure leaves
 //! its sentence where [`ums_last_error`] finds it.
 //!
-//! The sentence is kept for each thread. Fiber workers share a thread: read it before the next wait.
+//! The sentence is kept for each thread. Fiber workers share a thread: read it before the next
+//! wait.
 
 #![allow(unsafe_code)] // Only exported names; named invariant "C Caller" of lib.rs.
 

@@ -6,8 +6,9 @@
 //! A call that waits is a request whose routine sets an event, so a time limit asks for the end of
 //! the operation and then still waits for it: the buffer is the caller's again on return.
 //!
-//! Named invariants **C Caller** of lib.rs, and **Lent Buffer**: what a request points at stays valid
-//! and untouched until its routine is called, by the header's demand or because the caller waits.
+//! Named invariants **C Caller** of lib.rs, and **Lent Buffer**: what a request points at stays
+//! valid and untouched until its routine is called, by the header's demand or because the caller
+//! waits.
 
 #![allow(unsafe_code)]
 
@@ -202,8 +203,8 @@ unsafe fn submit(
 }
 
 /// Submits a read. Gives 1 when it completed at once: then the routine has been called and
-/// `*pending` is NULL; else 0. `pending` may be NULL. The buffer is lent until the routine is called.
-/// On a plain thread the read blocks, and completes at once.
+/// `*pending` is NULL; else 0. `pending` may be NULL. The buffer is lent until the routine is
+/// called. On a plain thread the read blocks, and completes at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_read(
     fd: c_int,

@@ -65,9 +65,9 @@ pub extern "C" fn ums_scheduler_id() -> c_int {
     })
 }
 
-/// Runs external code that may block or run long without holding up the scheduler: others run
-/// there meanwhile. `reason` names the kind of call in statistics, NULL is PREEMPTIVE_EXTERNAL;
-/// a process can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
+/// Runs external code that may block or run long without holding up the scheduler: others run there
+/// meanwhile. `reason` names the kind of call in statistics, NULL is PREEMPTIVE_EXTERNAL; a process
+/// can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
 /// may be NULL. On a plain thread the function is just called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_go_preemptive(

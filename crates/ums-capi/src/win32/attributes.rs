@@ -4,8 +4,8 @@
 //!   +0 mark   +8 room   +16 used   +24 entries: attribute, a copy of the value
 //! ```
 //!
-//! Of the attributes of Windows, the UMS one means something here. A wish for a processor or a group
-//! of them is accepted and left alone: a worker runs where its scheduler does.
+//! Of the attributes of Windows, the UMS one means something here. A wish for a processor or a
+//! group of them is accepted and left alone: a worker runs where its scheduler does.
 //!
 //! Windows demands that the value outlives the list. Programs are known that break this; so it is
 //! copied.

@@ -17,8 +17,8 @@
 //! Named invariants:
 //!
 //! * **Stable Slot**: slots are never freed.
-//! * **Counted Use**: an object is written and dropped only by whoever brought its slot's word to no
-//!   use and not OPEN, and read only by who is counted.
+//! * **Counted Use**: an object is written and dropped only by whoever brought its slot's word to
+//!   no use and not OPEN, and read only by who is counted.
 
 #![allow(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! The process heap, which is that of the C library.
 //!
-//! Only the process heap exists: any heap handle means it. As on Windows, an entry point of a scheduler
-//! must not allocate: a stopped worker may hold the heap's lock.
+//! Only the process heap exists: any heap handle means it. As on Windows, an entry point of a
+//! scheduler must not allocate: a stopped worker may hold the heap's lock.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: blocks came from here.
 

@@ -1,4 +1,5 @@
-//! `windows.h`: User-Mode Scheduling as Windows 7 had it, and the Win32 calls that its programs need.
+//! `windows.h`: User-Mode Scheduling as Windows 7 had it, and the Win32 calls that its programs
+//! need.
 //!
 //! ```text
 //!   error        the caller's last error

@@ -4,11 +4,11 @@
 //! and the numbers of errors. Nothing here that an entry point may call locks or allocates.
 //!
 //! `ExecuteUmsThread` does not return when it succeeds: the scheduler's stack is cut back to where
-//! `EnterUmsSchedulingMode` calls the entry point. So between the two nothing of ours may stand that
-//! needs a destructor, and no `catch_unwind`.
+//! `EnterUmsSchedulingMode` calls the entry point. So between the two nothing of ours may stand
+//! that needs a destructor, and no `catch_unwind`.
 //!
-//! Named invariant **Live Pointer**: a context or list is followed only after `Registry` has found it,
-//! and a program does not delete what it uses at the same time.
+//! Named invariant **Live Pointer**: a context or list is followed only after `Registry` has found
+//! it, and a program does not delete what it uses at the same time.
 
 #![allow(unsafe_code)]
 
@@ -219,7 +219,8 @@ pub unsafe extern "C" fn DeleteUmsThreadContext(pointer: *mut c_void) -> BOOL {
     })
 }
 
-/// Starts a worker's thread; it waits to be executed. Gives its context and its number. `own`: surely with its own context.
+/// Starts a worker's thread; it waits to be executed. Gives its context and its number. `own`:
+/// surely with its own context.
 pub(super) fn start(
     worker: &Worker,
     own: bool,
@@ -414,7 +415,8 @@ pub unsafe extern "C" fn GetUmsSystemThreadInformation(
     done(ask())
 }
 
-/// Suspends a worker, by the address of its context (0: it is no worker). Gives how often it had been.
+/// Suspends a worker, by the address of its context (0: it is no worker). Gives how often it had
+/// been.
 pub(super) fn suspend(address: usize) -> Option<u32> {
     let found = context(std::ptr::with_exposed_provenance_mut(address)).ok()?;
     // SAFETY: Live Pointer.

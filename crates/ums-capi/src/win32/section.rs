@@ -1,8 +1,8 @@
-//! Locks inside a process: critical sections, slim reader-writer locks, condition variables, one-time
-//! initialisation. They lie in the program's memory and are words with a futex.
+//! Locks inside a process: critical sections, slim reader-writer locks, condition variables,
+//! one-time initialisation. They lie in the program's memory and are words with a futex.
 //!
-//! Named invariant **Program Lock**: the pointer is to a lock of that kind in the program's memory, which
-//! stays there as long as anybody uses it; all its words are used as atomics here alone.
+//! Named invariant **Program Lock**: the pointer is to a lock of that kind in the program's memory,
+//! which stays there as long as anybody uses it; all its words are used as atomics here alone.
 
 #![allow(unsafe_code)]
 
@@ -321,7 +321,8 @@ pub type InitOnceCallback = Option<
     ) -> BOOL,
 >;
 
-/// Calls the function once, however many ask; the others wait. If it says false, the next one tries.
+/// Calls the function once, however many ask; the others wait. If it says false, the next one
+/// tries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn InitOnceExecuteOnce(
     once: *mut InitOnce,

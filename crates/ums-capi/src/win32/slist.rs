@@ -5,11 +5,11 @@
 //!   word: 63 .. 20 the first entry's address, without its four low bits | 19 .. 0 number of changes
 //! ```
 //!
-//! The number of changes keeps a pop from mistaking an entry that went and came back for one that never
-//! left, for about a million changes.
+//! The number of changes keeps a pop from mistaking an entry that went and came back for one that
+//! never left, for about a million changes.
 //!
-//! Named invariant **Program List**: header and entries are the program's, aligned to 16 bytes, and an
-//! entry's memory stays readable as long as somebody may pop.
+//! Named invariant **Program List**: header and entries are the program's, aligned to 16 bytes, and
+//! an entry's memory stays readable as long as somebody may pop.
 
 #![allow(unsafe_code)]
 

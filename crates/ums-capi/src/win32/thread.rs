@@ -1,8 +1,8 @@
 //! Threads: made, waited for, ended.
 //!
 //! A thread is a pthread of our own making, so that it may end by returning, by `ExitThread` or by
-//! `pthread_exit`: nothing stands below its start routine that an unwinding could trip over. However
-//! it ends, a destructor of thread-specific data stores its exit code and signals its end.
+//! `pthread_exit`: nothing stands below its start routine that an unwinding could trip over.
+//! However it ends, a destructor of thread-specific data stores its exit code and signals its end.
 //!
 //! A thread's end can be waited for by an eventfd that is made by the first who waits, so that a
 //! thousand threads need no thousand descriptors.
@@ -37,7 +37,8 @@ pub const CREATE_SUSPENDED: u32 = 4;
 /// `stack_size` is address space; here it always is.
 pub const STACK_SIZE_PARAM_IS_A_RESERVATION: u32 = 0x0001_0000;
 
-/// Of a UMS worker: it has its own context, and is executed without a system call. This library's own.
+/// Of a UMS worker: it has its own context, and is executed without a system call. This library's
+/// own.
 pub const UMS_THREAD_OWN_CONTEXT: u32 = 0x0100_0000;
 
 /// A thread's stack, at least.
@@ -252,8 +253,9 @@ pub unsafe extern "C" fn CreateThread(
 
 /// A new thread in this process, the only one there is here. With the attribute
 /// `PROC_THREAD_ATTRIBUTE_UMS_THREAD` it is a UMS worker: it is queued to its completion list, and
-/// runs when a scheduler executes it. With the flag `UMS_THREAD_OWN_CONTEXT`, which Windows does not have, or with
-/// `UMS_WINDOWS_WORKERS=context` in the environment, that is done without a system call.
+/// runs when a scheduler executes it. With the flag `UMS_THREAD_OWN_CONTEXT`, which Windows does
+/// not have, or with `UMS_WINDOWS_WORKERS=context` in the environment, that is done without a
+/// system call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn CreateRemoteThreadEx(
     process: HANDLE,
@@ -404,7 +406,8 @@ pub extern "C" fn GetThreadId(thread: HANDLE) -> u32 {
     }
 }
 
-/// The kernel's number of the calling thread: of its own kernel thread, if it is a worker that has its own context.
+/// The kernel's number of the calling thread: of its own kernel thread, if it is a worker that has
+/// its own context.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetCurrentThreadId() -> u32 {
     // SAFETY: Plain Call.

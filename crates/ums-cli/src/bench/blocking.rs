@@ -1,8 +1,8 @@
 //! `blocking`: an echo server whose handler sometimes sleeps in a plain call of the C library.
 //!
-//! So many connections send a byte every few milliseconds; every hundredth request sleeps for 10 ms, undeclared.
-//! Told is how long the *other* requests take, on one scheduler with thread workers: without sleeps, with
-//! sleeps and `detect_blocking`, and with sleeps and without it.
+//! So many connections send a byte every few milliseconds; every hundredth request sleeps for 10
+//! ms, undeclared. Told is how long the *other* requests take, on one scheduler with thread
+//! workers: without sleeps, with sleeps and `detect_blocking`, and with sleeps and without it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

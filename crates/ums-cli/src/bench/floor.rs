@@ -12,7 +12,8 @@
 //!
 //! Rounds of all five alternate, and each metric is its best round: noise only ever adds.
 //!
-//! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own closure.
+//! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own
+//! closure.
 
 #![allow(unsafe_code)]
 

@@ -20,9 +20,10 @@
 //!
 //! Rounds of all alternate, and each metric is its best round: noise only ever adds.
 //!
-//! Named invariants. **One Place**: the contexts here are the root's or one worker's, which runs, is coupled, or is saved;
-//! each switches to the other only when its post has come. **Same Base**: what is written into the FS base is what was there.
-//! **Plain Call**: a system call that needs only that what it is given outlives it.
+//! Named invariants. **One Place**: the contexts here are the root's or one worker's, which runs,
+//! is coupled, or is saved; each switches to the other only when its post has come. **Same Base**:
+//! what is written into the FS base is what was there. **Plain Call**: a system call that needs
+//! only that what it is given outlives it.
 
 #![allow(unsafe_code)]
 
@@ -174,13 +175,15 @@ fn bare(times: u64, couples: bool) -> f64 {
     each
 }
 
-/// The system calls between the two hand-offs of coupling: its own mask back, the call, all signals blocked again.
+/// The system calls between the two hand-offs of coupling: its own mask back, the call, all signals
+/// blocked again.
 fn call_with_own_mask() {
     let (own, all) = (0u64, !(1u64 << 32));
     let set = |mask: &u64| {
         let (how, size) = (libc::SIG_SETMASK, size_of::<u64>());
         let nothing = std::ptr::null_mut::<u64>();
-        // SAFETY: Plain Call: the set outlives the call, and nobody else minds the mask of this thread.
+        // SAFETY: Plain Call: the set outlives the call, and nobody else minds the mask of this
+        // thread.
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, mask, nothing, size) };
     };
     set(&own);

@@ -49,7 +49,8 @@ impl Setup {
         Lines { bench: bench.into(), peer }
     }
 
-    /// The first number for what is switched in user mode, the second for threads, whose operations take longer.
+    /// The first number for what is switched in user mode, the second for threads, whose operations
+    /// take longer.
     pub fn size(&self, fiber: u64, thread: u64) -> u64 {
         if self.kind == WorkerKind::Thread { thread } else { fiber }
     }

@@ -11,7 +11,8 @@
 //!
 //! The last two are medians; the others, which have no single moments, the best of several rounds.
 //!
-//! Beside them stand peers that cannot be run here: what was published for Windows, on another machine.
+//! Beside them stand peers that cannot be run here: what was published for Windows, on another
+//! machine.
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, Read, Write};
@@ -60,8 +61,8 @@ pub fn windows(args: &Args) -> Ran {
     Ok(())
 }
 
-/// Nanoseconds for each yield of so many workers on Windows 7, as published: with its threads, and with
-/// its User-Mode Scheduling.
+/// Nanoseconds for each yield of so many workers on Windows 7, as published: with its threads, and
+/// with its User-Mode Scheduling.
 const PUBLISHED: [(u32, f64, f64); 3] =
     [(10, 632.0, 118.0), (100, 591.0, 128.0), (1000, 785.0, 127.0)];
 

@@ -3,11 +3,11 @@
 //! `O_DIRECT` moves bytes between a buffer and the disk without a copy, and therefore demands that
 //! address, offset and length suit the disk. A [`DirectBuffer`] begins at a multiple of 4096, which
 //! suits all. Freed ones wait on a *shelf* of their size for the next; the shelves of the process
-//! hold [`SHELVES_MAX`] bytes at most, besides pieces of the *arena*: small buffers come from there as long as it has
-//! room, because rings have its memory registered.
+//! hold [`SHELVES_MAX`] bytes at most, besides pieces of the *arena*: small buffers come from there
+//! as long as it has room, because rings have its memory registered.
 //!
-//! Named invariant **Own Memory**: a [`Block`] is the only pointer to its `capacity` bytes, an allocation of its own or a piece of
-//! the arena, which have all been written to.
+//! Named invariant **Own Memory**: a [`Block`] is the only pointer to its `capacity` bytes, an
+//! allocation of its own or a piece of the arena, which have all been written to.
 
 #![allow(unsafe_code)] // Named invariant "Own Memory", stated above.
 

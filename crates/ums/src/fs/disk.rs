@@ -1,4 +1,5 @@
-//! What changes the names and lengths of files, told to the disk of a simulated world; elsewhere just done.
+//! What changes the names and lengths of files, told to the disk of a simulated world; elsewhere
+//! just done.
 
 #[cfg(feature = "sim")]
 pub use crate::os::sim::disk::{open, overwrite, remove, rename, resize, sync_folder};

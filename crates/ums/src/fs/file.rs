@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariants
-//! * *Adopted*: the descriptor is adopted for as long as its `File` lives, and the adoption is taken
-//!   back before it is closed or given away.
+//! * *Adopted*: the descriptor is adopted for as long as its `File` lives, and the adoption is
+//!   taken back before it is closed or given away.
 //! * *Given Away*: what is closed here was given up by its owner.
 
 #![allow(unsafe_code)] // Named invariant "Given Away", stated above.
@@ -33,8 +33,9 @@ use crate::record::reason::WaitReason;
 
 /// An open file. See the module's text for where each operation is done.
 ///
-/// `Read`, `Write` and `Seek` are there for `File` and `&File`, as in std; the positioned operations
-/// (`read_at`, `write_at` and their kin) need no exclusive use and do not move the position.
+/// `Read`, `Write` and `Seek` are there for `File` and `&File`, as in std; the positioned
+/// operations (`read_at`, `write_at` and their kin) need no exclusive use and do not move the
+/// position.
 pub struct File {
     // Dropped first (Adopted).
     adoption: Adoption,
@@ -159,8 +160,8 @@ impl File {
     }
 
     /// Whether reads may fail because the work request was cancelled, or because of the deadline.
-    /// Default yes. For a component that cannot go on without its file, as when it rolls back what a
-    /// cancelled request has done: no.
+    /// Default yes. For a component that cannot go on without its file, as when it rolls back what
+    /// a cancelled request has done: no.
     pub fn set_cancellable(&mut self, yes: bool) {
         self.cancellable = yes;
     }
@@ -256,7 +257,8 @@ impl File {
     }
 
     /// Closes the file, and says what the system says: some file systems report only now that
-    /// something could not be written. Dropping a file closes it too, on the spot, and says nothing.
+    /// something could not be written. Dropping a file closes it too, on the spot, and says
+    /// nothing.
     ///
     /// # Errors
     /// The system's. The file is closed all the same.

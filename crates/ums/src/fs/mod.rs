@@ -34,7 +34,8 @@
 //! Putting every page on the ring was tried and lost: the cached ones are most of them, and each
 //! would cost two switches and a completion instead of a copy. The ring's opcodes for growing and
 //! directories were left aside: the kernel hands them to threads of its own, as we do. Registered
-//! buffers were left aside too: they saved a tenth of the processor time of fio's reads, and no time.
+//! buffers were left aside too: they saved a tenth of the processor time of fio's reads, and no
+//! time.
 //!
 //! # Where it differs from std
 //!

@@ -82,7 +82,8 @@ impl OpenOptions {
     }
 
     /// Direct I/O (`O_DIRECT`): reads and writes go between the buffer and the disk, past the page
-    /// cache. Buffers, offsets and lengths must be aligned: see [`DirectBuffer`](super::DirectBuffer).
+    /// cache. Buffers, offsets and lengths must be aligned: see
+    /// [`DirectBuffer`](super::DirectBuffer).
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.direct = yes;
         self

@@ -176,8 +176,8 @@ fn lasted(ticks: u64, ns: u64) -> bool {
 /// How long a wait for a file may take before it is counted as slow.
 static SLOW_AFTER_NS: AtomicU64 = AtomicU64::new(SLOW_IO_NS);
 
-/// Waits for files that take longer than this are counted in `slow_io` of their scheduler's counters
-/// (B50). Default 15 s, for the whole process.
+/// Waits for files that take longer than this are counted in `slow_io` of their scheduler's
+/// counters (B50). Default 15 s, for the whole process.
 pub fn set_slow_after(span: std::time::Duration) {
     let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
     SLOW_AFTER_NS.store(ns, Ordering::Relaxed);

@@ -204,8 +204,9 @@ impl Request {
 
     /// Puts the request on the I/O list of the caller's scheduler (U61). Where the operation
     /// completes at once, the routine has run when this returns, and the request never was on the
-    /// list (U66); on a plain thread that is always so. A routine that submits what completes at once has the next
-    /// routine run inside it, but not without end: in a long chain it is put aside and runs a moment later.
+    /// list (U66); on a plain thread that is always so. A routine that submits what completes at
+    /// once has the next routine run inside it, but not without end: in a long chain it is put
+    /// aside and runs a moment later.
     pub fn submit(self) -> Pending {
         let Some(scheduler) = here() else {
             // SAFETY: Frozen Buffer: the routine, which owns the buffers, is kept here.

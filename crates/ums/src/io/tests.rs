@@ -2,8 +2,8 @@
 //! list, and rule 9. In both kinds, on each of 1, 2 and 4 schedulers in turn.
 //!
 //! Unsafe code stands here for two reasons. **Contract**: what runs on fibers are closures of these
-//! tests, which keep no thread-scoped state over a wait. **Frozen Buffer**: what an operation points
-//! at is static.
+//! tests, which keep no thread-scoped state over a wait. **Frozen Buffer**: what an operation
+//! points at is static.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

@@ -7,8 +7,8 @@
 //!        somebody here                --> report
 //! ```
 //!
-//! The time in which the monitor could not look either is not the worker's (see [`Slow`]). Where that
-//! is most of it there is a report only if it was very long, and it blames nobody here.
+//! The time in which the monitor could not look either is not the worker's (see [`Slow`]). Where
+//! that is most of it there is a report only if it was very long, and it blames nobody here.
 //!
 //! What this file does not do: it reads no figures and names no functions.
 

@@ -6,9 +6,10 @@
 //!
 //! *When.* A circle is closed by the wait in it that began last, for nobody is made an owner while
 //! it waits. So each wait is looked at once, when it is as old as
-//! [`Options::deadlock`](super::Options::deadlock) says; while none is, nothing is done. A wait that leads to a
-//! plain thread which does not wait is looked at again, since nobody looks at waits of plain threads.
-//! A look costs what there are waits and owners, once each, whatever leads to what.
+//! [`Options::deadlock`](super::Options::deadlock) says; while none is, nothing is done. A wait
+//! that leads to a plain thread which does not wait is looked at again, since nobody looks at waits
+//! of plain threads. A look costs what there are waits and owners, once each, whatever leads to
+//! what.
 //!
 //! *No circle is found that is none.* Every link is looked at twice. The number of a wait only
 //! grows, so one that is going on at both looks has gone on in between, and all waits of the circle
@@ -19,10 +20,12 @@
 //!
 //! *The victim* is the wait that began last among those that can fail with an error; if there is
 //! none, the last among those whose verb can only panic; if there is none, nobody, and the report
-//! says so. It is claimed as by a granter (One Outcome); the others go on when the victim has let go.
+//! says so. It is claimed as by a granter (One Outcome); the others go on when the victim has let
+//! go.
 //!
 //! What it does not see: waits for things without an owner (events, semaphores, channels, condition
-//! variables), readers of a lock unless locks are traced, and what a worker that is preemptive waits for.
+//! variables), readers of a lock unless locks are traced, and what a worker that is preemptive
+//! waits for.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -116,8 +119,8 @@ impl Deadlocks {
             };
             let circle = Circle { links, at: at.clone() };
             if circle.victim().is_none() {
-                // It stays, and is told once. Any other is looked for again when it has been broken:
-                // its waits may be in more than one.
+                // It stays, and is told once. Any other is looked for again when it has been
+                // broken: its waits may be in more than one.
                 self.examined.extend(circle.links.iter().map(|link| name(link.wait)));
             }
             circles.push(circle);
@@ -162,7 +165,8 @@ impl<'a> Graph<'a> {
         Graph { all, last, users: OnceCell::new() }
     }
 
-    /// The one wait of each user that does nothing else: gathered once, and only if a user is asked for.
+    /// The one wait of each user that does nothing else: gathered once, and only if a user is asked
+    /// for.
     fn users(&self) -> &HashMap<UserId, Ticket> {
         self.users.get_or_init(|| {
             let mut busy: HashMap<UserId, Vec<&'static Waiter>> = HashMap::new();
@@ -191,8 +195,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// A search for circles that looks at each wait once, however many lead to it. It keeps its path itself, since
-/// a chain of waits may be longer than a thread's stack allows calls.
+/// A search for circles that looks at each wait once, however many lead to it. It keeps its path
+/// itself, since a chain of waits may be longer than a thread's stack allows calls.
 struct Search<'a> {
     graph: &'a Graph<'a>,
     path: Vec<Step>,
@@ -213,8 +217,8 @@ struct Step {
 enum Seen {
     /// It is on the path, in this place.
     OnPath(usize),
-    /// All that it leads to was looked at. *Open*: a way from it leads to a circle, or to a plain thread
-    /// that could close one unseen; so it is looked at again the next time.
+    /// All that it leads to was looked at. *Open*: a way from it leads to a circle, or to a plain
+    /// thread that could close one unseen; so it is looked at again the next time.
     Done { open: bool },
 }
 
@@ -297,8 +301,8 @@ fn home_of<'a>(waiter: &Waiter, all: &'a [Arc<Scheduler>]) -> Option<&'a Arc<Sch
 }
 
 impl Circle {
-    /// Ends one of its waits, and says what it was. None: it came apart by itself. Names of functions
-    /// cost more than all else, so they are left out where nobody would read them.
+    /// Ends one of its waits, and says what it was. None: it came apart by itself. Names of
+    /// functions cost more than all else, so they are left out where nobody would read them.
     pub fn break_up(
         &self,
         all: &[Arc<Scheduler>],

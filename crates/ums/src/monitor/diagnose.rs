@@ -3,8 +3,8 @@
 //!
 //! In this order, over the time that was measured:
 //!
-//! 1. The thread ran for 40 % of it or more: it *computes*, or is *in the kernel*, by where it spent
-//!    most.
+//! 1. The thread ran for 40 % of it or more: it *computes*, or is *in the kernel*, by where it
+//!    spent most.
 //! 2. It was ready and had no processor for half of it: *crowded* when our own other threads used
 //!    most of what the process may use, else *starved*, by whoever took most.
 //! 3. It sleeps: it is *blocked* in a system call.
@@ -55,8 +55,8 @@ pub enum Thief {
     Hypervisor,
     /// The control group's quota.
     Quota,
-    /// Nobody knows who: the monitor itself got none either. The process was stopped, or the machine
-    /// stood still.
+    /// Nobody knows who: the monitor itself got none either. The process was stopped, or the
+    /// machine stood still.
     Standstill,
 }
 

@@ -84,7 +84,8 @@ impl Looker {
 fn awake(s: &Scheduler, waiter: &Waiter) -> Option<Sample> {
     let thread = match s.options.kind {
         WorkerKind::Fiber => s.baton_thread(),
-        // On its scheduler's host thread, but for one that is preemptive, or runs on without the baton.
+        // On its scheduler's host thread, but for one that is preemptive, or runs on without the
+        // baton.
         WorkerKind::OwnContext if !waiter.is(State::Preemptive) && !waiter.lending.is_lent() => {
             s.baton_thread()
         }

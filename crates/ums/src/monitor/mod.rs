@@ -320,7 +320,8 @@ impl Options {
 
     /// Whether the report of a deadlock shall say where each lock was taken, and readers of a
     /// [`RwLock`](crate::sync::RwLock) be known by name. Default no: it costs a few microseconds
-    /// and some hundred bytes for each lock that is taken. It holds for the whole process, for good.
+    /// and some hundred bytes for each lock that is taken. It holds for the whole process, for
+    /// good.
     pub fn trace_locks(mut self, yes: bool) -> Options {
         self.trace_locks = yes;
         self

@@ -4,9 +4,9 @@
 //! when it differs, whatever was suspected is forgotten.
 //!
 //! *Standing still.* The monitor sleeps and looks. If it looks late, the process was stopped, the
-//! machine stood still, or others had all processors; then whoever is watched may have had no chance
-//! to get anywhere either. So the time by which looks were late does not make anything older. It is
-//! added up beside the age, and told.
+//! machine stood still, or others had all processors; then whoever is watched may have had no
+//! chance to get anywhere either. So the time by which looks were late does not make anything
+//! older. It is added up beside the age, and told.
 //!
 //! What it does not do: it does not know what the mark means.
 

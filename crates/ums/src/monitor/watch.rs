@@ -109,8 +109,8 @@ pub(crate) fn watch(
     Ok(watching)
 }
 
-/// A look that takes so much longer than the monitor's own work was stopped, in nanoseconds. It may take less when
-/// a thread that is sampled has no processor, and that says nothing of the others.
+/// A look that takes so much longer than the monitor's own work was stopped, in nanoseconds. It may
+/// take less when a thread that is sampled has no processor, and that says nothing of the others.
 const STOP: u64 = 100_000_000;
 
 /// The thread.

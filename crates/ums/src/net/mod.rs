@@ -33,7 +33,8 @@
 //!   fails with an error whose source is [`WaitError::Cancelled`](crate::WaitError::Cancelled). A
 //!   write goes on as far as it can without waiting, so that a request can still say farewell.
 //! * Accepting can be done in a loop that ignores errors: see [`TcpListener::accept`].
-//! * Names are resolved by a call that goes preemptive ([`ToSocketAddrs`]); literal addresses are not.
+//! * Names are resolved by a call that goes preemptive ([`ToSocketAddrs`]); literal addresses are
+//!   not.
 //! * The descriptors are in non-blocking mode. There is no `set_nonblocking`, and no `SIGPIPE`.
 //! * An operation that does not wait still yields when its caller's quantum is over (B8), so a
 //!   client that never pauses does not keep its scheduler to itself.
@@ -44,8 +45,8 @@
 //! # Dropping, cloning, shutting down
 //!
 //! [`TcpStream::try_clone`] makes a second descriptor of the same socket. Dropping one of them
-//! neither wakes nor disturbs who waits on the other; the connection ends with the last. Who wants to
-//! end the waits of others calls [`TcpStream::shutdown`]: they read the end of the stream.
+//! neither wakes nor disturbs who waits on the other; the connection ends with the last. Who wants
+//! to end the waits of others calls [`TcpStream::shutdown`]: they read the end of the stream.
 //!
 //! # What is tried first
 //!

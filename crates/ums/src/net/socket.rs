@@ -214,7 +214,8 @@ impl<S: AsRawFd> Socket<S> {
         let op = Op::SendMsg { fd: self.fd(), msg: &msg, flags };
         let mut patience = self.patience(WaitReason::NETWORK_WRITE);
         loop {
-            // SAFETY: Frozen Buffer: `buf` and `to` are borrowed; `msg` and `iov` lie in this frame.
+            // SAFETY: Frozen Buffer: `buf` and `to` are borrowed; `msg` and `iov` lie in this
+            // frame.
             match unsafe { self.write(op) } {
                 Err(error) if patient && error.raw_os_error() == Some(libc::EAGAIN) => {
                     patience.pause()?;
@@ -291,8 +292,8 @@ impl<S: AsRawFd> Socket<S> {
         }
     }
 
-    /// As [`Socket::accept`], but a connection for which the system has no descriptor or memory stays
-    /// in the listener's queue until there is one, and a sentence on stderr says so.
+    /// As [`Socket::accept`], but a connection for which the system has no descriptor or memory
+    /// stays in the listener's queue until there is one, and a sentence on stderr says so.
     pub fn accept_in_the_end(&self, short: &AtomicBool) -> io::Result<OwnedFd> {
         loop {
             // The next call begins with a pause.
@@ -306,8 +307,9 @@ impl<S: AsRawFd> Socket<S> {
 
 /// Accepts a connection that waits in the listener's queue. None: there is none.
 ///
-/// The caller keeps its turn until the queue is empty or its quantum is over. If a ring accepted for
-/// it, each connection would take a turn, and all workers that are ready have theirs in between.
+/// The caller keeps its turn until the queue is empty or its quantum is over. If a ring accepted
+/// for it, each connection would take a turn, and all workers that are ready have theirs in
+/// between.
 fn accepted_now(op: Op) -> Option<io::Result<usize>> {
     #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {

@@ -89,9 +89,9 @@ impl TcpListener {
         Ok(TcpStream::of(Socket::new(fd.into(), Kind::Stream)))
     }
 
-    /// The connections, one after the other; ends when the work request is cancelled, as it is at shutdown.
-    /// While the process is out of descriptors the next one waits in the listener's queue, and a sentence
-    /// on stderr says so.
+    /// The connections, one after the other; ends when the work request is cancelled, as it is at
+    /// shutdown. While the process is out of descriptors the next one waits in the listener's
+    /// queue, and a sentence on stderr says so.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -260,7 +260,8 @@ fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     stream.take_error()?.map_or(Ok(stream), Err)
 }
 
-/// As [`connect_until`], over the network of the caller's world. A port where too many wait does not answer.
+/// As [`connect_until`], over the network of the caller's world. A port where too many wait does
+/// not answer.
 #[cfg(feature = "sim")]
 fn connect_in_world(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     loop {

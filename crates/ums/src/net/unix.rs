@@ -89,9 +89,9 @@ impl UnixListener {
         Ok(UnixStream::of(Socket::new(fd.into(), Kind::Stream)))
     }
 
-    /// The connections, one after the other; ends when the work request is cancelled, as it is at shutdown.
-    /// While the process is out of descriptors the next one waits in the listener's queue, and a sentence
-    /// on stderr says so.
+    /// The connections, one after the other; ends when the work request is cancelled, as it is at
+    /// shutdown. While the process is out of descriptors the next one waits in the listener's
+    /// queue, and a sentence on stderr says so.
     pub fn incoming(&self) -> UnixIncoming<'_> {
         UnixIncoming { listener: self }
     }

@@ -1,4 +1,5 @@
-//! How a node ends (G13): it stops taking requests, finishes those that it has taken, and ends its schedulers.
+//! How a node ends (G13): it stops taking requests, finishes those that it has taken, and ends its
+//! schedulers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,15 +30,15 @@ impl Node {
             all.iter().flat_map(of).fold(0, u64::wrapping_add)
         };
         // Loads are read one after the other. A request that is in none of them, and waits or runs
-        // all the same, was stolen meanwhile, or was queued by one that has ended meanwhile; and both are
-        // counted before they leave a load.
+        // all the same, was stolen meanwhile, or was queued by one that has ended meanwhile; and
+        // both are counted before they leave a load.
         let quiet = || {
             let before = moved();
             busy() == 0 && moved() == before
         };
         let deadline = clock::after(grace);
-        // What is taken is finished: the node takes no more from outside, then, when nothing is left
-        // that could wait for I/O, no more from completion routines, and then nothing at all.
+        // What is taken is finished: the node takes no more from outside, then, when nothing is
+        // left that could wait for I/O, no more from completion routines, and then nothing at all.
         for callers in [Caller::Routine, Caller::Request] {
             all.iter().for_each(|scheduler| scheduler.queue.open_to(callers));
             let left = deadline.saturating_sub(clock::now());

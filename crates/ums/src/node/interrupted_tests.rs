@@ -1,8 +1,10 @@
-//! Calls of a worker with its own context that a signal interrupts while it runs: which are made again.
+//! Calls of a worker with its own context that a signal interrupts while it runs: which are made
+//! again.
 //!
-//! A poke is sent to the host while the worker is in a call, as if the call had been seen blocked just before the worker went on. So
-//! it meets calls that are not on the list, too. A `close` that ends with `EINTR` is had from a filter of the kernel's whose
-//! listener answers for the call when the poke is pending already.
+//! A poke is sent to the host while the worker is in a call, as if the call had been seen blocked
+//! just before the worker went on. So it meets calls that are not on the list, too. A `close` that
+//! ends with `EINTR` is had from a filter of the kernel's whose listener answers for the call when
+//! the poke is pending already.
 //!
 //! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -83,7 +85,8 @@ fn a_call_on_the_list_goes_on_and_another_says_that_it_was_interrupted() {
     assert_eq!(poked(wait), Some(EINTR), "a wait for signals is the calling kernel thread's");
 }
 
-/// From now on `close` of this descriptor by the calling kernel thread is the listener's to answer, and no signal ends it before.
+/// From now on `close` of this descriptor by the calling kernel thread is the listener's to answer,
+/// and no signal ends it before.
 fn listener(fd: i32) -> Option<File> {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
     use libc::{

@@ -1,7 +1,9 @@
-//! What the workers of a node are made of, whether they can be had here, and what happens to those that block.
+//! What the workers of a node are made of, whether they can be had here, and what happens to those
+//! that block.
 //!
 //! The one `unsafe fn` here is a promise of the caller's, **Fiber Contract**: what runs on fiber
-//! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe itself.
+//! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe
+//! itself.
 
 use super::Builder;
 use crate::limits;
@@ -34,27 +36,33 @@ impl Builder {
         self
     }
 
-    /// Takes the scheduler from a thread worker that has been blocked in the kernel for about 10 milliseconds without having gone
-    /// preemptive: in a system call, a page fault, or a lock of `std::sync` that another worker holds over a wait. The scheduler's other workers go
-    /// on. Default on. **The code after such a block runs in parallel with the other workers of its scheduler**, as in
-    /// [`go_preemptive`](crate::go_preemptive), until its next call into this library; there the worker waits until its scheduler chooses it. Rust's rules for threads
-    /// hold all the while. Code that relies on being alone on its scheduler between two calls must not block there, or
-    /// turn this off. Such a worker is counted and shown as preemptive, and at [`preemptive_limit`](Builder::preemptive_limit) no worker is taken.
+    /// Takes the scheduler from a thread worker that has been blocked in the kernel for about 10
+    /// milliseconds without having gone preemptive: in a system call, a page fault, or a lock of
+    /// `std::sync` that another worker holds over a wait. The scheduler's other workers go on.
+    /// Default on. **The code after such a block runs in parallel with the other workers of its
+    /// scheduler**, as in [`go_preemptive`](crate::go_preemptive), until its next call into this
+    /// library; there the worker waits until its scheduler chooses it. Rust's rules for threads
+    /// hold all the while. Code that relies on being alone on its scheduler between two calls must
+    /// not block there, or turn this off. Such a worker is counted and shown as preemptive, and at
+    /// [`preemptive_limit`](Builder::preemptive_limit) no worker is taken.
     ///
-    /// Not with [`detect_blocking`](Builder::detect_blocking), which notices sooner and lets no code run in parallel, nor with [`classic`](Builder::classic). Where
-    /// the system call `membarrier` is refused this option does nothing, and `ums probe` says so. See docs/workers.md.
+    /// Not with [`detect_blocking`](Builder::detect_blocking), which notices sooner and lets no
+    /// code run in parallel, nor with [`classic`](Builder::classic). Where the system call
+    /// `membarrier` is refused this option does nothing, and `ums probe` says so. See
+    /// docs/workers.md.
     pub fn take_over_blocked(mut self, yes: bool) -> Builder {
         self.take_over_blocked = yes;
         self
     }
 
-    /// Makes every worker a thread that is switched to in user mode, like a fiber: on its scheduler's host
-    /// thread, with its own thread-locals, `errno`, identity and stack. Any code that may run on a thread
-    /// may run on such a worker. [`go_preemptive`](crate::go_preemptive) continues it on its own kernel thread, for calls that
-    /// block and for what is keyed to the kernel thread; other blocking calls hold up the scheduler. See
-    /// docs/worker-kinds.md.
+    /// Makes every worker a thread that is switched to in user mode, like a fiber: on its
+    /// scheduler's host thread, with its own thread-locals, `errno`, identity and stack. Any code
+    /// that may run on a thread may run on such a worker. [`go_preemptive`](crate::go_preemptive)
+    /// continues it on its own kernel thread, for calls that block and for what is keyed to the
+    /// kernel thread; other blocking calls hold up the scheduler. See docs/worker-kinds.md.
     ///
-    /// x86-64 with FSGSBASE, or aarch64, and glibc only: elsewhere [`Builder::build`] says what is missing.
+    /// x86-64 with FSGSBASE, or aarch64, and glibc only: elsewhere [`Builder::build`] says what is
+    /// missing.
     ///
     /// ```
     /// # if ums::own_contexts_are_refused().is_none() {
@@ -128,7 +136,8 @@ pub(super) fn can_be_numbered(workers: usize) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text))
 }
 
-/// The least stack of a worker, in bytes. A hidden scheduler's threads may need more than the fibers that a size was given for.
+/// The least stack of a worker, in bytes. A hidden scheduler's threads may need more than the
+/// fibers that a size was given for.
 pub(super) fn least_stack(kind: WorkerKind) -> usize {
     match kind {
         WorkerKind::Thread => limits::STACK_MIN,

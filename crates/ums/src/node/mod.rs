@@ -106,12 +106,12 @@ impl Builder {
     }
 
     /// Most workers in all, spread evenly over the schedulers: they differ by at most one and the
-    /// sum is exact (U17, G9). The limit is hard: beyond it requests wait in line until a worker is free,
-    /// for as long as that takes.
+    /// sum is exact (U17, G9). The limit is hard: beyond it requests wait in line until a worker is
+    /// free, for as long as that takes.
     ///
     /// Default: as many as a share of this machine's memory, mappings and threads allows, which
-    /// `ums probe` prints. From 512 workers on (more where there are more than four processors) further ones
-    /// are made only when none becomes free.
+    /// `ums probe` prints. From 512 workers on (more where there are more than four processors)
+    /// further ones are made only when none becomes free.
     pub fn max_workers(mut self, n: usize) -> Builder {
         self.max_workers = Some(n);
         self
@@ -153,7 +153,8 @@ impl Builder {
     }
 
     /// Stack of a worker, in bytes (B16). Default: 2 MiB for threads, 256 KiB for fibers. Both are
-    /// address space, backed by memory only where touched. At least 16 KiB for fibers, 32 KiB for threads, about 64 KiB for own contexts.
+    /// address space, backed by memory only where touched. At least 16 KiB for fibers, 32 KiB for
+    /// threads, about 64 KiB for own contexts.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
@@ -180,10 +181,11 @@ impl Builder {
         self
     }
 
-    /// How long a scheduler without work looks for the next request of a served user that holds a lock
-    /// ([`User::hold`](crate::User::hold)) before it sleeps. Default 100 microseconds: others wait for that user, and a
-    /// client that answers at once does so sooner than a sleeping thread is woken. It is spent once for each request, and
-    /// threads that want the processor get it meanwhile. Zero: it sleeps at once.
+    /// How long a scheduler without work looks for the next request of a served user that holds a
+    /// lock ([`User::hold`](crate::User::hold)) before it sleeps. Default 100 microseconds: others
+    /// wait for that user, and a client that answers at once does so sooner than a sleeping thread
+    /// is woken. It is spent once for each request, and threads that want the processor get it
+    /// meanwhile. Zero: it sleeps at once.
     pub fn holder_spin(mut self, span: Duration) -> Builder {
         self.holder_spin = span;
         self
@@ -203,14 +205,17 @@ impl Builder {
         self
     }
 
-    /// Takes an undeclared block of a thread worker, or of one with its own context, for going preemptive: the baton is handed on, and the worker
-    /// comes home through the inbox, running none of its code before it has the baton again. Seen are system calls and page
-    /// faults, by what [`crate::watch::mechanism`] says; in programs that say [`crate::interpose`], functions of the C library
-    /// hand the baton on before they block, which is faster. Each scheduler's threads are pinned to one
-    /// processor then. Default off, and then it costs nothing. See docs/workers.md.
+    /// Takes an undeclared block of a thread worker, or of one with its own context, for going
+    /// preemptive: the baton is handed on, and the worker comes home through the inbox, running
+    /// none of its code before it has the baton again. Seen are system calls and page faults, by
+    /// what [`crate::watch::mechanism`] says; in programs that say [`crate::interpose`], functions
+    /// of the C library hand the baton on before they block, which is faster. Each scheduler's
+    /// threads are pinned to one processor then. Default off, and then it costs nothing. See
+    /// docs/workers.md.
     ///
-    /// Of workers with their own context a system call is interrupted and made again; and their schedulers, which a few more
-    /// threads carry in turn, use epoll, not io_uring. See docs/worker-kinds.md. Interposed calls they couple for without this option.
+    /// Of workers with their own context a system call is interrupted and made again; and their
+    /// schedulers, which a few more threads carry in turn, use epoll, not io_uring. See
+    /// docs/worker-kinds.md. Interposed calls they couple for without this option.
     pub fn detect_blocking(mut self, yes: bool) -> Builder {
         self.detect_blocking = yes;
         self
@@ -307,8 +312,9 @@ pub struct HiddenOptions {
     pub max_workers: Option<usize>,
     /// Workers made at the start and never trimmed (B18).
     pub ready: usize,
-    /// By how much its threads stand back where processors are short, as `nice(1)` has it: from 0, as everybody,
-    /// to 19. For work that nobody waits for: a backup, a check. Threads that its requests make are as nice.
+    /// By how much its threads stand back where processors are short, as `nice(1)` has it: from 0,
+    /// as everybody, to 19. For work that nobody waits for: a backup, a check. Threads that its
+    /// requests make are as nice.
     pub nice: u8,
 }
 
@@ -430,7 +436,8 @@ impl HiddenScheduler {
     }
 
     /// Runs `f` here and waits for it. The caller's stack stays as it is meanwhile, so `f` may
-    /// borrow from it. Inside, [`is_cancelled`](crate::is_cancelled) sees the caller's cancellation.
+    /// borrow from it. Inside, [`is_cancelled`](crate::is_cancelled) sees the caller's
+    /// cancellation.
     ///
     /// # Panics
     /// With what `f` panics with, and when the node is shutting down.
@@ -511,8 +518,8 @@ impl Node {
     /// Runs `f` on a worker and waits for it: the way in from a plain thread.
     ///
     /// # Panics
-    /// With what `f` panics with, when the node is shutting down, and where a worker must not wait: in
-    /// a completion routine.
+    /// With what `f` panics with, when the node is shutting down, and where a worker must not wait:
+    /// in a completion routine.
     #[track_caller]
     pub fn run<F, T>(&self, f: F) -> T
     where

@@ -76,7 +76,8 @@ impl Builder {
             workers_ready: 0,
             preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
             queue_max: self.queue_limit,
-            // A hidden scheduler's threads may need more than the fibers that the size was given for.
+            // A hidden scheduler's threads may need more than the fibers that the size was given
+            // for.
             stack_size: stack.max(super::kinds::least_stack(kind)),
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
@@ -104,8 +105,8 @@ impl Builder {
     }
 }
 
-/// Lets this process have as many descriptors as its hard limit allows: the soft one is a thousand on most
-/// systems, which a server reaches first. What it cannot have is left as it is.
+/// Lets this process have as many descriptors as its hard limit allows: the soft one is a thousand
+/// on most systems, which a server reaches first. What it cannot have is left as it is.
 pub(super) fn raise_descriptors() {
     #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {

@@ -1,5 +1,5 @@
-//! Schedulers that have been started for a node which is not complete. If the next one cannot be had,
-//! they are taken down again.
+//! Schedulers that have been started for a node which is not complete. If the next one cannot be
+//! had, they are taken down again.
 
 use std::sync::Arc;
 

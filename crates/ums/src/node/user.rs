@@ -116,8 +116,9 @@ impl User {
         self.enqueue_with(|home| home, f)
     }
 
-    /// As [`User::enqueue`], for a user whose input has come on the caller's scheduler: with hinted placement, that is
-    /// the preferred one. Its last request ran there, taken from its home perhaps, and there it finds who is awake.
+    /// As [`User::enqueue`], for a user whose input has come on the caller's scheduler: with hinted
+    /// placement, that is the preferred one. Its last request ran there, taken from its home
+    /// perhaps, and there it finds who is awake.
     pub(crate) fn enqueue_where_input_came<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -203,8 +204,9 @@ impl Drop for User {
 
 /// A lock that a *user* owns, across its work requests: a database's write lock, for instance.
 ///
-/// First come, first served, with direct hand-over (but see [`UserLock::near`]). While a user owns it, its requests never wait
-/// for a worker (rule 7). Waits show as `LCK_M_X`, with the owner as the blocking user (B22).
+/// First come, first served, with direct hand-over (but see [`UserLock::near`]). While a user owns
+/// it, its requests never wait for a worker (rule 7). Waits show as `LCK_M_X`, with the owner as
+/// the blocking user (B22).
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -270,9 +272,9 @@ impl UserLock {
         UserLock::default()
     }
 
-    /// A lock that nobody owns and that, so many times in a row at most, goes to the first who waits on the
-    /// releaser's scheduler, before others that came earlier: that scheduler is awake, and waking another one is
-    /// dear. Each waiter is passed a bounded number of times.
+    /// A lock that nobody owns and that, so many times in a row at most, goes to the first who
+    /// waits on the releaser's scheduler, before others that came earlier: that scheduler is awake,
+    /// and waking another one is dear. Each waiter is passed a bounded number of times.
     pub fn near(passes: usize) -> UserLock {
         UserLock { passes, ..UserLock::default() }
     }
@@ -288,10 +290,10 @@ impl UserLock {
         self.join(user, span, None).map(drop)
     }
 
-    /// As [`UserLock::acquire`]; but when `crowd` workers wait already, the caller keeps its worker:
-    /// the user gets its place in the line without one, and `granted` is called (by the releaser,
-    /// it must not wait) when the lock is the user's. So a lock, however popular, never takes all
-    /// workers, and requests that do not need it go on.
+    /// As [`UserLock::acquire`]; but when `crowd` workers wait already, the caller keeps its
+    /// worker: the user gets its place in the line without one, and `granted` is called (by the
+    /// releaser, it must not wait) when the lock is the user's. So a lock, however popular, never
+    /// takes all workers, and requests that do not need it go on.
     ///
     /// # Errors
     /// [`WaitError`]: then the user is not the owner, and has no place.

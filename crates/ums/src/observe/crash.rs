@@ -1,4 +1,5 @@
-//! Last words: when the process dies of a signal, what each scheduler did last goes to stderr (B43).
+//! Last words: when the process dies of a signal, what each scheduler did last goes to stderr
+//! (B43).
 //!
 //! Panics that end the process end it by `abort`, so they come through here too. The handler reads
 //! rings, which are never freed, formats into its own frame and writes; then whatever would have
@@ -62,8 +63,8 @@ extern "C" fn on_death(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     let Some(before) = place.and_then(|place| BEFORE[place].get()) else { return };
     // SAFETY: Signal: the arguments are the kernel's.
     if !unsafe { handlers::call_before(before, signal, info, context) } {
-        // SAFETY: Signal: both are allowed here. The signal is sent again, and hits the default as soon
-        // as we return.
+        // SAFETY: Signal: both are allowed here. The signal is sent again, and hits the default as
+        // soon as we return.
         unsafe {
             libc::sigaction(signal, before, std::ptr::null_mut());
             libc::raise(signal);

@@ -2,8 +2,8 @@
 //!
 //! One plain thread that waits in `accept`, so that it answers when every scheduler is stuck, and
 //! costs nothing while nobody asks. It serves one client at a time, each for a few seconds at most,
-//! however slowly that one speaks or listens. A trace takes longer to make; a thread of its own does
-//! that, and there are four at most:
+//! however slowly that one speaks or listens. A trace takes longer to make; a thread of its own
+//! does that, and there are four at most:
 //!
 //! * `GET /metrics`: what Prometheus reads;
 //! * `GET /json`: all views as JSON;

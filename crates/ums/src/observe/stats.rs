@@ -11,7 +11,8 @@
 //! | anything else | `{"error":"a sentence"}` |
 //!
 //! A row is an object by column, as everywhere. The clock of `now_us` is monotonic and has no
-//! meaning but to tell how much time has passed between two answers: rates are the reader's to compute.
+//! meaning but to tell how much time has passed between two answers: rates are the reader's to
+//! compute.
 
 use std::io;
 use std::path::PathBuf;

@@ -2,8 +2,9 @@
 //! (`RUSTFLAGS="--cfg loom"`), which then tries every interleaving and every value that a load may
 //! see.
 //!
-//! The protocols are those of `event.rs`, `wait`, `scheduler/inbox` and `scheduler/peers`; each has its
-//! models beside it, in `loom.rs`. Counters and what views show are no protocol, and stay standard.
+//! The protocols are those of `event.rs`, `wait`, `scheduler/inbox` and `scheduler/peers`; each has
+//! its models beside it, in `loom.rs`. Counters and what views show are no protocol, and stay
+//! standard.
 
 #[cfg(loom)]
 pub use ::loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};

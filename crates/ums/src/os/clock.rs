@@ -61,8 +61,8 @@ pub fn start() -> (u64, u64) {
     *START.get_or_init(pair)
 }
 
-/// Both clocks, the ticks just after. Who loses the processor in between is told by the ticks before,
-/// and reads again: the closest of a few counts.
+/// Both clocks, the ticks just after. Who loses the processor in between is told by the ticks
+/// before, and reads again: the closest of a few counts.
 fn pair() -> (u64, u64) {
     let read = |_| {
         let (before, ns, after) = (ticks(), now(), ticks());

@@ -26,7 +26,8 @@
 //! * *One Completion*: a token that was answered `Pending` comes back exactly once, cancelled or
 //!   not. Until then the token is not used for another operation.
 //!
-//! It does not do: the choice of a back end, deadlines (the timer list cancels), fairness between sockets, buffer ownership.
+//! It does not do: the choice of a back end, deadlines (the timer list cancels), fairness between
+//! sockets, buffer ownership.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above: Op carries raw pointers.
 

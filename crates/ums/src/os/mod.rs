@@ -1,8 +1,8 @@
 //! Everything that comes from the operating system, behind seams.
 //!
-//! Time ([`clock`]), threads ([`threads`]) and their events ([`event`]), I/O ([`driver`]) and the number of processors
-//! (`linux::cpus`) are passed in or asked for here and nowhere else, so that a simulation can put
-//! its own in their place. This module knows nothing of workers or schedulers.
+//! Time ([`clock`]), threads ([`threads`]) and their events ([`event`]), I/O ([`driver`]) and the
+//! number of processors (`linux::cpus`) are passed in or asked for here and nowhere else, so that a
+//! simulation can put its own in their place. This module knows nothing of workers or schedulers.
 
 pub mod atomic;
 pub mod clock;

@@ -1,12 +1,14 @@
-//! A lock that is held for a few instructions: never over a switch, never over code that is not ours.
+//! A lock that is held for a few instructions: never over a switch, never over code that is not
+//! ours.
 //!
-//! A worker that holds one is inside the library (`entry.rs`), wherever the call came from, and others that run the same scheduler
-//! need the lock next. So it neither loses its baton then, nor is it stopped. In all other threads that is one look at a thread-local.
+//! A worker that holds one is inside the library (`entry.rs`), wherever the call came from, and
+//! others that run the same scheduler need the lock next. So it neither loses its baton then, nor
+//! is it stopped. In all other threads that is one look at a thread-local.
 //!
 //! It is std's mutex, and what goes wrong with it is seen from outside (B48): how often one was not
 //! free at once, and how long that took. Who finds it taken spins, longer each time; then gives the
-//! processor away a few times, for the holder may have lost it; and then is *stuck_on_short_lock*: it sleeps, and its
-//! scheduler with it.
+//! processor away a few times, for the holder may have lost it; and then is *stuck_on_short_lock*:
+//! it sleeps, and its scheduler with it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,8 +52,8 @@ pub fn counts() -> ShortLockCounts {
     }
 }
 
-/// From now on this is called by whoever becomes stuck_on_short_lock, and when it is well again. It must not take
-/// a short lock.
+/// From now on this is called by whoever becomes stuck_on_short_lock, and when it is well again. It
+/// must not take a short lock.
 pub fn mark_sick_with(mark: fn(bool)) {
     let _ = MARK.set(mark);
 }

@@ -1,7 +1,7 @@
 //! Threads, and what they do when they have nothing to do: the system's, or a simulated world's.
 //!
-//! Everything in the machine that makes a thread, waits for its end, sleeps or gives way does it by these functions. In
-//! a build without the feature `sim` they are the standard library's.
+//! Everything in the machine that makes a thread, waits for its end, sleeps or gives way does it by
+//! these functions. In a build without the feature `sim` they are the standard library's.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

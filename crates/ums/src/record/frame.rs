@@ -102,8 +102,9 @@ pub(crate) fn guilty(all: &[Frame]) -> Option<&Frame> {
     all.iter().find(|frame| !frame.is_foundation())
 }
 
-/// The return addresses of whoever has called `noticing`, a function that is not inlined, the innermost first. Where
-/// its frame cannot be told from others, of all functions that are being called.
+/// The return addresses of whoever has called `noticing`, a function that is not inlined, the
+/// innermost first. Where its frame cannot be told from others, of all functions that are being
+/// called.
 pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
     let (mut addresses, mut inner) = (Vec::new(), None);
     backtrace::trace(|frame| {

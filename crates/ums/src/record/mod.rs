@@ -1,7 +1,7 @@
 //! What is noted while schedulers run: reasons of waits, counters, times, events, and sentences.
 //!
-//! Everything here is written on the schedulers' paths and read from anywhere else. It knows no worker,
-//! no scheduler and no wait.
+//! Everything here is written on the schedulers' paths and read from anywhere else. It knows no
+//! worker, no scheduler and no wait.
 
 pub(crate) mod counters;
 pub(crate) mod event_ring;

@@ -1,4 +1,5 @@
-//! Sentences for stderr: the one way in which this library speaks to the person who runs the program.
+//! Sentences for stderr: the one way in which this library speaks to the person who runs the
+//! program.
 //!
 //! ```text
 //! report::warn(Kind::NoWorker, format_args!("scheduler '{name}' could not create a worker: {error}"))
@@ -6,15 +7,15 @@
 //! ```
 //!
 //! *How to use it.* A sentence says what is wrong and what to do about it. It has no `ums: ` and no
-//! newline; both are added. Where the caller has a scheduler, `Scheduler::warn` is right, because the
-//! node may have been built with [`warnings(false)`](crate::Builder::warnings). [`last_words`] is for
-//! a process that is about to abort: it has no limit and cannot be turned off.
+//! newline; both are added. Where the caller has a scheduler, `Scheduler::warn` is right, because
+//! the node may have been built with [`warnings(false)`](crate::Builder::warnings). [`last_words`]
+//! is for a process that is about to abort: it has no limit and cannot be turned off.
 //!
-//! *What it promises.* It never panics, allocates or takes a lock, whatever stderr is, so that it can
-//! be called anywhere, with a scheduler's baton and in the middle of a turn. It waits for nothing: a
-//! sentence that stderr would not take at once is left out. A sentence is one `write`, and is cut at
-//! [`LENGTH_MAX`] bytes. Of each [`Kind`] one sentence is written in [`PAUSE_NS`]; the next one says how
-//! many were left out before it.
+//! *What it promises.* It never panics, allocates or takes a lock, whatever stderr is, so that it
+//! can be called anywhere, with a scheduler's baton and in the middle of a turn. It waits for
+//! nothing: a sentence that stderr would not take at once is left out. A sentence is one `write`,
+//! and is cut at [`LENGTH_MAX`] bytes. Of each [`Kind`] one sentence is written in [`PAUSE_NS`];
+//! the next one says how many were left out before it.
 //!
 //! In a simulated world nothing is written, for there a campaign runs thousands of them.
 

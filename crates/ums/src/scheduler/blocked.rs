@@ -1,6 +1,8 @@
-//! Taking over: a thread worker that stands in the kernel for some ten milliseconds loses its scheduler (U14).
+//! Taking over: a thread worker that stands in the kernel for some ten milliseconds loses its
+//! scheduler (U14).
 //!
-//! The default, for thread workers that are not watched (`watched.rs`). It needs no privilege, no pinning and no signal.
+//! The default, for thread workers that are not watched (`watched.rs`). It needs no privilege, no
+//! pinning and no signal.
 //!
 //! ```text
 //! worker                             taker (a watchdog)                    standby
@@ -14,15 +16,18 @@
 //! has the baton, does what it came for
 //! ```
 //!
-//! There is no gate: until its next entry the worker is an ordinary thread beside its scheduler, as one that has gone
-//! preemptive. Nothing of the library's is touched meanwhile, for that takes an entry. A worker that ends its request enters, too.
+//! There is no gate: until its next entry the worker is an ordinary thread beside its scheduler, as
+//! one that has gone preemptive. Nothing of the library's is touched meanwhile, for that takes an
+//! entry. A worker that ends its request enters, too.
 //!
-//! It is taken whether or not others could run at that moment: timers, I/O and messages come later, and the worker that would look for
-//! them is the one that is blocked. At the limit of preemptive workers none is taken.
+//! It is taken whether or not others could run at that moment: timers, I/O and messages come later,
+//! and the worker that would look for them is the one that is blocked. At the limit of preemptive
+//! workers none is taken.
 //!
-//! A taken worker that enters waits until it is chosen. It may do so with a lock of the application's: other
-//! workers that want that lock block, and are taken in turn. A completion routine that wants it does so in a turn and cannot be taken, so
-//! a routine must not take a lock that a worker holds over a call into the library.
+//! A taken worker that enters waits until it is chosen. It may do so with a lock of the
+//! application's: other workers that want that lock block, and are taken in turn. A completion
+//! routine that wants it does so in a turn and cannot be taken, so a routine must not take a lock
+//! that a worker holds over a call into the library.
 
 #![allow(unsafe_code)]
 
@@ -37,8 +42,8 @@ use crate::os::linux::barrier;
 use crate::watch::watchdog::{self, Subject};
 use crate::watch::{Waits, state};
 
-/// For how long a worker is seen in the same wait before it loses its scheduler. Until it is seen for the first time
-/// a look of the watchdog's may pass, and until the last one another.
+/// For how long a worker is seen in the same wait before it loses its scheduler. Until it is seen
+/// for the first time a look of the watchdog's may pass, and until the last one another.
 const BLOCKED_FOR_NS: u64 = 8_000_000;
 
 /// What looks at one scheduler.
@@ -52,13 +57,15 @@ pub(super) struct Taker {
     since: AtomicU64,
 }
 
-/// Why a node cannot take its scheduler from a blocked worker on this machine ([`Builder::take_over_blocked`](crate::Builder::take_over_blocked)); None: it can.
+/// Why a node cannot take its scheduler from a blocked worker on this machine
+/// ([`Builder::take_over_blocked`](crate::Builder::take_over_blocked)); None: it can.
 pub fn taking_over_is_refused() -> Option<&'static str> {
     barrier::is_refused()
 }
 
 impl Scheduler {
-    /// From now on a blocked worker of this scheduler loses it, if the option is on and the system allows it.
+    /// From now on a blocked worker of this scheduler loses it, if the option is on and the system
+    /// allows it.
     pub(super) fn watch_for_blocked(&self) -> std::io::Result<()> {
         let wanted = self.options.take_over_blocked
             && self.options.kind == WorkerKind::Thread
@@ -143,8 +150,9 @@ fn number_of(waits: Waits) -> u64 {
 /// The baton was taken from the calling worker, which has it again when this returns.
 fn return_home() {
     let (here, Some(waiter)) = (HERE.get(), WORKER.get()) else { return };
-    // A signal handler of the application's may interrupt this and find the same first. So the question comes when the worker is
-    // no longer here: from then on such a handler is that of a thread without a scheduler.
+    // A signal handler of the application's may interrupt this and find the same first. So the
+    // question comes when the worker is no longer here: from then on such a handler is that of a
+    // thread without a scheduler.
     set_here(None);
     AWAY.set(Some(waiter));
     // SAFETY: Baton: the scheduler of a worker's thread lives as long as that.

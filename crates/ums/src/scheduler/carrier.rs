@@ -1,8 +1,10 @@
-//! Carried schedulers: those of workers with their own context that detect undeclared blocks (`detect_blocking`).
+//! Carried schedulers: those of workers with their own context that detect undeclared blocks
+//! (`detect_blocking`).
 //!
-//! Such a scheduler must go on when the kernel thread that hosts it is blocked in a worker's page fault. So its root is no host thread's own
-//! context but a detached one, as its workers are, and *carriers* host it, one at a time (`watch/carriers.rs`). Without detection nothing of
-//! this is there: the root stays on the scheduler's thread.
+//! Such a scheduler must go on when the kernel thread that hosts it is blocked in a worker's page
+//! fault. So its root is no host thread's own context but a detached one, as its workers are, and
+//! *carriers* host it, one at a time (`watch/carriers.rs`). Without detection nothing of this is
+//! there: the root stays on the scheduler's thread.
 //!
 //! ```text
 //!   scheduler's thread                 carrier A                       carrier B
@@ -17,21 +19,27 @@
 //!   W comes in through the inbox -------------------------------------> chooses W, which goes on where the fault was
 //! ```
 //!
-//! Everybody is on a kernel thread of their own in the end: the root comes down on whichever carrier it is on, leaves for its own kernel
-//! thread, and then the carriers are told to end and joined.
+//! Everybody is on a kernel thread of their own in the end: the root comes down on whichever
+//! carrier it is on, leaves for its own kernel thread, and then the carriers are told to end and
+//! joined.
 //!
-//! Invariants of crate `context`, as kept here. **One Place**: the root is saved while a worker is current, and only who carries continues it; a
-//! carrier's own context is saved while it carries, and only who leaves it continues that. **Saved First**: the first carrier waits for the
-//! root's post. **Host Outlives**: contexts run on carriers, which end after every worker was retired and the root has left.
+//! Invariants of crate `context`, as kept here. **One Place**: the root is saved while a worker is
+//! current, and only who carries continues it; a carrier's own context is saved while it carries,
+//! and only who leaves it continues that. **Saved First**: the first carrier waits for the root's
+//! post. **Host Outlives**: contexts run on carriers, which end after every worker was retired and
+//! the root has left.
 //!
-//! What is keyed to the kernel thread changes when another one carries: `host_thread`; the state file and the stack for signals are each carrier's own;
-//! the signal mask is the same on all. The I/O driver is one for many threads (epoll), for a ring would be the first carrier's only.
+//! What is keyed to the kernel thread changes when another one carries: `host_thread`; the state
+//! file and the stack for signals are each carrier's own; the signal mask is the same on all. The
+//! I/O driver is one for many threads (epoll), for a ring would be the first carrier's only.
 //!
-//! *Locks.* A worker may fault with a lock held. Other workers that want it block in a system call, which is seen, and leave. The machine itself,
-//! if it wants it (the allocator's), waits until the fault is over and the worker is home: then it is lent the right to run on (`lent.rs`). A fault is
-//! taken only of code, not of the short waits that allocators have: those for the address space.
+//! *Locks.* A worker may fault with a lock held. Other workers that want it block in a system call,
+//! which is seen, and leave. The machine itself, if it wants it (the allocator's), waits until the
+//! fault is over and the worker is home: then it is lent the right to run on (`lent.rs`). A fault
+//! is taken only of code, not of the short waits that allocators have: those for the address space.
 //!
-//! Named invariant **Own Carriers**: what a thread's handler looks at lives until the thread ends, for it has an owner of the scheduler.
+//! Named invariant **Own Carriers**: what a thread's handler looks at lives until the thread ends,
+//! for it has an owner of the scheduler.
 
 #![allow(unsafe_code)]
 
@@ -92,12 +100,13 @@ impl Scheduler {
             main();
             set_here(None);
             let host = carriers.carrying().own.load(Ordering::Relaxed);
-            // SAFETY: One Place: the root runs here, and who carries it has saved its own context to do so. Host
-            // Outlives: the crew is joined below.
+            // SAFETY: One Place: the root runs here, and who carries it has saved its own context
+            // to do so. Host Outlives: the crew is joined below.
             unsafe { root.leave_for(&*host) };
         };
-        // SAFETY: One Place and Saved First: the first carrier waits for the post, and whoever takes from another one finds the root saved, for a
-        // worker is current then. `body` comes back by leaving, and `root` stays in this frame.
+        // SAFETY: One Place and Saved First: the first carrier waits for the post, and whoever
+        // takes from another one finds the root saved, for a worker is current then. `body` comes
+        // back by leaving, and `root` stays in this frame.
         let detached = unsafe { root.detach(&carriers.all()[0].go.post(), body) };
         end_carriers(carriers, crew);
         if let (Err(why), Some(tell)) = (detached, tell.take()) {
@@ -168,8 +177,9 @@ impl Scheduler {
             if carriers.ending.load(Ordering::Acquire) {
                 break;
             }
-            // SAFETY: One Place: the root is saved, and continued by who carries, which this thread was told to do; alone, for who
-            // carried before does not touch it any more. It lives until the crew was joined.
+            // SAFETY: One Place: the root is saved, and continued by who carries, which this thread
+            // was told to do; alone, for who carried before does not touch it any more. It lives
+            // until the crew was joined.
             unsafe { host.root().switch_to(&*root) };
             // Who has left may have done so inside a signal handler.
             watch::block_here(self.host_mask.load(Ordering::Relaxed));
@@ -178,7 +188,8 @@ impl Scheduler {
         me.state.close();
     }
 
-    /// Where the kernel thread that workers run on is blocked, if it is: the machine's own waits are none.
+    /// Where the kernel thread that workers run on is blocked, if it is: the machine's own waits
+    /// are none.
     pub(super) fn host_waits(&self) -> Option<Waits> {
         match self.detection.carriers.get() {
             Some(carriers) => carriers.carrying().state.waits(),
@@ -186,7 +197,8 @@ impl Scheduler {
         }
     }
 
-    /// The carrier is blocked in `waits`, not for the first time. Pokes it, and takes the scheduler from it if that does not end it.
+    /// The carrier is blocked in `waits`, not for the first time. Pokes it, and takes the scheduler
+    /// from it if that does not end it.
     pub(super) fn see_to_carrier(&self, carriers: &Carriers, waits: Waits) -> bool {
         let mask = self.host_mask.load(Ordering::Relaxed);
         let in_call = waits.call.is_some();
@@ -230,8 +242,8 @@ fn end_carriers(carriers: &Carriers, crew: Vec<JoinHandle<()>>) {
     }
 }
 
-/// A worker's own code, in the handler of the signal that was its gate: another carrier has its scheduler. It goes on on its own kernel thread,
-/// lets go of this carrier, and comes home.
+/// A worker's own code, in the handler of the signal that was its gate: another carrier has its
+/// scheduler. It goes on on its own kernel thread, lets go of this carrier, and comes home.
 pub(super) fn leave_taken(carrier: &'static Carrier) {
     let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
     let _inside = Inside::enter();
@@ -240,8 +252,9 @@ pub(super) fn leave_taken(carrier: &'static Carrier) {
     set_here(None);
     super::AWAY.set(Some(waiter));
     let host = carrier.own.load(Ordering::Acquire);
-    // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and nobody has continued it since: it is on no list. The
-    // carrier's own context is saved since it switched to the root, and only who leaves it continues it. Host Outlives.
+    // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and nobody has
+    // continued it since: it is on no list. The carrier's own context is saved since it switched to
+    // the root, and only who leaves it continues it. Host Outlives.
     unsafe { (*context).leave_for(&*host) };
     super::AWAY.set(None);
     waiter.signalled.store(clock::ticks(), Ordering::Relaxed);

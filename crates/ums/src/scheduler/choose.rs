@@ -11,8 +11,8 @@ use crate::scheduler::lists::{NOBODY, WorkerId};
 
 impl Scheduler {
     /// Chooses who is next and makes it Running: a worker, or one that starts a queued request
-    /// (scheduler/lists/fairness has the rule). None: nobody can run, and a caller that does not go idle
-    /// then, where all work queues are looked at, tells the peers.
+    /// (scheduler/lists/fairness has the rule). None: nobody can run, and a caller that does not go
+    /// idle then, where all work queues are looked at, tells the peers.
     pub(super) fn choose(&self, core: &mut Core) -> Option<WorkerId> {
         let next = self.next(core);
         if next.is_some() {

@@ -6,9 +6,9 @@
 //!      '--- offsets of the fields that the script shows
 //! ```
 //!
-//! The layout of [`Descriptor`] is an interface: `gdb/ums.py` reads it, and so may others. Fields are
-//! only added, before `end` and with a new `size`; a change of what is there is a new `version`. All
-//! that the offsets lead to is this library's own affair.
+//! The layout of [`Descriptor`] is an interface: `gdb/ums.py` reads it, and so may others. Fields
+//! are only added, before `end` and with a new `size`; a change of what is there is a new
+//! `version`. All that the offsets lead to is this library's own affair.
 //!
 //! Named invariant **One Symbol**: nothing else in a program is called `UMS_DEBUG`.
 
@@ -24,8 +24,8 @@ use crate::wait::{LAST_MADE, Waiter};
 /// Number of built-in reasons.
 const REASONS: usize = BUILT_IN_NAMES.len();
 
-/// Where things are. Offsets are in bytes from the beginning of a waiter, but `inbox_number`, which is
-/// from the beginning of what `home` points at.
+/// Where things are. Offsets are in bytes from the beginning of a waiter, but `inbox_number`, which
+/// is from the beginning of what `home` points at.
 #[repr(C)]
 pub struct Descriptor {
     magic: [u8; 8],
@@ -64,8 +64,8 @@ pub struct Descriptor {
     stack_low: u32,
     /// Word: one past the highest.
     stack_top: u32,
-    /// Word: of a fiber or an own context, the address of the word that holds its stack pointer while it is
-    /// saved and 0 while it runs; 0 for a thread.
+    /// Word: of a fiber or an own context, the address of the word that holds its stack pointer
+    /// while it is saved and 0 while it runs; 0 for a thread.
     saved_at: u32,
     end: u32,
 }

@@ -1,4 +1,5 @@
-//! Enqueue: a request is put in a scheduler's work queue, and a scheduler that sleeps is woken for it.
+//! Enqueue: a request is put in a scheduler's work queue, and a scheduler that sleeps is woken for
+//! it.
 
 use std::sync::atomic::Ordering;
 
@@ -31,13 +32,14 @@ impl Scheduler {
             return Ok(());
         }
         if here.is_some() && self.looking.load(Ordering::Relaxed) {
-            // The caller is a completion routine, in a turn that chooses who runs when it has looked at everything.
-            // One request will run here then, and its peers need not be woken for it: `choose` sees to the others.
+            // The caller is a completion routine, in a turn that chooses who runs when it has
+            // looked at everything. One request will run here then, and its peers need not be woken
+            // for it: `choose` sees to the others.
             self.owe(PeersUnnotified::Own);
             return Ok(());
         }
-        // The fence in `wake` stands between our push and both looks: at `asleep` (against the
-        // idle protocol in scheduler/inbox) and at the idle mask (against the same order in idle.rs).
+        // The fence in `wake` stands between our push and both looks: at `asleep` (against the idle
+        // protocol in scheduler/inbox) and at the idle mask (against the same order in idle.rs).
         if !self.inbox.wake() && self.options.steal && !bound {
             self.peers.wake_one(self.index);
         }

@@ -1,11 +1,11 @@
 //! Host: how workers come to be, what each of them runs, and who stands by.
 //!
 //! A worker's life is one loop: carry out a request, become idle, do the scheduler's work until
-//! there is another. The *standby* holds the baton at the start and whenever no worker can host
-//! the idle loop: for fiber workers it is the host thread's own stack (the root, which resumes
-//! fibers), for thread workers a thread of its own that is parked nearly always. It carries out no
-//! requests and is in no count. Where workers have their own contexts and undeclared blocks are detected, the root is
-//! a context too, and tied to no kernel thread (`carrier.rs`).
+//! there is another. The *standby* holds the baton at the start and whenever no worker can host the
+//! idle loop: for fiber workers it is the host thread's own stack (the root, which resumes fibers),
+//! for thread workers a thread of its own that is parked nearly always. It carries out no requests
+//! and is in no count. Where workers have their own contexts and undeclared blocks are detected,
+//! the root is a context too, and tied to no kernel thread (`carrier.rs`).
 
 #![allow(unsafe_code)] // Named invariants of the module's header.
 
@@ -96,7 +96,8 @@ fn or_abort(main: impl FnOnce()) {
 }
 
 impl Scheduler {
-    /// Makes the calling thread a host, where workers have their own contexts. What it gives outlives them all.
+    /// Makes the calling thread a host, where workers have their own contexts. What it gives
+    /// outlives them all.
     fn host_here(&self, carried: bool) -> std::io::Result<Option<Host>> {
         if self.options.kind != WorkerKind::OwnContext {
             return Ok(None);
@@ -285,7 +286,8 @@ impl Scheduler {
         Ok(Seat::Fiber(Box::into_raw(fiber), None))
     }
 
-    /// The first thing that a worker's own thread does: goes where its scheduler is, and says where it is.
+    /// The first thing that a worker's own thread does: goes where its scheduler is, and says where
+    /// it is.
     pub(super) fn arrive(&self, waiter: &'static Waiter) {
         self.settle_here();
         waiter.view.thread.store(os::thread_number(), Ordering::Relaxed);
@@ -406,7 +408,8 @@ impl Scheduler {
         late
     }
 
-    /// Every thread of a scheduler runs where the scheduler is pinned, and stands back for others as it was told to.
+    /// Every thread of a scheduler runs where the scheduler is pinned, and stands back for others
+    /// as it was told to.
     pub(super) fn settle_here(&self) {
         if let Some(cpu) = self.options.pin
             && let Err(error) = os::linux::cpus::pin_to(cpu)

@@ -2,8 +2,8 @@
 //!
 //! Whoever finds nothing to run sleeps on the scheduler's event, which is the I/O driver's wait,
 //! with the next timer as its timeout. The protocol that makes this safe against pushes from
-//! outside stands in scheduler/inbox (I1..I4), the one against work queues in scheduler/peers (S1..S4); both
-//! announcements are made here before the last look.
+//! outside stands in scheduler/inbox (I1..I4), the one against work queues in scheduler/peers
+//! (S1..S4); both announcements are made here before the last look.
 
 use std::sync::atomic::Ordering;
 
@@ -61,7 +61,8 @@ impl Scheduler {
             });
         }
         // Both announcements end by taking them back. One that is gone was answered, and what the
-        // answer was about may be a request to which this scheduler does not come (scheduler/peers).
+        // answer was about may be a request to which this scheduler does not come
+        // (scheduler/peers).
         if self.inbox.awake() {
             self.owe(PeersUnnotified::Own);
         }
@@ -72,8 +73,8 @@ impl Scheduler {
         self.stir_place();
     }
 
-    /// Looks again and again before sleeping, and lets other threads of this processor run in between: what is
-    /// waited for may be on its way from one of them. True: there is something.
+    /// Looks again and again before sleeping, and lets other threads of this processor run in
+    /// between: what is waited for may be on its way from one of them. True: there is something.
     #[cold]
     fn spin(&self, end: u64) -> bool {
         while clock::now() < end {
@@ -229,9 +230,9 @@ impl Core {
         scheduler.options.trim_after_ns.saturating_sub(idle_for)
     }
 
-    /// Until when to look for something before sleeping, if at all: when that was asked for (B57), or when the next
-    /// request of a user that holds a lock is due, for others wait as long as it does. That pays where a client
-    /// answers sooner than a sleeping thread is woken.
+    /// Until when to look for something before sleeping, if at all: when that was asked for (B57),
+    /// or when the next request of a user that holds a lock is due, for others wait as long as it
+    /// does. That pays where a client answers sooner than a sleeping thread is woken.
     fn awake_until(&self, scheduler: &Scheduler) -> Option<u64> {
         let spin = scheduler.options.idle_spin_ns;
         let asked = if spin > 0 { clock::now().saturating_add(spin) } else { 0 };
@@ -251,7 +252,8 @@ impl Core {
         let trim = self.oldest_idle(me).map_or(u64::MAX, |id| self.trim_in(scheduler, id));
         let create = match std::mem::take(&mut self.create_again) {
             0 => u64::MAX,
-            // The pause has ended since the last look, which saw that nobody can start what is queued.
+            // The pause has ended since the last look, which saw that nobody can start what is
+            // queued.
             at if at <= now => [u64::MAX, 0][usize::from(scheduler.queue.len() > 0)],
             at => {
                 self.create_again = at;

@@ -1,7 +1,9 @@
-//! Lent workers: with their own context, home from a block that nobody declared, and let run on because the machine waits for a lock.
+//! Lent workers: with their own context, home from a block that nobody declared, and let run on
+//! because the machine waits for a lock.
 //!
-//! Such a worker was in the middle of anything when it blocked, and may hold a lock that the machine wants itself: the allocator's, or that of a
-//! completion routine. While the machine waits for it nobody is chosen. The watchdog sees that, and lends those who are home the right to run
+//! Such a worker was in the middle of anything when it blocked, and may hold a lock that the
+//! machine wants itself: the allocator's, or that of a completion routine. While the machine waits
+//! for it nobody is chosen. The watchdog sees that, and lends those who are home the right to run
 //! on (`watch/lending.rs` has the protocol).
 //!
 //! ```text
@@ -14,15 +16,18 @@
 //!   asks for its scheduler: through the inbox
 //! ```
 //!
-//! A *loose* worker has no scheduler: it is like one that is preemptive. The first question for one ([`super::here`]) ends that, and so does
-//! the end of its request. Not in a signal handler of the application's, which would go on with another thread's mask and stack for signals;
-//! and not an interposed call: it is made where it is, for whoever makes it may hold the lock.
+//! A *loose* worker has no scheduler: it is like one that is preemptive. The first question for one
+//! ([`super::here`]) ends that, and so does the end of its request. Not in a signal handler of the
+//! application's, which would go on with another thread's mask and stack for signals; and not an
+//! interposed call: it is made where it is, for whoever makes it may hold the lock.
 //!
-//! A worker is lent only in what is its request's own, for the machine's code around that needs the baton. One that is interrupted inside the
-//! library (`os/entry`) does not leave, so it has the baton.
+//! A worker is lent only in what is its request's own, for the machine's code around that needs the
+//! baton. One that is interrupted inside the library (`os/entry`) does not leave, so it has the
+//! baton.
 //!
-//! Invariants: **One Place** and **Saved First** of crate `context`, by that protocol. **Type Stable**: a context is in its worker's waiter, and so never
-//! freed; the watchdog may look at one that is used again.
+//! Invariants: **One Place** and **Saved First** of crate `context`, by that protocol. **Type
+//! Stable**: a context is in its worker's waiter, and so never freed; the watchdog may look at one
+//! that is used again.
 
 #![allow(unsafe_code)]
 
@@ -41,8 +46,9 @@ use crate::wait::{LAST_MADE, Waiter};
 use crate::watch::mask_here;
 
 impl Scheduler {
-    /// As [`Scheduler::decouple`], of a worker that has left in the middle of anything. False: it was lent the right to run on, and has no baton.
-    /// `within`: what it was in the middle of is its request's own.
+    /// As [`Scheduler::decouple`], of a worker that has left in the middle of anything. False: it
+    /// was lent the right to run on, and has no baton. `within`: what it was in the middle of is
+    /// its request's own.
     pub(super) fn decouple_lendable(
         &self,
         mine: *const Context,
@@ -72,7 +78,8 @@ impl Scheduler {
         self.waiters().filter(|waiter| waiter.lending.waits(|| is_saved(waiter)))
     }
 
-    /// Whether this futex is one on which the machine waits for a worker that will surely come: a new one, or one that was lent.
+    /// Whether this futex is one on which the machine waits for a worker that will surely come: a
+    /// new one, or one that was lent.
     #[cold]
     pub(super) fn is_own_event(&self, futex: u64) -> bool {
         let mut all = self.waiters();
@@ -99,7 +106,8 @@ fn is_saved(waiter: &Waiter) -> bool {
 }
 
 impl Core {
-    /// Whether a worker that was chosen, and is Running by its state, is here to be continued: not if it runs on elsewhere. Then it is away again.
+    /// Whether a worker that was chosen, and is Running by its state, is here to be continued: not
+    /// if it runs on elsewhere. Then it is away again.
     #[inline]
     pub(super) fn is_here(&mut self, id: WorkerId) -> bool {
         let waiter = self.workers.get(id).waiter;
@@ -117,7 +125,8 @@ impl Core {
     }
 }
 
-/// The calling worker, which had come in, runs again: whether because it was lent. Then it is on its own kernel thread.
+/// The calling worker, which had come in, runs again: whether because it was lent. Then it is on
+/// its own kernel thread.
 fn runs_on(mine: *const Context, waiter: &'static Waiter) -> bool {
     let lent = waiter.lending.is_lent();
     if lent {
@@ -133,7 +142,8 @@ pub(super) fn is_lent() -> bool {
     mine::mine().is_some_and(|mine| mine.waiter.lending.is_lent())
 }
 
-/// If the calling code is that of a loose worker, and in no signal handler, it has the baton when this returns.
+/// If the calling code is that of a loose worker, and in no signal handler, it has the baton when
+/// this returns.
 #[cold]
 pub(super) fn settle() {
     let Some(Mine { waiter, .. }) = mine::mine() else { return };
@@ -162,7 +172,8 @@ fn come_in() {
     loop {
         AWAY.set(None);
         if waiter.lending.come_back() {
-            // SAFETY: One Place: loose, so it runs on its own kernel thread. Saved First: whoever chooses it waits until it is saved.
+            // SAFETY: One Place: loose, so it runs on its own kernel thread. Saved First: whoever
+            // chooses it waits until it is saved.
             unsafe { (*context).come_in(&waiter.lending.back.post()) };
         } else {
             scheduler.decouple(context, waiter);

@@ -1,8 +1,9 @@
 //! Whether a scheduler may make one more worker.
 //!
-//! There are two limits. The *hard* one is what the builder was told, or what the machine has room for.
-//! The *soft* one is lower where no number was given: up to it a worker is made for each request that
-//! finds none. Beyond it the workers that exist are given a moment, for they may be about to be free:
+//! There are two limits. The *hard* one is what the builder was told, or what the machine has room
+//! for. The *soft* one is lower where no number was given: up to it a worker is made for each
+//! request that finds none. Beyond it the workers that exist are given a moment, for they may be
+//! about to be free:
 //!
 //! ```text
 //! nothing runs, and no wait or request has ended for 10 ms     a standstill: make workers, without
@@ -10,14 +11,15 @@
 //! the oldest request has been queued for 100 ms                make one in each millisecond
 //! ```
 //!
-//! The first resolves a standstill at once, however many requests are queued. The second is for requests
-//! whose scheduler is kept busy by workers that never become free, such as one for each connection.
+//! The first resolves a standstill at once, however many requests are queued. The second is for
+//! requests whose scheduler is kept busy by workers that never become free, such as one for each
+//! connection.
 //!
-//! At the hard limit requests wait. A standstill of a second there is told on stderr; it may be the end, where the
-//! requests in the queue are what the workers wait for.
+//! At the hard limit requests wait. A standstill of a second there is told on stderr; it may be the
+//! end, where the requests in the queue are what the workers wait for.
 //!
-//! *Progress* is read off two counters. A worker that is made begins one wait, so turns less workers
-//! created stay the same for as long as only new workers come to wait.
+//! *Progress* is read off two counters. A worker that is made begins one wait, so turns less
+//! workers created stay the same for as long as only new workers come to wait.
 
 use std::sync::atomic::Ordering;
 
@@ -90,8 +92,8 @@ impl Scheduler {
         }
     }
 
-    /// In how many nanoseconds to look again whether one more worker may be made, or whether to tell
-    /// a standstill; `u64::MAX`: there is no need to.
+    /// In how many nanoseconds to look again whether one more worker may be made, or whether to
+    /// tell a standstill; `u64::MAX`: there is no need to.
     pub(super) fn look_again_in(&self, core: &mut Core, now: u64) -> u64 {
         let count = core.workers.count();
         // A standstill that is one already has been seen to.

@@ -32,8 +32,8 @@ pub(super) fn mine() -> Option<Mine> {
     MINE.get()
 }
 
-/// Whether the context of this worker, which lives, runs with its own stack and its own FS base. Between the two instructions of a switch
-/// that change them its word is not 0 yet.
+/// Whether the context of this worker, which lives, runs with its own stack and its own FS base.
+/// Between the two instructions of a switch that change them its word is not 0 yet.
 pub(super) fn is_whole(waiter: &Waiter) -> bool {
     let saved_at = waiter.view.saved_at.load(Ordering::Relaxed);
     let word = std::ptr::with_exposed_provenance::<AtomicUsize>(saved_at);

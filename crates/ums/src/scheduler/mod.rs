@@ -18,14 +18,15 @@
 //! * `turn` brings in what happened and chooses who is next: mechanism-free.
 //! * `switch` is the only place that knows what kind a worker is; `own` is about the third kind.
 //! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
-//! * `preempt` lets a worker leave and come home; `watched` and `blocked` make one leave that blocks; `carrier` lets a scheduler leave a kernel
-//!   thread that is blocked.
+//! * `preempt` lets a worker leave and come home; `watched` and `blocked` make one leave that
+//!   blocks; `carrier` lets a scheduler leave a kernel thread that is blocked.
 //!
-//! Named invariant **Baton**: `Core` is touched only inside [`Scheduler::with`], which checks that the
-//! calling thread has the baton and that no other borrow is alive; no borrow spans a
-//! switch. A worker has the baton for as long as it is inside the library: what [`here`] gives keeps it there. Outside, in a request's own code, it may
-//! lose it (`watched`, `blocked`) and get it again at its next entry. Setting the next worker's event *is* handing the baton on: afterwards the giver touches
-//! only its own event and its waiter's atomics until it is chosen again.
+//! Named invariant **Baton**: `Core` is touched only inside [`Scheduler::with`], which checks that
+//! the calling thread has the baton and that no other borrow is alive; no borrow spans a switch. A
+//! worker has the baton for as long as it is inside the library: what [`here`] gives keeps it
+//! there. Outside, in a request's own code, it may lose it (`watched`, `blocked`) and get it again
+//! at its next entry. Setting the next worker's event *is* handing the baton on: afterwards the
+//! giver touches only its own event and its waiter's atomics until it is chosen again.
 
 pub(crate) mod alarm;
 mod blocked;

@@ -1,8 +1,9 @@
 //! Workers with their own context: threads that are switched to like fibers (the third kind).
 //!
-//! Such a worker is a thread of its own, to Rust and to C, that has left its kernel thread (crate `context`). While it
-//! is in its scheduler it runs on the scheduler's host thread, and a switch is a change of registers. While it is
-//! preemptive it runs on its own kernel thread. Where undeclared blocks are detected there is no host thread: carriers take turns (`carrier.rs`).
+//! Such a worker is a thread of its own, to Rust and to C, that has left its kernel thread (crate
+//! `context`). While it is in its scheduler it runs on the scheduler's host thread, and a switch is
+//! a change of registers. While it is preemptive it runs on its own kernel thread. Where undeclared
+//! blocks are detected there is no host thread: carriers take turns (`carrier.rs`).
 //!
 //! ```text
 //!   where             state                     who continues it, by
@@ -17,16 +18,19 @@
 //!   coupled           Retired                   its own kernel thread, to the thread's end: release
 //! ```
 //!
-//! *Which scheduler am I on?* Every thread-local of the machine is a worker's own here, as in thread workers. A worker
-//! belongs to one scheduler for life, so what its thread-local says is right on the host, where it is set, and when it
-//! is coupled, where it is cleared. What is keyed to the kernel thread is the host's on the host: the I/O
-//! driver, whose ring belongs to the host thread, is only touched there (with carriers it has no ring). The panic count is the
-//! worker's own, so a destructor may wait during a panic (rule 11 is for fibers).
+//! *Which scheduler am I on?* Every thread-local of the machine is a worker's own here, as in
+//! thread workers. A worker belongs to one scheduler for life, so what its thread-local says is
+//! right on the host, where it is set, and when it is coupled, where it is cleared. What is keyed
+//! to the kernel thread is the host's on the host: the I/O driver, whose ring belongs to the host
+//! thread, is only touched there (with carriers it has no ring). The panic count is the worker's
+//! own, so a destructor may wait during a panic (rule 11 is for fibers).
 //!
-//! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is, and only the
-//! baton's holder changes it; or its lending word does (`lent.rs`). **Saved First**: a worker is first known when its post has been received, and again when
-//! it has come through the inbox. **Whole** is the switch's. **Host Outlives**: the standby ends when every worker has been
-//! retired, and joins their threads. **Own Carriers**: a worker's thread has an owner of its scheduler, which has them.
+//! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is,
+//! and only the baton's holder changes it; or its lending word does (`lent.rs`). **Saved First**: a
+//! worker is first known when its post has been received, and again when it has come through the
+//! inbox. **Whole** is the switch's. **Host Outlives**: the standby ends when every worker has been
+//! retired, and joins their threads. **Own Carriers**: a worker's thread has an owner of its
+//! scheduler, which has them.
 
 #![allow(unsafe_code)]
 
@@ -57,8 +61,9 @@ impl Pass {
     /// *One Place*: `from` is the running context, which has handed the baton to `to`.
     #[inline(always)]
     pub(super) unsafe fn switch(&self) {
-        // SAFETY: One Place, by the contract: who has the baton now is saved and nobody else's to continue. Both
-        // are alive: a worker's is in its seat, the root in the frame of the host thread (Host Outlives).
+        // SAFETY: One Place, by the contract: who has the baton now is saved and nobody else's to
+        // continue. Both are alive: a worker's is in its seat, the root in the frame of the host
+        // thread (Host Outlives).
         along(|| unsafe { (*self.from).switch_to(&*self.to) });
     }
 }
@@ -95,8 +100,8 @@ impl Core {
 }
 
 impl Scheduler {
-    /// The standby, which is the host thread's root, has made a worker current: switches to it. Comes back when the
-    /// standby is current again.
+    /// The standby, which is the host thread's root, has made a worker current: switches to it.
+    /// Comes back when the standby is current again.
     pub(super) fn pass_from_root(&self) {
         let pass = self.with(|core| {
             let to = core.context_of(core.current);
@@ -115,10 +120,11 @@ impl Scheduler {
             core.hand_to(to);
             (mine, core.context_of(to))
         });
-        // It is not here any more when its own kernel thread takes the signals that have waited for it.
+        // It is not here any more when its own kernel thread takes the signals that have waited for
+        // it.
         set_here(None);
-        // SAFETY: One Place: the caller is current until now, so its context is the running one and on the host;
-        // who has the baton now is saved. Alive, as in `Pass::switch`.
+        // SAFETY: One Place: the caller is current until now, so its context is the running one and
+        // on the host; who has the baton now is saved. Alive, as in `Pass::switch`.
         let leave = || unsafe { (*mine).leave_for(&*theirs) };
         #[cfg(feature = "sim")]
         return self.carried.home(leave);
@@ -126,7 +132,8 @@ impl Scheduler {
         leave();
     }
 
-    /// Comes in from outside: through the inbox, once the worker is saved. Comes back when it has the baton.
+    /// Comes in from outside: through the inbox, once the worker is saved. Comes back when it has
+    /// the baton.
     pub(super) fn decouple(&self, mine: *const Context, waiter: &'static Waiter) {
         #[cfg(feature = "sim")]
         if os::sim::is_here() {
@@ -137,8 +144,9 @@ impl Scheduler {
             return self.carried.arrive();
         }
         let post = self.inbox.post(waiter);
-        // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: whoever takes it from the inbox may
-        // continue it. Its context is in its seat, which stays until it is retired, and a preemptive worker is not.
+        // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: whoever takes it
+        // from the inbox may continue it. Its context is in its seat, which stays until it is
+        // retired, and a preemptive worker is not.
         unsafe { (*mine).come_in(&post) };
     }
 
@@ -147,7 +155,8 @@ impl Scheduler {
         let carriers = self.detection.carriers.get();
         mine::begin(mine);
         super::preempt::prepare_here();
-        // SAFETY: Own Carriers: they are the scheduler's, which this thread has an owner of until it ends.
+        // SAFETY: Own Carriers: they are the scheduler's, which this thread has an owner of until
+        // it ends.
         unsafe { watch::runs_on(carriers) };
     }
 
@@ -175,9 +184,10 @@ impl Scheduler {
             if os::sim::carry::is_at_home() {
                 return scheduler.detach_in_world(context, id, waiter);
             }
-            // SAFETY: One Place: `live` comes back when the worker was retired, which releases it. Saved First: its
-            // maker waits for the post. The machine keeps nothing by kernel thread over a switch, but
-            // what the head of this file names; for the application docs/worker-kinds.md says what is kept so.
+            // SAFETY: One Place: `live` comes back when the worker was retired, which releases it.
+            // Saved First: its maker waits for the post. The machine keeps nothing by kernel thread
+            // over a switch, but what the head of this file names; for the application
+            // docs/worker-kinds.md says what is kept so.
             match unsafe { context.detach(&waiter.event.post(), || scheduler.live(id, waiter)) } {
                 Ok(()) => {
                     entry::enter_by(None);
@@ -223,7 +233,8 @@ impl Scheduler {
 impl Own {
     /// Lets a retired worker come to its end, on its own kernel thread. Gives what to join.
     pub(super) fn end(self) -> JoinHandle {
-        // SAFETY: One Place: retired, so it is on no list and nobody else's to continue; it was idle, so it is saved.
+        // SAFETY: One Place: retired, so it is on no list and nobody else's to continue; it was
+        // idle, so it is saved.
         unsafe { (*self.context).release() };
         self.thread.released();
         self.thread

@@ -15,9 +15,10 @@ use crate::wait::{Outcome, Ticket, Waiter};
 /// How long a destructor may wait during a panic on a fiber before that is taken for a deadlock.
 const UNWINDING_WAIT_MAX_NS: u64 = 10_000_000_000;
 
-/// Stands in a frame that somebody else uses until the wait in it ends: the kernel its buffers, another scheduler
-/// its closure. Such a frame cannot be unwound. What could panic below it is a driver that the kernel refuses;
-/// then the process ends before anybody writes into what is freed. Who comes back forgets it.
+/// Stands in a frame that somebody else uses until the wait in it ends: the kernel its buffers,
+/// another scheduler its closure. Such a frame cannot be unwound. What could panic below it is a
+/// driver that the kernel refuses; then the process ends before anybody writes into what is freed.
+/// Who comes back forgets it.
 pub(crate) struct Frozen;
 
 impl Drop for Frozen {
@@ -41,9 +42,9 @@ impl Scheduler {
         self.with(|core| core.workers.get(core.current).waiter)
     }
 
-    /// As `current_waiter`, for one that is about to wait. Checked before a ticket exists, so that no
-    /// resource is left with a ticket of a waiter that never parks; and outside `with`, so that the
-    /// panic leaves the lists in order.
+    /// As `current_waiter`, for one that is about to wait. Checked before a ticket exists, so that
+    /// no resource is left with a ticket of a waiter that never parks; and outside `with`, so that
+    /// the panic leaves the lists in order.
     #[inline]
     pub(crate) fn waiting_waiter(&self) -> &'static Waiter {
         self.may_switch();

@@ -63,7 +63,8 @@ where
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// How calls of workers are run that block without having said so. Of a thread, those that surely will: the block watch sees the others.
+/// How calls of workers are run that block without having said so. Of a thread, those that surely
+/// will: the block watch sees the others.
 pub(super) const OF_THREADS: Runner = Runner {
     declared: undeclared,
     seen: undeclared,
@@ -89,7 +90,8 @@ pub(super) const OF_CONTEXTS: Runner = Runner {
     step_back: come_back,
 };
 
-/// The calling worker was seen in a fault, and is in a handler in the middle of anything: leaves as by a guard.
+/// The calling worker was seen in a fault, and is in a handler in the middle of anything: leaves as
+/// by a guard.
 fn step_out() -> bool {
     let whole = mine::mine().is_some_and(|mine| {
         mine.waiter.view.stack().is_none_or(StackRange::is_here) && mine::is_whole(mine.waiter)
@@ -124,14 +126,16 @@ fn undeclared(call: &mut dyn FnMut()) {
     run_outside(call, Way::Call, |counters| &counters.undeclared_calls);
 }
 
-/// As [`undeclared`], a call that was seen to block. The calling code is a signal handler in the middle of anything.
+/// As [`undeclared`], a call that was seen to block. The calling code is a signal handler in the
+/// middle of anything.
 fn seen_blocked(call: &mut dyn FnMut()) {
     run_outside(call, Way::Standby, |counters| &counters.undeclared_blocks);
 }
 
 fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &AtomicU64) {
     if super::lent::is_lent() {
-        // Where it is: it may hold a lock for which its scheduler waits, so that must not be asked now.
+        // Where it is: it may hold a lock for which its scheduler waits, so that must not be asked
+        // now.
         return call();
     }
     match here_from_outside().filter(|scheduler| scheduler.may_leave_undeclared()) {
@@ -153,8 +157,9 @@ enum Way {
     Call,
     /// As by a turn, as an errand of a fiber, whose wait is counted already.
     Errand,
-    /// From a signal handler: the standby does the turn, because that runs routines, and may make workers. It asks for no
-    /// place among the preemptive, as the threads that block undeclared do not.
+    /// From a signal handler: the standby does the turn, because that runs routines, and may make
+    /// workers. It asks for no place among the preemptive, as the threads that block undeclared do
+    /// not.
     Standby,
 }
 
@@ -197,7 +202,8 @@ thread_local! {
 #[derive(Debug)]
 #[must_use = "dropping it ends the time away"]
 pub struct Coupled {
-    /// Which of the worker's times away this is: an old one may have ended with its request. 0: none.
+    /// Which of the worker's times away this is: an old one may have ended with its request. 0:
+    /// none.
     time: u64,
     here: std::marker::PhantomData<*const ()>,
 }
@@ -228,7 +234,8 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     coupled(TIMES.get())
 }
 
-/// The calling worker comes back, if it is away by a guard. Also at the end of a request, for a guard that was forgotten.
+/// The calling worker comes back, if it is away by a guard. Also at the end of a request, for a
+/// guard that was forgotten.
 pub(super) fn come_back() {
     let _inside = Inside::enter();
     // A guard in a thread-local may be dropped after this one is gone; then its request has ended.
@@ -238,7 +245,8 @@ pub(super) fn come_back() {
 }
 
 impl Scheduler {
-    /// Whether the calling code, which has come in from outside, is that of the current worker's request.
+    /// Whether the calling code, which has come in from outside, is that of the current worker's
+    /// request.
     fn is_the_requests_own(&self) -> bool {
         let busy = self.busy.load(Ordering::Relaxed);
         !busy && !std::thread::panicking() && {
@@ -247,9 +255,10 @@ impl Scheduler {
         }
     }
 
-    /// Whether the current worker may leave in the middle of a call. Not from a signal handler of the application's: it may have
-    /// interrupted anything, the allocator for one, and a turn may need that. Of a worker with its own context the frames may be on
-    /// the host's other stack for signals besides, which the next handler uses, and the host would keep the mask.
+    /// Whether the current worker may leave in the middle of a call. Not from a signal handler of
+    /// the application's: it may have interrupted anything, the allocator for one, and a turn may
+    /// need that. Of a worker with its own context the frames may be on the host's other stack for
+    /// signals besides, which the next handler uses, and the host would keep the mask.
     fn may_leave_undeclared(&self) -> bool {
         let usual = match self.options.kind {
             WorkerKind::OwnContext => self.host_mask.load(Ordering::Relaxed),
@@ -318,7 +327,8 @@ impl Scheduler {
         Left { reason, way, waiter, own, within, watched }
     }
 
-    /// A worker that has gone out comes home. It has the baton when this returns, unless it was lent the right to run on (`lent.rs`).
+    /// A worker that has gone out comes home. It has the baton when this returns, unless it was
+    /// lent the right to run on (`lent.rs`).
     fn come_back(&self, left: &Left) {
         let &Left { reason, way, waiter, own, within, watched } = left;
         point("leave: back");

@@ -177,8 +177,8 @@ pub(crate) fn cancel_waiter(waiter: &'static Waiter) -> Cancelled {
     let inbox = if io == 0 { None } else { Inbox::of(waiter) };
     Cancelled { claimed, io: inbox.map(|inbox| (inbox, io)) }
 }
-/// How many things a user holds. Apart from its state, for a lock keeps it and lets it go under its short lock: nothing
-/// goes with it whose destructor is not ours.
+/// How many things a user holds. Apart from its state, for a lock keeps it and lets it go under its
+/// short lock: nothing goes with it whose destructor is not ours.
 #[derive(Default)]
 pub(crate) struct Holds(AtomicUsize);
 

@@ -1,9 +1,9 @@
 //! What a scheduler is made of, and how it is touched.
 //!
 //! [`Scheduler`] has two parts. Any thread may reach the first: the inbox, the work queue, the
-//! counters. Only the holder of the *baton* may touch the second, [`Core`], which is therefore plain
-//! data without locks or atomics; [`Scheduler::with`] is the only way to it. The verbs stand in the
-//! files beside this one.
+//! counters. Only the holder of the *baton* may touch the second, [`Core`], which is therefore
+//! plain data without locks or atomics; [`Scheduler::with`] is the only way to it. The verbs stand
+//! in the files beside this one.
 
 #![allow(unsafe_code)] // Named invariant "Baton", in the module's header.
 
@@ -73,7 +73,8 @@ pub(crate) struct Scheduler {
     #[cfg(feature = "sim")]
     pub carried: crate::os::sim::carry::Carried,
     pub(super) standby: &'static Waiter,
-    /// The kernel's number of the thread that was started first: the host of fibers, or the standby. Or of the carrier that carries.
+    /// The kernel's number of the thread that was started first: the host of fibers, or the
+    /// standby. Or of the carrier that carries.
     pub host_thread: AtomicU32,
     /// Of own contexts, the signals that the host blocks.
     pub(super) host_mask: AtomicU64,
@@ -82,7 +83,8 @@ pub(crate) struct Scheduler {
     /// Threads that have ended or are ending.
     pub(super) graves: Mutex<Vec<JoinHandle>>,
     pub(super) busy: AtomicBool,
-    /// Whether its current worker sleeps because a lock that is held for moments is not let go (B48).
+    /// Whether its current worker sleeps because a lock that is held for moments is not let go
+    /// (B48).
     pub(crate) stuck_on_short_lock: AtomicBool,
     /// Whether the present standstill at the hard limit of workers was told.
     pub(crate) standstill_told: AtomicBool,
@@ -177,7 +179,8 @@ pub(crate) struct Core {
     pub preemptive: usize,
     /// Places among the preemptive ones that are given to workers which have not run since.
     pub preemptive_granted: usize,
-    /// Until when the next request of a user that holds a lock is worth staying awake for; 0: it is not.
+    /// Until when the next request of a user that holds a lock is worth staying awake for; 0: it is
+    /// not.
     pub holder_due: u64,
     /// Workers that wait for a place among the preemptive ones (B30).
     pub preemptive_waiters: VecDeque<Ticket>,
@@ -219,7 +222,8 @@ pub(crate) struct Standstill {
 #[derive(Default)]
 pub(crate) struct Detection {
     pub(super) place: OnceLock<Arc<Place>>,
-    /// The baton was taken from the current worker, and in what; the standby has not seen to it yet.
+    /// The baton was taken from the current worker, and in what; the standby has not seen to it
+    /// yet.
     pub(super) lost: AtomicU8,
     /// What the watchdog saw last time, and how often.
     pub(super) stuck: [AtomicU64; 2],

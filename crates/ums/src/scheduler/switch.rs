@@ -3,7 +3,8 @@
 //! * *Fiber*: note who is next and suspend; the host thread's root loop resumes that one. Two stack
 //!   switches, no system call (U2, U83).
 //! * *Thread*: set the next worker's event and wait on one's own (U10..U12, U42..U44).
-//! * *Own context*: change the registers to the next worker's; one switch, no system call. See `own.rs`.
+//! * *Own context*: change the registers to the next worker's; one switch, no system call. See
+//!   `own.rs`.
 //!
 //! Named invariants. **Home**: a fiber is resumed only by its scheduler's host thread. **Baton**:
 //! setting the next worker's event gives the baton away; see `scheduler/mod.rs`.
@@ -40,8 +41,9 @@ impl Scheduler {
             WayOut::Stay | WayOut::Nowhere => {}
             // SAFETY: Home: this worker was current until now, so this is its own stack.
             WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
-            // SAFETY: Baton: set by the first half of this switch, and nobody has had the baton since. One Place (own.rs):
-            // the worker that was current until now is the running context.
+            // SAFETY: Baton: set by the first half of this switch, and nobody has had the baton
+            // since. One Place (own.rs): the worker that was current until now is the running
+            // context.
             WayOut::Pass(pass) => unsafe { (*pass).switch() },
         }
     }

@@ -1,8 +1,9 @@
 //! The turn: what happens between two workers, in the context of the one that yields (U48, U50).
 //!
 //! Order (G3): completed I/O and its routines, expired timers, the inbox, then the choice between
-//! the runnable list and the work queue (scheduler/lists/fairness). It runs on the yielder's own stack and returns a value;
-//! it does not switch. When nothing has happened it costs a few loads and no system call (U2).
+//! the runnable list and the work queue (scheduler/lists/fairness). It runs on the yielder's own
+//! stack and returns a value; it does not switch. When nothing has happened it costs a few loads
+//! and no system call (U2).
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -107,7 +108,8 @@ impl Scheduler {
         self.peers_unnotified.set(self.peers_unnotified.get().max(peers_unnotified));
     }
 
-    /// Tells an idle peer of the requests that wait, if that is owed: this scheduler goes on with something else.
+    /// Tells an idle peer of the requests that wait, if that is owed: this scheduler goes on with
+    /// something else.
     #[inline]
     pub(super) fn tell_peers(&self) {
         if self.peers_unnotified.get() != PeersUnnotified::Nothing {
@@ -115,9 +117,9 @@ impl Scheduler {
         }
     }
 
-    /// The peer that is told owes a look at all work queues from then on, and tells the next one if there is more than
-    /// it takes. If no bit is set, each scheduler that sets one later sees the requests that are seen here (S3 in
-    /// scheduler/peers).
+    /// The peer that is told owes a look at all work queues from then on, and tells the next one if
+    /// there is more than it takes. If no bit is set, each scheduler that sets one later sees the
+    /// requests that are seen here (S3 in scheduler/peers).
     #[cold]
     fn pay_by_telling(&self) {
         let any = self.peers_unnotified.replace(PeersUnnotified::Nothing) == PeersUnnotified::Any;
@@ -135,8 +137,9 @@ impl Scheduler {
         self.in_a_turn(move || routine(result));
     }
 
-    /// Runs the routine of a request that has completed at once (U66); false: it was put aside for the next look,
-    /// for so many run inside one another already that a chain of them could use up the stack.
+    /// Runs the routine of a request that has completed at once (U66); false: it was put aside for
+    /// the next look, for so many run inside one another already that a chain of them could use up
+    /// the stack.
     pub(crate) fn run_or_put_aside(&self, routine: Routine, result: IoResult) -> bool {
         let now = self.routines_running() < NESTED_MAX;
         if now {

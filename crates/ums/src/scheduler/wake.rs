@@ -1,4 +1,5 @@
-//! Wake: a worker whose wait has ended becomes runnable, here or through the inbox of its scheduler.
+//! Wake: a worker whose wait has ended becomes runnable, here or through the inbox of its
+//! scheduler.
 
 use std::sync::atomic::Ordering;
 
@@ -13,8 +14,8 @@ use crate::wait::Claimed;
 
 /// Makes a claimed waiter run: onto its runnable list, if it is a worker of the scheduler whose
 /// baton the caller holds; through its inbox, if it is another's (G6), or the caller itself, which
-/// has begun to wait and takes its own wake-up when it parks; by its event, if it is a plain thread.
-/// Runs nobody now (U55).
+/// has begun to wait and takes its own wake-up when it parks; by its event, if it is a plain
+/// thread. Runs nobody now (U55).
 #[inline]
 pub(crate) fn ready(claimed: Claimed) {
     let Some(inbox) = Inbox::of(claimed.waiter) else { return claimed.set_event() };

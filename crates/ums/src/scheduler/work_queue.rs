@@ -149,9 +149,9 @@ impl WorkQueue {
         }
     }
 
-    /// Queues a request at the end of its lane, and counts it in `load`: before it can be taken, and
-    /// only if it is not refused. So a load is never that of a request which was not accepted, and a
-    /// shutdown can rely on it.
+    /// Queues a request at the end of its lane, and counts it in `load`: before it can be taken,
+    /// and only if it is not refused. So a load is never that of a request which was not accepted,
+    /// and a shutdown can rely on it.
     pub fn push(
         &self,
         request: WorkRequest,

@@ -1,7 +1,7 @@
 //! Yield: the current worker lets the others run, and stays runnable (U47).
 //!
-//! The quick way is for workers that take turns while nothing else has happened: the next one of the
-//! runnable list gets the baton, and the yielder goes to its end.
+//! The quick way is for workers that take turns while nothing else has happened: the next one of
+//! the runnable list gets the baton, and the yielder goes to its end.
 
 use super::switch::{Handed, WayOut};
 use super::{Scheduler, WorkerKind};
@@ -40,7 +40,8 @@ impl Scheduler {
             }
             match core.workers.rotate(core.current) {
                 Rotated::To(next) => Some(core.hand_over(self, next)),
-                // One that yields and finds nobody else selects itself: a yield, not a switch (A.2).
+                // One that yields and finds nobody else selects itself: a yield, not a switch
+                // (A.2).
                 Rotated::Alone => Some(Handed::Left(WayOut::Stay)),
                 Rotated::Not => None,
             }

@@ -4,12 +4,12 @@
 //! while it holds one, the next worker on that scheduler may want the same lock, block the thread,
 //! and with it the scheduler, the holder included.
 //!
-//! *What can be known.* Not much by itself: std's locks and parking_lot's are a word in the caller's
-//! memory and no call that could be seen; the guard types are opaque; and of C's locks those that
-//! the C library takes inside itself are not seen either. So who holds one says so, by wrapping the
-//! guard; the monitor finds what nobody said when it happens (a `STALL` whose diagnosis is
-//! `it sleeps in a system call`, with the function that locks). Between workers, [`Mutex`](super::Mutex)
-//! has none of these problems.
+//! *What can be known.* Not much by itself: std's locks and parking_lot's are a word in the
+//! caller's memory and no call that could be seen; the guard types are opaque; and of C's locks
+//! those that the C library takes inside itself are not seen either. So who holds one says so, by
+//! wrapping the guard; the monitor finds what nobody said when it happens (a `STALL` whose
+//! diagnosis is `it sleeps in a system call`, with the function that locks). Between workers,
+//! [`Mutex`](super::Mutex) has none of these problems.
 //!
 //! In release builds the wrapper is the guard, and nothing is checked.
 

@@ -23,9 +23,10 @@
 //!   granted and are deaf to the cancellation of their work request. Their `_for` and `_until`
 //!   forms hear it, and end with [`WaitError`](crate::WaitError) at the deadline or when
 //!   cancelled. `_for(Duration::MAX)` is a wait without a deadline that can be cancelled.
-//! * **A circle is broken.** Workers that wait for each other would do so for ever. The monitor finds
-//!   them by their owners, and ends one wait: with [`WaitError::Deadlock`](crate::WaitError::Deadlock)
-//!   where the verb can fail, by a panic that names the circle where it cannot.
+//! * **A circle is broken.** Workers that wait for each other would do so for ever. The monitor
+//!   finds them by their owners, and ends one wait: with
+//!   [`WaitError::Deadlock`](crate::WaitError::Deadlock) where the verb can fail, by a panic that
+//!   names the circle where it cannot.
 //! * **No poisoning.** A panic in a critical section unlocks, and that is all.
 //!
 //! A failed wait owns nothing: a grant and a failure exclude each other (One Outcome). Whoever

@@ -151,16 +151,16 @@ impl Wait {
     }
 
     /// Waits. `queue` is given the sleeper and puts it where the waker will find it, or wakes it
-    /// itself: then the wait is over when it begins. It runs where it was called, and may lock, send,
-    /// spawn and wake; what may wait is refused in it, and so is a yield.
+    /// itself: then the wait is over when it begins. It runs where it was called, and may lock,
+    /// send, spawn and wake; what may wait is refused in it, and so is a yield.
     ///
     /// # Errors
     /// The deadline passed, or the work request was cancelled.
     ///
     /// # Panics
-    /// With what `queue` panics with, also when it tries to wait, to yield or to leave its scheduler:
-    /// then nothing has been waited for. And where the caller must not wait: in a completion routine,
-    /// and in the `queue` of another wait.
+    /// With what `queue` panics with, also when it tries to wait, to yield or to leave its
+    /// scheduler: then nothing has been waited for. And where the caller must not wait: in a
+    /// completion routine, and in the `queue` of another wait.
     pub fn park(self, queue: impl FnOnce(Sleeper)) -> Result<(), WaitError> {
         let ticket = current::begin(self.what);
         if let Err(panic) = current::while_begun(|| queue(Sleeper(ticket))) {

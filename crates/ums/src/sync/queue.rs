@@ -1,11 +1,11 @@
 //! The wait queue: the tickets that wait for one resource, first come first (U53).
 //!
 //! Nouns. A *wait queue* holds tickets, each with what its owner wants (`D`: a number of permits,
-//! shared or exclusive, nothing). It lives behind its resource's *short lock* (`os/short_lock.rs`). A *batch* is what a
-//! release claimed: it is made ready after the short lock is let go.
+//! shared or exclusive, nothing). It lives behind its resource's *short lock* (`os/short_lock.rs`).
+//! A *batch* is what a release claimed: it is made ready after the short lock is let go.
 //!
-//! A ticket in the queue may be *stale*: its wait has failed and its waiter is on its way to take it
-//! out. Stale tickets are harmless, for their claim fails, and every function here passes over
+//! A ticket in the queue may be *stale*: its wait has failed and its waiter is on its way to take
+//! it out. Stale tickets are harmless, for their claim fails, and every function here passes over
 //! them.
 //!
 //! What it does not do: it never makes anybody run. Claims are returned (Return).

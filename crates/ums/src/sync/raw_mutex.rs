@@ -84,8 +84,8 @@ impl RawMutex {
         self.try_lock_as(current::waiter())
     }
 
-    /// Locks, whatever it takes. This wait is never ended as a deadlock's victim, for its caller may
-    /// be one through which no panic can pass.
+    /// Locks, whatever it takes. This wait is never ended as a deadlock's victim, for its caller
+    /// may be one through which no panic can pass.
     ///
     /// # Panics
     /// When the caller owns it already: it would wait for itself.

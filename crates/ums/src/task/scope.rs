@@ -1,11 +1,11 @@
 //! Scopes: tasks that may borrow from the stack of the worker that opens the scope.
 //!
-//! A scope counts its tasks, and its end waits for the last of them. That wait is the only thing that
-//! keeps what is borrowed alive, so it is never refused, cancelled or left by a panic.
+//! A scope counts its tasks, and its end waits for the last of them. That wait is the only thing
+//! that keeps what is borrowed alive, so it is never refused, cancelled or left by a panic.
 //!
 //! The one place where a borrow is taken for longer than the compiler can see. Named invariant
-//! **Scope**: everything that borrows for `'scope` is dropped before the task tells the scope's count,
-//! and `scope` returns, or unwinds, only after the count is 0.
+//! **Scope**: everything that borrows for `'scope` is dropped before the task tells the scope's
+//! count, and `scope` returns, or unwinds, only after the count is 0.
 
 #![allow(unsafe_code)] // Named invariant "Scope", stated above.
 
@@ -114,9 +114,9 @@ impl<T> ScopedJoinHandle<'_, T> {
 /// worker's stack is frozen.
 ///
 /// # Panics
-/// On a plain thread; and when a task panicked whose handle was not joined. In debug builds also when
-/// the caller holds a foreign lock ([`sync::foreign`](crate::sync::foreign)), before `f` is called or
-/// after it: then the tasks have ended first.
+/// On a plain thread; and when a task panicked whose handle was not joined. In debug builds also
+/// when the caller holds a foreign lock ([`sync::foreign`](crate::sync::foreign)), before `f` is
+/// called or after it: then the tasks have ended first.
 ///
 /// ```
 /// let node = ums::Node::builder().build()?;

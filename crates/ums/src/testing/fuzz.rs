@@ -1,7 +1,8 @@
-//! What fuzzers try on the machine's lists, and tests with fewer inputs: bytes become a history, and a plain model says
-//! what must come of it.
+//! What fuzzers try on the machine's lists, and tests with fewer inputs: bytes become a history,
+//! and a plain model says what must come of it.
 //!
-//! Not part of the API: it is there in tests and with the feature `fuzz`, for the targets in `fuzz/`.
+//! Not part of the API: it is there in tests and with the feature `fuzz`, for the targets in
+//! `fuzz/`.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -123,7 +123,8 @@ pub fn when_readable(fd: std::os::fd::RawFd, routine: impl FnOnce(i32) + Send + 
     crate::io::submit_poll(fd, Box::new(routine)).is_some()
 }
 
-/// Runs `f`, which gets the scheduler's number, inside the library: the calling worker has the baton and cannot lose it meanwhile.
+/// Runs `f`, which gets the scheduler's number, inside the library: the calling worker has the
+/// baton and cannot lose it meanwhile.
 ///
 /// # Panics
 /// On a plain thread.
@@ -195,8 +196,8 @@ impl Drop for Injected {
     }
 }
 
-/// Takes a lock of the kind that is held for moments, the same one each time, until what this gives is
-/// dropped (B48).
+/// Takes a lock of the kind that is held for moments, the same one each time, until what this gives
+/// is dropped (B48).
 pub fn take_a_short_lock() -> impl Sized {
     static LOCK: ShortLock<()> = ShortLock::new(());
     LOCK.lock()

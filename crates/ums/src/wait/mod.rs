@@ -1,9 +1,9 @@
 //! A wait: who waits, for what, and how it ends, once.
 //!
 //! Nouns. A *waiter* is whoever can wait: a worker, or a plain thread outside every scheduler. A
-//! *ticket* names one wait of one waiter. A resource keeps the tickets of its waiters; whoever wants
-//! to end a wait *claims* its ticket with an [`Outcome`], and only the one who succeeds may make
-//! the waiter run again.
+//! *ticket* names one wait of one waiter. A resource keeps the tickets of its waiters; whoever
+//! wants to end a wait *claims* its ticket with an [`Outcome`], and only the one who succeeds may
+//! make the waiter run again.
 //!
 //! ```text
 //!   begin()                 claim(outcome), by exactly one of
@@ -143,7 +143,8 @@ impl What {
 pub(crate) struct Waiter {
     /// `wait number << 3 | state`.
     word: AtomicU64,
-    /// The inbox of the worker's home, which only `scheduler/inbox` looks behind; null for a plain thread.
+    /// The inbox of the worker's home, which only `scheduler/inbox` looks behind; null for a plain
+    /// thread.
     pub(crate) home: AtomicPtr<()>,
     /// The worker's number at home.
     pub(crate) worker: AtomicU32,
@@ -151,7 +152,8 @@ pub(crate) struct Waiter {
     pub(crate) next: AtomicPtr<Waiter>,
     /// What its thread waits on (U10). Fibers do not use it.
     pub(crate) event: Event,
-    /// Of a worker that has one of its own. Here, because it is looked at without a lock (Type Stable).
+    /// Of a worker that has one of its own. Here, because it is looked at without a lock (Type
+    /// Stable).
     pub(crate) context: context::Context,
     /// Whether it may run on while it waits to be chosen.
     pub(crate) lending: Lending,

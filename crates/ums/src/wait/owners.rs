@@ -14,8 +14,8 @@
 //!   L4 held = false                     W4 leaves, and the resource may go
 //! ```
 //!
-//! L1, L2, W1 and W3 are sequentially consistent. If L2 sees the wait going on, W1 comes after L2 in
-//! their one order, so W3 comes after L1 and sees it (or L4, when the looker is done). So a wait
+//! L1, L2, W1 and W3 are sequentially consistent. If L2 sees the wait going on, W1 comes after L2
+//! in their one order, so W3 comes after L1 and sees it (or L4, when the looker is done). So a wait
 //! that is over costs one load more, and one that nobody looks at costs nothing else.
 //!
 //! Named invariant **Held Waiter**: a question is put only between L2 and L4; then the waiter is in
@@ -109,8 +109,8 @@ pub(crate) struct Askable<'a> {
 }
 
 impl Waiter {
-    /// The next wait of this waiter, which is the caller's, is for this resource. What this gives is
-    /// dropped after the wait, while the resource is still borrowed.
+    /// The next wait of this waiter, which is the caller's, is for this resource. What this gives
+    /// is dropped after the wait, while the resource is still borrowed.
     #[inline]
     pub(crate) fn will_wait_for<'a, R: Owned>(
         &'static self,

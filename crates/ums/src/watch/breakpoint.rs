@@ -1,18 +1,20 @@
 //! The unprivileged gate: a breakpoint at the place where a blocked thread's user code goes on.
 //!
-//! Every watched thread has a disabled breakpoint event on itself that sends SIGTRAP. Who finds it blocked
-//! reads from the state file where it will go on, moves the breakpoint there and switches it on, looks that
-//! the thread is still blocked, and only then takes its place away. From the second look on, the thread's
-//! way back into user code leads over the breakpoint, so its gate is certain (R3).
+//! Every watched thread has a disabled breakpoint event on itself that sends SIGTRAP. Who finds it
+//! blocked reads from the state file where it will go on, moves the breakpoint there and switches
+//! it on, looks that the thread is still blocked, and only then takes its place away. From the
+//! second look on, the thread's way back into user code leads over the breakpoint, so its gate is
+//! certain (R3).
 //!
-//! A page fault goes on at the instruction that faulted, where the processor skips breakpoints once. So
-//! there are two more events, which send SIGTRAP at the end of a fault: of one that had to wait for a disk,
-//! always; of any other, which may have waited for another thread of the process, switched on with the
-//! breakpoint. Who waits for the address space's own lock passes none of them, and is left its place.
+//! A page fault goes on at the instruction that faulted, where the processor skips breakpoints
+//! once. So there are two more events, which send SIGTRAP at the end of a fault: of one that had to
+//! wait for a disk, always; of any other, which may have waited for another thread of the process,
+//! switched on with the breakpoint. Who waits for the address space's own lock passes none of them,
+//! and is left its place.
 //!
-//! Named invariant **Late Order**: a breakpoint may be moved or switched off after its thread has ended and
-//! its descriptor's number means something else. These requests are understood by perf events only; a
-//! thread that is given a breakpoint by mistake passes its gate and goes on.
+//! Named invariant **Late Order**: a breakpoint may be moved or switched off after its thread has
+//! ended and its descriptor's number means something else. These requests are understood by perf
+//! events only; a thread that is given a breakpoint by mistake passes its gate and goes on.
 
 #![allow(unsafe_code)]
 
@@ -90,7 +92,8 @@ impl Breakpoint {
 
     /// Any thread but its own: the right to move it, if nobody else has that. Never waited for.
     pub fn lock(&self) -> Option<Moving<'_>> {
-        // Not `then_some`, which would make one in vain, and give back by its drop what another has.
+        // Not `then_some`, which would make one in vain, and give back by its drop what another
+        // has.
         (!self.locked.swap(true, Ordering::Acquire)).then(|| Moving(&self.locked))
     }
 

@@ -1,23 +1,26 @@
-//! Interposed calls: what blocks, called through here, hands the place over first and is gated after.
+//! Interposed calls: what blocks, called through here, hands the place over first and is gated
+//! after.
 //!
-//! [`crate::interpose`] defines the C library's blocking functions in a program, so that code which knows
-//! nothing of this crate comes through here. Where a call will surely block (a `poll` that does not wait says
-//! so, or it is a sleep) the place is given up before it, which is the fastest way; where that cannot be
-//! told, the call is made in the mode CALL and the catcher may take the place.
+//! [`crate::interpose`] defines the C library's blocking functions in a program, so that code which
+//! knows nothing of this crate comes through here. Where a call will surely block (a `poll` that
+//! does not wait says so, or it is a sleep) the place is given up before it, which is the fastest
+//! way; where that cannot be told, the call is made in the mode CALL and the catcher may take the
+//! place.
 //!
-//! In a thread that is not watched each is the C library's own function and two thread-local looks. In thread
-//! workers of a scheduler that detects blocking, a call that surely blocks goes preemptive, and in workers with their own
-//! context one that may (`detect_here`).
+//! In a thread that is not watched each is the C library's own function and two thread-local looks.
+//! In thread workers of a scheduler that detects blocking, a call that surely blocks goes
+//! preemptive, and in workers with their own context one that may (`detect_here`).
 //!
-//! There is one table ([`crate::blocking_calls`]) and one way through, for Rust programs and for the C library
-//! of this crate. A call may be left by `pthread_exit` or a thread's cancellation, which unwind: nothing on
-//! the way needs a destructor while the C library's function runs.
+//! There is one table ([`crate::blocking_calls`]) and one way through, for Rust programs and for
+//! the C library of this crate. A call may be left by `pthread_exit` or a thread's cancellation,
+//! which unwind: nothing on the way needs a destructor while the C library's function runs.
 //!
-//! Not covered: what the C library calls inside itself (`fgetc`, `getaddrinfo`, `system`), and system calls
-//! without it. Those need one of the other mechanisms.
+//! Not covered: what the C library calls inside itself (`fgetc`, `getaddrinfo`, `system`), and
+//! system calls without it. Those need one of the other mechanisms.
 //!
-//! Named invariants. **Next Symbol**: what `dlsym` finds behind ours under the same name is the C library's
-//! function of the same type. **Passed On**: pointers are the caller's, and are handed on as they came.
+//! Named invariants. **Next Symbol**: what `dlsym` finds behind ours under the same name is the C
+//! library's function of the same type. **Passed On**: pointers are the caller's, and are handed on
+//! as they came.
 
 #![allow(unsafe_code)]
 #![allow(non_upper_case_globals, clippy::missing_safety_doc)]
@@ -62,7 +65,8 @@ pub(crate) struct Runner {
     pub may_leave: fn() -> bool,
     /// From which likelihood on a call is.
     pub from: Blocks,
-    /// It has lost its host while it was blocked there: goes on on its own kernel thread, and comes home.
+    /// It has lost its host while it was blocked there: goes on on its own kernel thread, and comes
+    /// home.
     pub leave_taken: fn(&'static Carrier),
     /// It goes on on its own kernel thread, for one instruction. False: not from here.
     pub step_out: fn() -> bool,
@@ -100,9 +104,11 @@ pub(super) fn is_in_user_code() -> bool {
     RUNNER.get().is_some_and(|runner| (runner.is_in_user_code)())
 }
 
-/// The calling thread, in the handler of a poke and in such code; as [`super::Watched::poked`] of a thread that is watched.
+/// The calling thread, in the handler of a poke and in such code; as [`super::Watched::poked`] of a
+/// thread that is watched.
 pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<Seen>, ends: bool) {
-    // One that may not is left as it was interrupted: made here, it could be interrupted in here again and again.
+    // One that may not is left as it was interrupted: made here, it could be interrupted in here
+    // again and again.
     let Some(runner) = RUNNER.get().filter(|runner| (runner.may_leave)()) else { return };
     let Some(call) = Interrupted::find(frame, seen) else { return };
     let result = match ends {
@@ -112,7 +118,8 @@ pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<Seen>, ends: bool
     call.is_over(frame, result);
 }
 
-/// As [`poked`], of one that was seen blocked in a fault, which the signal has ended: the instruction at `pc` is next, once more.
+/// As [`poked`], of one that was seen blocked in a fault, which the signal has ended: the
+/// instruction at `pc` is next, once more.
 pub(super) fn poked_in_fault(frame: *mut libc::ucontext_t, pc: u64) {
     let Some(runner) = RUNNER.get() else { return };
     if hosted::is_next(frame, pc) && (runner.step_out)() {
@@ -182,8 +189,8 @@ impl Real {
     }
 }
 
-/// The table: every interposed call, and whether it blocks, as far as can be told. Hands its rows to the macro that it is
-/// given the name of.
+/// The table: every interposed call, and whether it blocks, as far as can be told. Hands its rows
+/// to the macro that it is given the name of.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! blocking_calls {
@@ -397,15 +404,16 @@ pub unsafe fn exit_at_home(value: *mut c_void) -> ! {
         keeper().before_exit();
     }
     type Function = unsafe extern "C-unwind" fn(*mut c_void) -> !;
-    // SAFETY: Next Symbol: the type of this name in the C library, but for the unwinding, which it does.
+    // SAFETY: Next Symbol: the type of this name in the C library, but for the unwinding, which it
+    // does.
     let function =
         unsafe { std::mem::transmute::<*mut c_void, Function>(real::pthread_exit.get()) };
     // SAFETY: Passed On.
     unsafe { function(value) }
 }
 
-/// Defines the C library's blocking functions in this program, so that worker threads which call them hand
-/// their processor over. Once in a binary or a shared library, at its root.
+/// Defines the C library's blocking functions in this program, so that worker threads which call
+/// them hand their processor over. Once in a binary or a shared library, at its root.
 ///
 /// See [`crate::watch::calls`] for what they do and what they do not cover.
 #[macro_export]

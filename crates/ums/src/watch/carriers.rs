@@ -1,7 +1,9 @@
-//! Carriers: the kernel threads that a scheduler of workers with their own context can run on, one at a time.
+//! Carriers: the kernel threads that a scheduler of workers with their own context can run on, one
+//! at a time.
 //!
-//! Without detection such a scheduler is tied to one kernel thread, its host. With detection nothing of it is: its root is a
-//! context, too, and a few small threads, the *carriers*, host it in turn. One *carries*; the others are *spare*, and sleep.
+//! Without detection such a scheduler is tied to one kernel thread, its host. With detection
+//! nothing of it is: its root is a context, too, and a few small threads, the *carriers*, host it
+//! in turn. One *carries*; the others are *spare*, and sleep.
 //!
 //! ```text
 //!           go                     switch_to(root)
@@ -13,14 +15,18 @@
 //!
 //! Two ways in which a block ends that holds up the carrier:
 //!
-//! * *It can be interrupted.* Then the poke ends it, and the handler lets the worker leave (`hosted.rs`). So with most system calls, and with
-//!   faults that a program of user code resolves.
-//! * *It cannot* (a disk's page, swap, `vfork`). The poke stays pending. That is a gate: the handler comes before any other instruction of
-//!   the worker's. So what the carrier carries can be taken from it (`taking.rs`), and a spare one goes on.
+//! * *It can be interrupted.* Then the poke ends it, and the handler lets the worker leave
+//!   (`hosted.rs`). So with most system calls, and with faults that a program of user code
+//!   resolves.
+//! * *It cannot* (a disk's page, swap, `vfork`). The poke stays pending. That is a gate: the
+//!   handler comes before any other instruction of the worker's. So what the carrier carries can be
+//!   taken from it (`taking.rs`), and a spare one goes on.
 //!
-//! It is taken only where that is certain: no signal whose handler blocks the gate's can come before it, the signal is seen pending and not blocked, the mask is the host's (so it is in no handler of the
-//! application's), the carrier is seen blocked in the same place after that, its stack pointer lies in the stack of a worker whose
-//! context is whole and whose state says user code, and the wait is not for the lock of the address space. Anything else is left alone.
+//! It is taken only where that is certain: no signal whose handler blocks the gate's can come
+//! before it, the signal is seen pending and not blocked, the mask is the host's (so it is in no
+//! handler of the application's), the carrier is seen blocked in the same place after that, its
+//! stack pointer lies in the stack of a worker whose context is whole and whose state says user
+//! code, and the wait is not for the lock of the address space. Anything else is left alone.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
@@ -31,8 +37,8 @@ use super::state::{self, StateFile, Waits};
 use super::taking::Taking;
 use crate::os::event::Event;
 
-/// How many there are: one carries, and so many less one may be blocked in faults at once before the next one
-/// holds up the scheduler. Each is a thread that sleeps.
+/// How many there are: one carries, and so many less one may be blocked in faults at once before
+/// the next one holds up the scheduler. Each is a thread that sleeps.
 pub(crate) const CARRIERS: usize = 4;
 
 /// One kernel thread.
@@ -87,7 +93,8 @@ impl Carriers {
         &self.all[self.carrying.load(Ordering::Acquire)]
     }
 
-    /// In the handler of a signal, before everything else: the carrier that this runs on, if what it carried was taken from it.
+    /// In the handler of a signal, before everything else: the carrier that this runs on, if what
+    /// it carried was taken from it.
     pub fn arrive(&self) -> Option<&Carrier> {
         let here = signals::kernel_thread();
         let carrier = self.all.iter().find(|one| one.thread.load(Ordering::Relaxed) == here)?;
@@ -103,15 +110,17 @@ impl Carriers {
         }
     }
 
-    /// Whether the one that carries cannot be interrupted, and is in no signal handler: `mask` is what it blocks elsewhere.
+    /// Whether the one that carries cannot be interrupted, and is in no signal handler: `mask` is
+    /// what it blocks elsewhere.
     pub fn is_deaf(&self, mask: u64) -> bool {
         let thread = self.carrying().thread.load(Ordering::Relaxed);
         let seen = state::signals_of(thread);
         seen.is_some_and(|seen| seen.cannot_be_interrupted && seen.blocked == mask)
     }
 
-    /// Takes what is carried from a carrier that is blocked in `waits`, and gives who shall carry it now. None: it was poked, at most. `may`:
-    /// whether who is there is in user code, asked while that stands still.
+    /// Takes what is carried from a carrier that is blocked in `waits`, and gives who shall carry
+    /// it now. None: it was poked, at most. `may`: whether who is there is in user code, asked
+    /// while that stands still.
     pub fn take(&self, waits: Waits, mask: u64, may: impl Fn() -> bool) -> Option<&Carrier> {
         let _one = self.alone()?;
         let carrier = self.carrying();

@@ -1,25 +1,32 @@
 //! A watched thread that runs on its scheduler's kernel thread, not on its own (crate `context`).
 //!
-//! Its ownership word says RUNTIME all the while, and its place is vacant: there is no other thread that could run the
-//! user's code there, so nobody needs to take anything from it. What the watch is needed for is this:
+//! Its ownership word says RUNTIME all the while, and its place is vacant: there is no other thread
+//! that could run the user's code there, so nobody needs to take anything from it. What the watch
+//! is needed for is this:
 //!
-//! * *An interposed call.* One that blocks would hold up the host. So the thread goes on on its own kernel thread first: without its place
-//!   where the call surely blocks, as the seated owner of its place where that cannot be told. From there on it is as any other watched
-//!   thread, with its gate.
-//! * *A request to stop.* The signal goes to the host's kernel thread, whose handler runs on the stack of whoever is there. It
-//!   finds the thread by a thread-local, in the order of the program: either the thread is in user code there, or the request is left for its
-//!   next switch. Stopped, it goes on on its own kernel thread, inside the handler even: what a handler's frame restores is made that
-//!   thread's own before.
+//! * *An interposed call.* One that blocks would hold up the host. So the thread goes on on its own
+//!   kernel thread first: without its place where the call surely blocks, as the seated owner of
+//!   its place where that cannot be told. From there on it is as any other watched thread, with its
+//!   gate.
+//! * *A request to stop.* The signal goes to the host's kernel thread, whose handler runs on the
+//!   stack of whoever is there. It finds the thread by a thread-local, in the order of the program:
+//!   either the thread is in user code there, or the request is left for its next switch. Stopped,
+//!   it goes on on its own kernel thread, inside the handler even: what a handler's frame restores
+//!   is made that thread's own before.
 //!
-//! * *A call that nobody declared.* The host's kernel thread blocks in it. Whoever sees that pokes the host, too. The handler finds the
-//!   interrupted call in its frame, carries it over to the thread's own kernel thread and makes it there, once more; the frame then says that it
-//!   came back with that result. Only a call whose interruption means that it has done nothing is carried over, from a list
-//!   (`interrupted.rs`). A blocked write of much may end early, as after any signal. In the Windows model page faults hold up the host.
+//! * *A call that nobody declared.* The host's kernel thread blocks in it. Whoever sees that pokes
+//!   the host, too. The handler finds the interrupted call in its frame, carries it over to the
+//!   thread's own kernel thread and makes it there, once more; the frame then says that it came
+//!   back with that result. Only a call whose interruption means that it has done nothing is
+//!   carried over, from a list (`interrupted.rs`). A blocked write of much may end early, as after
+//!   any signal. In the Windows model page faults hold up the host.
 //!
-//! * *A page fault that a signal interrupts*, of a worker of a scheduler: one that a thread of user code resolves. The instruction is to be
-//!   executed once more, so the worker leaves its host and executes it on its own kernel thread, which blocks there as long as it takes. The frame says
-//!   that the processor shall trap after that one instruction; in that trap the worker comes home. What the instruction does to memory is done while the
-//!   worker is away, like what a system call does that was carried over. One that a signal does not interrupt: `carriers.rs`.
+//! * *A page fault that a signal interrupts*, of a worker of a scheduler: one that a thread of user
+//!   code resolves. The instruction is to be executed once more, so the worker leaves its host and
+//!   executes it on its own kernel thread, which blocks there as long as it takes. The frame says
+//!   that the processor shall trap after that one instruction; in that trap the worker comes home.
+//!   What the instruction does to memory is done while the worker is away, like what a system call
+//!   does that was carried over. One that a signal does not interrupt: `carriers.rs`.
 //!
 //! ```text
 //! thread, coming onto a host        who asks
@@ -28,8 +35,8 @@
 //! looks at stop_asked               looks at host, and pokes it
 //! ```
 //!
-//! One of both sees the other's store: the asker's `membarrier` is a barrier in every thread of the process, so that a switch
-//! needs none.
+//! One of both sees the other's store: the asker's `membarrier` is a barrier in every thread of the
+//! process, so that a switch needs none.
 
 #![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -68,8 +75,8 @@ impl Watched {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// As [`Watched::leave`], if it is hosted. One instruction: a handler that comes between a look and a store would have
-    /// it leave a host that it is no longer on.
+    /// As [`Watched::leave`], if it is hosted. One instruction: a handler that comes between a look
+    /// and a store would have it leave a host that it is no longer on.
     #[inline]
     pub fn leave_if_hosted(&self) -> bool {
         let hosted = self.host.swap(0, Ordering::Relaxed) != 0;
@@ -92,8 +99,8 @@ impl Watched {
         }
     }
 
-    /// Own thread, in the handler of a poke, hosted and in user code. `seen`: what the host was seen blocked in; `ends`: another
-    /// signal has interrupted it, too, and ends the call.
+    /// Own thread, in the handler of a poke, hosted and in user code. `seen`: what the host was
+    /// seen blocked in; `ends`: another signal has interrupted it, too, and ends the call.
     pub(super) fn poked(
         &'static self,
         frame: *mut libc::ucontext_t,
@@ -112,7 +119,8 @@ impl Watched {
         call.is_over(frame, result);
     }
 
-    /// Who has just asked it to stop: where it is hosted. 0: nowhere, or it will see the request when it is.
+    /// Who has just asked it to stop: where it is hosted. 0: nowhere, or it will see the request
+    /// when it is.
     pub(super) fn host_as_seen_after_asking(&self) -> i32 {
         barrier::on_all_threads();
         self.host.load(Ordering::SeqCst)
@@ -145,7 +153,8 @@ thread_local! {
     static STEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on the handler of the calling thread looks whether its host was taken, when it runs on one of these.
+/// From now on the handler of the calling thread looks whether its host was taken, when it runs on
+/// one of these.
 ///
 /// # Safety
 /// **Own Carriers**: they live until the calling thread ends, or says that there are none.
@@ -196,8 +205,8 @@ fn trap_flag(frame: *mut libc::ucontext_t, on: bool) {
 #[cfg(not(target_arch = "x86_64"))]
 fn trap_flag(_: *mut libc::ucontext_t, _: bool) {}
 
-/// How often the same block was poked. A worker that cannot leave, because of where it is, must not be interrupted for ever: the call that
-/// it makes again and again would never end.
+/// How often the same block was poked. A worker that cannot leave, because of where it is, must not
+/// be interrupted for ever: the call that it makes again and again would never end.
 #[derive(Debug, Default)]
 pub(crate) struct Pokes(AtomicU32);
 

@@ -1,4 +1,5 @@
-//! Tests of what is found in the frame of a signal's handler: frames that are made here, with code that was never run.
+//! Tests of what is found in the frame of a signal's handler: frames that are made here, with code
+//! that was never run.
 //!
 //! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -184,7 +185,8 @@ fn a_call_that_lets_a_signal_in_only_while_it_waits_ends_when_it_has_ended() {
     assert!(ended(libc::SYS_rt_sigsuspend, fourth(0)).is_none());
 }
 
-/// Two pages, of which the first ends with this byte; the second cannot be read, or begins with that of a call.
+/// Two pages, of which the first ends with this byte; the second cannot be read, or begins with
+/// that of a call.
 fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
     const PAGE: usize = 4096;
     // SAFETY: Plain Call: new memory, which no other code has.
@@ -207,7 +209,8 @@ fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
 fn a_call_on_two_pages_is_one_and_what_ends_a_page_need_be_none() {
     for (last, second, is) in [(0x0f, true, true), (0xc3, true, false), (0xc3, false, false)] {
         let (pages, at) = at_the_end(last, second);
-        // SAFETY: Plain Call: bytes that were made above; one that stands alone is a whole instruction.
+        // SAFETY: Plain Call: bytes that were made above; one that stands alone is a whole
+        // instruction.
         assert_eq!(unsafe { is_call(at) }, is, "{last:x}");
         // SAFETY: Plain Call: made above; a part that is not there any more does no harm.
         assert_eq!(unsafe { libc::munmap(pages, 2 * 4096) }, 0);

@@ -1,8 +1,11 @@
-//! The lending word: whether a saved worker may run on without its scheduler's baton, in one atomic word.
+//! The lending word: whether a saved worker may run on without its scheduler's baton, in one atomic
+//! word.
 //!
-//! A worker with its own context that comes home from a block which nobody declared was in the middle of anything: it may hold a lock, such as the
-//! allocator's. It is saved, and waits to be chosen. If the machine itself waits for that lock, it chooses nobody. Then the worker is *lent* the
-//! right to run on: on its own kernel thread, without the baton, until it asks for its scheduler. (Threads at their gates have the same: `thread.rs`.)
+//! A worker with its own context that comes home from a block which nobody declared was in the
+//! middle of anything: it may hold a lock, such as the allocator's. It is saved, and waits to be
+//! chosen. If the machine itself waits for that lock, it chooses nobody. Then the worker is *lent*
+//! the right to run on: on its own kernel thread, without the baton, until it asks for its
+//! scheduler. (Threads at their gates have the same: `thread.rs`.)
 //!
 //! ```text
 //! NONE | it has the baton, or is no such worker
@@ -25,13 +28,18 @@
 //!
 //! Above the kind stands a count that grows with every change.
 //!
-//! * *One continues it.* L3, C1, C2 and W4 change the word from what it was seen to be. While it is HOME, one of L3 and C1 succeeds; LENT and OUT are
-//!   the worker's own, and from BACK nobody but who chooses continues it.
-//! * *What is continued is saved.* For C1 the inbox has said so, and for C3 `back`, which is set once for each BACK and consumed once. L2 looks after L1, and
-//!   W1 comes after the worker was continued last and before it is saved: so what L2 sees belongs to this time, or the count is another.
-//! * *Nobody waits for who is loose.* C3 waits for a worker that is about to be saved, and does nothing else first.
+//! * *One continues it.* L3, C1, C2 and W4 change the word from what it was seen to be. While it is
+//!   HOME, one of L3 and C1 succeeds; LENT and OUT are the worker's own, and from BACK nobody but
+//!   who chooses continues it.
+//! * *What is continued is saved.* For C1 the inbox has said so, and for C3 `back`, which is set
+//!   once for each BACK and consumed once. L2 looks after L1, and W1 comes after the worker was
+//!   continued last and before it is saved: so what L2 sees belongs to this time, or the count is
+//!   another.
+//! * *Nobody waits for who is loose.* C3 waits for a worker that is about to be saved, and does
+//!   nothing else first.
 //!
-//! Who asks for its scheduler with a lock held that the machine waits for has made a deadlock itself.
+//! Who asks for its scheduler with a lock held that the machine waits for has made a deadlock
+//! itself.
 //!
 //! The model in `lending_loom.rs` tries all of this.
 
@@ -58,7 +66,8 @@ pub(crate) struct Lending {
     word: AtomicU64,
     /// It is saved again.
     pub back: Event,
-    /// The worker runs what is its request's own: anywhere else it is not lent, for what it does there needs the baton.
+    /// The worker runs what is its request's own: anywhere else it is not lent, for what it does
+    /// there needs the baton.
     pub within: AtomicBool,
 }
 
@@ -74,7 +83,8 @@ impl Lending {
         self.word.store(next(now, HOME), Release);
     }
 
-    /// W4. It was lent, and is about to be saved. True: it sets `back` then; else it goes through the inbox.
+    /// W4. It was lent, and is about to be saved. True: it sets `back` then; else it goes through
+    /// the inbox.
     pub fn come_back(&self) -> bool {
         let now = self.word.load(Relaxed);
         let kept = now & KIND == LENT
@@ -113,7 +123,8 @@ impl Lending {
         self.word.compare_exchange(now, next(now, LENT), AcqRel, Relaxed).is_ok()
     }
 
-    /// C1 to C3. True: the worker is saved, and the caller's to continue. False: it runs on, and will come through the inbox.
+    /// C1 to C3. True: the worker is saved, and the caller's to continue. False: it runs on, and
+    /// will come through the inbox.
     pub fn choose(&self) -> bool {
         loop {
             let now = self.word.load(Acquire);

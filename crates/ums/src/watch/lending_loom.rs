@@ -1,8 +1,10 @@
-//! Models of lending: a worker is continued by one at a time, saved, and is chosen in the end, whatever the order.
+//! Models of lending: a worker is continued by one at a time, saved, and is chosen in the end,
+//! whatever the order.
 //!
-//! Bounds: a worker that comes home twice, is chosen each time and comes in again when it was lent, and one who lends, once; the same of one time at home and two loans,
-//! at three preemptions. What
-//! continues the worker is the thread that won it: who lends plays its own kernel thread. Exhaustive otherwise.
+//! Bounds: a worker that comes home twice, is chosen each time and comes in again when it was lent,
+//! and one who lends, once; the same of one time at home and two loans, at three preemptions. What
+//! continues the worker is the thread that won it: who lends plays its own kernel thread.
+//! Exhaustive otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};

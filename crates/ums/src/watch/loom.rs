@@ -1,7 +1,7 @@
 //! Models of ownership: a place has one owner, whatever the order of waking, looking and passing.
 //!
-//! Bounds: one thread that blocks and wakes once, twice in its user code, and one or two revokers (the
-//! catcher and the watchdog). The ring is a word: even, the thread runs; odd, it is blocked.
+//! Bounds: one thread that blocks and wakes once, twice in its user code, and one or two revokers
+//! (the catcher and the watchdog). The ring is a word: even, the thread runs; odd, it is blocked.
 //! Exhaustive.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Block watch: to notice when a thread blocks in the kernel, and to keep it from running on when it
-//! wakes, until somebody lets it. On a stock kernel.
+//! Block watch: to notice when a thread blocks in the kernel, and to keep it from running on when
+//! it wakes, until somebody lets it. On a stock kernel.
 //!
 //! NOTIFY and GATE, by one of three *mechanisms*:
 //!
@@ -12,13 +12,16 @@
 //! calls       /proc/self/task/TID/syscall         a check after interposed calls        nothing
 //! ```
 //!
-//! In all three the *catcher*, a thread of the lowest kind on the same processor, looks when the processor
-//! has nothing else to do; and ownership of the processor is one atomic word for each thread.
+//! In all three the *catcher*, a thread of the lowest kind on the same processor, looks when the
+//! processor has nothing else to do; and ownership of the processor is one atomic word for each
+//! thread.
 //!
 //! * `word`: ownership, and why a thread and who takes its place never both have it.
 //! * `state`, `breakpoint`, `signals`: what tells and what gates.
-//! * `thread`: a watched thread. `hosted`: one that runs on its scheduler's kernel thread. `interrupted`: which calls such a one makes again. `carriers`, `taking`: the kernel threads of a scheduler that is
-//!   tied to none, and how it leaves one that is blocked. `place`, `watchdog`: where it runs, and who notices.
+//! * `thread`: a watched thread. `hosted`: one that runs on its scheduler's kernel thread.
+//!   `interrupted`: which calls such a one makes again. `carriers`, `taking`: the kernel threads of
+//!   a scheduler that is tied to none, and how it leaves one that is blocked. `place`, `watchdog`:
+//!   where it runs, and who notices.
 //! * `calls`: interposed calls. `trial`: which mechanism works here, by trying.
 //!
 //! It decides nothing about who runs next: the layers above do, as `Landlord` of a place and
@@ -72,7 +75,8 @@ impl From<bool> for Blocks {
 /// By what means blocking threads are noticed and gated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mechanism {
-    /// A perf event on context switches that sends SIGTRAP. Covers every system call and page fault.
+    /// A perf event on context switches that sends SIGTRAP. Covers every system call and page
+    /// fault.
     Trap,
     /// Without privilege: records of context switches, interposed calls, and a breakpoint for the
     /// rest.

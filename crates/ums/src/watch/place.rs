@@ -1,9 +1,10 @@
 //! A place: one processor's worth of running, with a catcher that notices when it falls free.
 //!
 //! At most one watched thread is *seated* at a place. The *catcher* is a thread of the lowest kind
-//! (SCHED_IDLE), pinned to the same processor: while the seated thread runs, the catcher does not; when that
-//! one blocks, the kernel has nothing else to run, and its own switch to the catcher is the notification. It
-//! looks why it runs, takes the place away, and tells the *landlord*, which seats somebody else.
+//! (SCHED_IDLE), pinned to the same processor: while the seated thread runs, the catcher does not;
+//! when that one blocks, the kernel has nothing else to run, and its own switch to the catcher is
+//! the notification. It looks why it runs, takes the place away, and tells the *landlord*, which
+//! seats somebody else.
 //!
 //! ```text
 //! seated runs   ----blocks---->   catcher: look()   --revoke-->   Landlord::place_is_free
@@ -14,8 +15,9 @@
 //! The *watchdog* (`watchdog.rs`) calls the same `look` now and then from elsewhere, for a catcher
 //! that gets no processor.
 //!
-//! Named invariants. **Type Stable**: who is seated is never freed. **Standing Place**: a place lives until
-//! its catcher has ended and the watchdog has forgotten it; the seated thread is gone by then.
+//! Named invariants. **Type Stable**: who is seated is never freed. **Standing Place**: a place
+//! lives until its catcher has ended and the watchdog has forgotten it; the seated thread is gone
+//! by then.
 
 #![allow(unsafe_code)]
 
@@ -59,8 +61,9 @@ pub trait Landlord: Send + Sync {
         true
     }
 
-    /// Looks whether the landlord's own kernel thread is blocked in the code of a thread that it hosts, and pokes it if so. True: that is
-    /// news; one that cannot be interrupted is poked again and again.
+    /// Looks whether the landlord's own kernel thread is blocked in the code of a thread that it
+    /// hosts, and pokes it if so. True: that is news; one that cannot be interrupted is poked again
+    /// and again.
     fn look_at_hosted(&self) -> bool {
         false
     }
@@ -214,8 +217,8 @@ impl Place {
         self.seated().is_some() || self.landlord.hosts()
     }
 
-    /// What the seated thread's word and state are, for a second look a little later: 0 unless it is
-    /// blocked and may be taken.
+    /// What the seated thread's word and state are, for a second look a little later: 0 unless it
+    /// is blocked and may be taken.
     fn suspicion(&self) -> u64 {
         let Some(who) = self.seated() else { return self.landlord.suspects_hosted() };
         let seen = who.word.seen();
@@ -268,8 +271,8 @@ impl Place {
 
     /// Takes the place of a thread in its user code: first a gate is put in its way.
     ///
-    /// One at a time: a second who failed would remove the gate of the first. And under the lock the
-    /// word is what was seen, or the first has succeeded.
+    /// One at a time: a second who failed would remove the gate of the first. And under the lock
+    /// the word is what was seen, or the first has succeeded.
     fn take_armed(&self, who: &'static Watched, seen: Seen, head: u64) -> Look {
         let Some(_one) = who.breakpoint.lock() else { return Look::Runs };
         if who.word.seen() != seen {

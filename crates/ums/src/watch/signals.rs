@@ -1,19 +1,20 @@
 //! The gate in a signal: SIGTRAP on the way back to user code.
 //!
-//! perf sends SIGTRAP after every switch away from a watched thread, before that thread runs another
-//! instruction of the user's. The handler asks the ownership word. Still the owner (it was preempted,
-//! or nobody has noticed that it blocked): return. Not the owner: wait here, inside the handler, until
-//! it is again. The interrupted system call has its result already and keeps it.
+//! perf sends SIGTRAP after every switch away from a watched thread, before that thread runs
+//! another instruction of the user's. The handler asks the ownership word. Still the owner (it was
+//! preempted, or nobody has noticed that it blocked): return. Not the owner: wait here, inside the
+//! handler, until it is again. The interrupted system call has its result already and keeps it.
 //!
-//! What a handler must not do, it does not: no allocation, no lock, `errno` as it was. All signals are
-//! blocked in it, so those of the user's are delivered when the thread runs again.
+//! What a handler must not do, it does not: no allocation, no lock, `errno` as it was. All signals
+//! are blocked in it, so those of the user's are delivered when the thread runs again.
 //!
 //! *Restart.* With another signal pending, the kernel decides by *our* flags, as ours comes first,
 //! whether an interrupted call is restarted. We say yes, and where the other signal's handler would
 //! have said no, the handler turns the restart into `EINTR`.
 //!
-//! *Hosted.* A SIGTRAP on a host meets a thread that runs on a kernel thread not its own. Three things bring one there: a poke, the gate of
-//! a carrier whose worker was taken (`carriers.rs`), and the end of the one instruction that a worker executes away from its host (`hosted.rs`).
+//! *Hosted.* A SIGTRAP on a host meets a thread that runs on a kernel thread not its own. Three
+//! things bring one there: a poke, the gate of a carrier whose worker was taken (`carriers.rs`),
+//! and the end of the one instruction that a worker executes away from its host (`hosted.rs`).
 //!
 //! Named invariants. **Own Frame**: the kernel hands the handler its context, which is the
 //! interrupted thread's and lives until the handler returns. **Plain Call**: see ARCHITECTURE.md.
@@ -30,7 +31,8 @@ use crate::os::linux::handlers;
 
 /// `si_code` of a SIGTRAP that perf sent.
 const TRAP_PERF: i32 = 6;
-/// And of one that the processor has sent itself after an instruction, because the frame before said so.
+/// And of one that the processor has sent itself after an instruction, because the frame before
+/// said so.
 const TRAP_TRACE: i32 = 2;
 /// In a set of signals.
 pub(super) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
@@ -53,8 +55,8 @@ pub(crate) fn install() {
             action.sa_sigaction = on_trap as extern "C" fn(_, _, _) as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
             libc::sigfillset(&mut action.sa_mask);
-            // The C library leaves out its own two. That which cancels a thread would have the thread
-            // unwind while it waits at its gate; the other one must get through (setuid).
+            // The C library leaves out its own two. That which cancels a thread would have the
+            // thread unwind while it waits at its gate; the other one must get through (setuid).
             let mask = ptr::from_mut(&mut action.sa_mask).cast::<u64>();
             mask.write(mask.read() | 1 << (SIGCANCEL - 1));
             libc::sigaction(libc::SIGTRAP, action, before.as_mut_ptr());
@@ -104,8 +106,8 @@ extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     }
 }
 
-/// What the kernel hands to a handler, filled in by [`Poke::about`]. It leaves to the sender what a queued signal's error, process and
-/// user are.
+/// What the kernel hands to a handler, filled in by [`Poke::about`]. It leaves to the sender what a
+/// queued signal's error, process and user are.
 #[repr(C)]
 struct Poke {
     signal: i32,
@@ -130,13 +132,15 @@ fn mark() -> usize {
     ptr::from_ref(&MARK).addr()
 }
 
-/// Has a thread of this process, by the kernel's number, look at itself. One that has nothing to look at goes on.
+/// Has a thread of this process, by the kernel's number, look at itself. One that has nothing to
+/// look at goes on.
 pub(crate) fn poke(thread: i32) {
     Poke::about(None).send(this_process(), thread);
 }
 
-/// Pokes a thread that was seen blocked in `waits`, if it is so still. It may go on in this very moment and begin another call, which is interrupted
-/// then and cannot be carried over if its number cannot be told; so nothing stands between this look and the poke.
+/// Pokes a thread that was seen blocked in `waits`, if it is so still. It may go on in this very
+/// moment and begin another call, which is interrupted then and cannot be carried over if its
+/// number cannot be told; so nothing stands between this look and the poke.
 pub(crate) fn poke_blocked(thread: i32, state: &StateFile, waits: Waits) {
     let (poke, process) = (Poke::about(Some(waits)), this_process());
     if state.waits() == Some(waits) {
@@ -161,8 +165,8 @@ impl Poke {
 
     fn send(&self, process: i32, thread: i32) {
         let (send, signal) = (libc::SYS_rt_tgsigqueueinfo, self.signal);
-        // SAFETY: Plain Call: numbers, and a local that is what the kernel expects. A thread number that is used again
-        // makes it a poke at somebody who goes on, or an error.
+        // SAFETY: Plain Call: numbers, and a local that is what the kernel expects. A thread number
+        // that is used again makes it a poke at somebody who goes on, or an error.
         unsafe { libc::syscall(send, process, thread, signal, ptr::from_ref(self)) };
     }
 }
@@ -193,8 +197,8 @@ fn mask_of(context: *mut libc::c_void) -> *mut u64 {
     unsafe { ptr::addr_of_mut!((*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
 }
 
-/// Runs `f`, which may go on on another kernel thread, in the handler of a thread that is hosted. With the mask that the host
-/// has, because what the host runs next is not in a handler.
+/// Runs `f`, which may go on on another kernel thread, in the handler of a thread that is hosted.
+/// With the mask that the host has, because what the host runs next is not in a handler.
 fn on_host(context: *mut libc::c_void, f: impl FnOnce()) {
     elsewhere(context, || {
         set_mask(mask_of(context), ptr::null_mut());
@@ -202,9 +206,10 @@ fn on_host(context: *mut libc::c_void, f: impl FnOnce()) {
     });
 }
 
-/// Runs `f`, which may go on on another kernel thread, in a handler. When the handler returns elsewhere, what it restores is made
-/// that kernel thread's own: the mask is what that has now, and its other stack for signals is left alone, for a kernel that finds
-/// nonsense there keeps what it has.
+/// Runs `f`, which may go on on another kernel thread, in a handler. When the handler returns
+/// elsewhere, what it restores is made that kernel thread's own: the mask is what that has now, and
+/// its other stack for signals is left alone, for a kernel that finds nonsense there keeps what it
+/// has.
 fn elsewhere(context: *mut libc::c_void, f: impl FnOnce()) {
     const NONSENSE: libc::c_int = 7;
     // SAFETY: Plain Call: this thread's own errno.
@@ -222,7 +227,8 @@ fn elsewhere(context: *mut libc::c_void, f: impl FnOnce()) {
     unsafe { *errno = kept };
 }
 
-/// Whether a signal is pending that the interrupted thread takes when the handler returns, and that ends a call with `EINTR`.
+/// Whether a signal is pending that the interrupted thread takes when the handler returns, and that
+/// ends a call with `EINTR`.
 fn ends_calls(context: *mut libc::c_void) -> bool {
     // SAFETY: Own Frame: the kernel's set is eight bytes, at the beginning of the C library's.
     let mask = unsafe {
@@ -256,7 +262,8 @@ pub(crate) fn block_here(mask: u64) {
     set_mask(&mask, ptr::null_mut());
 }
 
-/// Sets the mask of the calling kernel thread, where `set` is not null, and stores what it was. Of the kernel's size.
+/// Sets the mask of the calling kernel thread, where `set` is not null, and stores what it was. Of
+/// the kernel's size.
 fn set_mask(set: *const u64, old: *mut u64) {
     // SAFETY: Plain Call: borrowed sets of the kernel's size, or null.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, old, SET_SIZE) };
@@ -318,8 +325,9 @@ pub(crate) fn block_all() {
     }
 }
 
-/// Whether no handler of another signal can run before that of a pending SIGTRAP. The kernel delivers the trap before all others but SIGILL, and
-/// what a fault has raised; the handler of such a one is interrupted by the trap before its first instruction, unless its mask blocks it.
+/// Whether no handler of another signal can run before that of a pending SIGTRAP. The kernel
+/// delivers the trap before all others but SIGILL, and what a fault has raised; the handler of such
+/// a one is interrupted by the trap before its first instruction, unless its mask blocks it.
 pub(super) fn the_gate_comes_first() -> bool {
     [libc::SIGILL, libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGSYS].into_iter().all(
         |signal| {
@@ -400,7 +408,8 @@ mod tests {
         assert!(the_gate_comes_first());
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
         let mut mine = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: Plain Call: locals, of which zeros are a value; nobody raises this signal meanwhile.
+        // SAFETY: Plain Call: locals, of which zeros are a value; nobody raises this signal
+        // meanwhile.
         unsafe {
             let action = mine.assume_init_mut();
             action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;

@@ -1,12 +1,12 @@
 //! `/proc/self/task/TID/syscall`: what a thread is doing, where perf does not tell.
 //!
-//! The file says `running`, or `NUMBER arguments.. sp pc` of a thread that waits in a system call, or
-//! `-1 sp pc` of one that waits elsewhere, such as in a page fault. Reading it costs about two
+//! The file says `running`, or `NUMBER arguments.. sp pc` of a thread that waits in a system call,
+//! or `-1 sp pc` of one that waits elsewhere, such as in a page fault. Reading it costs about two
 //! microseconds, needs no privilege, and never disturbs the thread.
 //!
-//! Named invariant **Late Reader**: the descriptor may have been closed, and its number used again, by
-//! the time another thread reads from it. A read at position 0 of something else gives text that says
-//! nothing, or an error: the thread counts as running then.
+//! Named invariant **Late Reader**: the descriptor may have been closed, and its number used again,
+//! by the time another thread reads from it. A read at position 0 of something else gives text that
+//! says nothing, or an error: the thread counts as running then.
 
 #![allow(unsafe_code)]
 
@@ -42,7 +42,8 @@ pub(crate) struct Seen {
     pub of: u64,
 }
 
-/// A number that another stack pointer or other arguments do not have, but by a chance of one in 2^64.
+/// A number that another stack pointer or other arguments do not have, but by a chance of one in
+/// 2^64.
 pub(crate) fn fingerprint(sp: u64, args: [u64; 6]) -> u64 {
     let mix = |so_far: u64, word: u64| {
         let mixed = (so_far ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -112,7 +113,8 @@ impl StateFile {
     pub fn close(&self) {
         let fd = self.0.swap(-1, Ordering::AcqRel);
         if fd >= 0 {
-            // SAFETY: Late Reader: `open` put it here, and the exchange makes us the one who closes.
+            // SAFETY: Late Reader: `open` put it here, and the exchange makes us the one who
+            // closes.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
@@ -164,7 +166,8 @@ pub(crate) fn is_restarted(call: i64) -> bool {
     !ended.contains(&call)
 }
 
-/// What a thread of this process waits in, from its file opened for this one look. Allocates nothing.
+/// What a thread of this process waits in, from its file opened for this one look. Allocates
+/// nothing.
 pub(crate) fn look_at(tid: i32) -> Option<Waits> {
     let mut text = [0_u8; 256];
     let n = read_of_task(tid, "syscall", &mut text)?;

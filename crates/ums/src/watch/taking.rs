@@ -1,8 +1,10 @@
-//! The taking word: whether a kernel thread that is blocked loses what it carries, in one atomic word.
+//! The taking word: whether a kernel thread that is blocked loses what it carries, in one atomic
+//! word.
 //!
-//! A *carrier* (`carriers.rs`) is a kernel thread on which workers with their own context run. When it blocks in the code of one, another
-//! shall go on with everything else. The blocked one may wake in that very moment, and runs user code then. The *gate* is a
-//! signal that is made pending while it is blocked: whatever instruction it executes next comes after the signal's handler.
+//! A *carrier* (`carriers.rs`) is a kernel thread on which workers with their own context run. When
+//! it blocks in the code of one, another shall go on with everything else. The blocked one may wake
+//! in that very moment, and runs user code then. The *gate* is a signal that is made pending while
+//! it is blocked: whatever instruction it executes next comes after the signal's handler.
 //!
 //! ```text
 //! NONE   | nobody wants anything
@@ -17,12 +19,15 @@
 //! T5 ASKED -> TAKEN                            H1 -> NONE; what was it?
 //! ```
 //!
-//! Above the kind stands a count that grows with every change, so T5 succeeds only if H1 has not been since T1.
+//! Above the kind stands a count that grows with every change, so T5 succeeds only if H1 has not
+//! been since T1.
 //!
-//! * *It woke before T3.* Then T3 finds it running, or blocked elsewhere, or it has passed H1 and T5 fails. It goes on.
-//! * *It wakes after T3.* The signal is pending (T2), so H1 is the first that it does. Before T5: T5 fails, it goes on. After T5: H1 finds
-//!   TAKEN, and it stops there.
-//! * *What T4 reads* was written by the carrier before it blocked, and stands still from T3 to H1. If T5 succeeds, H1 comes later than T4.
+//! * *It woke before T3.* Then T3 finds it running, or blocked elsewhere, or it has passed H1 and
+//!   T5 fails. It goes on.
+//! * *It wakes after T3.* The signal is pending (T2), so H1 is the first that it does. Before T5:
+//!   T5 fails, it goes on. After T5: H1 finds TAKEN, and it stops there.
+//! * *What T4 reads* was written by the carrier before it blocked, and stands still from T3 to H1.
+//!   If T5 succeeds, H1 comes later than T4.
 //!
 //! So exactly one of both has what the carrier carried. One at a time asks (`Carriers::alone`).
 //! The model in `taking_loom.rs` tries all of this.

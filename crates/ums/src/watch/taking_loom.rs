@@ -1,8 +1,10 @@
-//! Models of taking: a scheduler is carried by one kernel thread, whatever the order of waking, looking and taking.
+//! Models of taking: a scheduler is carried by one kernel thread, whatever the order of waking,
+//! looking and taking.
 //!
-//! Bounds: one carrier that blocks and wakes once and then runs two instructions, and one who takes. The kernel's side is three words: how
-//! often the carrier has been put to sleep and woken (odd: it is blocked), whether the signal is pending, and what the worker's
-//! data say. The kernel's own locks order these; here fences do. Exhaustive.
+//! Bounds: one carrier that blocks and wakes once and then runs two instructions, and one who
+//! takes. The kernel's side is three words: how often the carrier has been put to sleep and woken
+//! (odd: it is blocked), whether the signal is pending, and what the worker's data say. The
+//! kernel's own locks order these; here fences do. Exhaustive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};

@@ -1,7 +1,7 @@
 //! A watched thread: its ownership word, its gate, and what tells whether it is blocked.
 //!
-//! The layer above makes a thread watched with [`Watched::take`] and [`Watched::adopt`], gives it a place, and
-//! is its [`Keeper`]: what it does while it may not run.
+//! The layer above makes a thread watched with [`Watched::take`] and [`Watched::adopt`], gives it a
+//! place, and is its [`Keeper`]: what it does while it may not run.
 //!
 //! ```text
 //!            seated at a place                  blocks, and somebody looks
@@ -11,10 +11,10 @@
 //!     +------------------------------+                    gate: Keeper::come_back <--+
 //! ```
 //!
-//! Named invariants. **Type Stable**: a `Watched` is never freed, only used again, so a catcher that comes
-//! late touches live memory, and finds by word and place that it means nobody. **Own Thread**: what
-//! stands in a thread-local pointer is the thread's own; the keeper behind it lives until
-//! [`Watched::abandon`], which the same thread calls.
+//! Named invariants. **Type Stable**: a `Watched` is never freed, only used again, so a catcher
+//! that comes late touches live memory, and finds by word and place that it means nobody. **Own
+//! Thread**: what stands in a thread-local pointer is the thread's own; the keeper behind it lives
+//! until [`Watched::abandon`], which the same thread calls.
 
 #![allow(unsafe_code)]
 
@@ -56,23 +56,26 @@ pub trait Keeper: Sync {
     /// Gives that up, and returns when it owns one again; or returns at once.
     fn stop(&self);
 
-    /// It is hosted, in user code: goes on on its own kernel thread. Blocking, it gives its place up and its scheduler is told;
-    /// else it takes its place along.
+    /// It is hosted, in user code: goes on on its own kernel thread. Blocking, it gives its place
+    /// up and its scheduler is told; else it takes its place along.
     fn leave_host(&self, _blocks: bool) {}
 
-    /// Whether it may leave its host here: not in a signal handler of the application's, whose frames may be on the host's other
-    /// stack for signals, which the next handler uses, and whose signal mask the host would keep.
+    /// Whether it may leave its host here: not in a signal handler of the application's, whose
+    /// frames may be on the host's other stack for signals, which the next handler uses, and whose
+    /// signal mask the host would keep.
     fn may_leave_host(&self) -> bool {
         true
     }
 
-    /// It was asked to stop while it was hosted and in user code. As [`Keeper::stop`], and it comes back on its own kernel
-    /// thread, inside the machine and owning a place (true); or nothing is done.
+    /// It was asked to stop while it was hosted and in user code. As [`Keeper::stop`], and it comes
+    /// back on its own kernel thread, inside the machine and owning a place (true); or nothing is
+    /// done.
     fn stop_on_host(&self) -> bool {
         false
     }
 
-    /// Its thread is about to end, and may be hosted: from here on it stays on its own kernel thread.
+    /// Its thread is about to end, and may be hosted: from here on it stays on its own kernel
+    /// thread.
     fn before_exit(&self) {}
 }
 
@@ -93,7 +96,8 @@ pub struct Watched {
     pub(super) state_file: StateFile,
     pub(super) breakpoint: Breakpoint,
     pub(super) stop_asked: AtomicBool,
-    /// The kernel thread that hosts it, by the kernel's number, while it is in user code there; 0 else. See `hosted.rs`.
+    /// The kernel thread that hosts it, by the kernel's number, while it is in user code there; 0
+    /// else. See `hosted.rs`.
     pub(super) host: AtomicI32,
     /// For keepers that have no event of their own.
     pub go: Event,
@@ -337,8 +341,8 @@ impl Watched {
         away
     }
 
-    /// Own thread, without a place and inside the machine; leaves it as the owner of one. SIGTRAP is
-    /// blocked. True: it has been away.
+    /// Own thread, without a place and inside the machine; leaves it as the owner of one. SIGTRAP
+    /// is blocked. True: it has been away.
     fn gate(&'static self) -> bool {
         let keeper = keeper();
         let was_leaked = self.leaked.swap(false, Ordering::Relaxed);
@@ -372,7 +376,8 @@ impl Watched {
             self.leaked.store(true, Ordering::Relaxed);
             keeper.loose();
         }
-        // What parking has caused (R7). Not later: from here on it may be the gate of the next block.
+        // What parking has caused (R7). Not later: from here on it may be the gate of the next
+        // block.
         signals::swallow();
         self.word.leave();
         true
@@ -445,7 +450,8 @@ impl Watched {
         }
     }
 
-    /// Own thread: runs an interposed call that may block. Where it surely will, the place is given up first.
+    /// Own thread: runs an interposed call that may block. Where it surely will, the place is given
+    /// up first.
     pub(super) fn call<R>(
         &'static self,
         blocks: impl FnOnce() -> Blocks,
@@ -474,7 +480,8 @@ impl Watched {
         result
     }
 
-    /// Own thread, which has given its place up and whose word says so: the call, and the gate after it.
+    /// Own thread, which has given its place up and whose word says so: the call, and the gate
+    /// after it.
     pub(super) fn call_without_place<R>(&'static self, call: impl FnOnce() -> R) -> R {
         let result = call();
         // A trap on the way out of the call may have been the gate already.

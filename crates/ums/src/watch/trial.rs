@@ -60,7 +60,8 @@ impl Keeper for Guest {
 }
 
 pub(super) fn run(how: Mechanism) -> Result<(), String> {
-    // Not a pipe: where the reader is gone already, writing to one would end a C program by SIGPIPE.
+    // Not a pipe: where the reader is gone already, writing to one would end a C program by
+    // SIGPIPE.
     let (mut reader, mut writer) = UnixStream::pair().map_err(|e| e.to_string())?;
     let cpu = super::place::some_cpu();
     let seen = Arc::new(Seen::default());

@@ -1,8 +1,10 @@
-//! The watchdog: looks now and then whether a worker is blocked, at every place and at every scheduler that has no place.
+//! The watchdog: looks now and then whether a worker is blocked, at every place and at every
+//! scheduler that has no place.
 //!
-//! *Places* (R12). A catcher runs only when its processor has nothing else to do. Where something foreign keeps the processor
-//! busy, it does not notice. The watchdog is one ordinary thread for the whole process. It acts on what it
-//! has seen blocked twice, so it leaves the common case to the catcher, which is faster.
+//! *Places* (R12). A catcher runs only when its processor has nothing else to do. Where something
+//! foreign keeps the processor busy, it does not notice. The watchdog is one ordinary thread for
+//! the whole process. It acts on what it has seen blocked twice, so it leaves the common case to
+//! the catcher, which is faster.
 //!
 //! *Schedulers of thread workers* (`scheduler/blocked.rs`). It is the one taker of `os/entry`.
 //!
@@ -28,7 +30,8 @@ pub(crate) trait Subject: Send + Sync {
 const TICK_MS: (u64, u64) = (1, 4);
 /// Vain looks before the time is doubled.
 const CALM: u32 = 64;
-/// Looks in a row at which all subjects were idle before it sleeps: a scheduler that is idle for moments need not wake it each time.
+/// Looks in a row at which all subjects were idle before it sleeps: a scheduler that is idle for
+/// moments need not wake it each time.
 const IDLE: u32 = 8;
 
 static DOG: OnceLock<Dog> = OnceLock::new();

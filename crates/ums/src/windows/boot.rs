@@ -8,11 +8,11 @@
 //!
 //! A worker with its own context is saved when its creator is told, and queued by that (`own.rs`).
 //!
-//! The end is told by a thread-specific key, whose routine the C library calls whatever way the thread
-//! ends, and which renews itself so that it is called after those of others.
+//! The end is told by a thread-specific key, whose routine the C library calls whatever way the
+//! thread ends, and which renews itself so that it is called after those of others.
 //!
-//! Named invariant **Handed Over**: the pointer that a new thread gets is a box that only it opens; the key's
-//! value is the context, which its thread holds.
+//! Named invariant **Handed Over**: the pointer that a new thread gets is a box that only it opens;
+//! the key's value is the context, which its thread holds.
 
 #![allow(unsafe_code)]
 
@@ -66,7 +66,8 @@ pub(super) fn current<'a>() -> Option<&'a Context> {
     unsafe { CURRENT.get().as_ref() }
 }
 
-/// Creates the thread of a worker, which is queued to its list when this returns. `own`: with its own context.
+/// Creates the thread of a worker, which is queued to its list when this returns. `own`: with its
+/// own context.
 pub(super) fn start(
     context: &Arc<Context>,
     list: &Arc<List>,
@@ -141,8 +142,8 @@ extern "C-unwind" fn main(boot: *mut c_void) -> *mut c_void {
     match begin(boot.cast()) {
         Some(Begun { life, told: None, .. }) => (life.routine)(life.arg),
         Some(Begun { mut life, told: Some(told), context }) => {
-            // SAFETY: Handed Over: this thread holds the context from `settle_in` on, and whoever created it holds what
-            // it is told by until it is told.
+            // SAFETY: Handed Over: this thread holds the context from `settle_in` on, and whoever
+            // created it holds what it is told by until it is told.
             let begun = unsafe { own::live(&*context, &*told, &mut life) };
             if let Err(error) = begun {
                 // SAFETY: Handed Over: as above; the creator holds both until it is told.
@@ -154,14 +155,16 @@ extern "C-unwind" fn main(boot: *mut c_void) -> *mut c_void {
     }
 }
 
-/// What a worker thread goes on with. `told`: where its creator is told that it is saved; null, it was told.
+/// What a worker thread goes on with. `told`: where its creator is told that it is saved; null, it
+/// was told.
 struct Begun {
     context: *const Context,
     life: Life,
     told: Option<*const Told>,
 }
 
-/// From a new thread to one that a scheduler has just executed, or that is about to be saved. None: the start failed.
+/// From a new thread to one that a scheduler has just executed, or that is about to be saved. None:
+/// the start failed.
 fn begin(boot: *mut Boot) -> Option<Begun> {
     // SAFETY: Handed Over.
     let Boot { context, own, routine, arg, told } = *unsafe { Box::from_raw(boot) };

@@ -11,17 +11,19 @@
 //!                                                                    its thread: ends --> TERMINATED
 //! ```
 //!
-//! A blocked worker is still RUNNING here: only its ownership word and its place know that it lost its
-//! processor, so that a worker which wakes early never meets a late writer. PARKED means that it may be
-//! claimed; whether it is in a chain of the completion list is a separate mark, and claiming one that is
-//! gives *Locked*.
+//! A blocked worker is still RUNNING here: only its ownership word and its place know that it lost
+//! its processor, so that a worker which wakes early never meets a late writer. PARKED means that
+//! it may be claimed; whether it is in a chain of the completion list is a separate mark, and
+//! claiming one that is gives *Locked*.
 //!
-//! A worker with its own context (`own.rs`) that is PARKED is saved, or stands at its gate on its own kernel thread; how it is executed
-//! says that. It is made PARKED by its scheduler, or by who made it, once it is saved.
+//! A worker with its own context (`own.rs`) that is PARKED is saved, or stands at its gate on its
+//! own kernel thread; how it is executed says that. It is made PARKED by its scheduler, or by who
+//! made it, once it is saved.
 //!
-//! Named invariants. **Held**: a worker's thread holds its context until it has ended; then the completion list does.
-//! **Own Thread**: see `watch/thread.rs`. **Executed**: while a worker is RUNNING and owns its place, its
-//! scheduler waits for news of it, so the scheduler behind its pointer is alive.
+//! Named invariants. **Held**: a worker's thread holds its context until it has ended; then the
+//! completion list does. **Own Thread**: see `watch/thread.rs`. **Executed**: while a worker is
+//! RUNNING and owns its place, its scheduler waits for news of it, so the scheduler behind its
+//! pointer is alive.
 
 #![allow(unsafe_code)]
 
@@ -330,7 +332,8 @@ impl Context {
 
     // --- What its own thread does -------------------------------------------------------------
 
-    /// Its thread is there and watched. The context is held by it from now on: see [`Context::release_system_hold`].
+    /// Its thread is there and watched. The context is held by it from now on: see
+    /// [`Context::release_system_hold`].
     pub(super) fn settle_in(self: Arc<Self>, watched: &'static Watched) {
         self.watched.store(ptr::from_ref(watched).cast_mut(), Ordering::Release);
         self.tid.store(crate::os::thread_number(), Ordering::Relaxed);
@@ -341,7 +344,8 @@ impl Context {
         std::mem::forget(self);
     }
 
-    /// Says where the stack of the calling thread lies, which is this worker's. Where nobody knows, every stack is taken for it.
+    /// Says where the stack of the calling thread lies, which is this worker's. Where nobody knows,
+    /// every stack is taken for it.
     pub(super) fn stack_is_here(&self) {
         if let Some(stack) = StackRange::of_this_thread() {
             self.stack_low.store(stack.low(), Ordering::Relaxed);
@@ -381,8 +385,8 @@ impl Context {
         }
     }
 
-    /// Gives the processor to the scheduler that runs it, with news, and is in this state then. From
-    /// there on it may be run again, by another scheduler even.
+    /// Gives the processor to the scheduler that runs it, with news, and is in this state then.
+    /// From there on it may be run again, by another scheduler even.
     fn hand_back(&self, state: u32, news: News, param: usize) {
         let primary = self.primary();
         primary.place().vacate(self.watched());

@@ -1,6 +1,7 @@
 //! The safe side: handles that keep what they name alive.
 //!
-//! Named invariant **Held**: a handle owns one count of its context; see `context.rs` for the thread's.
+//! Named invariant **Held**: a handle owns one count of its context; see `context.rs` for the
+//! thread's.
 
 #![allow(unsafe_code)]
 
@@ -19,8 +20,8 @@ use super::{TimedOut, WorkerCounts, boot, nanoseconds, own, primary};
 use crate::watch::Blocks;
 use crate::watch::calls::may_block;
 
-/// Where workers appear that may be executed: new ones, and those that were blocked and are no more.
-/// Cloning it gives another handle of the same list.
+/// Where workers appear that may be executed: new ones, and those that were blocked and are no
+/// more. Cloning it gives another handle of the same list.
 #[derive(Clone, Debug)]
 pub struct CompletionList(pub(super) Arc<List>);
 
@@ -33,7 +34,8 @@ impl CompletionList {
         Ok(CompletionList(Arc::new(List::new()?)))
     }
 
-    /// Takes all workers that are there, waiting for at most `timeout` for one; None waits for ever.
+    /// Takes all workers that are there, waiting for at most `timeout` for one; None waits for
+    /// ever.
     ///
     /// # Errors
     /// Nothing came within the time.
@@ -189,8 +191,8 @@ impl WorkerContext {
         self.0.suspend()
     }
 
-    /// Resumes it once, and gives how often it was suspended before. If it ran when it was suspended
-    /// it comes on the completion list; otherwise it can just be executed again.
+    /// Resumes it once, and gives how often it was suspended before. If it ran when it was
+    /// suspended it comes on the completion list; otherwise it can just be executed again.
     pub fn resume(&self) -> u32 {
         self.0.resume()
     }
@@ -226,7 +228,8 @@ impl WorkerContext {
         self.0.has_own_context.load(Ordering::Relaxed)
     }
 
-    /// How often it was executed, and has yielded in which way. While it runs, the numbers of a moment ago.
+    /// How often it was executed, and has yielded in which way. While it runs, the numbers of a
+    /// moment ago.
     pub fn counts(&self) -> WorkerCounts {
         self.0.counted()
     }
@@ -288,11 +291,13 @@ impl WorkerBuilder {
         self
     }
 
-    /// Whether it has its own context, and is executed in user mode, on the kernel thread of its scheduler: then executing it and its yield make
-    /// no system call. The default is false, or what `UMS_WINDOWS_WORKERS=context` in the environment says.
+    /// Whether it has its own context, and is executed in user mode, on the kernel thread of its
+    /// scheduler: then executing it and its yield make no system call. The default is false, or
+    /// what `UMS_WINDOWS_WORKERS=context` in the environment says.
     ///
-    /// It is a thread all the same, with its own thread-locals, `errno` and identity. What is keyed to the kernel thread, and calls that block and are
-    /// not interposed ([`crate::interpose`]), docs/windows.md is about. x86-64 and glibc only.
+    /// It is a thread all the same, with its own thread-locals, `errno` and identity. What is keyed
+    /// to the kernel thread, and calls that block and are not interposed ([`crate::interpose`]),
+    /// docs/windows.md is about. x86-64 and glibc only.
     #[must_use]
     pub fn own_context(mut self, yes: bool) -> WorkerBuilder {
         self.own_context = yes;
@@ -302,7 +307,8 @@ impl WorkerBuilder {
     /// Creates the worker; see [`WorkerContext::spawn`].
     ///
     /// # Errors
-    /// `Unsupported`, with the reason: it cannot have its own context here. No thread, or no means to watch it, can be had.
+    /// `Unsupported`, with the reason: it cannot have its own context here. No thread, or no means
+    /// to watch it, can be had.
     pub fn spawn(
         self,
         list: &CompletionList,

@@ -9,11 +9,11 @@
 //! first -> second -> .. -> last           next(first): unlink it, give second
 //! ```
 //!
-//! The event is an eventfd that is read to reset it: signalled when the list stops being empty. It may be
-//! signalled while the list is empty, if somebody took the items without waiting for it.
+//! The event is an eventfd that is read to reset it: signalled when the list stops being empty. It
+//! may be signalled while the list is empty, if somebody took the items without waiting for it.
 //!
-//! Named invariant **Members**: a context in a chain is alive: a worker's thread holds it until it has
-//! ended, and from then on the chain does, until whoever takes it out releases that hold.
+//! Named invariant **Members**: a context in a chain is alive: a worker's thread holds it until it
+//! has ended, and from then on the chain does, until whoever takes it out releases that hold.
 
 #![allow(unsafe_code)]
 

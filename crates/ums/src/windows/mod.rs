@@ -1,9 +1,9 @@
 //! Windows User-Mode Scheduling: write your own scheduler of threads.
 //!
-//! An application runs many *worker* threads, each with its own thread context, and decides itself which
-//! runs: a thread that has *entered scheduling mode* is called whenever its worker yields **or blocks in the
-//! kernel**, in a system call or a page fault, and names the worker that runs next. What has become
-//! ready again appears on a *completion list*.
+//! An application runs many *worker* threads, each with its own thread context, and decides itself
+//! which runs: a thread that has *entered scheduling mode* is called whenever its worker yields
+//! **or blocks in the kernel**, in a system call or a page fault, and names the worker that runs
+//! next. What has become ready again appears on a *completion list*.
 //!
 //! ```text
 //!  scheduler thread            worker threads                     completion list
@@ -48,17 +48,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! *Why the entry point returns what to do next.* On Windows `ExecuteUmsThread` does not return: the scheduler's
-//! stack is snapped back, and nothing on it survives. In Rust that would skip destructors. So executing has
-//! two halves: [`Scheduler::claim`], which may fail and lets the entry point decide what to do then, and
-//! returning the [`Claim`] in [`Next::Execute`], which cannot fail and ends every borrow of the entry point by itself.
+//! *Why the entry point returns what to do next.* On Windows `ExecuteUmsThread` does not return:
+//! the scheduler's stack is snapped back, and nothing on it survives. In Rust that would skip
+//! destructors. So executing has two halves: [`Scheduler::claim`], which may fail and lets the
+//! entry point decide what to do then, and returning the [`Claim`] in [`Next::Execute`], which
+//! cannot fail and ends every borrow of the entry point by itself.
 //!
-//! *What to keep away from the entry point*: waiting for what a worker may hold. Here that is no deadlock (a
-//! scheduler that waits for a lock has its blocked workers run on for a moment, which is counted), but a
-//! delay. See docs/windows.md, which also has what differs from Windows.
+//! *What to keep away from the entry point*: waiting for what a worker may hold. Here that is no
+//! deadlock (a scheduler that waits for a lock has its blocked workers run on for a moment, which
+//! is counted), but a delay. See docs/windows.md, which also has what differs from Windows.
 //!
-//! Files: `list` and `context` are the two nouns, `boot` begins and ends worker threads, `own` has those that are switched to in user
-//! mode, `primary` is a thread in scheduling mode; `handles` is the safe side; `raw` and `snap` are for C.
+//! Files: `list` and `context` are the two nouns, `boot` begins and ends worker threads, `own` has
+//! those that are switched to in user mode, `primary` is a thread in scheduling mode; `handles` is
+//! the safe side; `raw` and `snap` are for C.
 
 mod list;
 mod context;
@@ -111,7 +113,8 @@ pub enum ExecuteError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnterError {
-    /// It is a worker, of this model or of a [`Node`](crate::Node) (also while that is preemptive), or in scheduling mode already.
+    /// It is a worker, of this model or of a [`Node`](crate::Node) (also while that is preemptive),
+    /// or in scheduling mode already.
     #[error(
         "the thread is a worker or in scheduling mode already: enter scheduling mode on a thread of its own"
     )]
@@ -129,9 +132,11 @@ pub struct WorkerCounts {
     pub executed: u64,
     /// Yields in user mode, without a system call (YieldCount).
     pub yields: u64,
-    /// Yields from its own kernel thread (KernelYieldCount). Of workers that have no context of their own, all.
+    /// Yields from its own kernel thread (KernelYieldCount). Of workers that have no context of
+    /// their own, all.
     pub kernel_yields: u64,
-    /// Of these, those after which a worker with its own context could not be executed in user mode (MixedYieldCount): it was ending.
+    /// Of these, those after which a worker with its own context could not be executed in user mode
+    /// (MixedYieldCount): it was ending.
     pub mixed_yields: u64,
 }
 
@@ -151,8 +156,8 @@ pub struct TimedOut;
 pub enum Reason {
     /// The thread has just entered scheduling mode.
     Startup,
-    /// The worker that was executed has blocked (in a system call, or in a page fault or suspended),
-    /// or ended. The scheduler knows whom it executed; the call does not name it.
+    /// The worker that was executed has blocked (in a system call, or in a page fault or
+    /// suspended), or ended. The scheduler knows whom it executed; the call does not name it.
     Blocked {
         /// In a system call, as far as can be told.
         syscall: bool,
@@ -291,7 +296,8 @@ pub fn current() -> Option<Current> {
     }
 }
 
-/// What a thread of this process is, by the kernel's number: a debugger asks this before it stops one.
+/// What a thread of this process is, by the kernel's number: a debugger asks this before it stops
+/// one.
 pub fn thread_kind(tid: u32) -> ThreadKind {
     let is_worker = crate::watch::thread::every().any(|watched| watched.tid() as u32 == tid);
     match () {

@@ -1,7 +1,7 @@
 //! A thread in scheduling mode: the *primary* of its workers.
 //!
-//! It has one place. It calls its entry point, runs the worker that this names, and waits for news of
-//! it; then again.
+//! It has one place. It calls its entry point, runs the worker that this names, and waits for news
+//! of it; then again.
 //!
 //! ```text
 //! enter -> proc(Startup) -> run(w) ..news.. -> proc(Blocked | Yield) -> run(w') ..news.. -> proc leaves
@@ -10,14 +10,15 @@
 //! News comes exactly once for each run, because exactly one exchange of the worker's word ends its
 //! ownership: the catcher's, the watchdog's, or its own.
 //!
-//! A worker with its own context runs on this very kernel thread, inside `run`, until it yields or goes on on its own (`own.rs`).
+//! A worker with its own context runs on this very kernel thread, inside `run`, until it yields or
+//! goes on on its own (`own.rs`).
 //!
 //! *Stuck.* A scheduler may wait for a lock that a gated worker holds, malloc's for instance. The
-//! watchdog sees it wait in a futex while it should decide, and lends gated workers the right to run until
-//! their next switch, again and again, until it goes on. That is counted.
+//! watchdog sees it wait in a futex while it should decide, and lends gated workers the right to
+//! run until their next switch, again and again, until it goes on. That is counted.
 //!
-//! Named invariant **Entered**: the pointer in the thread-local is cleared by the same thread before what it
-//! points at goes.
+//! Named invariant **Entered**: the pointer in the thread-local is cleared by the same thread
+//! before what it points at goes.
 
 #![allow(unsafe_code)]
 
@@ -71,7 +72,8 @@ pub struct Primary {
     who: AtomicPtr<Context>,
     param: AtomicUsize,
     pub(super) event: Event,
-    /// What workers with their own context switch back to; null where there are none. And the kernel's number of the thread.
+    /// What workers with their own context switch back to; null where there are none. And the
+    /// kernel's number of the thread.
     root: AtomicPtr<::context::Context>,
     pub(super) thread: i32,
     /// The signals that the thread blocks when no worker's handler runs on it.
@@ -195,15 +197,17 @@ impl Primary {
         self.root.load(Ordering::Relaxed)
     }
 
-    /// By the worker on this kernel thread, which switches back then: how its run ended. None: it has not, it goes on on its own
-    /// kernel thread. Not where other threads write down their news: those may be quicker than this one.
+    /// By the worker on this kernel thread, which switches back then: how its run ended. None: it
+    /// has not, it goes on on its own kernel thread. Not where other threads write down their news:
+    /// those may be quicker than this one.
     #[inline]
     pub(super) fn note_here(&self, news: Option<News>, who: *const Context, param: usize) {
         self.here.store(news.map_or(0, |news| news as u32), Ordering::Relaxed);
         self.note_whose(who, param);
     }
 
-    /// By a worker on its own kernel thread, which will set the event: its run has ended by a yield.
+    /// By a worker on its own kernel thread, which will set the event: its run has ended by a
+    /// yield.
     pub(super) fn note_yield(&self, who: *const Context, param: usize) {
         self.note_whose(who, param);
         self.news.store(News::Yielded as u32, Ordering::Release);
@@ -296,7 +300,8 @@ impl Primary {
         self.phase.store(DECIDING, Ordering::Relaxed);
     }
 
-    /// It waits no more. Between here and the next wait nobody rings for the catcher when a worker begins to run.
+    /// It waits no more. Between here and the next wait nobody rings for the catcher when a worker
+    /// begins to run.
     fn decides_again(&self) {
         self.phase.store(DECIDING, Ordering::Relaxed);
         match self.has_hosted.load(Ordering::Relaxed) {
@@ -310,8 +315,8 @@ impl Primary {
         self.has_hosted.load(Ordering::Relaxed) && self.phase.load(Ordering::SeqCst) != RESTING
     }
 
-    /// For them: the call that a hosted worker is blocked in, on this kernel thread. What it has stored before is seen, for
-    /// it is blocked; so the phase is looked at after that.
+    /// For them: the call that a hosted worker is blocked in, on this kernel thread. What it has
+    /// stored before is seen, for it is blocked; so the phase is looked at after that.
     fn blocks_hosted(&self) -> Option<watch::Waits> {
         let waits = self.state_file.waits()?;
         (watch::can_be_carried(waits) && self.phase.load(Ordering::SeqCst) == HOSTING)

@@ -1,10 +1,11 @@
 //! The same machine for C: pointers instead of handles, and an entry point that does not return.
 //!
-//! `ums-capi` puts the Windows names and errors on top. Every pointer to a [`Context`] or [`List`] that a
-//! function takes is one that a function here gave and that has not been deleted; each says what else
-//! it needs.
+//! `ums-capi` puts the Windows names and errors on top. Every pointer to a [`Context`] or [`List`]
+//! that a function takes is one that a function here gave and that has not been deleted; each says
+//! what else it needs.
 //!
-//! Named invariants. **No Drops**: see `snap.rs`. **Given Pointer**: the caller's contract, as above.
+//! Named invariants. **No Drops**: see `snap.rs`. **Given Pointer**: the caller's contract, as
+//! above.
 
 #![allow(unsafe_code)]
 #![allow(clippy::missing_safety_doc)] // The header has it, once for all.
@@ -137,18 +138,20 @@ pub unsafe fn context_start_as(
     Ok(context.tid.load(Ordering::Relaxed))
 }
 
-/// Decides, instead of the environment, whether workers of whom nobody says it have their own context.
+/// Decides, instead of the environment, whether workers of whom nobody says it have their own
+/// context.
 pub fn own_contexts_by_default(yes: bool) {
     own::set_default(yes);
 }
 
-/// The calling thread is about to end, by `pthread_exit` perhaps: a worker in user mode leaves its scheduler's kernel thread first.
-/// Nothing, on any other thread.
+/// The calling thread is about to end, by `pthread_exit` perhaps: a worker in user mode leaves its
+/// scheduler's kernel thread first. Nothing, on any other thread.
 pub fn before_exit() {
     own::leave_for_good();
 }
 
-/// The kernel's number of the calling worker's own kernel thread, wherever it runs; None on any other thread.
+/// The kernel's number of the calling worker's own kernel thread, wherever it runs; None on any
+/// other thread.
 pub fn own_thread_id() -> Option<u32> {
     boot::current().map(|context| context.tid.load(Ordering::Relaxed))
 }

@@ -1,19 +1,19 @@
 //! Leaving a C function for good: the scheduler's stack is snapped back.
 //!
-//! `ExecuteUmsThread` does not return when it succeeds. [`call`] calls a function and remembers where the
-//! stack stood; [`back`], from anywhere below it on the same thread, makes that call return. Unlike
-//! `setjmp`, `call` returns once.
+//! `ExecuteUmsThread` does not return when it succeeds. [`call`] calls a function and remembers
+//! where the stack stood; [`back`], from anywhere below it on the same thread, makes that call
+//! return. Unlike `setjmp`, `call` returns once.
 //!
 //! ```text
 //! call: | saved registers | <- *frame          back: stack pointer := *frame, restore, return 1
 //!       | frames of C ... | <- gone
 //! ```
 //!
-//! Frames in between vanish without a word: nothing in them may need to be dropped. That is why safe Rust
-//! has another shape, where the entry point returns what to do next.
+//! Frames in between vanish without a word: nothing in them may need to be dropped. That is why
+//! safe Rust has another shape, where the entry point returns what to do next.
 //!
-//! Named invariant **No Drops**: between `call` and `back` stand only frames of C, and of Rust functions that own
-//! nothing when they call on.
+//! Named invariant **No Drops**: between `call` and `back` stand only frames of C, and of Rust
+//! functions that own nothing when they call on.
 
 #![allow(unsafe_code)]
 

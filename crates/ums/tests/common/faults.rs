@@ -1,6 +1,7 @@
 //! Faults that wait as long as a test wants: a thread of this process handles them.
 //!
-//! Unsafe for the calls. Named invariant **Own Memory**: they get only memory that was made here and is kept.
+//! Unsafe for the calls. Named invariant **Own Memory**: they get only memory that was made here
+//! and is kept.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};

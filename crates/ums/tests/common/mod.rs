@@ -262,7 +262,8 @@ impl Gate {
     }
 }
 
-/// A request that computes on scheduler 0, and yields to nobody, until it is told that it is enough.
+/// A request that computes on scheduler 0, and yields to nobody, until it is told that it is
+/// enough.
 pub struct Computing {
     enough: Arc<AtomicBool>,
     task: JoinHandle<()>,

@@ -1,4 +1,5 @@
-//! What blocks the kernel thread that touches it, until it is resolved: pages of two kinds, and the child of a `vfork`.
+//! What blocks the kernel thread that touches it, until it is resolved: pages of two kinds, and the
+//! child of a `vfork`.
 //!
 //! Named invariant **Own Memory**: bare calls get memory that the test made and keeps.
 
@@ -59,7 +60,8 @@ impl Slow for Child {
         extern "C" fn live(fd: *mut libc::c_void) -> i32 {
             let mut byte = 0u8;
             let into = (&raw mut byte) as u64;
-            // SAFETY: Own Memory: the child's own byte; then its end. It runs nothing of the C library, whose thread is its parent's.
+            // SAFETY: Own Memory: the child's own byte; then its end. It runs nothing of the C
+            // library, whose thread is its parent's.
             unsafe {
                 let mut result = 0i64;
                 for (number, first) in [(libc::SYS_read, fd as u64), (libc::SYS_exit, 0)] {

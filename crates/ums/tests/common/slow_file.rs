@@ -1,9 +1,11 @@
-//! A file whose pages come when a test lets them: a file system of one file, served by a thread of this process (FUSE).
+//! A file whose pages come when a test lets them: a file system of one file, served by a thread of
+//! this process (FUSE).
 //!
-//! A page fault on a mapping of it waits as for a disk: no signal ends it but one that kills. Mounting it takes privilege; where that is
-//! refused there is none.
+//! A page fault on a mapping of it waits as for a disk: no signal ends it but one that kills.
+//! Mounting it takes privilege; where that is refused there is none.
 //!
-//! Unsafe for the calls. Named invariant **Own Memory**: they get only memory that was made here and is kept.
+//! Unsafe for the calls. Named invariant **Own Memory**: they get only memory that was made here
+//! and is kept.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -121,7 +123,8 @@ impl Drop for SlowFile {
     fn drop(&mut self) {
         self.gate.over.store(true, SeqCst);
         self.resolve();
-        // SAFETY: Own Memory: nobody touches it any more, as whoever drops this knows. The server ends when the file is closed.
+        // SAFETY: Own Memory: nobody touches it any more, as whoever drops this knows. The server
+        // ends when the file is closed.
         unsafe { libc::munmap(self.base as *mut libc::c_void, self.size) };
     }
 }

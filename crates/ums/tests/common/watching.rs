@@ -26,7 +26,8 @@ pub fn nothing() -> Options {
 /// What the monitor told.
 pub type Told = Log<Report>;
 
-/// Has the monitor watch, and every request stay where it was spawned. A worker that blocks keeps its scheduler, so that there is a stall.
+/// Has the monitor watch, and every request stay where it was spawned. A worker that blocks keeps
+/// its scheduler, so that there is a stall.
 pub fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
     let log = told.clone();
     let builder = builder.placement(Placement::AlwaysPreferred).take_over_blocked(false);

@@ -1,7 +1,9 @@
-//! A seed is had again exactly: twice in one process, and in another one. And bugs that are planted on purpose are found.
+//! A seed is had again exactly: twice in one process, and in another one. And bugs that are planted
+//! on purpose are found.
 //!
-//! These tests start processes, and a process that starts holds copies of all sockets for a moment: an end that is
-//! closed is not closed yet. So they are here, where no other test tells stories, and one at a time.
+//! These tests start processes, and a process that starts holds copies of all sockets for a moment:
+//! an end that is closed is not closed yet. So they are here, where no other test tells stories,
+//! and one at a time.
 
 #[path = "../sim/deeds.rs"]
 mod deeds;

@@ -1,10 +1,12 @@
-//! Ten bugs that are planted on purpose are found, each in a process of its own (feature `planted`).
+//! Ten bugs that are planted on purpose are found, each in a process of its own (feature
+//! `planted`).
 //!
 //! ```text
 //! cargo test --release -p ums --features planted --test replay ten_planted_bugs -- --nocapture
 //! ```
 //!
-//! It prints which seed found each, after how long, and in which words: the table in docs/reliability.md.
+//! It prints which seed found each, after how long, and in which words: the table in
+//! docs/reliability.md.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};

@@ -1,5 +1,5 @@
-//! Deeds: each uses one thing that the machine offers, and sees that its promise is kept. Waits may be cancelled, and
-//! connections break; who was told so gives up.
+//! Deeds: each uses one thing that the machine offers, and sees that its promise is kept. Waits may
+//! be cancelled, and connections break; who was told so gives up.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;

@@ -18,7 +18,8 @@ fn record(number: u64) -> [u8; RECORD] {
     std::array::from_fn(|at| (number as u8).wrapping_add(1).wrapping_mul(1 + (at % 2) as u8))
 }
 
-/// Writes records one after another, and counts those that are there for good, until the disk is gone.
+/// Writes records one after another, and counts those that are there for good, until the disk is
+/// gone.
 fn write(path: &Path, syncs: bool, told: &AtomicU64) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     if syncs {
@@ -98,7 +99,8 @@ fn version(number: u64) -> Vec<u8> {
     vec![number as u8; 700 + number as usize * 10]
 }
 
-/// Replaces a file again and again, as one does it: under another name first. Says which version is there for good.
+/// Replaces a file again and again, as one does it: under another name first. Says which version is
+/// there for good.
 fn replace(path: &Path, sync_names: bool, told: &AtomicU64) -> std::io::Result<()> {
     let (new, folder) = (path.with_extension("new"), path.parent().unwrap());
     for number in 1..8 {

@@ -1,5 +1,6 @@
-//! Stories of idle schedulers: no request waits in a queue while a scheduler that could take it sleeps, whichever one was
-//! woken for it and whatever that one has to do; and none that was taken is lost when the node ends.
+//! Stories of idle schedulers: no request waits in a queue while a scheduler that could take it
+//! sleeps, whichever one was woken for it and whatever that one has to do; and none that was taken
+//! is lost when the node ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +42,8 @@ fn a_request_is_taken_although_the_scheduler_woken_for_it_has_a_worker_of_its_ow
         let done = Arc::clone(&taken);
         let sender = node.spawn_on(0, move || {
             ums::sleep(Duration::from_micros(500 + below(500))).unwrap();
-            // The first goes to a worker of scheduler 1; the second is for any scheduler that is idle.
+            // The first goes to a worker of scheduler 1; the second is for any scheduler that is
+            // idle.
             gate.set();
             let theirs = Arc::clone(&done);
             let child = ums::spawn(move || theirs.store(true, Ordering::Relaxed));
@@ -62,7 +64,8 @@ fn what_a_node_that_ends_has_taken_it_finishes_within_the_grace_time_g13() {
         let handle = node.clone();
         let client = ums::sim::thread("client", move || {
             let mut taken = Vec::new();
-            // A request that is taken queues one more, as a session's request does. Refused ones are no trouble.
+            // A request that is taken queues one more, as a session's request does. Refused ones
+            // are no trouble.
             for _ in 0..50 {
                 taken.extend(handle.spawn(|| ums::spawn(|| ()).join().is_ok()));
                 thread_sleep(Duration::from_micros(below(100)));

@@ -1,6 +1,7 @@
 //! Stories from seeds: what the machine promises, whoever runs when, whatever is late or fails.
 //!
-//! * **Contract**: stories keep nothing of their thread's over a wait, as fiber workers ask; each story sees to it.
+//! * **Contract**: stories keep nothing of their thread's over a wait, as fiber workers ask; each
+//!   story sees to it.
 
 mod deeds;
 mod disk;
@@ -374,7 +375,8 @@ fn the_pause_after_a_refused_worker_may_end_at_any_moment_b17() {
             return;
         };
         for _ in 0..8 {
-            // The sleeper has the scheduler look around when the pause of 100 ms is about to end, and keeps its worker.
+            // The sleeper has the scheduler look around when the pause of 100 ms is about to end,
+            // and keeps its worker.
             let span = Duration::from_micros(94_000 + ums::sim::below(8_000));
             let done = Arc::new(ums::sync::Event::manual(false));
             let theirs = Arc::clone(&done);
@@ -427,7 +429,8 @@ fn a_planted_deadlock_is_found_and_named() {
     assert!(failed[0].contains("nobody can run"), "{}", failed[0]);
 }
 
-/// What a server's tasks do, all at once: each kind in a random measure, with everything that can go wrong.
+/// What a server's tasks do, all at once: each kind in a random measure, with everything that can
+/// go wrong.
 fn busy_day() {
     let node = node_with(2 + ums::sim::below(2) as usize, 8);
     let lock = Arc::new(ums::sync::Mutex::new(0_u64));

@@ -1,13 +1,16 @@
-//! The mixed story: a node with two or three schedulers on which everything happens at once, and goes wrong.
+//! The mixed story: a node with two or three schedulers on which everything happens at once, and
+//! goes wrong.
 //!
-//! Its requests do *deeds*, each a random number of them in a random order. A deed uses one thing that the machine offers and
-//! sees that its promise is kept. What the machine itself must keep (One List, one baton, counters that add up) is looked at
-//! in every turn of every scheduler, by the world.
+//! Its requests do *deeds*, each a random number of them in a random order. A deed uses one thing
+//! that the machine offers and sees that its promise is kept. What the machine itself must keep
+//! (One List, one baton, counters that add up) is looked at in every turn of every scheduler, by
+//! the world.
 //!
 //! * Every request ends exactly once, and its end is what its handle says: the *ledger*.
-//! * First come, first served: bound requests begin in the order in which they were queued, waiters for a lock
-//!   get it in the order in which they came.
-//! * At the end nothing is left: no request, no worker that waits, no timer, no operation, no permit.
+//! * First come, first served: bound requests begin in the order in which they were queued, waiters
+//!   for a lock get it in the order in which they came.
+//! * At the end nothing is left: no request, no worker that waits, no timer, no operation, no
+//!   permit.
 //!
 //! * **Contract**: deeds keep nothing of their thread's over a wait, as fiber workers ask.
 

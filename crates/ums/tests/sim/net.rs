@@ -1,4 +1,5 @@
-//! Stories of the network: ports, connections that are late, break and are closed by halves, users behind a listener.
+//! Stories of the network: ports, connections that are late, break and are closed by halves, users
+//! behind a listener.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};

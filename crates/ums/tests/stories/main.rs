@@ -1,8 +1,9 @@
 //! Golden stories: who runs when, told in files (`*.script`).
 //!
-//! A story is some lines of commands, a line of dashes, and the exact outcome; an empty line ends it, `#` begins a remark.
-//! Each is told on one scheduler in simulated worlds of several seeds, with each kind of worker, and has the same
-//! outcome every time: what is promised about order does not depend on luck.
+//! A story is some lines of commands, a line of dashes, and the exact outcome; an empty line ends
+//! it, `#` begins a remark. Each is told on one scheduler in simulated worlds of several seeds,
+//! with each kind of worker, and has the same outcome every time: what is promised about order does
+//! not depend on luck.
 //!
 //! ```text
 //! workers 2                      at most so many; 8 for each scheduler if nothing is said
@@ -19,13 +20,16 @@
 //! a: hello
 //! ```
 //!
-//! Deeds: `say WORDS`, `yield`, `sleep MS`, `lock X`, `unlock X`, `read X`, `write X`, `leave X`, `wait E`, `set E`, `outside MS` (goes
-//! preemptive for so long), `busy MS` (does not yield for so long), `panic`, `spawn NAME [DEED]` (a task that does that, or says that it runs), `lists`
-//! (says who is on which list), `idle` (how many workers are), `worker` (which worker it is, counted in the order of their appearance), `where` (which
-//! scheduler). With a pipe: `take P` (waits for a byte), `put P`, `put P MS` (so much later, from outside), `ask P` (an operation whose routine says who runs
-//! it when there is a byte).
+//! Deeds: `say WORDS`, `yield`, `sleep MS`, `lock X`, `unlock X`, `read X`, `write X`, `leave X`,
+//! `wait E`, `set E`, `outside MS` (goes preemptive for so long), `busy MS` (does not yield for so
+//! long), `panic`, `spawn NAME [DEED]` (a task that does that, or says that it runs), `lists` (says
+//! who is on which list), `idle` (how many workers are), `worker` (which worker it is, counted in
+//! the order of their appearance), `where` (which scheduler). With a pipe: `take P` (waits for a
+//! byte), `put P`, `put P MS` (so much later, from outside), `ask P` (an operation whose routine
+//! says who runs it when there is a byte).
 //!
-//! The numbers of the behaviours that a story tells stand in the remark above it, and in the table of docs/reliability.md.
+//! The numbers of the behaviours that a story tells stand in the remark above it, and in the table
+//! of docs/reliability.md.
 //!
 //! * **Contract**: deeds keep nothing of their thread's over a wait, as fiber workers ask.
 

@@ -1,4 +1,5 @@
-//! The table of docs/reliability.md that says which story tells a behaviour, compared with the stories themselves.
+//! The table of docs/reliability.md that says which story tells a behaviour, compared with the
+//! stories themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 

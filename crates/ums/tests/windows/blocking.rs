@@ -1,8 +1,8 @@
-//! A worker blocks in the kernel: its scheduler is called, another runs, and the one that wakes runs no
-//! instruction of its own until it is executed.
+//! A worker blocks in the kernel: its scheduler is called, another runs, and the one that wakes
+//! runs no instruction of its own until it is executed.
 //!
-//! Unsafe only for system calls that the library has no safe form of. Named invariant **Own Memory**: they
-//! are given only memory that this test made and keeps.
+//! Unsafe only for system calls that the library has no safe form of. Named invariant **Own
+//! Memory**: they are given only memory that this test made and keeps.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -89,7 +89,8 @@ fn read_on_two_pages(file: &impl std::os::fd::AsRawFd, bytes: &mut [u8]) -> isiz
     const CODE: [u8; 5] = [0x31, 0xc0, 0x0f, 0x05, 0xc3];
     type Read = extern "C" fn(libc::c_int, *mut u8, usize) -> isize;
     const PAGE: usize = 4096;
-    // SAFETY: Own Memory: two new pages, which become code; that is a function of this type and keeps what such a one must keep.
+    // SAFETY: Own Memory: two new pages, which become code; that is a function of this type and
+    // keeps what such a one must keep.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let writable = libc::PROT_READ | libc::PROT_WRITE;
@@ -223,7 +224,8 @@ fn a_woken_worker_runs_nothing_until_it_is_executed_and_would_without_its_gate()
     assert!(!woken_beside_a_computing_worker(), "the gate leaks");
     // The positive control: the same harness sees a gate that is switched off.
     ums::watch::switch_gate(false);
-    // On a starved machine the woken worker may not get a processor in time to be seen: again, then.
+    // On a starved machine the woken worker may not get a processor in time to be seen: again,
+    // then.
     let leaked = (0..10).any(|_| woken_beside_a_computing_worker());
     ums::watch::switch_gate(true);
     assert!(leaked, "the harness does not notice a missing gate");

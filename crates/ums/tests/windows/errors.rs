@@ -1,7 +1,8 @@
 //! Misuse: each has its documented error.
 //!
-//! Unsafe where the side for C is tried. Named invariants. **Given Pointer**: contexts and lists are made and
-//! deleted in the same test. **No Drops**: an entry point owns nothing when it executes.
+//! Unsafe where the side for C is tried. Named invariants. **Given Pointer**: contexts and lists
+//! are made and deleted in the same test. **No Drops**: an entry point owns nothing when it
+//! executes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

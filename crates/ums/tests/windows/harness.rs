@@ -1,7 +1,7 @@
 //! A scheduler to test with, and a watch over tests that hang.
 //!
-//! [`Rounds`] runs what is ready, first in, first out, until every worker of its list has ended, and tells what
-//! it was called with.
+//! [`Rounds`] runs what is ready, first in, first out, until every worker of its list has ended,
+//! and tells what it was called with.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,6 +1,7 @@
 //! Leaving scheduling mode, in every way; and what becomes of the workers.
 //!
-//! Unsafe only to fork. Named invariant **Alone After Fork**: the child calls only what is allowed there.
+//! Unsafe only to fork. Named invariant **Alone After Fork**: the child calls only what is allowed
+//! there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

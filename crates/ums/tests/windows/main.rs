@@ -1,8 +1,8 @@
 //! The behaviours of `ums::windows`: what Windows documents, and what is easy to get wrong.
 //!
-//! `W` numbers are the items of the specification's list of semantics that are easy to get wrong. Each
-//! test runs with the mechanism that this machine offers; `stress` runs in all of them, in processes of their
-//! own, and as a user without privileges where the tests run as root.
+//! `W` numbers are the items of the specification's list of semantics that are easy to get wrong.
+//! Each test runs with the mechanism that this machine offers; `stress` runs in all of them, in
+//! processes of their own, and as a user without privileges where the tests run as root.
 
 #![allow(unsafe_code)] // Each file says why, where it has any.
 

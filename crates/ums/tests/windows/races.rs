@@ -1,5 +1,5 @@
-//! Races of the block watch that need more than a random run: they are made to happen here. docs/windows.md
-//! has the table of all of them.
+//! Races of the block watch that need more than a random run: they are made to happen here.
+//! docs/windows.md has the table of all of them.
 //!
 //! Unsafe for bare calls. Named invariant **Own Memory**: they get locals and numbers.
 
@@ -139,8 +139,8 @@ fn a_worker_that_changes_its_affinity_is_noticed_all_the_same_r10() {
     });
 }
 
-/// The kernel wakes many workers beside one that computes: each takes the processor for the way to its gate
-/// and no further, and the one that computes loses it for that long only.
+/// The kernel wakes many workers beside one that computes: each takes the processor for the way to
+/// its gate and no further, and the one that computes loses it for that long only.
 #[test]
 fn workers_woken_together_pass_no_gate_and_let_the_running_one_go_on_r11() {
     if only_calls() {
@@ -204,7 +204,8 @@ fn a_catcher_that_others_starve_is_helped_by_the_watchdog_r12() {
         let mut hogs = Vec::new();
         let mut rescues = 0;
         windows::enter_scheduling_mode(|scheduler, reason| {
-            // Ordinary threads that keep this processor busy, so that the catcher gets next to none.
+            // Ordinary threads that keep this processor busy, so that the catcher gets next to
+            // none.
             while hogs.len() < 2 {
                 let (cpu, stop) = (scheduler.cpu(), over.clone());
                 hogs.push(std::thread::spawn(move || {
@@ -240,8 +241,9 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, SeqCst);
 }
 
-/// Runs a worker that reads 300 bytes, each written when it waits, beside one that computes and yields, while
-/// `torment` does what it wants to the reader's thread. The reader sees every byte and no error.
+/// Runs a worker that reads 300 bytes, each written when it waits, beside one that computes and
+/// yields, while `torment` does what it wants to the reader's thread. The reader sees every byte
+/// and no error.
 fn tormented(torment: impl FnOnce(i32, &AtomicBool) + Send + 'static) {
     alone(move || {
         const BYTES: u32 = 300;
@@ -307,7 +309,8 @@ fn a_storm_of_signals_at_a_worker_opens_no_gate_and_interrupts_nothing() {
     assert!(SIGNALS.load(SeqCst) > before + 10, "the signals did not arrive");
 }
 
-/// In the child of a fork: attaches to the thread and lets it go, again and again. Only system calls.
+/// In the child of a fork: attaches to the thread and lets it go, again and again. Only system
+/// calls.
 fn attach_for_ever(tid: i32) -> ! {
     for before in 0.. {
         let nobody = std::ptr::null_mut::<libc::c_void>();

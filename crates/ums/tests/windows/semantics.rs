@@ -1,5 +1,5 @@
-//! What the documentation says in plain words: new workers wait, yields carry a parameter, lists hand
-//! out everything once, contexts keep values.
+//! What the documentation says in plain words: new workers wait, yields carry a parameter, lists
+//! hand out everything once, contexts keep values.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! Random blocking calls, faults and yields of many workers, with an eye on every instruction.
 //!
-//! The harness knows nothing of how the library does it. Each scheduler writes down whom it has executed, and
-//! erases that when it is called. Between any two steps a worker looks whether it is the one written down: if
-//! not, it runs outside of its ownership, a *violation*. Executions, yields and completions of each worker
-//! are counted, so that one lost or given twice shows.
+//! The harness knows nothing of how the library does it. Each scheduler writes down whom it has
+//! executed, and erases that when it is called. Between any two steps a worker looks whether it is
+//! the one written down: if not, it runs outside of its ownership, a *violation*. Executions,
+//! yields and completions of each worker are counted, so that one lost or given twice shows.
 //!
-//! Each mechanism runs in a process of its own, chosen by `UMS_WATCH`; as root also as an ordinary user.
+//! Each mechanism runs in a process of its own, chosen by `UMS_WATCH`; as root also as an ordinary
+//! user.
 //!
 //! The positive control is the same run with the gate switched off, which must report violations.
 //!
@@ -14,7 +15,8 @@
 //!     no_instruction -- --nocapture --test-threads=1
 //! ```
 //!
-//! Unsafe for raw calls. Named invariant **Own Memory**: they get memory that the worker made and keeps.
+//! Unsafe for raw calls. Named invariant **Own Memory**: they get memory that the worker made and
+//! keeps.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -99,7 +101,8 @@ fn tools(dir: &std::path::Path, me: usize) -> (Tools, std::io::PipeWriter) {
         .and_then(|mut file| {
             file.write_all(&[7; FILE_PAGES * 4096]).and(file.sync_all()).map(|()| file)
         });
-    // A worker in user mode that waits for a disk holds up its scheduler, and that is all there is to see.
+    // A worker in user mode that waits for a disk holds up its scheduler, and that is all there is
+    // to see.
     let file = file.ok().filter(|_| !crate::OWN).map(|file| {
         // SAFETY: Own Memory: a new mapping, which stays for ever.
         let base = unsafe {
@@ -132,7 +135,8 @@ fn one_step(world: &World, me: usize, dice: &mut Dice, tools: &Tools) -> bool {
             2 => {
                 let word = world.word.as_ptr();
                 let failed = libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 0, &short) != 0;
-                // Where such a call is seen only once it blocks, it may say EINTR, rarely: its number cannot be told.
+                // Where such a call is seen only once it blocks, it may say EINTR, rarely: its
+                // number cannot be told.
                 failed && (crate::INTERPOSED || !crate::OWN)
             }
             3 => {

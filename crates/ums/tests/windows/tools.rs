@@ -1,4 +1,5 @@
-//! `gdb` and `perf` see each worker as an ordinary thread, with its name, its stack and its functions.
+//! `gdb` and `perf` see each worker as an ordinary thread, with its name, its stack and its
+//! functions.
 //!
 //! Each tool is left out, by name, where it is missing or the system refuses it.
 //!

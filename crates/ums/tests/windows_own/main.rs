@@ -1,5 +1,6 @@
-//! The behaviours of `ums::windows` once more, with workers that have their own context: all that is said in the files of the other
-//! tests holds for them too, but for what [`OWN`] leaves out there. `own` has what only they do.
+//! The behaviours of `ums::windows` once more, with workers that have their own context: all that
+//! is said in the files of the other tests holds for them too, but for what [`OWN`] leaves out
+//! there. `own` has what only they do.
 
 #![allow(unsafe_code)] // Named invariant **Passed On**, see `ums::watch::calls`; and as each file says.
 

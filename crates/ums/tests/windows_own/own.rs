@@ -1,5 +1,5 @@
-//! What workers with their own context do and no others: they are executed in user mode, without a system call, on their scheduler's kernel
-//! thread; calls that may block take them to their own.
+//! What workers with their own context do and no others: they are executed in user mode, without a
+//! system call, on their scheduler's kernel thread; calls that may block take them to their own.
 //!
 //! Unsafe for a filter of system calls. Named invariant **Own Memory**: it is given locals.
 
@@ -16,7 +16,8 @@ use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, WorkerConte
 use crate::harness::{Heard, Rounds, alone};
 use crate::signals::blocked_signals;
 
-/// Whether there can be such workers here. The rest of this program's tests run with threads where there cannot.
+/// Whether there can be such workers here. The rest of this program's tests run with threads where
+/// there cannot.
 fn supported() -> bool {
     let why = ums::own_contexts_are_refused();
     why.iter().for_each(|why| println!("skipped: {why}"));
@@ -163,7 +164,8 @@ fn a_call_that_blocks_in_a_handler_of_the_applications_stays_on_the_host_which_k
         let scheduler = kernel_thread();
         let worker = WorkerContext::spawn(&list, move || {
             let before = blocked_signals();
-            // SAFETY: Own Memory: numbers. To the kernel thread that this runs on, which the C library would not do.
+            // SAFETY: Own Memory: numbers. To the kernel thread that this runs on, which the C
+            // library would not do.
             unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), kernel_thread(), SIGNAL) };
             assert_eq!(HANDLED.each_ref().map(|at| at.load(SeqCst)), [scheduler; 2]);
             assert_eq!((kernel_thread(), blocked_signals()), (scheduler, before));
@@ -205,7 +207,8 @@ fn errno() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
-/// Workers that go from scheduler to scheduler, and look after every step whether they are still themselves.
+/// Workers that go from scheduler to scheduler, and look after every step whether they are still
+/// themselves.
 fn wander(workers: usize, schedulers: usize, rounds: usize) -> HashSet<i32> {
     thread_local! {
         static CELL: Cell<usize> = const { Cell::new(0) };
@@ -338,7 +341,8 @@ fn one_that_computes_is_stopped_where_it_is_when_it_is_suspended_again_and_again
                     let expected = sum(1.5);
                     while !end.load(SeqCst) {
                         assert_eq!(sum(std::hint::black_box(1.5)), expected, "registers are kept");
-                        // One yields now and then, so that the other runs and the scheduler is called.
+                        // One yields now and then, so that the other runs and the scheduler is
+                        // called.
                         if n == 1 || beats.fetch_add(1, SeqCst).is_multiple_of(64) {
                             yields(1);
                         }
@@ -411,7 +415,8 @@ fn forbid_system_calls() {
 
 const FORBIDDEN_YIELDS: usize = 10_000;
 
-/// The child of the test below: workers yield in turn, and from a certain moment on no system call is allowed.
+/// The child of the test below: workers yield in turn, and from a certain moment on no system call
+/// is allowed.
 #[test]
 fn yields_under_a_filter_in_this_process() {
     let Ok(said) = std::env::var("UMS_YIELDS") else { return };
@@ -427,7 +432,8 @@ fn yields_under_a_filter_in_this_process() {
                     forbid_system_calls();
                     yields(FORBIDDEN_YIELDS);
                     let said = b"no system call\n";
-                    // SAFETY: Own Memory: constants. Nobody else's destructors, for they make system calls.
+                    // SAFETY: Own Memory: constants. Nobody else's destructors, for they make
+                    // system calls.
                     unsafe {
                         libc::syscall(libc::SYS_write, 1, said.as_ptr(), said.len());
                         libc::syscall(libc::SYS_exit_group, 0);

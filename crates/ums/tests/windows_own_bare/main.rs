@@ -1,5 +1,6 @@
-//! Workers with their own context in a program that interposes nothing: their calls block on their scheduler's kernel thread, and are
-//! carried over to their own when that is seen. The files are those of the other tests.
+//! Workers with their own context in a program that interposes nothing: their calls block on their
+//! scheduler's kernel thread, and are carried over to their own when that is seen. The files are
+//! those of the other tests.
 
 #![allow(unsafe_code)] // Each file says why, where it has any.
 

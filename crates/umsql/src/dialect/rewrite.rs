@@ -1,10 +1,10 @@
 //! The pass over a statement's tokens that copies what it does not know and rewrites what it does.
 //!
-//! A cast `x::t` is the one form that reaches backwards: the pass remembers where the last complete operand
-//! began in the output, and puts `CAST(` there.
+//! A cast `x::t` is the one form that reaches backwards: the pass remembers where the last complete
+//! operand began in the output, and puts `CAST(` there.
 //!
-//! Work is bounded on purpose: a client may send anything. What lies deeper, is longer or moves more bytes
-//! than the limits below goes to SQLite untranslated, and SQLite refuses it.
+//! Work is bounded on purpose: a client may send anything. What lies deeper, is longer or moves
+//! more bytes than the limits below goes to SQLite untranslated, and SQLite refuses it.
 
 use super::tokens::{Kind, Token};
 use crate::wire::types;
@@ -38,7 +38,8 @@ struct Rewriter<'t, 'a> {
     moved: usize,
 }
 
-/// Forms inside forms are translated this deep; what is deeper goes to SQLite as it is, which refuses it.
+/// Forms inside forms are translated this deep; what is deeper goes to SQLite as it is, which
+/// refuses it.
 const DEPTH_MAX: usize = 16;
 /// Casts of casts move their operand again and again; after this many bytes no more is translated.
 const MOVED_MAX: usize = 16 << 20;
@@ -271,7 +272,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// The type whose name begins `ahead` tokens from here: how many tokens it takes, and its number.
+    /// The type whose name begins `ahead` tokens from here: how many tokens it takes, and its
+    /// number.
     fn type_name(&self, ahead: usize) -> Option<(usize, u32)> {
         let mut len = 0;
         if self.next_is(ahead, "pg_catalog") && self.next_is(ahead + 1, ".") {
@@ -311,7 +313,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         Some((len, types::by_name(&name)))
     }
 
-    /// A function of SQLite cannot query, so the definition of an index is looked up by a query in its place.
+    /// A function of SQLite cannot query, so the definition of an index is looked up by a query in
+    /// its place.
     fn index_definition(&mut self) -> bool {
         let Some(close) = self.closing(self.at + 1) else { return false };
         let arguments = &self.tokens[self.at + 2..close];

@@ -1,5 +1,5 @@
-//! Tokens of a SQL text: where each begins and ends and what kind it is. Space and comments are what lies
-//! between two tokens.
+//! Tokens of a SQL text: where each begins and ends and what kind it is. Space and comments are
+//! what lies between two tokens.
 
 use crate::error::{Result, SqlError};
 
@@ -186,7 +186,8 @@ fn run(text: &str, mut belongs: impl FnMut(char) -> bool) -> usize {
     text.find(|c| !belongs(c)).unwrap_or(text.len())
 }
 
-/// The length of a quoted token whose opening quote stands at `open`. A doubled quote stands for itself.
+/// The length of a quoted token whose opening quote stands at `open`. A doubled quote stands for
+/// itself.
 fn quoted(text: &str, open: usize, quote: u8, backslash: bool) -> Result<usize> {
     let bytes = text.as_bytes();
     let mut at = open + 1;
@@ -232,8 +233,8 @@ fn number(bytes: &[u8]) -> usize {
     len
 }
 
-/// Cuts tokens into statements at the semicolons. The body of a trigger keeps its own: such a statement
-/// ends only after `; END`, which is SQLite's rule.
+/// Cuts tokens into statements at the semicolons. The body of a trigger keeps its own: such a
+/// statement ends only after `; END`, which is SQLite's rule.
 pub(crate) fn statements<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
     let mut list = Vec::new();
     let mut start = 0;

@@ -1,10 +1,10 @@
 //! Rewrites a statement from PostgreSQL's spelling to SQLite's.
 //!
-//! Here are the statements that become another statement as a whole; [`super::rewrite`] changes the rest word by
-//! word.
+//! Here are the statements that become another statement as a whole; [`super::rewrite`] changes the
+//! rest word by word.
 //!
-//! What it does not do: it knows no grammar, so a form that is not listed here goes to SQLite as it is and
-//! SQLite's syntax error comes back.
+//! What it does not do: it knows no grammar, so a form that is not listed here goes to SQLite as it
+//! is and SQLite's syntax error comes back.
 
 use super::rewrite::rewrite;
 use super::statement::{Reader, Sql, near};
@@ -193,8 +193,8 @@ pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Leaves out what stands at the end and says nothing to SQLite: storage options of a new table, and the
-/// row locks of a query, since a writer owns the whole database here.
+/// Leaves out what stands at the end and says nothing to SQLite: storage options of a new table,
+/// and the row locks of a query, since a writer owns the whole database here.
 fn trim<'t, 'a>(tokens: &'t [Token<'a>]) -> &'t [Token<'a>] {
     let mut depth = 0usize;
     let creates = tokens[0].is("create");

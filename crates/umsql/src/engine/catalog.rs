@@ -1,8 +1,10 @@
-//! The part of PostgreSQL's catalogue that psql and drivers read, as views over SQLite's own schema table.
+//! The part of PostgreSQL's catalogue that psql and drivers read, as views over SQLite's own schema
+//! table.
 //!
-//! They are temporary views, made on a connection when a statement first mentions one. An object's number
-//! is its row number in `sqlite_schema` above the numbers PostgreSQL keeps for itself. The casts are there because psql compares
-//! numbers with texts, which SQLite does as PostgreSQL does only for a column that has a type.
+//! They are temporary views, made on a connection when a statement first mentions one. An object's
+//! number is its row number in `sqlite_schema` above the numbers PostgreSQL keeps for itself. The
+//! casts are there because psql compares numbers with texts, which SQLite does as PostgreSQL does
+//! only for a column that has a type.
 
 /// Creates all views.
 pub(super) const VIEWS: &str = r#"

@@ -1,7 +1,7 @@
 //! Which file system the engine's files are on, and how a connection to them is opened.
 //!
-//! *Ours* (`vfs`): everything that waits parks the worker, and commits share syncs. *SQLite's own*: for
-//! comparison; it blocks the thread, and syncs at each commit.
+//! *Ours* (`vfs`): everything that waits parks the worker, and commits share syncs. *SQLite's own*:
+//! for comparison; it blocks the thread, and syncs at each commit.
 //!
 //! What it does not do: it keeps no connections.
 
@@ -42,8 +42,8 @@ impl Files {
         }
     }
 
-    /// Opens a connection that waits at most `patience` for a lock; also the database as our file system knows
-    /// it, if it is on that.
+    /// Opens a connection that waits at most `patience` for a lock; also the database as our file
+    /// system knows it, if it is on that.
     pub(super) fn connect(
         self,
         path: &Path,
@@ -63,7 +63,8 @@ impl Files {
                 (connection, None)
             }
         };
-        // On ours, a commit is synced by the group commit and the log is checkpointed by the lazy writer.
+        // On ours, a commit is synced by the group commit and the log is checkpointed by the lazy
+        // writer.
         connection.execute_batch(match &database {
             Some(_) => "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0",
             None => "PRAGMA synchronous=FULL",

@@ -1,8 +1,9 @@
-//! Functions that clients of PostgreSQL expect, and two that show the machine: `pg_sleep`, which waits on
-//! the timer list, and `preemptive_sleep`, which leaves the scheduler as an extended procedure does.
+//! Functions that clients of PostgreSQL expect, and two that show the machine: `pg_sleep`, which
+//! waits on the timer list, and `preemptive_sleep`, which leaves the scheduler as an extended
+//! procedure does.
 //!
-//! A worker that waits in here is suspended below SQLite's frames. That is sound because such a wait always
-//! ends by returning: a cancelled one returns an error, nothing unwinds.
+//! A worker that waits in here is suspended below SQLite's frames. That is sound because such a
+//! wait always ends by returning: a cancelled one returns an error, nothing unwinds.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,9 +1,9 @@
 //! The lazy writer: checkpoints off the commit path, on a hidden scheduler.
 //!
-//! A *checkpoint* copies pages from the log into the database, so that the log can begin again. SQLite would do
-//! that in the commit that finds the log long; here a commit only asks for it, and a worker of the hidden
-//! scheduler `lazy writer` does it with a connection of its own. It is started when there is something to do,
-//! so an idle server has none.
+//! A *checkpoint* copies pages from the log into the database, so that the log can begin again.
+//! SQLite would do that in the commit that finds the log long; here a commit only asks for it, and
+//! a worker of the hidden scheduler `lazy writer` does it with a connection of its own. It is
+//! started when there is something to do, so an idle server has none.
 //!
 //! ```text
 //!   the log has grown by 1,000 pages      PASSIVE: copies what nobody needs to read from the log
@@ -12,10 +12,11 @@
 //!   and is 64,000 pages long              TRUNCATE: and gives the room back
 //! ```
 //!
-//! So the log is bounded by what readers keep open. It also syncs the log a moment after commits that did not
-//! want to wait (`synchronous_commit=off`).
+//! So the log is bounded by what readers keep open. It also syncs the log a moment after commits
+//! that did not want to wait (`synchronous_commit=off`).
 //!
-//! What it does not do: it decides nothing about durability; a checkpoint syncs what it needs by itself.
+//! What it does not do: it decides nothing about durability; a checkpoint syncs what it needs by
+//! itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,8 +51,8 @@ const SCHEDULER: &str = "lazy writer";
 pub(super) struct LazyWriter {
     checkpoints: AtomicBool,
     syncs: AtomicBool,
-    /// Open for as long as the engine is, so that no other connection is the last to close, which would end the
-    /// log while commits wait for it.
+    /// Open for as long as the engine is, so that no other connection is the last to close, which
+    /// would end the log while commits wait for it.
     connection: ParkingMutex<Connection>,
 }
 

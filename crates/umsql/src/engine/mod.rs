@@ -1,8 +1,8 @@
-//! SQLite, re-hosted: connections that are leased for a request or a transaction, that yield and can be
-//! cancelled while they run, and that see the machine's tables.
+//! SQLite, re-hosted: connections that are leased for a request or a transaction, that yield and
+//! can be cancelled while they run, and that see the machine's tables.
 //!
-//! Invariant *Lease*: a connection belongs to one session from [`Engine::lease`] until the lease is dropped,
-//! and goes back to the pool only outside a transaction and unchanged by its user.
+//! Invariant *Lease*: a connection belongs to one session from [`Engine::lease`] until the lease is
+//! dropped, and goes back to the pool only outside a transaction and unchanged by its user.
 //!
 //! What it does not do: it knows no protocol and no transaction blocks.
 
@@ -108,8 +108,8 @@ impl Engine {
         trouble.map_or(Ok(()), |trouble| Err(files::error_of(&trouble)))
     }
 
-    /// Ends a commit that was at `position` when SQLite had done it: when this returns, it is on the disk,
-    /// unless its session does not want to wait for that.
+    /// Ends a commit that was at `position` when SQLite had done it: when this returns, it is on
+    /// the disk, unless its session does not want to wait for that.
     ///
     /// # Errors
     /// Nobody knows whether it is durable: it must not be acknowledged.
@@ -134,7 +134,8 @@ impl Engine {
         let schema = self.schema.load(Ordering::Acquire);
         if db.schema != schema {
             db.connection.flush_prepared_statement_cache();
-            // Columns are looked up in the connection's copy of the schema; a step makes it look again.
+            // Columns are looked up in the connection's copy of the schema; a step makes it look
+            // again.
             db.connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
             db.schema = schema;
         }
@@ -168,7 +169,8 @@ impl Engine {
         Ok(Db { connection, probe, schema, catalog: false })
     }
 
-    /// A connection that nobody uses: one of this scheduler's if there is one, for what it has cached was used here.
+    /// A connection that nobody uses: one of this scheduler's if there is one, for what it has
+    /// cached was used here.
     fn take_kept(&self) -> Option<Db> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let own = pools.get_mut(host::scheduler_index()).and_then(Vec::pop);
@@ -187,8 +189,8 @@ impl Engine {
     }
 }
 
-/// The progress handler: yields when the quantum is over, and stops the statement when it was cancelled.
-/// A panic must not cross SQLite, so it stops the statement too.
+/// The progress handler: yields when the quantum is over, and stops the statement when it was
+/// cancelled. A panic must not cross SQLite, so it stops the statement too.
 fn look(probe: &Probe) -> bool {
     let stop = std::panic::catch_unwind(|| {
         host::yield_if_due();
@@ -197,8 +199,8 @@ fn look(probe: &Probe) -> bool {
     probe.used_up() || stop.unwrap_or(true)
 }
 
-/// How the log is kept and synced is the server's business: a client that changed it, on its own connection even,
-/// would take the durability of everybody's commits away. They may be asked for.
+/// How the log is kept and synced is the server's business: a client that changed it, on its own
+/// connection even, would take the durability of everybody's commits away. They may be asked for.
 fn allow(context: AuthContext<'_>) -> Authorization {
     const KEPT: [&str; 4] = ["journal_mode", "synchronous", "locking_mode", "wal_autocheckpoint"];
     match context.action {
@@ -207,7 +209,8 @@ fn allow(context: AuthContext<'_>) -> Authorization {
         {
             Authorization::Deny
         }
-        // A query that writes, past the write gate. `INSERT INTO t(t) VALUES ('optimize')` does the same.
+        // A query that writes, past the write gate. `INSERT INTO t(t) VALUES ('optimize')` does the
+        // same.
         AuthAction::Function { function_name }
             if function_name.eq_ignore_ascii_case("optimize") =>
         {
@@ -217,8 +220,8 @@ fn allow(context: AuthContext<'_>) -> Authorization {
     }
 }
 
-/// Whether a statement runs only to learn the type of its result: then it is short, and functions with an
-/// effect have none.
+/// Whether a statement runs only to learn the type of its result: then it is short, and functions
+/// with an effect have none.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe {
     looks_left: Arc<AtomicI64>,

@@ -6,8 +6,8 @@
 //!   42501  permission denied                      55006  another process has it open
 //! ```
 //!
-//! SQLite would take a short file that is not a database for an empty one and write over it, so the file is
-//! looked at before SQLite sees it.
+//! SQLite would take a short file that is not a database for an empty one and write over it, so the
+//! file is looked at before SQLite sees it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};

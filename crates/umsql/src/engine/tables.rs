@@ -1,10 +1,10 @@
-//! The machine's tables in SQL: each of [`host::tables`], and what the engine itself has to show, is a virtual
-//! table that every query can use.
+//! The machine's tables in SQL: each of [`host::tables`], and what the engine itself has to show,
+//! is a virtual table that every query can use.
 //!
 //! A cursor takes its snapshot when it is filtered, so one scan sees one moment.
 #![allow(unsafe_code)]
-// Invariant *Base First*: SQLite sees a table and a cursor through a pointer to the base struct, so both
-// are `repr(C)` with that struct as their first field, and nothing here touches it.
+// Invariant *Base First*: SQLite sees a table and a cursor through a pointer to the base struct, so
+// both are `repr(C)` with that struct as their first field, and nothing here touches it.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_int};

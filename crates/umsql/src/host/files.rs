@@ -2,9 +2,9 @@
 //!
 //! What it does not do: it knows nothing of SQLite; which file is which stands in `vfs`.
 //!
-//! Unsafe in one place, for a kind of lock that the standard library does not have. Named invariant.
-//! **Own Descriptor**: a file's descriptor is open for as long as the file is, and the kernel reads the lock's
-//! description from a local of ours during the call only.
+//! Unsafe in one place, for a kind of lock that the standard library does not have. Named
+//! invariant. **Own Descriptor**: a file's descriptor is open for as long as the file is, and the
+//! kernel reads the lock's description from a local of ours during the call only.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -35,8 +35,8 @@ pub(crate) struct How {
     pub(crate) direct: bool,
 }
 
-/// An open file. What waits for the disk parks the worker; it is deaf to cancellation, for the engine could not
-/// tell that from a broken disk.
+/// An open file. What waits for the disk parks the worker; it is deaf to cancellation, for the
+/// engine could not tell that from a broken disk.
 #[derive(Debug)]
 pub(crate) struct File {
     file: fs::File,
@@ -56,8 +56,8 @@ impl File {
         Ok(File { file, direct: direct.map(|file| named(file, how)) })
     }
 
-    /// Reads until `buf` is full or the file ends, and says how much. What is in the system's cache costs one
-    /// call and no wait.
+    /// Reads until `buf` is full or the file ends, and says how much. What is in the system's cache
+    /// costs one call and no wait.
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         let whole_pages = at.is_multiple_of(ALIGN) && (buf.len() as u64).is_multiple_of(ALIGN);
         let Some(direct) = self.direct.as_ref().filter(|_| whole_pages) else {
@@ -97,8 +97,8 @@ impl File {
         self.direct.is_some()
     }
 
-    /// Takes an exclusive lock on these bytes, against other processes and other openings of the same file.
-    /// It lasts until the file is closed. False when somebody else has one.
+    /// Takes an exclusive lock on these bytes, against other processes and other openings of the
+    /// same file. It lasts until the file is closed. False when somebody else has one.
     pub(crate) fn lock_bytes(&self, start: i64, len: i64) -> io::Result<bool> {
         let lock = libc::flock {
             l_type: libc::F_WRLCK as libc::c_short,

@@ -1,10 +1,10 @@
 //! The seam to the machine: everything `umsql` asks of whoever runs it.
 //!
-//! The rest of the crate waits, sleeps, yields and looks at the scheduler only through this file, the only one
-//! that names `ums`, beside [`crate::listen`].
+//! The rest of the crate waits, sleeps, yields and looks at the scheduler only through this file,
+//! the only one that names `ums`, beside [`crate::listen`].
 //!
-//! Words: a **user** is a connection, named by a number; a **request** is the work request that the current
-//! worker carries out for a user.
+//! Words: a **user** is a connection, named by a number; a **request** is the work request that the
+//! current worker carries out for a user.
 //!
 //! What it does not do: it knows nothing of SQL or of the wire.
 
@@ -124,8 +124,8 @@ pub fn go_preemptive<R: Send>(reason: &'static str, f: impl FnOnce() -> R + Send
     ums::go_preemptive(WaitReason::register(reason, WaitClass::External), f)
 }
 
-/// How schedulers for work that nobody waits for differ: with two processors their threads and those that serve users
-/// want the same ones.
+/// How schedulers for work that nobody waits for differ: with two processors their threads and
+/// those that serve users want the same ones.
 const BACKGROUND: ums::HiddenOptions = ums::HiddenOptions { max_workers: None, ready: 0, nice: 19 };
 
 /// Runs `f`, which users shall not feel, on the hidden scheduler of that name and waits for it.
@@ -142,8 +142,8 @@ pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send)
     }
 }
 
-/// Starts `f` on the hidden scheduler of that name, which has two workers. False: the caller is no worker,
-/// or the node is going down; then nothing was started.
+/// Starts `f` on the hidden scheduler of that name, which has two workers. False: the caller is no
+/// worker, or the node is going down; then nothing was started.
 pub(crate) fn start_hidden(scheduler: &'static str, f: impl FnOnce() + Send + 'static) -> bool {
     let options = ums::HiddenOptions { max_workers: Some(2), ..Default::default() };
     let hidden = Node::current().and_then(|node| node.hidden(scheduler, options).ok());
@@ -157,8 +157,8 @@ pub(crate) enum For {
     SharedLock,
     /// A lock on the database for the waiter alone.
     ExclusiveLock,
-    /// The log, until it is on the disk. Cancelling does not end this wait, for it cannot be told how far the
-    /// disk is.
+    /// The log, until it is on the disk. Cancelling does not end this wait, for it cannot be told
+    /// how far the disk is.
     LogWrite,
     /// One of SQLite's own mutexes.
     EngineMutex,
@@ -184,8 +184,8 @@ pub(crate) enum Unwoken {
     Interrupted,
 }
 
-/// Waits until the [`Sleeper`] that `queue` is given is woken. `queue` puts it where the waker looks, and must
-/// not wait.
+/// Waits until the [`Sleeper`] that `queue` is given is woken. `queue` puts it where the waker
+/// looks, and must not wait.
 pub(crate) fn park<R>(
     why: For,
     resource: &R,
@@ -211,14 +211,15 @@ pub fn scheduler_index() -> usize {
     ums::scheduler_id().unwrap_or(0)
 }
 
-/// How often in a row the first at the gate may be passed by one on the scheduler where it was given back.
+/// How often in a row the first at the gate may be passed by one on the scheduler where it was
+/// given back.
 const PASSES: usize = 16;
 
-/// The write gate of a database: one owner at a time, in the order of arrival, though those who wait where it is
-/// given back come first for a while, for that scheduler is awake.
+/// The write gate of a database: one owner at a time, in the order of arrival, though those who
+/// wait where it is given back come first for a while, for that scheduler is awake.
 ///
-/// It is owned by a *user*, across its work requests. A user that owns it has its next request served at
-/// once, so the queue behind the gate can always move.
+/// It is owned by a *user*, across its work requests. A user that owns it has its next request
+/// served at once, so the queue behind the gate can always move.
 #[derive(Debug)]
 pub struct Gate {
     lock: ums::UserLock,
@@ -244,7 +245,8 @@ impl Gate {
         self.lock.acquire(user, None).map_err(|_| Interrupted)
     }
 
-    /// As [`Gate::acquire`], for at most `time`. False when that was too short, or the request was cancelled.
+    /// As [`Gate::acquire`], for at most `time`. False when that was too short, or the request was
+    /// cancelled.
     pub(crate) fn acquire_for(&self, user: u64, time: Duration) -> bool {
         self.lock.acquire(user, Some(time)).is_ok()
     }
@@ -254,8 +256,8 @@ impl Gate {
         self.lock.waiting_workers()
     }
 
-    /// Takes the gate if it is free (true), else a place in the line without a worker: `granted` is called
-    /// when the gate is the user's.
+    /// Takes the gate if it is free (true), else a place in the line without a worker: `granted` is
+    /// called when the gate is the user's.
     ///
     /// # Errors
     /// When the request is cancelled first.

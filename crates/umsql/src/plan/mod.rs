@@ -1,8 +1,9 @@
 //! A prepared statement: what was recognised in its text, and the types of its parameters.
 //!
-//! SQLite gives types to values only. What a client must know before it sends a parameter or reads a
-//! result is therefore found in this order: what the client declared, a cast, the declaration of a column
-//! next to it, the rules for operators and functions below, and last (for results) a value.
+//! SQLite gives types to values only. What a client must know before it sends a parameter or reads
+//! a result is therefore found in this order: what the client declared, a cast, the declaration of
+//! a column next to it, the rules for operators and functions below, and last (for results) a
+//! value.
 //!
 //! What it does not do: execute.
 
@@ -38,7 +39,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Makes the plan for `text`; `declared` are the types the client gave, zero where it gave none.
+    /// Makes the plan for `text`; `declared` are the types the client gave, zero where it gave
+    /// none.
     pub(crate) fn new(text: &str, declared: &[u32], db: &Connection) -> Result<Plan> {
         let list = tokens(text)?;
         let all = statements(&list);
@@ -166,8 +168,8 @@ fn type_at(tokens: &[Token<'_>]) -> Option<u32> {
     })
 }
 
-/// For `INSERT INTO t (a, b) VALUES ($1, $2), ..`: the parameters that stand alone, each with the type of
-/// the column it goes to.
+/// For `INSERT INTO t (a, b) VALUES ($1, $2), ..`: the parameters that stand alone, each with the
+/// type of the column it goes to.
 fn inserted_columns(tokens: &[Token<'_>], names: &Names<'_>) -> Vec<(usize, u32)> {
     let mut found = Vec::new();
     let into = tokens.iter().position(|token| token.is("into"));
@@ -212,7 +214,8 @@ fn place(tokens: &[Token<'_>], values: usize, columns: &[u32]) -> Vec<(usize, u3
     found
 }
 
-/// Columns of the catalogue views that psql reads as truth values. A view's columns have no declaration.
+/// Columns of the catalogue views that psql reads as truth values. A view's columns have no
+/// declaration.
 const CATALOG_FLAGS: [&str; 26] = [
     "relhasindex",
     "relhasrules",

@@ -1,7 +1,7 @@
 //! The names and types of a statement's result columns, as far as they are known without a value.
 //!
-//! A column of a table has its declaration. For an expression there are rules: casts, operators, the common
-//! functions. They look at tokens, so what they do not recognise they leave open.
+//! A column of a table has its declaration. For an expression there are rules: casts, operators,
+//! the common functions. They look at tokens, so what they do not recognise they leave open.
 
 use rusqlite::{Connection, Statement as Prepared};
 
@@ -9,7 +9,8 @@ use super::{Names, number, type_at};
 use crate::dialect::tokens::{Kind, Token, tokens};
 use crate::wire::types;
 
-/// The columns of a prepared statement: their names, and their types where those are known without a value.
+/// The columns of a prepared statement: their names, and their types where those are known without
+/// a value.
 pub(crate) fn columns(
     prepared: &Prepared<'_>,
     text: &str,

@@ -1,7 +1,7 @@
 //! The busy handler: where a worker waits for a lock of the database.
 //!
-//! SQLite calls it when a lock was refused and waiting is sound. It parks the worker in the line of the lock
-//! table, and says whether SQLite is to ask again.
+//! SQLite calls it when a lock was refused and waiting is sound. It parks the worker in the line of
+//! the lock table, and says whether SQLite is to ask again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

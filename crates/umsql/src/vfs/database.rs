@@ -1,9 +1,10 @@
-//! A database file as this process knows it: one file, one lock table, one shared memory and one log for all
-//! connections that have it open.
+//! A database file as this process knows it: one file, one lock table, one shared memory and one
+//! log for all connections that have it open.
 //!
-//! While a database is open this process holds an exclusive lock on the bytes that SQLite locks, so every
-//! other process, the `sqlite3` shell too, is told "database is locked"; within the process the lock table
-//! decides. The file's format stays SQLite's, and after the last connection is closed anybody opens it.
+//! While a database is open this process holds an exclusive lock on the bytes that SQLite locks, so
+//! every other process, the `sqlite3` shell too, is told "database is locked"; within the process
+//! the lock table decides. The file's format stays SQLite's, and after the last connection is
+//! closed anybody opens it.
 //!
 //! What it does not do: it knows no SQL and calls no SQLite.
 
@@ -22,7 +23,8 @@ use super::pages::{Pool, PoolCounts};
 use super::shm::Shm;
 use crate::host;
 
-/// How often opening looks again when the file is locked: its last user here may be about to close it.
+/// How often opening looks again when the file is locked: its last user here may be about to close
+/// it.
 const LOOKS: u32 = 10;
 
 /// One database file.
@@ -150,8 +152,8 @@ impl Database {
         self.log_file().map_or(Ok(()), |file| file.sync())
     }
 
-    /// A file without a name takes what we write, and is gone when the server stops. It is looked at after each
-    /// wait and not in the sync, which may have been a checkpoint's.
+    /// A file without a name takes what we write, and is gone when the server stops. It is looked
+    /// at after each wait and not in the sync, which may have been a checkpoint's.
     fn check_names(&self) -> Result<(), Trouble> {
         let has_name = |file: &Opened| file.file.links().map_or(true, |links| links > 0);
         let log = self.log_file();

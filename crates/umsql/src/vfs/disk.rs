@@ -2,8 +2,8 @@
 //!
 //! [`SystemDisk`] is the real one; tests have one that forgets what was not synced.
 //!
-//! A name that was made or removed lasts only after [`Disk::sync_dir`] on its folder, what was written only
-//! after [`DiskFile::sync`]: an [`Opened`] file takes care of both.
+//! A name that was made or removed lasts only after [`Disk::sync_dir`] on its folder, what was
+//! written only after [`DiskFile::sync`]: an [`Opened`] file takes care of both.
 
 use std::fmt;
 use std::io;
@@ -153,19 +153,21 @@ impl Opened {
             Err(error) if is_read_only(&error) && !read_only && !how.new => {
                 read_only = true;
                 let how = How { read_only, create: false, ..how };
-                // What keeps us from writing is what the caller is told, not that reading fails too.
+                // What keeps us from writing is what the caller is told, not that reading fails
+                // too.
                 disk.open(path, how).map_err(|_| error)?
             }
             other => other?,
         };
         let (disk, path) = (Arc::clone(disk), path.to_owned());
-        // Who made it before us may have been stopped before the name lasted, so being there says nothing.
+        // Who made it before us may have been stopped before the name lasted, so being there says
+        // nothing.
         let name_is_new = AtomicBool::new(how.create);
         Ok(Opened { file, path, read_only, disk, name_is_new, known: None })
     }
 
-    /// Says that from now on the file changes through this opening only, and what pool its pages may go to. A file
-    /// that cannot be written here is nobody's: another process may write it.
+    /// Says that from now on the file changes through this opening only, and what pool its pages
+    /// may go to. A file that cannot be written here is nobody's: another process may write it.
     pub(crate) fn owned(mut self, pool: Option<&Arc<Pool>>) -> io::Result<Opened> {
         if !self.read_only {
             self.known = Some(Known {

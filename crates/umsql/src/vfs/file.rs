@@ -1,10 +1,11 @@
 //! An open file as SQLite calls it: pages, locks and the log's shared memory.
 //!
-//! Each function here is one of the `sqlite3_io_methods` table; the invariants they stand on are in `vfs`, and
-//! one more. **Private Opcode**: only [`seat`] sends our own file control, with a pointer to its own local.
+//! Each function here is one of the `sqlite3_io_methods` table; the invariants they stand on are in
+//! `vfs`, and one more. **Private Opcode**: only [`seat`] sends our own file control, with a
+//! pointer to its own local.
 //!
-//! Every connection at a database shares one open file with the others, because the calls name their position;
-//! what belongs to the connection alone is here.
+//! Every connection at a database shares one open file with the others, because the calls name
+//! their position; what belongs to the connection alone is here.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -56,8 +57,8 @@ pub(super) struct OpenFile {
     /// What SQLite wants to remember with the file.
     keeps_log: Cell<bool>,
     power_safe: Cell<bool>,
-    /// A log's frame header, with its place, that waits for its page: SQLite writes the page next, and one call
-    /// writes both. It is written before anything else is done with the file.
+    /// A log's frame header, with its place, that waits for its page: SQLite writes the page next,
+    /// and one call writes both. It is written before anything else is done with the file.
     header: Cell<Option<(u64, [u8; FRAME_HEADER])>>,
 }
 
@@ -290,7 +291,8 @@ pub(super) fn seat(connection: &Connection) -> Option<Seat> {
 }
 
 fn with(file: *mut ffi::sqlite3_file, body: impl FnOnce(&OpenFile) -> c_int) -> c_int {
-    // SAFETY: File Slot: SQLite calls methods of an open file only, and the box is there while it is open.
+    // SAFETY: File Slot: SQLite calls methods of an open file only, and the box is there while it
+    // is open.
     let file = unsafe { &*(*file.cast::<Slot>()).file };
     guarded(|| body(file))
 }
@@ -420,9 +422,9 @@ unsafe extern "C" fn sector_size(_: *mut ffi::sqlite3_file) -> c_int {
     SECTOR
 }
 
-/// Power-safe overwrite: a write that is torn by a power loss damages no bytes outside of it. Disks of today
-/// promise that, and SQLite's own file system assumes it, too. Nothing else is claimed: a page of 4 KiB may be
-/// torn, appends and writes may reach the disk in any order.
+/// Power-safe overwrite: a write that is torn by a power loss damages no bytes outside of it. Disks
+/// of today promise that, and SQLite's own file system assumes it, too. Nothing else is claimed: a
+/// page of 4 KiB may be torn, appends and writes may reach the disk in any order.
 unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
     // SAFETY: File Slot: SQLite calls methods of an open file only.
     let file = unsafe { &*(*file.cast::<Slot>()).file };

@@ -1,8 +1,9 @@
 //! The lock table of one database file: who holds which of SQLite's locks, and who waits.
 //!
-//! Nouns. A *member* is one connection's opening of the file. There is one lock on the *file*, with the levels
-//! of SQLite's rollback mode, and eight *slots*, each shared or exclusive, with which SQLite guards its
-//! write-ahead log (slot 0 the writer, 1 the checkpointer, 2 recovery, the others readers).
+//! Nouns. A *member* is one connection's opening of the file. There is one lock on the *file*, with
+//! the levels of SQLite's rollback mode, and eight *slots*, each shared or exclusive, with which
+//! SQLite guards its write-ahead log (slot 0 the writer, 1 the checkpointer, 2 recovery, the others
+//! readers).
 //!
 //! ```text
 //!   lock: granted? ──yes──▶ held ──unlock──▶ promise to the first waiters that may go on, wake them
@@ -11,15 +12,16 @@
 //!        refused (BUSY) ──busy handler──▶ wait in the line ──────────────────────────┘
 //! ```
 //!
-//! SQLite never waits inside a lock call: it is refused, and its busy handler decides. So the handler is where
-//! a worker parks ([`Locks::wait`]), after a look under the table's own lock, so that no unlock is missed. An
-//! unlock does not hand the lock itself over, for the waiter may never ask again: it *promises* it, and until
-//! the promise is kept or lapses nobody else is granted what conflicts with it. That keeps the order of
-//! arrival: the releaser, who still runs, cannot take the lock again before the one who waited.
+//! SQLite never waits inside a lock call: it is refused, and its busy handler decides. So the
+//! handler is where a worker parks ([`Locks::wait`]), after a look under the table's own lock, so
+//! that no unlock is missed. An unlock does not hand the lock itself over, for the waiter may never
+//! ask again: it *promises* it, and until the promise is kept or lapses nobody else is granted what
+//! conflicts with it. That keeps the order of arrival: the releaser, who still runs, cannot take
+//! the lock again before the one who waited.
 //!
-//! What it does not do: no lock against other processes (the database holds one for all of its time), and no
-//! deadlock detection. SQLite skips the busy handler where waiting could never end (two readers that both want
-//! to write).
+//! What it does not do: no lock against other processes (the database holds one for all of its
+//! time), and no deadlock detection. SQLite skips the busy handler where waiting could never end
+//! (two readers that both want to write).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -136,8 +138,8 @@ impl Locks {
 
     /// Raises the member's lock on the file to `level`. False: refused.
     ///
-    /// Who has RESERVED and is refused EXCLUSIVE because others read has PENDING from then on, so that no new
-    /// reader comes.
+    /// Who has RESERVED and is refused EXCLUSIVE because others read has PENDING from then on, so
+    /// that no new reader comes.
     pub(crate) fn lock_file(&self, member: Member, level: Level) -> bool {
         let mut table = self.table();
         let held = table.level(member);
@@ -288,13 +290,15 @@ impl Table {
         slots.filter(move |(index, _)| mask & (1 << index) != 0).map(|(_, slot)| slot)
     }
 
-    /// Who keeps the member from having this; the inner None is one who was promised it and is on the way.
+    /// Who keeps the member from having this; the inner None is one who was promised it and is on
+    /// the way.
     fn blocker(&self, member: Member, want: Want) -> Option<Option<Holder>> {
         let held = match want {
             Want::File(level) => {
                 let blocks = match level {
                     Level::None => return None,
-                    // Who was promised to read comes in before a writer that waits for readers to go.
+                    // Who was promised to read comes in before a writer that waits for readers to
+                    // go.
                     Level::Shared if self.is_promised(member, want) => Level::Exclusive,
                     Level::Shared => Level::Pending,
                     Level::Reserved => Level::Reserved,
@@ -329,8 +333,8 @@ impl Table {
         self.refused.push((member, want));
     }
 
-    /// The member has this: the promise of it is kept. A promise of something else stays open, for SQLite
-    /// takes a reader's slot first when it asks again for the writer's.
+    /// The member has this: the promise of it is kept. A promise of something else stays open, for
+    /// SQLite takes a reader's slot first when it asks again for the writer's.
     fn granted(&mut self, member: Member, want: Want) {
         self.refused.retain(|r| r.0 != member);
         self.promises.retain(|p| p.member != member || p.want != want);
@@ -359,13 +363,15 @@ impl Table {
         self.promises.push(Promise { member, want, until: Instant::now() + PROMISE });
     }
 
-    /// Promises what is free to those who wait for it, in the order of arrival, and gives those to be woken.
+    /// Promises what is free to those who wait for it, in the order of arrival, and gives those to
+    /// be woken.
     fn let_go_on(&mut self) -> Vec<Woken> {
         let mut woken = Vec::new();
         let mut at = 0;
         while let Some(&Waiter { member, want, sleeper }) = self.waiters.get(at) {
             at += 1;
-            // One whose slice is just over cannot be claimed; it keeps its place and looks for itself.
+            // One whose slice is just over cannot be claimed; it keeps its place and looks for
+            // itself.
             if self.may_go(member, want)
                 && let Some(claimed) = sleeper.claim()
             {
@@ -434,7 +440,8 @@ mod tests {
         assert!(!locks.lock_file(2, Shared));
         locks.unlock_file(1, Shared);
         assert!(locks.lock_file(2, Shared));
-        // To roll a hot journal back one goes from SHARED to EXCLUSIVE, and keeps SHARED when refused.
+        // To roll a hot journal back one goes from SHARED to EXCLUSIVE, and keeps SHARED when
+        // refused.
         assert!(!locks.lock_file(1, Exclusive));
         assert_eq!(locks.level(1), Shared);
     }

@@ -1,9 +1,9 @@
 //! Group commit: many transactions become durable by one sync of the write-ahead log.
 //!
-//! Nouns. The *position* is the number of bytes ever written to this database's log; it only grows, over
-//! resets and truncations of the file. A *commit* waits until the log is durable up to the position that was
-//! current when SQLite's COMMIT had returned. The *leader* is the one who syncs; all who wait when it is done
-//! and whose position it covered are its *batch*.
+//! Nouns. The *position* is the number of bytes ever written to this database's log; it only grows,
+//! over resets and truncations of the file. A *commit* waits until the log is durable up to the
+//! position that was current when SQLite's COMMIT had returned. The *leader* is the one who syncs;
+//! all who wait when it is done and whose position it covered are its *batch*.
 //!
 //! ```text
 //!   commit A: lead ── fdatasync (covers what is written now) ──▶ wake the batch, and one who leads next
@@ -11,28 +11,32 @@
 //!   commit C:          wait (written after the sync began) ───▶ lead ── fdatasync ──▶ ...
 //! ```
 //!
-//! Why this is right. Connections run with `synchronous=NORMAL`: COMMIT writes the transaction's frames to the
-//! log, with a checksum that goes on from frame to frame, and returns without a sync. So
-//! * when the sync of the log that began after a commit's last write has succeeded, its frames and all before
-//!   them are on the disk, and recovery finds an unbroken chain up to its commit mark;
+//! Why this is right. Connections run with `synchronous=NORMAL`: COMMIT writes the transaction's
+//! frames to the log, with a checksum that goes on from frame to frame, and returns without a sync.
+//! So
+//! * when the sync of the log that began after a commit's last write has succeeded, its frames and
+//!   all before them are on the disk, and recovery finds an unbroken chain up to its commit mark;
 //! * what is not durable is not acknowledged: a session waits here before it sends CommandComplete;
-//! * a *checkpoint* keeps the order for us. In NORMAL it syncs the log before it writes the first page into the
-//!   database, and it syncs the database before the log may be reused. So the database never has a page whose
-//!   log is not durable, and a log is overwritten only when the database has all of it. The sync of a
-//!   checkpoint counts for those who wait here, too, for it is the same file;
-//! * a *reset* writes the new header and syncs it before any frame. Frames of before are in the database then,
-//!   durably, so a position from before the reset that is still waited for is covered by the next sync in any
-//!   case.
+//! * a *checkpoint* keeps the order for us. In NORMAL it syncs the log before it writes the first
+//!   page into the database, and it syncs the database before the log may be reused. So the
+//!   database never has a page whose log is not durable, and a log is overwritten only when the
+//!   database has all of it. The sync of a checkpoint counts for those who wait here, too, for it
+//!   is the same file;
+//! * a *reset* writes the new header and syncs it before any frame. Frames of before are in the
+//!   database then, durably, so a position from before the reset that is still waited for is
+//!   covered by the next sync in any case.
 //!
-//! A commit can be seen by others before it is durable. Who commits after having seen it has a later position,
-//! so it is never durable without it. `docs/sqlite.md` says what this means for readers.
+//! A commit can be seen by others before it is durable. Who commits after having seen it has a
+//! later position, so it is never durable without it. `docs/sqlite.md` says what this means for
+//! readers.
 //!
-//! One sync runs at a time, a checkpoint's too. The kernel reports a failed write to one sync of an open file
-//! only; of two at once the other would be told that all is well, and its batch would be acknowledged.
+//! One sync runs at a time, a checkpoint's too. The kernel reports a failed write to one sync of an
+//! open file only; of two at once the other would be told that all is well, and its batch would be
+//! acknowledged.
 //!
-//! After a failed sync nobody knows what is on the disk, and the kernel may report success the next time
-//! although the pages are gone. So a failure is for good: all who wait get it, and so does every later commit,
-//! sync and write until the server is started again ([`Trouble`]).
+//! After a failed sync nobody knows what is on the disk, and the kernel may report success the next
+//! time although the pages are gone. So a failure is for good: all who wait get it, and so does
+//! every later commit, sync and write until the server is started again ([`Trouble`]).
 //!
 //! What it does not do: it does not know the file; the caller brings the sync.
 
@@ -42,7 +46,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::host::{self, For, Holder, Sleeper};
 
-/// Buckets of the histogram: batches of 1, 2 to 3, 4 to 7, and so on; the last one has all larger ones.
+/// Buckets of the histogram: batches of 1, 2 to 3, 4 to 7, and so on; the last one has all larger
+/// ones.
 pub(crate) const BUCKETS: usize = 10;
 
 /// Why a database takes no more writes.
@@ -180,7 +185,8 @@ impl Log {
         wake(waiters);
     }
 
-    /// Waits until all that is written now is durable, on behalf of SQLite itself: a checkpoint, for one.
+    /// Waits until all that is written now is durable, on behalf of SQLite itself: a checkpoint,
+    /// for one.
     pub(crate) fn sync(&self, sync: impl Fn() -> io::Result<()>) -> Result<(), Trouble> {
         self.until_durable(self.position(), false, sync)
     }
@@ -219,7 +225,8 @@ impl Log {
             }
             debug_assert!(!led, "a leader's sync covers its own position");
             if let Some(leader) = state.leader {
-                // The leader looks at the line under the same lock when it is done, so it will find us.
+                // The leader looks at the line under the same lock when it is done, so it will find
+                // us.
                 let woken = host::park(For::LogWrite, self, Some(leader), None, |sleeper| {
                     state.waiters.push_back((position, sleeper));
                     drop(state);
@@ -381,7 +388,8 @@ mod tests {
         assert!(!log.is_durable());
     }
 
-    /// The kernel tells one of two syncs that run at once of a failed write, and the other that all is well.
+    /// The kernel tells one of two syncs that run at once of a failed write, and the other that all
+    /// is well.
     #[test]
     fn a_failure_that_is_reported_once_is_not_hidden_from_those_who_commit() {
         let log = Log::default();

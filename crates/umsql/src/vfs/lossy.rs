@@ -1,10 +1,10 @@
 //! A disk in memory that forgets what was not synced: for tests of durability.
 //!
-//! Every file has an image that lasts and, in order, the writes and truncations since its last sync; names that
-//! were made or removed last when their folder is synced. After a number of operations the *power goes off*:
-//! from then on every operation fails, so nobody can acknowledge anything. [`LossyDisk::after_loss`] is the disk
-//! that a restarted machine would find: all that was not synced is gone, or a random part of it survived, whole
-//! or torn at sectors of 512 bytes.
+//! Every file has an image that lasts and, in order, the writes and truncations since its last
+//! sync; names that were made or removed last when their folder is synced. After a number of
+//! operations the *power goes off*: from then on every operation fails, so nobody can acknowledge
+//! anything. [`LossyDisk::after_loss`] is the disk that a restarted machine would find: all that
+//! was not synced is gone, or a random part of it survived, whole or torn at sectors of 512 bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -141,7 +141,8 @@ impl LossyDisk {
         self.state().names.remove(Path::new(path));
     }
 
-    /// The disk after the power loss. `dice` chooses what survives; without it only what was synced does.
+    /// The disk after the power loss. `dice` chooses what survives; without it only what was synced
+    /// does.
     pub(crate) fn after_loss(&self, mut dice: Option<Dice>) -> LossyDisk {
         let state = self.state();
         let mut names = state.lasting.clone();

@@ -10,23 +10,27 @@
 //!     mutex (SQLite's own mutexes)
 //! ```
 //!
-//! SQLite is unchanged: it is given a file system (`sqlite3_vfs`), mutexes and a busy handler, and keeps its
-//! file format. What may wait parks the worker: a page that is not in the system's cache, a sync, a lock.
+//! SQLite is unchanged: it is given a file system (`sqlite3_vfs`), mutexes and a busy handler, and
+//! keeps its file format. What may wait parks the worker: a page that is not in the system's cache,
+//! a sync, a lock.
 //!
-//! Nouns. A [`Vfs`] is one registered file system, with its disk and its open databases. A *database* is a
-//! file with its locks and its log; a *seat* is one connection's place at it.
+//! Nouns. A [`Vfs`] is one registered file system, with its disk and its open databases. A
+//! *database* is a file with its locks and its log; a *seat* is one connection's place at it.
 //!
 //! Unsafe, because SQLite calls C functions with its own memory. Named invariants.
-//! * **Vfs Forever**: a registered `sqlite3_vfs` and the [`Vfs`] behind its `pAppData` are never freed.
-//! * **File Slot**: SQLite gives each open file a block of `szOsFile` bytes, aligned for pointers, that stays
-//!   where it is from xOpen to xClose. We put a `Slot` there: its base first, then a pointer to the box of
-//!   the open file. The base has methods only while the box is there, and SQLite calls a file's methods one at
-//!   a time, for a connection is used by one worker at a time.
-//! * **Lent Argument**: the buffers, names and results that SQLite passes to a callback are valid for the call,
-//!   with the sizes it states.
-//! * **No Unwind**: a panic does not cross SQLite: each callback catches it and answers `SQLITE_IOERR`.
+//! * **Vfs Forever**: a registered `sqlite3_vfs` and the [`Vfs`] behind its `pAppData` are never
+//!   freed.
+//! * **File Slot**: SQLite gives each open file a block of `szOsFile` bytes, aligned for pointers,
+//!   that stays where it is from xOpen to xClose. We put a `Slot` there: its base first, then a
+//!   pointer to the box of the open file. The base has methods only while the box is there, and
+//!   SQLite calls a file's methods one at a time, for a connection is used by one worker at a time.
+//! * **Lent Argument**: the buffers, names and results that SQLite passes to a callback are valid
+//!   for the call, with the sizes it states.
+//! * **No Unwind**: a panic does not cross SQLite: each callback catches it and answers
+//!   `SQLITE_IOERR`.
 //!
-//! What it does not do: no memory-mapped reads (xFetch): a page fault would block the scheduler unseen.
+//! What it does not do: no memory-mapped reads (xFetch): a page fault would block the scheduler
+//! unseen.
 
 mod busy;
 mod database;
@@ -70,8 +74,8 @@ pub(crate) struct Vfs {
 }
 
 impl Vfs {
-    /// The one on the machine's disk, by the name `ums`; or `ums-direct`, which reads databases past the
-    /// system's cache.
+    /// The one on the machine's disk, by the name `ums`; or `ums-direct`, which reads databases
+    /// past the system's cache.
     pub(crate) fn system(direct: bool) -> &'static Vfs {
         static SYSTEM: [OnceLock<&'static Vfs>; 2] = [const { OnceLock::new() }; 2];
         let name = if direct { "ums-direct" } else { "ums" };

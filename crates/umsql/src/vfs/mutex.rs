@@ -1,13 +1,14 @@
-//! SQLite's own mutexes, on the machine's: a worker that waits for one gives its scheduler to the next.
+//! SQLite's own mutexes, on the machine's: a worker that waits for one gives its scheduler to the
+//! next.
 //!
-//! Connections are opened without a mutex of their own, so what is left are a few that SQLite holds for
-//! moments: its list of file systems, its random numbers, its initialisation. They belong to the worker, or to
-//! the plain thread, that locked them, never to the thread below a fiber.
+//! Connections are opened without a mutex of their own, so what is left are a few that SQLite holds
+//! for moments: its list of file systems, its random numbers, its initialisation. They belong to
+//! the worker, or to the plain thread, that locked them, never to the thread below a fiber.
 //!
-//! Unsafe because SQLite gets these functions as a table of C functions. Named invariant.
-//! **Lent Mutex**: every `sqlite3_mutex` that SQLite has is a [`Mutex`] of ours, either one of the statics or a
-//! box that lives from the call of `alloc` that made it to the call of `free` that SQLite makes once, when
-//! nobody uses it any more.
+//! Unsafe because SQLite gets these functions as a table of C functions. Named invariant. **Lent
+//! Mutex**: every `sqlite3_mutex` that SQLite has is a [`Mutex`] of ours, either one of the statics
+//! or a box that lives from the call of `alloc` that made it to the call of `free` that SQLite
+//! makes once, when nobody uses it any more.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -124,16 +125,16 @@ static METHODS: ffi::sqlite3_mutex_methods = ffi::sqlite3_mutex_methods {
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Gives SQLite these mutexes, once in a process and before it is used for the first time. Whoever used it
-/// before has made it choose its own; then those stay, which is sound too, for SQLite holds none of them while
-/// it waits in the file system.
+/// Gives SQLite these mutexes, once in a process and before it is used for the first time. Whoever
+/// used it before has made it choose its own; then those stay, which is sound too, for SQLite holds
+/// none of them while it waits in the file system.
 ///
 /// Memory statistics are switched off with it: they take a mutex at every allocation.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: Lent Mutex: the table is a static whose functions keep the invariant. SQLite refuses both
-        // calls when it is in use already.
+        // SAFETY: Lent Mutex: the table is a static whose functions keep the invariant. SQLite
+        // refuses both calls when it is in use already.
         let done = unsafe {
             ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int);
             ffi::sqlite3_config(ffi::SQLITE_CONFIG_MUTEX, &raw const METHODS)

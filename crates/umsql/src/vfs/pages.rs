@@ -1,24 +1,26 @@
-//! Pages of databases that are read past the system's cache: those of late, shared by all connections.
+//! Pages of databases that are read past the system's cache: those of late, shared by all
+//! connections.
 //!
-//! SQLite keeps pages for each connection alone, and forgets all of them when another connection has written. What
-//! it then asks for again comes from here instead of from the disk. (In front of the system's cache it does not
-//! pay: a copy from there costs no more than one from here.)
+//! SQLite keeps pages for each connection alone, and forgets all of them when another connection
+//! has written. What it then asks for again comes from here instead of from the disk. (In front of
+//! the system's cache it does not pay: a copy from there costs no more than one from here.)
 //!
 //! ```text
 //!   xRead ──▶ in the pool? copy ── else ──▶ disk, then keep ── unless somebody wrote meanwhile
 //!   xWrite ─▶ announce (forget) ──▶ disk ──▶ done
 //! ```
 //!
-//! Nouns. A *place* is the number of a page in its file. A *shard* is a part of the pool with its own lock,
-//! which is held for one copy at most and never while a worker waits.
+//! Nouns. A *place* is the number of a page in its file. A *shard* is a part of the pool with its
+//! own lock, which is held for one copy at most and never while a worker waits.
 //!
-//! Invariant. **Newest Copy**: a page that is in the pool is what the file has there. A writer forgets the page
-//! before the disk is told and counts the shard's writers up until the disk has it; a reader keeps what it read
-//! only when no writer was there in between, which it sees from the shard's count of announcements. A page
-//! may so be missing from the pool; it is never old. Other processes do not write: the database is locked.
+//! Invariant. **Newest Copy**: a page that is in the pool is what the file has there. A writer
+//! forgets the page before the disk is told and counts the shard's writers up until the disk has
+//! it; a reader keeps what it read only when no writer was there in between, which it sees from the
+//! shard's count of announcements. A page may so be missing from the pool; it is never old. Other
+//! processes do not write: the database is locked.
 //!
-//! What it does not do: it knows pages of one size, reads nothing itself and holds nothing back from the disk.
-//! The pages of a file that was closed go when others need their room.
+//! What it does not do: it knows pages of one size, reads nothing itself and holds nothing back
+//! from the disk. The pages of a file that was closed go when others need their room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,8 +104,8 @@ impl Pages {
         Pages { pool: Arc::clone(pool), id }
     }
 
-    /// Fills `buf` if it is for one page and the pool has it. Else says what to [`Pages::keep`] once it is read, if it
-    /// is to be kept at all.
+    /// Fills `buf` if it is for one page and the pool has it. Else says what to [`Pages::keep`]
+    /// once it is read, if it is to be kept at all.
     pub(crate) fn read(&self, buf: &mut [u8], at: u64) -> Result<(), Option<Miss>> {
         let Some(key) = self.name(buf.len(), at) else { return Err(None) };
         let mut shard = self.shard(key.1);
@@ -134,7 +136,8 @@ impl Pages {
     ) -> Result<(), E> {
         let touched = at / PAGE as u64..(at + len as u64).div_ceil(PAGE as u64);
         if touched.end - touched.start > MANY {
-            // Before and after: what was read before the write may be kept under the name of that time only.
+            // Before and after: what was read before the write may be kept under the name of that
+            // time only.
             self.forget();
             let written = write();
             self.forget();
@@ -261,7 +264,8 @@ mod tests {
         assert!(pool.counts().pages <= PAGES as u64, "{:?}", pool.counts());
     }
 
-    /// Threads write ever higher numbers and read: nobody reads less than what stood there when he began.
+    /// Threads write ever higher numbers and read: nobody reads less than what stood there when he
+    /// began.
     #[test]
     fn a_reader_never_meets_an_old_page() {
         const AT: usize = 4;

@@ -1,11 +1,12 @@
 //! The shared memory of a write-ahead log: SQLite's index of the log, as memory of this process.
 //!
-//! SQLite maps it from a file so that processes can share it. Here one process has the database for itself
-//! (see [`super::database`]), so it is plain memory that all members of the database share, in *regions* of
-//! equal size. It goes when the last member has unmapped it; then the next one rebuilds it from the log.
+//! SQLite maps it from a file so that processes can share it. Here one process has the database for
+//! itself (see [`super::database`]), so it is plain memory that all members of the database share,
+//! in *regions* of equal size. It goes when the last member has unmapped it; then the next one
+//! rebuilds it from the log.
 //!
-//! What it does not do: it never looks into a region. SQLite orders its accesses with barriers and with the
-//! lock slots, and reads the header twice and compares.
+//! What it does not do: it never looks into a region. SQLite orders its accesses with barriers and
+//! with the lock slots, and reads the header twice and compares.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +20,8 @@ pub(crate) struct Shm {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Words that may change under shared references; a region stays where it is when the list grows.
+    /// Words that may change under shared references; a region stays where it is when the list
+    /// grows.
     regions: Vec<Box<[AtomicU64]>>,
     members: usize,
 }
@@ -43,8 +45,9 @@ impl Shm {
         }
     }
 
-    /// The region of that number and size in bytes. When it is not there it is made, filled with zeroes, if
-    /// `extend` says so; else the answer is null. It is there until the last member has left.
+    /// The region of that number and size in bytes. When it is not there it is made, filled with
+    /// zeroes, if `extend` says so; else the answer is null. It is there until the last member has
+    /// left.
     pub(crate) fn region(&self, number: usize, size: usize, extend: bool) -> *mut c_void {
         let mut state = self.state();
         while extend && state.regions.len() <= number {

@@ -1,4 +1,5 @@
-//! The file system as SQLite calls it: opening, deleting and looking for files, time and randomness.
+//! The file system as SQLite calls it: opening, deleting and looking for files, time and
+//! randomness.
 //!
 //! Each function here is one of the `sqlite3_vfs` table; the invariants they stand on are in `vfs`.
 #![allow(unsafe_code)]
@@ -106,8 +107,8 @@ unsafe extern "C" fn open(
             given &= !(ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE);
             given |= ffi::SQLITE_OPEN_READONLY;
         }
-        // SAFETY: Lent Argument: the flags may be written if they are asked for. File Slot: SQLite opens a
-        // file once, in a block of the size we told it.
+        // SAFETY: Lent Argument: the flags may be written if they are asked for. File Slot: SQLite
+        // opens a file once, in a block of the size we told it.
         unsafe {
             if !flags_out.is_null() {
                 *flags_out = given;

@@ -1,8 +1,9 @@
 //! Frames and the messages a client sends.
 //!
-//! A frame is a tag byte and a length that counts itself but not the tag; the first packet of a connection
-//! has no tag. [`frame_len`] says how long the frame at the front of the input is, and refuses a length
-//! before anything of that size is read. [`Body`] reads fields out of one frame and never past its end.
+//! A frame is a tag byte and a length that counts itself but not the tag; the first packet of a
+//! connection has no tag. [`frame_len`] says how long the frame at the front of the input is, and
+//! refuses a length before anything of that size is read. [`Body`] reads fields out of one frame
+//! and never past its end.
 
 use crate::error::{Result, SqlError};
 
@@ -11,7 +12,8 @@ const CANCEL: u32 = 80_877_102;
 const SSL: u32 = 80_877_103;
 const GSSENC: u32 = 80_877_104;
 
-/// The length of the whole frame at the front of `input`, or `None` when not even its header is there.
+/// The length of the whole frame at the front of `input`, or `None` when not even its header is
+/// there.
 pub(crate) fn frame_len(input: &[u8], max: usize) -> Result<Option<usize>> {
     let Some(header) = input.get(1..5) else { return Ok(None) };
     let len = u32::from_be_bytes(header.try_into().expect("four bytes")) as usize;

@@ -1,5 +1,5 @@
-//! The binary form of `numeric`: a count of digits to base 10,000, the weight of the first one, a sign, the
-//! number of decimal places, then the digits.
+//! The binary form of `numeric`: a count of digits to base 10,000, the weight of the first one, a
+//! sign, the number of decimal places, then the digits.
 
 const NEGATIVE: u16 = 0x4000;
 const BASE_DIGITS: usize = 4;

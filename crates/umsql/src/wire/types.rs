@@ -1,8 +1,9 @@
-//! PostgreSQL's types as this server knows them: their numbers (oids), names, and how a value of SQLite's
-//! five storage classes travels as each of them, as text or in binary.
+//! PostgreSQL's types as this server knows them: their numbers (oids), names, and how a value of
+//! SQLite's five storage classes travels as each of them, as text or in binary.
 //!
-//! SQLite types values, not columns. So a column is *described* with a type (by its declaration, or by its
-//! first value), and each value must then fit it: one that does not is an error, never a wrong value.
+//! SQLite types values, not columns. So a column is *described* with a type (by its declaration, or
+//! by its first value), and each value must then fit it: one that does not is an error, never a
+//! wrong value.
 
 use rusqlite::types::{Value, ValueRef};
 
@@ -46,8 +47,8 @@ impl Column {
     }
 }
 
-/// The type that a name in a declaration or a cast means. Names that SQLite alone knows are taken by their
-/// affinity, and what is left is text.
+/// The type that a name in a declaration or a cast means. Names that SQLite alone knows are taken
+/// by their affinity, and what is left is text.
 pub(crate) fn by_name(declared: &str) -> u32 {
     let lower = declared.trim().to_ascii_lowercase();
     let name = match (lower.find('('), lower.rfind(')')) {

@@ -479,8 +479,8 @@ impl Inner {
                 Ok((stream, peer)) => self.welcome(stream, peer),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) if is_shortage(&e) => {
-                    // The connection stays in the backlog. Not at once again, or this would be a busy
-                    // loop.
+                    // The connection stays in the backlog. Not at once again, or this would be a
+                    // busy loop.
                     tell_shortage(&e);
                     self.accept_errors.fetch_add(1, Ordering::Relaxed);
                     if crate::current::sleep(Duration::from_millis(100)).is_err() {
@@ -496,7 +496,8 @@ impl Inner {
     }
 
     fn welcome(self: &Arc<Self>, stream: Stream, peer: Peer) {
-        // The place is claimed first: schedulers accept side by side, and making a session may wait.
+        // The place is claimed first: schedulers accept side by side, and making a session may
+        // wait.
         let claim = |open| (open < self.limit).then_some(open + 1);
         if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).is_err() {
             self.refused.fetch_add(1, Ordering::Relaxed);

@@ -4,8 +4,9 @@
 //!   workers that are not idle --the monitor's looker--> frames --> the application's, as text or JSON
 //! ```
 //!
-//! No scheduler is stopped or asked. It takes milliseconds for each worker, most of them for names; whoever asks from a worker goes
-//! preemptive meanwhile. Idle workers have nothing to tell and are left out.
+//! No scheduler is stopped or asked. It takes milliseconds for each worker, most of them for names;
+//! whoever asks from a worker goes preemptive meanwhile. Idle workers have nothing to tell and are
+//! left out.
 
 mod on_signal;
 

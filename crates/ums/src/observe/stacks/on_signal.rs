@@ -7,9 +7,9 @@
 //! The handler does nothing else but pass the signal on to the handler that was there before. The
 //! thread is there from the first node that asks for it, and sleeps.
 //!
-//! Named invariants. **Signal**: what runs in the handler only reads atomics and calls functions that
-//! POSIX allows in a signal handler; it believes what the kernel hands it. **Zeroed**: all zeroes is
-//! a value of the C struct.
+//! Named invariants. **Signal**: what runs in the handler only reads atomics and calls functions
+//! that POSIX allows in a signal handler; it believes what the kernel hands it. **Zeroed**: all
+//! zeroes is a value of the C struct.
 
 #![allow(unsafe_code)]
 

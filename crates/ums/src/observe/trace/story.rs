@@ -60,8 +60,8 @@ impl Story {
         story
     }
 
-    /// Every scheduler's, and each of a worker that there is something on. So a trace in which nothing
-    /// happened says so.
+    /// Every scheduler's, and each of a worker that there is something on. So a trace in which
+    /// nothing happened says so.
     pub fn tracks(&self) -> Vec<Track> {
         let slices = self.slices.iter().map(|slice| slice.track);
         let own = (0..self.schedulers).map(|scheduler| Track { scheduler, worker: None });

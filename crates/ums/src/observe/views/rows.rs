@@ -84,7 +84,8 @@ pub struct WorkerRow {
     pub blocking_user: UserId,
     /// Whether it waits for an I/O request.
     pub waits_for_io: bool,
-    /// Whether it sleeps, with its scheduler, because a lock that is held for moments is not let go.
+    /// Whether it sleeps, with its scheduler, because a lock that is held for moments is not let
+    /// go.
     pub is_sick: bool,
     /// Requests it has carried out.
     pub requests_done: u64,
@@ -283,8 +284,8 @@ pub struct Snapshot {
     pub switches: Vec<SwitchRow>,
     /// Outstanding I/O requests.
     pub pending_io: Vec<PendingIoRow>,
-    /// What schedulers did last; see [`Builder::event_ring`](crate::Builder::event_ring). Filled for
-    /// its view alone: by [`Node::last_events`] else.
+    /// What schedulers did last; see [`Builder::event_ring`](crate::Builder::event_ring). Filled
+    /// for its view alone: by [`Node::last_events`] else.
     pub ring: Vec<TraceEvent>,
     /// What the monitor has found; empty when nobody watches.
     pub monitor: Vec<ConditionCount>,

@@ -1,9 +1,12 @@
-//! Models of an entry: the lists are touched by one thread at a time, whatever the order of entering, leaving and taking.
+//! Models of an entry: the lists are touched by one thread at a time, whatever the order of
+//! entering, leaving and taking.
 //!
-//! Bounds: one worker that enters and leaves twice, and returns once if it was taken; one taker that tries twice. The barrier on all threads is a
-//! fence on both sides here. The lists are a cell that loom watches. Exhaustive.
+//! Bounds: one worker that enters and leaves twice, and returns once if it was taken; one taker
+//! that tries twice. The barrier on all threads is a fence on both sides here. The lists are a cell
+//! that loom watches. Exhaustive.
 //!
-//! Named invariant **Watched Cell**: loom reports two accesses at once, which is what these models are about.
+//! Named invariant **Watched Cell**: loom reports two accesses at once, which is what these models
+//! are about.
 
 #![allow(unsafe_code)]
 
@@ -59,7 +62,8 @@ impl World {
         self.entry.leave();
     }
 
-    /// The taker tries. True: it took, used the scheduler, and has chosen the worker again when that came.
+    /// The taker tries. True: it took, used the scheduler, and has chosen the worker again when
+    /// that came.
     fn take(&self, without: Without) -> bool {
         let barrier = || {
             if without != Without::Barrier {

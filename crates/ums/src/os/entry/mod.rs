@@ -1,8 +1,10 @@
-//! The way into the library: whether a worker's thread is inside it, and how its scheduler's baton is taken while it is outside.
+//! The way into the library: whether a worker's thread is inside it, and how its scheduler's baton
+//! is taken while it is outside.
 //!
-//! A worker that is *inside* may touch what only the baton's holder may touch. A worker that is *outside* runs
-//! code of the application's and touches nothing of that. It keeps the baton there, and may stand in the kernel for long. A
-//! taker, one thread of the process, takes the baton from it then, and the worker learns that at its next entry.
+//! A worker that is *inside* may touch what only the baton's holder may touch. A worker that is
+//! *outside* runs code of the application's and touches nothing of that. It keeps the baton there,
+//! and may stand in the kernel for long. A taker, one thread of the process, takes the baton from
+//! it then, and the worker learns that at its next entry.
 //!
 //! ```text
 //! HELD  | the worker has the baton, as far as it knows
@@ -17,17 +19,22 @@
 //! L1 depth := depth - 1
 //! ```
 //!
-//! * *One of both has the baton.* T2 stands between T1 and T3 on the taker, and for the worker between E1 and E3, or before E1, or after
-//!   E3. An entry whose E1 comes before the barrier is seen at T3, unless it has been left. An entry whose E1 comes after it sees ASKED at
-//!   E3 and takes it back, so T4 fails; or it comes after T4 and sees TAKEN.
-//! * *What the taker finds is in order.* L1 is a release and T3 an acquire, so the taker sees everything that the worker did inside. Until T4 nothing of that
-//!   changes, for a worker changes it inside only.
-//! * *An entry within an entry never finds TAKEN*, for T3 has found depth 0. So a worker that holds a short lock (which is an entry) keeps its baton, and
-//!   whatever comes in steps needs one entry around them.
+//! * *One of both has the baton.* T2 stands between T1 and T3 on the taker, and for the worker
+//!   between E1 and E3, or before E1, or after E3. An entry whose E1 comes before the barrier is
+//!   seen at T3, unless it has been left. An entry whose E1 comes after it sees ASKED at E3 and
+//!   takes it back, so T4 fails; or it comes after T4 and sees TAKEN.
+//! * *What the taker finds is in order.* L1 is a release and T3 an acquire, so the taker sees
+//!   everything that the worker did inside. Until T4 nothing of that changes, for a worker changes
+//!   it inside only.
+//! * *An entry within an entry never finds TAKEN*, for T3 has found depth 0. So a worker that holds
+//!   a short lock (which is an entry) keeps its baton, and whatever comes in steps needs one entry
+//!   around them.
 //!
-//! There is one taker, so HELD -> ASKED -> HELD cannot come back to a taker that has slept. The model in `entry/loom.rs` tries all of this.
+//! There is one taker, so HELD -> ASKED -> HELD cannot come back to a taker that has slept. The
+//! model in `entry/loom.rs` tries all of this.
 //!
-//! What a worker does that finds TAKEN is not told here: the scheduler has said what is called ([`return_with`]).
+//! What a worker does that finds TAKEN is not told here: the scheduler has said what is called
+//! ([`return_with`]).
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -97,7 +104,8 @@ impl Entry {
         self.depth.store(self.depth.load(Relaxed) - 1, Release);
     }
 
-    /// T1 to T4. `barrier` is T2. True: the caller has the baton, and what `may` found is still so. Called by one thread of the process.
+    /// T1 to T4. `barrier` is T2. True: the caller has the baton, and what `may` found is still so.
+    /// Called by one thread of the process.
     pub fn take(&self, barrier: impl FnOnce(), may: impl FnOnce() -> bool) -> bool {
         if self.word.compare_exchange(HELD, ASKED, AcqRel, Acquire).is_err() {
             return false;
@@ -128,7 +136,8 @@ thread_local! {
 
 static RETURN: OnceLock<fn()> = OnceLock::new();
 
-/// From now on this is called on a thread that finds at an entry that the baton was taken. It comes back with the baton.
+/// From now on this is called on a thread that finds at an entry that the baton was taken. It comes
+/// back with the baton.
 pub fn return_with(call: fn()) {
     let _ = RETURN.set(call);
 }
@@ -159,7 +168,8 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Enters. A worker whose baton was taken has it again when this returns. None: the thread is no worker's.
+    /// Enters. A worker whose baton was taken has it again when this returns. None: the thread is
+    /// no worker's.
     #[inline(always)]
     pub fn enter() -> Option<Inside> {
         let entry = MINE.get()?;
@@ -186,7 +196,8 @@ fn see(entry: &Entry) {
     }
 }
 
-/// Runs code of the application's, on a thread that is inside: it is outside meanwhile. `f` must not panic.
+/// Runs code of the application's, on a thread that is inside: it is outside meanwhile. `f` must
+/// not panic.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     let entry = MINE.get();
     if let Some(entry) = entry {

@@ -1,19 +1,21 @@
 //! The arena: memory for direct I/O that rings know beforehand.
 //!
-//! For each operation past the page cache the kernel looks up and pins the pages of its buffer. A ring that
-//! was told of them once (*registered* them) is spared that, a tenth of what a read of 4 KiB costs. So small buffers for direct I/O
-//! are pieces of one mapping, the arena, which each ring registers as a whole before the first operation in it.
+//! For each operation past the page cache the kernel looks up and pins the pages of its buffer. A
+//! ring that was told of them once (*registered* them) is spared that, a tenth of what a read of 4
+//! KiB costs. So small buffers for direct I/O are pieces of one mapping, the arena, which each ring
+//! registers as a whole before the first operation in it.
 //!
 //! ```text
 //!   arena  [ piece | piece | piece | ...free... ]     begins where the first buffer is wanted; pieces are never given back
 //! ```
 //!
-//! Registered memory is pinned and counts against the user's limit of locked memory, once for each ring, as rings of `perf` do: the
-//! block watch of the Windows model may have to do without its best mechanism where the limit is low (`ulimit -l`). So the
-//! arena is small, only rings that do direct I/O register it, and where the limit is smaller still, they do without.
+//! Registered memory is pinned and counts against the user's limit of locked memory, once for each
+//! ring, as rings of `perf` do: the block watch of the Windows model may have to do without its
+//! best mechanism where the limit is low (`ulimit -l`). So the arena is small, only rings that do
+//! direct I/O register it, and where the limit is smaller still, they do without.
 //!
-//! Files are not registered: a ring keeps a registered file open, with its locks, after its owner has closed
-//! it, and what that saves could not be measured.
+//! Files are not registered: a ring keeps a registered file open, with its locks, after its owner
+//! has closed it, and what that saves could not be measured.
 //!
 //! Named invariant **Own Memory**: each byte of the arena is part of one piece at most.
 
@@ -43,8 +45,8 @@ unsafe impl Sync for Arena {}
 /// None inside: there was no memory for it.
 static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
 
-/// A piece of so many bytes, all zero and the caller's for ever; a multiple of 4096, as all sizes must be. None: too large, or
-/// there is no room.
+/// A piece of so many bytes, all zero and the caller's for ever; a multiple of 4096, as all sizes
+/// must be. None: too large, or there is no room.
 pub fn carve(bytes: usize) -> Option<NonNull<u8>> {
     debug_assert!(bytes.is_multiple_of(4096));
     if bytes > PIECE_MAX {

@@ -1,5 +1,5 @@
-//! A memory barrier on all threads of the process at once (`membarrier`), so that what is done often needs none, and what is done rarely makes it
-//! for both.
+//! A memory barrier on all threads of the process at once (`membarrier`), so that what is done
+//! often needs none, and what is done rarely makes it for both.
 //!
 //! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -25,7 +25,8 @@ pub fn is_refused() -> Option<&'static str> {
     REFUSED.get_or_init(register).as_deref()
 }
 
-/// Every thread of the process executes a barrier, the caller too. On this machine that is not refused.
+/// Every thread of the process executes a barrier, the caller too. On this machine that is not
+/// refused.
 pub fn on_all_threads() {
     fence(Ordering::SeqCst);
     if is_refused().is_none() {

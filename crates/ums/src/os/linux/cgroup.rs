@@ -12,13 +12,13 @@
 //! so the chain is        /sys/fs/cgroup/cpu/b, /sys/fs/cgroup/cpu
 //! ```
 //!
-//! A limit holds for everything below it, so the *chain* is every directory from our own group up to
-//! the mount point, innermost first, and a caller takes the smallest limit of all of them: the quota
-//! of a container is often set above the group in which its processes are.
+//! A limit holds for everything below it, so the *chain* is every directory from our own group up
+//! to the mount point, innermost first, and a caller takes the smallest limit of all of them: the
+//! quota of a container is often set above the group in which its processes are.
 //!
-//! What is above the mount point cannot be seen from inside a container; such a limit is enforced by
-//! the kernel but not known to us. A file that is missing or unreadable is no limit. All paths are
-//! below a given root, so that a test can bring its own tree. Nothing here is ever written.
+//! What is above the mount point cannot be seen from inside a container; such a limit is enforced
+//! by the kernel but not known to us. A file that is missing or unreadable is no limit. All paths
+//! are below a given root, so that a test can bring its own tree. Nothing here is ever written.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};

@@ -75,8 +75,8 @@ pub struct Cpus {
     pub cpuset: Option<usize>,
     /// The tightest quota on the way up, where there is one.
     pub quota: Option<Quota>,
-    /// The numbers of the processors that are in the mask and in the cpuset, ascending. There may be
-    /// more of them than `count`, by the quota.
+    /// The numbers of the processors that are in the mask and in the cpuset, ascending. There may
+    /// be more of them than `count`, by the quota.
     pub allowed: Vec<usize>,
 }
 
@@ -139,8 +139,8 @@ impl Cpus {
 ///
 /// # Errors
 ///
-/// `InvalidInput` for a number beyond what a mask can hold (1024) or a processor that does not exist
-/// or is outside of the cpuset; `PermissionDenied` where a filter forbids the call.
+/// `InvalidInput` for a number beyond what a mask can hold (1024) or a processor that does not
+/// exist or is outside of the cpuset; `PermissionDenied` where a filter forbids the call.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         let text = format!("processor {cpu} is beyond the {} of a mask", CpuSet::MAX_CPU);

@@ -1,9 +1,9 @@
 //! What this machine offers, and what follows from it: the text of `ums probe`.
 //!
 //! Nothing is guessed from a version number where it can be tried: rings are set up with each flag,
-//! events are opened, a page is guarded, and the kernel's answer is kept. Each [`Fact`] has a *name*,
-//! a *value* and a *consequence*: what ums does because of it, and where the machine refuses
-//! something, why and what would change that.
+//! events are opened, a page is guarded, and the kernel's answer is kept. Each [`Fact`] has a
+//! *name*, a *value* and a *consequence*: what ums does because of it, and where the machine
+//! refuses something, why and what would change that.
 //!
 //! Reading takes a few milliseconds and leaves nothing behind: every descriptor and mapping is gone
 //! on return. The probes are harmless for the process: no event is enabled, nothing is submitted.
@@ -87,7 +87,8 @@ pub struct Facts {
     pub group_threads: Option<u64>,
     /// Most memory of our control group and its ancestors, in bytes.
     pub group_memory: Option<u64>,
-    /// How many workers of each kind with their default stacks a node makes at most, and what sets that.
+    /// How many workers of each kind with their default stacks a node makes at most, and what sets
+    /// that.
     pub workers: [(&'static str, usize, &'static str); 2],
     /// Whether a seccomp filter is on this process.
     pub seccomp: bool,

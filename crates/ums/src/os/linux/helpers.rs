@@ -2,10 +2,11 @@
 //!
 //! No event tells when a file of a disk can be read without waiting, and a directory operation has
 //! no other form than a call that blocks. Such operations are *chores*: a driver hands them to a
-//! pool of threads and gets their completions back in its *mailbox*. The process has two pools: one for calls,
-//! which may wait for whoever is at the other end of a FIFO or of a network, and one for reads, writes and syncs,
-//! which wait for a disk: opening a FIFO that nobody writes, sixteen times, stops no file that is open. And it has two more of
-//! these for threads that stand back: a helper is as nice as the thread that made it, and cannot be less so again.
+//! pool of threads and gets their completions back in its *mailbox*. The process has two pools: one
+//! for calls, which may wait for whoever is at the other end of a FIFO or of a network, and one for
+//! reads, writes and syncs, which wait for a disk: opening a FIFO that nobody writes, sixteen
+//! times, stops no file that is open. And it has two more of these for threads that stand back: a
+//! helper is as nice as the thread that made it, and cannot be less so again.
 //!
 //! ```text
 //!   driver (one baton holder)             pool (HELPERS_MAX threads each, on demand)

@@ -7,9 +7,9 @@
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-/// Has `call` run on the calling thread when the destructors of its thread-locals have run. It may be
-/// asked for again from there on, also while it runs; the C library then runs it some more times, at
-/// least four in all. Where it can keep no more such calls, this one is not run.
+/// Has `call` run on the calling thread when the destructors of its thread-locals have run. It may
+/// be asked for again from there on, also while it runs; the C library then runs it some more
+/// times, at least four in all. Where it can keep no more such calls, this one is not run.
 ///
 /// It is for one function: the first to be given is the one.
 pub fn at_the_very_end(call: extern "C" fn(*mut c_void)) {

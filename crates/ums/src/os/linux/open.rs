@@ -55,7 +55,8 @@ impl std::str::FromStr for Choice {
 pub enum Owner {
     /// The calling thread alone, for the driver's whole life (fiber workers).
     OneThread,
-    /// Any thread that holds the baton (thread workers, and own contexts that carriers host in turn).
+    /// Any thread that holds the baton (thread workers, and own contexts that carriers host in
+    /// turn).
     ManyThreads,
 }
 

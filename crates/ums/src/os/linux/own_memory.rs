@@ -1,6 +1,6 @@
 //! This process's memory, read through the kernel: an address where nothing is mapped is an error,
-//! and no fault. For memory that others may change or unmap meanwhile, such as the stack of a worker
-//! that does not run; whoever reads makes sure afterwards that it was what it was taken for.
+//! and no fault. For memory that others may change or unmap meanwhile, such as the stack of a
+//! worker that does not run; whoever reads makes sure afterwards that it was what it was taken for.
 //!
 //! What it does not do: it writes nothing.
 

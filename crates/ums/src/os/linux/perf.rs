@@ -24,8 +24,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `struct perf_event_attr` up to `sig_data` (size 128, Linux 5.13), written from perf_event_open(2);
-/// libc has no such type.
+/// `struct perf_event_attr` up to `sig_data` (size 128, Linux 5.13), written from
+/// perf_event_open(2); libc has no such type.
 #[repr(C)]
 #[derive(Clone, Default)]
 pub struct Attr {

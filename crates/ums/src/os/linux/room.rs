@@ -1,12 +1,13 @@
 //! Room: how many workers this machine can hold, and which of its resources says so.
 //!
-//! A worker costs memory, address space, mappings and perhaps a thread ([`Cost`]). What is left of each
-//! is read once, when a node is built ([`Left::read`]), and workers may use a share of it: half of the
-//! memory, since a stack that is used more deeply than is typical takes more of it; three quarters of
-//! what can only be refused. The smallest result is the limit ([`Room::for_workers`]).
+//! A worker costs memory, address space, mappings and perhaps a thread ([`Cost`]). What is left of
+//! each is read once, when a node is built ([`Left::read`]), and workers may use a share of it:
+//! half of the memory, since a stack that is used more deeply than is typical takes more of it;
+//! three quarters of what can only be refused. The smallest result is the limit
+//! ([`Room::for_workers`]).
 //!
-//! What it does not do: it reserves nothing. Another node or process may use up the same room later;
-//! then a worker is refused when it is made.
+//! What it does not do: it reserves nothing. Another node or process may use up the same room
+//! later; then a worker is refused when it is made.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +21,8 @@ pub fn max_map_count() -> Option<u64> {
     number(Path::new("/"), "proc/sys/vm/max_map_count")
 }
 
-/// Most threads that this process can have, as the strictest limit says that is known, and its name.
+/// Most threads that this process can have, as the strictest limit says that is known, and its
+/// name.
 pub fn threads_left() -> Option<(u64, &'static str)> {
     thread_limits(Path::new("/")).min()
 }

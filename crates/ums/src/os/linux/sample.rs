@@ -16,8 +16,8 @@
 //! the stack that it points into; that stack is in use, by the very code that was interrupted, so
 //! all of it is mapped. Which stack that is the thread itself has said, or the list of fiber stacks
 //! says. **One Sample**: who moved the state to COPYING alone writes the sample, and who sees DONE
-//! alone reads it; the thread that is asked is part of the state, so that a handler which comes late
-//! cannot answer a question for another. **Plain Call**: as in ARCHITECTURE.md.
+//! alone reads it; the thread that is asked is part of the state, so that a handler which comes
+//! late cannot answer a question for another. **Plain Call**: as in ARCHITECTURE.md.
 //!
 //! What it does to the thread: a system call that it sleeps in may end early with EINTR, as by any
 //! signal; those that the kernel restarts are restarted.
@@ -249,8 +249,8 @@ mod x86_64 {
     /// The place of the instruction pointer.
     pub const PC: usize = 16;
 
-    /// The registers in the order of their DWARF numbers: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8
-    /// to r15, then the instruction pointer.
+    /// The registers in the order of their DWARF numbers: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp,
+    /// r8 to r15, then the instruction pointer.
     pub fn registers(context: &libc::ucontext_t) -> [u64; REGS] {
         let order = [
             libc::REG_RAX,

@@ -1,10 +1,10 @@
 //! Whether io_uring can be had, and which ways of setting up a ring.
 //!
 //! Rings are set up with each flag and dropped again, because a version number does not say what a
-//! distribution has ported back, and because containers deny io_uring by their own rules. Where it is
-//! denied, the error number alone does not say by whom; together with the sysctl and the seccomp mode
-//! of the process it mostly does. A ring cannot be refused later for a flag that was tried here,
-//! except for want of descriptors or memory.
+//! distribution has ported back, and because containers deny io_uring by their own rules. Where it
+//! is denied, the error number alone does not say by whom; together with the sysctl and the seccomp
+//! mode of the process it mostly does. A ring cannot be refused later for a flag that was tried
+//! here, except for want of descriptors or memory.
 //!
 //! It submits nothing and chooses nothing.
 

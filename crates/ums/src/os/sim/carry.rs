@@ -1,8 +1,8 @@
 //! Threads that leave their kernel thread, in a world.
 //!
-//! What has the token is a kernel thread: a host, or a worker's own. A worker with its own context finds all that is a
-//! thread's, and so its place in the world too, by a register that changes when it goes from one kernel thread to another.
-//! So the place is carried:
+//! What has the token is a kernel thread: a host, or a worker's own. A worker with its own context
+//! finds all that is a thread's, and so its place in the world too, by a register that changes when
+//! it goes from one kernel thread to another. So the place is carried:
 //!
 //! ```text
 //!   switch on a host      from's place is put down, `to` picks it up: the token stays with the host
@@ -12,8 +12,9 @@
 //!   release               its own kernel thread can run
 //! ```
 //!
-//! The ferryman is a thread of the system that is nobody in the world: a worker that is saved has no code left to
-//! say so with, but the few instructions that crate `context` has for it, and these set an event.
+//! The ferryman is a thread of the system that is nobody in the world: a worker that is saved has
+//! no code left to say so with, but the few instructions that crate `context` has for it, and these
+//! set an event.
 //!
 //! Invariant: *One Token*. Between putting the place down and picking it up no point is passed.
 
@@ -94,7 +95,8 @@ impl Carried {
         self.arrive();
     }
 
-    /// As [`Carried::along`], of a switch that also continues this context on its own kernel thread.
+    /// As [`Carried::along`], of a switch that also continues this context on its own kernel
+    /// thread.
     pub fn home(&self, switch: impl FnOnce()) {
         if place().is_some() {
             HOME.with_borrow(|home| home.iter().for_each(|home| home.world.release(home.number)));
@@ -107,7 +109,8 @@ impl Carried {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
     }
 
-    /// This context has been continued: on a host, whose place it picks up, or on its own kernel thread.
+    /// This context has been continued: on a host, whose place it picks up, or on its own kernel
+    /// thread.
     pub fn arrive(&self) {
         let own = |home: &Home| home.thread == os::thread_number();
         let place_of = |home: &Home| Place { world: Arc::clone(&home.world), number: home.number };
@@ -122,8 +125,8 @@ impl Carried {
     }
 }
 
-/// The calling thread, which is at home, is about to be saved and to set this event. Then `tell` is called for it, and its
-/// kernel thread sleeps.
+/// The calling thread, which is at home, is about to be saved and to set this event. Then `tell` is
+/// called for it, and its kernel thread sleeps.
 pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<Event> {
     let saved = Arc::new(Event::new());
     let (seen, place) = (Arc::clone(&saved), PLACE.take());
@@ -132,7 +135,8 @@ pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<Event> {
         let Some(place) = place else { return };
         let (world, number) = (Arc::clone(&place.world), place.number);
         place.settle();
-        // Who hears of it must not run before the kernel thread is known to sleep: he may be told to send it home again.
+        // Who hears of it must not run before the kernel thread is known to sleep: he may be told
+        // to send it home again.
         UNINTERRUPTED.set(true);
         tell();
         // It has not ended: its place is only put away.

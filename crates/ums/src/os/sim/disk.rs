@@ -1,15 +1,17 @@
 //! The disk of a world: what was written and not synced may be lost.
 //!
-//! The files are real. Of each file that is written to or cut, the disk keeps what it held at its last sync: its
-//! *lasting* image. When the power comes back, every sector of 512 bytes that is another now is as it lasts, or, in half
-//! of the cases, as it lasts or as it was written, each by a throw of the dice; and so is the length. So a write may be torn, and a later
-//! one may survive an earlier one.
+//! The files are real. Of each file that is written to or cut, the disk keeps what it held at its
+//! last sync: its *lasting* image. When the power comes back, every sector of 512 bytes that is
+//! another now is as it lasts, or, in half of the cases, as it lasts or as it was written, each by
+//! a throw of the dice; and so is the length. So a write may be torn, and a later one may survive
+//! an earlier one.
 //!
-//! Names last when their folder is synced. Of the names that were made, changed and removed since, those that came first
-//! survive, as with a journal: none, or in half of the cases a random number of them.
+//! Names last when their folder is synced. Of the names that were made, changed and removed since,
+//! those that came first survive, as with a journal: none, or in half of the cases a random number
+//! of them.
 //!
-//! What it does not do: what is written past `ums::fs` is taken for part of the next operation; folders, links and copies
-//! last as soon as they are made.
+//! What it does not do: what is written past `ums::fs` is taken for part of the next operation;
+//! folders, links and copies last as soon as they are made.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -179,7 +181,8 @@ impl Disk {
     }
 }
 
-/// Does something with a disk. In a world it sees to it, before and after, unless there is no power.
+/// Does something with a disk. In a world it sees to it, before and after, unless there is no
+/// power.
 fn with_disk<B, R>(
     before: impl FnOnce(&mut Disk) -> io::Result<B>,
     deed: impl FnOnce() -> io::Result<R>,

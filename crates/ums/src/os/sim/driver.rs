@@ -7,12 +7,13 @@
 //!   cancel --dice--> due after a while, in a race with the operation itself
 //! ```
 //!
-//! What is read and written is real: sockets and files of this process; what goes from socket to socket is the network's (`net.rs`), and
-//! what of a file lasts is the disk's (`disk.rs`). So the machine above the seam is the one that is shipped, and only the order,
-//! the time and the luck of its operations are the seed's.
+//! What is read and written is real: sockets and files of this process; what goes from socket to
+//! socket is the network's (`net.rs`), and what of a file lasts is the disk's (`disk.rs`). So the
+//! machine above the seam is the one that is shipped, and only the order, the time and the luck of
+//! its operations are the seed's.
 //!
-//! Invariants: *Frozen Buffer*, *One Completion* (the seam). Operations on one side of a descriptor are carried
-//! out in the order of arrival.
+//! Invariants: *Frozen Buffer*, *One Completion* (the seam). Operations on one side of a descriptor
+//! are carried out in the order of arrival.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
 

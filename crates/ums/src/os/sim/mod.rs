@@ -1,9 +1,10 @@
 //! A world in which one thread runs at a time, and a seed says which.
 //!
-//! Schedulers, workers and plain threads are real threads, and run the code that they always run. But only one has the
-//! *token*; it gives the token on where it would block, and now and then at a *point*, a place in the machine where
-//! another thread could come in between. Time is a number that goes on by a little at each point, and jumps to
-//! the next deadline when everybody waits. So a run depends on the seed and nothing else, and can be had again.
+//! Schedulers, workers and plain threads are real threads, and run the code that they always run.
+//! But only one has the *token*; it gives the token on where it would block, and now and then at a
+//! *point*, a place in the machine where another thread could come in between. Time is a number
+//! that goes on by a little at each point, and jumps to the next deadline when everybody waits. So
+//! a run depends on the seed and nothing else, and can be had again.
 //!
 //! ```text
 //!   thread 0 (the story)   scheduler 0        scheduler 1        a thread worker
@@ -15,15 +16,16 @@
 //!                              turn <------ token ---------+
 //! ```
 //!
-//! Nobody can run and no deadline is left: a wake-up was lost, or there is a deadlock. The world ends, its threads never
-//! run again, and who began it is told what each of them waits for.
+//! Nobody can run and no deadline is left: a wake-up was lost, or there is a deadlock. The world
+//! ends, its threads never run again, and who began it is told what each of them waits for.
 //!
-//! Invariants. *One Token*: of the threads in a world, the one whose number is `running` runs, the others are parked.
-//! So what the threads share needs no order but theirs. *No Lock*: no point is passed with a lock of the
-//! standard library held, for who wants it next would block with the token in his hand.
+//! Invariants. *One Token*: of the threads in a world, the one whose number is `running` runs, the
+//! others are parked. So what the threads share needs no order but theirs. *No Lock*: no point is
+//! passed with a lock of the standard library held, for who wants it next would block with the
+//! token in his hand.
 //!
-//! What it does not do: it does not reorder memory accesses (the models in `loom.rs` do), and it does not see
-//! blocking calls that come from the story itself.
+//! What it does not do: it does not reorder memory accesses (the models in `loom.rs` do), and it
+//! does not see blocking calls that come from the story itself.
 
 pub mod carry;
 pub mod disk;
@@ -49,9 +51,11 @@ const STEP_MAX_NS: u64 = 4_000;
 const CHANGE_IN: u64 = 3;
 /// At one point in so many the descriptors are looked at that sleeping schedulers wait for.
 const POLL_IN: u64 = 8;
-/// When everybody waits, one time in so many it becomes a nanosecond earlier than what they wait for.
+/// When everybody waits, one time in so many it becomes a nanosecond earlier than what they wait
+/// for.
 const EARLY_IN: u64 = 8;
-/// How long an operation, a cancellation or a piece of a connection's bytes takes, at most, in most cases.
+/// How long an operation, a cancellation or a piece of a connection's bytes takes, at most, in most
+/// cases.
 const LATE_MAX_NS: u64 = 200_000;
 /// And in one of twenty.
 const VERY_LATE_MAX_NS: u64 = 20_000_000;
@@ -90,8 +94,8 @@ struct Member {
 
 struct State {
     plan: Plan,
-    /// Who runs, what time it is, what goes wrong, and what the story asks: each has its own, so that a story which is
-    /// told with fewer faults changes as little as it can.
+    /// Who runs, what time it is, what goes wrong, and what the story asks: each has its own, so
+    /// that a story which is told with fewer faults changes as little as it can.
     who: Dice,
     when: Dice,
     luck: Dice,
@@ -129,8 +133,8 @@ pub struct Ended {
     pub failed: Option<String>,
 }
 
-/// The calling thread's place in a world. Dropped when the thread ends, after everything else that is the thread's:
-/// it was made first.
+/// The calling thread's place in a world. Dropped when the thread ends, after everything else that
+/// is the thread's: it was made first.
 struct Place {
     world: Arc<World>,
     number: usize,
@@ -302,8 +306,8 @@ impl State {
         self.plan.wild.contains(&self.trace.steps)
     }
 
-    /// Whether what goes wrong in so many of ten thousand cases does so now. The dice are thrown in any case: what
-    /// happens later stays the same.
+    /// Whether what goes wrong in so many of ten thousand cases does so now. The dice are thrown in
+    /// any case: what happens later stays the same.
     fn happens(&mut self, cases: u64) -> bool {
         self.luck.below(10_000) < cases && self.is_wild()
     }
@@ -363,8 +367,8 @@ impl State {
         }
     }
 
-    /// Nobody will run but for a descriptor. Those are real: an end that was closed may be kept open for a moment, by a
-    /// process that is being made.
+    /// Nobody will run but for a descriptor. Those are real: an end that was closed may be kept
+    /// open for a moment, by a process that is being made.
     fn wait_for_descriptors(&mut self) -> Option<usize> {
         let waits =
             |m: &Member| matches!(&m.condition, Condition::Blocked { fds, .. } if !fds.is_empty());
@@ -387,8 +391,8 @@ impl State {
         self.ended.get_or_insert(Ended { steps, now, hash, trace, failed });
     }
 
-    /// What each thread waits for. Addresses and descriptors are others in another process: what two wait for together
-    /// has one number here.
+    /// What each thread waits for. Addresses and descriptors are others in another process: what
+    /// two wait for together has one number here.
     fn describe(&self) -> String {
         let (mut text, mut seen) = (String::new(), Vec::new());
         for (number, member) in self.members.iter().enumerate() {
@@ -566,7 +570,8 @@ impl World {
         }
     }
 
-    /// Ends the world, and does not come back: what its threads have in hand is broken, and is left alone.
+    /// Ends the world, and does not come back: what its threads have in hand is broken, and is left
+    /// alone.
     fn fail(&self, mut state: MutexGuard<'_, State>, why: String) {
         state.end(Some(why));
         drop(state);
@@ -577,8 +582,8 @@ impl World {
     }
 }
 
-/// The threads of a world run one at a time: on one processor they hand the token on without waking another. They have
-/// it from the first. Worlds beside each other take turns with the processors.
+/// The threads of a world run one at a time: on one processor they hand the token on without waking
+/// another. They have it from the first. Worlds beside each other take turns with the processors.
 fn stay_on_one_processor() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let allowed = cpus::affinity(std::path::Path::new("/"));

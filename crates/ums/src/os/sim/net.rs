@@ -5,15 +5,18 @@
 //!                                       a way, in the world's memory
 //! ```
 //!
-//! The ends are real sockets of this process, so that everything that is done with a descriptor works. But they are not
-//! connected to each other: each has the world behind it, which takes what was sent when it looks at its descriptors,
-//! cuts it in pieces, and gives each piece to the other end when it is due. On one way nothing overtakes; ways are
-//! late independently, so what is sent on two connections arrives in any order. A connection may break while a piece is on
-//! its way ([`Faults::cut`](super::Faults)): both ends are told that it was reset, and what was on its way is lost.
+//! The ends are real sockets of this process, so that everything that is done with a descriptor
+//! works. But they are not connected to each other: each has the world behind it, which takes what
+//! was sent when it looks at its descriptors, cuts it in pieces, and gives each piece to the other
+//! end when it is due. On one way nothing overtakes; ways are late independently, so what is sent
+//! on two connections arrives in any order. A connection may break while a piece is on its way
+//! ([`Faults::cut`](super::Faults)): both ends are told that it was reset, and what was on its way
+//! is lost.
 //!
-//! A port of the world is a listening Unix-domain socket whose abstract name tells the address, so a port is free again when its
-//! listener is closed, and no other process meets it. A connection to it takes a while, as on a real network. The world's
-//! sides have names too, by which a socket is known to be an end of a connection.
+//! A port of the world is a listening Unix-domain socket whose abstract name tells the address, so
+//! a port is free again when its listener is closed, and no other process meets it. A connection to
+//! it takes a while, as on a real network. The world's sides have names too, by which a socket is
+//! known to be an end of a connection.
 //!
 //! What it does not do: datagrams, and sockets that the standard library made, are real. Who asks a
 //! Unix-domain connection for its other end's address is told a name of the world's.
@@ -231,7 +234,8 @@ impl Net {
         name.strip_prefix(&format!("ums-sim/{}/{}/", std::process::id(), self.number))
     }
 
-    /// Names the world's sides of the next wire. An accepted socket tells the far one's from the first.
+    /// Names the world's sides of the next wire. An accepted socket tells the far one's from the
+    /// first.
     fn name_ends(&self, ends: [&OwnedFd; 2]) -> Result<()> {
         let wire = self.wires.len();
         let name = |(side, end)| bind(end, &self.name(&format!("wire/{wire}/{side}"))?);

@@ -41,8 +41,8 @@ pub struct Plan {
     pub seed: u64,
     /// What goes wrong.
     pub faults: Faults,
-    /// Between which points threads give way unasked, and things go wrong. Before and after, a thread runs until
-    /// it waits for something.
+    /// Between which points threads give way unasked, and things go wrong. Before and after, a
+    /// thread runs until it waits for something.
     pub wild: Range<u64>,
 }
 

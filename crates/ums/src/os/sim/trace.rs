@@ -45,7 +45,8 @@ impl Trace {
         self.lines.push_back(Line { now, thread, what });
     }
 
-    /// A line for each time that a thread had the token: since when, who, and which points it passed.
+    /// A line for each time that a thread had the token: since when, who, and which points it
+    /// passed.
     pub fn text<'a>(&self, name: impl Fn(usize) -> &'a str) -> String {
         let (mut text, mut last) = (String::new(), None);
         for line in &self.lines {

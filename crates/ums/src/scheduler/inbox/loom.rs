@@ -1,7 +1,7 @@
 //! Models of the inbox: nobody sleeps on a push (rule 4), and nothing is lost or comes twice (G6).
 //!
-//! Bounds: one scheduler, one or two that come in; at most two preemptions of a thread while it could go
-//! on (what needs more is not tried).
+//! Bounds: one scheduler, one or two that come in; at most two preemptions of a thread while it
+//! could go on (what needs more is not tried).
 
 use super::*;
 use crate::os::driver::Waker;

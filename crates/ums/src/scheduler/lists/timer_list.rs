@@ -1,8 +1,8 @@
 //! The timer list: timed requests in order of their deadlines (U67..U72).
 //!
-//! A *deadline* is a `u64` of nanoseconds. An *entry* is one deadline and what it releases. A *tick*
-//! is 2^14 ns, about 16 us, and decides only in which slot an entry stands: the entry keeps its
-//! exact deadline and is never delivered before it.
+//! A *deadline* is a `u64` of nanoseconds. An *entry* is one deadline and what it releases. A
+//! *tick* is 2^14 ns, about 16 us, and decides only in which slot an entry stands: the entry keeps
+//! its exact deadline and is never delivered before it.
 //!
 //! The entries stand in a hierarchical wheel. Cut the tick of a deadline into groups of six bits;
 //! the highest group in which it differs from the wheel's own tick is its *level*, and the value of
@@ -22,8 +22,8 @@
 //! * *Ahead*: above the first difference an entry agrees with the wheel, and in that group it is
 //!   greater. So no slot lies behind the wheel, no level wraps, and every entry of a level is
 //!   earlier than every entry of the levels above it: the earliest entry of all stands in the first
-//!   occupied slot of the lowest occupied level, which two bitmaps name. A deadline that has already
-//!   passed is put into the slot of the wheel's own tick, on level 0.
+//!   occupied slot of the lowest occupied level, which two bitmaps name. A deadline that has
+//!   already passed is put into the slot of the wheel's own tick, on level 0.
 //! * *Arrival*: a slot is a first-in-first-out list. An entry comes down a level when the wheel
 //!   enters its slot, which is before anything can be inserted directly beside it; so the order
 //!   within a slot is the order of insertion.
@@ -37,8 +37,8 @@
 //! levels, which end at 13 days, need a rule for what lies beyond, while nine cover every `u64` and
 //! need none.
 //!
-//! It does not read the clock, has no lock, and knows nothing of workers: it gives back what was put
-//! in, and its caller moves the worker to the runnable list (U69).
+//! It does not read the clock, has no lock, and knows nothing of workers: it gives back what was
+//! put in, and its caller moves the worker to the runnable list (U69).
 
 /// Nanoseconds per tick, as a power of two.
 const TICK_BITS: u32 = 14;

@@ -125,7 +125,8 @@ pub(crate) struct Workers<S> {
     pub yielded: List,
     /// The waiter list.
     pub waiting: List,
-    /// Workers whose wait has ended have a list of their own; else they go behind those that yielded.
+    /// Workers whose wait has ended have a list of their own; else they go behind those that
+    /// yielded.
     apart: bool,
     count: usize,
 }

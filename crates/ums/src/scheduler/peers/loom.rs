@@ -1,8 +1,8 @@
 //! Models of the idle mask: work is not left lying beside a sleeping scheduler (B5).
 //!
-//! Bounds: one busy scheduler that queues one request, and one or two that go to sleep, of which one
-//! may be woken for a worker of its own at the same time. At most two preemptions of a thread while
-//! it could go on.
+//! Bounds: one busy scheduler that queues one request, and one or two that go to sleep, of which
+//! one may be woken for a worker of its own at the same time. At most two preemptions of a thread
+//! while it could go on.
 
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ impl World {
     }
 
     /// As the idle loop and the turn after it do: announces, looks, sleeps, until it has taken the
-    /// request or another scheduler has; or a worker has come through its inbox, which it runs for good.
+    /// request or another scheduler has; or a worker has come through its inbox, which it runs for
+    /// good.
     fn idle(&self, me: usize) {
         let (inbox, waker) = &self.schedulers[me];
         let mut owes = false;

@@ -14,7 +14,8 @@
 //!   S6 if it was gone: owe a look
 //! ```
 //!
-//! Either S3 sees the push of E1, or E3 sees the bit of S1, by the same argument as in scheduler/inbox.
+//! Either S3 sees the push of E1, or E3 sees the bit of S1, by the same argument as in
+//! scheduler/inbox.
 //!
 //! A wake-up is for one scheduler, but what it is about concerns all of them. The woken scheduler
 //! may have something else to do: a worker came through its inbox, or a timer expired, at the same

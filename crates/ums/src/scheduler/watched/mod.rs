@@ -1,10 +1,12 @@
-//! Undeclared blocks: a thread worker that blocks in the kernel without having said so (`detect_blocking`).
+//! Undeclared blocks: a thread worker that blocks in the kernel without having said so
+//! (`detect_blocking`).
 //!
-//! Each scheduler that detects has a *place* of the block watch, and its worker threads are *watched*. The
-//! current worker has the place. If it blocks, in a system call or a page fault, the catcher takes the baton
-//! away for it, and the standby, whose baton it is then, makes it Preemptive and chooses who is next. When
-//! the worker wakes it meets its gate, before any other instruction of its own: there it comes home through
-//! the inbox, and waits to be chosen, like one that had gone preemptive.
+//! Each scheduler that detects has a *place* of the block watch, and its worker threads are
+//! *watched*. The current worker has the place. If it blocks, in a system call or a page fault, the
+//! catcher takes the baton away for it, and the standby, whose baton it is then, makes it
+//! Preemptive and chooses who is next. When the worker wakes it meets its gate, before any other
+//! instruction of its own: there it comes home through the inbox, and waits to be chosen, like one
+//! that had gone preemptive.
 //!
 //! ```text
 //! worker                     catcher                     standby
@@ -17,26 +19,30 @@
 //! has the baton, goes on where it was interrupted
 //! ```
 //!
-//! *User code* is all but this: between the lists ([`Scheduler::with`]), in a completion routine, with a wait
-//! begun and not ended, holding a short lock, in any state but Running, and parked. The worker writes these down
-//! anyway, so being ready for this costs the switch path nothing; the catcher reads them while the worker is
-//! blocked, when everything that it did before is visible. A block anywhere else is left alone: it is short,
-//! or it is the idle loop's.
+//! *User code* is all but this: between the lists ([`Scheduler::with`]), in a completion routine,
+//! with a wait begun and not ended, holding a short lock, in any state but Running, and parked. The
+//! worker writes these down anyway, so being ready for this costs the switch path nothing; the
+//! catcher reads them while the worker is blocked, when everything that it did before is visible. A
+//! block anywhere else is left alone: it is short, or it is the idle loop's.
 //!
-//! *Workers with their own context* are hosted by one kernel thread at a time, which is poked when it is seen
-//! blocked (`watch/hosted.rs`). Its handler finds the worker, in the order of the program, in user code or not, and if so the worker goes preemptive there and
-//! then and makes its call, or its access to memory, once more on its own kernel thread. So it needs no gate: it comes home as from any other time away.
-//! Where the poke does not end the block, the scheduler is taken from that kernel thread, as the baton is from a worker (`carrier.rs`): the poke is the gate.
+//! *Workers with their own context* are hosted by one kernel thread at a time, which is poked when
+//! it is seen blocked (`watch/hosted.rs`). Its handler finds the worker, in the order of the
+//! program, in user code or not, and if so the worker goes preemptive there and then and makes its
+//! call, or its access to memory, once more on its own kernel thread. So it needs no gate: it comes
+//! home as from any other time away. Where the poke does not end the block, the scheduler is taken
+//! from that kernel thread, as the baton is from a worker (`carrier.rs`): the poke is the gate.
 //!
-//! An interposed call that will surely block goes preemptive by itself (`preempt::OF_THREADS`), which is faster.
+//! An interposed call that will surely block goes preemptive by itself (`preempt::OF_THREADS`),
+//! which is faster.
 //!
-//! *Stuck.* What runs inside the machine may need a lock that a worker at its gate holds, such as the
-//! allocator's. The watchdog sees that the baton's holder waits for a lock, and lends workers at their gates
-//! the right to run on. Such a *loose* worker has no scheduler: the first question for one ([`super::here`]) takes it
-//! to its gate again. That is counted. Of workers with their own context: `lent.rs`.
+//! *Stuck.* What runs inside the machine may need a lock that a worker at its gate holds, such as
+//! the allocator's. The watchdog sees that the baton's holder waits for a lock, and lends workers
+//! at their gates the right to run on. Such a *loose* worker has no scheduler: the first question
+//! for one ([`super::here`]) takes it to its gate again. That is counted. Of workers with their own
+//! context: `lent.rs`.
 //!
-//! Named invariant **Own Keeper**: a [`Lodger`] lives on the stack of its worker's thread, which ends the watch
-//! before it goes.
+//! Named invariant **Own Keeper**: a [`Lodger`] lives on the stack of its worker's thread, which
+//! ends the watch before it goes.
 
 #![allow(unsafe_code)]
 
@@ -322,8 +328,8 @@ impl Scheduler {
             && self.counters.asleep_since.load(Ordering::Acquire) == 0
     }
 
-    /// The call or fault that the host is blocked in, unless it is the machine's own: then the worker there need not be in user code, which its
-    /// handler finds out.
+    /// The call or fault that the host is blocked in, unless it is the machine's own: then the
+    /// worker there need not be in user code, which its handler finds out.
     fn blocks_hosted(&self) -> Option<state::Waits> {
         let waits = self.host_waits()?;
         let seen = self.detection.carriers.get().is_some() || watch::can_be_carried(waits);

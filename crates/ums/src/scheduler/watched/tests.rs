@@ -1,4 +1,5 @@
-//! A worker that blocks inside the library keeps its scheduler's baton, with `detect_blocking`. Needs the crate's inside, to block there.
+//! A worker that blocks inside the library keeps its scheduler's baton, with `detect_blocking`.
+//! Needs the crate's inside, to block there.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -19,8 +20,9 @@ fn node(kind: WorkerKind) -> Node {
     builder.build().unwrap()
 }
 
-/// A worker blocks, between finding its scheduler and using it, with a lock held that a completion routine wants. If it lost the baton there,
-/// another worker would run that routine in its turn, the scheduler would wait for the lock, and the first would be let run on without the baton.
+/// A worker blocks, between finding its scheduler and using it, with a lock held that a completion
+/// routine wants. If it lost the baton there, another worker would run that routine in its turn,
+/// the scheduler would wait for the lock, and the first would be let run on without the baton.
 fn blocks_inside(kind: WorkerKind) {
     let node = node(kind);
     let lock = Arc::new(Mutex::new(0));

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! At most one of the two lists has somebody in it. A value that meets a waiting receiver goes
-//! straight into its hands (see `slot.rs`), and room that a receiver makes goes to the first waiting
-//! sender's value, so neither can be snatched by somebody who comes later. A rendezvous channel is
-//! one whose bound is 0.
+//! straight into its hands (see `slot.rs`), and room that a receiver makes goes to the first
+//! waiting sender's value, so neither can be snatched by somebody who comes later. A rendezvous
+//! channel is one whose bound is 0.
 //!
 //! A channel ends from both sides: when the last sender is gone, receivers get what is left and
 //! then [`RecvError`]; when the last receiver is gone, what is left is dropped, and senders get
@@ -269,7 +269,8 @@ impl<T> Receiver<T> {
     /// Receives within this time.
     ///
     /// # Errors
-    /// There is no value and no sender any more, the time passed, or the work request was cancelled.
+    /// There is no value and no sender any more, the time passed, or the work request was
+    /// cancelled.
     pub fn recv_for(&self, time: Duration) -> Result<T, RecvTimeoutError> {
         self.recv_within(Patience::For(time))
     }

@@ -2,8 +2,9 @@
 //!
 //! One waiter waits in several lists with the same ticket and a slot for each. The first peer to
 //! claim the ticket wins, and a value is put only into the winner's slot: every other peer is
-//! refused and takes its value back (see `slot.rs`). The entries are taken out again, each under its
-//! own channel's short lock, before the slots go. Named invariant **Slot Stays**: see `slot.rs`.
+//! refused and takes its value back (see `slot.rs`). The entries are taken out again, each under
+//! its own channel's short lock, before the slots go. Named invariant **Slot Stays**: see
+//! `slot.rs`.
 //!
 //! A channel without senders counts as ready: its arm gets [`RecvError`].
 

@@ -158,8 +158,8 @@ pub(super) fn wait<S, T>(
     deadline: u64,
 ) -> (Outcome, Option<T>) {
     let mut slot = Slot::new(value);
-    // Declared after the slot: a wait that is refused panics, and lets the lock go before the value, whose destructor
-    // may use the channel.
+    // Declared after the slot: a wait that is refused panics, and lets the lock go before the
+    // value, whose destructor may use the channel.
     let mut state = state;
     let ticket = current::begin(what);
     // SAFETY: Slot Stays: `entry` takes it out before the slot goes, for it is declared after the

@@ -7,8 +7,8 @@
 //! it. The protocol is in `raw_rwlock.rs`.
 //!
 //! Named invariant. **Owner Only**: the data is reached through a guard, or through `&mut` or by
-//! value; a write guard exists only while its waiter has the raw lock alone, a read guard only while
-//! it is counted among the readers.
+//! value; a write guard exists only while its waiter has the raw lock alone, a read guard only
+//! while it is counted among the readers.
 
 #![allow(unsafe_code)]
 

@@ -5,8 +5,8 @@
 //!          <--- "begin 12", "end 12 5301", a report ----------------
 //! ```
 //!
-//! A part is a process: a story that ends its process (a crash, an abort) or hangs is a failure of the seed that it had
-//! begun, and what one part does to its process the others do not see.
+//! A part is a process: a story that ends its process (a crash, an abort) or hangs is a failure of
+//! the seed that it had begun, and what one part does to its process the others do not see.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -38,8 +38,8 @@ pub struct Campaign {
     pub jobs: usize,
 }
 
-/// Runs a story with each seed of a campaign. The process that calls this is started again with its own arguments, once
-/// for each job, so nothing but this is to be done before.
+/// Runs a story with each seed of a campaign. The process that calls this is started again with its
+/// own arguments, once for each job, so nothing but this is to be done before.
 pub fn campaign(campaign: &Campaign, story: impl Fn() + Send + Sync + 'static) -> ExitCode {
     let story: super::shrink::Story = Arc::new(story);
     let part = std::env::var(PART).ok().and_then(|part| {
@@ -115,7 +115,8 @@ struct Part {
 }
 
 impl Part {
-    /// The seed in which it hangs, if it does: neither computing without an end nor asleep for ever is being starved.
+    /// The seed in which it hangs, if it does: neither computing without an end nor asleep for ever
+    /// is being starved.
     fn hangs(&mut self) -> Option<u64> {
         let (_, since) = self.at?;
         if since.elapsed() < LATE_AFTER {

@@ -29,7 +29,8 @@ pub struct Checked {
 }
 
 impl Check {
-    /// The plans of its seeds; with `UMS_SEED`, and `UMS_WITHOUT` and `UMS_WILD` if they are set, that one alone.
+    /// The plans of its seeds; with `UMS_SEED`, and `UMS_WITHOUT` and `UMS_WILD` if they are set,
+    /// that one alone.
     pub(super) fn plans(&self) -> impl Iterator<Item = Plan> + use<> {
         let (faults, seeds) = (self.faults, self.seeds.clone());
         let one = variable("UMS_SEED").and_then(|seed| seed.parse().ok());

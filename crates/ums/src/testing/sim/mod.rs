@@ -1,9 +1,10 @@
 //! One seed replays the world: programs under simulation (feature `sim`).
 //!
-//! [`run`] runs a *story*, a closure that builds a [`Node`](crate::Node) and does with it what the program does, in
-//! a world where one thread runs at a time and a seed chooses which, when operations complete, and what goes wrong.
-//! The schedulers, lists, timers, locks and channels are those that are shipped. A story that fails with a
-//! seed fails with that seed again, in the same steps.
+//! [`run`] runs a *story*, a closure that builds a [`Node`](crate::Node) and does with it what the
+//! program does, in a world where one thread runs at a time and a seed chooses which, when
+//! operations complete, and what goes wrong. The schedulers, lists, timers, locks and channels are
+//! those that are shipped. A story that fails with a seed fails with that seed again, in the same
+//! steps.
 //!
 //! ```
 //! let story = || {
@@ -19,10 +20,12 @@
 //! assert_eq!(ended.hash, ums::sim::run(1, ums::sim::Faults::default(), story).hash);
 //! ```
 //!
-//! What a story must not do: block other than through this crate (a lock of the standard library that another of
-//! its threads holds, `std::thread::park`), or read a clock or random numbers of the system. The streams and listeners of
-//! [`ums::net`](crate::net) are on a network of the world's; datagrams, and what the standard library opened, are real, and the seed does not know
-//! when those bytes arrive. Processes that are started meanwhile hold copies of the sockets for a moment.
+//! What a story must not do: block other than through this crate (a lock of the standard library
+//! that another of its threads holds, `std::thread::park`), or read a clock or random numbers of
+//! the system. The streams and listeners of [`ums::net`](crate::net) are on a network of the
+//! world's; datagrams, and what the standard library opened, are real, and the seed does not know
+//! when those bytes arrive. Processes that are started meanwhile hold copies of the sockets for a
+//! moment.
 
 mod campaign;
 mod check;
@@ -62,13 +65,14 @@ pub fn now() -> u64 {
     clock::now()
 }
 
-/// The power fails: from now on every operation on a file fails, until [`power_on`]. The story ends its node meanwhile.
+/// The power fails: from now on every operation on a file fails, until [`power_on`]. The story ends
+/// its node meanwhile.
 pub fn power_off() {
     crate::os::sim::power_off();
 }
 
-/// The power is back. Of what workers wrote, cut and did not sync everything is gone, or, in half of the worlds, a random part of it;
-/// and so it is with names in folders that were not synced.
+/// The power is back. Of what workers wrote, cut and did not sync everything is gone, or, in half
+/// of the worlds, a random part of it; and so it is with names in folders that were not synced.
 ///
 /// # Errors
 /// The system's.

@@ -1,7 +1,8 @@
-//! A shorter way to a failure: with fewer faults, and with threads that give way unasked for a part of the story only.
+//! A shorter way to a failure: with fewer faults, and with threads that give way unasked for a part
+//! of the story only.
 //!
-//! Each try is a run of its own, and is kept when it fails in the same words. So what comes out fails for sure; that it is
-//! the shortest is not promised.
+//! Each try is a run of its own, and is kept when it fails in the same words. So what comes out
+//! fails for sure; that it is the shortest is not promised.
 
 use std::sync::Arc;
 

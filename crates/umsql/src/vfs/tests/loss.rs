@@ -53,8 +53,8 @@ fn checkpoint(vfs: &'static Vfs, seed: u64, disk: &LossyDisk) {
     }
 }
 
-/// Writers commit and acknowledge, a checkpointer checkpoints, on workers of the node or on plain threads, and
-/// the power goes off.
+/// Writers commit and acknowledge, a checkpointer checkpoints, on workers of the node or on plain
+/// threads, and the power goes off.
 fn run(seed: u64, faults: Faults, node: Option<&Node>) -> Found {
     let mut dice = Dice::new(seed);
     let disk = LossyDisk::default();

@@ -1,7 +1,7 @@
 //! The file system under SQLite: against SQLite's own as the model, under stress, under power loss.
 //!
-//! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this crate and
-//! SQLite, which keep no thread-scoped state over a wait.
+//! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this
+//! crate and SQLite, which keep no thread-scoped state over a wait.
 #![allow(unsafe_code)]
 
 mod loss;
@@ -323,7 +323,8 @@ fn a_page_goes_to_the_log_in_one_write_with_its_header() {
     let before = disk.changes("/db-wal");
     connection.execute_batch("UPDATE t SET x = x + 1").unwrap();
     assert_eq!(disk.changes("/db-wal") - before, 1, "one page, one write");
-    // A cache of so few pages spills in the middle of a transaction, and goes back over what it wrote.
+    // A cache of so few pages spills in the middle of a transaction, and goes back over what it
+    // wrote.
     connection.execute_batch("PRAGMA cache_size=5; PRAGMA cache_spill=1; BEGIN").unwrap();
     for round in 0..3 {
         let fill = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)

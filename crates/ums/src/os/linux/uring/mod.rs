@@ -28,7 +28,8 @@
 //!
 //! What has no entry of its own (a call) goes to the file helpers, and comes back by the bell.
 //!
-//! Buffers in the [`arena`] are registered, when the first of them comes; why files are not is said there.
+//! Buffers in the [`arena`] are registered, when the first of them comes; why files are not is said
+//! there.
 //!
 //! It does not do: registered files, zero-copy sends, multishot receives.
 
@@ -420,7 +421,8 @@ impl Driver for Uring {
 }
 
 impl Drop for Uring {
-    /// Cancels what is in flight and waits for it: the kernel may write into its buffers until then.
+    /// Cancels what is in flight and waits for it: the kernel may write into its buffers until
+    /// then.
     fn drop(&mut self) {
         assert!(
             crate::os::thread_number() == self.owner || self.flights.is_empty(),

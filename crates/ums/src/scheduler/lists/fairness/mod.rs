@@ -9,17 +9,17 @@
 //! 2. When [`Fairness`] has counted K choices that left something older behind, as many choices as
 //!    there are things ready, but at most K, go by age alone; then it counts from 0 again.
 //!
-//! **Bound.** Let w become ready when R others are. At most R + K others are chosen before w if
-//! R < K, and at most 2R + K in any case, whatever becomes ready meanwhile. Proof: while w is ready,
+//! **Bound.** Let w become ready when R others are. At most R + K others are chosen before w if R <
+//! K, and at most 2R + K in any case, whatever becomes ready meanwhile. Proof: while w is ready,
 //! each choice of a younger thing is counted, for w is left behind; so there are at most K of them
 //! between two periods that go by age. Such a period chooses nothing younger than w. It reaches w,
 //! or it ends after K choices of things older than w, of which there are R; so at most R / K
 //! periods end before w is reached, and the younger things are at most K * (R / K + 1), rounded
 //! down: K if R < K, and never more than R + K.
 //!
-//! The proof takes the times to differ, as the processor's counter makes them. Where two are the same,
-//! as may be in a simulated world, each counts as older than the other, so that a storm at one instant
-//! is counted, too. This file does not know what a worker or a request is.
+//! The proof takes the times to differ, as the processor's counter makes them. Where two are the
+//! same, as may be in a simulated world, each counts as older than the other, so that a storm at
+//! one instant is counted, too. This file does not know what a worker or a request is.
 
 /// A line of things that are ready, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

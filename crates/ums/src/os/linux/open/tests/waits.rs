@@ -183,7 +183,8 @@ pub fn a_signal_does_no_harm(mut rig: Rig) {
     let (a, b) = rig.pair();
     let mut buf = [0; 8];
     rig.submit(1, a.recv(&mut buf));
-    // SAFETY: Plain Call: the handler does nothing; the signal is otherwise unused and goes to this thread.
+    // SAFETY: Plain Call: the handler does nothing; the signal is otherwise unused and goes to this
+    // thread.
     let thread = unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
