@@ -54,7 +54,7 @@ fn the_only_one(mut found: Vec<Found>) -> Result<PathBuf, String> {
 
 fn list(found: &[Found]) -> String {
     if found.is_empty() {
-        let folder = ums::StatsSocket::folder();
+        let folder = ums::stats::StatsSocket::folder();
         return format!("no process that can be asked: no socket in {}", folder.display());
     }
     let line =
@@ -82,7 +82,7 @@ fn introduce(path: PathBuf) -> Option<Found> {
 
 /// Where sockets are: where we would put ours, and for root everybody's.
 fn folders() -> Vec<PathBuf> {
-    let mut folders = vec![ums::StatsSocket::folder()];
+    let mut folders = vec![ums::stats::StatsSocket::folder()];
     let user = rustix::process::geteuid();
     let temporary = std::env::temp_dir();
     // It may have been started without the variable that we have, or the other way round.
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_real_node_is_asked_and_what_goes_wrong_is_a_sentence_b47() {
         let dir = std::env::temp_dir().join(format!("ums-asking-{}", std::process::id()));
-        let at = ums::StatsSocket::At(dir.clone());
+        let at = ums::stats::StatsSocket::At(dir.clone());
         let node = ums::Node::builder().schedulers(2).stats_socket(at).build().unwrap();
         let answer = ask(&dir, "ums_schedulers").unwrap();
         assert_eq!(answer["pid"], u64::from(std::process::id()));

@@ -17,11 +17,11 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> ExitCode {
-    let mut facts = ums::Facts::read().lines();
+    let mut facts = ums::probe::Facts::read().lines();
     facts.extend(chosen());
     facts.extend(watch());
     if args.json {
-        println!("{}", ums::facts_to_json(&facts));
+        println!("{}", ums::probe::facts_to_json(&facts));
         return ExitCode::SUCCESS;
     }
     let width = facts.iter().map(|f| f.name.len()).max().unwrap_or(0);
@@ -36,14 +36,14 @@ pub fn run(args: &Args) -> ExitCode {
 
 /// By what means blocking threads are noticed and gated here: each mechanism is tried with a thread
 /// that really blocks.
-fn watch() -> Vec<ums::Fact> {
+fn watch() -> Vec<ums::probe::Fact> {
     use ums::watch::{Mechanism, mechanism};
     let tried = |(name, how): (&'static str, Mechanism)| {
         let (value, consequence) = match how.try_here() {
             Ok(()) => ("works".to_string(), String::new()),
             Err(text) => ("does not work".to_string(), text),
         };
-        ums::Fact { name, value, consequence }
+        ums::probe::Fact { name, value, consequence }
     };
     let names = ["watch.trap", "watch.breakpoint", "watch.calls"];
     let mut facts: Vec<_> = names.into_iter().zip(Mechanism::ALL).map(tried).collect();
@@ -53,25 +53,25 @@ fn watch() -> Vec<ums::Fact> {
         Mechanism::Calls => "only interposed calls are noticed and gated: see docs/windows.md",
     };
     let value = mechanism().name().to_string();
-    facts.push(ums::Fact { name: "watch", value, consequence: covers.to_string() });
+    facts.push(ums::probe::Fact { name: "watch", value, consequence: covers.to_string() });
     facts.push(taking_over());
     facts
 }
 
 /// Whether a node here takes its scheduler from a blocked thread worker.
-fn taking_over() -> ums::Fact {
-    let (value, consequence) = match ums::taking_over_is_refused() {
+fn taking_over() -> ums::probe::Fact {
+    let (value, consequence) = match ums::probe::taking_over_is_refused() {
         None => ("works".to_string(), String::new()),
         Some(why) => (
             "does not work".to_string(),
             format!("thread workers that block hold up their schedulers: membarrier: {why}"),
         ),
     };
-    ums::Fact { name: "take over blocked workers", value, consequence }
+    ums::probe::Fact { name: "take over blocked workers", value, consequence }
 }
 
 /// What a node built here would use, by building one of each kind.
-fn chosen() -> Vec<ums::Fact> {
+fn chosen() -> Vec<ums::probe::Fact> {
     let kinds = [
         ("thread workers", WorkerKind::Thread),
         ("fiber workers", WorkerKind::Fiber),
@@ -92,7 +92,7 @@ fn chosen() -> Vec<ums::Fact> {
                 Ok(node) => (node.io_text(), String::new()),
                 Err(error) => ("not available".to_string(), error.to_string()),
             };
-            ums::Fact { name, value, consequence }
+            ums::probe::Fact { name, value, consequence }
         })
         .collect()
 }

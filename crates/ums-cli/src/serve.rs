@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use ums::{
-    Builder, HiddenOptions, IoChoice, MetricsServer, Node, Placement, ServeOptions, StatsSocket,
-    WorkerKind, monitor,
-};
+use ums::node::{HiddenOptions, IoChoice, Placement};
+use ums::serve::ServeOptions;
+use ums::stats::{MetricsServer, StatsSocket};
+use ums::{Builder, Node, WorkerKind, monitor};
 use umsql::listen::{self, Patience};
 
 /// Options of `ums serve`. Without any it serves a database in the user's data directory on
@@ -181,7 +181,7 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 fn serve(args: &Args) -> Fallible<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     raise_descriptor_limit();
-    ums::print_last_events_on_crash();
+    ums::stats::print_last_events_on_crash();
     let settings = settings(args)?;
     let database = settings.database.clone();
     let node = builder(args)?.build()?;
@@ -310,7 +310,7 @@ const SQL_STACK: usize = 1 << 20;
 /// Most workers if nothing is said. Hard, because what SQL workers wait for is mostly each other's
 /// locks: more of them would only wait, too.
 fn sql_workers() -> usize {
-    let cpus = ums::Cpus::read().count;
+    let cpus = ums::probe::Cpus::read().count;
     let workers = match cpus {
         0..=4 => 512,
         5..=64 => 512 + (cpus - 4) * 16,
@@ -427,8 +427,8 @@ impl Drop for SocketName {
 fn greet(
     args: &Args,
     node: &Node,
-    main: &ums::Server,
-    admin: Option<&ums::Server>,
+    main: &ums::serve::Server,
+    admin: Option<&ums::serve::Server>,
     database: &Path,
 ) -> Fallible<()> {
     let address = main.local_addr()?;

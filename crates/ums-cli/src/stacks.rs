@@ -139,10 +139,10 @@ mod tests {
             std::hint::black_box(&slept);
         }
         let path = std::env::temp_dir().join(format!("ums-stacks-{}", std::process::id()));
-        let at = ums::StatsSocket::At(path.clone());
+        let at = ums::stats::StatsSocket::At(path.clone());
         let node = ums::Node::builder().schedulers(1).stats_socket(at).build().unwrap();
         let task = node.spawn(waits_for_the_ferry).unwrap();
-        while node.view(ums::View::WaitingTasks).rows.is_empty() {
+        while node.view(ums::stats::View::WaitingTasks).rows.is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let answer = asking::ask_patiently(&path, "stacks").unwrap();

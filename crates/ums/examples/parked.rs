@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ums::Node;
+use ums::stats::{StatsSocket, WorkerState};
 use ums::sync::Mutex;
-use ums::{Node, StatsSocket, WorkerState};
 
 static COMPUTES: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);

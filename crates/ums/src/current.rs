@@ -254,10 +254,10 @@ where
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
 /// node.run(|| {
-///     let away = ums::couple(ums::WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
-///     assert!(!ums::is_worker());
+///     let away = ums::worker::couple(ums::WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+///     assert!(!ums::worker::is_worker());
 ///     drop(away);
-///     assert!(ums::is_worker());
+///     assert!(ums::worker::is_worker());
 /// });
 /// # Ok::<(), ums::BuildError>(())
 /// ```

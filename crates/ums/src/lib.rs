@@ -32,6 +32,7 @@ mod limits;
 pub mod planted;
 mod os;
 mod record;
+#[doc(hidden)] // For what `interpose!` expands to.
 pub mod watch;
 mod wait;
 mod scheduler;
@@ -40,54 +41,76 @@ pub mod sync;
 pub mod io;
 pub mod net;
 pub mod fs;
-mod task;
+pub mod task;
 pub mod monitor;
-mod node;
+pub mod node;
 mod observe;
 pub mod windows;
 #[doc(hidden)]
 pub mod testing;
 
-pub use current::{
-    checkpoint, couple, go_preemptive, is_cancelled, is_worker, require_thread, scheduler_id,
-    short_external_call, sleep, sleep_as, wait_for_cancel, worker_id, worker_kind, yield_if_due,
-    yield_now,
-};
-pub use node::placement::Placement;
-pub use node::serve::{
-    Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session, Why,
-};
-pub use node::stats_socket::StatsSocket;
-pub use node::user::{Acquired, User, UserLock};
-pub use node::{
-    Builder, HiddenOptions, HiddenScheduler, Node, ShutdownReport, own_contexts_are_refused,
-};
-pub use observe::crash::print_last_events_on_crash;
-pub use observe::metrics::MetricsServer;
-pub use observe::stacks::WorkerStack;
-pub use observe::trace::{Trace, TraceEvent};
-pub use observe::views::{
-    Cell, Column, ColumnKind, PendingIoRow, RequestRow, RequestSoFar, SchedulerRow, Snapshot,
-    SwitchRow, Table, UserRow, View, WaitRow, WaitsOf, WorkerRow,
-};
-pub use os::linux::cpus::{Cpus, Limit, Quota};
-pub use os::linux::facts::{Fact, Facts, to_json as facts_to_json};
-pub use os::linux::open::Choice as IoChoice;
-pub use os::short_lock::ShortLockCounts;
-pub use record::counters::SchedulerCounters;
-pub use record::event_ring::{RING_RECORDS, RingEvent};
-pub use record::reason::{REASONS_MAX, WaitClass, WaitReason};
-pub use record::wait_stats::{WAIT_BUCKETS, wait_bucket_end};
-pub use scheduler::lists::worker_list::State as WorkerState;
-pub use scheduler::request::{RequestId, UserId};
-pub use scheduler::{Coupled, WorkerKind, taking_over_is_refused};
-pub use task::{
-    CancelHandle, JoinHandle, Scope, ScopedJoinHandle, TaskError, scope, spawn, try_spawn,
-};
+pub use current::{checkpoint, go_preemptive, is_cancelled, sleep, yield_if_due, yield_now};
+pub use node::user::User;
+#[doc(inline)]
+pub use node::{Builder, Node};
+pub use record::reason::WaitReason;
+pub use scheduler::WorkerKind;
+#[doc(inline)]
+pub use task::{JoinHandle, scope, spawn};
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub use testing::fuzz;
 #[cfg(feature = "sim")]
 pub use testing::sim;
-pub use wait::deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
-pub use wait::error::{BuildError, EnqueueError, NeedsThread, WaitError};
+pub use wait::error::{BuildError, WaitError};
+
+/// The calling worker: which one it is, and less common ways to wait and to leave its scheduler.
+pub mod worker {
+    pub use crate::current::{
+        couple, is_worker, require_thread, scheduler_id, short_external_call, sleep_as,
+        wait_for_cancel, worker_id, worker_kind,
+    };
+    pub use crate::scheduler::Coupled;
+    pub use crate::wait::error::NeedsThread;
+}
+
+/// What belongs to a [`User`]: the locks that it holds from one request to the next, and its numbers.
+pub mod user {
+    pub use crate::node::user::{Acquired, UserLock};
+    pub use crate::scheduler::request::{RequestId, UserId};
+}
+
+/// Serving: a listener whose connections are users, with a session for each; see [`Node::serve`].
+pub mod serve {
+    pub use crate::node::serve::{
+        Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session,
+        Why,
+    };
+}
+
+/// What a node did and does: snapshots and views of it, counters, waits, traces, stacks of workers.
+pub mod stats {
+    pub use crate::node::stats_socket::StatsSocket;
+    pub use crate::observe::crash::print_last_events_on_crash;
+    pub use crate::observe::metrics::MetricsServer;
+    pub use crate::observe::stacks::WorkerStack;
+    pub use crate::observe::trace::{Trace, TraceEvent};
+    pub use crate::observe::views::{
+        Cell, Column, ColumnKind, PendingIoRow, RequestRow, RequestSoFar, SchedulerRow, Snapshot,
+        SwitchRow, Table, UserRow, View, WaitRow, WaitsOf, WorkerRow,
+    };
+    pub use crate::os::short_lock::ShortLockCounts;
+    pub use crate::record::counters::SchedulerCounters;
+    pub use crate::record::event_ring::{RING_RECORDS, RingEvent};
+    pub use crate::record::reason::{REASONS_MAX, WaitClass};
+    pub use crate::record::wait_stats::{WAIT_BUCKETS, wait_bucket_end};
+    pub use crate::scheduler::lists::worker_list::State as WorkerState;
+}
+
+/// What this machine offers and what of it is used, as `ums probe` prints it.
+pub mod probe {
+    pub use crate::node::own_contexts_are_refused;
+    pub use crate::os::linux::cpus::{Cpus, Limit, Quota};
+    pub use crate::os::linux::facts::{Fact, Facts, to_json as facts_to_json};
+    pub use crate::scheduler::taking_over_is_refused;
+}

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use common::*;
-use ums::{Cell, Node, Placement, Table, UserLock, View, WAIT_BUCKETS, WaitClass, WaitReason};
+use ums::node::Placement;
+use ums::stats::{Cell, Table, View, WAIT_BUCKETS, WaitClass};
+use ums::user::UserLock;
+use ums::{Node, WaitReason};
 
 /// Prometheus's text as numbers by `name{labels}`.
 fn scrape(node: &Node) -> HashMap<String, f64> {
@@ -27,7 +30,7 @@ fn scrape(node: &Node) -> HashMap<String, f64> {
     lines.map(number).collect()
 }
 
-fn get(server: &ums::MetricsServer, path: &str) -> String {
+fn get(server: &ums::stats::MetricsServer, path: &str) -> String {
     let mut client = std::net::TcpStream::connect(server.local_addr()).expect("it listens");
     write!(client, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     let mut text = String::new();

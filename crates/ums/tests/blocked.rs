@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use common::*;
-use ums::{Node, Placement, SchedulerCounters, WorkerKind, WorkerState};
+use ums::node::Placement;
+use ums::stats::{SchedulerCounters, WorkerState};
+use ums::{Node, WorkerKind};
 
 fn node(schedulers: usize) -> Node {
     build(WorkerKind::Thread, |b| b.schedulers(schedulers).placement(Placement::AlwaysPreferred))
@@ -16,7 +18,7 @@ fn node(schedulers: usize) -> Node {
 
 /// Whether this machine lets a node take its scheduler from a blocked worker.
 fn can_take_over() -> bool {
-    let refused = ums::taking_over_is_refused();
+    let refused = ums::probe::taking_over_is_refused();
     if let Some(why) = refused {
         println!("skipped: {why}");
     }
@@ -61,8 +63,8 @@ fn others_run_during(block: impl FnOnce() + Send + 'static, go_on: impl FnOnce()
         tell.store(true, SeqCst);
         // Home again, and one like the others.
         ums::yield_now();
-        assert!(ums::is_worker());
-        ums::worker_id()
+        assert!(ums::worker::is_worker());
+        ums::worker::worker_id()
     });
     // Waits, timers and requests all need the baton.
     on(&node, 0, || {
@@ -72,7 +74,7 @@ fn others_run_during(block: impl FnOnce() + Send + 'static, go_on: impl FnOnce()
     assert!(!is_over.load(SeqCst), "they ran while it was blocked");
     let seen = counters(&node);
     assert_eq!((seen.preemptive, seen.undeclared_blocks), (1, 1), "{seen:?}");
-    let is_away = |w: &ums::WorkerRow| w.state == WorkerState::Preemptive;
+    let is_away = |w: &ums::stats::WorkerRow| w.state == WorkerState::Preemptive;
     assert_eq!(node.snapshot().workers.iter().filter(|w| is_away(w)).count(), 1);
     go_on();
     assert!(blocked.join().unwrap().is_some());
@@ -131,7 +133,7 @@ fn a_taken_worker_runs_on_until_its_next_call_and_is_chosen_like_others_then_u14
     let taken = start(&node, 0, move || {
         reads.read_exact(&mut [0]).unwrap();
         tell_ran_on.store(true, SeqCst);
-        assert!(ums::is_worker(), "it has the baton again when this returns");
+        assert!(ums::worker::is_worker(), "it has the baton again when this returns");
         tell_asked.store(true, SeqCst);
     });
     eventually("it was taken", || counters(&node).preemptive == 1);
@@ -191,9 +193,9 @@ fn a_taken_worker_may_go_preemptive_and_be_taken_again() {
         for _ in 0..2 {
             reads.read_exact(&mut [0]).unwrap();
             let reason = ums::WaitReason::PREEMPTIVE_EXTERNAL;
-            assert!(ums::go_preemptive(reason, || !ums::is_worker()));
-            let away = ums::couple(reason).unwrap();
-            assert!(!ums::is_worker());
+            assert!(ums::go_preemptive(reason, || !ums::worker::is_worker()));
+            let away = ums::worker::couple(reason).unwrap();
+            assert!(!ums::worker::is_worker());
             drop(away);
         }
     });

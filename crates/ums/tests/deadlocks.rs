@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use common::watching::{self, Told, nothing, watched};
 use common::*;
+use ums::monitor::Deadlock;
 use ums::monitor::{Condition, Diagnosis, Options, Report};
+use ums::stats::WorkerState;
 use ums::sync::{Event, Mutex, OnceCell, RawMutex, RwLock};
-use ums::{
-    Builder, Deadlock, Node, TaskError, UserLock, WaitError, WaitReason, WorkerKind, WorkerState,
-};
+use ums::task::TaskError;
+use ums::user::UserLock;
+use ums::{Builder, Node, WaitError, WaitReason, WorkerKind};
 
 /// As long as it takes, with a way to fail.
 const ENDLESS: Duration = Duration::MAX;
@@ -79,7 +81,7 @@ fn ring(node: &Node, n: usize, size: usize) -> Vec<End> {
             turn.fetch_add(1, SeqCst);
             eventually("it is its turn", || turn.load(SeqCst) == size + i);
             let second = locks[(i + 1) % size].lock_for(ENDLESS).map(drop);
-            (ums::worker_id(), second)
+            (ums::worker::worker_id(), second)
         })
     };
     let tasks: Vec<_> = (0..size).map(task).collect();

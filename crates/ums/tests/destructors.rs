@@ -12,7 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use common::{child_errand, eventually, kind_named, kinds, on, one_kind, run_child, turn};
 use ums::io::{CURRENT, Request};
 use ums::sync::channel::{Sender, bounded};
-use ums::{Coupled, UserLock, WaitReason, WorkerKind};
+use ums::user::UserLock;
+use ums::worker::Coupled;
+use ums::{WaitReason, WorkerKind};
 
 /// A value whose destructor calls `look`, and then says that it has ended.
 struct Looks<F: FnMut()>(F, Arc<AtomicBool>);
@@ -105,15 +107,15 @@ fn a_time_away_that_is_kept_in_a_thread_local_ends_with_its_request() {
         |b| b.schedulers(1).max_workers(1),
         |node| {
             let keep = || {
-                let away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+                let away = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
                 KEPT.with(|kept| *kept.borrow_mut() = Some(away));
-                assert!(!ums::is_worker());
+                assert!(!ums::worker::is_worker());
             };
             // Of a worker, twice: the second drops what the first has kept, whose time is over.
             node.run(keep);
-            assert!(node.run(ums::is_worker));
+            assert!(node.run(ums::worker::is_worker));
             node.run(keep);
-            assert!(node.run(ums::is_worker));
+            assert!(node.run(ums::worker::is_worker));
         },
     );
 }
@@ -140,7 +142,7 @@ thread_local! {
 /// later.
 fn keep(total: &Arc<ums::sync::Mutex<u32>>) {
     LATE.with(|late| *late.borrow_mut() = Some(Locks(total.clone())));
-    assert!(!ums::is_worker());
+    assert!(!ums::worker::is_worker());
     drop(total.lock());
 }
 

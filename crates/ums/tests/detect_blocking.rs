@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ums::{Builder, Node, Placement};
+use ums::node::Placement;
+use ums::{Builder, Node};
 
 ums::interpose!();
 
@@ -92,7 +93,7 @@ fn the_error_of_an_undeclared_call_survives_the_way_home() {
 
 #[test]
 fn workers_with_their_own_context_couple_for_calls_that_will_or_may_block_and_for_no_others() {
-    if let Some(why) = ums::own_contexts_are_refused() {
+    if let Some(why) = ums::probe::own_contexts_are_refused() {
         println!("skipped: {why}");
         return;
     }

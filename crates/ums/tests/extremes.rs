@@ -5,8 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::{build, kinds, turn};
+use ums::node::HiddenOptions;
 use ums::sync::{Barrier, Latch, Semaphore};
-use ums::{Builder, HiddenOptions, WorkerKind};
+use ums::{Builder, WorkerKind};
 
 /// The sentence with which such a node is refused.
 fn refused(kind: WorkerKind, options: impl FnOnce(Builder) -> Builder) -> String {

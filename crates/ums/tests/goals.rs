@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use ums::{IoChoice, WorkerKind};
+use ums::WorkerKind;
+use ums::node::IoChoice;
 
 /// The same program twice: once on what std has, once on what this crate has. The text knows no
 /// difference but the word in front, so what compiles here is familiar.
@@ -62,9 +63,9 @@ mod of_std {
 }
 
 mod of_ums {
-    pub fn payload(joined: Result<(), ums::TaskError>) -> u32 {
+    pub fn payload(joined: Result<(), ums::task::TaskError>) -> u32 {
         match joined {
-            Err(ums::TaskError::Panicked(panic)) => *panic.downcast::<u32>().unwrap(),
+            Err(ums::task::TaskError::Panicked(panic)) => *panic.downcast::<u32>().unwrap(),
             other => panic!("{other:?} instead of a panic"),
         }
     }

@@ -9,9 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use common::*;
 use ums::net::UnixStream;
+use ums::node::{HiddenOptions, HiddenScheduler};
+use ums::stats::WorkerState;
 use ums::sync::Mutex;
 use ums::testing::{lists, scheduler};
-use ums::{HiddenOptions, HiddenScheduler, Node, UserLock, WaitReason, WorkerKind, WorkerState};
+use ums::user::UserLock;
+use ums::{Node, WaitReason, WorkerKind};
 
 fn hidden(node: &Node, name: &str) -> HiddenScheduler {
     node.hidden(name, HiddenOptions::default()).expect("it can be made")
@@ -23,7 +26,7 @@ fn a_hidden_scheduler_offers_the_same_services_u89() {
         let own = hidden(node, "own");
         assert!(own.id() >= n, "hidden ones count on from the visible ones");
         let work = own.spawn(|| {
-            let place = (ums::scheduler_id(), ums::worker_kind());
+            let place = (ums::worker::scheduler_id(), ums::worker::worker_kind());
             // Spawn and yield, sleep, a lock over a wait, I/O, a scope, going preemptive.
             let (total, mut stack) = (Arc::new(Mutex::new(0)), [0; 3]);
             let adders: Vec<_> = (0..10)
@@ -35,7 +38,7 @@ fn a_hidden_scheduler_offers_the_same_services_u89() {
                         ums::yield_now();
                         ums::sleep(ms(1)).unwrap();
                         *total = before + 1;
-                        ums::scheduler_id()
+                        ums::worker::scheduler_id()
                     })
                 })
                 .collect();
@@ -53,7 +56,8 @@ fn a_hidden_scheduler_offers_the_same_services_u89() {
             ums::yield_now();
             std::io::Write::write_all(&mut here, b"four").unwrap();
             let read = reader.join().unwrap();
-            let outside = ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, ums::scheduler_id);
+            let outside =
+                ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, ums::worker::scheduler_id);
             let sum = *total.lock();
             (place, homes, sum, stack, read, outside)
         });
@@ -147,7 +151,7 @@ fn visible_and_hidden_workers_wait_for_the_same_things_u89_g6() {
         let waiter = own.spawn(move || {
             theirs.acquire(2, None).unwrap();
             theirs.release(2);
-            ums::scheduler_id()
+            ums::worker::scheduler_id()
         });
         let waiter = waiter.unwrap();
         eventually("it waits", || lock.waiters() == 1);
@@ -162,13 +166,13 @@ fn run_borrows_from_its_caller_and_comes_back_u85_u89() {
         let own = hidden(node, "own");
         let id = own.id();
         let seen = on(node, n - 1, move || {
-            let before = (ums::worker_id(), thread_number());
+            let before = (ums::worker::worker_id(), thread_number());
             let mut places = vec![0; 4];
             let at = own.run(|| {
                 places.push(9);
-                ums::scheduler_id()
+                ums::worker::scheduler_id()
             });
-            assert_eq!((ums::worker_id(), thread_number()), before);
+            assert_eq!((ums::worker::worker_id(), thread_number()), before);
             let call = || own.run(|| std::panic::resume_unwind(Box::new("on purpose")));
             let panic: std::thread::Result<()> =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
@@ -177,7 +181,7 @@ fn run_borrows_from_its_caller_and_comes_back_u85_u89() {
         });
         assert_eq!(seen, (Some(id), vec![0, 0, 0, 0, 9]));
         // From a plain thread too.
-        assert_eq!(hidden(node, "own").run(ums::scheduler_id), Some(id));
+        assert_eq!(hidden(node, "own").run(ums::worker::scheduler_id), Some(id));
     });
 }
 
@@ -255,7 +259,7 @@ fn umsstats_tells_whether_a_scheduler_is_full_and_all_are_busy_u93() {
     for kind in kinds() {
         for n in COUNTS {
             let three_each = |b: ums::Builder| {
-                b.schedulers(n).max_workers(3 * n).placement(ums::Placement::AlwaysPreferred)
+                b.schedulers(n).max_workers(3 * n).placement(ums::node::Placement::AlwaysPreferred)
             };
             one_kind(kind, three_each, |node| {
                 let me = n - 1;

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 use common::*;
 use ums::io::{CURRENT, Request};
 use ums::net::UnixStream;
+use ums::node::{IoChoice, Placement};
 use ums::testing::scheduler;
-use ums::{IoChoice, Node, Placement, UserLock, WaitReason};
+use ums::user::UserLock;
+use ums::{Node, WaitReason};
 
 /// Whatever wakes a scheduler here must not be a timer: it would come much too late.
 const LATE: Duration = Duration::from_secs(600);
@@ -49,7 +51,7 @@ fn each_idle(body: impl Fn(&Node, usize)) {
 
 #[test]
 fn a_new_request_wakes_it_g5() {
-    each_idle(|node, i| assert_eq!(on(node, i, ums::scheduler_id), Some(i)));
+    each_idle(|node, i| assert_eq!(on(node, i, ums::worker::scheduler_id), Some(i)));
 }
 
 #[test]
@@ -74,11 +76,15 @@ fn a_release_on_another_scheduler_comes_through_the_inbox_g5_g6() {
             lock.acquire(1, None).unwrap();
             let theirs = lock.clone();
             let waiter = start(node, i, move || {
-                let before = (ums::worker_id(), thread_number());
+                let before = (ums::worker::worker_id(), thread_number());
                 theirs.acquire(2, None).unwrap();
-                assert_eq!((ums::worker_id(), thread_number()), before, "at home, in {kind:?}");
+                assert_eq!(
+                    (ums::worker::worker_id(), thread_number()),
+                    before,
+                    "at home, in {kind:?}"
+                );
                 theirs.release(2);
-                ums::scheduler_id()
+                ums::worker::scheduler_id()
             });
             eventually("it waits", || lock.waiters() == 1);
             until_idle(node, i);
@@ -94,7 +100,7 @@ fn a_worker_coming_home_wakes_it_g5_g8() {
     each_idle(|node, i| {
         let thread = on(node, i, || {
             ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || std::thread::sleep(ms(10)));
-            ums::scheduler_id()
+            ums::worker::scheduler_id()
         });
         assert_eq!(thread, Some(i));
     });
@@ -103,7 +109,7 @@ fn a_worker_coming_home_wakes_it_g5_g8() {
 #[test]
 fn a_cancellation_wakes_it_g5_b59() {
     each_idle(|node, i| {
-        let waiter = start(node, i, ums::wait_for_cancel);
+        let waiter = start(node, i, ums::worker::wait_for_cancel);
         eventually("it waits", || scheduler(node, i).counters.waiting == 2);
         until_idle(node, i);
         waiter.cancel();
@@ -213,7 +219,7 @@ fn an_idle_node_does_nothing_at_all_u76_u72_b57() {
                         .map(|at| start(node, at % n, move || ums::sleep(ms(at as u64 % 5))))
                         .collect();
                     tasks.into_iter().for_each(|t| t.join().unwrap().unwrap());
-                    let waiter = start(node, 0, ums::wait_for_cancel);
+                    let waiter = start(node, 0, ums::worker::wait_for_cancel);
                     let (mut theirs, ours) = stream();
                     let reader = start(node, n - 1, move || theirs.read(&mut [0; 8]));
                     eventually("it waits", || scheduler(node, 0).counters.waiting > 0);
@@ -300,7 +306,7 @@ fn who_is_out_of_workers_is_not_the_one_woken_for_anothers_request_b5() {
                     eventually("it waits", || gate.waiters() == 1);
                     (1..n).for_each(|i| until_idle(node, i));
                     let taken = on(node, 0, || {
-                        let child = ums::spawn(ums::scheduler_id);
+                        let child = ums::spawn(ums::worker::scheduler_id);
                         let began = Instant::now();
                         while !child.is_finished() && began.elapsed() < PATIENCE {
                             std::hint::spin_loop();

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use common::seccomp::{has_survived, no_more_calls, survived};
 use common::*;
 use ums::net::UnixStream;
+use ums::node::{IoChoice, Placement};
 use ums::testing::{lists, scheduler};
-use ums::{Builder, IoChoice, Node, Placement, WorkerKind};
+use ums::{Builder, Node, WorkerKind};
 
 const CHOICES: [IoChoice; 3] = [IoChoice::Auto, IoChoice::Epoll, IoChoice::Sync];
 

@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use common::seccomp::{has_survived, survived};
 use common::*;
+use ums::node::{EnqueueError, Placement};
+use ums::stats::WorkerState;
 use ums::testing::{View, scheduler};
-use ums::{Builder, EnqueueError, JoinHandle, Node, Placement, WorkerKind, WorkerState};
+use ums::{Builder, JoinHandle, Node, WorkerKind};
 
 /// All visible schedulers of the node.
 fn all(node: &Node) -> Vec<View> {
@@ -84,7 +86,7 @@ fn a_waiting_request_keeps_its_worker_u37() {
             requests.iter().for_each(JoinHandle::cancel);
             for request in requests {
                 let ended = request.join();
-                assert!(matches!(ended, Ok(()) | Err(ums::TaskError::Cancelled)));
+                assert!(matches!(ended, Ok(()) | Err(ums::task::TaskError::Cancelled)));
             }
         },
     );
@@ -314,7 +316,7 @@ fn fail_to_make_workers(kind: WorkerKind, n: usize) {
     let first = start(&node, 0, move || g.pass());
     eventually("the first waits", || gate.waiters() == 1);
     limit_address_space(memory("VmSize:") * 1024 + (stack as u64) / 2);
-    let second = start(&node, 0, ums::worker_id);
+    let second = start(&node, 0, ums::worker::worker_id);
     eventually("it could not be made", || scheduler(&node, 0).counters.failed_to_create_worker > 0);
     assert_eq!(scheduler(&node, 0).queued, 1, "the request waits for the worker that there is");
     assert!(!second.is_finished());
@@ -429,7 +431,7 @@ fn a_request_that_waited_too_long_is_not_carried_out_b19() {
                 let late = start(node, 0, move || r.fetch_add(1, SeqCst));
                 std::thread::sleep(ms(40));
                 gate.open();
-                assert!(matches!(late.join(), Err(ums::TaskError::Cancelled)));
+                assert!(matches!(late.join(), Err(ums::task::TaskError::Cancelled)));
                 busy.join().unwrap();
                 on(node, 0, || ());
                 assert_eq!(ran.load(SeqCst), 0);

@@ -18,7 +18,8 @@ use common::watching::*;
 use common::*;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use ums::monitor::{Condition, Diagnosis, Options, Report, Thief};
-use ums::{Builder, IoChoice, Node, WaitReason, WorkerKind};
+use ums::node::IoChoice;
+use ums::{Builder, Node, WaitReason, WorkerKind};
 
 /// Looks for stalls of 60 ms and nothing else.
 fn stalls() -> Options {
@@ -65,7 +66,7 @@ fn a_worker_that_computes_is_found_once_and_by_name_b31_b33_b34() {
             let user = node.user();
             let s = stop.clone();
             let request =
-                user.enqueue(move || (guilty_computation(&s), ums::worker_id()).1).unwrap();
+                user.enqueue(move || (guilty_computation(&s), ums::worker::worker_id()).1).unwrap();
             let report = the_only(told);
             stop.store(true, SeqCst);
             assert_eq!(report.condition, Condition::Stall);

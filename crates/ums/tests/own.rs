@@ -275,8 +275,8 @@ fn ten_thousand_workers_come_and_go_and_leave_nothing_behind() {
     eventually("their stacks are gone", || mappings() < before + 400);
 }
 
-fn couple() -> ums::Coupled {
-    ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).expect("it has a kernel thread of its own")
+fn couple() -> ums::worker::Coupled {
+    ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).expect("it has a kernel thread of its own")
 }
 
 #[test]
@@ -289,21 +289,21 @@ fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_th
                 let away = couple();
                 let own = kernel_thread();
                 assert_ne!(own, host);
-                assert!(!ums::is_worker() && std::thread::current().id() == me);
+                assert!(!ums::worker::is_worker() && std::thread::current().id() == me);
                 // Within it there is nothing to leave.
                 let inner = couple();
                 assert_eq!((kernel_thread(), preemptively(kernel_thread)), (own, own));
                 drop(away);
                 assert_eq!(kernel_thread(), host);
                 drop(inner);
-                assert!(ums::is_worker() && kernel_thread() == host);
+                assert!(ums::worker::is_worker() && kernel_thread() == host);
                 let caught = std::panic::catch_unwind(|| {
                     let _away = couple();
                     std::panic::resume_unwind(Box::new(7));
                 });
                 assert_eq!(caught.expect_err("it panics").downcast_ref(), Some(&7));
                 assert!(
-                    ums::is_worker() && kernel_thread() == host,
+                    ums::worker::is_worker() && kernel_thread() == host,
                     "home by the way of the panic"
                 );
             });
@@ -311,7 +311,8 @@ fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_th
             let forgotten = node.spawn(|| std::mem::forget(couple())).unwrap();
             forgotten.join().unwrap();
             for _ in 0..20 {
-                let tasks: Vec<_> = (0..4).map(|_| node.spawn(ums::is_worker).unwrap()).collect();
+                let tasks: Vec<_> =
+                    (0..4).map(|_| node.spawn(ums::worker::is_worker).unwrap()).collect();
                 assert!(tasks.into_iter().all(|task| task.join().unwrap()));
             }
             eventually("everybody is home", || {
@@ -323,15 +324,16 @@ fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_th
 
 #[test]
 fn a_guard_is_going_preemptive_for_threads_nothing_for_plain_threads_and_refused_to_fibers() {
-    assert!(ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).is_ok());
+    assert!(ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).is_ok());
     one_kind(
         WorkerKind::Fiber,
         |b| b.schedulers(1),
         |node| {
             node.run(|| {
-                let refused = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).expect_err("no thread");
+                let refused =
+                    ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).expect_err("no thread");
                 assert!(refused.to_string().contains("go_preemptive"), "{refused}");
-                assert!(ums::is_worker());
+                assert!(ums::worker::is_worker());
             });
         },
     );
@@ -394,7 +396,8 @@ fn who_has_begun_to_wait_cannot_leave_and_what_a_request_owns_cannot_forget_to_c
             });
             assert!(queued.join().is_err(), "it was cancelled before it began");
             for _ in 0..20 {
-                let tasks: Vec<_> = (0..4).map(|_| node.spawn(ums::is_worker).unwrap()).collect();
+                let tasks: Vec<_> =
+                    (0..4).map(|_| node.spawn(ums::worker::is_worker).unwrap()).collect();
                 assert!(tasks.into_iter().all(|task| task.join().unwrap()));
             }
             eventually("everybody is home", || {

@@ -9,8 +9,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use common::*;
+use ums::stats::{WaitClass, WorkerState};
 use ums::testing::{lists, scheduler};
-use ums::{Node, WaitClass, WaitReason, WorkerKind, WorkerState};
+use ums::{Node, WaitReason, WorkerKind};
 
 const OUTSIDE: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
 
@@ -31,7 +32,7 @@ fn outside(node: &Node, kind: WorkerKind, own: usize) -> usize {
     if kind == WorkerKind::Fiber { node.scheduler_count() } else { own }
 }
 
-fn wait_row(node: &Node, reason: WaitReason) -> Option<ums::WaitRow> {
+fn wait_row(node: &Node, reason: WaitReason) -> Option<ums::stats::WaitRow> {
     node.snapshot().waits.into_iter().find(|row| row.reason == reason)
 }
 
@@ -117,10 +118,12 @@ fn meanwhile_the_scheduler_goes_on_and_ignores_the_worker_u78_u84_u14() {
 fn the_same_worker_carries_on_and_is_idle_in_the_end_u79_u85() {
     both_kinds(|node, kind, n| {
         for i in 0..n {
-            let where_i_am = || (ums::worker_id(), ums::scheduler_id(), thread_number());
+            let where_i_am =
+                || (ums::worker::worker_id(), ums::worker::scheduler_id(), thread_number());
             let (before, inside, after) = on(node, i, move || {
                 let before = where_i_am();
-                let inside = ums::go_preemptive(OUTSIDE, || (where_i_am(), ums::is_worker()));
+                let inside =
+                    ums::go_preemptive(OUTSIDE, || (where_i_am(), ums::worker::is_worker()));
                 (before, inside, where_i_am())
             });
             assert_eq!(before, after);
@@ -170,7 +173,7 @@ fn each_preemptive_call_uses_up_a_worker_u81() {
     for n in COUNTS {
         for kind in kinds() {
             let two_each = |b: ums::Builder| {
-                b.schedulers(n).max_workers(2 * n).placement(ums::Placement::AlwaysPreferred)
+                b.schedulers(n).max_workers(2 * n).placement(ums::node::Placement::AlwaysPreferred)
             };
             one_kind(kind, two_each, |node| {
                 let gate = Arc::new(AtomicBool::new(false));
@@ -205,7 +208,7 @@ fn fibers_of_one_scheduler_share_one_thread_u83() {
         for n in COUNTS {
             one_kind(
                 kind,
-                |b| b.schedulers(n).placement(ums::Placement::AlwaysPreferred),
+                |b| b.schedulers(n).placement(ums::node::Placement::AlwaysPreferred),
                 |node| {
                     for i in 0..n {
                         let gate = Gate::shut();
@@ -403,12 +406,12 @@ fn a_short_call_stays_and_is_counted_when_it_was_long_b28() {
         };
         let before = counts();
         let thread = on(node, n - 1, || {
-            let inside = ums::short_external_call(thread_number);
+            let inside = ums::worker::short_external_call(thread_number);
             (inside, thread_number())
         });
         assert_eq!(thread.0, thread.1);
         assert_eq!(counts(), before, "it was short, and nobody left");
-        on(node, n - 1, || ums::short_external_call(|| std::thread::sleep(ms(6))));
+        on(node, n - 1, || ums::worker::short_external_call(|| std::thread::sleep(ms(6))));
         assert_eq!(counts(), (before.0, before.1 + 1));
     });
 }
@@ -416,8 +419,9 @@ fn a_short_call_stays_and_is_counted_when_it_was_long_b28() {
 #[test]
 fn the_cap_on_preemptive_workers_is_never_exceeded_b30() {
     for cap in [1, 2] {
-        let capped =
-            |b: ums::Builder| b.preemptive_limit(cap).placement(ums::Placement::AlwaysPreferred);
+        let capped = |b: ums::Builder| {
+            b.preemptive_limit(cap).placement(ums::node::Placement::AlwaysPreferred)
+        };
         both_kinds_with(capped, |node, kind, n| {
             let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let callers: Vec<_> = (0..6)
@@ -452,12 +456,12 @@ fn a_panic_of_external_code_comes_home_with_its_worker_g13() {
     both_kinds(|node, _, n| {
         for i in 0..n {
             let caught = on(node, i, || {
-                let before = ums::worker_id();
+                let before = ums::worker::worker_id();
                 let call = std::panic::AssertUnwindSafe(|| {
                     ums::go_preemptive(OUTSIDE, || std::panic::resume_unwind(Box::new(7_i32)))
                 });
                 let panic = std::panic::catch_unwind(call).expect_err("it panicked");
-                assert_eq!(ums::worker_id(), before);
+                assert_eq!(ums::worker::worker_id(), before);
                 ums::yield_now();
                 panic.downcast_ref::<i32>().copied()
             });

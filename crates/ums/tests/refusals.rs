@@ -13,7 +13,8 @@ use std::sync::mpsc::channel;
 use common::*;
 use ums::io::Request;
 use ums::sync::{Barrier, Condvar, Mutex, RwLock, Semaphore, Sleeper, Wait};
-use ums::{UserLock, WaitError, WaitReason};
+use ums::user::UserLock;
+use ums::{WaitError, WaitReason};
 
 const OTHER: WaitReason = WaitReason::OTHER;
 
@@ -262,7 +263,7 @@ fn who_has_begun_to_wait_can_neither_yield_nor_wait_nor_leave() {
                         told(refused(|| Wait::new(OTHER).park(|_| call())));
                     }
                     if kind != ums::WorkerKind::Fiber {
-                        let couple = || drop(ums::couple(WaitReason::PREEMPTIVE_EXTERNAL));
+                        let couple = || drop(ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL));
                         told(refused(|| Wait::new(OTHER).park(|_| couple())));
                     }
                     // The worker that was told so is as good as new.
@@ -282,7 +283,7 @@ fn a_worker_does_not_come_back_in_the_middle_of_a_wait() {
             |b| b.schedulers(1),
             |node| {
                 on(node, 0, || {
-                    let away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+                    let away = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
                     let (tell, told) = channel::<Sleeper>();
                     let waker = std::thread::spawn(move || told.recv().unwrap().wake());
                     let outcome = Wait::new(OTHER).park(move |me| {
@@ -291,9 +292,9 @@ fn a_worker_does_not_come_back_in_the_middle_of_a_wait() {
                     });
                     assert_eq!(outcome, Ok(()));
                     assert!(waker.join().unwrap());
-                    assert!(!ums::is_worker(), "it is away to the end of its request");
+                    assert!(!ums::worker::is_worker(), "it is away to the end of its request");
                 });
-                on(node, 0, || assert!(ums::is_worker()));
+                on(node, 0, || assert!(ums::worker::is_worker()));
             },
         );
     }
@@ -324,7 +325,7 @@ fn spawn_outside_a_worker_blames_its_callers_line() {
         let at = info.location().map(|at| (at.file().to_owned(), at.line()));
         tell.send(at.unwrap()).unwrap();
     }));
-    let texts = [refused(|| ums::spawn(|| ())), refused(|| ums::try_spawn(|| ()))];
+    let texts = [refused(|| ums::spawn(|| ())), refused(|| ums::task::try_spawn(|| ()))];
     let line = line!() - 1;
     let scope = refused(|| ums::scope(|_| ()));
     std::panic::set_hook(before);

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use common::*;
+use ums::stats::WorkerState;
 use ums::testing::{View, lists, scheduler, when_readable, workers};
-use ums::{Builder, Node, WaitReason, WorkerKind, WorkerState};
+use ums::{Builder, Node, WaitReason, WorkerKind};
 
 /// Waits until this scheduler has nothing to do, and gives what it looks like.
 fn at_rest(node: &Node, s: usize) -> View {
@@ -21,7 +22,7 @@ fn at_rest(node: &Node, s: usize) -> View {
 }
 
 fn worker() -> (usize, u32) {
-    ums::worker_id().expect("on a worker")
+    ums::worker::worker_id().expect("on a worker")
 }
 
 /// Makes workers, and lets them become idle.
@@ -83,7 +84,7 @@ fn gate_waiters(node: &Node, s: usize) -> usize {
 
 /// Two workers for each scheduler.
 fn two_workers(n: usize) -> impl Fn(Builder) -> Builder {
-    move |b| b.schedulers(n).max_workers(2 * n).placement(ums::Placement::AlwaysPreferred)
+    move |b| b.schedulers(n).max_workers(2 * n).placement(ums::node::Placement::AlwaysPreferred)
 }
 
 #[test]
@@ -439,7 +440,7 @@ fn a_lock_owners_request_never_waits_behind_those_that_wait_for_the_lock_g11() {
     for kind in kinds() {
         for n in COUNTS {
             one_kind(kind, two_workers(n), |node| {
-                let lock = Arc::new(ums::UserLock::new());
+                let lock = Arc::new(ums::user::UserLock::new());
                 let owner = node.user();
                 let (l, id) = (lock.clone(), owner.id());
                 owner.enqueue(move || l.acquire(id, None)).unwrap().join().unwrap().unwrap();

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use common::*;
+use ums::node::Placement;
+use ums::stats::WorkerState;
 use ums::testing::{lists, scheduler, when_readable, workers};
-use ums::{Node, Placement, User, WaitReason, WorkerState};
+use ums::{Node, User, WaitReason};
 
 #[test]
 fn there_is_a_scheduler_for_each_allowed_processor_u15_b55() {
     for kind in kinds() {
-        let cpus = ums::Cpus::read();
+        let cpus = ums::probe::Cpus::read();
         one_kind(kind, |b| b, |node| assert_eq!(node.scheduler_count(), cpus.count));
         assert!(cpus.count <= cpus.allowed.len() && !cpus.allowed.is_empty());
         // The mask counts, not what the machine has.
@@ -68,7 +70,7 @@ fn the_split_is_the_same_in_both_kinds_u18() {
 
 #[test]
 fn the_automatic_maximum_of_workers_is_what_the_machine_has_room_for_b14() {
-    let lines = ums::Facts::read().lines();
+    let lines = ums::probe::Facts::read().lines();
     let printed = |name| {
         let fact = lines.iter().find(|fact| fact.name == name).unwrap();
         assert!(fact.consequence.starts_with("set by: "), "{fact}");
@@ -165,7 +167,7 @@ fn check_one_list() {
 #[test]
 fn a_worker_is_on_at_most_one_list_and_its_state_says_which_u20() {
     both_kinds(|node, _, n| {
-        let lock = Arc::new(ums::UserLock::new());
+        let lock = Arc::new(ums::user::UserLock::new());
         let tasks: Vec<_> = (0..10 * n)
             .map(|me| {
                 let lock = lock.clone();
@@ -197,7 +199,7 @@ fn a_finished_worker_is_on_the_worker_list_u21() {
         |b| b,
         |node, _, n| {
             on(node, n - 1, || {
-                let done = ums::spawn(ums::worker_id);
+                let done = ums::spawn(ums::worker::worker_id);
                 eventually("it has run", || done.is_finished());
                 let (_, id) = done.join().unwrap().unwrap();
                 assert_eq!(lists().idle, [id]);
@@ -241,7 +243,7 @@ fn spinning(user: &User, stop: &Arc<AtomicBool>) -> ums::JoinHandle<usize> {
         while !stop.load(SeqCst) {
             std::hint::spin_loop();
         }
-        ums::scheduler_id().unwrap()
+        ums::worker::scheduler_id().unwrap()
     });
     handle.unwrap()
 }
@@ -257,7 +259,7 @@ fn classic_a_user_never_changes_its_scheduler_u24() {
             let busy = spinning(&users[0], &stop);
             eventually("it has begun", || scheduler(node, home).queued == 0);
             let waiting: Vec<_> =
-                (0..20).map(|_| users[0].enqueue(ums::scheduler_id).unwrap()).collect();
+                (0..20).map(|_| users[0].enqueue(ums::worker::scheduler_id).unwrap()).collect();
             std::thread::sleep(ms(30));
             assert_eq!(scheduler(node, home).queued, 20, "requests left their scheduler");
             stop.store(true, SeqCst);
@@ -357,7 +359,7 @@ fn three_things(node: &Node) {
     let tasks = [
         start(node, 0, move || g.pass()),
         start(node, 0, || assert!(ums::sleep(PATIENCE).is_err(), "it is cancelled")),
-        start(node, 0, || assert!(ums::wait_for_cancel().is_err(), "it is cancelled")),
+        start(node, 0, || assert!(ums::worker::wait_for_cancel().is_err(), "it is cancelled")),
     ];
     eventually("three wait", || {
         scheduler(node, 0).workers.iter().filter(|w| w.state == WorkerState::Waiting).count() == 3

@@ -26,9 +26,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
+use ums::Node;
+use ums::node::{EnqueueError, Placement};
+use ums::serve::{Connection, Next, Resumer, ServeOptions, Server};
+use ums::serve::{Session, Why};
 use ums::testing::scheduler;
-use ums::{Connection, EnqueueError, Next, Node, Placement, Resumer, ServeOptions, Server};
-use ums::{Session, Why};
 
 /// What a test and its sessions share.
 #[derive(Clone)]
@@ -448,7 +450,7 @@ fn clients_of_a_unix_socket_are_served_like_those_of_a_port() {
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let own = shared.clone();
         let server = node.serve(listener, ServeOptions::default(), move |_, peer| {
-            assert_eq!(peer, ums::Peer::Unix);
+            assert_eq!(peer, ums::serve::Peer::Unix);
             Box::new(Served { shared: own.clone(), was_parked: false }) as Box<dyn Session>
         });
         let server = server.unwrap();

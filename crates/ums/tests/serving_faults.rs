@@ -11,8 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use common::*;
-use ums::{Connection, EnqueueError, Next, Node, Peer, Placement, ServeOptions, Server};
-use ums::{Session, User, Why};
+use ums::Node;
+use ums::User;
+use ums::node::{EnqueueError, Placement};
+use ums::serve::{Connection, Next, Peer, ServeOptions, Server};
+use ums::serve::{Session, Why};
 
 /// Answers each byte with itself, and ends at an `x`.
 struct Echo {

@@ -13,10 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::*;
+use ums::WorkerKind;
 use ums::net::UnixStream;
+use ums::node::{EnqueueError, HiddenOptions, ShutdownReport};
+use ums::serve::{Connection, Next, ServeOptions, Session, Why};
+use ums::stats::WorkerState;
+use ums::task::TaskError;
 use ums::testing::{lists, scheduler};
-use ums::{Connection, Next, ServeOptions, Session, Why, WorkerKind, WorkerState};
-use ums::{EnqueueError, HiddenOptions, Node, ShutdownReport, TaskError, WaitError, WaitReason};
+use ums::{Node, WaitError, WaitReason};
 
 const LATE: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(30);
@@ -47,7 +51,7 @@ fn a_panic_ends_its_request_and_the_worker_lives_on_g13() {
             for i in 0..n {
                 on(node, i, || {
                     let bad = ums::spawn(|| {
-                        let me = ums::worker_id();
+                        let me = ums::worker::worker_id();
                         std::panic::resume_unwind(Box::new(me))
                     });
                     let ended: Result<(), _> = bad.join();
@@ -56,7 +60,7 @@ fn a_panic_ends_its_request_and_the_worker_lives_on_g13() {
                     };
                     let who = *panic.downcast::<Option<(usize, u32)>>().unwrap();
                     // The last that became idle takes the next request.
-                    let next = ums::spawn(ums::worker_id).join().unwrap();
+                    let next = ums::spawn(ums::worker::worker_id).join().unwrap();
                     assert_eq!(next, who, "the worker lives on");
                 });
             }
@@ -150,7 +154,7 @@ fn what_runs_finishes_within_the_grace_time_g13() {
 #[test]
 fn what_is_queued_still_runs_within_the_grace_time_g13() {
     each_end(
-        |b| b.placement(ums::Placement::AlwaysPreferred),
+        |b| b.placement(ums::node::Placement::AlwaysPreferred),
         |node, _, n| {
             let done = Arc::new(AtomicUsize::new(0));
             for i in 0..200 * n {
@@ -189,7 +193,7 @@ fn what_waits_too_long_is_cancelled_and_counted_g13_b59() {
 #[test]
 fn what_is_queued_too_long_never_runs_and_its_joiner_learns_of_it_g13() {
     each_end(
-        |b| b.max_workers(4).placement(ums::Placement::AlwaysPreferred),
+        |b| b.max_workers(4).placement(ums::node::Placement::AlwaysPreferred),
         |node, _, n| {
             let (stop, ran) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             // One that does not yield, so that what is behind it is not begun.
@@ -310,7 +314,7 @@ fn hidden_schedulers_end_with_their_node_g13() {
 #[test]
 fn one_that_never_ends_is_reported_alone_and_the_others_end_g13() {
     each_end(
-        |b| b.placement(ums::Placement::AlwaysPreferred),
+        |b| b.placement(ums::node::Placement::AlwaysPreferred),
         |node, _, n| {
             let stop = Arc::new(AtomicBool::new(false));
             for i in 0..n {
@@ -341,9 +345,9 @@ fn cancellation_is_seen_at_every_wait_and_checkpoint_b59() {
     type Wait = fn() -> bool;
     let waits: [(&str, Wait); 6] = [
         ("sleep", || ums::sleep(LATE) == Err(WaitError::Cancelled)),
-        ("wait", || ums::wait_for_cancel() == Err(WaitError::Cancelled)),
+        ("wait", || ums::worker::wait_for_cancel() == Err(WaitError::Cancelled)),
         ("join", || {
-            let mut child = ums::spawn(ums::wait_for_cancel);
+            let mut child = ums::spawn(ums::worker::wait_for_cancel);
             let ended = matches!(child.join_for(LATE), Err(WaitError::Cancelled));
             child.cancel();
             // Stolen by a scheduler that is slow to start it, it may never have begun.
@@ -514,7 +518,7 @@ fn a_scope_on_the_only_worker_ends_g11() {
         for n in COUNTS {
             one_kind(
                 kind,
-                |b| b.schedulers(n).max_workers(n).placement(ums::Placement::AlwaysPreferred),
+                |b| b.schedulers(n).max_workers(n).placement(ums::node::Placement::AlwaysPreferred),
                 |node| {
                     for i in 0..n {
                         let sum = on(node, i, || {

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use common::*;
 use ums::monitor::Frame;
-use ums::{Node, StatsSocket, WaitReason, WorkerKind, WorkerStack, WorkerState};
+use ums::stats::{StatsSocket, WorkerStack, WorkerState};
+use ums::{Node, WaitReason, WorkerKind};
 
 #[inline(never)]
 fn waits_at_the_gate(gate: &Gate) {

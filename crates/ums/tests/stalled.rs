@@ -179,7 +179,7 @@ fn without_warnings_or_harm_nothing_is_told_b31() {
     for kind in kinds() {
         let mut acts = vec!["unwarned", "alone"];
         // It loses its scheduler, which goes on.
-        if kind == WorkerKind::Thread && ums::taking_over_is_refused().is_none() {
+        if kind == WorkerKind::Thread && ums::probe::taking_over_is_refused().is_none() {
             acts.push("blocks");
         }
         for act in acts {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::*;
-use ums::{StatsSocket, View};
+use ums::stats::{StatsSocket, View};
 
 fn ask(path: &Path, question: &str) -> String {
     let mut client = UnixStream::connect(path).expect("it listens");

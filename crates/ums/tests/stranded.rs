@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use common::*;
+use ums::Builder;
 use ums::net::TcpListener;
-use ums::{Builder, Placement};
+use ums::node::Placement;
 
 /// More than the soft limit of a machine with up to four processors.
 const MANY: usize = 600;

@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
-use ums::{Builder, HiddenOptions, HiddenScheduler, Node, TaskError, WaitError, WaitReason};
+use ums::node::{HiddenOptions, HiddenScheduler};
+use ums::task::TaskError;
+use ums::{Builder, Node, WaitError, WaitReason};
 
 /// Random numbers: SplitMix64.
 struct Dice(u64);
@@ -103,10 +105,10 @@ fn elsewhere(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
 /// A child that waits until it is cancelled, at a moment of the dice's choice.
 fn cancelled(game: &Arc<Game>, dice: &mut Dice) {
     let child = match dice.roll(2) {
-        0 => ums::spawn(ums::wait_for_cancel),
+        0 => ums::spawn(ums::worker::wait_for_cancel),
         _ => {
             let to = dice.roll(game.schedulers as u64) as usize;
-            game.node.spawn_on(to, ums::wait_for_cancel).expect("the queue has room")
+            game.node.spawn_on(to, ums::worker::wait_for_cancel).expect("the queue has room")
         }
     };
     match dice.roll(3) {
@@ -184,7 +186,7 @@ fn hidden(game: &Arc<Game>, dice: &mut Dice) {
     let work = move || {
         ums::yield_now();
         spin(span);
-        ums::scheduler_id()
+        ums::worker::scheduler_id()
     };
     let child = game.hidden.spawn(work).expect("the queue has room");
     assert_eq!(child.join().expect("it ran"), Some(game.hidden.id()));
@@ -287,5 +289,5 @@ fn the_classic_profile_holds_g13() {
 
 #[test]
 fn the_synchronous_back_end_holds_u58() {
-    stress(24, |b| b.io(ums::IoChoice::Sync));
+    stress(24, |b| b.io(ums::node::IoChoice::Sync));
 }

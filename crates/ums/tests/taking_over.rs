@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering:
 
 use common::seccomp::{Verdict, filter, has_survived, no_more_calls, survived};
 use common::*;
+use ums::stats::WorkerState;
 use ums::testing::{lists, scheduler, workers};
-use ums::{Node, WaitReason, WorkerKind, WorkerState};
+use ums::{Node, WaitReason, WorkerKind};
 
 /// A bit of everything, told apart by nothing but its result.
 fn story() -> u64 {
@@ -29,14 +30,14 @@ fn story() -> u64 {
         }
     });
     let late = ums::spawn(|| panic!("on purpose")).join();
-    assert!(matches!(late, Err(ums::TaskError::Panicked(_))));
+    assert!(matches!(late, Err(ums::task::TaskError::Panicked(_))));
     parts.iter().sum()
 }
 
 #[test]
 fn the_same_code_runs_in_both_kinds_u1() {
     both_kinds(|node, kind, _| {
-        assert_eq!(node.run(|| (story(), ums::worker_kind())), (10, Some(kind)));
+        assert_eq!(node.run(|| (story(), ums::worker::worker_kind())), (10, Some(kind)));
     });
 }
 
@@ -45,7 +46,7 @@ fn threads_are_the_default_kind_u22() {
     let _turn = turn();
     let node = Node::builder().schedulers(1).build().unwrap();
     assert_eq!(node.worker_kind(), WorkerKind::Thread);
-    assert_eq!(node.run(ums::worker_kind), Some(WorkerKind::Thread));
+    assert_eq!(node.run(ums::worker::worker_kind), Some(WorkerKind::Thread));
 }
 
 /// What a child does under the filter: yields alone, with a timer set that is not due, or to a
@@ -55,7 +56,7 @@ fn yield_without_calls(errand: &str) -> ! {
     let (n, what) = rest.split_once(' ').unwrap();
     let kind = kind_named(kind);
     let n = n.parse().unwrap();
-    let node = build(kind, |b| b.schedulers(n).placement(ums::Placement::AlwaysPreferred));
+    let node = build(kind, |b| b.schedulers(n).placement(ums::node::Placement::AlwaysPreferred));
     let (what, turns) = (what.to_owned(), Arc::new(AtomicU32::new(0)));
     on(&node, 0, move || {
         let count = turns.clone();
@@ -171,7 +172,7 @@ fn it_needs_nothing_special_of_the_kernel_u6() {
                 let node = build(kind, |b| b.schedulers(n));
                 assert_eq!(node.run(story), 10);
                 assert!(node.io_text().starts_with("epoll"), "{}", node.io_text());
-                assert_eq!(node.shutdown(ms(5000)), ums::ShutdownReport::default());
+                assert_eq!(node.shutdown(ms(5000)), ums::node::ShutdownReport::default());
             }
         }
         survived();
@@ -376,7 +377,7 @@ struct Viable(Vec<AtomicUsize>);
 impl Viable {
     /// Runs `f`, which neither waits nor yields, as the only one on its scheduler.
     fn alone<R>(&self, f: impl FnOnce() -> R) -> R {
-        let here = &self.0[ums::scheduler_id().expect("on a worker")];
+        let here = &self.0[ums::worker::scheduler_id().expect("on a worker")];
         assert_eq!(here.fetch_add(1, SeqCst), 0, "two workers run on one scheduler");
         let result = f();
         here.fetch_sub(1, SeqCst);
@@ -388,7 +389,7 @@ impl Viable {
 fn at_most_one_worker_is_viable_on_each_scheduler_u13() {
     both_kinds(|node, _, n| {
         let viable = Arc::new(Viable((0..n).map(|_| AtomicUsize::new(0)).collect()));
-        let lock = Arc::new(ums::UserLock::new());
+        let lock = Arc::new(ums::user::UserLock::new());
         let tasks: Vec<_> = (0..8 * n)
             .map(|me| {
                 let (viable, lock) = (viable.clone(), lock.clone());
@@ -463,7 +464,7 @@ fn schedulers_are_not_bound_to_processors_u16() {
 #[test]
 fn pinned_schedulers_have_a_processor_each_u16() {
     for kind in kinds() {
-        let cpus = ums::Cpus::read();
+        let cpus = ums::probe::Cpus::read();
         let n = cpus.allowed.len().min(4);
         one_kind(
             kind,

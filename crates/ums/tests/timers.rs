@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use common::*;
 use ums::net::UnixStream;
+use ums::stats::WorkerState;
 use ums::testing::{lists, scheduler};
-use ums::{UserLock, WaitError, WorkerKind, WorkerState};
+use ums::user::UserLock;
+use ums::{WaitError, WorkerKind};
 
 /// Yields until so many workers of this scheduler wait.
 fn until_waiting(count: usize) {
@@ -152,7 +154,7 @@ fn timers_come_after_io_in_a_turn_u68_g3() {
 
 /// What a sleeper sees when its timer fires while only one other worker, which yields, is about.
 fn expire_on_an_empty_list(kind: WorkerKind) {
-    let what = |b: ums::Builder| b.placement(ums::Placement::AlwaysPreferred);
+    let what = |b: ums::Builder| b.placement(ums::node::Placement::AlwaysPreferred);
     for n in COUNTS {
         one_kind(
             kind,

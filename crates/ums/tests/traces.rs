@@ -9,8 +9,9 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
+use ums::stats::{Cell, RingEvent, TraceEvent, View};
 use ums::sync::Mutex;
-use ums::{Cell, Node, RingEvent, TraceEvent, View, WaitReason, WorkerKind};
+use ums::{Node, WaitReason, WorkerKind};
 
 fn of(events: &[TraceEvent], event: RingEvent) -> usize {
     events.iter().filter(|e| e.event == event).count()
@@ -96,7 +97,7 @@ fn a_trace_of_a_process_that_does_nothing_has_its_schedulers_and_one_without_rin
         String::from_utf8_lossy(&bytes).into_owned()
     };
     for ring in [true, false] {
-        let at = ums::StatsSocket::At(path.clone());
+        let at = ums::stats::StatsSocket::At(path.clone());
         let options = |b: ums::Builder| b.schedulers(2).event_ring(ring).stats_socket(at);
         one_kind(WorkerKind::Thread, options, |node| {
             let asleep = || node.snapshot().schedulers.iter().all(|s| s.is_idle);
@@ -167,7 +168,7 @@ fn a_trace_shows_how_a_contended_mutex_goes_from_scheduler_to_scheduler_b43() {
 #[test]
 fn a_process_that_dies_tells_what_its_schedulers_did_last_b43() {
     if let Some(errand) = child_errand() {
-        ums::print_last_events_on_crash();
+        ums::stats::print_last_events_on_crash();
         let node = build(WorkerKind::Fiber, |b| b.schedulers(2));
         on(&node, 1, || ums::sleep(ms(1)).unwrap());
         on(&node, 0, move || {
@@ -207,7 +208,7 @@ fn a_trace_that_is_being_recorded_keeps_nobody_else_waiting_b43_b47() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let at = ums::StatsSocket::At(path.clone());
+    let at = ums::stats::StatsSocket::At(path.clone());
     let options = |b: ums::Builder| b.schedulers(1).stats_socket(at);
     one_kind(WorkerKind::Thread, options, |node| {
         node.run(|| ums::sleep(ms(1))).unwrap();
@@ -238,7 +239,7 @@ fn a_trace_that_is_being_recorded_keeps_nobody_else_waiting_b43_b47() {
             assert!(held.contains("application/json") && held.contains("waits SLEEP"), "{held}");
             drop(server);
             assert!(slow.join().unwrap().contains("\"traceEvents\":["));
-            node.serve_stats(ums::StatsSocket::At(dir.path().join("another"))).unwrap();
+            node.serve_stats(ums::stats::StatsSocket::At(dir.path().join("another"))).unwrap();
             assert!(also.join().unwrap().contains("\"traceEvents\":["));
         });
     });

@@ -20,8 +20,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Computing, bare_read, end, eventually, open_descriptors, spin, turn};
+use ums::node::Placement;
+use ums::stats::SchedulerCounters;
 use ums::watch::{Mechanism, mechanism};
-use ums::{Builder, Node, Placement, SchedulerCounters, WaitReason};
+use ums::{Builder, Node, WaitReason};
 
 /// Whether nothing but interposed calls can be noticed here.
 fn only_calls() -> bool {
@@ -243,7 +245,7 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> (u64, u64) {
                 let mut dice = Dice(me as u64 * 77 + 1);
                 while !stop.load(SeqCst) {
                     step(&mut dice, &reader, &lock, &plain);
-                    let at = ums::scheduler_id().expect("a worker at home");
+                    let at = ums::worker::scheduler_id().expect("a worker at home");
                     violations.fetch_add(owners[at].compute(me, dice.roll(500)), SeqCst);
                 }
             };

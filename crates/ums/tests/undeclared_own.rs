@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, turn};
-use ums::{Node, Placement, SchedulerCounters, WaitReason, WorkerKind};
+use ums::node::Placement;
+use ums::stats::SchedulerCounters;
+use ums::{Node, WaitReason, WorkerKind};
 
 fn node(detects: bool) -> Option<Node> {
     let builder = Node::builder().schedulers(1).placement(Placement::AlwaysPreferred);
@@ -25,7 +27,7 @@ fn counters(node: &Node) -> SchedulerCounters {
 
 /// Of the calling worker. Off it, it is on its host: whichever thread carries that now.
 fn own_kernel_thread() -> i32 {
-    let _away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+    let _away = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
     kernel_thread()
 }
 
@@ -154,7 +156,7 @@ fn stress(seconds: u64, leaks: bool) -> Option<(u64, u64, u64)> {
                     }
                     look();
                     if leaks {
-                        let _away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+                        let _away = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
                         look();
                     }
                     (0..dice.roll(2000)).for_each(|_| std::hint::spin_loop());

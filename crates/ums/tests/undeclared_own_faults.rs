@@ -25,7 +25,9 @@ use common::{
     Computing, bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, turn,
 };
 use slow::{Slow, SlowFile, child, file, file_page, user_page};
-use ums::{JoinHandle, Node, Placement, SchedulerCounters, WaitReason, WorkerKind};
+use ums::node::Placement;
+use ums::stats::SchedulerCounters;
+use ums::{JoinHandle, Node, WaitReason, WorkerKind};
 
 fn node(schedulers: usize, detects: bool) -> Option<Node> {
     let builder = Node::builder().schedulers(schedulers).placement(Placement::AlwaysPreferred);
@@ -58,7 +60,7 @@ fn block(slow: &dyn Slow, mark: u64, expects_errno: bool) {
     assert!(!expects_errno || unsafe { *errno() } == 4711);
     assert_eq!(sum, (1..100).map(f64::from).map(f64::sqrt).sum::<f64>());
     assert_eq!((MARK.get(), std::thread::current().id()), (mark, me));
-    assert!(!std::thread::panicking() && ums::is_worker());
+    assert!(!std::thread::panicking() && ums::worker::is_worker());
 }
 
 /// Whether another task runs on each scheduler while one there blocks; and what was counted on the
@@ -108,7 +110,7 @@ fn beside(
 
 /// Of the calling worker.
 fn own_kernel_thread() -> i32 {
-    let _away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+    let _away = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
     kernel_thread()
 }
 
@@ -382,7 +384,7 @@ impl Field {
     /// Whoever comes back writes itself down, computes for a moment, and must still stand there, on
     /// no kernel thread of its own.
     fn compute(&self, me: usize, own: i32, loops: u64) {
-        let owner = &self.owners[ums::scheduler_id().expect("a worker at home")];
+        let owner = &self.owners[ums::worker::scheduler_id().expect("a worker at home")];
         owner.store(me, SeqCst);
         let others = (0..loops).any(|_| owner.load(SeqCst) != me);
         let away = kernel_thread() == own;

@@ -21,7 +21,8 @@ use std::time::Duration;
 use common::{bare_read, can_be_had, end, eventually, kernel_thread, turn};
 use signals::blocked_signals;
 use slow::{Slow, child, file_page, user_page};
-use ums::{JoinHandle, Node, Placement, WaitReason, WorkerKind};
+use ums::node::Placement;
+use ums::{JoinHandle, Node, WaitReason, WorkerKind};
 
 /// A call that a signal interrupts.
 struct Read(PipeReader, PipeWriter);
@@ -88,7 +89,7 @@ impl Story {
         Some(story)
     }
 
-    fn counters(&self) -> ums::SchedulerCounters {
+    fn counters(&self) -> ums::stats::SchedulerCounters {
         self.node.snapshot().schedulers[0].counters
     }
 
@@ -131,7 +132,7 @@ impl Own {
     }
 
     fn of_this_worker() -> Own {
-        let _away = ums::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
+        let _away = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
         Own::here()
     }
 }
@@ -146,10 +147,10 @@ fn a_lock_that_a_worker_at_home_holds_delays_a_routine_and_no_more() {
     for make in ALL {
         let after = |own| {
             assert_eq!(Own::here(), own, "it was lent, and has not asked");
-            assert!(ums::is_worker());
+            assert!(ums::worker::is_worker());
             ums::yield_now();
             assert_ne!(kernel_thread(), own.0, "it has asked, and came home");
-            assert_eq!(ums::scheduler_id(), Some(0));
+            assert_eq!(ums::worker::scheduler_id(), Some(0));
             ums::sleep(Duration::from_millis(1)).unwrap();
         };
         let Some(mut story) = Story::begin(make, after) else { continue };
@@ -195,7 +196,7 @@ fn who_computes_until_another_worker_has_run_is_waited_for_by_nobody() {
                 std::hint::spin_loop();
             }
             assert_eq!(Own::here(), own);
-            assert_eq!(ums::scheduler_id(), Some(0));
+            assert_eq!(ums::worker::scheduler_id(), Some(0));
         };
         is_lent_and_ends(make, computes, move || ran.store(true, SeqCst));
     }

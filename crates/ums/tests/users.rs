@@ -11,9 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use common::*;
+use ums::node::{HiddenOptions, Placement};
+use ums::serve::{Connection, Next};
+use ums::serve::{ServeOptions, Session, Why};
 use ums::testing::scheduler;
-use ums::{Acquired, Connection, HiddenOptions, JoinHandle, Next, Node, Placement};
-use ums::{ServeOptions, Session, User, UserLock, WaitError, Why, WorkerKind};
+use ums::user::Acquired;
+use ums::user::UserLock;
+use ums::{JoinHandle, Node};
+use ums::{User, WaitError, WorkerKind};
 
 /// Schedulers that are kept busy by a worker that does not yield: what is placed there stays where
 /// it can be seen, in the work queue.
@@ -174,13 +179,13 @@ fn an_idle_scheduler_takes_requests_that_have_not_started_b5() {
         let gate = Gate::shut();
         let theirs = gate.clone();
         let started = start(node, 0, move || {
-            let home = ums::scheduler_id();
+            let home = ums::worker::scheduler_id();
             theirs.pass();
-            (home, ums::scheduler_id())
+            (home, ums::worker::scheduler_id())
         });
         eventually("it waits", || gate.waiters() == 1);
         let ran_on = on(node, 0, || {
-            let tasks: Vec<_> = (0..20).map(|_| ums::spawn(ums::scheduler_id)).collect();
+            let tasks: Vec<_> = (0..20).map(|_| ums::spawn(ums::worker::scheduler_id)).collect();
             let began = std::time::Instant::now();
             // Without yielding: so nobody here can carry them out.
             while !tasks.iter().all(JoinHandle::is_finished) && began.elapsed() < PATIENCE {
@@ -203,7 +208,8 @@ fn some_policies_forbid_that_b5_u24() {
             |b| b.placement(policy),
             |node, _, n| {
                 let ran_on = on(node, n - 1, || {
-                    let tasks: Vec<_> = (0..8).map(|_| ums::spawn(ums::scheduler_id)).collect();
+                    let tasks: Vec<_> =
+                        (0..8).map(|_| ums::spawn(ums::worker::scheduler_id)).collect();
                     spin(ms(10));
                     assert!(!tasks.iter().any(JoinHandle::is_finished));
                     tasks.into_iter().map(|t| t.join().unwrap()).collect::<Vec<_>>()
@@ -218,7 +224,7 @@ fn some_policies_forbid_that_b5_u24() {
 fn what_needs_a_thread_is_refused_by_fibers_with_a_clear_error_u88() {
     both_kinds(|node, kind, n| {
         let (here, away) = on(node, n - 1, || {
-            let ask = || ums::require_thread("a thread-bound driver");
+            let ask = || ums::worker::require_thread("a thread-bound driver");
             (ask(), ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, ask))
         });
         assert_eq!(here.is_err(), kind == WorkerKind::Fiber, "{kind:?}: {here:?}");
@@ -229,9 +235,10 @@ fn what_needs_a_thread_is_refused_by_fibers_with_a_clear_error_u88() {
         }
         assert_eq!(away, Ok(()), "outside the scheduler it has a thread");
         let hidden = node.hidden("drivers", HiddenOptions::default()).unwrap();
-        let there = hidden.spawn(|| ums::require_thread("a driver")).unwrap().join().unwrap();
+        let there =
+            hidden.spawn(|| ums::worker::require_thread("a driver")).unwrap().join().unwrap();
         assert_eq!(there, Ok(()), "hidden schedulers have threads");
-        assert_eq!(ums::require_thread("a driver"), Ok(()), "and so has this test");
+        assert_eq!(ums::worker::require_thread("a driver"), Ok(()), "and so has this test");
     });
 }
 
@@ -245,7 +252,7 @@ impl Session for Admin {
             Ok(0) => Next::Close,
             Ok(_) => {
                 let busy = self.0.snapshot().schedulers.iter().filter(|s| s.load > 0).count();
-                let answer = format!("{busy} busy, asked by {:?}\n", ums::worker_kind());
+                let answer = format!("{busy} busy, asked by {:?}\n", ums::worker::worker_kind());
                 if conn.write_all(answer.as_bytes()).is_ok() { Next::Again } else { Next::Close }
             }
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Next::Wait,
@@ -254,7 +261,7 @@ impl Session for Admin {
     }
 }
 
-fn client(server: &ums::Server) -> TcpStream {
+fn client(server: &ums::serve::Server) -> TcpStream {
     let client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client
@@ -288,7 +295,7 @@ fn an_administrator_is_answered_while_all_visible_schedulers_spin_b18() {
             assert_eq!(ask(&mut admin), format!("{} busy, asked by Some(Thread)\n", n + 1));
         }
         let user = node.user_on(&hidden);
-        let direct = user.enqueue(ums::scheduler_id).unwrap().join().unwrap();
+        let direct = user.enqueue(ums::worker::scheduler_id).unwrap().join().unwrap();
         assert_eq!((direct, user.scheduler()), (Some(hidden.id()), hidden.id()));
         let mut second = client(&server);
         assert_eq!(second.read(&mut [0; 1]).unwrap(), 0, "one administrator at a time");
@@ -541,7 +548,7 @@ fn a_refused_request_is_not_the_users_last_g2() {
                 eventually("it waits", || gate.waiters() == 1);
                 let queued = other.enqueue(|| ()).unwrap();
                 let refused = user.enqueue(|| ()).err();
-                assert_eq!(refused, Some(ums::EnqueueError::QueueFull(1)));
+                assert_eq!(refused, Some(ums::node::EnqueueError::QueueFull(1)));
                 assert!(user.is_busy() && user.cancel(), "its first one runs still");
                 assert_eq!(first.join().unwrap(), Err(WaitError::Cancelled));
                 queued.join().unwrap();
@@ -578,7 +585,8 @@ fn a_worker_of_another_node_queues_where_it_is_told() {
     let here = build(WorkerKind::Thread, |b| b.schedulers(1));
     let there = build(WorkerKind::Fiber, |b| b.schedulers(1));
     let handle = there.clone();
-    let kinds = here.run(move || (ums::worker_kind(), handle.run(ums::worker_kind)));
+    let kinds =
+        here.run(move || (ums::worker::worker_kind(), handle.run(ums::worker::worker_kind)));
     assert_eq!(kinds, (Some(WorkerKind::Thread), Some(WorkerKind::Fiber)));
     assert_eq!(there.shutdown(ms(30_000)).left, 0);
     assert_eq!(here.shutdown(ms(30_000)).left, 0);

@@ -7,9 +7,11 @@ mod common;
 use std::sync::Arc;
 
 use common::*;
+use ums::stats::{WaitClass, WaitRow, WorkerState};
 use ums::sync::Mutex;
 use ums::testing::{lists, scheduler};
-use ums::{Node, UserLock, WaitClass, WaitError, WaitReason, WaitRow, WorkerState};
+use ums::user::UserLock;
+use ums::{Node, WaitError, WaitReason};
 
 fn row(node: &Node, reason: WaitReason) -> Option<WaitRow> {
     node.snapshot().waits.into_iter().find(|row| row.reason == reason)
@@ -73,7 +75,7 @@ fn waiting_for_a_worker_is_a_wait_of_its_own_b21() {
         for n in COUNTS {
             one_kind(
                 kind,
-                |b| b.schedulers(n).max_workers(n).placement(ums::Placement::AlwaysPreferred),
+                |b| b.schedulers(n).max_workers(n).placement(ums::node::Placement::AlwaysPreferred),
                 |node| {
                     node.reset_waits();
                     let first = start(node, n - 1, || ums::sleep(ms(40)));
@@ -133,7 +135,7 @@ fn a_waiting_task_names_what_it_waits_for_and_who_is_in_the_way_b22() {
         let holder = start(node, n - 1, move || {
             let _guard = held.lock();
             theirs.pass();
-            ums::worker_id()
+            ums::worker::worker_id()
         });
         eventually("it holds the lock", || gate.waiters() == 1);
         let waits = start(node, 0, move || drop(wanted.lock()));
@@ -196,7 +198,7 @@ fn the_views_as_tables_have_a_cell_for_each_column_b22() {
         eventually("it sleeps", || scheduler(node, n - 1).counters.timers == 1);
         let tables = node.snapshot().tables();
         let names: Vec<_> = tables.iter().map(|t| t.name).collect();
-        let expected: Vec<_> = ums::View::ALL.iter().map(|v| v.empty().name).collect();
+        let expected: Vec<_> = ums::stats::View::ALL.iter().map(|v| v.empty().name).collect();
         assert_eq!(names, expected);
         for table in &tables {
             // The sleeper is no user, has not ended a wait, uses no descriptor, and nobody watches

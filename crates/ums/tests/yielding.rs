@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use common::*;
+use ums::node::Placement;
+use ums::stats::WorkerState;
 use ums::sync::{Event, Mutex, RwLock};
 use ums::testing::{lists, scheduler, when_readable, workers};
-use ums::{Builder, Node, Placement, WorkerKind, WorkerState};
+use ums::{Builder, Node, WorkerKind};
 
 /// The number of the caller's worker.
 fn me() -> u32 {
-    ums::worker_id().expect("on a worker").1
+    ums::worker::worker_id().expect("on a worker").1
 }
 
 /// Runs the body on a worker of each scheduler in turn, in both kinds, with 1, 2 and 4 of them.
@@ -311,14 +313,18 @@ fn a_worker_that_wants_a_resource_stands_in_its_queue_u53() {
                 .collect();
             eventually("three wait", || lists().waiting.len() == 3);
             let waiting = lists().waiting;
-            let here = ums::scheduler_id().unwrap();
+            let here = ums::worker::scheduler_id().unwrap();
             let rows = node.snapshot().workers;
             for id in &waiting {
                 let row = rows.iter().find(|w| (w.scheduler, w.id) == (here, *id)).unwrap();
                 assert_eq!(row.state, WorkerState::Waiting);
                 assert_eq!(row.reason, Some(ums::WaitReason::MUTEX));
                 assert_ne!(row.resource, 0, "it says what it waits for");
-                assert_eq!(row.blocker.map(|b| (b.0, b.1)), ums::worker_id(), "and who has it");
+                assert_eq!(
+                    row.blocker.map(|b| (b.0, b.1)),
+                    ums::worker::worker_id(),
+                    "and who has it"
+                );
             }
             assert_eq!(lists().timers, 0, "it waits without a timeout");
             (0..10).for_each(|_| ums::yield_now());
@@ -433,7 +439,7 @@ const ENOUGH: usize = 100_000;
 /// Two workers that hand a lock to each other, beside one that yields: how many hand-overs there
 /// are between its turns.
 fn rounds_between_turns() -> Vec<usize> {
-    let lock = Arc::new(ums::UserLock::new());
+    let lock = Arc::new(ums::user::UserLock::new());
     let (rounds, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let pair: Vec<_> = [1 << 40, 1 << 41]
         .map(|id| {
@@ -486,7 +492,7 @@ fn the_longest_turn_is_counted_b13() {
     on_each(
         |b| b,
         |node| {
-            let s = ums::scheduler_id().unwrap();
+            let s = ums::worker::scheduler_id().unwrap();
             let before = scheduler(node, s).counters.longest_turn;
             // A turn that is twice as long as any before it, and ends by a wait.
             let began = ums::testing::ticks();
@@ -504,7 +510,7 @@ fn a_yield_that_picks_itself_is_a_yield_and_no_switch_g3() {
     on_each(
         |b| b,
         |node| {
-            let s = ums::scheduler_id().unwrap();
+            let s = ums::worker::scheduler_id().unwrap();
             let before = scheduler(node, s).counters;
             (0..1000).for_each(|_| ums::yield_now());
             let after = scheduler(node, s).counters;
@@ -589,7 +595,7 @@ fn who_waits_or_yields_with_a_foreign_lock_is_told_so_b53() {
                     drop(held);
                 });
                 match task.join() {
-                    Err(ums::TaskError::Panicked(panic)) => {
+                    Err(ums::task::TaskError::Panicked(panic)) => {
                         panic.downcast_ref::<String>().expect("a sentence").clone()
                     }
                     other => format!("{other:?}"),

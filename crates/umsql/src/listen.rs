@@ -6,7 +6,9 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ums::{Connection, EnqueueError, Listener, Next, Node, ServeOptions, Why};
+use ums::Node;
+use ums::node::EnqueueError;
+use ums::serve::{Connection, Listener, Next, ServeOptions, Why};
 
 use crate::host::Conn;
 use crate::server::Server;
@@ -41,7 +43,7 @@ pub fn serve(
     options: ServeOptions,
     server: Arc<Server>,
     patience: Patience,
-) -> io::Result<ums::Server> {
+) -> io::Result<ums::serve::Server> {
     // So few that they can never be all workers of a scheduler.
     let shares = node.snapshot().schedulers.into_iter().take(node.scheduler_count());
     let share = shares.map(|row| row.workers_max).min().unwrap_or(1);
@@ -57,7 +59,7 @@ struct Served {
     patience: Patience,
 }
 
-impl ums::Session for Served {
+impl ums::serve::Session for Served {
     fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next {
         conn.timeout = self.patience.transfer;
         let mut wire = Wire { conn };

@@ -30,7 +30,7 @@ fn number(client: &mut Client, sql: &str) -> i64 {
 fn every_view_can_be_selected_from() {
     let server = TestServer::start();
     let mut client = server.client();
-    for view in ums::View::ALL {
+    for view in ums::stats::View::ALL {
         let name = view.empty().name;
         rows(&mut client, &format!("select * from {name}"));
         let columns = view.empty().columns.len();

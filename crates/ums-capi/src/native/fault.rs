@@ -15,7 +15,9 @@ use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ums::{BuildError, EnqueueError, TaskError, WaitError};
+use ums::node::EnqueueError;
+use ums::task::TaskError;
+use ums::{BuildError, WaitError};
 
 /// Why a call failed.
 #[derive(Debug)]

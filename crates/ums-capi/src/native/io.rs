@@ -351,7 +351,7 @@ fn wait(fd: c_int, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
     let mut result = 0;
     let code = guard(|| {
         let what = what?;
-        if !ums::is_worker() && timeout_ns != UMS_FOREVER {
+        if !ums::worker::is_worker() && timeout_ns != UMS_FOREVER {
             poll(fd, &what, timeout_ns)?;
         }
         let shared = Arc::new(Shared { over: Event::manual(false), result: AtomicI64::new(0) });

@@ -6,7 +6,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ums::{HiddenOptions, Node};
+use ums::Node;
+use ums::node::HiddenOptions;
 
 use super::fault::{Fault, answer, guard};
 use super::object::{self, Ref, objects};
@@ -47,7 +48,7 @@ fn scheduler(owned: &Ref<ums_node>, number: usize) -> Result<usize, Fault> {
 
 fn not_on_a_worker(what: &str) -> Result<(), Fault> {
     let text = || format!("{what} waits for all workers, so it is not called on one");
-    if ums::is_worker() { Err(Fault::new(libc::EDEADLK, text())) } else { Ok(()) }
+    if ums::worker::is_worker() { Err(Fault::new(libc::EDEADLK, text())) } else { Ok(()) }
 }
 
 /// Builds a node and starts its schedulers. `options` may be NULL: all defaults.

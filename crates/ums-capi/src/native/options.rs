@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use ums::{Builder, IoChoice, Node, Placement};
+use ums::node::{IoChoice, Placement};
+use ums::{Builder, Node};
 
 use super::fault::Fault;
 

@@ -8,7 +8,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Mutex;
 
-use ums::{CancelHandle, JoinHandle};
+use ums::JoinHandle;
+use ums::task::CancelHandle;
 
 use super::fault::{Fault, answer, guard};
 use super::object::{self, objects};
@@ -104,11 +105,11 @@ pub unsafe extern "C" fn ums_spawn(
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
-        if !ums::is_worker() {
+        if !ums::worker::is_worker() {
             let text = "ums_spawn is called on a worker; on a plain thread use ums_node_spawn";
             return Err(Fault::new(libc::EPERM, text));
         }
-        let handle = ums::try_spawn(move || call.run())?;
+        let handle = ums::task::try_spawn(move || call.run())?;
         // SAFETY: C Caller: `task` is NULL or writable.
         unsafe { give(handle, task) };
         Ok(0)

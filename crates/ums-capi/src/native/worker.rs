@@ -4,7 +4,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use ums::{REASONS_MAX, WaitClass, WaitReason};
+use ums::WaitReason;
+use ums::stats::{REASONS_MAX, WaitClass};
 
 use super::fault::{Fault, answer, guard};
 use super::node::text;
@@ -53,7 +54,7 @@ pub extern "C" fn ums_sleep(ns: u64) -> c_int {
 /// Whether the caller is a worker that runs on its scheduler now.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_is_worker() -> bool {
-    ums::is_worker()
+    ums::worker::is_worker()
 }
 
 /// The number of the caller's scheduler. -EPERM on a plain thread and while preemptive.
@@ -61,7 +62,7 @@ pub extern "C" fn ums_is_worker() -> bool {
 pub extern "C" fn ums_scheduler_id() -> c_int {
     guard(|| {
         let none = || Fault::new(libc::EPERM, "the caller is on no scheduler");
-        Ok(ums::scheduler_id().ok_or_else(none)? as c_int)
+        Ok(ums::worker::scheduler_id().ok_or_else(none)? as c_int)
     })
 }
 

@@ -10,8 +10,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 
+use ums::WaitReason;
 use ums::net::{TcpListener, TcpStream};
-use ums::{Connection, Next, ServeOptions, Session, WaitReason, Why};
+use ums::serve::{Connection, Next, ServeOptions, Session, Why};
 
 use super::meter::{Args, Ran, Stop, block_10ms};
 use super::setup::Setup;

@@ -47,7 +47,7 @@ pub fn own(args: &Args) -> Ran {
     let of = |kind: &str| Setup::read(&Args::parse(&[format!("kind={kind}")])?);
     let (own, fiber) = (of("context")?, of("fiber")?);
     args.all_known()?;
-    if let Some(why) = ums::own_contexts_are_refused() {
+    if let Some(why) = ums::probe::own_contexts_are_refused() {
         return Err(Stop::Skip(why));
     }
     pin(1)?;

@@ -7,7 +7,8 @@
 #![allow(unsafe_code)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use ums::{IoChoice, Node, WorkerKind};
+use ums::node::IoChoice;
+use ums::{Node, WorkerKind};
 
 use super::meter::{Args, Lines, Stop};
 

@@ -52,7 +52,7 @@ pub fn windows(args: &Args) -> Ran {
     let interposed = blocks(rounds, true, false).map_err(skip)?;
     lines.metric("block_interposed_ns", interposed, "ns");
     lines.metric("block_interposed_handoffs", interposed / handoff, "ratio");
-    if ums::own_contexts_are_refused().is_none() {
+    if ums::probe::own_contexts_are_refused().is_none() {
         lines.metric("own_yield_ns", best(&|| yields_own(workers, total))?, "ns");
         lines.metric("own_block_ns", blocks(rounds, false, true).map_err(skip)?, "ns");
         lines.metric("own_block_interposed_ns", blocks(rounds, true, true).map_err(skip)?, "ns");

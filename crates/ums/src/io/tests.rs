@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::node::{IoChoice, Placement, ShutdownReport};
 use crate::os::driver::{CURRENT, Op};
 use crate::testing::{lists, scheduler};
-use crate::{Builder, IoChoice, Node, Placement, ShutdownReport, WaitReason, WorkerKind};
-use crate::{spawn, worker_id, yield_now};
+use crate::worker::worker_id;
+use crate::{Builder, Node, WaitReason, WorkerKind};
+use crate::{spawn, yield_now};
 
 /// The body runs on a worker of each scheduler of each node.
 fn on_each_scheduler(
@@ -104,7 +106,7 @@ fn the_routine_runs_on_whoever_yields_while_its_submitter_waits_u34_u62_u64() {
                 let routine = move |_| *note.lock().unwrap() = worker_id();
                 assert!(super::submit_poll(fd, Box::new(routine)).is_some());
                 let me = worker_id();
-                assert!(crate::wait_for_cancel().is_err());
+                assert!(crate::worker::wait_for_cancel().is_err());
                 (me, worker_id())
             });
             until(|| lists().io == 1 && lists().waiting.len() == 1);

@@ -62,6 +62,7 @@ use crate::record::reason::WaitReason;
 use crate::scheduler::request::{RequestId, UserId};
 
 pub use crate::record::frame::Frame;
+pub use crate::wait::deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
 pub use deliver::{ConditionCount, PastReport};
 pub use diagnose::{Diagnosis, Thief};
 pub use figures::{ProcessUse, ThreadUse};

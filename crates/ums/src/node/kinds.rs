@@ -65,7 +65,7 @@ impl Builder {
     /// missing.
     ///
     /// ```
-    /// # if ums::own_contexts_are_refused().is_none() {
+    /// # if ums::probe::own_contexts_are_refused().is_none() {
     /// let node = ums::Node::builder().schedulers(1).own_context_workers().build()?;
     /// let same = node.run(|| {
     ///     let me = std::thread::current().id();

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::monitor::{self, Watching};
-use crate::node::placement::Placement;
 use crate::node::stats_socket::{Serving, StatsSocket};
 use crate::os::clock;
 use crate::os::linux::open::Choice;
@@ -32,8 +31,11 @@ use crate::scheduler::Peers;
 use crate::scheduler::request::UserId;
 use crate::scheduler::{self, Scheduler, WorkerKind, away, here};
 use crate::task::{self, JoinHandle, TaskError, UserState};
-use crate::wait::error::{BuildError, EnqueueError};
+use crate::wait::error::BuildError;
 
+pub use crate::node::placement::Placement;
+pub use crate::os::linux::open::Choice as IoChoice;
+pub use crate::wait::error::EnqueueError;
 pub use kinds::own_contexts_are_refused;
 use room::{Limit, raise_descriptors};
 use started::Started;

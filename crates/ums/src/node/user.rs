@@ -210,7 +210,7 @@ impl Drop for User {
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
-/// let lock = std::sync::Arc::new(ums::UserLock::new());
+/// let lock = std::sync::Arc::new(ums::user::UserLock::new());
 /// let user = node.user();
 /// let (id, l) = (user.id(), lock.clone());
 /// user.enqueue(move || l.acquire(id, None)).unwrap().join().unwrap().unwrap();

@@ -40,7 +40,7 @@ impl Node {
     /// use std::io::{Read, Write};
     /// # let dir = std::env::temp_dir().join(format!("ums-doc-{}.sock", std::process::id()));
     /// let node = ums::Node::builder().schedulers(1).build()?;
-    /// let path = node.serve_stats(ums::StatsSocket::At(dir))?;
+    /// let path = node.serve_stats(ums::stats::StatsSocket::At(dir))?;
     /// let mut client = std::os::unix::net::UnixStream::connect(path)?;
     /// client.write_all(b"ums_schedulers\n")?;
     /// let mut line = String::new();

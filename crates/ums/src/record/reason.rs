@@ -120,7 +120,8 @@ impl WaitReason {
     /// single waits.
     ///
     /// ```
-    /// use ums::{WaitClass, WaitReason};
+    /// use ums::WaitReason;
+    /// use ums::stats::WaitClass;
     /// let reason = WaitReason::register("PREEMPTIVE_OLE", WaitClass::External);
     /// assert_eq!(reason.name(), "PREEMPTIVE_OLE");
     /// assert_eq!(reason, WaitReason::register("PREEMPTIVE_OLE", WaitClass::External));

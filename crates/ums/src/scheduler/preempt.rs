@@ -198,7 +198,7 @@ thread_local! {
     static TIMES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The time that a worker is away from its scheduler; see `ums::couple`.
+/// The time that a worker is away from its scheduler; see `ums::worker::couple`.
 #[derive(Debug)]
 #[must_use = "dropping it ends the time away"]
 pub struct Coupled {

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use crate::node::ShutdownReport;
 use crate::os::clock::NEVER;
 use crate::record::reason::WaitReason;
 use crate::wait::{AsVictim, What};
-use crate::{Node, ShutdownReport, WorkerKind};
+use crate::{Node, WorkerKind};
 
 /// The joiner looks for the result in vain, the task ends, the joiner's wait begins, a cancellation
 /// claims it, and the joiner sees that the result is there: it must take the wake-up all the same.

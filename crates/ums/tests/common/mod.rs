@@ -26,10 +26,10 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use ums::{
-    BuildError, Builder, IoChoice, JoinHandle, Node, Placement, ShutdownReport, TaskError,
-    UserLock, WorkerKind,
-};
+use ums::node::{IoChoice, Placement, ShutdownReport};
+use ums::task::TaskError;
+use ums::user::UserLock;
+use ums::{BuildError, Builder, JoinHandle, Node, WorkerKind};
 
 /// The kinds that everything is tried with: all that this machine has.
 pub fn kinds() -> Vec<WorkerKind> {
@@ -131,7 +131,7 @@ pub fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
 
 /// Whether there are workers of this kind on this machine.
 pub fn can_be_had(kind: WorkerKind) -> bool {
-    kind != WorkerKind::OwnContext || ums::own_contexts_are_refused().is_none()
+    kind != WorkerKind::OwnContext || ums::probe::own_contexts_are_refused().is_none()
 }
 
 /// Builds a node of this kind.
@@ -163,7 +163,7 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
         assert!(began.elapsed() < PATIENCE, "in vain waited for: {what}");
-        if ums::is_worker() {
+        if ums::worker::is_worker() {
             ums::yield_now();
         } else {
             std::thread::sleep(Duration::from_micros(200));

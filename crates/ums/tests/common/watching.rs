@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ums::Builder;
 use ums::monitor::{Options, Report};
-use ums::{Builder, Placement};
+use ums::node::Placement;
 
 use super::{Log, eventually, ms};
 

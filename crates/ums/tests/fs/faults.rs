@@ -146,7 +146,7 @@ fn requests_end_once_whatever_goes_wrong_and_whoever_cancels() {
                 assert_eq!(lists().io, 0);
             }
         });
-        assert_eq!(node.clone().shutdown(common::PATIENCE), ums::ShutdownReport::default());
+        assert_eq!(node.clone().shutdown(common::PATIENCE), ums::node::ShutdownReport::default());
         assert_eq!(ran.load(SeqCst), MANY);
     });
 }

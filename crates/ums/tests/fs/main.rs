@@ -16,7 +16,8 @@ mod requests;
 use std::io;
 
 use common::{COUNTS, back_ends, kinds, one_kind};
-use ums::{IoChoice, Node, WorkerKind};
+use ums::node::IoChoice;
+use ums::{Node, WorkerKind};
 
 /// Runs the body on every kind of node.
 fn everywhere(body: impl Fn(&Node)) {

@@ -272,7 +272,7 @@ fn a_shutdown_ends_what_is_outstanding_and_runs_each_routine_u63() {
             });
         }
         let report = node.clone().shutdown(common::PATIENCE);
-        assert_eq!(report, ums::ShutdownReport::default());
+        assert_eq!(report, ums::node::ShutdownReport::default());
         assert_eq!(ran.load(SeqCst), MANY * node.scheduler_count());
         drop(writer);
     });

@@ -45,7 +45,7 @@ fn a_cancelled_request_reads_no_more_but_can_say_farewell_b59() {
         let (begins, begun) = std::sync::mpsc::channel();
         let task = node.spawn(move || {
             begins.send(()).unwrap();
-            ums::wait_for_cancel().unwrap_err();
+            ums::worker::wait_for_cancel().unwrap_err();
             assert!(is_cancelled(here.read(&mut [0])));
             assert!(is_cancelled(TcpStream::connect(here.peer_addr().unwrap())));
             here.write_all(b"farewell").unwrap();
@@ -188,6 +188,6 @@ fn a_preemptive_worker_uses_sockets_like_a_plain_thread() {
         assert_eq!((0..2).map(|_| node.run(|| 1)).sum::<i32>(), 2);
         there.write_all(&[7]).unwrap();
         assert_eq!(task.join().unwrap().unwrap(), 7);
-        eventually("it has come home", || node.run(ums::is_worker));
+        eventually("it has come home", || node.run(ums::worker::is_worker));
     });
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ums::sim::{below, now, thread_sleep};
-use ums::{UserId, WaitReason, yield_now};
+use ums::user::UserId;
+use ums::{WaitReason, yield_now};
 
 use super::mixed::{Day, Line, PERMITS};
 
@@ -37,7 +38,7 @@ pub fn add(day: &Day) {
     let guard = if below(2) == 0 { Some(day.sum.lock()) } else { day.sum.lock_for(span).ok() };
     let Some(mut guard) = guard else { return };
     let before = *guard;
-    if ums::is_worker() {
+    if ums::worker::is_worker() {
         yield_now();
     }
     *guard = before + 1;
@@ -53,7 +54,7 @@ pub fn look_at_the_pair(day: &Day) {
     }
     let Ok(mut pair) = day.pair.write_for(Duration::from_micros(below(3000))) else { return };
     pair.0 += 1;
-    if ums::is_worker() {
+    if ums::worker::is_worker() {
         yield_now();
     }
     pair.1 += 1;
@@ -69,7 +70,7 @@ pub fn enter(day: &Day) {
     };
     let Some(_permit) = permit else { return };
     assert!(day.inside.fetch_add(1, Ordering::Relaxed) < PERMITS, "more are inside than may be");
-    if ums::is_worker() && below(2) == 0 {
+    if ums::worker::is_worker() && below(2) == 0 {
         let _ = ums::sleep(Duration::from_micros(below(200)));
     }
     day.inside.fetch_sub(1, Ordering::Relaxed);
@@ -129,7 +130,7 @@ fn sleep() {
 fn talk() {
     let Ok((mut here, mut there)) = ums::net::UnixStream::pair() else { return };
     // A node that ends takes no more.
-    let Ok(echo) = ums::try_spawn(move || {
+    let Ok(echo) = ums::task::try_spawn(move || {
         let mut buf = [0; 32];
         while let Ok(n @ 1..) = there.read(&mut buf) {
             if there.write_all(&buf[..n]).is_err() {
@@ -148,7 +149,7 @@ fn talk() {
     }
     drop(here);
     let echoed = echo.join();
-    assert!(matches!(echoed, Ok(()) | Err(ums::TaskError::Cancelled)), "an echo ends");
+    assert!(matches!(echoed, Ok(()) | Err(ums::task::TaskError::Cancelled)), "an echo ends");
 }
 
 /// A completion routine runs once, also when it panics, and others do not notice.
@@ -189,14 +190,14 @@ fn go_outside() {
 
 /// Who waits for a child never waits for a worker.
 fn have_children() {
-    let children: Vec<_> = (0..1 + below(3)).map(|n| ums::try_spawn(move || n)).collect();
+    let children: Vec<_> = (0..1 + below(3)).map(|n| ums::task::try_spawn(move || n)).collect();
     for (n, child) in (0..).zip(children) {
         // A node that ends takes no more.
         let Ok(child) = child else { continue };
         yield_now();
         match child.join() {
             Ok(told) => assert_eq!(told, n),
-            Err(error) => assert!(matches!(error, ums::TaskError::Cancelled), "{error}"),
+            Err(error) => assert!(matches!(error, ums::task::TaskError::Cancelled), "{error}"),
         }
     }
 }

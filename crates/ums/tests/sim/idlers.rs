@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ums::Node;
+use ums::node::Placement;
 use ums::sim::{below, thread_sleep};
 use ums::sync::Event;
-use ums::{Node, Placement};
 
 use super::{STALLS, check, end, mixed};
 

@@ -20,8 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ums::Node;
+use ums::node::Placement;
 use ums::sim::{Check, Faults};
-use ums::{Node, Placement};
 
 /// Tells a story with many seeds. `UMS_SEEDS` says with how many.
 fn check(name: &str, faults: Faults, story: impl Fn() + Send + Sync + 'static) {
@@ -48,7 +49,7 @@ fn node_with(schedulers: usize, workers: usize) -> Node {
 
 fn end(node: Node) {
     let report = node.shutdown(Duration::from_secs(100));
-    assert_eq!(report, ums::ShutdownReport::default(), "nothing is cancelled or left over");
+    assert_eq!(report, ums::node::ShutdownReport::default(), "nothing is cancelled or left over");
 }
 
 #[test]
@@ -309,7 +310,7 @@ fn a_node_ends_at_any_moment_and_every_request_has_an_end_g13() {
                     0 => drop(ums::sleep(Duration::from_micros(ums::sim::below(5000)))),
                     1 => drop(event.wait_for(Duration::from_secs(3600))),
                     2 => ums::yield_now(),
-                    _ => drop(ums::wait_for_cancel()),
+                    _ => drop(ums::worker::wait_for_cancel()),
                 }
                 ended.fetch_add(1, Ordering::Relaxed);
             });
@@ -399,7 +400,7 @@ fn the_pause_after_a_refused_worker_may_end_at_any_moment_b17() {
 fn a_lock_goes_from_user_to_user() {
     check("a_lock_goes_from_user_to_user", STALLS, || {
         let node = node(2);
-        let lock = Arc::new(ums::UserLock::new());
+        let lock = Arc::new(ums::user::UserLock::new());
         let users: Vec<_> = (0..4).map(|_| node.user()).collect();
         for _ in 0..3 {
             let all = users.iter().map(|user| {
@@ -434,7 +435,7 @@ fn a_planted_deadlock_is_found_and_named() {
 fn busy_day() {
     let node = node_with(2 + ums::sim::below(2) as usize, 8);
     let lock = Arc::new(ums::sync::Mutex::new(0_u64));
-    let gate = Arc::new(ums::UserLock::near(ums::sim::below(3) as usize));
+    let gate = Arc::new(ums::user::UserLock::near(ums::sim::below(3) as usize));
     let (sender, receiver) = ums::sync::channel::bounded(8);
     let expected = tally();
     let users: Vec<_> = (0..4).map(|_| node.user()).collect();

@@ -19,10 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ums::node::Placement;
 use ums::sim::{Faults, below};
 use ums::sync::channel::{Receiver, Sender, bounded};
 use ums::sync::{Condvar, Event, Mutex, RwLock, Semaphore};
-use ums::{Builder, JoinHandle, Node, Placement, TaskError, User, UserId, UserLock};
+use ums::task::TaskError;
+use ums::user::{UserId, UserLock};
+use ums::{Builder, JoinHandle, Node, User};
 
 use super::deeds;
 
@@ -126,7 +129,7 @@ pub fn of_some_kind(builder: Builder, kind: u64) -> Builder {
         // SAFETY: Contract: see the module's text.
         #[allow(unsafe_code)]
         0 => unsafe { builder.fiber_workers() },
-        1 if ums::own_contexts_are_refused().is_none() => builder.own_context_workers(),
+        1 if ums::probe::own_contexts_are_refused().is_none() => builder.own_context_workers(),
         _ => builder,
     }
 }
@@ -256,7 +259,7 @@ pub fn day() {
         .for_each(|thread| thread.join().expect("a plain thread finds all as promised"));
     nothing_is_left(&node, &day);
     let report = node.shutdown(Duration::from_secs(100));
-    assert_eq!(report, ums::ShutdownReport::default(), "nothing is cancelled or left over");
+    assert_eq!(report, ums::node::ShutdownReport::default(), "nothing is cancelled or left over");
 }
 
 /// A plain thread uses what the workers use. The world may refuse it.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ums::net::{TcpListener, TcpStream, UnixStream};
+use ums::serve::{Connection, Next, ServeOptions, Session, Why};
 use ums::sim::{Faults, below, now, run};
 use ums::sync::Mutex;
-use ums::{Connection, Next, ServeOptions, Session, Why};
 
 use super::{STALLS, check, end, node_with};
 

@@ -41,9 +41,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ums::node::{HiddenOptions, IoChoice};
 use ums::sim::{Faults, run};
 use ums::sync::{Event, RawMutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use ums::{HiddenOptions, IoChoice, Node, User, WaitReason, WorkerKind};
+use ums::{Node, User, WaitReason, WorkerKind};
 
 mod table;
 
@@ -130,7 +131,7 @@ impl Stage {
 
     /// Who runs: a routine has no name of its own.
     fn runner(&self) -> String {
-        let worker = ums::worker_id().map_or(0, |(_, worker)| worker);
+        let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
         held(&self.names).get(&worker).cloned().unwrap_or_else(|| "nobody".to_owned())
     }
 
@@ -154,7 +155,7 @@ impl Stage {
     }
 
     fn which_worker(&self, who: &str) {
-        let worker = ums::worker_id().map_or(0, |(_, worker)| worker);
+        let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
         let mut workers = held(&self.workers);
         let nth = workers.iter().position(|known| *known == worker).unwrap_or_else(|| {
             workers.push(worker);
@@ -213,7 +214,7 @@ impl Stage {
             "ask" => self.ask(who, what),
             "worker" => self.which_worker(who),
             "where" => {
-                let scheduler = ums::scheduler_id().expect("a worker");
+                let scheduler = ums::worker::scheduler_id().expect("a worker");
                 self.say(who, &format!("on scheduler {scheduler}"));
             }
             "idle" => self.say(who, &format!("{} idle", ums::testing::lists().idle.len())),
@@ -229,7 +230,7 @@ impl Stage {
     }
 
     fn perform(self: &Arc<Self>, who: &str, deeds: &str) {
-        let worker = ums::worker_id().map_or(0, |(_, worker)| worker);
+        let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
         held(&self.names).insert(worker, who.to_owned());
         let mut guards = BTreeMap::new();
         deeds.split(',').for_each(|deed| self.deed(who, deed.trim(), &mut guards));
@@ -341,7 +342,8 @@ fn all_scripts() -> Vec<Script> {
 fn every_story_has_its_outcome_whatever_the_seed() {
     let mut told = 0;
     let mut kinds = vec![WorkerKind::Thread, WorkerKind::Fiber];
-    kinds.extend(ums::own_contexts_are_refused().is_none().then_some(WorkerKind::OwnContext));
+    kinds
+        .extend(ums::probe::own_contexts_are_refused().is_none().then_some(WorkerKind::OwnContext));
     for script in all_scripts() {
         for (seed, kind) in (0..10).flat_map(|seed| kinds.iter().map(move |kind| (seed, *kind))) {
             let (commands, out) = (script.commands.clone(), Arc::new(Mutex::new(String::new())));

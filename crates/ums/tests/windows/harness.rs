@@ -19,7 +19,9 @@ const HUNG: Duration = Duration::from_secs(120);
 pub fn alone<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn: MutexGuard<'_, ()> = TURN.lock().unwrap_or_else(|e| e.into_inner());
-    windows::raw::own_contexts_by_default(crate::OWN && ums::own_contexts_are_refused().is_none());
+    windows::raw::own_contexts_by_default(
+        crate::OWN && ums::probe::own_contexts_are_refused().is_none(),
+    );
     let (tell, told) = channel();
     let thread = std::thread::spawn(move || {
         let _ = tell.send(body());

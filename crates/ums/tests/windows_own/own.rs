@@ -19,7 +19,7 @@ use crate::signals::blocked_signals;
 /// Whether there can be such workers here. The rest of this program's tests run with threads where
 /// there cannot.
 fn supported() -> bool {
-    let why = ums::own_contexts_are_refused();
+    let why = ums::probe::own_contexts_are_refused();
     why.iter().for_each(|why| println!("skipped: {why}"));
     why.is_none()
 }

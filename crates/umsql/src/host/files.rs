@@ -12,8 +12,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use ums::WaitReason;
 use ums::fs::{self, DirectBuffer, OpenOptions};
-use ums::{WaitClass, WaitReason};
+use ums::stats::WaitClass;
 
 use super::For;
 

@@ -13,8 +13,9 @@ pub(crate) mod files;
 use std::io;
 use std::time::{Duration, Instant};
 
+use ums::stats::{View, WaitClass};
 pub(crate) use ums::sync::{Holder, Mutex as ParkingMutex, RawMutex, Sleeper, Woken};
-use ums::{Node, View, WaitClass, WaitReason};
+use ums::{Node, WaitReason};
 
 /// The current request was cancelled while it waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,7 +117,8 @@ pub fn sleep(time: Duration) -> Result<(), Interrupted> {
 /// # Errors
 /// When the request is cancelled first.
 pub fn wait_for(time: Duration) -> Result<(), Interrupted> {
-    ums::sleep_as(WaitReason::register("WAITFOR", WaitClass::Queue), time).map_err(|_| Interrupted)
+    ums::worker::sleep_as(WaitReason::register("WAITFOR", WaitClass::Queue), time)
+        .map_err(|_| Interrupted)
 }
 
 /// Runs `f` outside the scheduler, which serves other workers in the meantime.
@@ -126,7 +128,8 @@ pub fn go_preemptive<R: Send>(reason: &'static str, f: impl FnOnce() -> R + Send
 
 /// How schedulers for work that nobody waits for differ: with two processors their threads and
 /// those that serve users want the same ones.
-const BACKGROUND: ums::HiddenOptions = ums::HiddenOptions { max_workers: None, ready: 0, nice: 19 };
+const BACKGROUND: ums::node::HiddenOptions =
+    ums::node::HiddenOptions { max_workers: None, ready: 0, nice: 19 };
 
 /// Runs `f`, which users shall not feel, on the hidden scheduler of that name and waits for it.
 ///
@@ -145,7 +148,7 @@ pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send)
 /// Starts `f` on the hidden scheduler of that name, which has two workers. False: the caller is no
 /// worker, or the node is going down; then nothing was started.
 pub(crate) fn start_hidden(scheduler: &'static str, f: impl FnOnce() + Send + 'static) -> bool {
-    let options = ums::HiddenOptions { max_workers: Some(2), ..Default::default() };
+    let options = ums::node::HiddenOptions { max_workers: Some(2), ..Default::default() };
     let hidden = Node::current().and_then(|node| node.hidden(scheduler, options).ok());
     hidden.is_some_and(|hidden| hidden.spawn(f).is_ok())
 }
@@ -208,7 +211,7 @@ pub(crate) fn park<R>(
 
 /// The number of the scheduler the current worker belongs to.
 pub fn scheduler_index() -> usize {
-    ums::scheduler_id().unwrap_or(0)
+    ums::worker::scheduler_id().unwrap_or(0)
 }
 
 /// How often in a row the first at the gate may be passed by one on the scheduler where it was
@@ -222,7 +225,7 @@ const PASSES: usize = 16;
 /// served at once, so the queue behind the gate can always move.
 #[derive(Debug)]
 pub struct Gate {
-    lock: ums::UserLock,
+    lock: ums::user::UserLock,
 }
 
 impl Default for Gate {
@@ -234,7 +237,7 @@ impl Default for Gate {
 impl Gate {
     /// A gate nobody owns.
     pub fn new() -> Gate {
-        Gate { lock: ums::UserLock::near(PASSES) }
+        Gate { lock: ums::user::UserLock::near(PASSES) }
     }
 
     /// Makes `user` the owner; parks, with the reason `LCK_M_X`, while another user is.
@@ -267,7 +270,7 @@ impl Gate {
         granted: Box<dyn FnOnce() + Send>,
     ) -> Result<bool, Interrupted> {
         let acquired = self.lock.acquire_or_leave(user, 0, granted).map_err(|_| Interrupted)?;
-        Ok(acquired == ums::Acquired::Now)
+        Ok(acquired == ums::user::Acquired::Now)
     }
 
     /// Takes back the place of a user that left, and gives what was to be called.
@@ -297,8 +300,8 @@ pub fn table_now(name: &str) -> Option<HostTable> {
     Some(table(Node::current().map_or_else(|| view.empty(), |node| node.view(view))))
 }
 
-fn table(table: ums::Table) -> HostTable {
-    let kind = |column: &ums::Column| if column.is_number() { "bigint" } else { "text" };
+fn table(table: ums::stats::Table) -> HostTable {
+    let kind = |column: &ums::stats::Column| if column.is_number() { "bigint" } else { "text" };
     HostTable {
         name: table.name,
         columns: table.columns.iter().map(|column| (column.name, kind(column))).collect(),
@@ -306,11 +309,11 @@ fn table(table: ums::Table) -> HostTable {
     }
 }
 
-fn cell(cell: ums::Cell) -> Cell {
+fn cell(cell: ums::stats::Cell) -> Cell {
     match cell {
-        ums::Cell::Null => Cell::Null,
-        ums::Cell::Int(n) => Cell::Int(n),
-        ums::Cell::Text(text) => Cell::Text(text),
+        ums::stats::Cell::Null => Cell::Null,
+        ums::stats::Cell::Int(n) => Cell::Int(n),
+        ums::stats::Cell::Text(text) => Cell::Text(text),
     }
 }
 

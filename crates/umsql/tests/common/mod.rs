@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ums::{Node, ServeOptions};
+use ums::Node;
+use ums::serve::ServeOptions;
 use umsql::listen::{self, Patience};
 use umsql::{Server, Settings};
 
 pub struct TestServer {
     pub address: SocketAddr,
     pub dir: PathBuf,
-    server: Option<ums::Server>,
+    server: Option<ums::serve::Server>,
     node: Option<Node>,
     engine: Option<Arc<Server>>,
 }

@@ -365,7 +365,8 @@ impl Node {
     ///
     /// ```
     /// use std::io::{Read, Write};
-    /// use ums::{Connection, Next, Node, ServeOptions, Session, Why};
+    /// use ums::Node;
+    /// use ums::serve::{Connection, Next, ServeOptions, Session, Why};
     ///
     /// struct Echo;
     /// impl Session for Echo {

@@ -140,7 +140,7 @@ impl Node {
     /// let node = ums::Node::builder().schedulers(1).build()?;
     /// node.run(|| ums::sleep(std::time::Duration::from_millis(1))).unwrap();
     /// let trace = node.last_events();
-    /// assert!(trace.events.iter().any(|e| e.event == ums::RingEvent::Wait));
+    /// assert!(trace.events.iter().any(|e| e.event == ums::stats::RingEvent::Wait));
     /// assert!(trace.to_chrome_json().contains("waits SLEEP"));
     /// # Ok::<(), ums::BuildError>(())
     /// ```

@@ -101,7 +101,8 @@ impl Node {
     /// Reads one table.
     ///
     /// ```
-    /// use ums::{Cell, Node, View};
+    /// use ums::Node;
+    /// use ums::stats::{Cell, View};
     /// let node = Node::builder().schedulers(2).build()?;
     /// let table = node.view(View::Schedulers);
     /// assert_eq!((table.name, table.rows.len()), ("ums_schedulers", 2));

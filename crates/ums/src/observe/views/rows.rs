@@ -213,7 +213,7 @@ pub struct WaitRow {
     /// Waits for which another worker got the baton (B45).
     pub switches: u64,
     /// How many of those that are over fell into each bucket; see
-    /// [`wait_bucket_end`](crate::wait_bucket_end).
+    /// [`wait_bucket_end`](crate::stats::wait_bucket_end).
     pub buckets: [u64; WAIT_BUCKETS],
 }
 

@@ -98,12 +98,12 @@ impl Facts {
     /// Asks the machine.
     ///
     /// ```
-    /// # use ums::Facts;
+    /// # use ums::probe::Facts;
     /// let lines = Facts::read().lines();
     /// for fact in &lines {
     ///     println!("{fact}");
     /// }
-    /// assert!(ums::facts_to_json(&lines).contains("\"kernel\""));
+    /// assert!(ums::probe::facts_to_json(&lines).contains("\"kernel\""));
     /// ```
     pub fn read() -> Facts {
         let groups = Groups::read(Path::new("/"));

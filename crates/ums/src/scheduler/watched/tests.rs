@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::node::Placement;
 use crate::scheduler::here;
-use crate::{Node, Placement, WorkerKind};
+use crate::{Node, WorkerKind};
 
 fn node(kind: WorkerKind) -> Node {
     let builder = Node::builder().schedulers(1).placement(Placement::AlwaysPreferred);
@@ -69,7 +70,7 @@ fn a_thread_worker_that_has_found_its_scheduler_keeps_the_baton_until_it_has_use
 
 #[test]
 fn an_own_context_worker_that_has_found_its_scheduler_keeps_the_baton_until_it_has_used_it() {
-    if let Some(why) = crate::own_contexts_are_refused() {
+    if let Some(why) = crate::probe::own_contexts_are_refused() {
         println!("skipped: {why}");
         return;
     }
