@@ -1,4 +1,4 @@
-//! What a switch and a pooled fiber cost on this machine: the floor under every other number.
+//! What a switch and a pooled fiber cost on this computer: a lower bound for every other cost.
 //!
 //! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own
 //! closure.
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use fiber::{Fiber, Resume, StackConfig, StackPool};
 
-/// A fiber that suspends for ever.
+/// Returns a fiber that suspends in an endless loop.
 fn spinner(pool: &mut StackPool) -> Fiber {
     Fiber::new(pool.take().expect("a stack"), "spinner", |me| {
         loop {
@@ -21,7 +21,7 @@ fn spinner(pool: &mut StackPool) -> Fiber {
     })
 }
 
-/// The best of several rounds, in nanoseconds per operation.
+/// Returns the best of several rounds, in nanoseconds per operation.
 fn best(operations: usize, mut round: impl FnMut()) -> f64 {
     let times = (0..20).map(|_| {
         let began = Instant::now();

@@ -4,7 +4,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 const MARK: &str = "FIBER_TEST_CHILD";
-/// Not the 0 of a test harness that found no test of that name.
+/// The exit code of a child whose test returned. Not 0, which a test harness returns if it found no
+/// test of that name.
 const DONE: i32 = 42;
 
 /// How a child ended: its exit code or the signal that killed it, and what it wrote to stderr.
@@ -21,7 +22,7 @@ pub(crate) fn succeeds(name: &str, deed: impl FnOnce()) {
 }
 
 /// In the child: runs `deed` and exits with [`DONE`] when it returns. In the parent: runs the test
-/// called `name` (its full path) again as a child and tells how that ended.
+/// called `name` (its full path) again as a child, and returns how that ended.
 pub(crate) fn dies(name: &str, deed: impl FnOnce()) -> Death {
     if std::env::var(MARK).is_ok_and(|marked| marked == name) {
         deed();

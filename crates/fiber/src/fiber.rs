@@ -11,7 +11,7 @@
 //!
 //! `resume` and `suspend` are corosensei's, inlined, and carry no value. That crate can also unwind
 //! a suspended stack; here this is never done (*Frozen*): foreign frames below the suspension can't
-//! be unwound, and the kernel may still be writing into a frame's buffer. So who wants to end a
+//! be unwound, and the kernel may still be writing into a frame's buffer. So code that must end a
 //! fiber makes its wait fail, and resumes it until it ends.
 //!
 //! A fiber never changes its thread: compiled code keeps addresses of thread-locals in registers
@@ -30,7 +30,7 @@ use crate::stack::{self, HEADER, Stack};
 use crate::sys::LastWords;
 use crate::tsan::Told;
 
-/// Why [`Fiber::resume`] came back.
+/// Why [`Fiber::resume`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Resume {
@@ -56,7 +56,7 @@ pub enum Resume {
 /// ```
 pub struct Fiber {
     inner: ManuallyDrop<Coroutine<(), (), (), Stack>>,
-    /// Left behind with a stack that is leaked.
+    /// What ThreadSanitizer was told; leaked together with a leaked stack.
     told: ManuallyDrop<Told>,
     /// Neither `Send` nor `Sync`.
     pinned_to_thread: PhantomData<*mut ()>,
@@ -64,7 +64,7 @@ pub struct Fiber {
 
 /// A fiber's way out of itself, handed to its closure.
 ///
-/// It may be copied anywhere on the fiber's thread; using it is what needs care.
+/// It may be copied anywhere on the fiber's thread; only its use is unsafe.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspender {
     yielder: NonNull<Yielder<(), ()>>,
@@ -75,20 +75,21 @@ impl UnwindSafe for Suspender {}
 impl RefUnwindSafe for Suspender {}
 
 impl Fiber {
-    /// A fiber that will run `f` on `stack` when it is first resumed. `name` is for people: it
-    /// stands in the message about a stack overflow (the first 63 bytes of it).
+    /// Returns a fiber that will run `f` on `stack` when it is first resumed. `name` appears in the
+    /// message about a stack overflow (the first 63 bytes of it).
     ///
-    /// `f` must let no panic out: at the root that prints a sentence and aborts the process.
+    /// `f` must catch its own panics: one that reaches the root prints a sentence and aborts the
+    /// process.
     ///
     /// # Panics
     ///
-    /// When `f` itself takes more than a quarter of the stack.
+    /// If `f` itself takes more than a quarter of the stack.
     #[inline]
     pub fn new<F>(mut stack: Stack, name: &str, f: F) -> Fiber
     where
         F: FnOnce(Suspender) + 'static,
     {
-        // The closure is placed on the stack before any guard can speak up.
+        // The closure is placed on the stack before any guard could catch an overflow.
         assert!(size_of::<F>() + align_of::<F>() <= stack.size() / 4, "box this large closure");
         stack.set_name(name);
         let header = stack.header();
@@ -103,7 +104,7 @@ impl Fiber {
     ///
     /// # Panics
     ///
-    /// When the fiber has finished.
+    /// If the fiber has finished.
     #[inline]
     pub fn resume(&mut self) -> Resume {
         let inner = &mut self.inner;
@@ -113,23 +114,23 @@ impl Fiber {
         }
     }
 
-    /// Whether the closure has returned.
+    /// Returns whether the closure has returned.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.inner.done()
     }
 
-    /// Whether the fiber has been resumed at least once.
+    /// Returns whether the fiber has been resumed at least once.
     #[inline]
     pub fn is_started(&self) -> bool {
         self.inner.started()
     }
 
-    /// The stack, for another fiber. A fiber that was never started drops its closure here.
+    /// Returns the stack, for another fiber. A fiber that was never started drops its closure here.
     ///
     /// # Panics
     ///
-    /// When the fiber is suspended.
+    /// If the fiber is suspended.
     #[inline]
     pub fn into_stack(self) -> Stack {
         assert!(self.is_at_rest(), "a suspended fiber keeps its stack: resume it to its end");
@@ -143,7 +144,7 @@ impl Fiber {
         inner.into_stack()
     }
 
-    /// Whether no frame is on the stack.
+    /// Returns whether no frame is on the stack.
     #[inline]
     fn is_at_rest(&self) -> bool {
         self.inner.done() || !self.inner.started()

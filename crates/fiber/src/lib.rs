@@ -1,8 +1,8 @@
-//! A stack you can leave and come back to.
+//! A stack that code can leave and return to.
 //!
-//! Three nouns. A *stack* is a piece of memory with a guard below it. A *pool* owns stacks, lends
-//! them and takes them back. A *fiber* is a closure on a stack: it runs when it is resumed, until
-//! it suspends itself or ends, always on the thread that resumes it.
+//! Three nouns. A *stack* is a piece of memory with a guard below it. A *pool* owns stacks, hands
+//! them out and takes them back. A *fiber* is a closure on a stack: it runs when it is resumed,
+//! until it suspends itself or ends, always on the thread that resumes it.
 //!
 //! ```text
 //!             one slab = one mmap, many stacks            (addresses grow to the right)
@@ -12,9 +12,9 @@
 //!   low                             low + stride                       the stack grows to the left
 //! ```
 //!
-//! The switch is corosensei's, inlined, and nothing is added to it. All the rest of this crate is
-//! about stacks: where they come from, what happens when one is too small, and that none is ever
-//! pulled away from under a frame.
+//! The switch is corosensei's, inlined, and nothing is added to it. The rest of this crate is about
+//! stacks: where they come from, what happens when one is too small, and that none is ever freed
+//! under a frame.
 //!
 //! Invariants, cited by name at each unsafe block:
 //!
@@ -25,12 +25,12 @@
 //! * **Frozen**: the frames of a suspended fiber are never freed, reused or unwound; only resuming
 //!   the fiber to its end gives its stack back.
 //! * **Signal**: what runs in the fault handler only reads atomics, formats into its own frame and
-//!   calls functions that POSIX allows in a signal handler; it believes what the kernel hands it.
+//!   calls functions that POSIX allows in a signal handler; it trusts what the kernel passes to it.
 //! * **Inside**: a suspender is used only on its own fiber's stack, while that fiber runs.
 //!
-//! What this crate does not do: it knows no scheduler, moves no fiber between threads, carries no
-//! value through a switch, and contains no panic of a fiber's closure (one that reaches the root
-//! ends the process with a sentence).
+//! What this crate does not do: it has no scheduler, moves no fiber between threads, passes no
+//! value through a switch, and does not contain a panic of a fiber's closure (a panic that reaches
+//! the root prints a sentence and ends the process).
 //!
 //! # Tools
 //!
@@ -38,8 +38,8 @@
 //! no-op instructions per stack. The feature `sanitizer` reports each switch to AddressSanitizer
 //! (needs `-Zsanitizer=address`), and the feature `tsan` to ThreadSanitizer (needs
 //! `-Zsanitizer=thread`). Backtraces, `perf` call graphs and debuggers see the fiber's frames, then
-//! the fiber's root, then the frames of whoever resumed it; under AddressSanitizer they end at the
-//! root.
+//! the fiber's root, then the frames of the code that resumed it; under AddressSanitizer they end
+//! at the root.
 //!
 //! # Example
 //!

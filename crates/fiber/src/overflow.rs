@@ -1,4 +1,4 @@
-//! A worker that overflows its stack says so, and which one it was, before the process ends.
+//! When a worker overflows its stack, a message names the worker before the process ends.
 //!
 //! ```text
 //! fault ─> on_fault ─> whose guard is the address? ─┬─ a fiber's, and it is running there ─> words, abort
@@ -6,11 +6,12 @@
 //! ```
 //!
 //! The address finds the slab ([`registry`]), the slab's geometry finds the stack, and the stack's
-//! header holds the worker's name. The stack pointer at the fault must be inside the same stack:
-//! a stray pointer into somebody's guard is a fault of another kind and is passed on. So is a C
-//! function that steps over the whole guard at once; it ends by the previous handler, not silently.
+//! header holds the worker's name. The stack pointer at the fault must be inside the same stack: a
+//! stray pointer into another stack's guard is a fault of another kind and is passed on. So is the
+//! fault of a C function that steps over the whole guard at once; the previous handler ends that,
+//! not silently.
 //!
-//! A handler needs a stack that is not the one that ran out. Threads made by `std` have a signal
+//! A handler needs a stack other than the one that overflowed. Threads made by `std` have a signal
 //! stack; for others there is [`prepare_host_thread`]. Invariants used here: *Signal*, *Mapping*,
 //! *Out*, *Plain Call*, and one of this file: **Zeroed**, all zeroes is a value of the C struct (no
 //! handler, no flags, an empty mask, no memory).
@@ -30,18 +31,18 @@ use crate::sys::{self, GuardKind, LastWords, page_size};
 /// Linux reports a guard as one or the other, by architecture and kind of guard.
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// What was installed before us, in the order of `SIGNALS`.
+/// The handlers that were installed before ours, in the order of `SIGNALS`.
 static BEFORE: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 
-/// Bytes of a signal stack beside what the kernel saves there.
+/// Bytes of a signal stack in addition to what the kernel saves there.
 const SIGNAL_STACK: usize = 32 * 1024;
 
-/// Installs the handler that names a worker whose stack overflowed, then aborts. Other faults go to
-/// the handler that was there before. Once per process; later calls do nothing.
+/// Installs the handler that names a worker whose stack overflowed, and then aborts the process.
+/// Other faults go to the handler that was installed before. Later calls do nothing.
 ///
 /// # Panics
 ///
-/// When the kernel refuses a signal handler, which it has no reason to.
+/// If the kernel refuses a signal handler, which it has no reason to.
 pub fn install_overflow_handler() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -65,7 +66,7 @@ pub fn install_overflow_handler() {
 
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: Signal: the kernel passes a valid siginfo; its address field is set for faults, and
-    // only for them is it looked at.
+    // is read only for them.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     let is_fault = code > 0;
     if is_fault
@@ -112,13 +113,13 @@ fn stack_pointer(context: *mut c_void) -> Option<usize> {
     Some(context.uc_mcontext.sp as usize)
 }
 
-/// Elsewhere every fault in a guard counts as an overflow.
+/// Without the stack pointer every fault in a guard counts as an overflow.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn stack_pointer(_context: *mut c_void) -> Option<usize> {
     None
 }
 
-/// Does what would have happened without us.
+/// Does what would have happened without this handler.
 fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_void) {
     let place = SIGNALS.iter().position(|known| *known == signal);
     let Some(before) = place.and_then(|place| BEFORE[place].get()) else { return };
@@ -136,36 +137,35 @@ fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-            // SAFETY: Signal: whoever installed it said by SA_SIGINFO that it has this signature.
+            // SAFETY: Signal: it was installed with SA_SIGINFO, so it has this signature.
             let handler = unsafe { mem::transmute::<usize, Handler>(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: Signal: whoever installed it said by the absence of SA_SIGINFO that it has
-            // this one.
+            // SAFETY: Signal: it was installed without SA_SIGINFO, so it has this signature.
             let handler = unsafe { mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
             handler(signal);
         }
     }
 }
 
-/// Keeps the signal stack that [`prepare_host_thread`] may have made; belongs to its thread.
+/// Owns the signal stack that [`prepare_host_thread`] may have made. It belongs to its thread.
 #[derive(Debug)]
 #[must_use = "the signal stack goes away with this guard"]
 pub struct HostGuard {
-    /// Address and length of the mapping, where the thread had no signal stack of its own.
+    /// Address and length of the mapping, if the thread had no signal stack of its own.
     made: Option<(usize, usize)>,
     /// A signal stack belongs to one thread.
     pinned_to_thread: PhantomData<*mut ()>,
 }
 
 /// Makes sure that the calling thread, which is about to resume fibers, has a signal stack: without
-/// one an overflow kills the process with no words. Threads of `std` have one already; keep the
+/// one an overflow kills the process without a message. Threads of `std` have one already; keep the
 /// result for as long as the thread runs fibers.
 ///
 /// # Panics
 ///
-/// When there is no memory for it.
+/// If there is no memory for it.
 pub fn prepare_host_thread() -> HostGuard {
     if signal_stack().ss_flags & libc::SS_DISABLE == 0 {
         return HostGuard { made: None, pinned_to_thread: PhantomData };
@@ -202,7 +202,7 @@ impl Drop for HostGuard {
     }
 }
 
-/// The calling thread's signal stack.
+/// Returns the calling thread's signal stack.
 fn signal_stack() -> libc::stack_t {
     // SAFETY: Zeroed: a stack_t.
     let mut now: libc::stack_t = unsafe { mem::zeroed() };
@@ -332,9 +332,9 @@ mod tests {
         let name = "overflow::tests::a_signal_that_was_sent_still_kills";
         let death = child::dies(name, || {
             install_overflow_handler();
-            // SAFETY: Plain Call: ends this process, as the test wants. Twice, because std's own
-            // handler, which stands behind ours, takes the first one for a fault that will happen
-            // again.
+            // SAFETY: Plain Call: ends this process, as the test expects. Twice, because std's own
+            // handler, which was installed before ours, takes the first one for a fault that will
+            // happen again.
             unsafe { libc::raise(libc::SIGSEGV) };
             // SAFETY: Plain Call: as above.
             unsafe { libc::raise(libc::SIGSEGV) };

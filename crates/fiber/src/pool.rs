@@ -9,10 +9,10 @@
 //! microseconds, a thousand times the switch. A cold stack keeps its highest page only, which every
 //! fiber touches at once.
 //!
-//! One pool belongs to one scheduler: `&mut self` everywhere, no locks. It may move to another
-//! thread while it is idle. Dropping it unmaps each slab that has all its stacks back and leaves
-//! the others mapped (*Out*). Its one unsafe block, and those of its tests, use the invariants
-//! *Mapping*, *Out* and *Plain Call*. The pool never takes a stack away from anybody, and never
+//! A pool belongs to one scheduler: `&mut self` everywhere, no locks. It may move to another thread
+//! while it is idle. Dropping it unmaps each slab that has all its stacks back and leaves the
+//! others mapped (*Out*). Its one unsafe block, and those of its tests, use the invariants
+//! *Mapping*, *Out* and *Plain Call*. The pool never takes back a stack that is out, and never
 //! shrinks its slabs.
 #![allow(unsafe_code)]
 
@@ -21,19 +21,19 @@ use crate::slab::{Slab, StackError};
 use crate::stack::{ABOVE_BASE, Place, Stack};
 use crate::sys::{self, GuardKind, page_size};
 
-/// Smaller stacks are not made: printing a panic alone needs about this much.
+/// The smallest stack: printing a panic alone needs about this much.
 const SIZE_MIN: usize = 16 * 1024;
-/// Larger ones neither: this is a mistake, not a stack.
+/// The largest stack. A larger size is a mistake.
 const SIZE_MAX: usize = 1 << 40;
-/// Rust touches each page of a large frame in turn, so one page would do; C compiled without
-/// -fstack-clash-protection does not, and steps over small guards.
+/// The size of a guard. Rust touches each page of a large frame in turn, so one page would be
+/// enough; C compiled without -fstack-clash-protection does not, and steps over small guards.
 const GUARD: usize = 16 * 1024;
 /// Stacks in the first slab; each further one doubles, within the two limits below.
 const SLAB_STACKS_FIRST: usize = 64;
 const SLAB_STACKS_MAX: usize = 4096;
 const SLAB_BYTES_MAX: usize = 1 << 30;
 
-/// What stacks a pool makes.
+/// The stacks that a pool makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackConfig {
     /// Usable bytes of each stack, rounded up to pages; at least 16 KiB, at most 1 TiB. Address
@@ -42,12 +42,12 @@ pub struct StackConfig {
     /// Commit all memory of a stack when it is made, and keep it: no page fault while a fiber runs,
     /// and too little memory is an error of [`StackPool::take`].
     pub precommit: bool,
-    /// How many returned stacks keep their pages. Those beyond keep only their highest page.
+    /// How many returned stacks keep their pages. The others keep only their highest page.
     pub keep_warm: usize,
 }
 
 impl Default for StackConfig {
-    /// 64 KiB, committed as touched, 64 kept warm.
+    /// Returns stacks of 64 KiB, committed as touched, of which 64 are kept warm.
     fn default() -> StackConfig {
         StackConfig { size: 64 * 1024, precommit: false, keep_warm: 64 }
     }
@@ -94,12 +94,12 @@ pub struct StackPool {
 }
 
 impl StackPool {
-    /// An empty pool. Nothing is reserved before the first [`take`](StackPool::take).
+    /// Returns an empty pool. Nothing is reserved before the first [`take`](StackPool::take).
     pub fn new(config: StackConfig) -> StackPool {
         StackPool::with_guard(config, GuardKind::probed())
     }
 
-    /// A pool that guards its stacks in a given way, for tests of the older one.
+    /// Returns a pool that guards its stacks in the given way, for tests of the older one.
     pub(crate) fn with_guard(config: StackConfig, kind: GuardKind) -> StackPool {
         let page = page_size();
         let size = config.size.clamp(SIZE_MIN, SIZE_MAX) + ABOVE_BASE;
@@ -118,12 +118,11 @@ impl StackPool {
         }
     }
 
-    /// A stack, the most recently used one if there is any.
+    /// Returns a stack, the most recently used one if the pool has any.
     ///
     /// # Errors
     ///
-    /// When the kernel gives no address space, no guard or no memory; [`StackError`] says what to
-    /// do.
+    /// If the kernel refuses address space, a guard or memory. [`StackError`] says what to do.
     #[inline]
     pub fn take(&mut self) -> Result<Stack, StackError> {
         let place = match self.warm.pop() {
@@ -139,7 +138,7 @@ impl StackPool {
     ///
     /// # Panics
     ///
-    /// When the stack came from another pool.
+    /// If the stack came from another pool.
     #[inline]
     pub fn give(&mut self, stack: Stack) {
         let place = stack.into_place();
@@ -154,7 +153,7 @@ impl StackPool {
         }
     }
 
-    /// What the pool holds now.
+    /// Returns what the pool holds now.
     pub fn stats(&self) -> StackStats {
         StackStats {
             taken: self.taken,
@@ -166,7 +165,8 @@ impl StackPool {
         }
     }
 
-    /// How stacks are guarded on this machine: `MADV_GUARD_INSTALL` (Linux 6.13) or `mprotect`.
+    /// Returns how stacks are guarded on this computer: `MADV_GUARD_INSTALL` (Linux 6.13) or
+    /// `mprotect`.
     pub fn guard_kind() -> &'static str {
         GuardKind::probed().name()
     }
@@ -186,7 +186,7 @@ impl StackPool {
         self.carve_newest().expect("a slab has at least one stack")
     }
 
-    /// Only the newest slab can have stacks that were never carved.
+    /// Carves a stack of the newest slab, the only one that can have uncarved stacks.
     fn carve_newest(&mut self) -> Option<Result<Place, StackError>> {
         let number = self.slabs.len().checked_sub(1)?;
         let (newest, older) = self.slabs.split_last_mut()?;
@@ -201,7 +201,7 @@ impl StackPool {
         }))
     }
 
-    /// Gives a stack's pages back, except the highest.
+    /// Returns a stack's pages to the kernel, except the highest.
     #[cold]
     fn cool(&mut self, place: Place) {
         let len = place.top - place.low - page_size();
@@ -218,7 +218,7 @@ impl Drop for StackPool {
             if slab.out == 0 {
                 drop(slab);
             } else {
-                // Out: frames may live there; the mapping and its registry entry stay for ever.
+                // Out: frames may live there; the mapping and its registry entry stay forever.
                 std::mem::forget(slab);
             }
         }
@@ -264,13 +264,13 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_stacks_take_few_mappings() {
-        // Where guards cost mappings, 10,000 are near enough to the ceiling.
+        // If guards cost mappings, 10,000 are near enough to the limit.
         let few = GuardKind::probed() == GuardKind::Madvise;
         let count = if few { 100_000 } else { 10_000 };
         let before = mappings();
         let mut pool = StackPool::new(config(64 * 1024, 0));
         let stacks: Vec<Stack> =
-            (0..count).map(|_| pool.take().expect("a stack for everybody")).collect();
+            (0..count).map(|_| pool.take().expect("a stack for each")).collect();
         assert_eq!(pool.stats().taken, count);
         assert!(pool.stats().reserved_bytes >= count * 64 * 1024);
         assert!(!few || mappings() < before + 200, "{before} mappings became {}", mappings());
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn too_many_mappings_is_an_error_that_says_what_to_do() {
-        // In a process of its own: at the limit, nobody else could map anything either.
+        // In a process of its own: at the limit, no other test could map anything.
         child::succeeds("pool::tests::too_many_mappings_is_an_error_that_says_what_to_do", || {
             let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("the limit");
             let limit: usize = limit.trim().parse().expect("a number");

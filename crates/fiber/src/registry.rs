@@ -1,9 +1,9 @@
 //! Where every slab of the process is, readable from a signal handler.
 //!
-//! The fault handler knows one thing, the address that faulted, and must find out whose guard that
-//! is without locks, without memory allocation and without a per-thread "current fiber" (which
-//! would cost a store in every switch). So slabs note their place here: a list that only grows,
-//! whose entries are reused when a slab is unmapped.
+//! The fault handler knows one thing, the address that faulted, and must find the stack whose guard
+//! that is without locks, without memory allocation and without a per-thread "current fiber" (which
+//! would cost a store in every switch). So slabs are listed here: in a list that only grows, whose
+//! entries are reused when a slab is unmapped.
 //!
 //! ```text
 //! FIRST -> entry -> entry -> entry          appended under a lock, followed without one
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A reader that meets an odd or changed `seq` skips the entry. That loses nothing: the entry of a
-//! slab with a stack in use does not change (*Out*), so it can't be the one that is looked for.
-//! No unsafe code here; the list owns no memory but its own entries.
+//! slab with a stack in use does not change (*Out*), so it can't be the one that the reader
+//! searches for. No unsafe code here; the list owns no memory but its own entries.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
@@ -28,7 +28,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// From one stack to the next.
+    /// Returns the distance from one stack to the next.
     pub(crate) fn stride(self) -> usize {
         self.guard + self.usable
     }
@@ -60,7 +60,7 @@ static FIRST: OnceLock<&'static Entry> = OnceLock::new();
 /// Held by writers only.
 static WRITERS: Mutex<()> = Mutex::new(());
 
-/// Notes a slab of `count` stacks that starts at `low`.
+/// Lists a slab of `count` stacks that starts at `low`.
 pub(crate) fn register(low: usize, count: usize, geometry: Geometry) -> &'static Entry {
     let _alone = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut place = &FIRST;
@@ -76,13 +76,13 @@ pub(crate) fn register(low: usize, count: usize, geometry: Geometry) -> &'static
     entry
 }
 
-/// Forgets a slab; its entry is free for another.
+/// Removes a slab; its entry is free for another.
 pub(crate) fn unregister(entry: &'static Entry) {
     let _alone = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
     entry.write(0, 0, Geometry { guard: 0, usable: 0 });
 }
 
-/// The stack whose memory, guard included, contains `address`. Async-signal-safe.
+/// Returns the stack whose memory, guard included, contains `address`. Async-signal-safe.
 pub(crate) fn find(address: usize) -> Option<Region> {
     let mut place = &FIRST;
     while let Some(entry) = place.get() {

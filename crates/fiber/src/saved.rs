@@ -1,17 +1,17 @@
-//! Where a suspended fiber left off, for whoever wants to see its frames without resuming it.
+//! Where a suspended fiber left off, for code that reads its frames without resuming it.
 //!
 //! ```text
 //!   Fiber ── saved_at() ──> a word:  0 while it runs, and once it has ended;
 //!                                    else its stack pointer ──> what the switch pushed ──> Registers
 //! ```
 //!
-//! The word is a field of corosensei's, which keeps its place private. So the place is found by
+//! The word is a field of corosensei's, whose position is private. So the position is found by
 //! trying, once: of a fiber's words exactly one is an address on its stack while it is suspended
 //! and 0 when it has ended. Nothing is added to a switch. The memory is read through the kernel
 //! (`/proc/self/mem`), so looking at it is safe code.
 //!
-//! A reader on another thread sees the word change under its eyes; it reads it again when it has
-//! copied what it wanted, and knows of each resumption in between by other means.
+//! For a reader on another thread the word may change at any time. The reader reads it again when
+//! it has copied the frames, and must detect resumptions in between by other means.
 //!
 //! Invariants used here: *Inside*.
 #![allow(unsafe_code)]
@@ -31,28 +31,28 @@ pub const SAVED_WORDS: usize = 3;
 #[cfg(target_arch = "aarch64")]
 pub const SAVED_WORDS: usize = 4;
 
-/// The registers of a suspended fiber that a switch keeps. The others hold nothing.
+/// The registers of a suspended fiber that a switch saves. The others hold nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
-    /// The instruction that is next.
+    /// The next instruction.
     pub instruction: u64,
-    /// The stack pointer, after what the switch pushed is off the stack.
+    /// The stack pointer after what the switch pushed has been popped.
     pub stack: u64,
     /// The frame pointer: rbp, x29.
     pub frame: u64,
-    /// The other one that a switch keeps: rbx, x19.
+    /// The other register that a switch saves: rbx, x19.
     pub other: u64,
 }
 
 impl Registers {
-    /// From the saved stack pointer and the words that stand there, upward.
+    /// Makes them from the saved stack pointer and the words at that address and above.
     #[cfg(target_arch = "x86_64")]
     pub fn of(saved: u64, words: [u64; SAVED_WORDS]) -> Registers {
         let [instruction, other, frame] = words;
         Registers { instruction, stack: saved + 24, frame, other }
     }
 
-    /// From the saved stack pointer and the words that stand there, upward.
+    /// Makes them from the saved stack pointer and the words at that address and above.
     #[cfg(target_arch = "aarch64")]
     pub fn of(saved: u64, words: [u64; SAVED_WORDS]) -> Registers {
         let [other, frame, instruction, _] = words;
@@ -61,8 +61,9 @@ impl Registers {
 }
 
 impl Fiber {
-    /// The address of the word that holds the stack pointer while the fiber is suspended, and 0
-    /// while it runs. It moves with the fiber: box it first. None: it could not be found out.
+    /// Returns the address of the word that holds the stack pointer while the fiber is suspended,
+    /// and 0 while it runs. The word moves with the fiber: box it first. Returns `None` if the word
+    /// could not be found.
     ///
     /// ```
     /// use fiber::{Fiber, StackConfig, StackPool};
@@ -82,7 +83,7 @@ impl Fiber {
 const WORD: usize = size_of::<usize>();
 const WORDS: usize = size_of::<Fiber>() / WORD;
 
-/// The word's distance from the beginning of a fiber, in bytes.
+/// Finds the word's distance from the beginning of a fiber, in bytes.
 fn find() -> Option<usize> {
     let memory = File::open("/proc/self/mem").ok()?;
     let config = StackConfig { size: 16 << 10, precommit: false, keep_warm: 0 };
@@ -116,7 +117,7 @@ fn the_only_one(
     found.next().is_none().then_some(at * WORD)
 }
 
-/// What a fiber is made of. Read by the kernel: some of it may be padding.
+/// Returns the words of a fiber. They are read by the kernel, because some may be padding.
 fn words(memory: &File, fiber: &Fiber) -> Option<[usize; WORDS]> {
     let mut bytes = [0; WORDS * WORD];
     let at = std::ptr::from_ref(fiber).expose_provenance();
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_suspended_fiber_left_behind_is_found_and_of_a_running_or_ended_one_nothing() {
+    fn the_registers_of_a_suspended_fiber_are_found_and_none_of_a_running_or_ended_one() {
         let memory = File::open("/proc/self/mem").unwrap();
         let mut pool =
             StackPool::new(StackConfig { size: 64 << 10, precommit: false, keep_warm: 1 });

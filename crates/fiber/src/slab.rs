@@ -1,12 +1,12 @@
 //! Many stacks in one mapping.
 //!
 //! A slab reserves address space for all its stacks at once and *carves* them one by one: carving
-//! installs the guard, and commits the memory where that was asked for. Reserved space that was
+//! installs the guard, and commits the memory if the pool is configured so. Reserved space that was
 //! never carved costs nothing, so slabs are generous.
 //!
 //! A slab counts how many of its stacks are out. Its owner drops it only when that count is 0
-//! (*Out*); a slab with stacks out is forgotten instead and stays mapped for ever.
-//! Invariants used here: *Mapping*, *Out*. A slab keeps no free list; that is the pool's.
+//! (*Out*); a slab with stacks out is forgotten instead and stays mapped forever. Invariants used
+//! here: *Mapping*, *Out*. A slab keeps no free list; the pool does.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::registry::{self, Entry, Geometry, Region};
 use crate::stack::Place;
 use crate::sys::{self, GuardKind};
 
-/// Why there is no stack. Each variant says what to do about it.
+/// Why a pool could not make a stack. The message of each variant says what to do about it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StackError {
@@ -30,7 +30,7 @@ pub enum StackError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// The kernel refused to guard another stack. Where guards are made by `mprotect` this is
+    /// The kernel refused to guard another stack. If guards are made by `mprotect`, the reason is
     /// `vm.max_map_count`, the limit on a process's mappings.
     Guard {
         /// How stacks are guarded.
@@ -40,7 +40,7 @@ pub enum StackError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// There is no memory for a stack that is to be committed beforehand.
+    /// There is no memory for a stack that must be committed in advance.
     Commit {
         /// Bytes that were asked for.
         bytes: usize,
@@ -95,7 +95,7 @@ pub(crate) struct Slab {
     low: usize,
     count: usize,
     geometry: Geometry,
-    /// Stacks that are with somebody.
+    /// Stacks that are out.
     pub(crate) out: usize,
     /// One per carved stack, in order; so its length is how many are carved.
     carved: Vec<ValgrindStackRegistration>,
@@ -103,7 +103,7 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Reserves up to `count` stacks; fewer, down to one, where address space is scarce.
+    /// Reserves up to `count` stacks; fewer, down to one, if address space is scarce.
     pub(crate) fn reserve(geometry: Geometry, mut count: usize) -> Result<Slab, StackError> {
         let stride = geometry.stride();
         let low = loop {
@@ -117,23 +117,23 @@ impl Slab {
         Ok(Slab { low, count, geometry, out: 0, carved: Vec::new(), entry })
     }
 
-    /// Bytes of address space.
+    /// Returns its bytes of address space.
     pub(crate) fn reserved_bytes(&self) -> usize {
         self.count * self.geometry.stride()
     }
 
-    /// Whether the stack at `place` can be one of these.
+    /// Returns whether the stack at `place` can be one of these.
     #[inline]
     pub(crate) fn contains(&self, place: &Place) -> bool {
         place.low.wrapping_sub(self.low) < self.reserved_bytes()
     }
 
-    /// Stacks carved so far.
+    /// Returns how many stacks are carved.
     pub(crate) fn carved(&self) -> usize {
         self.carved.len()
     }
 
-    /// Makes the next stack usable; `None` when all are.
+    /// Makes the next stack usable. Returns `None` if all are.
     pub(crate) fn carve(
         &mut self,
         number: u32,
@@ -165,8 +165,8 @@ impl Drop for Slab {
         assert_eq!(self.out, 0, "a slab with stacks out must be forgotten, not dropped");
         registry::unregister(self.entry);
         self.carved.clear();
-        // SAFETY: Mapping, Out: no stack of this slab is with anybody, and only the pool, which is
-        // dropping the slab, knew the others.
+        // SAFETY: Mapping, Out: no stack of this slab is out, and only the pool, which is dropping
+        // the slab, knew the others.
         unsafe { sys::release(self.low, self.reserved_bytes()) };
     }
 }

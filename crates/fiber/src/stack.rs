@@ -1,4 +1,4 @@
-//! One stack: where it is, what stands at its top, how deep it has been used.
+//! One stack: where it is, what is at its top, how deep it has been used.
 //!
 //! ```text
 //!   limit        low                                base        header       top
@@ -10,9 +10,9 @@
 //! *colour* is a distance of a few cache lines that differs from stack to stack, so that the first
 //! frames of many stacks do not all fall into the same sets of the first-level cache. Measured with
 //! `examples/floor.rs`: a switch among 100 or 1,000 fibers costs 2.4 ns with colours and 8 to 9 ns
-//! without; 8, 32 and 62 colours measure alike.
+//! without; 8, 32 and 62 colours cost the same.
 //!
-//! A [`Stack`] is only a claim on memory that a pool mapped. Dropping one instead of giving it back
+//! A [`Stack`] is only a claim on memory that a pool mapped. Dropping one instead of returning it
 //! leaks that memory on purpose and counts it: the pool can't know what still refers to it.
 //! Invariants used here: *Out*.
 #![allow(unsafe_code)]
@@ -37,8 +37,8 @@ const NAME_MAX: usize = HEADER - 1;
 
 static LEAKED: AtomicUsize = AtomicUsize::new(0);
 
-/// How many stacks this process has leaked on purpose: suspended fibers that were dropped, and
-/// stacks that were dropped instead of given back.
+/// Returns how many stacks this process has leaked on purpose: those of suspended fibers that were
+/// dropped, and those that were dropped instead of returned to their pool.
 ///
 /// ```
 /// let before = fiber::leaked();
@@ -51,7 +51,7 @@ pub fn leaked() -> usize {
     LEAKED.load(Relaxed)
 }
 
-/// Counts one stack that will never come back.
+/// Counts one stack that will never return to its pool.
 pub(crate) fn count_leak() {
     LEAKED.fetch_add(1, Relaxed);
 }
@@ -72,7 +72,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The stack in `region`, coloured by its number in the slab.
+    /// Returns the stack in `region`, coloured by its number in the slab.
     pub(crate) fn new(region: Region, slab: u32, index: usize) -> Place {
         let base = region.top - HEADER - (index % COLOURS) * COLOUR_STEP;
         let base = NonZeroUsize::new(base).expect("no stack at address 0");
@@ -103,14 +103,15 @@ impl Stack {
         place
     }
 
-    /// Usable bytes: at least what the configuration asked for.
+    /// Returns its usable bytes: at least the configured size.
     #[inline]
     pub fn size(&self) -> usize {
         self.place.base.get() - self.place.low
     }
 
-    /// How deep the stack has been used since its pages were last given back, in bytes from the
-    /// top: the high-water mark, in whole pages. 0 for a stack that was never used.
+    /// Returns how deep the stack has been used since its pages were last returned to the kernel,
+    /// in bytes from the top: the high-water mark, in whole pages. 0 for a stack that was never
+    /// used.
     ///
     /// It asks the kernel which pages are in memory, so swapped pages count only up to the lowest
     /// one that is not swapped, and precommitted stacks are always used to the full.
@@ -118,7 +119,7 @@ impl Stack {
         self.range().touched_bytes().expect("a stack that is out is mapped")
     }
 
-    /// Where it lies.
+    /// Returns its range of addresses.
     pub fn range(&self) -> StackRange {
         StackRange { low: self.place.low, top: self.place.top }
     }
@@ -133,13 +134,14 @@ impl Stack {
         unsafe { ptr::with_exposed_provenance_mut::<[u8; HEADER]>(self.header()).write(header) };
     }
 
-    /// The header's address, which is also what [`read_name`] takes.
+    /// Returns the header's address, for [`read_name`].
     pub(crate) fn header(&self) -> usize {
         self.place.top - HEADER
     }
 }
 
-/// Where a stack lies. It may outlive the stack; then what it says is of whatever is there.
+/// The range of addresses of a stack. It may outlive the stack; then it describes whatever is
+/// there.
 ///
 /// ```
 /// let range = fiber::StackRange::new(0x1000, 0x3000).expect("the low end is first");
@@ -154,34 +156,34 @@ pub struct StackRange {
 }
 
 impl StackRange {
-    /// The range from the lowest usable address to one past the highest. It needs not be whole
-    /// pages. None: `low` is above `top`.
+    /// Returns the range from the lowest usable address to one past the highest, which need not be
+    /// whole pages. Returns `None` if `low` is above `top`.
     pub const fn new(low: usize, top: usize) -> Option<StackRange> {
         if low <= top { Some(StackRange { low, top }) } else { None }
     }
 
-    /// Its lowest usable address.
+    /// Returns its lowest usable address.
     pub const fn low(self) -> usize {
         self.low
     }
 
-    /// One past its highest address.
+    /// Returns the address one past its highest.
     pub const fn top(self) -> usize {
         self.top
     }
 
-    /// Whether this address is on it.
+    /// Returns whether this address is on it.
     pub const fn contains(self, address: usize) -> bool {
         self.low <= address && address < self.top
     }
 
-    /// The stack of the calling thread, as the C library knows it. None: it does not say.
+    /// Returns the stack of the calling thread, or `None` if the C library does not know it.
     pub fn of_this_thread() -> Option<StackRange> {
         let (low, len) = sys::thread_stack()?;
         StackRange::new(low, low.checked_add(len)?)
     }
 
-    /// The stack of a pool whose usable memory contains this address; None: there is none.
+    /// Returns the stack of a pool whose usable memory contains this address, if there is one.
     /// Async-signal-safe.
     pub fn of_fiber_at(address: usize) -> Option<StackRange> {
         let region = registry::find(address)?;
@@ -189,19 +191,19 @@ impl StackRange {
         range.contains(address).then_some(range)
     }
 
-    /// Whether the calling code runs on it.
+    /// Returns whether the calling code runs on it.
     pub fn is_here(self) -> bool {
         let here = 0u8;
         self.contains(ptr::from_ref(&here).addr())
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn size(self) -> usize {
         self.top - self.low
     }
 
-    /// As [`Stack::touched_bytes`]; of the lowest page only the bytes that belong to the range
-    /// count. None: there is no stack any more.
+    /// Returns as [`Stack::touched_bytes`]; of the lowest page only the bytes in the range count.
+    /// Returns `None` if the stack no longer exists.
     pub fn touched_bytes(self) -> Option<usize> {
         Some(self.top - sys::lowest_resident(self.low, self.top)?)
     }
@@ -211,7 +213,8 @@ impl StackRange {
 ///
 /// # Safety
 ///
-/// `header` is the header's address of a stack that is out or whose slab is mapped and quiet.
+/// `header` is the header's address of a stack that is out, or whose slab is mapped and does not
+/// change.
 pub(crate) unsafe fn read_name(header: usize, buffer: &mut [u8; HEADER]) -> &str {
     // SAFETY: by this function's contract; every bit pattern is a value of the type.
     *buffer = unsafe { ptr::with_exposed_provenance::<[u8; HEADER]>(header).read_volatile() };
@@ -225,9 +228,9 @@ impl Drop for Stack {
     }
 }
 
-// SAFETY: the memory from `low` to `base` is mapped, at least `MIN_SIZE` long, used by nobody else
-// (Out), and stays mapped while this claim exists; the guard below it faults on every access; the
-// base is a multiple of 64 below a page boundary.
+// SAFETY: the memory from `low` to `base` is mapped, at least `MIN_SIZE` long, used by no other
+// code (Out), and stays mapped while this claim exists; the guard below it faults on every access;
+// the base is a multiple of 64 below a page boundary.
 unsafe impl corosensei::stack::Stack for Stack {
     #[inline]
     fn base(&self) -> NonZeroUsize {

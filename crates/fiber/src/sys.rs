@@ -3,7 +3,7 @@
 //! A *guard* is a range whose every access faults. Linux 6.13 can mark one in the page table
 //! (`MADV_GUARD_INSTALL`), so a slab of any number of guarded stacks stays a single mapping. Older
 //! kernels need `mprotect`, which splits the mapping twice per stack and meets `vm.max_map_count`
-//! (65,530 by default) at about 32,000 stacks. Which of the two works is found out once, by trying.
+//! (65,530 by default) at about 32,000 stacks. Which of the two works is found once, by trying.
 //!
 //! This file decides nothing about layout and keeps no state except the answer of that probe.
 //! Invariants used here: *Mapping*, *Signal* (see the crate's first page), *Plain Call*.
@@ -14,7 +14,7 @@ use std::io;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Not yet in every libc's headers; the number is the kernel's on all architectures.
+/// The kernel's number on all architectures. Not every libc has it yet.
 const MADV_GUARD_INSTALL: i32 = 102;
 
 /// How accesses below a stack are made to fault.
@@ -27,14 +27,14 @@ pub(crate) enum GuardKind {
 }
 
 impl GuardKind {
-    /// The best kind this kernel really has.
+    /// Returns the best kind that this kernel really has.
     pub(crate) fn probed() -> GuardKind {
         static PROBED: OnceLock<GuardKind> = OnceLock::new();
         *PROBED
             .get_or_init(|| if madvise_guards() { GuardKind::Madvise } else { GuardKind::Mprotect })
     }
 
-    /// The name shown to people.
+    /// Returns the name shown to users.
     pub(crate) fn name(self) -> &'static str {
         match self {
             GuardKind::Madvise => "MADV_GUARD_INSTALL",
@@ -43,22 +43,23 @@ impl GuardKind {
     }
 }
 
-/// Whether a page marked by `MADV_GUARD_INSTALL` faults. The return value alone is no proof: user
-/// mode emulators answer 0 to advice they do not know. So the kernel is asked to write there.
+/// Returns whether a page marked by `MADV_GUARD_INSTALL` faults. The return value of the call is no
+/// proof: user mode emulators answer 0 to advice that they do not know. So the kernel is asked to
+/// write there.
 fn madvise_guards() -> bool {
     let len = page_size();
     let Ok(page) = reserve(len) else { return false };
-    // SAFETY: Mapping: `page` was reserved just above and nobody else knows it.
+    // SAFETY: Mapping: `page` was reserved just above and no other code knows it.
     let installed = unsafe { madvise(page, len, MADV_GUARD_INSTALL) }.is_ok();
-    // SAFETY: Mapping: uname(2) writes at most one `utsname`, which fits in the page; where the
-    // page is guarded the kernel answers EFAULT instead of writing.
+    // SAFETY: Mapping: uname(2) writes at most one `utsname`, which fits in the page; if the page
+    // is guarded the kernel answers EFAULT instead of writing.
     let guarded = installed && unsafe { libc::uname(ptr::with_exposed_provenance_mut(page)) } != 0;
     // SAFETY: Mapping: nothing refers to the page any more.
     unsafe { release(page, len) };
     guarded
 }
 
-/// Bytes per page.
+/// Returns the bytes per page.
 #[inline]
 pub(crate) fn page_size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
@@ -88,7 +89,7 @@ pub(crate) fn reserve(len: usize) -> io::Result<usize> {
     Ok(at)
 }
 
-/// Gives a reserved range back to the kernel.
+/// Returns a reserved range to the kernel.
 ///
 /// # Safety
 ///
@@ -136,12 +137,12 @@ pub(crate) fn populate(at: usize, len: usize) -> io::Result<()> {
     unsafe { madvise(at, len, libc::MADV_POPULATE_WRITE) }
 }
 
-/// The calling thread's stack without its guard: lowest address and length.
+/// Returns the calling thread's stack without its guard: lowest address and length.
 pub(crate) fn thread_stack() -> Option<(usize, usize)> {
     let mut attributes = std::mem::MaybeUninit::uninit();
     let (mut at, mut len) = (ptr::null_mut(), 0);
-    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last gives
-    // back what they own.
+    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last frees
+    // what they own.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return None;
@@ -149,15 +150,15 @@ pub(crate) fn thread_stack() -> Option<(usize, usize)> {
         libc::pthread_attr_getstack(attributes.as_ptr(), &mut at, &mut len);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
     }
-    // Some C libraries count the guard in, some do not; what lies in it is never in memory.
+    // Some C libraries include the guard, some do not; its pages are never in memory.
     let page = page_size();
     Some((at.expose_provenance().next_multiple_of(page), len / page * page))
 }
 
-/// The lowest address from `low` up to `top`, at least `low`, whose page is in memory; `top` where
-/// there is none. None: something in the range is not mapped. Allocates nothing.
+/// Returns the lowest address from `low` up to `top`, at least `low`, whose page is in memory, or
+/// `top` if there is none. Returns `None` if part of the range is not mapped. Allocates nothing.
 pub(crate) fn lowest_resident(low: usize, top: usize) -> Option<usize> {
-    /// Pages that the kernel is asked for at once: all of a stack of 2 MiB.
+    /// Pages that the kernel is asked about at once: all of a stack of 2 MiB.
     const AT_ONCE: usize = 512;
     let page = page_size();
     let mut at = low - low % page;
@@ -191,14 +192,15 @@ unsafe fn madvise(at: usize, len: usize, advice: i32) -> io::Result<()> {
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The words of a dying process: a line built without memory allocation, cut when it is too long.
+/// The last message of a process that is about to abort: a line built without memory allocation,
+/// cut if it is too long.
 pub(crate) struct LastWords {
     bytes: [u8; 320],
     len: usize,
 }
 
 impl LastWords {
-    /// Writes the line to stderr, where nobody is left to handle a failure.
+    /// Writes the line to stderr. A failure is ignored, because the process is ending.
     pub(crate) fn say(words: fmt::Arguments<'_>) {
         let mut line = LastWords { bytes: [0; 320], len: 0 };
         let _ = fmt::Write::write_fmt(&mut line, words);
@@ -242,7 +244,7 @@ mod tests {
         assert_eq!(lowest_resident(at, at + 8 * page), Some(at));
         // SAFETY: Mapping: nothing refers to the reservation.
         unsafe { release(at, 8 * page) };
-        assert_eq!(lowest_resident(at, at + 8 * page), None, "it is gone");
+        assert_eq!(lowest_resident(at, at + 8 * page), None, "it is unmapped");
     }
 
     #[test]

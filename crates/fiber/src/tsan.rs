@@ -1,13 +1,13 @@
-//! What ThreadSanitizer is told of fibers, with the feature `tsan`; without it nothing.
+//! What ThreadSanitizer is told about fibers, with the feature `tsan`; without it nothing.
 //!
 //! To ThreadSanitizer a fiber is a thread of its own, with its own calls and its own clock. It is
-//! told at each switch, on the resumer's side of it: who resumes says "now the fiber" right before,
-//! and "now me" right after. So what one did before a switch happens before what the other does
-//! after it, as it is on one kernel thread.
+//! told about each switch by the code that resumes: "now the fiber" right before, and "now me"
+//! right after. So what one did before a switch happens before what the other does after it, as it
+//! is on one kernel thread.
 //!
-//! Named invariant **Told**: the handle of a fiber was given by the sanitizer, and is given back
-//! once, when the fiber does not run; the handle of who resumes is that of the thread or fiber that
-//! runs, which waits meanwhile.
+//! Named invariant **Told**: the handle of a fiber was given by the sanitizer, and is returned
+//! once, when the fiber does not run; the handle to switch back to is that of the thread or fiber
+//! that resumes, which waits meanwhile.
 #![cfg_attr(feature = "tsan", allow(unsafe_code))]
 
 #[cfg(feature = "tsan")]
@@ -30,7 +30,7 @@ mod told {
             Told(unsafe { __tsan_create_fiber(0) })
         }
 
-        /// Runs `resume`, which runs the fiber until it comes back.
+        /// Runs `resume`, which runs the fiber until it suspends or ends.
         #[inline]
         pub(crate) fn around<R>(&self, resume: impl FnOnce() -> R) -> R {
             // SAFETY: Told.
@@ -43,7 +43,7 @@ mod told {
         }
     }
 
-    /// Who resumed goes on, also when there was nothing to resume.
+    /// Switches back to the resumer when dropped, also if `resume` panicked.
     struct Back(*mut c_void);
 
     impl Drop for Back {
@@ -63,7 +63,7 @@ mod told {
 
 #[cfg(not(feature = "tsan"))]
 mod told {
-    /// Nothing.
+    /// A fiber, of which nothing is told.
     pub(crate) struct Told;
 
     impl Told {
