@@ -1,19 +1,20 @@
 //! The switch on aarch64: what is saved, and the few instructions that run on no stack.
 //!
 //! ```text
-//!   at the saved stack pointer, upward: x19, x29, next instruction, nothing    (as corosensei leaves a fiber)
+//!   at the saved stack pointer, upward: x19, x29, next instruction, nothing
+//!   (as corosensei leaves a fiber)
 //!   in the context: stack pointer (0 while it runs), thread pointer (`fs`), FPCR (`mxcsr`)
 //! ```
 //!
-//! The thread pointer is TPIDR_EL0, which user code may write on every processor. The other
-//! registers are the compiler's business, as on x86-64.
+//! The thread pointer is TPIDR_EL0, which user code may write on every processor. The switch
+//! clobbers the other registers, as on x86-64.
 //!
-//! *Order.* Here stores become visible in any order, so each exchange by which somebody learns that
-//! a context is saved releases, and each by which somebody takes one over acquires. Pairs of
-//! exclusive accesses, which all of these processors have.
+//! *Order.* On this processor stores become visible in any order, so each exchange by which another
+//! thread learns that a context is saved releases, and each by which a thread gets a context
+//! acquires. These are pairs of exclusive accesses, which all of these processors have.
 //!
-//! It was run under an emulator only. That says that it is right, instruction by instruction, and
-//! nothing of the order of memory or of cost.
+//! This file was run under an emulator only. That shows that its instructions are right one by one,
+//! and shows nothing about memory order or cost.
 //!
 //! Invariants used here: those of the crate.
 #![allow(unsafe_code)]
@@ -22,7 +23,7 @@ use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
 use crate::post::Post;
-use crate::thread::Context;
+use crate::record::Context;
 
 const SP: usize = offset_of!(Context, sp);
 const TP: usize = offset_of!(Context, fs);
@@ -30,7 +31,7 @@ const FPCR: usize = offset_of!(Context, mxcsr);
 const GO: usize = offset_of!(Context, go);
 const GAP: usize = offset_of!(Context, gap);
 
-/// The thread pointer: the address of the thread control block.
+/// Returns the thread pointer: the address of the thread control block.
 #[inline]
 pub(crate) fn thread_pointer() -> usize {
     let base: usize;
@@ -49,7 +50,7 @@ pub(crate) unsafe fn set_thread_pointer(base: usize) {
     unsafe { asm!("msr tpidr_el0, {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
-/// The kernel's number of this kernel thread, without touching errno.
+/// Returns the number of the calling kernel thread, without touching errno.
 pub(crate) fn kernel_thread() -> i32 {
     let number: i64;
     // SAFETY: Plain Call: asks for a number.
@@ -73,8 +74,7 @@ macro_rules! save {
     };
 }
 
-/// From the context in `x0` to that in `x1`, with all that is its own, but for what is on its
-/// stack.
+/// Changes from the context in `x0` to the one in `x1`, except for what is on its stack.
 macro_rules! change {
     () => {
         "ldr x9, [x1, {SP}]
@@ -91,9 +91,9 @@ macro_rules! change {
     };
 }
 
-/// What begins with `2:` may be jumped to also where branches must land on a `bti j`, which is a
-/// hint elsewhere.
-macro_rules! go_on {
+/// The code at `2:` begins with a `bti j`, so that it may be jumped to in programs whose branches
+/// must land on one; in others it is a hint without effect.
+macro_rules! resume {
     () => {
         "ldr x9, [sp, 16]
          ldp x19, x29, [sp]
@@ -104,29 +104,30 @@ macro_rules! go_on {
     };
 }
 
-/// Saves the running context and continues another here.
+/// Saves the running context and resumes another here.
 ///
 /// # Safety
-/// *One Place*: `from` is the running context, `to` a saved one that nobody else continues.
-/// *Host Outlives*.
+/// *One Place*: `from` is the running context, `to` a saved one that only the caller resumes. *Host
+/// Outlives*.
 #[inline(always)]
 pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     // SAFETY: One Place, by the contract; Whole: stack pointer and thread pointer change together.
     unsafe {
         asm!(
-            save!(), change!(), go_on!(),
+            save!(), change!(), resume!(),
             SP = const SP, TP = const TP, FPCR = const FPCR,
             inlateout("x0") from => _, inlateout("x1") to => _,
-            lateout("x20") _, lateout("x21") _, lateout("x22") _, lateout("x23") _, lateout("x24") _,
-            lateout("x25") _, lateout("x26") _, lateout("x27") _, lateout("x28") _,
+            lateout("x20") _, lateout("x21") _, lateout("x22") _, lateout("x23") _,
+            lateout("x24") _, lateout("x25") _, lateout("x26") _, lateout("x27") _,
+            lateout("x28") _,
             clobber_abi("C"),
         );
     }
 }
 
-/// As [`switch`], and then lets the own kernel thread of `from` continue it: done on the stack of
-/// `to`, when `from` is saved (*Saved First*). `from` may be gone when its word has been exchanged;
-/// waking an address on which nobody sleeps does nothing.
+/// Does as [`switch`], and then makes the own kernel thread of `from` resume it: done on the stack
+/// of `to`, when `from` is saved (*Saved First*). `from` may be freed once its word has been
+/// exchanged; waking an address on which no thread sleeps does nothing.
 ///
 /// # Safety
 /// As [`switch`]; the own kernel thread of `from` sleeps, or is about to.
@@ -149,23 +150,24 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
             "mov x8, {FUTEX}",
             "svc 0",
             "6:",
-            go_on!(),
+            resume!(),
             SP = const SP, TP = const TP, FPCR = const FPCR, GO = const GO,
             FUTEX = const libc::SYS_futex,
             WAKE = const libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
             inlateout("x0") from => _, inlateout("x1") to => _,
-            lateout("x20") _, lateout("x21") _, lateout("x22") _, lateout("x23") _, lateout("x24") _,
-            lateout("x25") _, lateout("x26") _, lateout("x27") _, lateout("x28") _,
+            lateout("x20") _, lateout("x21") _, lateout("x22") _, lateout("x23") _,
+            lateout("x24") _, lateout("x25") _, lateout("x26") _, lateout("x27") _,
+            lateout("x28") _,
             clobber_abi("C"),
         );
     }
 }
 
-/// Saves the running context, sends the post, and sleeps on the gap until it is released; somebody
-/// may continue the context on a host before. Returns there, or here when it was released.
+/// Saves the running context, sends the post, and sleeps on the gap until it is released; meanwhile
+/// a host may resume the context. Returns on that host, or here after it was released.
 ///
 /// # Safety
-/// *One Place*: `context` is the running one, coupled. Signals but one are blocked.
+/// *One Place*: `context` is the running one, coupled. All signals except one are blocked.
 #[inline(always)]
 pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
     // SAFETY: One Place, by the contract. Saved First: the post is sent by `parked`.
@@ -180,18 +182,19 @@ pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
             SP = const SP, FPCR = const FPCR, GAP = const GAP,
             parked = sym parked,
             inlateout("x0") context => _, inlateout("x1") post => _,
-            lateout("x20") _, lateout("x21") _, lateout("x22") _, lateout("x23") _, lateout("x24") _,
-            lateout("x25") _, lateout("x26") _, lateout("x27") _, lateout("x28") _,
+            lateout("x20") _, lateout("x21") _, lateout("x22") _, lateout("x23") _,
+            lateout("x24") _, lateout("x25") _, lateout("x26") _, lateout("x27") _,
+            lateout("x28") _,
             clobber_abi("C"),
         );
     }
 }
 
-/// What a bell is rung with.
+/// The number that is written to an eventfd.
 static ONE: u64 = 1;
 
-/// Sends the post: sets the event in `x0`, or at `6:` pushes onto the list, and goes to `30:`. What
-/// it points to is read before it is sent. The push is visible before the look at the flag.
+/// Sends the post: sets the event in `x0`, or at `6:` pushes onto the list, and goes to `30:`. The
+/// post is read before it is sent. The push is visible before the look at the flag.
 macro_rules! send_post {
     () => {
         "// An event.
@@ -242,7 +245,8 @@ macro_rules! send_post {
     };
 }
 
-/// Sleeps on the word that `x21` points to: 1 -> 0 ends it, 0 -> 2 says that a wake is needed.
+/// Sleeps on the word that `x21` points to: 1 -> 0 ends the sleep, 0 -> 2 says that a wake is
+/// needed.
 macro_rules! sleep_until_released {
     () => {
         "// Sleeps: 1 -> 0 ends it, 0 -> 2 says that a wake is needed.
@@ -264,14 +268,14 @@ macro_rules! sleep_until_released {
     };
 }
 
-/// Where a context's own kernel thread sleeps (by this name in debuggers). Comes by a jump: `x0`
-/// context, `x1` post, which may be gone as soon as it is sent. Uses no stack; nothing below `sp`
-/// is its own but the gap.
+/// Sends the post, and sleeps: debuggers show a context's own kernel thread under this name.
+/// Reached by a jump, with the context in `x0` and the post in `x1`, which may be freed as soon as
+/// it is sent. Uses no stack; below `sp` only the gap is its own.
 #[unsafe(naked)]
 unsafe extern "C" fn parked() {
     naked_asm!(
         ".cfi_startproc",
-        // The outermost frame: what called is saved elsewhere.
+        // The outermost frame: the caller is saved elsewhere.
         ".cfi_undefined x30",
         "mov x20, x0",
         "add x21, x0, {GO}",
@@ -305,7 +309,8 @@ unsafe extern "C" fn parked() {
     )
 }
 
-/// Calls `f(arg)` on the same stack beyond a gap of that many bytes, whose top the context keeps.
+/// Calls `f(arg)` on the same stack beyond a gap of that many bytes, whose top is stored in the
+/// context.
 ///
 /// # Safety
 /// The stack has that much room, and what `f` needs.

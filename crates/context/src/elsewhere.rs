@@ -1,10 +1,12 @@
-//! Where there is no switch: [`crate::supported`] has said so, and none of this is reached.
+//! Processors and C libraries without a switch: [`crate::supported`] refuses them, and nothing here
+//! is reached.
 //!
 //! Invariants used here: none.
+
 #![allow(unsafe_code, missing_docs)]
 
 use crate::post::Post;
-use crate::thread::Context;
+use crate::record::Context;
 
 const REFUSED: &str = "contexts are refused here";
 

@@ -3,14 +3,15 @@
 //! To Rust and to C a thread is its stack, its thread control block and the thread-locals in it.
 //! The processor finds these by two registers, the stack pointer and the FS base (on aarch64
 //! TPIDR_EL0), and user code may write both. So a thread of the language can stop on one kernel
-//! thread and go on, whole, on another.
+//! thread and resume, whole, on another.
 //!
 //! Nouns. A *context* is such a thread as the switch sees it. Its *own kernel thread* is the one
 //! that made it: it sleeps while the context is elsewhere. A *host* is a thread on whose kernel
-//! thread contexts run, one after the other; it has a context too, its *root*.
+//! thread contexts run, one after the other; it has a context too, its *root*. A context is
+//! *coupled* while it runs on its own kernel thread.
 //!
 //! ```text
-//!            detach, come_in                      switch_to
+//!            detach, decouple                     switch_to
 //!   COUPLED ------------------> SAVED <---------------------------> ON A HOST
 //!      ^  on its own kernel       |                                     |
 //!      |  thread                  | release                             | leave_for
@@ -31,51 +32,51 @@
 //!
 //! Invariants, cited by name at each unsafe block:
 //!
-//! * **One Place**: a context is coupled, saved, or on one host. Who makes it leave a place has it
-//!   to himself: only the code that runs in it switches away from it, and only one party continues
-//!   a saved one.
-//! * **Saved First**: others learn that a context can be continued only when all its registers are
-//!   saved. So `come_in` tells them by a [`Post`], sent by the own kernel thread from the gap, and
-//!   `leave_for` wakes the own kernel thread from the next context's stack.
+//! * **One Place**: a context is coupled, saved, or on one host. Only the code that runs in it
+//!   switches away from it, and only one thread resumes a saved one.
+//! * **Saved First**: other threads learn that a context can be resumed only when all its registers
+//!   are saved. So `decouple` tells them by a [`Post`], sent by the own kernel thread from the gap,
+//!   and `leave_for` wakes the own kernel thread from the next context's stack.
 //! * **Whole**: while code of a context runs, wherever, the FS base is that of the context, and the
 //!   stack is its own. Both change together, in one switch. So compiled code that keeps the address
 //!   of a thread-local over a switch is right.
-//! * **Host Outlives**: a root, and the kernel thread under it, are there as long as a context is
-//!   on that host.
+//! * **Host Outlives**: a root, and the kernel thread under it, exist as long as a context is on
+//!   that host.
 //! * **Plain Call**: a system call that has no precondition, or needs only that what it is given
 //!   outlives the call.
 //!
-//! What is keyed to the kernel thread and not to the context: `gettid`, credentials, signal mask,
-//! affinity, priority, namespaces, mutexes with priority inheritance, processor clocks. Who needs
-//! these couples first.
+//! What belongs to the kernel thread and not to the context: `gettid`, credentials, signal mask,
+//! affinity, priority, namespaces, mutexes with priority inheritance, processor clocks. Code that
+//! needs these couples first.
 //!
-//! What this crate does not do: it knows no scheduler, chooses nobody, preempts nobody, and does
-//! not notice that a context blocks in the kernel. That blocks the host.
+//! What this crate does not do: it has no scheduler, chooses no context, preempts none, and does
+//! not detect that a context blocks in the kernel. Such a block holds up the host.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("context detaches threads by means of Linux");
 
-mod support;
+mod post;
+mod record;
 mod tsan;
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod x86_64;
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
-use x86_64 as machine;
+use x86_64 as arch;
 #[cfg(all(target_arch = "aarch64", target_env = "gnu"))]
 mod aarch64;
 #[cfg(all(target_arch = "aarch64", target_env = "gnu"))]
-use aarch64 as machine;
+use aarch64 as arch;
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu")))]
 mod elsewhere;
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu")))]
-use elsewhere as machine;
+use elsewhere as arch;
 
+mod support;
 mod setxid;
-
-mod post;
 mod thread;
 
 pub use post::Post;
+pub use record::Context;
 pub use support::{Refused, least_stack, supported};
-pub use thread::{Context, Host};
+pub use thread::Host;

@@ -1,27 +1,30 @@
-//! Credentials: glibc changes them in every thread by a signal, and the handler must see the thread
+//! Credentials: glibc changes them in every thread by a signal, whose handler must see the thread
 //! that it runs on.
 //!
-//! `setuid` and its like are the process's in POSIX and the kernel thread's in Linux. So glibc
-//! sends signal 33 to the kernel thread of each thread that it knows, whose handler makes the
-//! system call and marks *its* thread as done, found by the FS base. On a host that base is a
-//! context's: the wrong thread would be marked, and the caller would send signals for ever.
+//! `setuid` and its like apply to the process in POSIX and to the kernel thread in Linux. So glibc
+//! sends signal 33 to the kernel thread of each thread that it knows. The handler makes the system
+//! call and marks *its* thread as done, which it finds by the FS base. On a host that base is a
+//! context's: the wrong thread would be marked, and the caller would send signals forever.
 //!
 //! ```text
-//!   signal 33 on a host, in context W:  FS base := the host's own;  glibc's handler;  FS base := W's
-//!   on any other kernel thread, a sleeping one of a context too:    glibc's handler
+//!   signal 33 on a host, in context W:
+//!     FS base := the host's own;  glibc's handler;  FS base := W's
+//!   on any other kernel thread, a sleeping one of a context too:
+//!     glibc's handler
 //! ```
 //!
 //! The handler asks the kernel which kernel thread it is on and looks that up among the hosts,
-//! which are few. Credentials that a context changes on a host are not its own kernel thread's: it
-//! couples first.
+//! which are few. Credentials that a context changes on a host do not reach its own kernel thread:
+//! it must couple first.
 //!
-//! A place in the list belongs to a thread, not to a [`Host`](crate::Host): a thread has one at
-//! most, from its first host on, and a thread-local's destructor gives it back when the thread
-//! ends, before the kernel can use its number again. So a host that is forgotten leaves nothing
-//! behind. The child of a fork begins with an empty list: the threads of its parent are not there.
+//! A place in the list belongs to a thread, not to a [`Host`](crate::Host). A thread has one place
+//! at most, from its first host on. A thread-local's destructor frees the place when the thread
+//! ends, before the kernel can use its number again. So a forgotten host leaves nothing behind. The
+//! child of a fork begins with an empty list, because the threads of its parent do not exist there.
 //!
 //! Invariants used here: *Plain Call*, *Whole*, and **Zeroed**: all zeroes is a value of the
 //! kernel's struct.
+
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -30,11 +33,14 @@ use std::ptr::{from_mut, from_ref, null, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::machine;
+use crate::arch;
 use crate::support::Refused;
-use crate::thread::SETXID;
 
-/// A host's kernel thread and its thread control block. `thread`: 0 free, -1 being written.
+/// The signal by which glibc makes every thread change its credentials.
+pub(crate) const SETXID: u32 = 33;
+
+/// A host's kernel thread and its thread control block. `thread` is 0 in a free place, and -1 while
+/// it is written.
 struct Enlisted {
     thread: AtomicI32,
     tcb: AtomicUsize,
@@ -47,7 +53,7 @@ const MOST: usize = 1024;
 static HOSTS: [Enlisted; MOST] =
     [const { Enlisted { thread: AtomicI32::new(FREE), tcb: AtomicUsize::new(0) } }; MOST];
 
-/// The place of the calling thread, and the number of its kernel thread when it got that.
+/// The place of the calling thread, and the number of its kernel thread when it got the place.
 struct Listed(Cell<Option<(usize, i32)>>);
 
 thread_local! {
@@ -56,25 +62,25 @@ thread_local! {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        // In the child of a fork the number is another, and the place may be another thread's.
+        // In the child of a fork the number differs, and the place may be another thread's.
         if let Some((place, thread)) = self.0.get()
-            && thread == machine::kernel_thread()
+            && thread == arch::kernel_thread()
         {
             HOSTS[place].thread.store(FREE, Ordering::Release);
         }
     }
 }
 
-/// Notes that the calling thread is a host, until it ends.
+/// Lists the calling thread as a host, until it ends.
 pub(crate) fn enlist() -> Result<(), Refused> {
-    let (thread, tcb) = (machine::kernel_thread(), machine::thread_pointer());
+    let (thread, tcb) = (arch::kernel_thread(), arch::thread_pointer());
     let known = HOSTS.iter().find(|host| host.thread.load(Ordering::Acquire) == thread);
     match known {
         Some(host) if host.tcb.load(Ordering::Relaxed) == tcb => return Ok(()),
         Some(_) => return Err(Refused::Hosted),
         None => {}
     }
-    // A thread that ends and has run this destructor cannot be a host any more.
+    // A thread that is ending and has run this destructor cannot be a host.
     let listed = LISTED.try_with(|listed| {
         let place = HOSTS.iter().position(|host| {
             let taken =
@@ -89,7 +95,7 @@ pub(crate) fn enlist() -> Result<(), Refused> {
     listed.ok().flatten().ok_or(Refused::Hosts)
 }
 
-/// In the child of a fork.
+/// Empties the list, in the child of a fork.
 extern "C" fn forget_all() {
     HOSTS.iter().for_each(|host| host.thread.store(FREE, Ordering::Relaxed));
 }
@@ -104,12 +110,12 @@ struct Action {
     mask: u64,
 }
 
-/// glibc's, once ours stands before it.
+/// glibc's handler, once ours is installed before it.
 static BEFORE: OnceLock<usize> = OnceLock::new();
 
-/// Puts our handler before glibc's, which is there as soon as the process has made a second thread.
-/// A host that is made before that finds none; the first context to detach finds it, for that runs
-/// in another thread.
+/// Installs our handler before glibc's, which exists as soon as the process has made a second
+/// thread. A host that is made before that finds none; the first context to detach finds it,
+/// because that is another thread.
 pub(crate) fn install() -> Result<(), Refused> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +133,7 @@ pub(crate) fn install() -> Result<(), Refused> {
     if !act(null(), from_mut(&mut action)) {
         return Err(Refused::CLibrary);
     }
-    // Values 0 and 1 are no functions.
+    // The values 0 and 1 are not functions.
     if action.handler <= 1 {
         return Ok(());
     }
@@ -137,7 +143,8 @@ pub(crate) fn install() -> Result<(), Refused> {
     if act(from_ref(&action), null_mut()) { Ok(()) } else { Err(Refused::CLibrary) }
 }
 
-/// `rt_sigaction`, which the C library does not let programs call for its own signals.
+/// Calls `rt_sigaction`, which the C library does not let programs call for its own signals.
+/// Returns whether it succeeded.
 fn act(new: *const Action, old: *mut Action) -> bool {
     let set = size_of::<u64>();
     // SAFETY: Plain Call: both structs outlive the call. The new one is glibc's with another
@@ -151,18 +158,18 @@ extern "C" fn on_setxid(signal: i32, info: *mut c_void, frame: *mut c_void) {
     let Some(&before) = BEFORE.get() else { return };
     // SAFETY: Plain Call: glibc's handler, which it had installed with SA_SIGINFO.
     let before = unsafe { std::mem::transmute::<usize, Handler>(before) };
-    let me = machine::kernel_thread();
+    let me = arch::kernel_thread();
     let host = HOSTS.iter().find(|host| host.thread.load(Ordering::Acquire) == me);
-    let (tcb, now) = (host.map(|h| h.tcb.load(Ordering::Relaxed)), machine::thread_pointer());
+    let (tcb, now) = (host.map(|h| h.tcb.load(Ordering::Relaxed)), arch::thread_pointer());
     match tcb.filter(|tcb| *tcb != now) {
         None => before(signal, info, frame),
         Some(tcb) => {
             // SAFETY: Whole: no code of the context runs until its base is back: this handler uses
             // no thread-local, and glibc's those of the thread that it is sent to.
-            unsafe { machine::set_thread_pointer(tcb) };
+            unsafe { arch::set_thread_pointer(tcb) };
             before(signal, info, frame);
             // SAFETY: Whole: as above.
-            unsafe { machine::set_thread_pointer(now) };
+            unsafe { arch::set_thread_pointer(now) };
         }
     }
 }
@@ -176,10 +183,10 @@ mod tests {
         HOSTS.iter().any(|host| host.thread.load(Ordering::SeqCst) == thread)
     }
 
-    /// Forgets a host, and gives the number of its thread.
+    /// Forgets a host, and returns the number of its thread.
     fn forget_one() -> i32 {
         std::mem::forget(Host::here().expect("a host"));
-        let me = machine::kernel_thread();
+        let me = arch::kernel_thread();
         assert!(is_listed(me));
         me
     }
@@ -192,7 +199,7 @@ mod tests {
         let in_one_thread = || (0..2 * MOST).fold(0, |_, _| forget_one());
         let thread = std::thread::spawn(in_one_thread).join().expect("all are made");
         assert!(!is_listed(thread), "its thread has ended");
-        // By the end of each its number may be used again.
+        // When each has ended, its number may be used again.
         for _ in 0..2 * MOST {
             let thread = std::thread::spawn(forget_one).join().expect("each is made");
             assert!(!is_listed(thread), "its thread has ended");
@@ -204,7 +211,7 @@ mod tests {
         if let Err(why) = crate::supported() {
             return println!("skipped: {why}");
         }
-        // The list has our handler only where the process has a second thread, which a test has.
+        // Our handler is installed only if the process has a second thread, which a test has.
         let ended = std::thread::spawn(|| {
             let me = forget_one();
             let mut status = 0;

@@ -1,7 +1,8 @@
-//! Whether this machine and this process can have contexts, and why not.
+//! Whether this computer and this process can have contexts, and why not.
 //!
-//! Asked once; what can differ from thread to thread (restartable sequences) is asked when a thread
-//! detaches. Invariants used here: *Plain Call*.
+//! This is checked once. What can differ from thread to thread (restartable sequences) is checked
+//! when a thread detaches. Invariants used here: *Plain Call*.
+
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
@@ -10,31 +11,34 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Neither x86-64 nor aarch64.
+    /// The processor is neither x86-64 nor aarch64.
     #[error("the switch is written for x86-64 and aarch64 only")]
     Architecture,
-    /// Not glibc.
-    #[error("it needs glibc: what other C libraries keep by kernel thread is not known")]
+    /// The C library is not glibc.
+    #[error("glibc is required: what other C libraries keep by kernel thread is not known")]
     CLibrary,
     /// User code may not write the FS base.
     #[error(
-        "the processor or the kernel (before 5.9) lets no program write its FS base (FSGSBASE)"
+        "the processor or the kernel (before 5.9) does not let programs write their FS base \
+         (FSGSBASE)"
     )]
     FsBase,
     /// Each kernel thread has a shadow stack of its own, which a switch would leave behind.
     #[error("shadow stacks are on: start the program with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off")]
     ShadowStack,
-    /// The kernel would go on writing the processor's number into a thread that is elsewhere.
+    /// The kernel would continue to write the processor's number into a thread that runs elsewhere.
     #[error(
-        "restartable sequences cannot be unregistered: start the program with GLIBC_TUNABLES=glibc.pthread.rseq=0"
+        "restartable sequences cannot be unregistered: start the program with \
+         GLIBC_TUNABLES=glibc.pthread.rseq=0"
     )]
     Rseq,
-    /// More hosts than this crate has places for.
+    /// There are more hosts than this crate has places for.
     #[error("there are 1024 threads that are hosts already: let some of them end")]
     Hosts,
     /// The gap and a few frames would not fit on the thread's stack.
     #[error(
-        "the thread's stack has no room for what a signal needs beside it: make the thread with {} bytes at least",
+        "the thread's stack has no room for what a signal needs beside it: make the thread with {} \
+         bytes at least",
         least_stack()
     )]
     Stack,
@@ -45,10 +49,10 @@ pub enum Refused {
     Hosted,
 }
 
-/// Whether threads can leave their kernel threads in this process.
+/// Checks whether threads can leave their kernel threads in this process.
 ///
 /// # Errors
-/// Why not.
+/// The reason why not.
 pub fn supported() -> Result<(), Refused> {
     static ANSWER: OnceLock<Result<(), Refused>> = OnceLock::new();
     *ANSWER.get_or_init(ask)
@@ -80,8 +84,7 @@ fn may_write_the_base() -> bool {
     true
 }
 
-/// What the kernel says of the shadow stack: the state, and the bit for one that is on. Kernels
-/// without give an error.
+/// Returns whether the calling thread has a shadow stack. Kernels without them return an error.
 fn has_shadow_stack() -> bool {
     const ON: u64 = 1;
     let mut state = 0u64;
@@ -96,35 +99,36 @@ fn has_shadow_stack() -> bool {
     asked == 0 && state & ON != 0
 }
 
-/// How much of the stack to leave free for a signal's frame: what the kernel says that it saves
-/// (all vector registers of this processor), and room for the handler.
+/// Returns how much of the stack to leave free for a signal's frame: what the kernel says that it
+/// saves (all vector registers of this processor), and room for the handler.
 pub(crate) fn gap() -> usize {
     const HANDLER: usize = 12 * 1024;
-    /// Where the kernel says nothing.
+    /// The frame, if the kernel does not say its size.
     const FRAME: usize = 4 * 1024;
     // SAFETY: Plain Call: asks for a number.
     let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
     (frame.max(FRAME) + HANDLER).next_multiple_of(4096)
 }
 
-/// What a context needs beyond the gap to do anything at all, and to say that it has panicked.
+/// What a context needs beyond the gap to run at all, and to report a panic.
 const ROOM: usize = 32 * 1024;
 
-/// The least stack, in bytes, of a thread that is to become a context: a smaller one is refused
-/// ([`Refused::Stack`]). How much code needs beside that is the code's own affair.
+/// Returns the least stack, in bytes, of a thread that is to become a context. A smaller one is
+/// refused ([`Refused::Stack`]). Code that needs more stack must add that.
 pub fn least_stack() -> usize {
     gap() + ROOM
 }
 
-/// Whether the gap, and half of what comes below it, fits on the calling thread's stack below the
-/// caller's frame. The gap is stepped over and never touched, so no guard would tell.
+/// Returns whether the gap, and half of [`ROOM`] below it, fits on the calling thread's stack below
+/// the caller's frame. The gap is skipped and never touched, so no guard page would catch an
+/// overflow.
 pub(crate) fn has_room_for_the_gap() -> bool {
     let here = 0u8;
     let here = std::ptr::from_ref(&here).addr();
     let mut attributes = std::mem::MaybeUninit::uninit();
     let (mut low, mut len) = (std::ptr::null_mut(), 0);
-    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last gives
-    // back what they own.
+    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last frees
+    // what they own.
     let known = unsafe {
         let known = libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) == 0;
         if known {
@@ -136,8 +140,8 @@ pub(crate) fn has_room_for_the_gap() -> bool {
     known && here.checked_sub(gap() + ROOM / 2).is_some_and(|lowest| lowest >= low.addr())
 }
 
-/// Takes the calling kernel thread's restartable sequences back, which glibc has registered in the
-/// thread control block: the kernel would write there what is true of this kernel thread only.
+/// Unregisters the calling kernel thread's restartable sequences, which glibc has registered in the
+/// thread control block: the kernel would write there what is true for this kernel thread only.
 pub(crate) fn unregister_rseq() -> Result<(), Refused> {
     let Some(area) = rseq_area() else { return Ok(()) };
     // SAFETY: Plain Call: glibc's area of the calling thread, in its thread control block; the
@@ -154,13 +158,14 @@ pub(crate) fn unregister_rseq() -> Result<(), Refused> {
     if registered() { Err(Refused::Rseq) } else { Ok(()) }
 }
 
-/// Of `struct rseq`, the word that is negative while it is not registered.
+/// The index of the word of `struct rseq` that is negative while it is not registered.
 const CPU_ID: usize = 1;
 const UNREGISTER: i32 = 1;
-/// glibc's.
+/// The signature that glibc registers.
 const SIGNATURE: u32 = if cfg!(target_arch = "aarch64") { 0xd428_bc00 } else { 0x5305_3053 };
 
-/// Where glibc has the calling thread's `struct rseq`; None: it registers none (before 2.35).
+/// Returns the address of the calling thread's `struct rseq`, or `None` if glibc registers none
+/// (before 2.35).
 #[cfg(target_env = "gnu")]
 fn rseq_area() -> Option<*mut u8> {
     // SAFETY: Plain Call: looks names up.
@@ -172,7 +177,7 @@ fn rseq_area() -> Option<*mut u8> {
     // SAFETY: Plain Call: glibc documents both: a `ptrdiff_t` and an `unsigned int`, constant once
     // a program runs.
     let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<u32>()) };
-    let tcb = crate::machine::thread_pointer();
+    let tcb = crate::arch::thread_pointer();
     (size != 0).then(|| std::ptr::with_exposed_provenance_mut(tcb.wrapping_add_signed(offset)))
 }
 

@@ -1,81 +1,45 @@
-//! Contexts and hosts: how a thread leaves its kernel thread, runs on a host, and comes home.
+//! Contexts and hosts: how a thread leaves its kernel thread, runs on a host, and returns.
 //!
 //! Each function here is one arrow of the picture in `lib.rs`. Signals: while the own kernel thread
-//! of a context sleeps it blocks all of them but the one by which glibc changes credentials, so
-//! what is sent to the process goes to threads that run. Coupled, the context has its own mask
-//! back, because whatever it starts there inherits it. On a host it has the host's.
+//! of a context sleeps, it blocks all of them except the one by which glibc changes credentials, so
+//! signals to the process go to threads that run. A coupled context has its own mask again, because
+//! whatever it starts there inherits it. On a host it has the host's.
 //!
 //! Invariants used here: those of the crate.
+
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{from_mut, from_ref, null, null_mut};
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::post::Post;
+use crate::record::Context;
+use crate::setxid::SETXID;
 use crate::support::{self, Refused, supported};
-use crate::{machine, setxid, tsan};
-
-/// The signal by which glibc has every thread change its credentials.
-pub(crate) const SETXID: u32 = 33;
-
-/// A thread as the switch sees it. It must stay where it is while anybody may continue it.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Context {
-    /// The stack pointer while it is saved, else 0.
-    pub(crate) sp: AtomicUsize,
-    /// The address of its thread control block.
-    pub(crate) fs: AtomicUsize,
-    pub(crate) mxcsr: AtomicU32,
-    pub(crate) x87: AtomicU16,
-    /// What its own kernel thread sleeps on: an event, as `post.rs` says.
-    pub(crate) go: AtomicU32,
-    /// Where its own kernel thread sleeps.
-    pub(crate) gap: AtomicUsize,
-    /// Its signal mask while it is not coupled.
-    mask: AtomicU64,
-}
-
-impl Default for Context {
-    fn default() -> Context {
-        Context::new()
-    }
-}
+use crate::{arch, setxid, tsan};
 
 impl Context {
-    /// A context for a thread that does not exist yet.
-    pub const fn new() -> Context {
-        Context {
-            sp: AtomicUsize::new(0),
-            fs: AtomicUsize::new(0),
-            mxcsr: AtomicU32::new(0),
-            x87: AtomicU16::new(0),
-            go: AtomicU32::new(0),
-            gap: AtomicUsize::new(0),
-            mask: AtomicU64::new(0),
-        }
-    }
-
-    /// Makes this the context of the calling thread, saves it, and sends the post. `body` runs
-    /// where somebody switches to it, and must come back on the own kernel thread: after
-    /// [`Context::leave_for`] or [`Context::release`]. The thread does nothing more but end, and
-    /// does not do this twice.
+    /// Makes this the context of the calling thread, saves it, and sends the post. `body` runs on
+    /// the host that switches to it, and must return on the own kernel thread: after
+    /// [`Context::leave_for`] or [`Context::release`]. After this the thread only ends, and it does
+    /// not call this twice.
     ///
     /// # Errors
-    /// Why it cannot be; nothing has happened, and the post was not sent.
+    /// The reason why the thread cannot be detached. Nothing has happened, and the post was not
+    /// sent.
     ///
     /// # Panics
-    /// With what `body` panics with.
+    /// If `body` panics, with its payload.
     ///
     /// # Safety
-    /// * The context stays where it is, and is used by nobody else, until `body` has come back;
-    ///   before the post it is known to nobody who would continue it (*Saved First*).
-    /// * `body` follows *One Place*, and what continues it *Host Outlives*.
-    /// * Nothing in the thread keeps state by kernel thread over the switches of `body`; see the
-    ///   crate's page for what is kept so.
+    /// * The context does not move, and is used for nothing else, until `body` has returned; before
+    ///   the post no thread resumes it (*Saved First*).
+    /// * `body` follows *One Place*, and what resumes it *Host Outlives*.
+    /// * Nothing in the thread keeps state by kernel thread over the switches of `body`; the
+    ///   crate's page lists such state.
     pub unsafe fn detach<R>(
         &self,
         post: &Post<'_>,
@@ -85,26 +49,26 @@ impl Context {
         let mut result = None;
         let whole = || {
             // SAFETY: One Place: the calling thread, coupled as every thread is at first.
-            unsafe { self.come_in(post) };
+            unsafe { self.decouple(post) };
             result = Some(catch_unwind(AssertUnwindSafe(body)));
             restore_mask(&self.mask);
         };
         beyond_the_gap(self, whole);
-        match result.expect("what was called has come back") {
+        match result.expect("the call has returned") {
             Ok(result) => Ok(result),
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
-    /// As [`Context::detach`], for a body that `pthread_exit` may unwind: nothing stands between it
-    /// and the thread's first frame that catches that or needs to be dropped.
+    /// Does as [`Context::detach`], for a body that `pthread_exit` may unwind: no frame between it
+    /// and the thread's first frame catches that or needs to be dropped.
     ///
     /// # Errors
     /// As [`Context::detach`].
     ///
     /// # Safety
-    /// As [`Context::detach`]; `body` may be called with `arg`, which needs not be dropped. The
-    /// body is on its own kernel thread when it is unwound, and does not panic.
+    /// As [`Context::detach`]; `body` may be called with `arg`, which need not be dropped. The body
+    /// is on its own kernel thread when it is unwound, and does not panic.
     pub unsafe fn detach_unguarded(
         &self,
         post: &Post<'_>,
@@ -116,11 +80,11 @@ impl Context {
         let whole = from_mut(&mut unguarded).cast();
         // SAFETY: Plain Call: the struct outlives the call. The stack has room: `prepare` has
         // looked.
-        unsafe { machine::across_gap(from_ref(self), support::gap(), Unguarded::live, whole) };
+        unsafe { arch::across_gap(from_ref(self), support::gap(), Unguarded::live, whole) };
         Ok(())
     }
 
-    /// What can be refused, and what a switch needs to know of the calling thread.
+    /// Checks what can be refused, and notes what a switch needs to know about the calling thread.
     fn prepare(&self) -> Result<(), Refused> {
         supported()?;
         if !support::has_room_for_the_gap() {
@@ -128,26 +92,26 @@ impl Context {
         }
         setxid::install()?;
         support::unregister_rseq()?;
-        self.fs.store(machine::thread_pointer(), Ordering::Relaxed);
+        self.fs.store(arch::thread_pointer(), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Continues `to` here, and comes back when somebody switches to this context again, on that
-    /// one's host.
+    /// Resumes `to` here, and returns when another context switches to this one again, on that
+    /// context's host.
     ///
     /// # Safety
-    /// *One Place*: this is the running context, a root or one on a host, and `to` is saved and
-    /// nobody else's to continue: another context, or the root of this host. *Host Outlives*.
+    /// *One Place*: this is the running context, a root or one on a host, and `to` is saved, and
+    /// only the caller may resume it: another context, or the root of this host. *Host Outlives*.
     #[inline(always)]
     pub unsafe fn switch_to(&self, to: &Context) {
         debug_assert_ne!(to.sp.load(Ordering::Relaxed), 0, "a context that is not saved");
         tsan::release(from_ref(to).cast());
         // SAFETY: One Place and Host Outlives, by the contract.
-        unsafe { machine::switch(from_ref(self), from_ref(to)) };
+        unsafe { arch::switch(from_ref(self), from_ref(to)) };
         tsan::acquire(from_ref(self).cast());
     }
 
-    /// Couples: continues `to` here, and this context on its own kernel thread, with its own signal
+    /// Couples: resumes `to` here, and this context on its own kernel thread, with its own signal
     /// mask.
     ///
     /// # Safety
@@ -158,60 +122,43 @@ impl Context {
         tsan::release(from_ref(to).cast());
         // SAFETY: One Place and Host Outlives, by the contract; a detached context's own kernel
         // thread sleeps.
-        unsafe { machine::switch_and_release(from_ref(self), from_ref(to)) };
+        unsafe { arch::switch_and_release(from_ref(self), from_ref(to)) };
         restore_mask(&self.mask);
     }
 
-    /// Decouples: saves this context, sends the post, and comes back where somebody continues it:
-    /// on a host, or here, when it was released.
+    /// Decouples: saves this context, sends the post, and returns where it is resumed: on a host,
+    /// or here, after it was released.
     ///
     /// # Safety
     /// *One Place*: this is the running context, and it is coupled. *Host Outlives*, of whatever
-    /// host continues it.
-    pub unsafe fn come_in(&self, post: &Post<'_>) {
+    /// host resumes it.
+    pub unsafe fn decouple(&self, post: &Post<'_>) {
         block_signals(&self.mask);
         tsan::release(post.word());
         // SAFETY: One Place, by the contract; signals are blocked.
-        unsafe { machine::park(from_ref(self), from_ref(post)) };
+        unsafe { arch::park(from_ref(self), from_ref(post)) };
         tsan::acquire(from_ref(self).cast());
     }
 
-    /// Has the own kernel thread continue this saved context. Its signals stay blocked until it has
-    /// come back from [`Context::detach`], or takes its mask back ([`Context::stay`]).
+    /// Makes the own kernel thread resume this saved context. Its signals stay blocked until it has
+    /// returned from [`Context::detach`], or restores its mask ([`Context::restore_mask`]).
     ///
     /// # Safety
-    /// *One Place*: it is saved, and nobody else's to continue.
+    /// *One Place*: it is saved, and only the caller may resume it.
     pub unsafe fn release(&self) {
         tsan::release(from_ref(self).cast());
         let go = &self.go;
         if go.swap(1, Ordering::AcqRel) == 2 {
             let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-            // SAFETY: Plain Call: the word may be gone by now; then nobody sleeps there.
+            // SAFETY: Plain Call: the word may be gone by now; then no thread sleeps there.
             unsafe { libc::syscall(libc::SYS_futex, go.as_ptr(), wake, 1) };
         }
     }
 
-    /// Takes its own signal mask back after [`Context::come_in`] has come back here, because the
+    /// Restores its own signal mask after [`Context::decouple`] has returned here because the
     /// context was released.
-    pub fn stay(&self) {
+    pub fn restore_mask(&self) {
         restore_mask(&self.mask);
-    }
-
-    /// The signal mask that it had when it came in last.
-    pub fn mask(&self) -> u64 {
-        self.mask.load(Ordering::Relaxed)
-    }
-
-    /// The address of the word that holds its stack pointer while it is saved, and 0 while it runs,
-    /// whole: stack pointer and FS base are its own (*Whole*). What is saved there are the next
-    /// instruction, rbx and rbp.
-    pub fn saved_at(&self) -> usize {
-        from_ref(&self.sp).expose_provenance()
-    }
-
-    /// Whether it is saved, as far as anybody can tell.
-    pub fn is_saved(&self) -> bool {
-        self.sp.load(Ordering::Acquire) != 0
     }
 }
 
@@ -230,14 +177,15 @@ impl Unguarded<'_> {
         // SAFETY: One Place: the calling thread, coupled as every thread is at first. The body as
         // its caller has promised.
         unsafe {
-            context.come_in(post);
+            context.decouple(post);
             body(*arg);
         }
         restore_mask(&context.mask);
     }
 }
 
-/// A thread on whose kernel thread contexts run. Made on that thread, and stays there.
+/// A thread on whose kernel thread contexts run. It is made on that thread, and cannot be sent to
+/// another.
 #[derive(Debug)]
 pub struct Host {
     root: Box<Context>,
@@ -245,20 +193,21 @@ pub struct Host {
 }
 
 impl Host {
-    /// Makes the calling thread a host. It may be one several times over.
+    /// Makes the calling thread a host. A thread may be made a host several times.
     ///
     /// # Errors
-    /// Why it cannot be one: [`Refused::Hosted`] for a context that is on a host itself.
+    /// The reason why it cannot be one: [`Refused::Hosted`] for a context that is on a host itself.
     pub fn here() -> Result<Host, Refused> {
         supported()?;
         setxid::install()?;
         setxid::enlist()?;
         let root = Box::new(Context::new());
-        root.fs.store(machine::thread_pointer(), Ordering::Relaxed);
+        root.fs.store(arch::thread_pointer(), Ordering::Relaxed);
         Ok(Host { root, pinned_to_thread: PhantomData })
     }
 
-    /// Its own context, from which it switches to others and which they switch to when they leave.
+    /// Returns its own context, from which it switches to others and to which they switch when they
+    /// leave.
     pub fn root(&self) -> &Context {
         &self.root
     }
@@ -274,19 +223,19 @@ fn beyond_the_gap<F: FnOnce()>(context: &Context, f: F) {
     let mut f = Cell::new(Some(f));
     // SAFETY: Plain Call: `f` outlives the call. The stack has room: `prepare` has looked.
     unsafe {
-        machine::across_gap(from_ref(context), support::gap(), call::<F>, from_mut(&mut f).cast());
+        arch::across_gap(from_ref(context), support::gap(), call::<F>, from_mut(&mut f).cast());
     }
 }
 
 /// The kernel's set of signals.
 const SET: usize = size_of::<u64>();
 
-/// Blocks every signal but [`SETXID`], and keeps the mask that was.
+/// Blocks every signal except [`SETXID`], and stores the mask before.
 fn block_signals(keep: &AtomicU64) {
     let all: u64 = !(1 << (SETXID - 1));
     let how = libc::SIG_SETMASK;
-    // Not by the C library, which leaves some of its own unblocked.
-    // SAFETY: Plain Call: both sets outlive the call.
+    // By the system call: the C library leaves some of its own signals unblocked. SAFETY: Plain
+    // Call: both sets outlive the call.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, from_ref(&all), keep.as_ptr(), SET) };
 }
 

@@ -1,13 +1,14 @@
-//! What ThreadSanitizer is told of switches, with the feature `tsan`; without it nothing.
+//! What ThreadSanitizer is told about switches, with the feature `tsan`; without it nothing.
 //!
-//! What the sanitizer keeps of a thread is in the thread's own thread-locals, so it goes with the
-//! context by itself. But it sees nothing of what the few instructions of a switch or of a post do
-//! to memory. So it is told what they mean: who continues a context, or posts that it is saved, has
-//! done all before; who is continued does all after.
+//! What the sanitizer keeps for a thread is in the thread's own thread-locals, so it moves with the
+//! context by itself. But it does not see what the few instructions of a switch or of a post do to
+//! memory. So it is told what they mean: all that a thread did before it resumes a context, or
+//! posts that it is saved, happens before all that the resumed context does after.
 //!
-//! AddressSanitizer needs no word: what it knows of a stack is found by the same register.
+//! AddressSanitizer needs no such call: it finds what it knows about a stack by the same register.
 //!
-//! Named invariant **Plain Call**: the calls below note an address and look at nothing behind it.
+//! Named invariant **Plain Call**: the calls below note an address and do not read what is there.
+
 #![cfg_attr(feature = "tsan", allow(unsafe_code))]
 
 #[cfg(feature = "tsan")]
@@ -16,7 +17,7 @@ unsafe extern "C" {
     fn __tsan_acquire(address: *mut std::ffi::c_void);
 }
 
-/// All that was done here is done before whoever acquires this address goes on.
+/// Says that all that was done here happens before what follows an acquire of this address.
 #[inline(always)]
 pub(crate) fn release(_address: *const ()) {
     #[cfg(feature = "tsan")]
@@ -26,7 +27,7 @@ pub(crate) fn release(_address: *const ()) {
     }
 }
 
-/// All that was done before this address was released is done.
+/// Says that what follows here happens after all that preceded a release of this address.
 #[inline(always)]
 pub(crate) fn acquire(_address: *const ()) {
     #[cfg(feature = "tsan")]

@@ -1,17 +1,17 @@
 //! The switch on x86-64: what is saved, and the few instructions that run on no stack.
 //!
 //! ```text
-//!   at the saved stack pointer, upward: next instruction, rbx, rbp     (as corosensei leaves a fiber)
+//!   at the saved stack pointer, upward: next instruction, rbx, rbp (as corosensei leaves a fiber)
 //!   in the context: stack pointer (0 while it runs), FS base, mxcsr, x87 control word
 //! ```
 //!
-//! The other registers are the compiler's business: they are clobbered by the switch, so it keeps
-//! what it needs on the stack. Control words are a thread's own; they are nearly always alike, and
-//! loading one costs more than comparing it.
+//! The switch clobbers the other registers, so the compiler keeps what it needs on the stack.
+//! Control words belong to the thread; they are nearly always equal, and loading one costs more
+//! than comparing it.
 //!
 //! The switch is inlined, so that each place has its own jump and the processor learns where it
-//! goes. A sample taken inside these instructions unwinds wrongly by up to three words; one of a
-//! saved context is right.
+//! goes. A profiler's sample taken inside these instructions unwinds wrongly by up to three words;
+//! a backtrace of a saved context is right.
 //!
 //! Invariants used here: those of the crate.
 #![allow(unsafe_code)]
@@ -20,7 +20,7 @@ use std::arch::{asm, naked_asm};
 use std::mem::offset_of;
 
 use crate::post::Post;
-use crate::thread::Context;
+use crate::record::Context;
 
 const SP: usize = offset_of!(Context, sp);
 const FS: usize = offset_of!(Context, fs);
@@ -29,7 +29,7 @@ const X87: usize = offset_of!(Context, x87);
 const GO: usize = offset_of!(Context, go);
 const GAP: usize = offset_of!(Context, gap);
 
-/// The FS base: the address of the thread control block.
+/// Returns the FS base: the address of the thread control block.
 #[inline]
 pub(crate) fn thread_pointer() -> usize {
     let base: usize;
@@ -48,7 +48,7 @@ pub(crate) unsafe fn set_thread_pointer(base: usize) {
     unsafe { asm!("wrfsbase {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
-/// The kernel's number of this kernel thread, without touching errno.
+/// Returns the number of the calling kernel thread, without touching errno.
 pub(crate) fn kernel_thread() -> i32 {
     let mut number = libc::SYS_gettid;
     // SAFETY: Plain Call: asks for a number.
@@ -70,9 +70,9 @@ macro_rules! save {
     };
 }
 
-/// From the context in `rdi` to that in `rsi`, with all that is its own, but for what is on its
-/// stack. Its word becomes 0 last: who looks at a host that stands still between these instructions
-/// can tell that stack and base do not belong together.
+/// Changes from the context in `rdi` to the one in `rsi`, except for what is on its stack. Its word
+/// becomes 0 last, so code that inspects a host stopped between these instructions can tell that
+/// stack and base do not belong together.
 macro_rules! change {
     () => {
         "mov rsp, [rsi + {SP}]
@@ -92,7 +92,7 @@ macro_rules! change {
     };
 }
 
-macro_rules! go_on {
+macro_rules! resume {
     () => {
         "pop rcx
          pop rbx
@@ -102,17 +102,17 @@ macro_rules! go_on {
     };
 }
 
-/// Saves the running context and continues another here.
+/// Saves the running context and resumes another here.
 ///
 /// # Safety
-/// *One Place*: `from` is the running context, `to` a saved one that nobody else continues.
-/// *Host Outlives*.
+/// *One Place*: `from` is the running context, `to` a saved one that only the caller resumes. *Host
+/// Outlives*.
 #[inline(always)]
 pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     // SAFETY: One Place, by the contract; Whole: stack pointer and FS base change together.
     unsafe {
         asm!(
-            save!(), change!(), go_on!(),
+            save!(), change!(), resume!(),
             SP = const SP, FS = const FS, MXCSR = const MXCSR, X87 = const X87,
             inlateout("rdi") from => _, inlateout("rsi") to => _,
             lateout("r12") _, lateout("r13") _, lateout("r14") _, lateout("r15") _,
@@ -121,9 +121,9 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     }
 }
 
-/// As [`switch`], and then lets the own kernel thread of `from` continue it: done on the stack of
-/// `to`, when `from` is saved (*Saved First*). `from` may be gone when its word has been exchanged;
-/// waking an address on which nobody sleeps does nothing.
+/// Does as [`switch`], and then makes the own kernel thread of `from` resume it: done on the stack
+/// of `to`, when `from` is saved (*Saved First*). `from` may be freed once its word has been
+/// exchanged; waking an address on which no thread sleeps does nothing.
 ///
 /// # Safety
 /// As [`switch`]; the own kernel thread of `from` sleeps, or is about to.
@@ -143,7 +143,7 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
             "mov edx, 1",
             "syscall",
             "5:",
-            go_on!(),
+            resume!(),
             SP = const SP, FS = const FS, MXCSR = const MXCSR, X87 = const X87, GO = const GO,
             FUTEX = const libc::SYS_futex,
             WAKE = const libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
@@ -154,11 +154,11 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
     }
 }
 
-/// Saves the running context, sends the post, and sleeps on the gap until it is released; somebody
-/// may continue the context on a host before. Returns there, or here when it was released.
+/// Saves the running context, sends the post, and sleeps on the gap until it is released; meanwhile
+/// a host may resume the context. Returns on that host, or here after it was released.
 ///
 /// # Safety
-/// *One Place*: `context` is the running one, coupled. Signals but one are blocked.
+/// *One Place*: `context` is the running one, coupled. All signals except one are blocked.
 #[inline(always)]
 pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
     // SAFETY: One Place, by the contract. Saved First: the post is sent by `parked`.
@@ -177,17 +177,17 @@ pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
     }
 }
 
-/// What a bell is rung with.
+/// The number that is written to an eventfd.
 static ONE: u64 = 1;
 
-/// Where a context's own kernel thread sleeps (by this name in debuggers). Comes by a jump: `rdi`
-/// context, `rsi` post, which may be gone as soon as it is sent. Uses no stack; nothing below `rsp`
-/// is its own but the gap.
+/// Sends the post, and sleeps: debuggers show a context's own kernel thread under this name.
+/// Reached by a jump, with the context in `rdi` and the post in `rsi`, which may be freed as soon
+/// as it is sent. Uses no stack; below `rsp` only the gap is its own.
 #[unsafe(naked)]
 unsafe extern "C" fn parked() {
     naked_asm!(
         ".cfi_startproc",
-        // The outermost frame: what called is saved elsewhere.
+        // The outermost frame: the caller is saved elsewhere.
         ".cfi_undefined rip",
         "mov rbx, rdi",
         "mov rdi, [rsi + {EVENT}]",
@@ -219,7 +219,7 @@ unsafe extern "C" fn parked() {
         "test al, al",
         "je 8f",
         "mov eax, {WRITE}; lea rsi, [rip + {ONE}]; mov edx, 8; syscall",
-        // Sleeps: 1 -> 0 ends it, 0 -> 2 says that a wake is needed.
+        // Sleeps: 1 -> 0 ends the sleep, 0 -> 2 says that a wake is needed.
         "8:",
         "mov eax, 1",
         "xor ecx, ecx",
@@ -258,7 +258,8 @@ unsafe extern "C" fn parked() {
     )
 }
 
-/// Calls `f(arg)` on the same stack beyond a gap of that many bytes, whose top the context keeps.
+/// Calls `f(arg)` on the same stack beyond a gap of that many bytes, whose top is stored in the
+/// context.
 ///
 /// # Safety
 /// The stack has that much room, and what `f` needs.

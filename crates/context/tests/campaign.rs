@@ -1,17 +1,17 @@
-//! The campaign: many contexts on few hosts, each of them checking after every switch that it is
-//! still itself.
+//! The campaign: many contexts on few hosts. Each checks after every switch that what belongs to
+//! its thread is still its own.
 //!
-//! A scheduler of sixty lines: a queue that all hosts share, so contexts go from host to host. Who
-//! leaves a host is queued by whoever runs next there (*Saved First*).
+//! It has a scheduler of sixty lines: a queue that all hosts share, so contexts move from host to
+//! host. A context that leaves a host is queued by the one that runs next there (*Saved First*).
 //!
 //! Named invariants.
 //! * **Crew**: a context is in the queue, on a host, in the seat as the one that left, or at the
-//!   ferry until its post has come; each of them has it once. A host's seat and root are in its
-//!   frame, which stays while workers live.
+//!   ferry until its post has come; it is in one of these at a time. A host's seat and root are in
+//!   its frame, which exists while workers live.
 //! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive
 //!   it.
 //!
-//! `CONTEXT_SWITCHES` sets how many switches there are in all; 400,000 if it is not set.
+//! `CONTEXT_SWITCHES` sets the total number of switches; it is 400,000 if not set.
 
 #![cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu"))]
 #![allow(unsafe_code)]
@@ -32,12 +32,12 @@ use context::{Context, Host, Post};
 struct Worker {
     context: Context,
     post: AtomicU32,
-    /// Of the host that it is on.
+    /// The seat of the host that it is on.
     at: AtomicPtr<Seat>,
     ended: AtomicBool,
 }
 
-/// What a host keeps: who was there before the one that is there now.
+/// What a host keeps: the context that ran there before the current one.
 struct Seat {
     root: *const Context,
     left: Cell<Option<Arc<Worker>>>,
@@ -72,7 +72,8 @@ fn futex_sleep(word: &AtomicU32) {
 }
 
 impl Crew {
-    /// What runs on a host now queues what ran there before, or lets it end.
+    /// Called by the context that runs on a host now: queues the one that ran there before, or lets
+    /// it end.
     fn arrived(&self, seat: &Seat) {
         let Some(left) = seat.left.take() else { return };
         if left.ended.load(Ordering::Relaxed) {
@@ -84,7 +85,7 @@ impl Crew {
         }
     }
 
-    /// A context gives the host to the next one, or goes on.
+    /// Switches to the next context of the queue, if there is one.
     fn pass(&self) {
         let me = me();
         let Some(next) = self.queue.lock().unwrap().pop_front() else { return };
@@ -100,7 +101,7 @@ impl Crew {
         }
     }
 
-    /// Runs `call` coupled, and comes back to the queue.
+    /// Runs `call` coupled, and rejoins the queue.
     fn coupled(&self, call: impl FnOnce()) {
         let me = me();
         // SAFETY: Crew: the root of the host that it is on is saved; then it is saved, and queued
@@ -111,12 +112,12 @@ impl Crew {
             call();
             me.post.store(0, Ordering::Relaxed);
             FERRY.lock().unwrap().push(me.clone());
-            me.context.come_in(&Post::event(&me.post));
+            me.context.decouple(&Post::event(&me.post));
             self.arrived(&*me.at.load(Ordering::Relaxed));
         }
     }
 
-    /// A host until all workers have ended.
+    /// Runs a host until all workers have ended.
     fn host(&self) {
         let host = Host::here().expect("a host");
         let seat = Seat { root: host.root(), left: Cell::new(None) };
@@ -133,7 +134,7 @@ impl Crew {
         }
     }
 
-    /// Queues those that have come in.
+    /// Queues the contexts that have decoupled.
     fn ferry(&self) {
         let mut waiting = FERRY.lock().unwrap();
         waiting.retain(|worker| {
@@ -219,9 +220,9 @@ fn cpu_time_of(thread: libc::pthread_t) -> i32 {
     unsafe { libc::pthread_getcpuclockid(thread, &mut clock) }
 }
 
-/// All that must be a thread's own, changed and looked at around each switch.
+/// Changes and checks, around each switch, everything that must be a thread's own.
 #[test]
-fn whatever_is_a_threads_own_stays_its_own_over_switches_and_hosts() {
+fn everything_that_belongs_to_a_thread_stays_its_own_over_switches_and_hosts() {
     let _alone = alone();
     const WORKERS: u64 = 48;
     let crew = Arc::new(Crew::default());
@@ -309,7 +310,7 @@ fn panics_and_traces(crew: &Crew, n: u64) {
         impl Drop for Passes<'_> {
             fn drop(&mut self) {
                 assert!(std::thread::panicking());
-                // Others run while this one unwinds: none of them is panicking.
+                // Other contexts run while this one unwinds: none of them is panicking.
                 self.0.pass();
                 assert!(std::thread::panicking());
             }
@@ -447,7 +448,7 @@ fn destructors_of_thread_locals_run_at_the_end_on_their_own_kernel_thread() {
     assert_eq!(RIGHT.load(Ordering::Relaxed), 64);
 }
 
-/// Both have two bits that say how to round.
+/// Returns the rounding bits of both control words.
 #[cfg(target_arch = "x86_64")]
 fn control_words() -> (u32, u16) {
     let (mut sse, mut x87) = (0u32, 0u16);
@@ -461,12 +462,13 @@ fn control_words() -> (u32, u16) {
 #[cfg(target_arch = "x86_64")]
 fn set_control_words(sse: u32, x87: u16) {
     let (sse, x87) = (0x1f80 | sse, 0x37f | x87);
-    // SAFETY: Plain Call: the words that the processor starts with, but for the rounding, by which
-    // nothing is computed here.
+    // SAFETY: Plain Call: the words that the processor starts with, except for the rounding, on
+    // which no computation here depends.
     unsafe { asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &sse, in(reg) &x87, options(nostack)) };
 }
 
-/// The one control word there, as if it were two: rounding, and what becomes of tiny numbers.
+/// Returns the one control word there as if it were two: rounding, and the treatment of tiny
+/// numbers.
 #[cfg(target_arch = "aarch64")]
 fn control_words() -> (u32, u16) {
     let fpcr: u64;
@@ -478,7 +480,8 @@ fn control_words() -> (u32, u16) {
 #[cfg(target_arch = "aarch64")]
 fn set_control_words(rounding: u32, tiny: u16) {
     let fpcr = u64::from(rounding / 0x2000) << 22 | u64::from(tiny / 0x400) << 24;
-    // SAFETY: Plain Call: as the processor starts, but for what nothing is computed with here.
+    // SAFETY: Plain Call: as the processor starts, except for bits on which no computation here
+    // depends.
     unsafe { asm!("msr fpcr, {}", in(reg) fpcr, options(nomem, nostack)) };
 }
 
@@ -524,7 +527,8 @@ fn cpus() -> Vec<usize> {
     }
 }
 
-/// glibc reads it in the thread control block, where the own kernel thread would have left its own.
+/// glibc reads the number in the thread control block, where the own kernel thread would have left
+/// its own.
 #[test]
 fn the_processors_number_is_that_of_the_host() {
     let _alone = alone();

@@ -1,13 +1,14 @@
-//! A process whose first thread becomes a host before it has made another: then glibc has no
-//! handler yet for changes of credentials, and ours must still come to stand before it.
+//! A process whose first thread becomes a host before it has made another. glibc then has no
+//! handler yet for changes of credentials, and ours must be installed before it nevertheless.
 //!
-//! It has no harness, for that makes threads.
+//! The test has no harness, because that makes threads.
 //!
 //! Named invariants.
 //! * **There And Back**: the context is switched to once, saved, and switches back once, to the
 //!   root that waits for it.
 //! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive
 //!   it.
+
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ struct Shared {
 
 fn main() {
     if let Err(why) = context::supported() {
-        println!("not here: {why}");
+        println!("skipped: {why}");
         return;
     }
     let host = Host::here().expect("a host");
@@ -43,20 +44,20 @@ fn main() {
     while shared.saved.load(Ordering::Acquire) == 0 {
         std::thread::yield_now();
     }
-    // SAFETY: There And Back: it is saved; when it has come back it is saved again, and nobody
-    // else's.
+    // SAFETY: There And Back: it is saved; when it has switched back it is saved again, and only
+    // this thread resumes it.
     unsafe {
         host.root().switch_to(&shared.worker);
         shared.worker.release();
     }
     thread.join().expect("it ends");
     println!(
-        "a host that was there before any other thread takes part in changes of credentials ... ok"
+        "a host that was made before any other thread takes part in changes of credentials ... ok"
     );
 }
 
 /// In the context, on the host: another thread changes credentials. If the host's kernel thread
-/// marked the context's thread as done and never its own, signals would come for ever; the alarm
+/// marked the context's thread as done and never its own, signals would come forever; the alarm
 /// would end that.
 fn credentials_change_meanwhile() {
     // SAFETY: Plain Call: an alarm whose default ends the process.

@@ -1,8 +1,8 @@
 //! When a worker overflows its stack, a message names the worker before the process ends.
 //!
 //! ```text
-//! fault ─> on_fault ─> whose guard is the address? ─┬─ a fiber's, and it is running there ─> words, abort
-//!          (on the thread's signal stack)           └─ anything else ─> the handler that was here before
+//! fault ─> on_fault ─> whose guard is the address? ─┬─ that of a running fiber ─> message, abort
+//!          (on the thread's signal stack)           └─ any other ─> the handler installed before
 //! ```
 //!
 //! The address finds the slab ([`registry`]), the slab's geometry finds the stack, and the stack's

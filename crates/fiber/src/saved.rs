@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Fiber ── saved_at() ──> a word:  0 while it runs, and once it has ended;
-//!                                    else its stack pointer ──> what the switch pushed ──> Registers
+//!                            else its stack pointer ──> what the switch pushed ──> Registers
 //! ```
 //!
 //! The word is a field of corosensei's, whose position is private. So the position is found by

@@ -60,8 +60,8 @@ impl fmt::Display for StackError {
             StackError::Guard { kind, stacks, .. } if *kind == GuardKind::Mprotect.name() => {
                 write!(
                     f,
-                    "no guard for another stack after {stacks}: without MADV_GUARD_INSTALL (Linux 6.13) \
-                 each stack takes two memory mappings; raise the limit with \
+                    "no guard for another stack after {stacks}: without MADV_GUARD_INSTALL \
+                 (Linux 6.13) each stack takes two memory mappings; raise the limit with \
                  `sysctl vm.max_map_count=1048576` or use fewer workers"
                 )
             }

@@ -474,7 +474,7 @@ fn until_the_next_worker(kind: WorkerKind) -> Option<u64> {
             (builder.detect_blocking(true).build().unwrap(), file(FAULTS * 8)?)
         }
     };
-    // So long that the watchdog sees those that a starved catcher does not.
+    // So long that the watchdog sees those that a starved watcher does not.
     file.delay(Duration::from_millis(40));
     file.resolve();
     let began = Instant::now();

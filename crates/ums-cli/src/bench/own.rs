@@ -129,7 +129,7 @@ impl Player {
                 if couples {
                     self.context.leave_for(root);
                     let _ = black_box(rustix::process::getppid());
-                    self.context.come_in(&Post::event(&self.post));
+                    self.context.decouple(&Post::event(&self.post));
                 } else {
                     self.context.switch_to(root);
                 }

@@ -11,7 +11,7 @@
 //!   makes the carriers, detaches       switch_to(root)                 sleeps
 //!   (its own kernel thread sleeps)     root, worker W, worker V ..
 //!                                      W: page fault
-//!   catcher or watchdog: takes, wakes B
+//!   watcher or watchdog: takes, wakes B
 //!                                                                      switch_to(root): W is Preemptive, V runs
 //!                                      the fault ends: the handler
 //!                                      W leaves for its own kernel
@@ -202,7 +202,7 @@ impl Scheduler {
     pub(super) fn see_to_carrier(&self, carriers: &Carriers, waits: Waits) -> bool {
         let mask = self.host_mask.load(Ordering::Relaxed);
         let in_call = waits.call.is_some();
-        if in_call && !carriers.is_deaf(mask) {
+        if in_call && !carriers.is_uninterruptible(mask) {
             if watch::can_be_carried(waits) {
                 carriers.poke(waits);
             }

@@ -317,17 +317,17 @@ impl Scheduler {
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
             scheduler.arrive(waiter);
-            let lodger = scheduler.lodger(waiter);
-            if let Some(lodger) = &lodger {
+            let watched = scheduler.watch_worker(waiter);
+            if let Some(watched) = &watched {
                 super::preempt::prepare_thread();
                 calls::detect_here(super::preempt::OF_THREADS);
-                lodger.begin();
+                watched.begin();
             }
             // Not until somebody chooses us may we touch anything: we do not have the baton.
             waiter.event.wait();
-            lodger.as_ref().inspect(|lodger| lodger.enter());
+            watched.as_ref().inspect(|watched| watched.enter());
             scheduler.live(id, waiter);
-            lodger.as_ref().inspect(|lodger| lodger.end());
+            watched.as_ref().inspect(|watched| watched.end());
             entry::enter_by(None);
             waiter.give_back();
         })?;

@@ -56,7 +56,7 @@ impl Scheduler {
         within: bool,
     ) -> bool {
         if within && self.detection.carriers.get().is_some() {
-            waiter.lending.come_home();
+            waiter.lending.rejoin();
         }
         self.decouple(mine, waiter);
         !runs_on(mine, waiter)
@@ -131,7 +131,7 @@ fn runs_on(mine: *const Context, waiter: &'static Waiter) -> bool {
     let lent = waiter.lending.is_lent();
     if lent {
         // SAFETY: Type Stable.
-        unsafe { (*mine).stay() };
+        unsafe { (*mine).restore_mask() };
         AWAY.set(Some(waiter));
     }
     lent
@@ -171,10 +171,10 @@ fn come_in() {
     let within = waiter.lending.within.swap(false, Ordering::Relaxed);
     loop {
         AWAY.set(None);
-        if waiter.lending.come_back() {
+        if waiter.lending.ask_for_scheduler() {
             // SAFETY: One Place: loose, so it runs on its own kernel thread. Saved First: whoever
             // chooses it waits until it is saved.
-            unsafe { (*context).come_in(&waiter.lending.back.post()) };
+            unsafe { (*context).decouple(&waiter.lending.back.post()) };
         } else {
             scheduler.decouple(context, waiter);
         }

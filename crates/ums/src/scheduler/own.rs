@@ -11,10 +11,10 @@
 //!                     Idle
 //!   on the host       Running; hosts the idle   itself: switch_to another, leave_for another (preemptive)
 //!                     loop
-//!   coupled           Preemptive                itself: come_in, whose post is the push through the inbox
-//!   blocked, on a     Preemptive                itself, when it wakes: leave_for that carrier's own context, then come_in
+//!   coupled           Preemptive                itself: decouple, whose post is the push through the inbox
+//!   blocked, on a     Preemptive                itself, when it wakes: leave_for that carrier's own context, then decouple
 //!   lost carrier
-//!   coupled, lent     any of these              itself, when it asks for its scheduler: come_in, again
+//!   coupled, lent     any of these              itself, when it asks for its scheduler: decouple, again
 //!   coupled           Retired                   its own kernel thread, to the thread's end: release
 //! ```
 //!
@@ -140,14 +140,14 @@ impl Scheduler {
             let inbox = self.inbox;
             let saved = os::sim::carry::ferry(move || inbox.push(waiter));
             // SAFETY: One Place and Saved First, as below; the ferryman tells the inbox.
-            unsafe { (*mine).come_in(&saved.post()) };
+            unsafe { (*mine).decouple(&saved.post()) };
             return self.carried.arrive();
         }
         let post = self.inbox.post(waiter);
         // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: whoever takes it
         // from the inbox may continue it. Its context is in its seat, which stays until it is
         // retired, and a preemptive worker is not.
-        unsafe { (*mine).come_in(&post) };
+        unsafe { (*mine).decouple(&post) };
     }
 
     /// The first thing that a worker's thread does, where carriers host it.

@@ -44,7 +44,7 @@ use crate::scheduler::request::{Job, RequestState};
 use crate::wait::error::NeedsThread;
 use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
 use crate::watch::Blocks;
-use crate::watch::calls::Runner;
+use crate::watch::calls::BlockPolicy;
 use crate::watch::mask_here;
 
 /// Runs external code without holding up the scheduler; see `ums::go_preemptive`.
@@ -65,26 +65,26 @@ where
 
 /// How calls of workers are run that block without having said so. Of a thread, those that surely
 /// will: the block watch sees the others.
-pub(super) const OF_THREADS: Runner = Runner {
+pub(super) const OF_THREADS: BlockPolicy = BlockPolicy {
     declared: undeclared,
     seen: undeclared,
     is_in_user_code: || false,
     may_leave: || false,
-    from: Blocks::Surely,
+    from: Blocks::Certain,
     leave_taken: |_| {},
     step_out: || false,
     step_back: || {},
 };
 
 /// Of a worker with its own context, those that may, for they would hold up its host.
-pub(super) const OF_CONTEXTS: Runner = Runner {
+pub(super) const OF_CONTEXTS: BlockPolicy = BlockPolicy {
     declared: undeclared,
     seen: seen_blocked,
     is_in_user_code: || {
         here_from_outside().is_some_and(|scheduler| scheduler.is_the_requests_own())
     },
     may_leave: || here_from_outside().is_some_and(|scheduler| scheduler.may_leave_undeclared()),
-    from: Blocks::Perhaps,
+    from: Blocks::Unknown,
     leave_taken: super::carrier::leave_taken,
     step_out,
     step_back: come_back,
@@ -294,7 +294,7 @@ impl Scheduler {
         }
         // Where blocks are detected: not from here on, until it is home.
         let watched = crate::watch::thread::me();
-        watched.inspect(|me| me.come_in());
+        watched.inspect(|me| me.enter_library());
         let began = clock::ticks();
         add(&self.waits.row(reason).begun, u64::from(way != Way::Errand));
         if way != Way::Standby {

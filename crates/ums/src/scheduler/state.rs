@@ -286,7 +286,7 @@ impl Scheduler {
             std::ptr::eq(HERE.get(), self) && entry::is_inside(),
             "a scheduler's lists were touched without its baton"
         );
-        // Written by this thread only. Atomic, because the catcher of a blocked worker reads it.
+        // Written by this thread only. Atomic, because the watcher of a blocked worker reads it.
         let busy = self.busy.load(Ordering::Relaxed);
         self.busy.store(true, Ordering::Relaxed);
         assert!(!busy, "a scheduler's lists were touched twice at once");

@@ -1,20 +1,21 @@
-//! The unprivileged gate: a breakpoint at the place where a blocked thread's user code goes on.
+//! The unprivileged gate: a breakpoint where a blocked thread's user code resumes.
 //!
-//! Every watched thread has a disabled breakpoint event on itself that sends SIGTRAP. Who finds it
-//! blocked reads from the state file where it will go on, moves the breakpoint there and switches
-//! it on, looks that the thread is still blocked, and only then takes its place away. From the
-//! second look on, the thread's way back into user code leads over the breakpoint, so its gate is
+//! Every watched thread has a disabled breakpoint event on itself that sends SIGTRAP. A thread that
+//! finds it blocked reads from the state file where it will resume, moves the breakpoint there and
+//! enables it, checks that the thread is still blocked, and only then takes its place away. From
+//! that check on, the thread's way back into user code leads over the breakpoint, so its gate is
 //! certain (R3).
 //!
-//! A page fault goes on at the instruction that faulted, where the processor skips breakpoints
-//! once. So there are two more events, which send SIGTRAP at the end of a fault: of one that had to
-//! wait for a disk, always; of any other, which may have waited for another thread of the process,
-//! switched on with the breakpoint. Who waits for the address space's own lock passes none of them,
-//! and is left its place.
+//! After a page fault a thread resumes at the instruction that faulted, where the processor skips
+//! breakpoints once. So there are two more events, which send SIGTRAP at the end of a fault. One is
+//! for faults that had to wait for a disk, and is always enabled. The other is for all other
+//! faults, which may have waited for another thread of the process, and is enabled with the
+//! breakpoint. A thread that waits for the address space's own lock passes none of them, and keeps
+//! its place.
 //!
-//! Named invariant **Late Order**: a breakpoint may be moved or switched off after its thread has
-//! ended and its descriptor's number means something else. These requests are understood by perf
-//! events only; a thread that is given a breakpoint by mistake passes its gate and goes on.
+//! Named invariant **Late Order**: a breakpoint may be moved or disabled after its thread has ended
+//! and its descriptor's number means something else. These requests are understood by perf events
+//! only; a thread that is given a breakpoint by mistake passes its gate and continues.
 
 #![allow(unsafe_code)]
 
@@ -38,7 +39,7 @@ pub(super) struct Breakpoint {
     /// The event for faults that are not counted as major.
     faults: AtomicI32,
     armed: AtomicBool,
-    /// Somebody is moving it.
+    /// A thread is moving it.
     locked: AtomicBool,
 }
 
@@ -71,7 +72,8 @@ impl Breakpoint {
         }
     }
 
-    /// Opens its events on the calling thread, which keeps their descriptors.
+    /// Opens its events on the calling thread, and returns their descriptors, which that thread
+    /// keeps.
     pub fn attach(&self) -> io::Result<[OwnedFd; 3]> {
         let somewhere = Breakpoint::new as fn() -> Breakpoint as usize as u64;
         let breakpoint = attr(somewhere).open()?;
@@ -84,21 +86,22 @@ impl Breakpoint {
         Ok([breakpoint, major, minor])
     }
 
-    /// Own thread, which is about to close the descriptors.
+    /// Own thread, about to close the descriptors: forgets them.
     pub fn detach(&self) {
         self.fd.store(-1, Ordering::Release);
         self.faults.store(-1, Ordering::Release);
     }
 
-    /// Any thread but its own: the right to move it, if nobody else has that. Never waited for.
+    /// Any thread but its own: returns the right to move it, if no other thread has that. Never
+    /// waits.
     pub fn lock(&self) -> Option<Moving<'_>> {
-        // Not `then_some`, which would make one in vain, and give back by its drop what another
-        // has.
+        // Not `then_some`, which would make one needlessly, and by its drop release the right of
+        // another thread.
         (!self.locked.swap(true, Ordering::Acquire)).then(|| Moving(&self.locked))
     }
 
-    /// Who has the right to: puts it at this address, where its thread goes on after a call or
-    /// (`in_fault`) a fault. False: it cannot be.
+    /// Called with the right to move it: enables it at this address, where its thread resumes after
+    /// a call or (`in_fault`) a fault. Returns whether that succeeded.
     pub fn arm(&self, address: u64, in_fault: bool) -> bool {
         let fd = self.fd.load(Ordering::Acquire);
         self.armed.store(true, Ordering::SeqCst);
@@ -112,7 +115,7 @@ impl Breakpoint {
         }
     }
 
-    /// Who has the right to, or its own thread: it was not needed.
+    /// Called with the right to move it, or by its own thread: disables it.
     pub fn disarm(&self) {
         if self.armed.swap(false, Ordering::SeqCst) {
             // SAFETY: Late Order: no memory.
@@ -123,7 +126,7 @@ impl Breakpoint {
         }
     }
 
-    /// Own thread, at its gate, however it came there.
+    /// Own thread, at its gate: disables it if it is enabled.
     pub fn disarm_own(&self) {
         if self.armed.load(Ordering::SeqCst) {
             self.disarm();
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_refused_takes_the_right_from_nobody_r3() {
+    fn a_refused_attempt_to_move_a_breakpoint_releases_no_right_r3() {
         let breakpoint = Breakpoint::new();
         let mine = breakpoint.lock();
         assert!(mine.is_some());

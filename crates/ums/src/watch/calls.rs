@@ -1,15 +1,15 @@
-//! Interposed calls: what blocks, called through here, hands the place over first and is gated
-//! after.
+//! Interposed calls: a call that blocks, made through here, gives the thread's place up first and
+//! passes a gate after.
 //!
 //! [`crate::interpose`] defines the C library's blocking functions in a program, so that code which
-//! knows nothing of this crate comes through here. Where a call will surely block (a `poll` that
-//! does not wait says so, or it is a sleep) the place is given up before it, which is the fastest
-//! way; where that cannot be told, the call is made in the mode CALL and the catcher may take the
-//! place.
+//! knows nothing of this crate calls these. If a call is certain to block (a `poll` that does not
+//! wait says so, or it is a sleep), the place is given up before it, which is the fastest way. If
+//! that is unknown, the call is made in the mode CALL, and the watcher may take the place.
 //!
-//! In a thread that is not watched each is the C library's own function and two thread-local looks.
-//! In thread workers of a scheduler that detects blocking, a call that surely blocks goes
-//! preemptive, and in workers with their own context one that may (`detect_here`).
+//! In a thread that is not watched each is the C library's own function after two thread-local
+//! looks. In thread workers of a scheduler that detects blocking, a call that is certain to block
+//! goes preemptive; in workers with their own context, a call that may block does
+//! (`detect_here`).
 //!
 //! There is one table ([`crate::blocking_calls`]) and one way through, for Rust programs and for
 //! the C library of this crate. A call may be left by `pthread_exit` or a thread's cancellation,
@@ -20,7 +20,7 @@
 //!
 //! Named invariants. **Next Symbol**: what `dlsym` finds behind ours under the same name is the C
 //! library's function of the same type. **Passed On**: pointers are the caller's, and are handed on
-//! as they came.
+//! unchanged.
 
 #![allow(unsafe_code)]
 #![allow(non_upper_case_globals, clippy::missing_safety_doc)]
@@ -36,112 +36,115 @@ use libc::{
     useconds_t,
 };
 
-use super::Blocks;
 use super::carriers::Carrier;
 use super::hosted;
 use super::interrupted::Interrupted;
+use super::means::Blocks;
 use super::signals;
 use super::state::Seen;
-use super::thread::{keeper, me};
+use super::thread::{gate_handler, me};
 
-/// Whether the calling thread is watched.
+/// Returns whether the calling thread is watched.
 pub fn is_watched() -> bool {
     me().is_some()
 }
 
-/// Runs a call that it is given, as its thread should run one that blocks.
+/// Runs the call that it is given as the calling thread must run a blocking one.
 type Run = fn(&mut dyn FnMut());
 
-/// How calls of a thread are run that blocks for its scheduler to know of it.
+/// How a thread runs calls that block, so that its scheduler is notified.
 #[derive(Clone, Copy)]
-pub(crate) struct Runner {
-    /// One that comes through here, and will block.
+pub(crate) struct BlockPolicy {
+    /// Runs an interposed call that will block.
     pub declared: Run,
-    /// One that was seen to block on the thread's host.
+    /// Runs a call that was seen to block on the thread's host.
     pub seen: Run,
-    /// Whether the thread is in code whose calls are run so.
+    /// Returns whether the thread is in code whose calls are run so.
     pub is_in_user_code: fn() -> bool,
-    /// Whether it may leave its host there, asked with the signal mask of that code.
+    /// Returns whether it may leave its host there. Called with the signal mask of that code.
     pub may_leave: fn() -> bool,
-    /// From which likelihood on a call is.
+    /// The least likelihood of blocking at which `declared` runs a call.
     pub from: Blocks,
-    /// It has lost its host while it was blocked there: goes on on its own kernel thread, and comes
-    /// home.
+    /// Called when its scheduler was taken from its host while it was blocked there: moves the
+    /// thread to its own kernel thread, and makes it rejoin its scheduler.
     pub leave_taken: fn(&'static Carrier),
-    /// It goes on on its own kernel thread, for one instruction. False: not from here.
+    /// Moves the thread to its own kernel thread, for one instruction. Returns false if it may not
+    /// leave from here.
     pub step_out: fn() -> bool,
-    /// That instruction is over: it comes home.
+    /// Makes the thread rejoin its scheduler after that instruction.
     pub step_back: fn(),
 }
 
 thread_local! {
-    static RUNNER: Cell<Option<Runner>> = const { Cell::new(None) };
+    static POLICY: Cell<Option<BlockPolicy>> = const { Cell::new(None) };
 }
 
-/// From now on calls of this thread that will block are run by `runner`.
-pub(crate) fn detect_here(runner: Runner) {
-    RUNNER.set(Some(runner));
+/// Makes calls of this thread that will block run by `policy` from now on.
+pub(crate) fn detect_here(policy: BlockPolicy) {
+    POLICY.set(Some(policy));
 }
 
-/// Runs a call that may block, as its thread should. `blocks`: whether it will.
+/// Runs a call that may block as the calling thread must run it. `blocks` returns how likely it is
+/// to block.
 #[doc(hidden)]
 #[inline]
 pub fn may_block<B: Into<Blocks>, R>(blocks: impl FnOnce() -> B, call: impl FnOnce() -> R) -> R {
-    match (me(), RUNNER.get()) {
+    match (me(), POLICY.get()) {
         (None, None) => call(),
         (Some(me), None) => me.call(|| blocks().into(), call),
         (Some(me), Some(_)) if !me.word.in_user() => call(),
-        (me, Some(runner)) => match me {
-            _ if blocks().into() >= runner.from => run_by(runner.declared, call),
-            Some(me) => me.call(|| Blocks::Perhaps, call),
+        (me, Some(policy)) => match me {
+            _ if blocks().into() >= policy.from => run_by(policy.declared, call),
+            Some(me) => me.call(|| Blocks::Unknown, call),
             None => call(),
         },
     }
 }
 
-/// Whether the calling thread, in the handler of a poke, is in code whose calls are carried over.
+/// Returns whether the calling thread, in the handler of a poke, is in code whose calls are moved
+/// to its own kernel thread.
 pub(super) fn is_in_user_code() -> bool {
-    RUNNER.get().is_some_and(|runner| (runner.is_in_user_code)())
+    POLICY.get().is_some_and(|policy| (policy.is_in_user_code)())
 }
 
-/// The calling thread, in the handler of a poke and in such code; as [`super::Watched::poked`] of a
-/// thread that is watched.
+/// Does for the calling thread, in the handler of a poke and in such code, what
+/// [`super::Watched::poked`] does for a watched one.
 pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<Seen>, ends: bool) {
-    // One that may not is left as it was interrupted: made here, it could be interrupted in here
-    // again and again.
-    let Some(runner) = RUNNER.get().filter(|runner| (runner.may_leave)()) else { return };
+    // If the thread may not leave, the call stays as it was interrupted: made here, it could be
+    // interrupted in here again and again.
+    let Some(policy) = POLICY.get().filter(|policy| (policy.may_leave)()) else { return };
     let Some(call) = Interrupted::find(frame, seen) else { return };
     let result = match ends {
         true => -i64::from(libc::EINTR),
-        false => run_by(runner.seen, || call.make()),
+        false => run_by(policy.seen, || call.make()),
     };
     call.is_over(frame, result);
 }
 
-/// As [`poked`], of one that was seen blocked in a fault, which the signal has ended: the
+/// Does as [`poked`] for a thread that was seen blocked in a fault, which the signal has ended: the
 /// instruction at `pc` is next, once more.
 pub(super) fn poked_in_fault(frame: *mut libc::ucontext_t, pc: u64) {
-    let Some(runner) = RUNNER.get() else { return };
-    if hosted::is_next(frame, pc) && (runner.step_out)() {
+    let Some(policy) = POLICY.get() else { return };
+    if hosted::is_next(frame, pc) && (policy.step_out)() {
         signals::let_traps_in();
         hosted::step(frame);
     }
 }
 
-/// The calling thread has made its step.
+/// Makes the calling thread, which has executed its one instruction, rejoin its scheduler.
 pub(super) fn has_stepped() {
-    RUNNER.get().inspect(|runner| (runner.step_back)());
+    POLICY.get().inspect(|policy| (policy.step_back)());
 }
 
-/// The calling thread, in a handler, has lost its host.
+/// Makes the calling thread, in a handler, leave the carrier that its scheduler was taken from.
 pub(super) fn leave_taken(carrier: &'static Carrier) {
-    RUNNER.get().inspect(|runner| (runner.leave_taken)(carrier));
+    POLICY.get().inspect(|policy| (policy.leave_taken)(carrier));
 }
 
 #[cold]
 fn run_by<R>(run: Run, call: impl FnOnce() -> R) -> R {
     let (mut call, mut result, mut errno) = (Some(call), None, 0);
-    // SAFETY: Passed On: this thread's own errno, which the way home must not change.
+    // SAFETY: Passed On: this thread's own errno, which rejoining must not change.
     let at = unsafe { libc::__errno_location() };
     run(&mut || {
         result = call.take().map(|call| call());
@@ -150,12 +153,12 @@ fn run_by<R>(run: Run, call: impl FnOnce() -> R) -> R {
     });
     // SAFETY: Passed On: as above.
     unsafe { *at = errno };
-    result.expect("a runner runs its call")
+    result.expect("the policy runs the call")
 }
 
 /// A function of the C library.
 struct Real {
-    /// Ends with a zero.
+    /// Its name, which ends with a zero.
     name: &'static str,
     at: AtomicPtr<c_void>,
 }
@@ -178,19 +181,19 @@ impl Real {
         found
     }
 
-    /// What is about to be called.
+    /// Returns the function, which is about to be called.
     fn get(&self) -> *mut c_void {
         let found = self.find();
         if found.is_null() {
-            // A program without a C library behind this one cannot go on.
+            // A program without a C library behind this one cannot continue.
             std::process::abort();
         }
         found
     }
 }
 
-/// The table: every interposed call, and whether it blocks, as far as can be told. Hands its rows
-/// to the macro that it is given the name of.
+/// The table of all interposed calls, each with the likelihood that it blocks. Passes its rows to
+/// the macro of the given name.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! blocking_calls {
@@ -199,9 +202,12 @@ macro_rules! blocking_calls {
             read(fd: c_int, buf: *mut c_void, n: size_t) -> ssize_t, blocks waits(fd, POLLIN);
             write(fd: c_int, buf: *const c_void, n: size_t) -> ssize_t, blocks writes(fd, n);
             readv(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t, blocks waits(fd, POLLIN);
-            writev(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t, blocks writes(fd, usize::MAX);
-            pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t, blocks Blocks::Hardly;
-            pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t, blocks Blocks::Hardly;
+            writev(fd: c_int, parts: *const iovec, n: c_int) -> ssize_t,
+                blocks writes(fd, usize::MAX);
+            pread64(fd: c_int, buf: *mut c_void, n: size_t, at: off_t) -> ssize_t,
+                blocks Blocks::Unlikely;
+            pwrite64(fd: c_int, buf: *const c_void, n: size_t, at: off_t) -> ssize_t,
+                blocks Blocks::Unlikely;
             recv(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int) -> ssize_t,
                 blocks waits_unless(flags, fd, POLLIN);
             recvfrom(fd: c_int, buf: *mut c_void, n: size_t, flags: c_int, from: *mut sockaddr,
@@ -231,7 +237,8 @@ macro_rules! blocking_calls {
                 blocks false;
             epoll_pwait(fd: c_int, events: *mut epoll_event, n: c_int, timeout: c_int,
                 mask: *const sigset_t) -> c_int, blocks false;
-            nanosleep(span: *const timespec, left: *mut timespec) -> c_int, blocks is_some_time(span);
+            nanosleep(span: *const timespec, left: *mut timespec) -> c_int,
+                blocks is_some_time(span);
             clock_nanosleep(clock: clockid_t, flags: c_int, span: *const timespec,
                 left: *mut timespec) -> c_int, blocks flags != 0 || is_some_time(span);
             usleep(us: useconds_t) -> c_int, blocks us > 0;
@@ -255,7 +262,7 @@ macro_rules! blocking_calls {
     };
 }
 
-/// A caller of the C library's own function, whatever the table says.
+/// Calls the C library's own function, whatever the table says.
 macro_rules! real {
     ($name:ident($($arg:ident: $type:ty),*) -> $out:ty) => {{
         static REAL: &Real = &real::$name;
@@ -267,8 +274,8 @@ macro_rules! real {
     }};
 }
 
-/// Each row of the table as a function with a look, and all of them to be found before a signal
-/// handler needs one.
+/// Makes each row of the table a function that looks first, and a function that finds all of them
+/// before a signal handler needs one.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_a_look {
@@ -302,7 +309,8 @@ macro_rules! with_a_look {
 blocking_calls!(with_a_look);
 pub(super) use real::find_all;
 
-/// Whether a call on this descriptor will wait: it is not ready, and is one that waits.
+/// Returns how likely a call on this descriptor is to wait: certain if it is not ready and is not
+/// nonblocking.
 fn waits(fd: c_int, events: i16) -> Blocks {
     use rustix::event::{PollFd, PollFlags, Timespec};
     // SAFETY: Passed On: the caller's own call on it comes right after; a closed one is not ready.
@@ -311,52 +319,52 @@ fn waits(fd: c_int, events: i16) -> Blocks {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let idle = rustix::event::poll(&mut [PollFd::from_borrowed_fd(fd, flags)], Some(&now)) == Ok(0);
     let fd = std::os::fd::AsRawFd::as_raw_fd(&fd);
-    if idle && !is_nonblocking(fd) { Blocks::Surely } else { Blocks::Hardly }
+    if idle && !is_nonblocking(fd) { Blocks::Certain } else { Blocks::Unlikely }
 }
 
-/// As much as goes into whatever says that it can be written to.
+/// As much as always fits into a descriptor that is ready for writing.
 const LITTLE: size_t = libc::PIPE_BUF;
 
-/// Whether writing so much will wait: there may be room for some of it only.
+/// Returns how likely it is that writing `n` bytes waits: there may be room for some of them only.
 fn writes(fd: c_int, n: size_t) -> Blocks {
     if n > LITTLE && !is_nonblocking(fd) {
-        return waits(fd, POLLOUT).max(Blocks::Perhaps);
+        return waits(fd, POLLOUT).max(Blocks::Unknown);
     }
     waits(fd, POLLOUT)
 }
 
 fn is_nonblocking(fd: c_int) -> bool {
-    // SAFETY: Passed On: asks for numbers; of a closed one there are none.
+    // SAFETY: Passed On: asks for flags; for a closed descriptor that fails.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
-/// As `waits`, unless the caller has asked for no waiting.
+/// Returns as `waits`, unless the caller has asked not to wait.
 fn waits_unless(flags: c_int, fd: c_int, events: i16) -> Blocks {
-    if flags & libc::MSG_DONTWAIT != 0 { Blocks::Hardly } else { waits(fd, events) }
+    if flags & libc::MSG_DONTWAIT != 0 { Blocks::Unlikely } else { waits(fd, events) }
 }
 
-/// As `writes`, unless the caller has asked for no waiting.
+/// Returns as `writes`, unless the caller has asked not to wait.
 fn writes_unless(flags: c_int, fd: c_int, n: size_t) -> Blocks {
-    if flags & libc::MSG_DONTWAIT != 0 { Blocks::Hardly } else { writes(fd, n) }
+    if flags & libc::MSG_DONTWAIT != 0 { Blocks::Unlikely } else { writes(fd, n) }
 }
 
-/// Whether this is a time that is not over at once.
+/// Returns whether this span is longer than zero.
 fn is_some_time(time: *const timespec) -> bool {
     // SAFETY: Passed On: the caller's structure, which the call itself would read.
     let time = unsafe { time.as_ref() };
     time.is_some_and(|time| time.tv_sec > 0 || time.tv_nsec > 0)
 }
 
-/// Whether a `poll` will wait, by one that does not.
+/// Returns how likely a `poll` is to wait, by making one that does not wait.
 fn poll_waits(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> Blocks {
     let now = 0;
     let waits =
         timeout != now && real!(poll(fds: *mut pollfd, n: nfds_t, now: c_int) -> c_int) == 0;
-    if waits { Blocks::Surely } else { Blocks::Hardly }
+    if waits { Blocks::Certain } else { Blocks::Unlikely }
 }
 
-/// `pthread_mutex_lock`: the place is at risk only where the lock is taken.
+/// `pthread_mutex_lock`: the place is at risk only if the lock is held by another thread.
 #[doc(hidden)]
 pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
     if is_watched() {
@@ -373,7 +381,9 @@ pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
 /// `pthread_sigmask`: a watched thread keeps SIGTRAP unblocked, for that is its gate (R8).
 #[doc(hidden)]
 pub unsafe fn mask_but_sigtrap(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
-    let plain = |set: *const sigset_t| real!(pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int);
+    type Set = *const sigset_t;
+    type Old = *mut sigset_t;
+    let plain = |set: Set| real!(pthread_sigmask(how: c_int, set: Set, old: Old) -> c_int);
     if set.is_null() || how == libc::SIG_UNBLOCK || !me().is_some_and(|me| me.word.in_user()) {
         return plain(set);
     }
@@ -384,7 +394,7 @@ pub unsafe fn mask_but_sigtrap(how: c_int, set: *const sigset_t, old: *mut sigse
     plain(&copy)
 }
 
-/// `syscall`: only waiting on a futex is looked at.
+/// `syscall`: only a wait on a futex is treated as a call that may block.
 #[doc(hidden)]
 pub unsafe fn syscall_of_a_futex(number: c_long, args: [c_long; 6]) -> c_long {
     type Arg = c_long;
@@ -399,9 +409,9 @@ pub unsafe fn syscall_of_a_futex(number: c_long, args: [c_long; 6]) -> c_long {
 
 /// `pthread_exit`: a thread ends on its own kernel thread.
 #[doc(hidden)]
-pub unsafe fn exit_at_home(value: *mut c_void) -> ! {
+pub unsafe fn exit_on_own_thread(value: *mut c_void) -> ! {
     if me().is_some() {
-        keeper().before_exit();
+        gate_handler().before_exit();
     }
     type Function = unsafe extern "C-unwind" fn(*mut c_void) -> !;
     // SAFETY: Next Symbol: the type of this name in the C library, but for the unwinding, which it
@@ -413,7 +423,7 @@ pub unsafe fn exit_at_home(value: *mut c_void) -> ! {
 }
 
 /// Defines the C library's blocking functions in this program, so that worker threads which call
-/// them hand their processor over. Once in a binary or a shared library, at its root.
+/// them hand their processor over. Use it once in a binary or a shared library, at its root.
 ///
 /// See [`crate::watch::calls`] for what they do and what they do not cover.
 #[macro_export]
@@ -443,7 +453,7 @@ macro_rules! interpose {
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn pthread_exit(value: *mut libc::c_void) -> ! {
                 // SAFETY: Passed On, as above.
-                unsafe { calls::exit_at_home(value) }
+                unsafe { calls::exit_on_own_thread(value) }
             }
             // Variadic in C, which on Linux hands these seven over in the same way.
             #[unsafe(no_mangle)]

@@ -1,32 +1,32 @@
 //! Carriers: the kernel threads that a scheduler of workers with their own context can run on, one
 //! at a time.
 //!
-//! Without detection such a scheduler is tied to one kernel thread, its host. With detection
-//! nothing of it is: its root is a context, too, and a few small threads, the *carriers*, host it
-//! in turn. One *carries*; the others are *spare*, and sleep.
+//! Without detection such a scheduler is bound to one kernel thread, its host. With detection it is
+//! bound to none: its root is a context, too, and a few small threads, the *carriers*, host it in
+//! turn. One *carries*; the others are *spare*, and sleep.
 //!
 //! ```text
-//!           go                     switch_to(root)
-//!   spare ------> takes it over ---------------------> carries ----blocks in the code of W----> blocked
-//!     ^                                                                                            |
-//!     |            the handler: W goes on on its own kernel thread, the carrier's own              | wakes; another carries
-//!     +----------- context here ------------------------------------------------------------------+
+//!         go                   switch_to(root)              blocks in the code of W
+//! spare ------> takes it over -----------------> carries -----------------------------> blocked
+//!   ^                                                                                      |
+//!   |         the handler: W resumes on its own kernel thread,      wakes; another carries |
+//!   +-------- the carrier's own context here ----------------------------------------------+
 //! ```
 //!
-//! Two ways in which a block ends that holds up the carrier:
+//! A block that holds up the carrier ends in one of two ways:
 //!
-//! * *It can be interrupted.* Then the poke ends it, and the handler lets the worker leave
-//!   (`hosted.rs`). So with most system calls, and with faults that a program of user code
-//!   resolves.
+//! * *It can be interrupted*, as most system calls can, and faults that user code resolves. Then
+//!   the poke ends it, and the handler lets the worker leave (`hosted.rs`).
 //! * *It cannot* (a disk's page, swap, `vfork`). The poke stays pending. That is a gate: the
-//!   handler comes before any other instruction of the worker's. So what the carrier carries can be
-//!   taken from it (`taking.rs`), and a spare one goes on.
+//!   handler runs before any other instruction of the worker's. So the scheduler can be taken from
+//!   this carrier (`taking.rs`), and a spare one continues it.
 //!
-//! It is taken only where that is certain: no signal whose handler blocks the gate's can come
-//! before it, the signal is seen pending and not blocked, the mask is the host's (so it is in no
-//! handler of the application's), the carrier is seen blocked in the same place after that, its
-//! stack pointer lies in the stack of a worker whose context is whole and whose state says user
-//! code, and the wait is not for the lock of the address space. Anything else is left alone.
+//! The scheduler is taken only if all of this is so: no signal whose handler blocks SIGTRAP can be
+//! delivered before it; the signal is seen pending and not blocked; the mask is the host's, so the
+//! carrier is in no handler of the application's; after that the carrier is seen blocked in the
+//! same place; its stack pointer lies in the stack of a worker whose context is whole and whose
+//! state says user code; and the wait is not for the lock of the address space. Otherwise the
+//! carrier keeps the scheduler.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
@@ -37,31 +37,31 @@ use super::state::{self, StateFile, Waits};
 use super::taking::Taking;
 use crate::os::event::Event;
 
-/// How many there are: one carries, and so many less one may be blocked in faults at once before
-/// the next one holds up the scheduler. Each is a thread that sleeps.
+/// The number of carriers of a scheduler. One carries; if all the others are blocked, the next
+/// block holds up the scheduler. Each is a thread that sleeps.
 pub(crate) const CARRIERS: usize = 4;
 
 /// One kernel thread.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     taking: Taking,
-    /// The kernel's number; 0: not yet, or no more.
+    /// The kernel's number, or 0 before it has begun and after it has ended.
     pub thread: AtomicI32,
-    /// Its own context, saved while it carries: who leaves it for good continues that.
+    /// Its own context, saved while it carries. A worker that leaves it for good switches to that.
     pub own: AtomicPtr<Context>,
-    /// What it sleeps on: set, it takes the scheduler over, or ends.
+    /// The event that it sleeps on. When it is set, the carrier takes the scheduler over, or ends.
     pub go: Event,
     /// It sleeps, or is about to.
     pub spare: AtomicBool,
     pub state: StateFile,
 }
 
-/// Those of one scheduler.
+/// The carriers of one scheduler.
 #[derive(Debug)]
 pub(crate) struct Carriers {
     all: [Carrier; CARRIERS],
     carrying: AtomicUsize,
-    /// Somebody asks.
+    /// A thread is trying to take the scheduler from a carrier.
     asking: AtomicBool,
     pub ending: AtomicBool,
 }
@@ -88,20 +88,20 @@ impl Carriers {
         &self.all
     }
 
-    /// The one that carries.
+    /// Returns the one that carries.
     pub fn carrying(&self) -> &Carrier {
         &self.all[self.carrying.load(Ordering::Acquire)]
     }
 
-    /// In the handler of a signal, before everything else: the carrier that this runs on, if what
-    /// it carried was taken from it.
+    /// In the handler of a signal, before everything else: returns the carrier that this runs on,
+    /// if the scheduler was taken from it.
     pub fn arrive(&self) -> Option<&Carrier> {
         let here = signals::kernel_thread();
         let carrier = self.all.iter().find(|one| one.thread.load(Ordering::Relaxed) == here)?;
         carrier.taking.arrive().then_some(carrier)
     }
 
-    /// Pokes the one that carries, if it is blocked so still.
+    /// Pokes the one that carries, if it is still blocked in `waits`.
     pub fn poke(&self, waits: Waits) {
         if let Some(_one) = self.alone() {
             let carrier = self.carrying();
@@ -110,17 +110,18 @@ impl Carriers {
         }
     }
 
-    /// Whether the one that carries cannot be interrupted, and is in no signal handler: `mask` is
-    /// what it blocks elsewhere.
-    pub fn is_deaf(&self, mask: u64) -> bool {
+    /// Returns whether the one that carries cannot be interrupted, and is in no signal handler.
+    /// `mask` is the set of signals that it blocks outside handlers.
+    pub fn is_uninterruptible(&self, mask: u64) -> bool {
         let thread = self.carrying().thread.load(Ordering::Relaxed);
         let seen = state::signals_of(thread);
         seen.is_some_and(|seen| seen.cannot_be_interrupted && seen.blocked == mask)
     }
 
-    /// Takes what is carried from a carrier that is blocked in `waits`, and gives who shall carry
-    /// it now. None: it was poked, at most. `may`: whether who is there is in user code, asked
-    /// while that stands still.
+    /// Takes the scheduler from a carrier that is blocked in `waits`, and returns the carrier that
+    /// must continue it. Returns `None` if the scheduler was not taken; the carrier may have been
+    /// poked. `may` returns whether the worker there is in user code, and is called while that
+    /// cannot change.
     pub fn take(&self, waits: Waits, mask: u64, may: impl Fn() -> bool) -> Option<&Carrier> {
         let _one = self.alone()?;
         let carrier = self.carrying();
@@ -152,7 +153,7 @@ impl Carriers {
         self.all.iter().position(|one| one.spare.swap(false, Ordering::AcqRel))
     }
 
-    /// The right to ask, if nobody else has it. Never waited for.
+    /// Returns the right to take the scheduler, if no other thread has it. Never waits.
     fn alone(&self) -> Option<Asking<'_>> {
         (!self.asking.swap(true, Ordering::Acquire)).then(|| Asking(&self.asking))
     }

@@ -1,64 +1,57 @@
 //! A watched thread that runs on its scheduler's kernel thread, not on its own (crate `context`).
 //!
-//! Its ownership word says RUNTIME all the while, and its place is vacant: there is no other thread
-//! that could run the user's code there, so nobody needs to take anything from it. What the watch
-//! is needed for is this:
+//! Its ownership word says RUNTIME all the while, and its place is vacant: no other thread could
+//! run the user's code there, so nothing needs to be taken from it. Block watch has four tasks:
 //!
-//! * *An interposed call.* One that blocks would hold up the host. So the thread goes on on its own
-//!   kernel thread first: without its place where the call surely blocks, as the seated owner of
-//!   its place where that cannot be told. From there on it is as any other watched thread, with its
+//! * *An interposed call.* A call that blocks would hold up the host. So the thread first moves to
+//!   its own kernel thread: without its place if the call is certain to block, as the seated owner
+//!   of its place if that is unknown. From there on it is like any other watched thread, with its
 //!   gate.
+//!
 //! * *A request to stop.* The signal goes to the host's kernel thread, whose handler runs on the
-//!   stack of whoever is there. It finds the thread by a thread-local, in the order of the program:
-//!   either the thread is in user code there, or the request is left for its next switch. Stopped,
-//!   it goes on on its own kernel thread, inside the handler even: what a handler's frame restores
-//!   is made that thread's own before.
+//!   stack of the thread that is hosted there. It finds that thread by a thread-local, in program
+//!   order: either the thread is in user code there, or the request waits for its next switch. A
+//!   thread that is stopped moves to its own kernel thread, even inside the handler: what the
+//!   handler's frame restores is made that kernel thread's own before.
 //!
-//! * *A call that nobody declared.* The host's kernel thread blocks in it. Whoever sees that pokes
-//!   the host, too. The handler finds the interrupted call in its frame, carries it over to the
-//!   thread's own kernel thread and makes it there, once more; the frame then says that it came
-//!   back with that result. Only a call whose interruption means that it has done nothing is
-//!   carried over, from a list (`interrupted.rs`). A blocked write of much may end early, as after
-//!   any signal. In the Windows model page faults hold up the host.
+//! * *An undeclared call.* The host's kernel thread blocks in it. A thread that detects this pokes
+//!   the host. The handler finds the interrupted call in its frame, moves the thread to its own
+//!   kernel thread and makes the call there once more; the frame then says that the call returned
+//!   that result. Only calls on a list are made again: those whose interruption means that they
+//!   have done nothing (`interrupted.rs`). A blocked write of much data may end early, as after any
+//!   signal. In the Windows model page faults hold up the host.
 //!
-//! * *A page fault that a signal interrupts*, of a worker of a scheduler: one that a thread of user
-//!   code resolves. The instruction is to be executed once more, so the worker leaves its host and
-//!   executes it on its own kernel thread, which blocks there as long as it takes. The frame says
-//!   that the processor shall trap after that one instruction; in that trap the worker comes home.
-//!   What the instruction does to memory is done while the worker is away, like what a system call
-//!   does that was carried over. One that a signal does not interrupt: `carriers.rs`.
+//! * *A page fault that a signal interrupts*, of a worker of a scheduler: a fault that a thread of
+//!   user code resolves. The instruction must be executed once more, so the worker leaves its host
+//!   and executes it on its own kernel thread, which blocks there as long as the fault takes. The
+//!   frame makes the processor trap after that one instruction, and in that trap the worker rejoins
+//!   its scheduler. What the instruction does to memory is done while the worker is away, like what
+//!   a moved system call does. For faults that a signal does not interrupt see `carriers.rs`.
 //!
 //! ```text
-//! thread, coming onto a host        who asks
+//! thread, moving onto a host        thread that asks it to stop
 //! host := H                         stop_asked := true
 //! (a barrier of the asker's)        membarrier
 //! looks at stop_asked               looks at host, and pokes it
 //! ```
 //!
-//! One of both sees the other's store: the asker's `membarrier` is a barrier in every thread of the
-//! process, so that a switch needs none.
+//! At least one of them sees the other's store: the asker's `membarrier` is a barrier in every
+//! thread of the process, so that a switch needs none.
 
 #![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use super::Blocks;
 use super::carriers::{Carrier, Carriers};
 use super::interrupted::Interrupted;
+use super::means::Blocks;
 use super::state::Seen;
-use super::thread::{Watched, keeper};
+use super::thread::{Watched, gate_handler};
 use crate::os::entry;
-use crate::os::linux::barrier;
 
 impl Watched {
-    /// Own thread: whether it is hosted, and in user code.
-    #[inline]
-    pub fn is_hosted(&self) -> bool {
-        self.host.load(Ordering::Relaxed) != 0
-    }
-
-    /// Own thread, inside the machine: it runs on this kernel thread from now on, in user code.
+    /// Own thread, inside the library: runs on this kernel thread from now on, in user code.
     #[inline]
     pub fn come_onto(&'static self, host: i32) {
         self.host.store(host, Ordering::Relaxed);
@@ -68,15 +61,15 @@ impl Watched {
         }
     }
 
-    /// Own thread: it is inside the machine from now on, and about to leave its host.
+    /// Own thread, about to leave its host: is inside the library from now on.
     #[inline]
     pub fn leave(&self) {
         self.host.store(0, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// As [`Watched::leave`], if it is hosted. One instruction: a handler that comes between a look
-    /// and a store would have it leave a host that it is no longer on.
+    /// Does as [`Watched::leave`] and returns true, if it is hosted. One instruction: a handler
+    /// that ran between a look and a store would make it leave a host that it is no longer on.
     #[inline]
     pub fn leave_if_hosted(&self) -> bool {
         let hosted = self.host.swap(0, Ordering::Relaxed) != 0;
@@ -84,23 +77,24 @@ impl Watched {
         hosted
     }
 
-    /// Own thread, hosted and in user code: stops if that was asked for and is still wanted.
+    /// Own thread, hosted and in user code: stops if it was asked to and the request still stands.
     #[cold]
     pub(super) fn stop_on_host(&'static self) {
-        // In a handler of the application's the request is left for the next switch.
+        // In a handler of the application's the request waits for the next switch.
         while self.is_hosted()
-            && keeper().may_leave_host()
+            && gate_handler().may_leave_host()
             && self.stop_asked.swap(false, Ordering::SeqCst)
         {
-            if keeper().stop_on_host() {
+            if gate_handler().stop_on_host() {
                 self.word.leave();
                 self.look_for_stop();
             }
         }
     }
 
-    /// Own thread, in the handler of a poke, hosted and in user code. `seen`: what the host was
-    /// seen blocked in; `ends`: another signal has interrupted it, too, and ends the call.
+    /// Own thread, in the handler of a poke, hosted and in user code: stops if it was asked to, and
+    /// makes the interrupted call on its own kernel thread. `seen` is the call that the host was
+    /// seen blocked in. `ends` says that another signal has interrupted the call, too, and ends it.
     pub(super) fn poked(
         &'static self,
         frame: *mut libc::ucontext_t,
@@ -108,67 +102,41 @@ impl Watched {
         ends: bool,
     ) {
         self.stop_on_host();
-        if !self.is_hosted() || entry::is_inside() || !keeper().may_leave_host() {
+        if !self.is_hosted() || entry::is_inside() || !gate_handler().may_leave_host() {
             return;
         }
         let Some(call) = Interrupted::find(frame, seen) else { return };
         let result = match ends {
             true => -i64::from(libc::EINTR),
-            false => self.call_of_hosted(Blocks::Surely, || call.make()),
+            false => self.call_of_hosted(Blocks::Certain, || call.make()),
         };
         call.is_over(frame, result);
-    }
-
-    /// Who has just asked it to stop: where it is hosted. 0: nowhere, or it will see the request
-    /// when it is.
-    pub(super) fn host_as_seen_after_asking(&self) -> i32 {
-        barrier::on_all_threads();
-        self.host.load(Ordering::SeqCst)
-    }
-
-    /// Own thread, hosted and in user code: runs an interposed call.
-    pub(super) fn call_of_hosted<R>(&'static self, blocks: Blocks, call: impl FnOnce() -> R) -> R {
-        match blocks {
-            Blocks::Hardly => call(),
-            // It holds up the host.
-            _ if !keeper().may_leave_host() => call(),
-            Blocks::Surely => {
-                keeper().leave_host(true);
-                self.word.lose();
-                self.call_without_place(call)
-            }
-            Blocks::Perhaps => {
-                keeper().leave_host(false);
-                self.word.leave();
-                self.call(|| Blocks::Perhaps, call)
-            }
-        }
     }
 }
 
 thread_local! {
-    /// The carriers of the scheduler that this thread, whatever it is there, belongs to.
+    /// The carriers of the scheduler that this thread, a worker or a carrier, belongs to.
     static CARRIERS: Cell<Option<&'static Carriers>> = const { Cell::new(None) };
     /// It executes one instruction away from its host.
     static STEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on the handler of the calling thread looks whether its host was taken, when it runs on
-/// one of these.
+/// Sets the carriers of the calling thread. From now on its handler checks, when it runs on one of
+/// them, whether the scheduler was taken from that carrier.
 ///
 /// # Safety
-/// **Own Carriers**: they live until the calling thread ends, or says that there are none.
+/// **Own Carriers**: they live until the calling thread ends, or sets none.
 pub(crate) unsafe fn runs_on(carriers: Option<&Carriers>) {
     // SAFETY: Own Carriers, by the contract. The 'static stays inside the handler.
     CARRIERS.set(carriers.map(|all| unsafe { &*std::ptr::from_ref(all) }));
 }
 
-/// In a handler: see [`Carriers::arrive`].
+/// Does in a handler what [`Carriers::arrive`] says.
 pub(super) fn arrive() -> Option<&'static Carrier> {
     CARRIERS.get()?.arrive()
 }
 
-/// Whether the interrupted thread goes on at this address.
+/// Returns whether the interrupted thread continues at this address.
 pub(super) fn is_next(frame: *mut libc::ucontext_t, pc: u64) -> bool {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: Plain Call: the frame is the kernel's.
@@ -178,13 +146,13 @@ pub(super) fn is_next(frame: *mut libc::ucontext_t, pc: u64) -> bool {
     next == pc
 }
 
-/// Has the interrupted thread trap after its next instruction.
+/// Makes the interrupted thread trap after its next instruction.
 pub(super) fn step(frame: *mut libc::ucontext_t) {
     STEPS.set(true);
     trap_flag(frame, true);
 }
 
-/// Whether it has made the step that it was to make. Then there is no other.
+/// Returns whether the calling thread has executed its one instruction, and ends the stepping.
 pub(super) fn has_stepped(frame: *mut libc::ucontext_t) -> bool {
     let so = STEPS.replace(false);
     if so {
@@ -201,17 +169,18 @@ fn trap_flag(frame: *mut libc::ucontext_t, on: bool) {
     *flags = (*flags & !TRAP_FLAG) | if on { TRAP_FLAG } else { 0 };
 }
 
-/// Elsewhere there are no carriers.
+/// On other processors there are no carriers.
 #[cfg(not(target_arch = "x86_64"))]
 fn trap_flag(_: *mut libc::ucontext_t, _: bool) {}
 
 /// How often the same block was poked. A worker that cannot leave, because of where it is, must not
-/// be interrupted for ever: the call that it makes again and again would never end.
+/// be interrupted forever: the call that it makes again and again would never end.
 #[derive(Debug, Default)]
 pub(crate) struct Pokes(AtomicU32);
 
 impl Pokes {
-    /// After a few of the same block there is one in so many looks: about once a second.
+    /// Counts a look at a block, and returns whether to poke it. After the first few pokes of the
+    /// same block, only every 1024th look pokes it: about once a second.
     pub fn is_worth_one_more(&self, news: bool) -> bool {
         const FEW: u32 = 4;
         const LOOKS: u32 = 1024;

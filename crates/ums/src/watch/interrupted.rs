@@ -1,30 +1,31 @@
 //! A system call that a signal has interrupted, and whether it may be made again on another kernel
 //! thread.
 //!
-//! A call is made again only if all of this is so: it is on the list below ([`again`]), which says
-//! of each entry why; which call it was is certain; and its interruption means that it has done
-//! nothing. The frame of the signal's handler shows one of two things:
+//! A call is made again only if all of this is so: it is on the list below ([`again`]), which gives
+//! the reason for each entry; which call it was is certain; and its interruption means that it has
+//! done nothing. The frame of the signal's handler shows one of two things:
 //!
-//! * *The call is the next instruction.* The kernel has set the frame up so that it is made again
-//!   (`SA_RESTART`), or it was not begun. The frame has its number and its arguments. To make it
-//!   elsewhere is what the kernel was about to do here.
-//! * *It has ended with `EINTR`.* The frame has its arguments, but its number is lost. It is told
-//!   by the instruction before, where that is `mov eax, number`. Where it is not (one `syscall`
-//!   instruction may serve several calls), it is the call that the thread was seen blocked in just
-//!   before, if instruction, stack pointer and all six arguments are the same. That is believed of
-//!   calls that only wait: no other call takes what they take. Of those that move data it is not:
-//!   `read` and `write` may well have the same arguments.
+//! * *The call is the next instruction.* The kernel has set the frame up so that the call is made
+//!   again (`SA_RESTART`), or it was not begun. The frame has its number and its arguments. To make
+//!   it on another kernel thread is what the kernel was about to do here.
+//! * *It has ended with `EINTR`.* The frame has its arguments, but its number is lost. The
+//!   instruction before tells the number if it is `mov eax, number`. If it is not (one `syscall`
+//!   instruction may serve several calls), the call is taken to be the one that the thread was seen
+//!   blocked in just before, if instruction, stack pointer and all six arguments are the same. That
+//!   is done for calls that only wait: no other call takes what they take. It is not done for calls
+//!   that move data: `read` and `write` may well have the same arguments.
 //!
 //! Everything else is left as the kernel has left it. A call that is not on the list is not
-//! interrupted in the first place: it holds up its host, or, where no signal interrupts it, its
-//! scheduler is taken from the carrier (`carriers.rs`), and it ends as it ends. `close` is such a
-//! call: after `EINTR` its descriptor is closed, and its number may be another thread's by now.
+//! interrupted in the first place: it holds up its host, or, if no signal interrupts it, its
+//! scheduler is taken from the carrier (`carriers.rs`), and the call ends as it ends. `close` is
+//! such a call: after `EINTR` its descriptor is closed, and its number may by now be another
+//! thread's.
 //!
 //! What the kernel promises is in signal(7), "Interruption of system calls and library functions by
 //! signal handlers", and in the page of each call under `EINTR`.
 //!
-//! A timeout that is given as a span begins again, unless the kernel has written down what is left:
-//! such a call may wait longer by what had passed until the block was noticed.
+//! A timeout that is given as a span begins again, unless the kernel has stored what is left: such
+//! a call may wait longer by the time that passed until the block was detected.
 
 #![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -37,7 +38,7 @@ use super::state::fingerprint;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interrupted {
     number: i64,
-    /// Where it goes on.
+    /// The address after it, where the thread continues.
     after: u64,
     args: [i64; 6],
 }
@@ -45,19 +46,19 @@ pub(super) struct Interrupted {
 /// When a call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
-    /// Where the kernel was about to do so.
+    /// Only if the kernel was about to restart it.
     Restarted,
-    /// Also after `EINTR`, which says that nothing was done.
+    /// Also after `EINTR`, which means that nothing was done.
     Ended,
-    /// The same, and it does nothing but wait, so its arguments tell it from every other call.
+    /// Also after `EINTR`, and it only waits, so its arguments tell it from every other call.
     Waits,
 }
 
-/// Whether a call that a thread is blocked in may be made again, on another kernel thread of the
-/// process.
+/// Returns whether a call that a thread is blocked in may be made again, on another kernel thread
+/// of the process.
 pub(crate) fn can_be_carried(waits: Waits) -> bool {
     let args = waits.args.map(|arg| arg as i64);
-    // Elsewhere it could not be found in the frame.
+    // On other processors it cannot be found in the frame.
     cfg!(target_arch = "x86_64") && waits.call.is_some_and(|number| again(number, args).is_some())
 }
 
@@ -66,14 +67,15 @@ fn again(_: i64, _: [i64; 6]) -> Option<Again> {
     None
 }
 
-/// The list. Each of these means the same on another kernel thread of the process.
+/// The list: returns when this call may be made again. Each of these calls means the same on
+/// another kernel thread of the process.
 #[cfg(target_arch = "x86_64")]
 fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again> {
     let when = |yes: bool, again: Again| yes.then_some(again);
     match number {
         // `EINTR`: "before any data was read", "written", "available", "transmitted", "before a
-        // valid connection arrived". Once some has been moved, the call ends with how much. The
-        // kernel restarts them, but on a socket with a timeout.
+        // valid connection arrived". Once data has been moved, the call ends with its length. The
+        // kernel restarts them, except on a socket with a timeout.
         libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg => {
             Some(Again::Ended)
         }
@@ -82,32 +84,32 @@ fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again>
         }
         libc::SYS_accept | libc::SYS_accept4 => Some(Again::Ended),
         // A message was taken or put, or it was not; operations on semaphores are done all at once,
-        // or none of them; completions are given out, or there was none. The kernel restarts none
-        // of them.
+        // or none of them; completions are returned, or there was none. The kernel restarts none of
+        // them.
         libc::SYS_msgrcv | libc::SYS_msgsnd | libc::SYS_semop | libc::SYS_semtimedop => {
             Some(Again::Ended)
         }
         libc::SYS_io_getevents => Some(Again::Ended),
-        // They look, and wait until there is something to see; nothing is taken away. The kernel
-        // restarts none of them. What is left of the time: `pselect6`, `ppoll` and `select` write
-        // it where the time stood.
+        // They wait until a descriptor is ready, and consume nothing. The kernel restarts none of
+        // them. `pselect6`, `ppoll` and `select` store the time that is left in place of the
+        // timeout.
         libc::SYS_poll | libc::SYS_ppoll | libc::SYS_select | libc::SYS_pselect6 => {
             Some(Again::Waits)
         }
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Some(Again::Waits),
-        // What is left is written down by the kernel, where that was asked for
-        // ([`Interrupted::for_what_is_left`]). A moment stays the same.
+        // The kernel stores the time that is left, if the caller asked for it
+        // ([`Interrupted::for_what_is_left`]). An absolute time stays the same.
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Some(Again::Waits),
-        // The kernel looks at the word again before it waits. Not the operations that take a lock
-        // for the calling kernel thread.
+        // The kernel compares the word again before it waits. Operations that take a lock for the
+        // calling kernel thread are not on the list.
         libc::SYS_futex => {
             let operation =
                 second as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
             when(matches!(operation, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET), Again::Waits)
         }
         libc::SYS_futex_waitv => Some(Again::Waits),
-        // The kernel restarts them while nothing was done. After `EINTR` a file may have been made,
-        // or a connection be under way; of files it is a file system's word that nothing was done.
+        // The kernel restarts them if nothing was done. After `EINTR` a file may have been created,
+        // or a connection be under way; for files only the file system knows that nothing was done.
         libc::SYS_open | libc::SYS_openat | libc::SYS_openat2 | libc::SYS_connect => {
             Some(Again::Restarted)
         }
@@ -134,8 +136,8 @@ fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again>
 
 #[cfg(target_arch = "x86_64")]
 impl Interrupted {
-    /// Finds it in the frame of a handler, as the head of this file says. `seen`: the call that the
-    /// thread was seen blocked in.
+    /// Finds it in the frame of a handler, as the head of this file says. `seen` is the call that
+    /// the thread was seen blocked in.
     pub fn find(frame: *mut libc::ucontext_t, seen: Option<Seen>) -> Option<Interrupted> {
         // SAFETY: Plain Call: the registers are the kernel's own.
         let r = unsafe { &(*frame).uc_mcontext.gregs };
@@ -143,10 +145,10 @@ impl Interrupted {
         use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
         let args = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(get);
         let (pc, rax) = (get(libc::REG_RIP) as u64, get(libc::REG_RAX));
-        // SAFETY: Plain Call: the thread goes on there.
+        // SAFETY: Plain Call: the thread continues there.
         if unsafe { is_call(pc) } {
-            // Any other that is next was not begun, or not seen: it is made here, and seen if it
-            // blocks.
+            // Any other call that is next was not begun, or not seen: it is made here, and seen if
+            // it blocks.
             let after = pc + CALL_LENGTH;
             let number = seen.filter(|seen| (seen.number, seen.pc) == (rax, after))?.number;
             return again(number, args).map(|_| Interrupted { number, after, args });
@@ -167,9 +169,9 @@ impl Interrupted {
         may.then(|| call.for_what_is_left())
     }
 
-    /// Whether it lets signals in only while it waits. When it has ended, that may have been for
-    /// one whose handler has run before this; it must then end, or the program would wait for what
-    /// has happened. For any other call it is as if that signal had come just before.
+    /// Returns whether it unblocks signals only while it waits. If it has ended, the reason may be
+    /// a signal whose handler has run before this; it must then end, or the program would wait for
+    /// what has happened. For any other call it is as if that signal had come just before.
     fn waits_with_a_mask(&self) -> bool {
         let [_, _, _, fourth, fifth, sixth] = self.args;
         match self.number {
@@ -180,8 +182,8 @@ impl Interrupted {
         }
     }
 
-    /// A sleep that has ended with `EINTR`, for the rest of its time: the kernel has stored that
-    /// where the caller wants it.
+    /// Returns a sleep that has ended with `EINTR` with the rest of its time, which the kernel has
+    /// stored where the caller asked for it.
     fn for_what_is_left(mut self) -> Interrupted {
         let [_, second, _, fourth, ..] = self.args;
         match self.number {
@@ -196,7 +198,7 @@ impl Interrupted {
         self
     }
 
-    /// Makes it, as the C library would, and says what the kernel said.
+    /// Makes the call as the C library would, and returns the kernel's result.
     pub fn make(&self) -> i64 {
         let [a, b, c, d, e, f] = self.args;
         let result: i64;
@@ -212,7 +214,7 @@ impl Interrupted {
         result
     }
 
-    /// Makes the frame say that it has come back with this.
+    /// Changes the frame so that the call has returned this result.
     pub fn is_over(&self, frame: *mut libc::ucontext_t, result: i64) {
         // SAFETY: Plain Call: the frame is the kernel's, and restored by it.
         let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
@@ -221,44 +223,44 @@ impl Interrupted {
     }
 }
 
-/// The length of a `syscall`.
+/// The length of a `syscall` instruction.
 #[cfg(target_arch = "x86_64")]
 pub(super) const CALL_LENGTH: u64 = 2;
 
-/// Whether the instruction at this address is a `syscall`. It may lie on two pages.
+/// Returns whether the instruction at this address is a `syscall`. It may lie on two pages.
 ///
 /// # Safety
 /// A thread is about to execute it.
 #[cfg(target_arch = "x86_64")]
 pub(super) unsafe fn is_call(at: u64) -> bool {
     let byte = |n: u64| {
-        // SAFETY: Plain Call: by the contract there is an instruction. Its second byte is only
-        // looked at if it has one: there is none of one byte that begins like this.
+        // SAFETY: Plain Call: by the contract there is an instruction. Its second byte is read only
+        // if it has one: no instruction of one byte begins like this.
         unsafe { ((at + n) as *const u8).read() }
     };
     byte(0) == 0x0f && byte(1) == 0x05
 }
 
-/// The number of the call that ends before this address, where it is made by
+/// Returns the number of the call that ends before this address, if it is made by
 /// `mov eax, number; syscall`.
 #[cfg(target_arch = "x86_64")]
 fn number_before(rip: u64) -> Option<i64> {
     /// The pair, and the byte before it.
     const LENGTH: u64 = 8;
-    // On one page with what comes next, which is there.
+    // On one page with the next instruction, which is mapped.
     if rip % 4096 < LENGTH {
         return None;
     }
     // SAFETY: Plain Call: bytes of the program's code, as said above.
     let bytes = unsafe { ((rip - LENGTH) as *const [u8; 8]).read_unaligned() };
     let [before, mov, a, b, c, d, rest @ ..] = bytes;
-    // With such a byte before it, it is another register that is loaded (`mov r8d`).
+    // With such a prefix byte another register is loaded (`mov r8d`).
     let is_prefixed = (0x40..0x50).contains(&before);
     let number = || i32::from_le_bytes([a, b, c, d]).into();
     (mov == 0xb8 && rest == [0x0f, 0x05] && !is_prefixed).then(number)
 }
 
-/// Elsewhere no thread is hosted.
+/// On other processors no thread is hosted.
 #[cfg(not(target_arch = "x86_64"))]
 impl Interrupted {
     pub fn find(_: *mut libc::ucontext_t, _: Option<Seen>) -> Option<Interrupted> {

@@ -1,4 +1,4 @@
-//! Tests of what is found in the frame of a signal's handler: frames that are made here, with code
+//! Tests of what is found in the frame of a signal's handler. The frames are made here, with code
 //! that was never run.
 //!
 //! Named invariant **Plain Call**: see ARCHITECTURE.md.
@@ -7,12 +7,13 @@
 
 use super::*;
 
-/// Code that ends with a `syscall`, whose number no instruction beside it tells.
+/// Code that ends with a `syscall` whose number no instruction beside it tells.
 const SHARED: [u8; 16] = [
     0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x4c, 0x89, 0xc8, 0x48, 0x89, 0xc8, 0x90, 0x90, 0x0f, 0x05,
 ];
 
-/// `mov register, number; syscall`, at the end of nothing else. `prefix`: of the `mov`.
+/// Returns code that ends with `mov register, number; syscall`. `prefix` is the byte before the
+/// `mov`.
 fn pair(prefix: u8, number: i64) -> [u8; 16] {
     let [a, b, c, d] = (number as i32).to_le_bytes();
     let mut code = [0x90; 16];
@@ -20,7 +21,7 @@ fn pair(prefix: u8, number: i64) -> [u8; 16] {
     code
 }
 
-/// Code that is on one page, with what follows it.
+/// Code on one page with what follows it.
 #[repr(C, align(64))]
 struct Code {
     call: [u8; 16],
@@ -44,14 +45,14 @@ impl Case {
         end.expose_provenance() as u64
     }
 
-    /// What a look saw that found this case blocked in that call.
+    /// Returns what a look sees that finds this case blocked in that call.
     fn seen_in(&self, number: i64) -> Option<Seen> {
         let args = self.args.map(|arg| arg as u64);
         Waits { call: Some(number), args, pc: self.pc(), sp: self.sp }.seen()
     }
 
     fn find(&self, pc: u64, rax: i64, seen: Option<Seen>) -> Option<Interrupted> {
-        // SAFETY: Plain Call: zeros are a value of it.
+        // SAFETY: Plain Call: zeros are a value of this structure.
         let mut frame: libc::ucontext_t = unsafe { std::mem::zeroed() };
         let registers = &mut frame.uc_mcontext.gregs;
         use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
@@ -65,18 +66,18 @@ impl Case {
         Interrupted::find(&mut frame, seen)
     }
 
-    /// What is found where the call came back with EINTR.
+    /// Returns what is found if the call returned EINTR.
     fn ended(&self, seen: Option<Seen>) -> Option<Interrupted> {
         self.find(self.pc(), -i64::from(libc::EINTR), seen)
     }
 
-    /// What is found where the kernel is about to make it again.
+    /// Returns what is found if the kernel is about to make the call again.
     fn is_next(&self, number: i64) -> Option<Interrupted> {
         self.find(self.pc() - CALL_LENGTH, number, self.seen_in(number))
     }
 }
 
-/// What is found where a call came back with EINTR that the code and the look tell alike.
+/// Returns what is found if a call returned EINTR, and the code and the look agree on its number.
 fn ended(number: i64, args: [i64; 6]) -> Option<Interrupted> {
     let case = Case::of(pair(0x90, number), args);
     case.ended(case.seen_in(number))
@@ -165,7 +166,7 @@ fn what_the_kernel_was_about_to_make_again_is_made_again_if_it_is_on_the_list() 
 }
 
 #[test]
-fn a_sleep_goes_on_for_what_is_left_of_it() {
+fn a_sleep_that_is_made_again_takes_only_the_time_that_is_left() {
     let (span, left) = (0x1000, 0x2000);
     let sleep = ended(libc::SYS_nanosleep, [span, left, 0, 0, 0, 0]).unwrap();
     assert_eq!(sleep.args[0], left);
@@ -177,7 +178,7 @@ fn a_sleep_goes_on_for_what_is_left_of_it() {
 }
 
 #[test]
-fn a_call_that_lets_a_signal_in_only_while_it_waits_ends_when_it_has_ended() {
+fn a_call_that_unblocks_a_signal_only_while_it_waits_is_not_made_again_after_eintr() {
     let fourth = |mask| [0, 0, 0, mask, 0, 0];
     assert!(ended(libc::SYS_poll, fourth(0)).is_some());
     assert!(ended(libc::SYS_ppoll, fourth(0)).is_some());
@@ -185,11 +186,11 @@ fn a_call_that_lets_a_signal_in_only_while_it_waits_ends_when_it_has_ended() {
     assert!(ended(libc::SYS_rt_sigsuspend, fourth(0)).is_none());
 }
 
-/// Two pages, of which the first ends with this byte; the second cannot be read, or begins with
-/// that of a call.
+/// Maps two pages. The first ends with this byte; the second cannot be read, or (`second`) begins
+/// with the last byte of a `syscall`.
 fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
     const PAGE: usize = 4096;
-    // SAFETY: Plain Call: new memory, which no other code has.
+    // SAFETY: Plain Call: new memory, which no other code uses.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -206,13 +207,13 @@ fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
 }
 
 #[test]
-fn a_call_on_two_pages_is_one_and_what_ends_a_page_need_be_none() {
+fn a_syscall_on_two_pages_is_recognised_and_other_code_at_the_end_of_a_page_is_not_one() {
     for (last, second, is) in [(0x0f, true, true), (0xc3, true, false), (0xc3, false, false)] {
         let (pages, at) = at_the_end(last, second);
-        // SAFETY: Plain Call: bytes that were made above; one that stands alone is a whole
+        // SAFETY: Plain Call: bytes that were made above; the one at the end of a page is a whole
         // instruction.
         assert_eq!(unsafe { is_call(at) }, is, "{last:x}");
-        // SAFETY: Plain Call: made above; a part that is not there any more does no harm.
+        // SAFETY: Plain Call: made above; a part that is already unmapped does no harm.
         assert_eq!(unsafe { libc::munmap(pages, 2 * 4096) }, 0);
     }
 }

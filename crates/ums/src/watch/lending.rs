@@ -1,45 +1,46 @@
-//! The lending word: whether a saved worker may run on without its scheduler's baton, in one atomic
+//! The lending word: whether a saved worker may run without its scheduler's baton, in one atomic
 //! word.
 //!
-//! A worker with its own context that comes home from a block which nobody declared was in the
-//! middle of anything: it may hold a lock, such as the allocator's. It is saved, and waits to be
-//! chosen. If the machine itself waits for that lock, it chooses nobody. Then the worker is *lent*
-//! the right to run on: on its own kernel thread, without the baton, until it asks for its
-//! scheduler. (Threads at their gates have the same: `thread.rs`.)
+//! A worker with its own context that rejoins its scheduler after an undeclared block was
+//! interrupted at an arbitrary instruction: it may hold a lock, such as the allocator's. It is
+//! saved, and waits to be chosen. If the scheduler itself waits for that lock, it chooses no
+//! worker. Then the worker is *lent*, that is, allowed to run without the baton: on its own kernel
+//! thread, until it asks for its scheduler. (Thread workers at their gates are lent in the same
+//! way: `thread.rs`.)
 //!
 //! ```text
-//! NONE | it has the baton, or is no such worker
-//! HOME | saved, or about to be, which the inbox is told
-//! LENT | it runs on without the baton, and is on the runnable list, or in the inbox
-//! OUT  | it runs on without the baton, and is on no list
-//! BACK | saved, or about to be, which `back` is told; on the runnable list, or in the inbox
+//! NONE     | it has the baton, or is no such worker
+//! REJOINED | saved, or about to be, which the inbox is told
+//! LENT     | it runs without the baton, and is on the runnable list, or in the inbox
+//! PASSED   | it runs without the baton, and is on no list: the chooser has passed it over
+//! ASKED    | saved, or about to be, which `back` is told; on the runnable list, or in the inbox
 //!
-//! the worker                        who lends                      who chooses it
-//! W1 NONE -> HOME
-//! W2 is saved, and the inbox told                                   finds it by the inbox
-//!                                   L1 sees HOME
-//!                                   L2 sees it saved
-//!                                   L3 -> LENT, releases it        C1 HOME -> NONE: continues it
-//! W3 goes on                                                       C2 LENT -> OUT: somebody else is chosen
-//! W4 asks at last: LENT -> BACK
-//! W5 is saved, and `back` is set                                   C3 BACK: waits for `back`, -> NONE: continues it
-//!    or OUT -> HOME, and W2 again
+//! the worker                       the lender                the chooser
+//! W1 NONE -> REJOINED
+//! W2 is saved, and the inbox told                            finds it by the inbox
+//!                                  L1 sees REJOINED
+//!                                  L2 sees it saved
+//!                                  L3 -> LENT, releases it   C1 REJOINED -> NONE: resumes it
+//! W3 runs                                                    C2 LENT -> PASSED: chooses another
+//! W4 asks at last: LENT -> ASKED
+//! W5 is saved, and `back` is set                             C3 ASKED: waits for `back`,
+//!    or PASSED -> REJOINED, and W2 again                        -> NONE: resumes it
 //! ```
 //!
 //! Above the kind stands a count that grows with every change.
 //!
-//! * *One continues it.* L3, C1, C2 and W4 change the word from what it was seen to be. While it is
-//!   HOME, one of L3 and C1 succeeds; LENT and OUT are the worker's own, and from BACK nobody but
-//!   who chooses continues it.
-//! * *What is continued is saved.* For C1 the inbox has said so, and for C3 `back`, which is set
-//!   once for each BACK and consumed once. L2 looks after L1, and W1 comes after the worker was
-//!   continued last and before it is saved: so what L2 sees belongs to this time, or the count is
-//!   another.
-//! * *Nobody waits for who is loose.* C3 waits for a worker that is about to be saved, and does
-//!   nothing else first.
+//! * *One thread resumes it.* L3, C1, C2 and W4 change the word from what it was seen to be. While
+//!   it is REJOINED, one of L3 and C1 succeeds. In LENT and PASSED the worker is running. In ASKED
+//!   only the chooser resumes it.
+//! * *It is saved when it is resumed.* For C1 the inbox has said so, and for C3 `back`, which is
+//!   set once for each ASKED and consumed once. L2 comes after L1, and W1 comes after the worker
+//!   was last resumed and before it is saved: so what L2 sees belongs to this time, or the count
+//!   has changed.
+//! * *No thread waits for a lent worker.* C3 waits for a worker that is about to be saved, and that
+//!   does nothing else first.
 //!
-//! Who asks for its scheduler with a lock held that the machine waits for has made a deadlock
-//! itself.
+//! A worker that asks for its scheduler while it holds a lock that the scheduler waits for has made
+//! a deadlock itself.
 //!
 //! The model in `lending_loom.rs` tries all of this.
 
@@ -49,10 +50,10 @@ use crate::os::atomic::{AtomicBool, AtomicU64};
 use crate::os::event::Event;
 
 const NONE: u64 = 0;
-const HOME: u64 = 1;
+const REJOINED: u64 = 1;
 const LENT: u64 = 2;
-const OUT: u64 = 3;
-const BACK: u64 = 4;
+const PASSED: u64 = 3;
+const ASKED: u64 = 4;
 const KIND: u64 = 7;
 /// One more change.
 const STEP: u64 = 8;
@@ -61,13 +62,13 @@ fn next(now: u64, kind: u64) -> u64 {
     (now & !KIND).wrapping_add(STEP) | kind
 }
 
-/// The word of one worker.
+/// The lending word of one worker.
 pub(crate) struct Lending {
     word: AtomicU64,
-    /// It is saved again.
+    /// Set when the worker that asked for its scheduler is saved.
     pub back: Event,
-    /// The worker runs what is its request's own: anywhere else it is not lent, for what it does
-    /// there needs the baton.
+    /// Whether the worker is in its request's own code. In other code it is not lent, because that
+    /// code needs the baton.
     pub within: AtomicBool,
 }
 
@@ -76,66 +77,66 @@ impl Lending {
         Lending { word: AtomicU64::new(NONE), back: Event::new(), within: AtomicBool::new(false) }
     }
 
-    /// W1. It is about to be saved, and may be lent until it is chosen.
-    pub fn come_home(&self) {
+    /// W1. Called by a worker that is about to be saved. It may be lent until it is chosen.
+    pub fn rejoin(&self) {
         let now = self.word.load(Relaxed);
-        debug_assert_eq!(now & KIND, NONE, "a worker comes home once");
-        self.word.store(next(now, HOME), Release);
+        debug_assert_eq!(now & KIND, NONE, "a worker rejoins once");
+        self.word.store(next(now, REJOINED), Release);
     }
 
-    /// W4. It was lent, and is about to be saved. True: it sets `back` then; else it goes through
-    /// the inbox.
-    pub fn come_back(&self) -> bool {
+    /// W4. Called by a lent worker that is about to be saved. If this returns true, the worker sets
+    /// `back` when it is saved; otherwise it goes through the inbox.
+    pub fn ask_for_scheduler(&self) -> bool {
         let now = self.word.load(Relaxed);
         let kept = now & KIND == LENT
-            && self.word.compare_exchange(now, next(now, BACK), Relaxed, Relaxed).is_ok();
+            && self.word.compare_exchange(now, next(now, ASKED), Relaxed, Relaxed).is_ok();
         if !kept {
             let now = self.word.load(Relaxed);
-            debug_assert_eq!(now & KIND, OUT, "only who was lent comes back");
-            self.word.store(next(now, HOME), Release);
+            debug_assert_eq!(now & KIND, PASSED, "only a lent worker asks for its scheduler");
+            self.word.store(next(now, REJOINED), Release);
         }
         kept
     }
 
-    /// Whether the worker runs on without the baton. Who is not the worker hears what is past.
+    /// Returns whether the worker runs without the baton. To other threads the answer may be stale.
     pub fn is_lent(&self) -> bool {
-        matches!(self.word.load(Relaxed) & KIND, LENT | OUT)
+        matches!(self.word.load(Relaxed) & KIND, LENT | PASSED)
     }
 
-    /// Whether it came home so that it may be lent.
+    /// Returns whether it has rejoined so that it may be lent, and was not chosen since.
     pub fn is_lendable(&self) -> bool {
         self.word.load(Relaxed) & KIND != NONE
     }
 
-    /// L1 and L2: it could be lent now.
+    /// L1 and L2. Returns whether it could be lent now.
     pub fn waits(&self, is_saved: impl Fn() -> bool) -> bool {
         self.seen(is_saved).is_some()
     }
 
     fn seen(&self, is_saved: impl Fn() -> bool) -> Option<u64> {
         let now = self.word.load(Acquire);
-        (now & KIND == HOME && is_saved()).then_some(now)
+        (now & KIND == REJOINED && is_saved()).then_some(now)
     }
 
-    /// L1 to L3. True: the caller releases it.
+    /// L1 to L3. If this returns true, the caller releases the worker.
     pub fn lend(&self, is_saved: impl Fn() -> bool) -> bool {
         let Some(now) = self.seen(is_saved) else { return false };
         self.word.compare_exchange(now, next(now, LENT), AcqRel, Relaxed).is_ok()
     }
 
-    /// C1 to C3. True: the worker is saved, and the caller's to continue. False: it runs on, and
-    /// will come through the inbox.
+    /// C1 to C3. Returns true if the worker is saved and the caller must resume it. Returns false
+    /// if it runs without the baton; it will come through the inbox.
     pub fn choose(&self) -> bool {
         loop {
             let now = self.word.load(Acquire);
             let kind = now & KIND;
-            if kind == BACK {
+            if kind == ASKED {
                 self.back.wait();
                 self.word.store(next(now, NONE), Relaxed);
                 return true;
             }
-            assert!(kind == HOME || kind == LENT, "only who came home is chosen");
-            let to = if kind == HOME { NONE } else { OUT };
+            assert!(kind == REJOINED || kind == LENT, "only a worker that has rejoined is chosen");
+            let to = if kind == REJOINED { NONE } else { PASSED };
             if self.word.compare_exchange(now, next(now, to), AcqRel, Relaxed).is_ok() {
                 return to == NONE;
             }
@@ -151,36 +152,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_chosen_is_lent_no_more() {
+    fn a_worker_that_was_chosen_is_not_lent() {
         let word = Lending::new();
-        assert!(!word.lend(|| true), "it is not at home");
-        word.come_home();
+        assert!(!word.lend(|| true), "it has not rejoined");
+        word.rejoin();
         assert!(!word.lend(|| false), "it is not saved");
         assert!(word.choose() && !word.is_lendable());
         assert!(!word.lend(|| true));
     }
 
     #[test]
-    fn one_that_comes_back_before_it_is_chosen_is_saved_then() {
+    fn a_lent_worker_that_asks_before_it_is_chosen_is_saved_when_it_is_resumed() {
         let word = Lending::new();
-        word.come_home();
+        word.rejoin();
         assert!(word.lend(|| true) && word.is_lent());
         assert!(!word.lend(|| true), "it is lent already");
-        assert!(word.come_back());
+        assert!(word.ask_for_scheduler());
         assert!(!word.lend(|| true), "it has asked for its scheduler");
         word.back.set();
         assert!(word.choose() && !word.is_lendable());
     }
 
     #[test]
-    fn nobody_waits_for_one_that_runs_on() {
+    fn the_chooser_passes_over_a_worker_that_runs_without_the_baton() {
         let word = Lending::new();
-        word.come_home();
+        word.rejoin();
         assert!(word.lend(|| true));
         assert!(!word.choose() && word.is_lent());
-        assert!(!word.come_back(), "it goes through the inbox");
+        assert!(!word.ask_for_scheduler(), "it goes through the inbox");
         assert!(word.lend(|| true), "and may be lent again");
-        assert!(word.come_back());
+        assert!(word.ask_for_scheduler());
         word.back.set();
         assert!(word.choose());
     }

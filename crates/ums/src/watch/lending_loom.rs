@@ -1,10 +1,9 @@
-//! Models of lending: a worker is continued by one at a time, saved, and is chosen in the end,
-//! whatever the order.
+//! Models of lending: in every order a worker is resumed by one thread at a time, when it is saved,
+//! and is chosen in the end.
 //!
-//! Bounds: a worker that comes home twice, is chosen each time and comes in again when it was lent,
-//! and one who lends, once; the same of one time at home and two loans, at three preemptions. What
-//! continues the worker is the thread that won it: who lends plays its own kernel thread.
-//! Exhaustive otherwise.
+//! Bounds: a worker that rejoins twice, is chosen each time and asks again after it was lent, and a
+//! lender that lends once; the same with one rejoining and two loans, at three preemptions. The
+//! thread that wins the worker plays the kernel thread that runs it. Exhaustive otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -19,7 +18,7 @@ enum Without {
     Nothing,
     /// L2.
     Look,
-    /// In C1: who chooses takes whatever the inbox has brought.
+    /// C1: the chooser resumes whatever the inbox has brought.
     Choice,
 }
 
@@ -31,7 +30,7 @@ struct World {
 }
 
 impl World {
-    fn goes_on(&self) {
+    fn runs_here(&self) {
         assert_eq!(self.runs.fetch_add(1, AcqRel), 0, "it runs at two places");
         assert!(self.saved.swap(false, AcqRel), "it was not saved");
     }
@@ -46,9 +45,9 @@ impl World {
         if !self.word.lend(look) {
             return;
         }
-        self.goes_on();
+        self.runs_here();
         assert!(self.word.is_lent());
-        let kept = self.word.come_back();
+        let kept = self.word.ask_for_scheduler();
         self.is_saved();
         match kept {
             true => self.word.back.set(),
@@ -56,9 +55,9 @@ impl World {
         }
     }
 
-    /// It comes home, and is chosen.
+    /// The worker rejoins, and is chosen.
     fn choose(&self, without: Without) {
-        self.word.come_home();
+        self.word.rejoin();
         self.is_saved();
         self.inbox.set();
         loop {
@@ -67,13 +66,13 @@ impl World {
                 break;
             }
         }
-        self.goes_on();
+        self.runs_here();
         assert!(without == Without::Choice || !self.word.is_lent());
     }
 }
 
-/// The worker comes home so often, and so often somebody lends.
-fn explore(without: Without, homes: u32, lends: u32) {
+/// Models a worker that rejoins `times` times and a lender that lends `lends` times.
+fn explore(without: Without, times: u32, lends: u32) {
     let mut model = ::loom::model::Builder::new();
     model.preemption_bound = (lends > 1).then_some(3);
     model.check(move || {
@@ -85,29 +84,29 @@ fn explore(without: Without, homes: u32, lends: u32) {
         });
         let lender = world.clone();
         let lender = ::loom::thread::spawn(move || (0..lends).for_each(|_| lender.lend(without)));
-        (0..homes).for_each(|_| world.choose(without));
+        (0..times).for_each(|_| world.choose(without));
         lender.join().unwrap();
     });
 }
 
 #[test]
-fn loom_a_worker_that_may_be_lent_is_continued_by_one_and_chosen_each_time() {
+fn loom_a_worker_that_may_be_lent_is_resumed_by_one_thread_and_chosen_each_time() {
     explore(Without::Nothing, 2, 1);
 }
 
 #[test]
-fn loom_a_worker_that_is_lent_again_is_continued_by_one_and_chosen_in_the_end() {
+fn loom_a_worker_that_is_lent_again_is_resumed_by_one_thread_and_chosen_in_the_end() {
     explore(Without::Nothing, 1, 2);
 }
 
 #[test]
 #[should_panic(expected = "it was not saved")]
-fn loom_without_the_look_the_model_finds_it() {
+fn loom_without_the_look_the_model_finds_the_fault() {
     explore(Without::Look, 1, 1);
 }
 
 #[test]
 #[should_panic(expected = "it runs at two places")]
-fn loom_without_the_choice_the_model_finds_it() {
+fn loom_without_the_choice_the_model_finds_the_fault() {
     explore(Without::Choice, 1, 1);
 }

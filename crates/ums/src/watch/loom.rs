@@ -1,8 +1,8 @@
-//! Models of ownership: a place has one owner, whatever the order of waking, looking and passing.
+//! Models of ownership: a place has one owner, in every order of waking, looking and passing.
 //!
 //! Bounds: one thread that blocks and wakes once, twice in its user code, and one or two revokers
-//! (the catcher and the watchdog). The ring is a word: even, the thread runs; odd, it is blocked.
-//! Exhaustive.
+//! (the watcher and the watchdog). The ring is a word: even means that the thread runs, odd that it
+//! is blocked. Exhaustive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -13,9 +13,9 @@ use super::*;
 
 struct World {
     word: Word,
-    /// What the kernel has recorded of the thread.
+    /// What the kernel has recorded about the thread.
     ring: AtomicU64,
-    /// How many run as owners of the place: the thread, or who took it away.
+    /// How many run as owners of the place: the thread, or the revoker that took it away.
     owners: AtomicU32,
 }
 
@@ -30,7 +30,7 @@ impl World {
         world
     }
 
-    /// Blocks, wakes, passes the gate; true: it goes on as the owner.
+    /// Blocks, wakes and passes the gate. Returns whether the thread continues as the owner.
     fn block(&self, gate: bool) -> bool {
         self.owners.fetch_sub(1, AcqRel);
         self.ring.fetch_add(1, Release);
@@ -43,7 +43,7 @@ impl World {
         mine
     }
 
-    /// Looks once; true: it took the place.
+    /// Looks once, and returns whether it took the place.
     fn look(&self) -> bool {
         let seen = self.word.seen();
         if !seen.is_revocable() || self.ring.load(Acquire) % 2 == 0 {
@@ -74,7 +74,7 @@ fn loom_a_blocked_thread_and_its_revoker_never_both_own_the_place_r1_r2() {
 }
 
 #[test]
-fn loom_of_catcher_and_watchdog_one_takes_the_place_r12() {
+fn loom_of_watcher_and_watchdog_one_takes_the_place_r12() {
     ::loom::model(|| {
         let world = World::new();
         let (thread, dog) = (world.clone(), world.clone());

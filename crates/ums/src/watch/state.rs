@@ -1,12 +1,12 @@
-//! `/proc/self/task/TID/syscall`: what a thread is doing, where perf does not tell.
+//! `/proc/self/task/TID/syscall`: what a thread is doing, where perf is not available.
 //!
-//! The file says `running`, or `NUMBER arguments.. sp pc` of a thread that waits in a system call,
-//! or `-1 sp pc` of one that waits elsewhere, such as in a page fault. Reading it costs about two
+//! The file says `running`, or `NUMBER arguments.. sp pc` for a thread that waits in a system call,
+//! or `-1 sp pc` for one that waits elsewhere, such as in a page fault. Reading it costs about two
 //! microseconds, needs no privilege, and never disturbs the thread.
 //!
 //! Named invariant **Late Reader**: the descriptor may have been closed, and its number used again,
-//! by the time another thread reads from it. A read at position 0 of something else gives text that
-//! says nothing, or an error: the thread counts as running then.
+//! by the time another thread reads from it. A read at position 0 of another file gives text that
+//! does not parse, or an error: the thread counts as running then.
 
 #![allow(unsafe_code)]
 
@@ -23,11 +23,11 @@ pub(crate) struct StateFile(AtomicI32);
 /// Where a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waits {
-    /// The number of the system call; none in a fault.
+    /// The number of the system call, or `None` in a fault.
     pub call: Option<i64>,
-    /// Of the call.
+    /// The arguments of the call.
     pub args: [u64; 6],
-    /// Where its user code goes on, and on which stack.
+    /// The address at which its user code continues, and its stack pointer.
     pub pc: u64,
     pub sp: u64,
 }
@@ -36,14 +36,14 @@ pub(crate) struct Waits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub number: i64,
-    /// Where it goes on.
+    /// The address at which the thread continues.
     pub pc: u64,
-    /// What its stack pointer and its arguments are, see [`fingerprint`].
+    /// The [`fingerprint`] of its stack pointer and its arguments.
     pub of: u64,
 }
 
-/// A number that another stack pointer or other arguments do not have, but by a chance of one in
-/// 2^64.
+/// Returns a number for a stack pointer and arguments. Others have the same number only with a
+/// probability of one in 2^64.
 pub(crate) fn fingerprint(sp: u64, args: [u64; 6]) -> u64 {
     let mix = |so_far: u64, word: u64| {
         let mixed = (so_far ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -52,12 +52,12 @@ pub(crate) fn fingerprint(sp: u64, args: [u64; 6]) -> u64 {
     args.into_iter().fold(mix(0, sp), mix)
 }
 
-/// What the kernel says of a thread and its signals.
+/// What the kernel says about a thread and its signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Signals {
-    /// It sleeps so that no signal wakes it, but one that kills.
+    /// Whether no signal wakes it except one that kills.
     pub cannot_be_interrupted: bool,
-    /// Sent to it, and not yet delivered.
+    /// The signals sent to it and not yet delivered.
     pub pending: u64,
     pub blocked: u64,
 }
@@ -73,18 +73,18 @@ pub(super) const ADDRESS_SPACE: [i64; 6] = [
 ];
 
 impl Waits {
-    /// Whether it waits in a call that changes the address space: short by nature, and made by
-    /// allocators that hold a lock meanwhile.
+    /// Returns whether the thread waits in a call that changes the address space. Such a call is
+    /// short, and allocators make it while they hold a lock.
     pub fn changes_memory_map(&self) -> bool {
         self.call.is_some_and(|call| ADDRESS_SPACE.contains(&call))
     }
 
-    /// The futex that it waits on, if it does.
+    /// Returns the address of the futex that the thread waits on, if any.
     pub fn futex(&self) -> Option<u64> {
         (self.call == Some(libc::SYS_futex)).then_some(self.args[0])
     }
 
-    /// The call that it waits in.
+    /// Returns the call that the thread waits in, if any.
     pub fn seen(&self) -> Option<Seen> {
         let of = fingerprint(self.sp, self.args);
         self.call.map(|number| Seen { number, pc: self.pc, of })
@@ -102,24 +102,24 @@ impl StateFile {
         StateFile(AtomicI32::new(-1))
     }
 
-    /// Opens that of the calling thread.
+    /// Opens the file of the calling thread, whose number is `tid`.
     pub fn open(&self, tid: i32) -> io::Result<()> {
         let file = std::fs::File::open(format!("/proc/self/task/{tid}/syscall"))?;
         self.0.store(OwnedFd::from(file).into_raw_fd(), Ordering::Release);
         Ok(())
     }
 
-    /// Closes it; the thread's own doing, at its end.
+    /// Closes it. Called by the thread itself, at its end.
     pub fn close(&self) {
         let fd = self.0.swap(-1, Ordering::AcqRel);
         if fd >= 0 {
-            // SAFETY: Late Reader: `open` put it here, and the exchange makes us the one who
-            // closes.
+            // SAFETY: Late Reader: `open` put it here, and the exchange gives it to this caller
+            // alone.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
 
-    /// Where it waits; None when it runs, or nothing is known.
+    /// Returns where the thread waits, or `None` if it runs or nothing is known.
     pub fn waits(&self) -> Option<Waits> {
         let fd = self.0.load(Ordering::Acquire);
         if fd < 0 {
@@ -131,18 +131,20 @@ impl StateFile {
         parse(text.get(..usize::try_from(n).ok()?)?)
     }
 
-    /// Whether it waits for another thread to wake it, as for a lock.
+    /// Returns whether the thread waits in a futex call for another thread to wake it, as for a
+    /// lock.
     pub fn waits_in_futex(&self) -> bool {
         self.waits().is_some_and(|waits| waits.call == Some(libc::SYS_futex))
     }
 
-    /// As a ring would say it, without a position.
+    /// Returns what a ring would say, with position 0.
     pub fn last(&self) -> Last {
         self.waits().map_or(Last::Runs, |waits| Last::Blocked(0, waits.call.is_some()))
     }
 }
 
-/// Whether the kernel makes a call again that a signal has ended, if the handler asks for that.
+/// Returns whether the kernel restarts a call that a signal has ended, if the handler was installed
+/// with `SA_RESTART`.
 pub(crate) fn is_restarted(call: i64) -> bool {
     #[cfg(target_arch = "x86_64")]
     if [libc::SYS_poll, libc::SYS_select, libc::SYS_epoll_wait, libc::SYS_pause].contains(&call) {
@@ -166,30 +168,30 @@ pub(crate) fn is_restarted(call: i64) -> bool {
     !ended.contains(&call)
 }
 
-/// What a thread of this process waits in, from its file opened for this one look. Allocates
-/// nothing.
+/// Returns what a thread of this process waits in, from its file opened for this one look.
+/// Allocates nothing.
 pub(crate) fn look_at(tid: i32) -> Option<Waits> {
     let mut text = [0_u8; 256];
     let n = read_of_task(tid, "syscall", &mut text)?;
     parse(&text[..n])
 }
 
-/// Whether a thread of this process waits for the lock of the address space, which is a wait inside
-/// a fault that no gate follows. Without names of kernel functions: no.
+/// Returns whether a thread of this process waits for the lock of the address space, a wait inside
+/// a fault that no gate follows. Returns false if the kernel does not give names of its functions.
 pub(crate) fn waits_for_memory_map(tid: i32) -> bool {
     let mut text = [0_u8; 64];
     let n = read_of_task(tid, "wchan", &mut text).unwrap_or(0);
     text[..n].starts_with(b"rwsem") || text[..n].windows(9).any(|part| part == b"mmap_lock")
 }
 
-/// What the signals of a thread of this process are. Allocates nothing.
+/// Reads the signals of a thread of this process. Allocates nothing.
 pub(super) fn signals_of(tid: i32) -> Option<Signals> {
     let mut text = [0_u8; 4096];
     let n = read_of_task(tid, "status", &mut text)?;
     parse_signals(&text[..n])
 }
 
-/// Reads a file of the kernel's about a thread of this process; gives its length.
+/// Reads a file of the kernel's about a thread of this process, and returns its length.
 fn read_of_task(tid: i32, name: &str, text: &mut [u8]) -> Option<usize> {
     use std::io::{Read, Write};
     let mut path = [0_u8; 64];
@@ -199,7 +201,7 @@ fn read_of_task(tid: i32, name: &str, text: &mut [u8]) -> Option<usize> {
     if fd < 0 {
         return None;
     }
-    // SAFETY: Late Reader: just opened, and nobody else's.
+    // SAFETY: Late Reader: just opened, and no other owner.
     let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.read(text).ok()
 }
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_which_signals_wait_and_which_are_blocked() {
+    fn the_kernel_says_which_signals_are_pending_and_which_are_blocked() {
         let text = b"Name:\tums-0\nState:\tD (disk sleep)\nTgid:\t7\nSigQ:\t0/1\n\
             SigPnd:\t0000000000000010\nShdPnd:\t0000000000000001\nSigBlk:\tfffffffe7ffbfeff\n";
         let seen = parse_signals(text).unwrap();
@@ -264,7 +266,8 @@ mod tests {
         let file = StateFile::new();
         assert_eq!(file.last(), Last::Runs);
         file.open(crate::os::thread_number() as i32).unwrap();
-        // It is in a system call, and yet it runs: the kernel reports a read of one's own so.
+        // It is in a system call, and yet it runs: the kernel may report a thread's read of its own
+        // file so.
         assert!(matches!(file.last(), Last::Runs | Last::Blocked(0, true)));
         file.close();
         assert_eq!(file.last(), Last::Runs);

@@ -1,17 +1,18 @@
-//! The taking word: whether a kernel thread that is blocked loses what it carries, in one atomic
-//! word.
+//! The taking word: whether a kernel thread that is blocked loses the scheduler that it carries, in
+//! one atomic word.
 //!
 //! A *carrier* (`carriers.rs`) is a kernel thread on which workers with their own context run. When
-//! it blocks in the code of one, another shall go on with everything else. The blocked one may wake
-//! in that very moment, and runs user code then. The *gate* is a signal that is made pending while
-//! it is blocked: whatever instruction it executes next comes after the signal's handler.
+//! it blocks in the code of one of them, another thread (the *taker*) wants a spare carrier to
+//! continue everything else. The blocked carrier may wake at that very moment, and then runs user
+//! code. The *gate* is a signal that is made pending while it is blocked: its handler runs before
+//! any other instruction of the carrier.
 //!
 //! ```text
-//! NONE   | nobody wants anything
-//! ASKED  | somebody would take what it carries, if it is still blocked
-//! TAKEN  | it carries nothing any more, and does not know
+//! NONE   | no thread wants to take the scheduler
+//! ASKED  | a taker would take the scheduler if the carrier is still blocked
+//! TAKEN  | the carrier has lost the scheduler, and does not know
 //!
-//! who takes                                    the carrier's handler, before any user instruction
+//! the taker                                    the carrier's handler, before any user instruction
 //! T1 ASKED
 //! T2 the signal; sees it pending, not blocked
 //! T3 sees the carrier blocked, where it was
@@ -20,17 +21,18 @@
 //! ```
 //!
 //! Above the kind stands a count that grows with every change, so T5 succeeds only if H1 has not
-//! been since T1.
+//! run since T1.
 //!
-//! * *It woke before T3.* Then T3 finds it running, or blocked elsewhere, or it has passed H1 and
-//!   T5 fails. It goes on.
-//! * *It wakes after T3.* The signal is pending (T2), so H1 is the first that it does. Before T5:
-//!   T5 fails, it goes on. After T5: H1 finds TAKEN, and it stops there.
-//! * *What T4 reads* was written by the carrier before it blocked, and stands still from T3 to H1.
-//!   If T5 succeeds, H1 comes later than T4.
+//! * *The carrier woke before T3.* Then T3 finds it running, or blocked in another place, or it has
+//!   passed H1 and T5 fails. It continues.
+//! * *It wakes after T3.* The signal is pending (T2), so it runs H1 first. If that is before T5, T5
+//!   fails and the carrier continues. If it is after T5, H1 finds TAKEN and the carrier stops
+//!   there.
+//! * *What T4 reads* was written by the carrier before it blocked, and does not change from T3 to
+//!   H1. If T5 succeeds, H1 comes later than T4.
 //!
-//! So exactly one of both has what the carrier carried. One at a time asks (`Carriers::alone`).
-//! The model in `taking_loom.rs` tries all of this.
+//! So exactly one of the two has the scheduler. One taker at a time asks (`Carriers::alone`). The
+//! model in `taking_loom.rs` tries all of this.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -43,7 +45,7 @@ const KIND: u64 = 3;
 /// One more change.
 const STEP: u64 = 4;
 
-/// What was asked, as its word says it.
+/// The word as T1 left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Asked(u64);
 
@@ -60,7 +62,7 @@ impl Taking {
         Taking(AtomicU64::new(NONE))
     }
 
-    /// T1. None: it has lost already what it carried.
+    /// T1. Returns `None` if the carrier has already lost the scheduler.
     pub fn ask(&self) -> Option<Asked> {
         let mut now = self.0.load(Acquire);
         loop {
@@ -74,17 +76,17 @@ impl Taking {
         }
     }
 
-    /// T5. False: the carrier has come back in time.
+    /// T5. Returns false if the carrier has woken in time.
     pub fn take(&self, asked: Asked) -> bool {
         self.0.compare_exchange(asked.0, next(asked.0, TAKEN), AcqRel, Acquire).is_ok()
     }
 
-    /// Instead of T5.
+    /// Ends the attempt instead of T5.
     pub fn give_up(&self, asked: Asked) {
         let _ = self.0.compare_exchange(asked.0, next(asked.0, NONE), AcqRel, Relaxed);
     }
 
-    /// H1. True: what it carried was taken.
+    /// H1. Returns whether the scheduler was taken.
     pub fn arrive(&self) -> bool {
         let mut now = self.0.load(Acquire);
         loop {
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_carrier_that_comes_back_in_time_keeps_what_it_carries() {
+    fn a_carrier_that_wakes_in_time_keeps_the_scheduler() {
         let word = Taking::new();
         let asked = word.ask().unwrap();
         assert!(!word.arrive());
@@ -116,17 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_later_finds_that_once() {
+    fn a_carrier_that_wakes_too_late_learns_that_once() {
         let word = Taking::new();
         let asked = word.ask().unwrap();
         assert!(word.take(asked));
-        assert!(word.ask().is_none(), "it has nothing that could be taken");
+        assert!(word.ask().is_none(), "it carries no scheduler that could be taken");
         assert!(word.arrive());
         assert!(!word.arrive());
     }
 
     #[test]
-    fn what_was_given_up_takes_nothing_later() {
+    fn an_attempt_that_was_given_up_takes_nothing_later() {
         let word = Taking::new();
         let old = word.ask().unwrap();
         word.give_up(old);

@@ -1,10 +1,10 @@
-//! Models of taking: a scheduler is carried by one kernel thread, whatever the order of waking,
-//! looking and taking.
+//! Models of taking: in every order of waking, looking and taking, one kernel thread carries the
+//! scheduler.
 //!
-//! Bounds: one carrier that blocks and wakes once and then runs two instructions, and one who
-//! takes. The kernel's side is three words: how often the carrier has been put to sleep and woken
-//! (odd: it is blocked), whether the signal is pending, and what the worker's data say. The
-//! kernel's own locks order these; here fences do. Exhaustive.
+//! Bounds: one carrier that blocks and wakes once and then runs two instructions, and one taker.
+//! The kernel's side is three words: how often the carrier has been put to sleep and woken (odd: it
+//! is blocked), whether the signal is pending, and what the worker's data say. The kernel's own
+//! locks order these; here fences do. Exhaustive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
@@ -17,7 +17,7 @@ use super::*;
 #[derive(Clone, Copy, PartialEq)]
 enum Without {
     Nothing,
-    /// The handler goes on whatever it finds.
+    /// The handler lets the carrier continue whatever it finds.
     Gate,
     /// T3.
     Look,
@@ -43,8 +43,9 @@ impl World {
         })
     }
 
-    /// On the way back to user code: the pending signal first. True: it may go on.
-    fn may_go_on(&self, without: Without) -> bool {
+    /// On the way back to user code, handles the pending signal first. Returns whether the carrier
+    /// may continue.
+    fn may_continue(&self, without: Without) -> bool {
         fence(SeqCst);
         if !self.pending.swap(false, AcqRel) {
             return true;
@@ -53,19 +54,19 @@ impl World {
         !taken || without == Without::Gate
     }
 
-    /// The carrier wakes, and runs on. True: it carries still.
+    /// The carrier wakes, and runs. Returns whether it still carries.
     fn wake(&self, without: Without) -> bool {
         self.sleeps.fetch_add(1, AcqRel);
-        if !self.may_go_on(without) {
+        if !self.may_continue(without) {
             return false;
         }
         self.run();
-        // A switch: what is there next is no user code.
+        // A switch: what runs next is not user code.
         self.in_user.store(false, Release);
-        self.may_go_on(without)
+        self.may_continue(without)
     }
 
-    /// Looks once; true: it took.
+    /// Looks once, and returns whether it took the scheduler.
     fn take(&self, without: Without) -> bool {
         let before = self.sleeps.load(Acquire);
         if before % 2 == 0 {
@@ -98,12 +99,12 @@ fn explore(without: Without) {
         let carrier = world.clone();
         let carrier = ::loom::thread::spawn(move || carrier.wake(without));
         let taken = world.take(without);
-        assert_eq!(carrier.join().unwrap(), !taken, "it is carried by one in the end");
+        assert_eq!(carrier.join().unwrap(), !taken, "one thread carries the scheduler in the end");
     });
 }
 
 #[test]
-fn loom_a_blocked_carrier_and_who_takes_never_both_carry() {
+fn loom_a_blocked_carrier_and_its_taker_never_both_carry() {
     explore(Without::Nothing);
 }
 

@@ -1,130 +1,210 @@
-//! A watched thread: its ownership word, its gate, and what tells whether it is blocked.
+//! A watched thread: its ownership word, its gate, and what tells whether it is blocked; and the
+//! seat of the place that it runs at.
 //!
 //! The layer above makes a thread watched with [`Watched::take`] and [`Watched::adopt`], gives it a
-//! place, and is its [`Keeper`]: what it does while it may not run.
+//! place, and implements [`GateHandler`]: what the thread does while it may not run. [`PlaceOwner`]
+//! decides which thread has a place.
 //!
 //! ```text
-//!            seated at a place                  blocks, and somebody looks
-//!   parked ---------------------> user's code -----------------------------> in the kernel, no place
-//!     ^                              |                                               |
-//!     |          yield, end          |                                               | wakes
-//!     +------------------------------+                    gate: Keeper::come_back <--+
+//!          seated at a place                blocks, and is detected
+//! parked ---------------------> user's code -------------------------> in the kernel, no place
+//!   ^                              |                                           |
+//!   |          yield, end          |                                           | wakes
+//!   +------------------------------+                    gate: GateHandler <----+
 //! ```
 //!
-//! Named invariants. **Type Stable**: a `Watched` is never freed, only used again, so a catcher
-//! that comes late touches live memory, and finds by word and place that it means nobody. **Own
-//! Thread**: what stands in a thread-local pointer is the thread's own; the keeper behind it lives
+//! Named invariants. **Type Stable**: a `Watched` is never freed, only used again, so a watcher
+//! that comes late touches live memory, and finds by word and place that no thread is meant. **Own
+//! Thread**: a thread-local pointer is used by its own thread only; the handler behind it lives
 //! until [`Watched::abandon`], which the same thread calls.
 
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::breakpoint::Breakpoint;
-use super::place::Place;
+use super::signals;
 use super::state::StateFile;
 use super::word::Word;
-use super::{Blocks, Mechanism, signals};
-use crate::os::entry::{self, Entry};
+use crate::os::entry::Entry;
 use crate::os::event::Event;
-use crate::os::linux::perf::{Attr, Last, Ring};
+use crate::os::linux::barrier;
+use crate::os::linux::perf::{Last, Ring};
 
-/// What the layer above does for a watched thread while it owns no place. Called by that thread, in
-/// a signal handler perhaps: no allocation, no lock, no panic.
-pub trait Keeper: Sync {
-    /// It has lost its place and has just woken: tells whoever may seat it again.
+/// Decides which thread runs at a place.
+pub trait PlaceOwner: Send + Sync {
+    /// The seated thread has lost the place, in a system call or (false) in a fault. Called by the
+    /// watcher, the watchdog, or the thread itself: short, no lock, no allocation.
+    fn place_is_free(&self, in_call: bool);
+
+    /// Returns the thread that has the place, if the owner knows it without
+    /// [`Place::seat`](super::Place::seat).
+    fn seated(&self) -> Option<&'static Watched> {
+        None
+    }
+
+    /// Returns whether this thread, which has the place, may be stopped now. Asked while the thread
+    /// is blocked, so what it did before is visible.
+    fn may_take(&self, _thread: &Watched) -> bool {
+        true
+    }
+
+    /// Looks whether the owner's own kernel thread is blocked in the code of a thread that it
+    /// hosts, and pokes it if so. Returns whether that is news: a block that cannot be interrupted
+    /// is poked again and again.
+    fn look_at_hosted(&self) -> bool {
+        false
+    }
+
+    /// Returns whether threads may be hosted now.
+    fn hosts(&self) -> bool {
+        false
+    }
+
+    /// Returns for a hosted thread a number that is the same only for the same block; 0 if it is
+    /// not blocked.
+    fn suspects_hosted(&self) -> u64 {
+        0
+    }
+
+    /// Called by the watchdog at each of its looks. Returns whether the watchdog must go on
+    /// looking although no thread is seated.
+    fn check(&self) -> bool {
+        false
+    }
+}
+
+/// What a watched thread does while it owns no place. The thread itself calls these, perhaps in a
+/// signal handler: they must not allocate, lock or panic.
+pub trait GateHandler: Sync {
+    /// Tells the place's owner that the thread has lost its place, has just woken, and can be
+    /// seated again.
     fn report(&self);
 
-    /// Whether it owns a place (again). Asked after each set of its event.
-    fn runs(&self) -> bool;
+    /// Returns whether the thread owns a place. Called after each set of its event.
+    fn owns_place(&self) -> bool;
 
-    /// What it waits on meanwhile: set after [`Keeper::runs`] has become true.
+    /// Returns the event that the thread waits on at its gate. It is set after
+    /// [`GateHandler::owns_place`] has become true.
     fn event(&self) -> &'static Event;
 
-    /// It owns a place again, and is about to run on.
-    fn home(&self) {}
+    /// Called when the thread owns a place again and is about to resume.
+    fn regained_place(&self) {}
 
-    /// It is about to run on without a place, for a moment.
-    fn loose(&self) {}
+    /// Called when the thread is about to resume without a place, for a moment.
+    fn resumes_without_place(&self) {}
 
-    /// It was asked to stop by [`Watched::ask_to_stop`] while it ran user code and owned its place.
-    /// Gives that up, and returns when it owns one again; or returns at once.
+    /// Called when [`Watched::ask_to_stop`] has asked the thread to stop while it ran user code and
+    /// owned its place. Gives the place up, and returns when the thread owns one again; or returns
+    /// at once.
     fn stop(&self);
 
-    /// It is hosted, in user code: goes on on its own kernel thread. Blocking, it gives its place
-    /// up and its scheduler is told; else it takes its place along.
+    /// Moves a hosted thread, which is in user code, to its own kernel thread. If it is about to
+    /// block, it gives its place up and its scheduler is notified; otherwise it keeps its place.
     fn leave_host(&self, _blocks: bool) {}
 
-    /// Whether it may leave its host here: not in a signal handler of the application's, whose
-    /// frames may be on the host's other stack for signals, which the next handler uses, and whose
-    /// signal mask the host would keep.
+    /// Returns whether the thread may leave its host here. It may not in a signal handler of the
+    /// application: that handler's frames may be on the host's alternate signal stack, which the
+    /// next handler uses, and the host would keep the handler's signal mask.
     fn may_leave_host(&self) -> bool {
         true
     }
 
-    /// It was asked to stop while it was hosted and in user code. As [`Keeper::stop`], and it comes
-    /// back on its own kernel thread, inside the machine and owning a place (true); or nothing is
-    /// done.
+    /// Called when the thread was asked to stop while it was hosted and in user code. Either stops
+    /// it as [`GateHandler::stop`], and returns true on its own kernel thread, inside the library
+    /// and owning a place; or does nothing and returns false.
     fn stop_on_host(&self) -> bool {
         false
     }
 
-    /// Its thread is about to end, and may be hosted: from here on it stays on its own kernel
-    /// thread.
+    /// Called when the thread is about to end, and may be hosted: from here on it stays on its own
+    /// kernel thread.
     fn before_exit(&self) {}
 }
 
-/// What anybody may know of a watched thread.
+/// The part of a place that a watched thread knows.
+pub(super) struct Seat {
+    seated: AtomicPtr<Watched>,
+    pub owner: Box<dyn PlaceOwner>,
+}
+
+impl Seat {
+    pub fn new(owner: Box<dyn PlaceOwner>) -> Seat {
+        Seat { seated: AtomicPtr::new(ptr::null_mut()), owner }
+    }
+
+    /// Seats this thread.
+    pub fn seat(&self, thread: &'static Watched) {
+        self.seated.store(ptr::from_ref(thread).cast_mut(), Ordering::SeqCst);
+    }
+
+    /// Removes this thread, if it is seated.
+    pub fn vacate(&self, thread: &'static Watched) {
+        let thread = ptr::from_ref(thread).cast_mut();
+        let none = ptr::null_mut();
+        let _ = self.seated.compare_exchange(thread, none, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Returns the thread that has the place.
+    pub fn seated(&self) -> Option<&'static Watched> {
+        // SAFETY: Type Stable.
+        let seated = unsafe { self.seated.load(Ordering::SeqCst).as_ref() };
+        seated.or_else(|| self.owner.seated())
+    }
+}
+
+/// The record of a watched thread.
 #[derive(Debug)]
 pub struct Watched {
-    /// Who may run its code.
+    /// Whether it may run its code: its ownership word.
     pub word: Word,
     /// Where it is seated, or was last. Written before the word says USER.
-    pub(crate) place: AtomicPtr<Place>,
-    /// By what its thread enters the library, where it is not a worker of a node's, which has one.
-    own_entry: Entry,
-    /// By what its thread enters the library.
-    entry: AtomicPtr<Entry>,
-    tid: AtomicI32,
+    pub(super) place: AtomicPtr<Seat>,
+    /// The entry by which its thread enters the library, unless it is a worker of a node, which
+    /// has one of its own.
+    pub(super) own_entry: Entry,
+    /// The entry by which its thread enters the library.
+    pub(super) entry: AtomicPtr<Entry>,
+    pub(super) tid: AtomicI32,
     pub(super) ring: Ring,
-    has_ring: AtomicBool,
+    pub(super) has_ring: AtomicBool,
     pub(super) state_file: StateFile,
     pub(super) breakpoint: Breakpoint,
     pub(super) stop_asked: AtomicBool,
-    /// The kernel thread that hosts it, by the kernel's number, while it is in user code there; 0
-    /// else. See `hosted.rs`.
+    /// The number of the kernel thread that hosts it, while it is in user code there; otherwise 0.
+    /// See `hosted.rs`.
     pub(super) host: AtomicI32,
-    /// For keepers that have no event of their own.
+    /// For handlers that have no event of their own.
     pub go: Event,
     /// It waits at its gate.
     gated: AtomicBool,
-    /// On what it waits there, or did last.
+    /// The event that it waits on there, or waited on last.
     waits_on: AtomicPtr<Event>,
-    /// It was lent the right to run on without a place.
+    /// It is allowed to run without a place.
     lent: AtomicBool,
     /// The one made before, for walks over all.
     older: Option<&'static Watched>,
-    /// It runs without owning a place: it was lent the right, or a test has switched the gate off.
+    /// It runs without owning a place: it was allowed to, or a test has switched the gate off.
     leaked: AtomicBool,
-    /// It has lost a place and not told its keeper, because a test has switched the gate off.
-    owes: AtomicBool,
+    /// It has lost a place and not reported that, because a test has switched the gate off.
+    unreported: AtomicBool,
     /// How often the gate was passed or met by a trap.
     pub traps: AtomicU64,
 }
 
+/// A watched thread, and the handler that it was adopted with.
+pub(super) type Me = (&'static Watched, *const dyn GateHandler);
+
 thread_local! {
-    static ME: Cell<Option<(&'static Watched, *const dyn Keeper)>> = const { Cell::new(None) };
-    /// Descriptors as numbers: they are closed after destructors of thread-locals have run.
-    static EVENTS: Cell<[i32; 3]> = const { Cell::new([-1; 3]) };
+    static ME: Cell<Option<Me>> = const { Cell::new(None) };
 }
 
 static FREE: Mutex<Vec<&'static Watched>> = Mutex::new(Vec::new());
-/// How many there are, in use or free.
+/// How many exist, in use or free.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 /// The newest, from which all others can be reached. Changed under the lock of `FREE`.
 static LATEST: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
@@ -134,13 +214,14 @@ fn all() -> Option<&'static Watched> {
     unsafe { LATEST.load(Ordering::Acquire).as_ref() }
 }
 
-/// Every one that was ever made, with or without a thread.
+/// Returns all that were ever made, with or without a thread.
 pub fn every() -> impl Iterator<Item = &'static Watched> {
     std::iter::successors(all(), |watched| watched.older)
 }
 
-/// Lets every thread that waits at its gate run on without a place until its next switch: somebody
-/// waits for what one of them holds. Counted where there is one, before it can run on.
+/// Allows every thread that waits at its gate to run without a place until its next switch, because
+/// a scheduler waits for something that one of them holds. Adds one to `count` if there is such a
+/// thread, before the thread can run.
 pub fn lend(count: &AtomicU64) {
     let mut gated = every().filter(|watched| watched.gated.load(Ordering::Acquire)).peekable();
     if gated.peek().is_some() {
@@ -149,40 +230,46 @@ pub fn lend(count: &AtomicU64) {
     gated.for_each(Watched::lend);
 }
 
-/// The positive control of the tests: with this set, who loses a place goes on all the same, until
-/// the next switch.
+/// The positive control of the tests: while this is set, a thread that loses its place runs all the
+/// same, until its next switch.
 static GATE_OFF: AtomicBool = AtomicBool::new(false);
 
-/// Switches every gate off, or on again: only for tests that show that they would notice.
+/// Switches every gate off, or on again. Only for tests that show that they would fail.
 #[doc(hidden)]
 pub fn switch_gate(on: bool) {
     GATE_OFF.store(!on, Ordering::SeqCst);
 }
 
-/// The calling thread, if it is watched.
+/// Returns the calling thread, if it is watched.
 #[inline]
 pub fn me() -> Option<&'static Watched> {
     ME.get().map(|(me, _)| me)
 }
 
-pub(super) fn keeper() -> &'static dyn Keeper {
-    let (_, keeper) = ME.get().expect("only a watched thread has a keeper");
-    // SAFETY: Own Thread: the keeper lives until this thread abandons it, and every use is within
-    // the current call. The 'static stays inside this file.
-    unsafe { &*keeper }
+/// Makes the calling thread this one, or none.
+pub(super) fn set_me(me: Option<Me>) {
+    ME.set(me);
+}
+
+/// Returns the handler of the calling thread, which is watched.
+pub(super) fn gate_handler() -> &'static dyn GateHandler {
+    let (_, handler) = ME.get().expect("only a watched thread has a handler");
+    // SAFETY: Own Thread: the handler lives until this thread abandons it, and every use is within
+    // the current call. The 'static stays inside this room.
+    unsafe { &*handler }
 }
 
 impl Watched {
-    /// One that nobody uses.
+    /// Returns a record that no thread uses.
     ///
     /// # Errors
-    /// No memory for its ring.
+    /// There is no memory for its ring.
     pub fn take() -> io::Result<&'static Watched> {
         let mut free = FREE.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(free) = free.pop() {
             return Ok(free);
         }
-        // So that giving back never allocates: it is done inside the machine.
+        // So that giving back, which happens inside the library, never allocates.
         let all_made = MADE.fetch_add(1, Ordering::Relaxed) + 1;
         let room = all_made - free.len();
         free.reserve(room);
@@ -199,7 +286,7 @@ impl Watched {
             stop_asked: AtomicBool::new(false),
             host: AtomicI32::new(0),
             leaked: AtomicBool::new(false),
-            owes: AtomicBool::new(false),
+            unreported: AtomicBool::new(false),
             go: Event::new(),
             gated: AtomicBool::new(false),
             waits_on: AtomicPtr::new(ptr::null_mut()),
@@ -211,78 +298,19 @@ impl Watched {
         Ok(made)
     }
 
-    /// Gives one back that no thread has adopted, or whose thread has abandoned it.
+    /// Returns the record to the free ones. No thread has adopted it, or its thread has abandoned
+    /// it.
     pub fn give_back(&'static self) {
         FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
     }
 
-    /// Makes the calling thread this one. It is inside the machine until its word says otherwise.
-    ///
-    /// # Safety
-    /// `keeper` lives until this thread calls [`Watched::abandon`].
-    ///
-    /// # Errors
-    /// The events of the mechanism cannot be had.
-    pub unsafe fn adopt(
-        &'static self,
-        keeper: *const dyn Keeper,
-        how: Mechanism,
-    ) -> io::Result<()> {
-        debug_assert!(self.word.in_runtime() && me().is_none());
-        let tid = crate::os::thread_number() as i32;
-        self.tid.store(tid, Ordering::Relaxed);
-        self.stop_asked.store(false, Ordering::Relaxed);
-        signals::install();
-        let mut events = [-1; 3];
-        match how {
-            Mechanism::Trap => {
-                let gate = Attr::gate().open()?;
-                self.ring.map(&gate)?;
-                self.has_ring.store(true, Ordering::Release);
-            }
-            Mechanism::Breakpoint => {
-                events = self.breakpoint.attach()?.map(IntoRawFd::into_raw_fd);
-                // Beyond the limit of locked memory there is no ring; the state file serves then.
-                let ring = Attr::notify().open().and_then(|event| self.ring.map(&event));
-                self.has_ring.store(ring.is_ok(), Ordering::Release);
-                self.state_file.open(tid)?;
-            }
-            Mechanism::Calls => self.state_file.open(tid)?,
-        }
-        EVENTS.set(events);
-        ME.set(Some((self, keeper)));
-        let entry = entry::mine().unwrap_or(&self.own_entry);
-        self.entry.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
-        entry::enter_by(Some(entry));
-        Ok(())
-    }
-
-    /// The calling thread is watched no more. It is inside the machine.
-    pub fn abandon(&'static self) {
-        debug_assert!(self.word.in_runtime());
-        ME.set(None);
-        if entry::mine().is_some_and(|mine| ptr::eq(mine, &self.own_entry)) {
-            entry::enter_by(None);
-        }
-        self.tid.store(0, Ordering::Relaxed);
-        self.breakpoint.detach();
-        self.state_file.close();
-        self.has_ring.store(false, Ordering::Release);
-        self.ring.close();
-        for fd in EVENTS.replace([-1; 3]).into_iter().filter(|fd| *fd >= 0) {
-            // SAFETY: Own Thread: `adopt` put it there, and this takes it out.
-            drop(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
-        self.place.store(ptr::null_mut(), Ordering::Release);
-    }
-
-    /// The kernel's number of its thread.
+    /// Returns the kernel's number of its thread.
     pub fn tid(&self) -> i32 {
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// Whether it waits in the kernel, and since which position of its ring. What is not known
-    /// counts as running.
+    /// Returns whether it waits in the kernel, and since which position of its ring. A thread of
+    /// which nothing is known counts as running.
     pub(super) fn last(&self) -> Last {
         match self.has_ring.load(Ordering::Acquire) {
             true => self.ring.last(),
@@ -290,27 +318,34 @@ impl Watched {
         }
     }
 
-    /// Whether its thread is outside the library, and may be stopped.
+    /// Returns whether its thread is outside the library, and may be stopped.
     pub(super) fn is_outside(&self) -> bool {
         // SAFETY: Type Stable: null, or of this or of a waiter, which are never freed.
         let entry = unsafe { self.entry.load(Ordering::Acquire).as_ref() };
         entry.is_some_and(Entry::is_outside)
     }
 
-    /// Where its ring stands; constant without one.
+    /// Returns the position of its ring; a constant if it has none.
     pub(super) fn head(&self) -> u64 {
         if self.has_ring.load(Ordering::Acquire) { self.ring.head() } else { 0 }
     }
 
-    /// Asks its thread to stop at once if it runs the user's code. It may be blocked: then it stops
-    /// at its gate anyway, or when it wakes.
+    /// Asks its thread to stop at once if it runs the user's code. A blocked thread stops at its
+    /// gate, or when it wakes.
     pub fn ask_to_stop(&self) {
         self.stop_asked.store(true, Ordering::SeqCst);
-        let host = self.host_as_seen_after_asking();
+        let host = self.host_seen_after_asking();
         signals::poke(if host == 0 { self.tid() } else { host });
     }
 
-    /// Own thread, in the signal handler. True: it has been away.
+    /// Returns, to the thread that has just asked it to stop, the kernel thread that hosts it; 0 if
+    /// none does, or if it will see the request when it is hosted.
+    fn host_seen_after_asking(&self) -> i32 {
+        barrier::on_all_threads();
+        self.host.load(Ordering::SeqCst)
+    }
+
+    /// Own thread, in the signal handler. Returns whether the thread has waited there.
     pub(super) fn at_trap(&'static self) -> bool {
         self.traps.fetch_add(1, Ordering::Relaxed);
         self.breakpoint.disarm_own();
@@ -324,13 +359,14 @@ impl Watched {
         away | self.stop_if_asked()
     }
 
-    /// Own thread, in user code, SIGTRAP blocked: stops if it was asked to. True: it has been away.
+    /// Own thread, in user code, with SIGTRAP blocked: stops if it was asked to. Returns as
+    /// [`Watched::at_trap`].
     fn stop_if_asked(&'static self) -> bool {
         let mut away = false;
         while self.stop_asked.swap(false, Ordering::SeqCst) {
             match self.word.enter() {
                 true => {
-                    keeper().stop();
+                    gate_handler().stop();
                     signals::swallow();
                     self.word.leave();
                 }
@@ -341,98 +377,102 @@ impl Watched {
         away
     }
 
-    /// Own thread, without a place and inside the machine; leaves it as the owner of one. SIGTRAP
-    /// is blocked. True: it has been away.
+    /// Own thread, without a place and inside the library, with SIGTRAP blocked: waits until it
+    /// owns a place or may run without one, and leaves the library. Returns as
+    /// [`Watched::at_trap`].
     fn gate(&'static self) -> bool {
-        let keeper = keeper();
+        let handler = gate_handler();
         let was_leaked = self.leaked.swap(false, Ordering::Relaxed);
         if GATE_OFF.load(Ordering::Relaxed) && !was_leaked {
             self.leaked.store(true, Ordering::Relaxed);
-            self.owes.store(true, Ordering::Relaxed);
-            keeper.loose();
+            self.unreported.store(true, Ordering::Relaxed);
+            handler.resumes_without_place();
             self.word.leave();
             return false;
         }
-        let lost = !was_leaked || self.owes.swap(false, Ordering::Relaxed);
+        let lost = !was_leaked || self.unreported.swap(false, Ordering::Relaxed);
         if lost {
-            keeper.report();
+            handler.report();
         }
         self.lent.store(false, Ordering::Relaxed);
-        let event = keeper.event();
+        let event = handler.event();
         self.waits_on.store(ptr::from_ref(event).cast_mut(), Ordering::Relaxed);
         self.gated.store(true, Ordering::Release);
         let owns = loop {
             if !event.wait_unless(&self.lent) {
                 break false;
             }
-            if keeper.runs() {
+            if handler.owns_place() {
                 break true;
             }
         };
         self.gated.store(false, Ordering::Release);
         if owns {
-            keeper.home();
+            handler.regained_place();
         } else {
             self.leaked.store(true, Ordering::Relaxed);
-            keeper.loose();
+            handler.resumes_without_place();
         }
-        // What parking has caused (R7). Not later: from here on it may be the gate of the next
-        // block.
+        // The trap that parking has caused (R7). Not later: from here on a trap may be the gate of
+        // the next block.
         signals::swallow();
         self.word.leave();
         true
     }
 
-    /// It waits at its gate: lets it run on. Done again until it has noticed.
+    /// Allows it to run without a place while it waits at its gate. Repeated until it has noticed.
     fn lend(&self) {
         self.lent.store(true, Ordering::Release);
-        // SAFETY: Type Stable: set before `gated`, to an event that lives for ever.
+        // SAFETY: Type Stable: set before `gated`, to an event that is never freed.
         let event = unsafe { self.waits_on.load(Ordering::Relaxed).as_ref() };
         event.inspect(|event| event.nudge());
     }
 
-    /// Whether it runs without owning a place.
-    pub fn is_loose(&self) -> bool {
+    /// Returns whether it runs without owning a place.
+    pub fn runs_without_place(&self) -> bool {
         self.leaked.load(Ordering::Relaxed)
     }
 
-    /// Own thread, in user code: if it runs without owning a place, that ends here.
+    /// Own thread, in user code: if it runs without owning a place, waits here until it owns one.
     pub fn settle(&'static self) {
-        if self.is_loose() {
-            self.come_in();
+        if self.runs_without_place() {
+            self.enter_library();
             self.word.leave();
         }
     }
 
-    /// Own thread, in user code: gives its place to another in `f`, which returns when it owns one
-    /// again. The traps that this causes are swallowed.
+    /// Own thread, in user code: gives its place to another thread in `f`, which returns when it
+    /// owns one again. The traps that this causes are swallowed.
     pub fn apart(&'static self, f: impl FnOnce()) {
-        self.come_in();
+        self.enter_library();
         signals::without_traps(f);
         self.word.leave();
     }
 
-    fn gate_outside(&'static self) {
+    /// Own thread, outside the handler: passes its gate as [`Watched::gate`], and obeys a request
+    /// to stop.
+    pub(super) fn gate_outside(&'static self) {
         signals::masked(|| self.gate());
         self.look_for_stop();
     }
 
-    /// Own thread, in user code: a request to stop may have come while its signal was swallowed.
+    /// Own thread, in user code: obeys a request to stop that may have come while its signal was
+    /// swallowed.
     pub(crate) fn look_for_stop(&'static self) {
         if self.stop_asked.load(Ordering::SeqCst) {
             signals::masked(|| self.stop_if_asked());
         }
     }
 
-    /// Own thread: it ran on without a place, and has now noticed. True: inside the machine.
-    fn settle_leak(&self) -> bool {
+    /// Own thread, which may have run without a place: if so, enters the library and returns true.
+    pub(super) fn settle_leak(&self) -> bool {
         self.leaked.load(Ordering::Relaxed) && self.word.enter()
     }
 
-    /// Own thread, in user code: into the machine, as the owner of its place. All signals stay
-    /// blocked while `f` runs; leaves as the owner of a place.
+    /// Own thread, in user code: runs `f` inside the library, as the owner of its place and with
+    /// all signals blocked. Leaves as the owner of a place.
     pub fn inside<R>(&'static self, f: impl FnOnce() -> R) -> R {
-        self.come_in();
+        self.enter_library();
         let result = signals::masked(|| {
             let result = f();
             signals::swallow();
@@ -443,89 +483,25 @@ impl Watched {
         result
     }
 
-    /// Own thread, in user code: into the machine, as the owner of its place, to stay.
-    pub fn come_in(&'static self) {
-        while !self.word.enter() || self.is_loose() {
+    /// Own thread, in user code: enters the library, as the owner of its place, and stays inside.
+    pub fn enter_library(&'static self) {
+        while !self.word.enter() || self.runs_without_place() {
             self.gate_outside();
         }
     }
 
-    /// Own thread: runs an interposed call that may block. Where it surely will, the place is given
-    /// up first.
-    pub(super) fn call<R>(
-        &'static self,
-        blocks: impl FnOnce() -> Blocks,
-        call: impl FnOnce() -> R,
-    ) -> R {
-        if entry::is_inside() {
-            return call();
-        }
-        if self.is_hosted() {
-            return self.call_of_hosted(blocks(), call);
-        }
-        if !self.word.in_user() {
-            return call();
-        }
-        if blocks() == Blocks::Surely {
-            self.give_up_place();
-            return self.call_without_place(call);
-        }
-        while !self.word.begin_call() {
-            self.gate_outside();
-        }
-        let result = call();
-        if !self.word.end_call() || self.settle_leak() {
-            keep_errno(|| self.gate_outside());
-        }
-        result
-    }
-
-    /// Own thread, which has given its place up and whose word says so: the call, and the gate
-    /// after it.
-    pub(super) fn call_without_place<R>(&'static self, call: impl FnOnce() -> R) -> R {
-        let result = call();
-        // A trap on the way out of the call may have been the gate already.
-        if !self.word.pass() {
-            keep_errno(|| self.gate_outside());
-        }
-        result
-    }
-
-    /// Own thread, in user code: gives its place up, and is as one that lost it.
-    ///
-    /// From inside the machine: a trap that found the place lost, and the landlord not told, would
-    /// wait at the gate for ever.
-    fn give_up_place(&'static self) {
-        self.come_in();
-        if let Some(place) = self.place() {
-            place.given_up(self);
-        }
-        self.word.lose();
-    }
-
-    /// Where it is seated.
-    pub(super) fn place(&self) -> Option<&Place> {
+    /// Own thread, inside the library: leaves its place, and tells the owner that it is free.
+    pub(super) fn vacate_place(&'static self) {
         // SAFETY: Type Stable: a place outlives those seated at it; see `Place::close`.
-        unsafe { self.place.load(Ordering::Acquire).as_ref() }
+        if let Some(seat) = unsafe { self.place.load(Ordering::Acquire).as_ref() } {
+            seat.vacate(self);
+            seat.owner.place_is_free(true);
+        }
     }
-}
 
-/// From now on the child of a fork has one thread, which is an ordinary one: neither events nor the
-/// thread that would let it run have come along.
-pub(super) fn leave_at_fork() {
-    extern "C" fn forget() {
-        ME.set(None);
+    /// Own thread: returns whether it is hosted, and in user code.
+    #[inline]
+    pub fn is_hosted(&self) -> bool {
+        self.host.load(Ordering::Relaxed) != 0
     }
-    // SAFETY: Plain Call: a function that touches a thread-local only.
-    unsafe { libc::pthread_atfork(None, None, Some(forget)) };
-}
-
-fn keep_errno(f: impl FnOnce()) {
-    // SAFETY: Plain Call: this thread's own errno.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: Plain Call: as above.
-    let kept = unsafe { *errno };
-    f();
-    // SAFETY: Plain Call: as above.
-    unsafe { *errno = kept };
 }

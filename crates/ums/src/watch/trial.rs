@@ -1,8 +1,10 @@
-//! Which mechanism works here: a thread really blocks on a socket, is noticed, woken, and gated.
+//! Which mechanism works here, by trying: a thread really blocks on a socket, is detected, is
+//! woken, and is stopped at its gate.
 //!
-//! Kernel versions are not asked; what a container or a filter changes shows only by trying.
+//! The kernel's version is not asked: restrictions of a container or a system-call filter show only
+//! by trying.
 //!
-//! Named invariant **Own Thread**: the keeper lives on the stack of the thread that adopts it.
+//! Named invariant **Own Thread**: the handler lives on the stack of the thread that adopts it.
 
 #![allow(unsafe_code)]
 
@@ -13,42 +15,43 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::place::{Landlord, Place};
-use super::thread::{Keeper, Watched};
-use super::{Blocks, Mechanism, calls};
+use super::calls;
+use super::means::{Blocks, Mechanism};
+use super::place::Place;
+use super::thread::{GateHandler, PlaceOwner, Watched};
 use crate::os::event::Event;
 
-/// How long noticing may take, on a machine that is busy with other things.
+/// How long detection may take, on a computer that is busy with other things.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Counts what a trial wants to see.
+/// Counts of what a trial must see.
 #[derive(Default)]
 struct Seen {
     noticed: AtomicU32,
     gated: AtomicU32,
 }
 
-struct Lord(Arc<Seen>);
+struct TrialOwner(Arc<Seen>);
 
-impl Landlord for Lord {
+impl PlaceOwner for TrialOwner {
     fn place_is_free(&self, _: bool) {
         self.0.noticed.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-struct Guest {
+struct TrialThread {
     seen: Arc<Seen>,
     may_run: AtomicBool,
-    /// Of the thread that was taken for the trial.
+    /// The event of the thread that was taken for the trial.
     go: OnceLock<&'static Event>,
 }
 
-impl Keeper for Guest {
+impl GateHandler for TrialThread {
     fn report(&self) {
         self.seen.gated.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn runs(&self) -> bool {
+    fn owns_place(&self) -> bool {
         self.may_run.load(Ordering::SeqCst)
     }
 
@@ -59,26 +62,57 @@ impl Keeper for Guest {
     fn stop(&self) {}
 }
 
-pub(super) fn run(how: Mechanism) -> Result<(), String> {
-    // Not a pipe: where the reader is gone already, writing to one would end a C program by
-    // SIGPIPE.
+impl Mechanism {
+    /// Tries this mechanism on this computer: a thread blocks, is detected, wakes, and stops at its
+    /// gate.
+    ///
+    /// # Errors
+    /// A sentence that says what did not happen, or the kernel's refusal.
+    pub fn try_here(self) -> Result<(), String> {
+        run(self)
+    }
+}
+
+/// Returns the mechanism of this process: the best that works, or the one that the environment
+/// variable `UMS_WATCH` names.
+///
+/// The mechanisms are tried once, with a thread that really blocks.
+pub fn mechanism() -> Mechanism {
+    static CHOSEN: OnceLock<Mechanism> = OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let named = std::env::var("UMS_WATCH").unwrap_or_default();
+        match Mechanism::ALL.into_iter().find(|how| how.name() == named) {
+            Some(how) => how,
+            None => best(),
+        }
+    })
+}
+
+fn best() -> Mechanism {
+    let mut works = Mechanism::ALL.into_iter().filter(|how| how.try_here().is_ok());
+    works.next().unwrap_or(Mechanism::Calls)
+}
+
+fn run(how: Mechanism) -> Result<(), String> {
+    // Not a pipe: if the reader has ended already, writing to one would end a C program by SIGPIPE.
     let (mut reader, mut writer) = UnixStream::pair().map_err(|e| e.to_string())?;
     let cpu = super::place::some_cpu();
     let seen = Arc::new(Seen::default());
-    let place = Place::open(cpu, how, Box::new(Lord(seen.clone()))).map_err(|e| e.to_string())?;
-    let guest = Arc::new(Guest {
+    let place =
+        Place::open(cpu, how, Box::new(TrialOwner(seen.clone()))).map_err(|e| e.to_string())?;
+    let handler = Arc::new(TrialThread {
         seen: seen.clone(),
         may_run: AtomicBool::new(false),
         go: OnceLock::new(),
     });
     let (tell, told) = mpsc::channel();
-    let (mine, at) = (guest.clone(), place.clone());
+    let (mine, at) = (handler.clone(), place.clone());
     let thread = std::thread::spawn(move || {
         let outcome = be_watched(&mine, &at, how, |me| {
             let mut byte = [0];
             let read = match how {
-                // Gated only where a call is interposed, so this one is.
-                Mechanism::Calls => me.call(|| Blocks::Perhaps, || reader.read(&mut byte)),
+                // This mechanism has a gate only at interposed calls, so this call is one.
+                Mechanism::Calls => me.call(|| Blocks::Unknown, || reader.read(&mut byte)),
                 _ => reader.read(&mut byte),
             };
             read.map_err(|e| e.to_string())
@@ -102,8 +136,8 @@ pub(super) fn run(how: Mechanism) -> Result<(), String> {
         std::thread::sleep(Duration::from_millis(1));
     }
     let gated = seen.gated.load(Ordering::SeqCst) > 0;
-    guest.may_run.store(true, Ordering::SeqCst);
-    guest.go.get().inspect(|go| go.set());
+    handler.may_run.store(true, Ordering::SeqCst);
+    handler.go.get().inspect(|go| go.set());
     let outcome = told_early
         .unwrap_or_else(|| told.recv().unwrap_or(Err("the thread of the trial ended".into())));
     let _ = thread.join();
@@ -118,27 +152,27 @@ pub(super) fn run(how: Mechanism) -> Result<(), String> {
 
 /// Runs `f` as the user code of a watched thread that is seated at this place.
 fn be_watched<R>(
-    guest: &Guest,
+    handler: &TrialThread,
     place: &Arc<Place>,
     how: Mechanism,
     f: impl FnOnce(&'static Watched) -> Result<R, String>,
 ) -> Result<(), String> {
     crate::os::linux::cpus::pin_to(place.cpu).map_err(|e| e.to_string())?;
     let me = Watched::take().map_err(|e| e.to_string())?;
-    let _ = guest.go.set(&me.go);
-    // SAFETY: Own Thread: `guest` outlives this function, which abandons.
-    if let Err(error) = unsafe { me.adopt(std::ptr::from_ref(guest), how) } {
+    let _ = handler.go.set(&me.go);
+    // SAFETY: Own Thread: `handler` outlives this function, which abandons.
+    if let Err(error) = unsafe { me.adopt(std::ptr::from_ref(handler), how) } {
         me.give_back();
         return Err(error.to_string());
     }
     place.seat(me);
     me.word.leave();
     let result = f(me);
-    me.come_in();
+    me.enter_library();
     place.vacate(me);
     me.abandon();
     me.give_back();
-    // Named so that the module that interposes is part of what is tried.
+    // Named so that the room of interposed calls is part of what is tried.
     debug_assert!(!calls::is_watched());
     result.map(drop)
 }
@@ -161,19 +195,19 @@ mod tests {
         }
         let cpu = crate::watch::place::some_cpu();
         let seen = Arc::new(Seen::default());
-        let place = Place::open(cpu, how, Box::new(Lord(seen.clone()))).unwrap();
+        let place = Place::open(cpu, how, Box::new(TrialOwner(seen.clone()))).unwrap();
         let (may_run, go) = (AtomicBool::new(true), OnceLock::new());
-        let guest = Guest { seen: seen.clone(), may_run, go };
+        let handler = TrialThread { seen: seen.clone(), may_run, go };
         let at = place.clone();
         let noticed = std::thread::spawn(move || {
             let mut noticed = [0; 2];
-            let outcome = be_watched(&guest, &at, how, |me| {
+            let outcome = be_watched(&handler, &at, how, |me| {
                 let block = || std::thread::sleep(Duration::from_millis(100));
                 let held = LOCK.lock();
                 block();
                 noticed[0] = seen.noticed.load(Ordering::SeqCst);
                 drop(held);
-                // The same without the lock: the place is lost, and had again at once.
+                // The same without the lock: the place is lost, and owned again at once.
                 me.go.set();
                 block();
                 noticed[1] = seen.noticed.load(Ordering::SeqCst);

@@ -1,14 +1,15 @@
-//! The watchdog: looks now and then whether a worker is blocked, at every place and at every
-//! scheduler that has no place.
+//! The watchdog: a thread that looks now and then whether a worker is blocked, at every place and
+//! at every scheduler that has no place.
 //!
-//! *Places* (R12). A catcher runs only when its processor has nothing else to do. Where something
-//! foreign keeps the processor busy, it does not notice. The watchdog is one ordinary thread for
-//! the whole process. It acts on what it has seen blocked twice, so it leaves the common case to
-//! the catcher, which is faster.
+//! *Places* (R12). A watcher runs only when its processor has nothing else to run. If another
+//! program keeps the processor busy, the watcher detects nothing. The watchdog is one ordinary
+//! thread for the whole process. It acts only on a block that it has seen twice, so it leaves the
+//! common case to the watcher, which is faster.
 //!
-//! *Schedulers of thread workers* (`scheduler/blocked.rs`). It is the one taker of `os/entry`.
+//! *Schedulers of thread workers* (`scheduler/blocked.rs`). The watchdog is the one taker of
+//! `os/entry`.
 //!
-//! When all of them have been idle for a few looks, it sleeps without a timeout until one is not.
+//! When all subjects have been idle for a few looks, it sleeps without a timeout until one is not.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -17,21 +18,21 @@ use std::time::Duration;
 
 use crate::os::event::Event;
 
-/// What it looks at.
+/// What the watchdog looks at.
 pub(crate) trait Subject: Send + Sync {
-    /// Takes from a blocked worker what it shall lose. True: it did.
+    /// Looks, and takes the place or the baton from a blocked worker. Returns whether it took one.
     fn look(&self) -> bool;
 
-    /// Whether something runs that may block.
+    /// Returns whether something runs that may block.
     fn is_busy(&self) -> bool;
 }
 
-/// Time between two looks: the first while something was wrong lately, up to the second otherwise.
+/// Time between two looks: the first after a look that took something, up to the second otherwise.
 const TICK_MS: (u64, u64) = (1, 4);
-/// Vain looks before the time is doubled.
+/// Looks that found nothing before the time is doubled.
 const CALM: u32 = 64;
-/// Looks in a row at which all subjects were idle before it sleeps: a scheduler that is idle for
-/// moments need not wake it each time.
+/// Looks in a row at which all subjects were idle before it sleeps without a timeout: so a
+/// scheduler that is idle for moments need not wake it each time.
 const IDLE: u32 = 8;
 
 static DOG: OnceLock<Dog> = OnceLock::new();
@@ -43,29 +44,29 @@ struct Dog {
 
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 
-/// Looks at this from now on.
+/// Makes the watchdog look at this subject from now on, and starts it if needed.
 pub(crate) fn watch(subject: &Arc<dyn Subject>) -> io::Result<()> {
     static STARTED: Mutex<bool> = Mutex::new(false);
     let dog = DOG.get_or_init(|| Dog { subjects: Mutex::default(), bell: Event::new() });
     let mut started = STARTED.lock().unwrap_or_else(|e| e.into_inner());
     if !*started {
         let thread = std::thread::Builder::new().name("ums-watchdog".into());
-        thread.stack_size(64 << 10).spawn(|| watch_for_ever(dog))?;
+        thread.stack_size(64 << 10).spawn(|| watch_forever(dog))?;
         *started = true;
     }
     dog.lock().push(subject.clone());
     Ok(())
 }
 
-/// Looks at it no more; returns when no look is under way.
+/// Makes the watchdog forget a subject. Returns when no look at it is under way.
 pub(crate) fn forget(subject: &Arc<dyn Subject>) {
     if let Some(dog) = DOG.get() {
         dog.lock().retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(subject)));
     }
 }
 
-/// Somebody was seated, or a scheduler decides: there is something to look at. What the caller has
-/// stored before is seen by the look that precedes the sleep, or else the sleep is seen here.
+/// Wakes the watchdog, because a thread was seated or a scheduler decides. Either the look that
+/// precedes the sleep sees what the caller has stored before, or this sees the sleep.
 #[inline]
 pub(crate) fn wake() {
     fence(Ordering::SeqCst);
@@ -82,15 +83,16 @@ impl Dog {
     }
 }
 
-/// Whoever started it may be pinned, and perhaps to the very processor whose catcher is starved.
+/// Lets the watchdog run on all processors of the process. The thread that started it may be
+/// pinned, perhaps to the very processor whose watcher gets no time.
 fn go_anywhere() {
     use rustix::thread::{sched_getaffinity, sched_setaffinity};
     let main = Some(rustix::process::getpid());
-    // Where that is refused it stays where it is, which is slower and no less right.
+    // If that is refused it stays where it is, which is slower and no less correct.
     let _ = sched_getaffinity(main).and_then(|mask| sched_setaffinity(None, &mask));
 }
 
-fn watch_for_ever(dog: &Dog) {
+fn watch_forever(dog: &Dog) {
     go_anywhere();
     let (mut calm, mut tick, mut idle) = (0, TICK_MS.0, 0);
     loop {

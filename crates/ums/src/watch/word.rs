@@ -1,23 +1,29 @@
-//! The ownership word: who may run a watched thread's code, in one atomic word.
+//! The ownership word: whether a watched thread may run its code, in one atomic word.
 //!
 //! ```text
-//! mode    | the thread                              | may be revoked | who leaves it, to what
-//! RUNTIME | is inside the machine, or parked        | no             | itself -> USER, REVOKED
-//! USER    | runs the user's code, owns its place    | when blocked   | itself -> RUNTIME, CALL; revoker -> REVOKED
-//! CALL    | is in an interposed call, owns its place| when blocked   | itself -> USER; revoker -> REVOKED
-//! REVOKED | has lost its place, and does not know   | no             | itself, at the gate -> RUNTIME
+//! mode    | the thread                               | may be revoked | the thread changes it to
+//! RUNTIME | is inside the library, or parked         | no             | USER, REVOKED
+//! USER    | runs the user's code, owns its place     | when blocked   | RUNTIME, CALL
+//! CALL    | is in an interposed call, owns its place | when blocked   | USER
+//! REVOKED | has lost its place, and does not know    | no             | RUNTIME, at the gate
+//!
+//! a revoker changes USER and CALL to REVOKED
 //! ```
 //!
-//! Above the mode stands a count that grows with every change. A revoker reads the word (*seen*),
-//! looks whether the thread is blocked, and exchanges exactly what it has seen. A thread that wakes
-//! passes a *gate* before it runs another instruction of the user's, and passing adds one. So:
+//! Above the mode stands a count that grows with every change. A *revoker* (the watcher or the
+//! watchdog) reads the word (*seen*), looks whether the thread is blocked, and exchanges exactly
+//! what it has seen. A thread that wakes passes a *gate* before it runs another instruction of the
+//! user's, and passing adds one to the count. So:
 //!
-//! * It woke and passed before the exchange: the count differs, the exchange fails, it goes on.
-//! * It woke and has not passed: the exchange succeeds, the gate finds REVOKED, it stops there.
-//! * Seen after it passed: then the look at its state, which comes later, finds it awake, because
-//!   waking is recorded before the gate. Hence the word is read *before* the state.
+//! * The thread woke and passed before the exchange: the count differs, the exchange fails, the
+//!   thread continues.
+//! * The thread woke and has not passed: the exchange succeeds, the gate finds REVOKED, the thread
+//!   stops there.
+//! * The word was read after the thread passed: then the look at its state, which comes later,
+//!   finds it awake, because waking is recorded before the gate. Hence the word is read *before*
+//!   the state.
 //!
-//! The model in `loom.rs` tries all of this. What a thread does at the gate is not told here.
+//! The model in `loom.rs` tries all of this. What a thread does at the gate is in `thread.rs`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -36,17 +42,18 @@ const STEP: u64 = 4;
 pub struct Seen(u64);
 
 impl Seen {
-    /// Whether its thread owned a place and may lose it.
+    /// Returns whether its thread owned a place and may lose it.
     pub fn is_revocable(self) -> bool {
         matches!(self.0 & MODE, USER | CALL)
     }
 
-    /// Whether its thread was in an interposed call, which has a gate at its end by itself.
+    /// Returns whether its thread was in an interposed call, which has a gate of its own at its
+    /// end.
     pub fn is_call(self) -> bool {
         self.0 & MODE == CALL
     }
 
-    /// A number that is the same only for the same sight of the same word; never 0 when revocable.
+    /// Returns a number that differs after every change of the word. Never 0 if revocable.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -56,12 +63,12 @@ impl Seen {
     }
 }
 
-/// Who may run a thread's code.
+/// The ownership word of one thread.
 #[derive(Debug)]
 pub struct Word(AtomicU64);
 
 impl Word {
-    /// The word of a thread inside the machine.
+    /// Returns the word of a thread inside the library.
     pub fn new() -> Word {
         Word(AtomicU64::new(RUNTIME))
     }
@@ -71,54 +78,57 @@ impl Word {
         Seen(self.0.load(Acquire))
     }
 
-    /// Takes the place away from a thread that is blocked. False: it has moved since.
+    /// Takes the place away from a thread that is blocked. Returns false if the word has changed
+    /// since it was seen.
     pub fn revoke(&self, seen: Seen) -> bool {
         debug_assert!(seen.is_revocable());
         self.0.compare_exchange(seen.0, seen.next(REVOKED), AcqRel, Acquire).is_ok()
     }
 
-    /// Own thread, at a gate: true, go on; false, the place is lost, and the thread is inside the
-    /// machine from here on.
+    /// Own thread, at a gate. Returns true if the thread may continue. Returns false if its place
+    /// is lost; the thread is then inside the library.
     pub fn pass(&self) -> bool {
         self.step(|seen| seen.0 & MODE)
     }
 
-    /// Own thread: into the machine. False: the place was lost on the way, as `pass`.
+    /// Own thread: enters the library. Returns false if the place was lost on the way, as `pass`
+    /// does.
     pub fn enter(&self) -> bool {
         self.change(RUNTIME)
     }
 
-    /// Own thread: begins an interposed call. False: as `pass`.
+    /// Own thread: begins an interposed call. Returns as `pass`.
     pub fn begin_call(&self) -> bool {
         self.change(CALL)
     }
 
-    /// Own thread: an interposed call is over. False: as `pass`.
+    /// Own thread: ends an interposed call. Returns as `pass`.
     pub fn end_call(&self) -> bool {
         self.change(USER)
     }
 
-    /// Own thread, inside the machine and owning its place: into the user's code.
+    /// Own thread, inside the library and owning its place: leaves to the user's code.
     pub fn leave(&self) {
         let now = Seen(self.0.load(Relaxed));
-        debug_assert_eq!(now.0 & MODE, RUNTIME, "only who is inside can leave");
-        // Nobody else changes the word in this mode.
+        debug_assert_eq!(now.0 & MODE, RUNTIME, "only a thread that is inside can leave");
+        // No other thread changes the word in this mode.
         self.0.store(now.next(USER), Release);
     }
 
-    /// Own thread, inside the machine, which has given its place up: on, to its next gate.
+    /// Own thread, inside the library, which has given its place up: leaves the library, to its
+    /// next gate.
     pub fn lose(&self) {
         let now = Seen(self.0.load(Relaxed));
-        debug_assert_eq!(now.0 & MODE, RUNTIME, "only who is inside can give up");
+        debug_assert_eq!(now.0 & MODE, RUNTIME, "only a thread that is inside can give up");
         self.0.store(now.next(REVOKED), Release);
     }
 
-    /// Own thread: whether it is in the user's code, by its own account.
+    /// Own thread: returns whether it is in the user's code, by its own account.
     pub fn in_user(&self) -> bool {
         self.0.load(Relaxed) & MODE == USER
     }
 
-    /// Own thread: whether it is inside the machine.
+    /// Own thread: returns whether it is inside the library.
     pub fn in_runtime(&self) -> bool {
         self.0.load(Relaxed) & MODE == RUNTIME
     }
@@ -127,8 +137,8 @@ impl Word {
         self.step(|_| mode)
     }
 
-    /// Own thread: to another mode, unless the place was lost. Tried again when this thread's own
-    /// signal handler has come between.
+    /// Own thread: changes to another mode, unless the place was lost. Tries again if this thread's
+    /// own signal handler has changed the word meanwhile.
     fn step(&self, to: impl Fn(Seen) -> u64) -> bool {
         loop {
             let now = Seen(self.0.load(Relaxed));
@@ -152,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_inside_the_machine_is_never_revocable() {
+    fn a_thread_inside_the_library_is_never_revocable() {
         let word = Word::new();
         assert!(!word.seen().is_revocable() && word.pass());
         word.leave();
@@ -162,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_passed_since_spoils_the_revokers_exchange_r1() {
+    fn after_a_gate_was_passed_the_revokers_exchange_fails_r1() {
         let word = Word::new();
         word.leave();
         let seen = word.seen();
@@ -177,12 +187,12 @@ mod tests {
         word.leave();
         assert!(word.revoke(word.seen()));
         assert!(!word.pass());
-        // Inside the machine now: the trap of its own park must not stop it again (R7).
+        // Inside the library now: the trap of its own park must not stop it again (R7).
         assert!(word.pass());
     }
 
     #[test]
-    fn a_call_that_was_revoked_ends_at_the_gate_and_one_that_was_not_goes_on() {
+    fn a_call_that_was_revoked_ends_at_the_gate_and_one_that_was_not_continues() {
         let word = Word::new();
         word.leave();
         assert!(word.begin_call() && word.seen().is_call());

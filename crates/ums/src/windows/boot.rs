@@ -213,9 +213,9 @@ unsafe fn refused(context: &Context, told: &Told, error: i32) {
 fn become_watched(context: &Arc<Context>) -> io::Result<&'static Watched> {
     let key = end_key()?;
     let watched = Watched::take()?;
-    let keeper: *const Context = Arc::as_ptr(context);
+    let handler: *const Context = Arc::as_ptr(context);
     // SAFETY: Handed Over: the context outlives its thread's watch, which `at_end` ends.
-    if let Err(error) = unsafe { watched.adopt(keeper, watch::mechanism()) } {
+    if let Err(error) = unsafe { watched.adopt(handler, watch::mechanism()) } {
         watched.give_back();
         return Err(error);
     }
@@ -269,7 +269,7 @@ unsafe extern "C" fn at_end(context: *mut c_void) {
     let context = unsafe { &*context.cast::<Context>() };
     let Some(list) = context.list().cloned() else { return };
     if let Some(me) = watch::thread::me() {
-        me.come_in();
+        me.enter_library();
         signals::block_all();
         CURRENT.set(ptr::null());
         context.end(&list);

@@ -40,7 +40,7 @@ use super::primary::{News, Primary};
 use super::{ExecuteError, WorkerCounts};
 use crate::os::event::Event;
 use crate::record::counters::add;
-use crate::watch::{Keeper, Watched, signals};
+use crate::watch::{GateHandler, Watched, signals};
 
 const UNBORN: u32 = 0;
 const STARTING: u32 = 1;
@@ -286,7 +286,7 @@ impl Context {
         let mut mask = CpuSet::new();
         mask.set(cpu);
         let tid = Pid::from_raw(self.tid.load(Ordering::Relaxed) as i32);
-        // Where that is refused it runs elsewhere, and the watchdog notices for the catcher.
+        // Where that is refused it runs elsewhere, and the watchdog detects its blocks instead of the watcher.
         let _ = sched_setaffinity(tid, &mask);
     }
 
@@ -380,7 +380,7 @@ impl Context {
 
     /// Parks until a scheduler runs it.
     pub(super) fn wait_to_run(&self) {
-        while !self.runs() {
+        while !self.owns_place() {
             self.event().wait();
         }
     }
@@ -422,7 +422,7 @@ impl Context {
     }
 }
 
-impl Keeper for Context {
+impl GateHandler for Context {
     fn report(&self) {
         while self.is_suspended() {
             self.state.store(OUT, Ordering::Release);
@@ -433,7 +433,7 @@ impl Keeper for Context {
         }
     }
 
-    fn runs(&self) -> bool {
+    fn owns_place(&self) -> bool {
         self.state.load(Ordering::Acquire) == RUNNING
     }
 
@@ -444,7 +444,7 @@ impl Keeper for Context {
     fn stop(&self) {
         if self.is_suspended() {
             self.hand_back(OUT, News::BlockedInTrap, 0);
-            Keeper::report(self);
+            GateHandler::report(self);
             self.wait_to_run();
         }
     }
@@ -467,7 +467,7 @@ impl Keeper for Context {
         self.state.store(OUT, Ordering::Release);
         self.couple(Some(News::BlockedInTrap));
         signals::masked(|| {
-            Keeper::report(self);
+            GateHandler::report(self);
             self.wait_to_run();
             signals::swallow();
         });

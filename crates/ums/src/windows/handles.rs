@@ -82,7 +82,7 @@ impl ListEvent<'_> {
         match primary::here() {
             Some(primary) => primary.resting(wait),
             // A worker's wait, perhaps.
-            None => may_block(|| Blocks::Perhaps, wait),
+            None => may_block(|| Blocks::Unknown, wait),
         }
     }
 

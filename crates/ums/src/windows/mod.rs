@@ -313,7 +313,7 @@ fn take_within(list: &list::List, timeout_ns: Option<u64>) -> *const context::Co
     match primary::here() {
         Some(primary) => primary.resting(|| list.take_within(timeout_ns)),
         // A worker's wait, perhaps.
-        None => may_block(|| Blocks::Perhaps, || list.take_within(timeout_ns)),
+        None => may_block(|| Blocks::Unknown, || list.take_within(timeout_ns)),
     }
 }
 

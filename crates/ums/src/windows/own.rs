@@ -158,14 +158,14 @@ impl Context {
             add(&self.counts.mixed_yields, ends.into());
             return me.inside(|| self.yield_to_scheduler(param));
         }
-        me.come_in();
+        me.enter_library();
         let primary = self.primary();
         primary.place().vacate(me);
         self.is_cancellable.store(cancelling(UNCANCELLABLE), Ordering::Relaxed);
         primary.note_yield(self, param);
         // SAFETY: One Place: detached, and not hosted. Saved First: its scheduler waits for the
         // post.
-        unsafe { self.own.come_in(&primary.event.post()) };
+        unsafe { self.own.decouple(&primary.event.post()) };
         me.come_onto(self.primary().thread);
     }
 

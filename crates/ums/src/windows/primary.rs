@@ -8,7 +8,7 @@
 //! ```
 //!
 //! News comes exactly once for each run, because exactly one exchange of the worker's word ends its
-//! ownership: the catcher's, the watchdog's, or its own.
+//! ownership: the watcher's, the watchdog's, or its own.
 //!
 //! A worker with its own context runs on this very kernel thread, inside `run`, until it yields or
 //! goes on on its own (`own.rs`).
@@ -36,7 +36,7 @@ use crate::os::event::Event;
 use crate::os::linux::cpus::{self, Cpus};
 use crate::record::counters::add;
 use crate::scheduler;
-use crate::watch::{self, Landlord, Place};
+use crate::watch::{self, Place, PlaceOwner};
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(super) fn here<'a>() -> Option<&'a Primary> {
 /// What tells the primary; it does not keep it alive, for the place belongs to it.
 struct Tell(std::sync::Weak<Primary>);
 
-impl Landlord for Tell {
+impl PlaceOwner for Tell {
     fn place_is_free(&self, in_call: bool) {
         let news = if in_call { News::BlockedInCall } else { News::BlockedInTrap };
         if let Some(primary) = self.0.upgrade() {
@@ -169,8 +169,8 @@ impl Primary {
         let _ = primary.state_file.open(primary.thread);
         watch::install();
         let host = primary.host_here()?;
-        let landlord = Box::new(Tell(Arc::downgrade(&primary)));
-        let place = Place::open(cpu.0, watch::mechanism(), landlord)?;
+        let owner = Box::new(Tell(Arc::downgrade(&primary)));
+        let place = Place::open(cpu.0, watch::mechanism(), owner)?;
         let _ = primary.place.set(place);
         schedulers().push(crate::os::thread_number());
         HERE.set(Arc::as_ptr(&primary));
@@ -300,7 +300,7 @@ impl Primary {
         self.phase.store(DECIDING, Ordering::Relaxed);
     }
 
-    /// It waits no more. Between here and the next wait nobody rings for the catcher when a worker
+    /// It waits no more. Between here and the next wait nobody rings for the watcher when a worker
     /// begins to run.
     fn decides_again(&self) {
         self.phase.store(DECIDING, Ordering::Relaxed);
@@ -310,7 +310,7 @@ impl Primary {
         }
     }
 
-    /// For the catcher and the watchdog: whether there may be a hosted worker to look after.
+    /// For the watcher and the watchdog: whether there may be a hosted worker to look after.
     fn hosts(&self) -> bool {
         self.has_hosted.load(Ordering::Relaxed) && self.phase.load(Ordering::SeqCst) != RESTING
     }

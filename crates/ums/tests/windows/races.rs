@@ -189,7 +189,7 @@ fn workers_woken_together_pass_no_gate_and_let_the_running_one_go_on_r11() {
 }
 
 #[test]
-fn a_catcher_that_others_starve_is_helped_by_the_watchdog_r12() {
+fn the_watchdog_detects_a_block_when_the_watcher_gets_no_processor_r12() {
     if only_calls() {
         return;
     }
@@ -204,7 +204,7 @@ fn a_catcher_that_others_starve_is_helped_by_the_watchdog_r12() {
         let mut hogs = Vec::new();
         let mut rescues = 0;
         windows::enter_scheduling_mode(|scheduler, reason| {
-            // Ordinary threads that keep this processor busy, so that the catcher gets next to
+            // Ordinary threads that keep this processor busy, so that the watcher gets next to
             // none.
             while hogs.len() < 2 {
                 let (cpu, stop) = (scheduler.cpu(), over.clone());

@@ -3,13 +3,13 @@
 //!
 //! Each scheduler that detects has a *place* of the block watch, and its worker threads are
 //! *watched*. The current worker has the place. If it blocks, in a system call or a page fault, the
-//! catcher takes the baton away for it, and the standby, whose baton it is then, makes it
+//! watcher takes the baton away for it, and the standby, whose baton it is then, makes it
 //! Preemptive and chooses who is next. When the worker wakes it meets its gate, before any other
 //! instruction of its own: there it comes home through the inbox, and waits to be chosen, like one
 //! that had gone preemptive.
 //!
 //! ```text
-//! worker                     catcher                     standby
+//! worker                     watcher                     standby
 //! blocks in the kernel
 //!                            looks: blocked, in user
 //!                            code; takes the word away
@@ -22,7 +22,7 @@
 //! *User code* is all but this: between the lists ([`Scheduler::with`]), in a completion routine,
 //! with a wait begun and not ended, holding a short lock, in any state but Running, and parked. The
 //! worker writes these down anyway, so being ready for this costs the switch path nothing; the
-//! catcher reads them while the worker is blocked, when everything that it did before is visible. A
+//! watcher reads them while the worker is blocked, when everything that it did before is visible. A
 //! block anywhere else is left alone: it is short, or it is the idle loop's.
 //!
 //! *Workers with their own context* are hosted by one kernel thread at a time, which is poked when
@@ -41,8 +41,8 @@
 //! for one ([`super::here`]) takes it to its gate again. That is counted. Of workers with their own
 //! context: `lent.rs`.
 //!
-//! Named invariant **Own Keeper**: a [`Lodger`] lives on the stack of its worker's thread, which
-//! ends the watch before it goes.
+//! Named invariant **Own Handler**: a [`WatchedWorker`] lives on the stack of its worker's thread,
+//! which ends the watch before it goes.
 
 #![allow(unsafe_code)]
 
@@ -58,7 +58,7 @@ use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::wait::Waiter;
-use crate::watch::{self, Keeper, Landlord, Place, Watched, state};
+use crate::watch::{self, GateHandler, Place, PlaceOwner, Watched, state};
 
 /// What an undeclared block is counted and waited as.
 pub(super) const REASON: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
@@ -76,8 +76,8 @@ impl Scheduler {
         let cpu = self.options.pin.filter(|_| self.options.detect_blocking);
         let Some(cpu) = cpu else { return Ok(()) };
         watch::prepare();
-        let landlord = Box::new(Lord(Arc::downgrade(self)));
-        let place = Place::open(cpu, watch::mechanism(), landlord)?;
+        let owner = Box::new(DetectingScheduler(Arc::downgrade(self)));
+        let place = Place::open(cpu, watch::mechanism(), owner)?;
         let _ = self.detection.place.set(place);
         if self.options.kind == WorkerKind::OwnContext {
             watch::install();
@@ -88,7 +88,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends the catcher, if there is one.
+    /// Ends the watcher, if there is one.
     pub(super) fn close_place(&self) {
         self.detection.place.get().inspect(|place| place.close());
         self.detection.host.close();
@@ -166,25 +166,26 @@ impl Scheduler {
 
     /// Makes the calling thread, which does not have the baton, one that is watched. It stays an
     /// ordinary one where the scheduler does not detect, or the system refuses.
-    pub(super) fn lodger(&self, waiter: &'static Waiter) -> Option<Lodger> {
+    pub(super) fn watch_worker(&self, waiter: &'static Waiter) -> Option<WatchedWorker> {
         let place = self.detection.place.get()?;
-        let lodger = Lodger { scheduler: self.arc(), waiter, watched: Watched::take().ok()? };
-        place.belongs(lodger.watched);
-        Some(lodger)
+        let watched_worker =
+            WatchedWorker { scheduler: self.arc(), waiter, watched: Watched::take().ok()? };
+        place.belongs(watched_worker.watched);
+        Some(watched_worker)
     }
 }
 
 /// What a watched worker does while it has no baton. It stands on its thread's stack.
-pub(super) struct Lodger {
+pub(super) struct WatchedWorker {
     scheduler: Arc<Scheduler>,
     waiter: &'static Waiter,
     watched: &'static Watched,
 }
 
-impl Lodger {
-    /// Watches the calling thread until [`Lodger::end`]. It is parked, inside the machine.
+impl WatchedWorker {
+    /// Watches the calling thread until [`WatchedWorker::end`]. It is parked, inside the machine.
     pub(super) fn begin(&self) {
-        // SAFETY: Own Keeper: `end` abandons, and whoever made this calls it on the same thread.
+        // SAFETY: Own Handler: `end` abandons, and whoever made this calls it on the same thread.
         let begun = unsafe { self.watched.adopt(std::ptr::from_ref(self), watch::mechanism()) };
         match begun {
             Ok(()) => self.waiter.be_watched(Some(self.watched)),
@@ -206,20 +207,20 @@ impl Lodger {
     pub(super) fn end(&self) {
         if self.waiter.watched().is_some() {
             self.waiter.be_watched(None);
-            self.watched.come_in();
+            self.watched.enter_library();
             self.watched.abandon();
         }
         self.watched.give_back();
     }
 }
 
-impl Keeper for Lodger {
+impl GateHandler for WatchedWorker {
     fn report(&self) {
         self.waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
         self.scheduler.inbox.push(self.waiter);
     }
 
-    fn runs(&self) -> bool {
+    fn owns_place(&self) -> bool {
         // Its event is set by who hands the baton on, and by nobody else.
         true
     }
@@ -228,14 +229,14 @@ impl Keeper for Lodger {
         &self.waiter.event
     }
 
-    fn home(&self) {
+    fn regained_place(&self) {
         let _inside = Inside::enter();
         set_here(Some(&self.scheduler));
         super::AWAY.set(None);
         self.scheduler.come_home(self.waiter, REASON);
     }
 
-    fn loose(&self) {
+    fn resumes_without_place(&self) {
         set_here(None);
         super::AWAY.set(Some(self.waiter));
     }
@@ -243,10 +244,10 @@ impl Keeper for Lodger {
     fn stop(&self) {}
 }
 
-/// The scheduler as the catcher and the watchdog see it.
-struct Lord(Weak<Scheduler>);
+/// The scheduler as the watcher and the watchdog see it.
+struct DetectingScheduler(Weak<Scheduler>);
 
-impl Landlord for Lord {
+impl PlaceOwner for DetectingScheduler {
     fn seated(&self) -> Option<&'static Watched> {
         let scheduler = self.0.upgrade()?;
         let asleep = scheduler.counters.asleep_since.load(Ordering::Acquire) != 0;
@@ -259,7 +260,7 @@ impl Landlord for Lord {
             .holder()
             .filter(|waiter| waiter.watched().is_some_and(|watched| std::ptr::eq(watched, who)));
         waiter.is_some_and(|waiter| scheduler.is_in_user_code(waiter))
-            && !who.is_loose()
+            && !who.runs_without_place()
             && is_no_short_wait(who.tid())
     }
 

@@ -1,0 +1,107 @@
+//! How a thread becomes a watched one, and stops being one.
+//!
+//! Named invariants. **Own Thread**: the handler that a thread is adopted with lives until the same
+//! thread calls [`Watched::abandon`]. **Plain Call**: see ARCHITECTURE.md.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use super::means::Mechanism;
+use super::thread::{self, GateHandler, Watched};
+use super::{calls, trap};
+use crate::os::entry;
+use crate::os::linux::perf::Attr;
+
+thread_local! {
+    /// Descriptors as numbers: they are closed after destructors of thread-locals have run.
+    static EVENTS: Cell<[i32; 3]> = const { Cell::new([-1; 3]) };
+}
+
+impl Watched {
+    /// Makes the calling thread a watched one, with this record. The thread is inside the library
+    /// until its word says otherwise.
+    ///
+    /// # Safety
+    /// `handler` lives until this thread calls [`Watched::abandon`].
+    ///
+    /// # Errors
+    /// The events of the mechanism could not be opened.
+    pub unsafe fn adopt(
+        &'static self,
+        handler: *const dyn GateHandler,
+        how: Mechanism,
+    ) -> io::Result<()> {
+        debug_assert!(self.word.in_runtime() && thread::me().is_none());
+        let tid = crate::os::thread_number() as i32;
+        self.tid.store(tid, Ordering::Relaxed);
+        self.stop_asked.store(false, Ordering::Relaxed);
+        trap::install();
+        let mut events = [-1; 3];
+        match how {
+            Mechanism::Trap => {
+                let gate = Attr::gate().open()?;
+                self.ring.map(&gate)?;
+                self.has_ring.store(true, Ordering::Release);
+            }
+            Mechanism::Breakpoint => {
+                events = self.breakpoint.attach()?.map(IntoRawFd::into_raw_fd);
+                // Beyond the limit of locked memory there is no ring; the state file serves then.
+                let ring = Attr::notify().open().and_then(|event| self.ring.map(&event));
+                self.has_ring.store(ring.is_ok(), Ordering::Release);
+                self.state_file.open(tid)?;
+            }
+            Mechanism::Calls => self.state_file.open(tid)?,
+        }
+        EVENTS.set(events);
+        thread::set_me(Some((self, handler)));
+        let entry = entry::mine().unwrap_or(&self.own_entry);
+        self.entry.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
+        entry::enter_by(Some(entry));
+        Ok(())
+    }
+
+    /// Ends the watch of the calling thread, which is inside the library.
+    pub fn abandon(&'static self) {
+        debug_assert!(self.word.in_runtime());
+        thread::set_me(None);
+        if entry::mine().is_some_and(|mine| ptr::eq(mine, &self.own_entry)) {
+            entry::enter_by(None);
+        }
+        self.tid.store(0, Ordering::Relaxed);
+        self.breakpoint.detach();
+        self.state_file.close();
+        self.has_ring.store(false, Ordering::Release);
+        self.ring.close();
+        for fd in EVENTS.replace([-1; 3]).into_iter().filter(|fd| *fd >= 0) {
+            // SAFETY: Own Thread: `adopt` put it there, and this takes it out.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        self.place.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// Prepares the process, once: looks up the functions behind interposed ones, and makes the one
+/// thread of a forked child an ordinary one.
+pub(crate) fn prepare() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // Before a signal handler needs one of them.
+        calls::find_all();
+        leave_at_fork();
+    });
+}
+
+/// Makes the thread of a forked child an ordinary one from now on: neither the events nor the
+/// thread that would resume it exist in the child.
+fn leave_at_fork() {
+    extern "C" fn forget() {
+        thread::set_me(None);
+    }
+    // SAFETY: Plain Call: a function that touches a thread-local only.
+    unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+}

@@ -1,0 +1,99 @@
+//! How a watched thread makes an interposed call that may block.
+//!
+//! ```text
+//!             certain to block                      unknown
+//! seated      gives its place up, call, gate        mode CALL, call, gate if the place was taken
+//! hosted      leaves its host without a place,      leaves its host with its place, then as seated
+//!             call, gate
+//! ```
+//!
+//! Named invariant **Plain Call**: see ARCHITECTURE.md.
+
+#![allow(unsafe_code)]
+
+use super::means::Blocks;
+use super::thread::{Watched, gate_handler};
+use crate::os::entry;
+
+impl Watched {
+    /// Own thread: runs an interposed call that may block. If the call is certain to block, the
+    /// thread gives its place up first.
+    pub(super) fn call<R>(
+        &'static self,
+        blocks: impl FnOnce() -> Blocks,
+        call: impl FnOnce() -> R,
+    ) -> R {
+        if entry::is_inside() {
+            return call();
+        }
+        if self.is_hosted() {
+            return self.call_of_hosted(blocks(), call);
+        }
+        if !self.word.in_user() {
+            return call();
+        }
+        if blocks() == Blocks::Certain {
+            self.give_up_place();
+            return self.call_without_place(call);
+        }
+        while !self.word.begin_call() {
+            self.gate_outside();
+        }
+        let result = call();
+        if !self.word.end_call() || self.settle_leak() {
+            keep_errno(|| self.gate_outside());
+        }
+        result
+    }
+
+    /// Own thread, which has given its place up and whose word says so: makes the call, and passes
+    /// the gate after it.
+    fn call_without_place<R>(&'static self, call: impl FnOnce() -> R) -> R {
+        let result = call();
+        // A trap on the way out of the call may have been the gate already.
+        if !self.word.pass() {
+            keep_errno(|| self.gate_outside());
+        }
+        result
+    }
+
+    /// Own thread, in user code: gives its place up. From then on the thread is as one that lost
+    /// its place.
+    ///
+    /// This is done inside the library: a trap that found the place lost before its owner was told
+    /// would wait at the gate forever.
+    fn give_up_place(&'static self) {
+        self.enter_library();
+        self.vacate_place();
+        self.word.lose();
+    }
+
+    /// Own thread, hosted and in user code: runs an interposed call.
+    pub(super) fn call_of_hosted<R>(&'static self, blocks: Blocks, call: impl FnOnce() -> R) -> R {
+        match blocks {
+            Blocks::Unlikely => call(),
+            // It holds up the host.
+            _ if !gate_handler().may_leave_host() => call(),
+            Blocks::Certain => {
+                gate_handler().leave_host(true);
+                self.word.lose();
+                self.call_without_place(call)
+            }
+            Blocks::Unknown => {
+                gate_handler().leave_host(false);
+                self.word.leave();
+                self.call(|| Blocks::Unknown, call)
+            }
+        }
+    }
+}
+
+fn keep_errno(f: impl FnOnce()) {
+    // SAFETY: Plain Call: this thread's own errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: Plain Call: as above.
+    let kept = unsafe { *errno };
+    f();
+    // SAFETY: Plain Call: as above.
+    unsafe { *errno = kept };
+}

@@ -1,0 +1,48 @@
+//! What the layers above and the files below both name: how likely a call is to block, and by what
+//! means a blocked thread is detected.
+
+/// How likely a call is to block, as far as can be told before it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Blocks {
+    /// What the call waits for is there.
+    Unlikely,
+    /// The call may or may not block.
+    Unknown,
+    /// What the call waits for is not there.
+    Certain,
+}
+
+impl From<bool> for Blocks {
+    /// Returns `Certain` for true, and otherwise `Unknown`.
+    fn from(certain: bool) -> Blocks {
+        if certain { Blocks::Certain } else { Blocks::Unknown }
+    }
+}
+
+/// The means by which blocked threads are detected, and stopped when they wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mechanism {
+    /// A perf event on context switches that sends SIGTRAP. Covers every system call and page
+    /// fault.
+    Trap,
+    /// Without privilege: records of context switches, interposed calls, and a breakpoint for the
+    /// rest.
+    Breakpoint,
+    /// Without perf: interposed calls only (see [`crate::interpose`]). Other blocking calls and
+    /// faults hold up the processor.
+    Calls,
+}
+
+impl Mechanism {
+    /// All of them, best first.
+    pub const ALL: [Mechanism; 3] = [Mechanism::Trap, Mechanism::Breakpoint, Mechanism::Calls];
+
+    /// Returns the name that the environment variable `UMS_WATCH` takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::Trap => "trap",
+            Mechanism::Breakpoint => "breakpoint",
+            Mechanism::Calls => "calls",
+        }
+    }
+}
