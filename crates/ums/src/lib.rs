@@ -1,8 +1,17 @@
 //! User-mode scheduling for Linux: plain blocking code on your own schedulers.
 //!
-//! One cooperative scheduler per processor, many logical users on few workers, threads or fibers
-//! as workers behind one interface, and the yielding worker does the scheduling itself. See
-//! ARCHITECTURE.md for the design and docs/words.md for the words.
+//! `ums` runs many concurrent requests on a few workers, with one cooperative scheduler per
+//! processor. A worker is a thread, or a fiber (a stack that is switched in user mode); the code
+//! that runs on it is ordinary blocking code. When a worker waits or yields, it chooses the next
+//! worker itself and switches to it, so a switch needs no scheduler thread.
+//!
+//! * [`Node`] owns the schedulers and their workers; [`Node::builder`] configures one.
+//! * [`spawn`], [`scope`] and [`sleep`] start tasks and wait; [`sync`] has locks and channels.
+//! * [`net`] and [`fs`] are sockets and files whose calls suspend only the calling worker.
+//! * [`Server`] serves many connections; each has a worker only while it has work to do.
+//! * [`Snapshot`] and [`MetricsServer`] show what every worker does and what it waits for.
+//!
+//! The calls of [`sync`], [`net`] and [`fs`] also work on a plain thread, which they block.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,10 +32,10 @@
 //! # Ok::<(), ums::BuildError>(())
 //! ```
 
-// Debuggers find the script that lists workers in whatever program this is in.
+// Lets a debugger find the script that lists workers, in every program that links this crate.
 #![debugger_visualizer(gdb_script_file = "../gdb/ums.py")]
 
-// A file uses only what stands above it.
+// A module uses only modules that are declared above it.
 mod limits;
 #[cfg(feature = "planted")]
 pub mod planted;

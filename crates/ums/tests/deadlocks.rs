@@ -194,7 +194,7 @@ fn where_no_verb_can_fail_one_panics_and_the_others_go_on() {
         let Err(TaskError::Panicked(panic)) = second.join() else { panic!("it is the victim") };
         let text = panic.downcast_ref::<String>().expect("a sentence");
         assert!(
-            text.contains("this lock would never be had: ") && text.contains("MUTEX"),
+            text.contains("this lock can never be acquired: ") && text.contains("MUTEX"),
             "{text}"
         );
         the_only(told);

@@ -1,9 +1,9 @@
-//! The barrier: waits until so many have come, then all go on.
+//! The barrier: a given number of callers wait for each other, then all continue.
 //!
-//! Who comes last is the leader; it lets the others go on and does not wait. The barrier can then
-//! be used again. A waiter whose deadline passes leaves, and no longer counts. If its round was
-//! completed while it was leaving, it has met the others and is told so: the round counts whoever
-//! was in the queue.
+//! The last caller to arrive is the leader; it releases the others and does not wait. The barrier
+//! can then be used again. A waiter whose deadline passes leaves, and no longer counts. If its
+//! round was completed while it was leaving, its wait succeeds: the round counts every ticket in
+//! the queue.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::record::reason::WaitReason;
 use crate::wait::Outcome;
 use crate::wait::error::WaitError;
 
-/// A meeting point for a fixed number of waiters.
+/// A point where a fixed number of workers or threads wait for each other.
 ///
 /// ```
 /// let barrier = ums::sync::Barrier::new(3);
@@ -30,30 +30,30 @@ pub struct Barrier {
     round: ShortLock<Round>,
 }
 
-/// Who has come in this round.
+/// The callers that have arrived in this round.
 struct Round {
     came: usize,
     queue: WaitQueue,
 }
 
-/// What [`Barrier::wait`] says.
+/// What [`Barrier::wait`] returns.
 #[derive(Debug)]
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// Whether the caller came last; true for exactly one of each round.
+    /// Returns whether the caller arrived last; true for exactly one caller of each round.
     pub fn is_leader(&self) -> bool {
         self.0
     }
 }
 
 impl Barrier {
-    /// A barrier for this many; 0 counts as 1, as in std.
+    /// Creates a barrier for this many callers; 0 counts as 1, as in std.
     pub const fn new(waiters: usize) -> Barrier {
         Barrier { waiters, round: ShortLock::new(Round { came: 0, queue: WaitQueue::new() }) }
     }
 
-    /// Waits until all have come, deaf to cancellation.
+    /// Waits until all callers have arrived; ignores cancellation.
     pub fn wait(&self) -> BarrierWaitResult {
         loop {
             if let Ok(result) = self.wait_within(Patience::Endless) {
@@ -62,18 +62,20 @@ impl Barrier {
         }
     }
 
-    /// As [`wait`](Barrier::wait), for at most this time.
+    /// Like [`wait`](Barrier::wait), for at most this time.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled; the caller no longer counts.
+    /// [`WaitError`] if the time passed or the work request was cancelled; the caller no longer
+    /// counts.
     pub fn wait_for(&self, time: Duration) -> Result<BarrierWaitResult, WaitError> {
         self.wait_within(Patience::For(time))
     }
 
-    /// As [`wait`](Barrier::wait), until this moment at the latest.
+    /// Like [`wait`](Barrier::wait), until this moment at the latest.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled; the caller no longer counts.
+    /// [`WaitError`] if the moment came or the work request was cancelled; the caller no longer
+    /// counts.
     pub fn wait_until(&self, deadline: Instant) -> Result<BarrierWaitResult, WaitError> {
         self.wait_within(Patience::Until(deadline))
     }
@@ -121,7 +123,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn nobody_passes_before_all_came_and_one_leads_each_round() {
+    fn all_callers_arrive_before_any_continues_and_one_leads_each_round() {
         const ROUNDS: usize = 500;
         let (barrier, came, leaders) = (Barrier::new(3), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|s| {
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_does_not_count() {
+    fn a_waiter_that_leaves_does_not_count() {
         let barrier = Barrier::new(2);
         assert_eq!(barrier.wait_for(SHORT).err(), Some(WaitError::TimedOut));
         assert_eq!(barrier.wait_until(Instant::now()).err(), Some(WaitError::TimedOut));

@@ -1,14 +1,15 @@
-//! The condition variable: wait, with a mutex let go meanwhile, until somebody says "look again".
+//! The condition variable: a wait, with a mutex unlocked meanwhile, that ends with a notification.
 //!
 //! A waiter queues its ticket here before it unlocks the mutex, so a notification that comes after
-//! the unlock finds it: nothing is lost between the two. Once notified it queues for the mutex like
-//! anybody else. Moving it straight from this queue to the mutex's was considered and left out: on
-//! a cooperative scheduler the notifier has mostly unlocked before the waiter runs at all, so the
-//! move would spare nothing, and it would let a notifier reach into a mutex it has not borrowed.
+//! the unlock finds it: nothing is lost between the two. Once notified, the waiter queues for the
+//! mutex like any other caller. Moving it straight from this queue to the mutex's was considered
+//! and left out: on a cooperative scheduler the notifier has mostly unlocked before the waiter runs
+//! at all, so the move would save nothing, and it would let a notifier access a mutex that it has
+//! not borrowed.
 //!
-//! A notification is given to one who still waits, never to one whose deadline has passed. There
-//! are no spurious wake-ups, but the condition may have changed back before the mutex is had again:
-//! use the `_while` forms.
+//! A notification goes to a waiter that still waits, never to one whose deadline has passed. There
+//! are no spurious wake-ups, but the condition may have changed back before the mutex is locked
+//! again: use the `_while` forms.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -23,6 +24,9 @@ use crate::wait::Outcome;
 use crate::wait::error::WaitError;
 
 /// A condition variable for [`Mutex`](super::Mutex) guards, which it takes by `&mut`.
+///
+/// There are no spurious wake-ups, but the condition may have changed back before the mutex is
+/// locked again: use [`wait_while`](Condvar::wait_while).
 ///
 /// ```
 /// use ums::sync::{Condvar, Mutex};
@@ -40,12 +44,12 @@ pub struct Condvar {
 }
 
 impl Condvar {
-    /// A condition variable nobody waits on.
+    /// Creates a condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar { queue: ShortLock::new(WaitQueue::new()) }
     }
 
-    /// Unlocks, waits to be notified, locks again.
+    /// Unlocks the mutex, waits to be notified and locks the mutex again. Ignores cancellation.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
         while self.wait_within(guard, Patience::Endless).is_err() {}
     }
@@ -61,10 +65,11 @@ impl Condvar {
         }
     }
 
-    /// As [`wait`](Condvar::wait), for at most this time.
+    /// Like [`wait`](Condvar::wait), for at most this time.
     ///
     /// # Errors
-    /// The time passed or the work request was cancelled; the mutex is locked again all the same.
+    /// [`WaitError`] if the time passed or the work request was cancelled; the mutex is locked
+    /// again in either case.
     pub fn wait_for<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -73,10 +78,10 @@ impl Condvar {
         self.wait_within(guard, Patience::For(time))
     }
 
-    /// As [`wait`](Condvar::wait), until this moment at the latest.
+    /// Like [`wait`](Condvar::wait), until this moment at the latest.
     ///
     /// # Errors
-    /// As [`wait_for`](Condvar::wait_for).
+    /// Like [`wait_for`](Condvar::wait_for).
     pub fn wait_until<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -88,7 +93,7 @@ impl Condvar {
     /// Waits while the condition holds, for at most this time in all.
     ///
     /// # Errors
-    /// As [`wait_for`](Condvar::wait_for), and the condition still holds.
+    /// Like [`wait_for`](Condvar::wait_for), but only if the condition still holds.
     pub fn wait_while_for<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,
@@ -104,13 +109,13 @@ impl Condvar {
         Ok(())
     }
 
-    /// Lets the first waiter look again.
+    /// Wakes the first waiter.
     pub fn notify_one(&self) {
         let granted = self.queue.lock().grant_one();
         granted.into_iter().for_each(current::ready);
     }
 
-    /// Lets all who wait now look again, in the order they came.
+    /// Wakes all present waiters, in the order in which they came.
     pub fn notify_all(&self) {
         let granted = self.queue.lock().grant_all();
         granted.ready();
@@ -141,7 +146,7 @@ impl Condvar {
     }
 }
 
-/// Locks when dropped, so that the guard's owner has the mutex again however the wait ends.
+/// Locks when dropped, so that the guard's owner holds the mutex again however the wait ends.
 struct Relock<'a>(&'a RawMutex);
 
 impl Drop for Relock<'_> {
@@ -203,7 +208,7 @@ mod tests {
         });
         let mut guard = m.lock();
         assert_eq!(cv.wait_for(&mut guard, SHORT), Err(WaitError::TimedOut));
-        assert_eq!(*guard, 1, "the mutex is ours again");
+        assert_eq!(*guard, 1, "the mutex is locked again");
         assert!(m.try_lock().is_none());
         let past = Instant::now();
         assert_eq!(cv.wait_until(&mut guard, past), Err(WaitError::TimedOut));

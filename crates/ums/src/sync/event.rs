@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!          | set()                           | a wait that finds it set
-//! manual   | stays set; all who wait go on   | leaves it set
-//! auto     | lets one go on, and only if     | takes it: it is unset again
-//!          | nobody waits, stays set         |
+//! manual   | stays set; all waiters continue | leaves it set
+//! auto     | lets one continue; only if no   | takes it: it is unset again
+//!          | waiter is there, stays set      |
 //! ```
 //!
-//! `PulseEvent` is not offered: it wakes whoever happens to wait at that instant and nobody else,
-//! so every use of it is a lost wake-up that has not happened yet. Those who want it want a
-//! condition variable.
+//! There is no `PulseEvent`: it would wake only the threads that wait at that instant, so every use
+//! of it can lose a wake-up. A condition variable is the right tool for that purpose.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,19 +32,19 @@ use crate::wait::error::WaitError;
 /// assert!(done.is_set());
 /// ```
 pub struct Event {
-    /// Set only under the short lock; taken by anybody.
+    /// Set only under the short lock; taken (reset by an auto event's wait) by any caller.
     set: AtomicBool,
     resets_itself: bool,
     queue: ShortLock<WaitQueue>,
 }
 
 impl Event {
-    /// An event that stays set until it is reset.
+    /// Creates a manual event, which stays set until it is reset.
     pub const fn manual(set: bool) -> Event {
         Event::new(set, false)
     }
 
-    /// An event that lets one wait go on for each set.
+    /// Creates an auto event, which ends one wait for each `set`.
     pub const fn auto(set: bool) -> Event {
         Event::new(set, true)
     }
@@ -55,7 +54,8 @@ impl Event {
         Event { set: AtomicBool::new(set), resets_itself, queue }
     }
 
-    /// Sets it: lets all go on (manual), or the first, or the next who comes (auto).
+    /// Sets the event. A manual event lets all waiters continue; an auto event lets the first
+    /// waiter continue, or, if there is none, the next caller.
     pub fn set(&self) {
         let mut batch = Batch::new();
         let mut queue = self.queue.lock();
@@ -72,33 +72,33 @@ impl Event {
         batch.ready();
     }
 
-    /// Unsets it. True: it was set.
+    /// Resets the event; returns whether it was set.
     pub fn reset(&self) -> bool {
         self.set.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether it is set, at some moment during the call. Takes nothing.
+    /// Returns whether the event was set at some moment during the call. Does not reset it.
     pub fn is_set(&self) -> bool {
         self.set.load(Ordering::Acquire)
     }
 
-    /// Waits until it is set, deaf to cancellation.
+    /// Waits until the event is set; ignores cancellation.
     pub fn wait(&self) {
         while self.wait_within(Patience::Endless).is_err() {}
     }
 
-    /// As [`wait`](Event::wait), for at most this time.
+    /// Like [`wait`](Event::wait), for at most this time.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled.
+    /// [`WaitError`] if the time passed or the work request was cancelled.
     pub fn wait_for(&self, time: Duration) -> Result<(), WaitError> {
         self.wait_within(Patience::For(time))
     }
 
-    /// As [`wait`](Event::wait), until this moment at the latest.
+    /// Like [`wait`](Event::wait), until this moment at the latest.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled.
+    /// [`WaitError`] if the moment came or the work request was cancelled.
     pub fn wait_until(&self, deadline: Instant) -> Result<(), WaitError> {
         self.wait_within(Patience::Until(deadline))
     }
@@ -108,7 +108,8 @@ impl Event {
             return Ok(());
         }
         let mut queue = self.queue.lock();
-        // It is set under the short lock, so a set comes before this look or finds our ticket.
+        // The event is set under the short lock, so a set comes before this check or finds the
+        // ticket.
         if self.take() {
             return Ok(());
         }
@@ -207,7 +208,7 @@ mod tests {
             }
             for sent in 1..=SETS {
                 event.set();
-                // One at a time, for a second set of a set event counts once.
+                // One at a time, because setting an event that is set has no effect.
                 until(|| got.load(Ordering::Relaxed) >= sent);
             }
         });

@@ -1,21 +1,22 @@
-//! Foreign locks: a debug check that nobody waits or yields while holding one (B53).
+//! Foreign locks: a debug check that no worker waits or yields while it holds one (B53).
 //!
 //! A lock of std, of parking_lot or of a C library blocks the thread. If a worker waits or yields
-//! while it holds one, the next worker on that scheduler may want the same lock, block the thread,
-//! and with it the scheduler, the holder included.
+//! while it holds one, the next worker on that scheduler may ask for the same lock and block the
+//! thread, and with it the whole scheduler, the holder included.
 //!
-//! *What can be known.* Not much by itself: std's locks and parking_lot's are a word in the
-//! caller's memory and no call that could be seen; the guard types are opaque; and of C's locks
-//! those that the C library takes inside itself are not seen either. So who holds one says so, by
-//! wrapping the guard; the monitor finds what nobody said when it happens (a `STALL` whose
-//! diagnosis is `it sleeps in a system call`, with the function that locks). Between workers,
-//! [`Mutex`](super::Mutex) has none of these problems.
+//! *What can be detected.* Little without help: a lock of std or parking_lot is a word in the
+//! caller's memory, taken without a call that `ums` could intercept; the guard types are opaque;
+//! and locks that the C library takes internally cannot be seen either. So the caller declares a
+//! foreign lock by wrapping its guard. The monitor reports an undeclared one when it blocks a
+//! scheduler (a `STALL` with the diagnosis `it sleeps in a system call` and the function that
+//! locks). Between workers, [`Mutex`](super::Mutex) has none of these problems.
 //!
-//! In release builds the wrapper is the guard, and nothing is checked.
+//! In release builds the wrapper is only the guard, and nothing is checked.
 
 use std::ops::{Deref, DerefMut};
 
-/// A foreign lock's guard, which its worker must drop before it waits or yields.
+/// The guard of a foreign lock, which its worker must drop before it waits or yields. In a debug
+/// build, a worker that waits or yields while it holds one panics.
 ///
 /// ```
 /// let list = std::sync::Mutex::new(vec![1]);
@@ -37,7 +38,8 @@ pub struct Foreign<G> {
     mark: Mark,
 }
 
-/// Says that the caller holds a foreign lock, by this guard, until what it gives is dropped.
+/// Declares that the caller holds a foreign lock with this guard, until the returned value is
+/// dropped.
 #[track_caller]
 pub fn foreign<G>(guard: G) -> Foreign<G> {
     Foreign { guard, mark: Mark::set() }
@@ -62,7 +64,7 @@ impl<G: std::fmt::Debug> std::fmt::Debug for Foreign<G> {
     }
 }
 
-/// Counted in the worker that holds the lock. It stays there, as guards do.
+/// A count in the worker that holds the lock. It cannot move to another thread, as guards cannot.
 struct Mark {
     #[cfg(debug_assertions)]
     held: Option<(&'static crate::wait::Waiter, u32)>,

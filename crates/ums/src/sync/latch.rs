@@ -1,6 +1,6 @@
-//! The latch: waits until something has been counted down, once.
+//! The latch: opens once, when its count has reached zero.
 //!
-//! A number and a manual [`Event`](super::Event); whoever counts to zero sets it, for good.
+//! A number and a manual [`Event`](super::Event), which the call that counts to zero sets for good.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::event::Event;
 use crate::wait::error::WaitError;
 
-/// Lets its waiters go on when `count_down` has been called so many times.
+/// Lets its waiters continue once `count_down` has been called a given number of times.
 ///
 /// ```
 /// let ready = ums::sync::Latch::new(2);
@@ -25,12 +25,12 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// A latch that opens after `count` calls; at 0 it is open.
+    /// Creates a latch that opens after `count` calls; with 0 it is open.
     pub const fn new(count: usize) -> Latch {
         Latch { left: AtomicUsize::new(count), open: Event::manual(count == 0) }
     }
 
-    /// Counts one down; the last one opens the latch. Further calls change nothing.
+    /// Reduces the count by one; the last call opens the latch. Further calls change nothing.
     pub fn count_down(&self) {
         let down = |left: usize| left.checked_sub(1);
         if self.left.fetch_update(Ordering::AcqRel, Ordering::Relaxed, down) == Ok(1) {
@@ -38,28 +38,28 @@ impl Latch {
         }
     }
 
-    /// Whether it is open.
+    /// Returns whether the latch is open.
     pub fn is_open(&self) -> bool {
         self.open.is_set()
     }
 
-    /// Waits until it is open, deaf to cancellation.
+    /// Waits until the latch is open; ignores cancellation.
     pub fn wait(&self) {
         self.open.wait();
     }
 
-    /// As [`wait`](Latch::wait), for at most this time.
+    /// Like [`wait`](Latch::wait), for at most this time.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled.
+    /// [`WaitError`] if the time passed or the work request was cancelled.
     pub fn wait_for(&self, time: Duration) -> Result<(), WaitError> {
         self.open.wait_for(time)
     }
 
-    /// As [`wait`](Latch::wait), until this moment at the latest.
+    /// Like [`wait`](Latch::wait), until this moment at the latest.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled.
+    /// [`WaitError`] if the moment came or the work request was cancelled.
     pub fn wait_until(&self, deadline: Instant) -> Result<(), WaitError> {
         self.open.wait_until(deadline)
     }

@@ -1,41 +1,42 @@
-//! What workers use to wait for each other: locks, semaphores, events, channels.
+//! Synchronisation between workers: locks, semaphores, events, channels.
 //!
 //! Everything here works for workers of any scheduler, thread or fiber, and for plain threads, in
-//! any mix. A worker that waits here gives its scheduler to the next one; a plain thread sleeps.
+//! any mix. While a worker waits here, its scheduler runs other workers; a plain thread blocks.
 //!
 //! ```text
 //!   wait:     short lock -> look again -> begin -> queue the ticket -> unlock -> park
 //!   release:  short lock -> change the state, claim tickets        -> unlock -> ready
 //! ```
 //!
-//! Nouns. The *short lock* guards a resource's state and its waiters for a few instructions; it is
-//! never held over `park` or `ready` (rule 6). The *wait queue* is the resource's own waiter list
-//! (U53). A *grant* is a claim by the releaser: it hands over the thing itself, so who is granted
-//! owns it already when it runs, and nobody can come in between.
+//! Terms. The *short lock* guards a resource's state and its waiters for a few instructions; it is
+//! never held across `park` or `ready`. The *wait queue* is the resource's own list of waiters. A
+//! *grant* is a claim made by the releaser: it hands over ownership directly, so a granted waiter
+//! already owns the resource when it runs, and no other caller can take it in between.
 //!
-//! Ideas held throughout:
-//! * **First come, first served.** Releasing hands over to the first in the queue, and nobody who
-//!   comes later passes one who waits. It costs a switch where a lock that lets others barge in
-//!   would spare one; it buys an order that can be relied on and tested.
-//! * **Release does not run the waiter** (U55, U56): it moves it to the runnable list, here or
-//!   through another scheduler's inbox (G6), and goes on.
-//! * **A plain verb never fails.** `lock`, `read`, `acquire`, `wait`, `recv` last until they are
-//!   granted and are deaf to the cancellation of their work request. Their `_for` and `_until`
-//!   forms hear it, and end with [`WaitError`](crate::WaitError) at the deadline or when
-//!   cancelled. `_for(Duration::MAX)` is a wait without a deadline that can be cancelled.
-//! * **A circle is broken.** Workers that wait for each other would do so for ever. The monitor
-//!   finds them by their owners, and ends one wait: with
-//!   [`WaitError::Deadlock`](crate::WaitError::Deadlock) where the verb can fail, by a panic that
-//!   names the circle where it cannot.
-//! * **No poisoning.** A panic in a critical section unlocks, and that is all.
+//! What all of them have in common:
+//! * **First come, first served.** A release hands over to the first waiter in the queue, and a
+//!   later caller never overtakes a waiter. This costs a switch that a lock with barging would
+//!   save; in exchange, the order can be relied on and tested.
+//! * **A release does not run the waiter.** It moves the waiter to its scheduler's runnable list
+//!   (through the inbox, if that is another scheduler), and the releaser continues.
+//! * **A plain verb never fails.** `lock`, `read`, `acquire`, `wait` and `recv` wait until they are
+//!   granted, even if their work request is cancelled. Their `_for` and `_until` forms can be
+//!   cancelled: they return [`WaitError`](crate::WaitError) at the deadline or on cancellation.
+//!   `_for(Duration::MAX)` is a wait without a deadline that can be cancelled.
+//! * **A deadlock is broken.** Workers that wait for each other would wait forever. The monitor
+//!   follows each lock to its owner, finds the cycle and ends one wait in it: with
+//!   [`WaitError::Deadlock`](crate::WaitError::Deadlock) where the function can fail, and by a
+//!   panic that describes the cycle where it cannot.
+//! * **No poisoning.** A panic in a critical section unlocks the lock and has no other effect on
+//!   it.
 //!
-//! A failed wait owns nothing: a grant and a failure exclude each other (One Outcome). Whoever
-//! fails takes itself out of the queue, and lets in those whom only it had kept waiting.
+//! A failed wait owns nothing: a grant and a failure exclude each other (One Outcome). A waiter
+//! that fails removes itself from the queue and grants the waiters that only it had kept waiting.
 //!
-//! What is absent: no spinning before a wait (the holder cannot progress while a worker of its own
-//! scheduler spins), no priorities, no `async`.
+//! Left out on purpose: spinning before a wait (the holder cannot progress while a worker of its
+//! own scheduler spins), priorities, `async`.
 
-// A file uses only what stands above it.
+// A file uses only files that are declared above it.
 mod patience;
 mod queue;
 mod parking;

@@ -1,8 +1,9 @@
-//! The once cell: a value made by the first who needs it, while the others wait.
+//! The once cell: a value made by the first caller that needs it, while the others wait.
 //!
-//! std's own `OnceLock` holds the value, and our mutex decides who makes it. So making it may wait,
-//! yield and do I/O; waiters show the maker as their blocker (B22); a maker that needs the value it
-//! is making is told so; and when making it fails or panics, the next in the queue tries.
+//! std's own `OnceLock` holds the value, and this crate's mutex decides which caller makes it. So
+//! making it may wait, yield and do I/O; waiters show the maker as their blocker (B22); a maker
+//! that needs the value it is making gets a panic that says so; and if making it fails or panics,
+//! the next caller in the queue tries.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -19,33 +20,35 @@ use crate::record::reason::WaitReason;
 /// assert_eq!(TABLE.set(vec![]), Err(vec![]));
 /// ```
 pub struct OnceCell<T> {
-    /// Written only by who owns `maker`, and therefore never waits itself.
+    /// Written only by the owner of `maker`, and therefore never waits itself.
     value: OnceLock<T>,
     maker: RawMutex,
 }
 
 impl<T> OnceCell<T> {
-    /// An empty cell.
+    /// Creates an empty cell.
     pub const fn new() -> OnceCell<T> {
         OnceCell { value: OnceLock::new(), maker: RawMutex::new() }
     }
 
-    /// The value, if there is one.
+    /// Returns the value, if there is one.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         self.value.get()
     }
 
-    /// The value, mutably: `&mut self` shows that nobody else is there.
+    /// Returns the value mutably, without locking: `&mut self` excludes other borrows.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut()
     }
 
-    /// The value, made by `make` if there is none. Of many callers one makes it; the others wait.
+    /// Returns the value, made by `make` if there is none. Of many callers one makes it; the others
+    /// wait.
     ///
     /// # Panics
-    /// When `make` panics (the next caller tries again), or needs this cell itself, or needs what a
-    /// waiter for this cell holds and that waiter is chosen to end the deadlock.
+    /// Panics if `make` panics (the next caller then tries again), if `make` needs this cell
+    /// itself, and if the caller's wait is chosen to break a deadlock (`make` needs a lock that a
+    /// waiter for this cell holds).
     #[inline]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         match self.get_or_try_init(|| Ok::<T, std::convert::Infallible>(make())) {
@@ -54,13 +57,13 @@ impl<T> OnceCell<T> {
         }
     }
 
-    /// As [`get_or_init`](OnceCell::get_or_init), where making it can fail.
+    /// Like [`get_or_init`](OnceCell::get_or_init), for a `make` that can fail.
     ///
     /// # Errors
-    /// Those of `make`; the next caller tries again.
+    /// The error of `make`; the next caller tries again.
     ///
     /// # Panics
-    /// As [`get_or_init`](OnceCell::get_or_init).
+    /// Panics like [`get_or_init`](OnceCell::get_or_init).
     #[inline]
     pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         match self.get() {
@@ -72,13 +75,13 @@ impl<T> OnceCell<T> {
     /// Stores a value; waits if one is being made.
     ///
     /// # Errors
-    /// There is one already; the new one comes back.
+    /// Returns the new value if the cell has one already.
     pub fn set(&self, value: T) -> Result<(), T> {
         let _maker = self.become_maker();
         self.value.set(value)
     }
 
-    /// Takes the value out.
+    /// Consumes the cell and returns its value.
     pub fn into_inner(self) -> Option<T> {
         self.value.into_inner()
     }
@@ -99,7 +102,7 @@ impl<T> OnceCell<T> {
     }
 }
 
-/// Whose turn it is to make the value; ends when dropped, by a panic too.
+/// The right to make the value; ends when dropped, also by a panic.
 struct Maker<'a>(&'a RawMutex);
 
 impl Drop for Maker<'_> {
@@ -138,7 +141,7 @@ mod tests {
             for _ in 0..4 {
                 s.spawn(|| {
                     let value = cell.get_or_init(|| {
-                        // The other three wait for us.
+                        // The other three wait for this maker.
                         until(|| cell.maker.waiting() == 3);
                         made.fetch_add(1, Ordering::Relaxed) + 7
                     });

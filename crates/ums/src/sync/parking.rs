@@ -1,8 +1,8 @@
-//! Parking: one wait of the caller, for those who keep a waiter list of their own.
+//! Parking: one wait of the caller, for components that keep a waiter list of their own.
 //!
-//! The locks of this folder know who may go on when. A component with rules of its own, the lock
-//! table of a database for one, keeps its own state and its own list of [`Sleeper`]s behind a lock
-//! that it holds for a few instructions, and uses this file for the wait alone:
+//! The locks of this folder decide which waiter runs when. A component with rules of its own, such
+//! as the lock table of a database, keeps its own state and its own list of [`Sleeper`]s behind a
+//! lock that it holds for a few instructions, and uses this file only for the wait:
 //!
 //! ```text
 //!   waiter:   lock -> look -> park(|sleeper| push it, unlock)      ... woken or failed
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! No wake-up is lost: the wait has begun before the sleeper is pushed, and the list's own lock
-//! orders the push before the waker's look. A sleeper whose wait has failed stays harmless: its
+//! orders the push before the waker's check. A sleeper whose wait has failed stays harmless: its
 //! claim fails (One Outcome).
 //!
-//! What it does not do: it has no list, and a failed sleeper is taken out by the caller.
+//! This file keeps no list: the caller removes a sleeper whose wait has failed.
 
 use std::panic::resume_unwind;
 use std::time::Instant;
@@ -26,8 +26,8 @@ use crate::scheduler::request::UserId;
 use crate::wait::error::WaitError;
 use crate::wait::{Claimed, Ticket, Waiter, What};
 
-/// Who holds something that others wait for, as views show it (B22): a user where the holder
-/// carries out a user's request, else a worker or thread.
+/// The holder of something that others wait for, as views show it: a user if the holder carries out
+/// a user's request, otherwise a worker or thread.
 #[derive(Clone, Copy)]
 pub struct Holder {
     waiter: &'static Waiter,
@@ -35,12 +35,12 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The caller.
+    /// Returns the caller as a holder.
     pub fn current() -> Holder {
         Holder { waiter: current::waiter(), user: current::user() }
     }
 
-    /// The user whose request it carries out; 0 is nobody.
+    /// Returns the user whose request the holder carries out; 0 means none.
     pub fn user(self) -> UserId {
         self.user
     }
@@ -58,17 +58,18 @@ impl std::fmt::Debug for Holder {
     }
 }
 
-/// A wait that somebody else can end, once.
+/// A wait that another worker or thread can end, once.
 #[derive(Clone, Copy, PartialEq)]
 pub struct Sleeper(Ticket);
 
 impl Sleeper {
-    /// Ends the wait, unless it has ended already. It may be called under the lock of the list.
+    /// Ends the wait; returns `None` if it has ended already. It may be called under the lock of
+    /// the list.
     pub fn claim(self) -> Option<Woken> {
         self.0.claim(crate::wait::Outcome::Granted).map(Woken)
     }
 
-    /// Ends the wait and lets the sleeper run; false when it had ended already.
+    /// Ends the wait and makes the sleeper run. Returns false if the wait had ended already.
     pub fn wake(self) -> bool {
         self.claim().map(Woken::run).is_some()
     }
@@ -80,12 +81,12 @@ impl std::fmt::Debug for Sleeper {
     }
 }
 
-/// A sleeper whose wait is over and who does not run yet.
-#[must_use = "a claimed sleeper sleeps for ever unless it is made to run"]
+/// A sleeper whose wait has ended and which does not run yet.
+#[must_use = "a claimed sleeper sleeps forever unless it is made to run"]
 pub struct Woken(Claimed);
 
 impl Woken {
-    /// Puts it on its runnable list, or wakes its thread.
+    /// Puts the worker on its runnable list, or wakes its thread.
     pub fn run(self) {
         current::ready(self.0);
     }
@@ -97,7 +98,7 @@ impl std::fmt::Debug for Woken {
     }
 }
 
-/// What a wait is for.
+/// A wait, described before it begins: its reason, what it waits for, and how long.
 ///
 /// ```
 /// use std::sync::Mutex;
@@ -118,18 +119,19 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// A wait with this reason, without a deadline, that hears the cancellation of its request.
+    /// Describes a wait with this reason, without a deadline, that is cancelled with its work
+    /// request.
     pub fn new(reason: WaitReason) -> Wait {
         Wait { what: What::new(reason), deadline: NEVER }
     }
 
-    /// Names the thing that is waited for, by its address.
+    /// Names the resource waited for, by its address.
     pub fn on<T>(mut self, resource: &T) -> Wait {
         self.what = self.what.on(resource);
         self
     }
 
-    /// Names who holds it.
+    /// Names the holder of the resource, for views and deadlock reports.
     pub fn held_by(mut self, holder: Option<Holder>) -> Wait {
         self.what = match holder {
             Some(Holder { user, .. }) if user != 0 => self.what.blocked_by_user(user),
@@ -138,28 +140,28 @@ impl Wait {
         self
     }
 
-    /// Gives it a deadline.
+    /// Sets a deadline.
     pub fn until(mut self, deadline: Instant) -> Wait {
         self.deadline = Patience::Until(deadline).deadline();
         self
     }
 
-    /// Makes it deaf to cancellation: for waits that must not fail.
-    pub fn deaf(mut self) -> Wait {
+    /// Makes the wait ignore cancellation, for waits that must not fail.
+    pub fn uncancellable(mut self) -> Wait {
         self.what = self.what.uncancellable();
         self
     }
 
-    /// Waits. `queue` is given the sleeper and puts it where the waker will find it, or wakes it
-    /// itself: then the wait is over when it begins. It runs where it was called, and may lock,
-    /// send, spawn and wake; what may wait is refused in it, and so is a yield.
+    /// Waits. `queue` receives the sleeper and puts it where the waker will find it, or wakes it
+    /// itself; then the wait ends at once. `queue` runs on the caller's stack; it may lock, send,
+    /// spawn and wake, but a wait or yield in it is refused.
     ///
     /// # Errors
-    /// The deadline passed, or the work request was cancelled.
+    /// [`WaitError`] if the deadline passed or the work request was cancelled.
     ///
     /// # Panics
-    /// With what `queue` panics with, also when it tries to wait, to yield or to leave its
-    /// scheduler: then nothing has been waited for. And where the caller must not wait: in a
+    /// Passes on a panic of `queue`, which also panics if it tries to wait, to yield or to leave
+    /// its scheduler; the wait is then abandoned. Panics if the caller must not wait: in a
     /// completion routine, and in the `queue` of another wait.
     pub fn park(self, queue: impl FnOnce(Sleeper)) -> Result<(), WaitError> {
         let ticket = current::begin(self.what);

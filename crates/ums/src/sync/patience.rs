@@ -1,7 +1,7 @@
-//! How long a wait may last, and whether it hears cancellation.
+//! How long a wait may last, and whether it can be cancelled.
 //!
-//! Kept as the caller said it, and turned into a deadline only when something really waits, so that
-//! an operation that succeeds at once reads no clock.
+//! The limit is kept as the caller gave it and becomes a deadline only when a wait really begins,
+//! so that an operation that succeeds at once reads no clock.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,21 @@ use crate::os::clock::{NEVER, after};
 use crate::record::reason::WaitReason;
 use crate::wait::What;
 
-/// A caller's patience.
+/// How long the caller is willing to wait.
 #[derive(Clone, Copy)]
 pub(super) enum Patience {
-    /// No deadline, deaf to cancellation: the plain verbs.
+    /// No deadline and no cancellation: the plain functions.
     Endless,
-    /// This long from now, and cancellable: the `_for` verbs.
+    /// For this long from now, cancellable: the `_for` functions.
     For(Duration),
-    /// Until then, and cancellable: the `_until` verbs.
+    /// Until this moment, cancellable: the `_until` functions.
     Until(Instant),
-    /// Until then on our own clock, and cancellable.
+    /// Until this time of the crate's own clock (nanoseconds), cancellable.
     At(u64),
 }
 
 impl Patience {
-    /// The deadline in nanoseconds of the clock.
+    /// Returns the deadline in nanoseconds of the clock.
     pub(super) fn deadline(self) -> u64 {
         match self {
             Patience::Endless => NEVER,
@@ -33,7 +33,7 @@ impl Patience {
         }
     }
 
-    /// The same patience with its deadline fixed now, for those who wait several times.
+    /// Returns the same limit with its deadline fixed now, for callers that wait several times.
     pub(super) fn fixed(self) -> Patience {
         match self {
             Patience::Endless => Patience::Endless,
@@ -41,7 +41,7 @@ impl Patience {
         }
     }
 
-    /// A wait on `resource` with this patience.
+    /// Describes a wait on `resource` with this limit.
     pub(super) fn what<R>(self, reason: WaitReason, resource: &R) -> What {
         let what = What::new(reason).on(resource);
         if matches!(self, Patience::Endless) { what.uncancellable() } else { what }

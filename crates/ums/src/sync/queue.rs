@@ -1,14 +1,14 @@
 //! The wait queue: the tickets that wait for one resource, first come first (U53).
 //!
-//! Nouns. A *wait queue* holds tickets, each with what its owner wants (`D`: a number of permits,
-//! shared or exclusive, nothing). It lives behind its resource's *short lock* (`os/short_lock.rs`).
-//! A *batch* is what a release claimed: it is made ready after the short lock is let go.
+//! Terms. A *wait queue* holds tickets, each with what its owner asks for (`D`: a number of
+//! permits, shared or exclusive, nothing). It is guarded by its resource's *short lock*
+//! (`os/short_lock.rs`). A *batch* is what a release claimed: it is made ready after the short lock
+//! is released.
 //!
-//! A ticket in the queue may be *stale*: its wait has failed and its waiter is on its way to take
-//! it out. Stale tickets are harmless, for their claim fails, and every function here passes over
-//! them.
+//! A ticket in the queue may be *stale*: its wait has failed and its waiter is about to remove it.
+//! Stale tickets are harmless, because their claim fails, and every function here skips them.
 //!
-//! What it does not do: it never makes anybody run. Claims are returned (Return).
+//! Nothing here makes a waiter run: claims are returned (Return).
 
 use std::collections::VecDeque;
 
@@ -26,12 +26,12 @@ impl<D: Copy> WaitQueue<D> {
         WaitQueue { waiters: VecDeque::new() }
     }
 
-    /// Queues behind everybody.
+    /// Adds a ticket at the end of the queue.
     pub(super) fn push(&mut self, ticket: Ticket, wants: D) {
         self.waiters.push_back((ticket, wants));
     }
 
-    /// The first ticket, stale or not, leaves the queue.
+    /// Removes and returns the first ticket, stale or not.
     pub(super) fn pop(&mut self) -> Option<(Ticket, D)> {
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Bug::WrongFifo) {
@@ -40,7 +40,7 @@ impl<D: Copy> WaitQueue<D> {
         self.waiters.pop_front()
     }
 
-    /// What the first who still waits wants.
+    /// Returns what the first ticket that still waits asks for.
     pub(super) fn first(&mut self) -> Option<D> {
         while let Some(&(ticket, wants)) = self.waiters.front() {
             if ticket.is_waiting() {
@@ -51,12 +51,12 @@ impl<D: Copy> WaitQueue<D> {
         None
     }
 
-    /// Claims the first; None when there is none or it has just failed.
+    /// Claims the first ticket; returns `None` if there is none or its wait has just failed.
     pub(super) fn claim_first(&mut self) -> Option<Claimed> {
         self.pop().and_then(|(ticket, _)| ticket.claim(Outcome::Granted))
     }
 
-    /// Claims the first who still waits.
+    /// Claims the first ticket that still waits.
     pub(super) fn grant_one(&mut self) -> Option<Claimed> {
         while let Some((ticket, _)) = self.pop() {
             if let Some(claimed) = ticket.claim(Outcome::Granted) {
@@ -66,7 +66,7 @@ impl<D: Copy> WaitQueue<D> {
         None
     }
 
-    /// Claims all who still wait.
+    /// Claims all tickets that still wait.
     pub(super) fn grant_all(&mut self) -> Batch {
         let mut batch = Batch::new();
         while let Some(claimed) = self.grant_one() {
@@ -75,14 +75,14 @@ impl<D: Copy> WaitQueue<D> {
         batch
     }
 
-    /// Takes a failed ticket out; false when it was passed over and dropped already. Tickets that
+    /// Removes a failed ticket; returns false if it was skipped and dropped already. Tickets that
     /// fail by their deadline are mostly old ones, so the search starts at the front.
     pub(super) fn remove(&mut self, ticket: Ticket) -> bool {
         let at = self.waiters.iter().position(|(t, _)| *t == ticket);
         at.is_some_and(|at| self.waiters.remove(at).is_some())
     }
 
-    /// All tickets, the first first, stale or not.
+    /// Iterates over all tickets in order, stale or not.
     pub(super) fn iter(&self) -> impl Iterator<Item = &(Ticket, D)> {
         self.waiters.iter()
     }
@@ -97,8 +97,8 @@ impl<D: Copy> WaitQueue<D> {
     }
 }
 
-/// Claimed waiters to be made ready, oldest first. One costs no allocation.
-#[must_use = "claimed waiters sleep for ever unless they are made ready"]
+/// Claimed waiters to be made ready, oldest first. A single one needs no allocation.
+#[must_use = "claimed waiters sleep forever unless they are made ready"]
 pub(super) struct Batch {
     first: Option<Claimed>,
     rest: Vec<Claimed>,
@@ -117,7 +117,7 @@ impl Batch {
         }
     }
 
-    /// Makes them run. The short lock must have been let go.
+    /// Makes them run. The caller must have released the short lock.
     pub(super) fn ready(self) {
         self.first.into_iter().chain(self.rest).for_each(current::ready);
     }

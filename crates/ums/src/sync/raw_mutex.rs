@@ -1,24 +1,24 @@
-//! The mutex without its data: who owns it, and who waits.
+//! The mutex without its data: its owner and its waiters.
 //!
 //! ```text
 //! word             | meaning                     | lock             | unlock
-//! null             | free                        | -> me            | (nobody owns it)
-//! owner            | owned, nobody waits         | -> owner+WAITERS | -> null
-//! owner + WAITERS  | owned, somebody may wait    | queue            | short lock, hand over
+//! null             | free                        | -> me            | (no owner)      
+//! owner            | owned, no waiters           | -> owner+WAITERS | -> null
+//! owner + WAITERS  | owned, others may wait      | queue            | short lock, hand over
 //! null + WAITERS   | never                       |                  |
 //! ```
 //!
-//! The owner is a waiter, so a waiter can name its blocker (B22) and a waiter that would wait for
-//! itself is told so. The transitions in the first two rows are one compare-and-swap and touch
-//! nothing else. `WAITERS` is set and cleared under the short lock only, and while it is set nobody
-//! changes the word without the short lock.
+//! The word names the owner, so a waiter can name its blocker (B22), and a caller that would wait
+//! for itself gets a panic that says so. The transitions in the first two rows are one
+//! compare-and-swap and touch nothing else. `WAITERS` is set and cleared under the short lock only,
+//! and while it is set the word changes only under the short lock.
 //!
 //! No wake-up is lost: a waiter sets WAITERS with a compare-and-swap on the value that shows an
-//! owner, so the owner's own swap to null fails from then on and it comes to the short lock, where
-//! it finds the ticket, queued before the lock was let go. A failed waiter leaves WAITERS as it is;
-//! the next unlock finds the queue empty and frees the mutex.
+//! owner, so from then on the owner's swap to null fails and the owner takes the short lock, where
+//! it finds the ticket, which was queued before the short lock was released. A failed waiter leaves
+//! WAITERS as it is; the next unlock finds the queue empty and frees the mutex.
 //!
-//! Named invariant: **Type Stable** of `wait`: a pointer to a waiter stays good for ever.
+//! Named invariant: **Type Stable** of `wait`: a pointer to a waiter stays valid forever.
 
 #![allow(unsafe_code)]
 
@@ -44,14 +44,14 @@ fn with_waiters(word: *mut Waiter) -> *mut Waiter {
     word.map_addr(|addr| addr | WAITERS)
 }
 
-/// The waiter that a word names.
+/// Returns the waiter that a word names.
 fn owner(word: *mut Waiter) -> Option<&'static Waiter> {
     let waiter = word.map_addr(|addr| addr & !WAITERS);
     // SAFETY: Type Stable: the word is null or was made from a `&'static Waiter`.
     unsafe { waiter.as_ref() }
 }
 
-/// Mutual exclusion without data, first come first served, for those who build a lock of their own.
+/// A mutex without data, first come first served, for code that builds a lock of its own.
 ///
 /// ```
 /// static LOCK: ums::sync::RawMutex = ums::sync::RawMutex::new();
@@ -73,22 +73,22 @@ impl Owned for RawMutex {
 }
 
 impl RawMutex {
-    /// One that nobody owns.
+    /// Creates an unlocked mutex.
     pub const fn new() -> RawMutex {
         RawMutex { word: AtomicPtr::new(null_mut()), queue: ShortLock::new(WaitQueue::new()) }
     }
 
-    /// Locks if it is free.
+    /// Locks the mutex if it is free, and returns whether it did. Never waits.
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.try_lock_as(current::waiter())
     }
 
-    /// Locks, whatever it takes. This wait is never ended as a deadlock's victim, for its caller
-    /// may be one through which no panic can pass.
+    /// Locks the mutex; waits as long as necessary and ignores cancellation. The monitor never ends
+    /// this wait to break a deadlock, because a panic may be unable to pass through the caller.
     ///
     /// # Panics
-    /// When the caller owns it already: it would wait for itself.
+    /// Panics if the caller owns the mutex already, because it would wait for itself.
     #[inline]
     pub fn lock(&self, reason: WaitReason) {
         let me = current::waiter();
@@ -97,10 +97,11 @@ impl RawMutex {
         {}
     }
 
-    /// As [`RawMutex::lock`], for verbs that have no error and may panic.
+    /// Like [`RawMutex::lock`], for functions that return no error and may panic.
     ///
     /// # Panics
-    /// When the caller owns it already; and as a deadlock's victim, with the circle.
+    /// Panics if the caller owns the mutex already, and, with the cycle, if this wait is chosen to
+    /// break a deadlock.
     #[inline]
     pub(super) fn lock_or_panic(&self, reason: WaitReason) {
         let me = current::waiter();
@@ -108,26 +109,27 @@ impl RawMutex {
             // A second panic would end the process.
             let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
             let locked = self.lock_slow(me, reason, Patience::Endless, how);
-            locked.unwrap_or_else(|error| panic!("this lock would never be had: {error}"));
+            locked.unwrap_or_else(|error| panic!("this lock can never be acquired: {error}"));
         }
     }
 
-    /// Locks within this time; the wait hears cancellation.
+    /// Locks the mutex within this time; the wait can be cancelled.
     ///
     /// # Errors
-    /// [`WaitError`]: then the caller does not own it.
+    /// [`WaitError`] if the time passed, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock; the caller does not own the mutex then.
     pub fn lock_for(&self, reason: WaitReason, time: Duration) -> Result<(), WaitError> {
         self.lock_within(reason, Patience::For(time))
     }
 
-    /// Locks within the caller's patience.
+    /// Locks the mutex within the caller's limit.
     #[inline]
     pub(super) fn lock_within(&self, reason: WaitReason, p: Patience) -> Result<(), WaitError> {
         let me = current::waiter();
         if self.try_lock_as(me) { Ok(()) } else { self.lock_slow(me, reason, p, AsVictim::Fails) }
     }
 
-    /// Unlocks, by its owner: hands over to the first waiter, or frees it.
+    /// Unlocks the mutex, which the caller must own: hands it to the first waiter, or frees it.
     #[inline]
     pub fn unlock(&self) {
         traced::left(self);
@@ -139,12 +141,12 @@ impl RawMutex {
         }
     }
 
-    /// Whether somebody owns it, at some moment during the call.
+    /// Returns whether the mutex was locked at some moment during the call.
     pub fn is_locked(&self) -> bool {
         !self.word.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether the caller owns it.
+    /// Returns whether the caller owns the mutex.
     pub fn is_mine(&self) -> bool {
         owner(self.word.load(Ordering::Relaxed)).is_some_and(|o| std::ptr::eq(o, current::waiter()))
     }
@@ -193,8 +195,8 @@ impl RawMutex {
         ticket.result(outcome)
     }
 
-    /// Under the short lock. None: it was free and is now the caller's. Else the word of its
-    /// owner, who is bound to come to the short lock when it unlocks.
+    /// Called under the short lock. Returns `None` if the mutex was free and is now the caller's;
+    /// otherwise the word of the owner, which must take the short lock when it unlocks.
     fn take_or_announce(&self, me: &'static Waiter) -> Option<*mut Waiter> {
         let mut word = self.word.load(Ordering::Relaxed);
         while !has_waiters(word) {
@@ -226,7 +228,7 @@ impl RawMutex {
         next.into_iter().for_each(current::ready);
     }
 
-    /// How many tickets are queued.
+    /// Returns how many tickets are queued.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.queue.lock().len()
@@ -256,7 +258,7 @@ mod tests {
             s.spawn(|| {
                 m.lock(WaitReason::MUTEX);
                 assert!(std::ptr::eq(owner(word()).unwrap(), current::waiter()));
-                assert!(!has_waiters(word()), "nobody is left in the queue");
+                assert!(!has_waiters(word()), "no ticket is left in the queue");
                 m.unlock();
             });
             until(|| m.waiting() == 1);

@@ -1,4 +1,4 @@
-//! The reader-writer lock without its data: many share it, or one has it alone.
+//! The reader-writer lock without its data: several readers share it, or one writer has it alone.
 //!
 //! ```text
 //! word = readers << 2 | WAITERS << 1 | WRITER
@@ -7,19 +7,20 @@
 //! 0       | 0       | 0      | free                        | +1 reader   | -> WRITER
 //! n       | 0       | 0      | n readers                   | +1 reader   | queue
 //! 0       | 0       | 1      | a writer                    | queue       | queue
-//! n or 0  | 1       | 0 or 1 | as above, somebody may wait | queue       | queue
+//! n or 0  | 1       | 0 or 1 | as above, others may wait   | queue       | queue
 //! ```
 //!
 //! The protocol is the semaphore's. While WAITERS is set, shares are taken under the short lock
-//! only. Leaving is one subtraction that sees WAITERS in the same swap; who sees it, and leaves
-//! nobody behind, comes to the short lock and grants. `readers = 0, WAITERS, no WRITER` lasts from
-//! a leaver's subtraction to its grant; who comes then queues and is found by that grant. A waiter
-//! that fails grants too: it may have been the writer that kept readers waiting.
+//! only. Unlocking is one subtraction that also reads WAITERS. The last holder to unlock that sees
+//! WAITERS takes the short lock and grants. `readers = 0, WAITERS, no WRITER` lasts from that
+//! subtraction to the grant; a caller that arrives meanwhile queues, and the grant finds it. A
+//! waiter that fails grants too: it may have been the writer that kept readers waiting.
 //!
-//! Whom a waiter waits for: the writer; the readers, where locks are traced (they are only counted
-//! otherwise); and for a reader who came too late, the writers before it in the queue.
+//! For deadlock detection, a waiter waits for the writer; for the readers, if locks are traced
+//! (otherwise readers are only counted); and, if it is a reader, for the writers before it in the
+//! queue.
 //!
-//! Named invariant: **Type Stable** of `wait`: a pointer to a waiter stays good for ever.
+//! Named invariant: **Type Stable** of `wait`: a pointer to a waiter stays valid forever.
 
 #![allow(unsafe_code)]
 
@@ -38,7 +39,7 @@ const WRITER: usize = 1;
 const WAITERS: usize = 2;
 const READER: usize = 4;
 
-/// What a waiter wants of the lock, or has.
+/// The share of the lock that a waiter asks for or holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     Shared,
@@ -46,7 +47,7 @@ pub(super) enum Share {
 }
 
 impl Share {
-    /// What the share is in the word.
+    /// Returns the bits that the share adds to the word.
     fn bits(self) -> usize {
         match self {
             Share::Shared => READER,
@@ -54,7 +55,7 @@ impl Share {
         }
     }
 
-    /// Whether it can be had beside those who hold the lock now.
+    /// Returns whether the share is compatible with the present holders.
     fn fits(self, word: usize) -> bool {
         match self {
             Share::Shared => word & WRITER == 0,
@@ -74,7 +75,7 @@ impl Share {
 pub(super) struct RawRwLock {
     /// See the table above.
     word: AtomicUsize,
-    /// The waiter that writes. For views only (B22): it may be a moment old.
+    /// The waiter that writes. For views only (B22): it may be slightly out of date.
     writer: AtomicPtr<Waiter>,
     queue: ShortLock<WaitQueue<Share>>,
 }
@@ -108,7 +109,7 @@ impl RawRwLock {
         }
     }
 
-    /// Takes the share if it can be had and nobody waits.
+    /// Takes the share if it is available and there are no waiters.
     #[inline]
     pub(super) fn try_lock(&self, share: Share) -> bool {
         let take = |word| (word & WAITERS == 0 && share.fits(word)).then(|| word + share.bits());
@@ -119,27 +120,28 @@ impl RawRwLock {
         taken
     }
 
-    /// Takes the share, whatever it takes.
+    /// Takes the share; waits as long as necessary.
     ///
     /// # Panics
-    /// When the caller is the writer: it would wait for itself; and as a deadlock's victim.
+    /// Panics if the caller is the writer, because it would wait for itself, and if this wait is
+    /// chosen to break a deadlock.
     #[inline]
     pub(super) fn lock(&self, share: Share) {
         if !self.try_lock(share) {
             // A second panic would end the process.
             let how = if std::thread::panicking() { AsVictim::Never } else { AsVictim::Panics };
             let locked = self.lock_slow(share, Patience::Endless, how);
-            locked.unwrap_or_else(|error| panic!("this lock would never be had: {error}"));
+            locked.unwrap_or_else(|error| panic!("this lock can never be acquired: {error}"));
         }
     }
 
-    /// Takes the share within the caller's patience.
+    /// Takes the share within the caller's limit.
     #[inline]
     pub(super) fn lock_within(&self, share: Share, patience: Patience) -> Result<(), WaitError> {
         if self.try_lock(share) { Ok(()) } else { self.lock_slow(share, patience, AsVictim::Fails) }
     }
 
-    /// Gives the share back, by whoever holds it.
+    /// Releases the share, which the caller must hold.
     #[inline]
     pub(super) fn unlock(&self, share: Share) {
         traced::left(self);
@@ -152,7 +154,7 @@ impl RawRwLock {
         }
     }
 
-    /// The writer shares what it had alone, together with the readers at the head of the queue.
+    /// Turns the writer into a reader and lets in the readers at the head of the queue.
     pub(super) fn downgrade(&self) {
         self.writer.store(null_mut(), Ordering::Relaxed);
         let before = self.word.fetch_add(READER - WRITER, Ordering::Release);
@@ -203,7 +205,7 @@ impl RawRwLock {
         ticket.result(outcome)
     }
 
-    /// The caller has the share.
+    /// Records that the caller has the share.
     #[inline]
     fn note_taken(&self, share: Share) {
         if share == Share::Exclusive {
@@ -212,13 +214,13 @@ impl RawRwLock {
         traced::taken_by_caller(self);
     }
 
-    /// Lets in from the head of the queue who fits: one writer, or readers up to the next writer.
+    /// Lets in what fits from the head of the queue: one writer, or readers up to the next writer.
     #[cold]
     fn grant_next(&self) {
         let mut batch = Batch::new();
         let mut queue = self.queue.lock();
         while let Some(share) = queue.first() {
-            // Acquire: what the leavers did passes on to whom we grant.
+            // Acquire: what earlier holders wrote is visible to the waiters that are granted here.
             if !share.fits(self.word.load(Ordering::Acquire)) {
                 break;
             }

@@ -4,18 +4,18 @@
 //! word = permits << 1 | WAITERS
 //!
 //! WAITERS | meaning               | acquire(n)                    | add(n)
-//! 0       | nobody waits          | enough: -n, else set, queue   | +n
-//! 1       | somebody may wait     | queue                         | +n, then grant
+//! 0       | no waiters            | enough: -n, else set, queue   | +n
+//! 1       | there may be waiters  | queue                         | +n, then grant
 //! ```
 //!
-//! *Grant*, under the short lock: while the first in the queue wants no more than there is, take
-//! that much and claim it; when the queue is empty, clear WAITERS. While WAITERS is set, permits
-//! are taken under the short lock only, so they can only grow behind the granter's back.
+//! *Grant*, under the short lock: while the first in the queue asks for no more than is available,
+//! take that much and claim it; when the queue is empty, clear WAITERS. While WAITERS is set,
+//! permits are taken under the short lock only, so during a grant their number can only grow.
 //!
 //! No permit is stranded. All accesses are to one word, so they have one order. A waiter sets
 //! WAITERS and sees the permits in the same swap (S); an adder adds and sees WAITERS in the same
 //! swap (A). If A comes before S, the waiter has seen the permits. If S comes before A, the adder
-//! sees WAITERS and comes to the short lock, behind the waiter who queues under it. A waiter that
+//! sees WAITERS and takes the short lock, after the waiter that queues under it. A waiter that
 //! fails grants too: it may have been the large one that kept small ones waiting behind it.
 
 use std::fmt;
@@ -35,7 +35,7 @@ const ONE: usize = 2;
 
 /// Permits that waiters take and give back, first come first served.
 ///
-/// A large acquisition is not passed by smaller ones that come later, so it is not starved.
+/// A large acquisition is not overtaken by later, smaller ones, so it does not starve.
 ///
 /// ```
 /// let seats = ums::sync::Semaphore::new(2);
@@ -55,8 +55,8 @@ pub struct Semaphore {
 
 /// Permits taken from a semaphore; dropping it gives them back.
 ///
-/// Permits are a number, not a place: unlike a mutex's guard they may be given back by another
-/// waiter than the one that took them.
+/// Unlike the guard of a mutex, a permit may be dropped by another worker or thread than the one
+/// that acquired it.
 #[derive(Debug)]
 #[must_use = "the permits are given back when this is dropped"]
 pub struct Permit<'a> {
@@ -68,21 +68,21 @@ impl Semaphore {
     /// The largest number of permits.
     pub const MAX: usize = usize::MAX >> 1;
 
-    /// A semaphore with this many permits.
+    /// Creates a semaphore with this many permits.
     ///
     /// # Panics
-    /// When that is more than [`Semaphore::MAX`].
+    /// Panics if that is more than [`Semaphore::MAX`].
     pub const fn new(permits: usize) -> Semaphore {
         assert!(permits <= Semaphore::MAX, "a semaphore holds at most usize::MAX / 2 permits");
         Semaphore { word: AtomicUsize::new(permits * ONE), queue: ShortLock::new(WaitQueue::new()) }
     }
 
-    /// Takes one permit; waits as long as it takes, deaf to cancellation.
+    /// Takes one permit; waits as long as necessary and ignores cancellation.
     pub fn acquire(&self) -> Permit<'_> {
         self.acquire_many(1)
     }
 
-    /// Takes one permit if that takes no waiting.
+    /// Takes one permit without waiting; returns `None` if none is free or others wait.
     pub fn try_acquire(&self) -> Option<Permit<'_>> {
         self.try_acquire_many(1)
     }
@@ -90,7 +90,7 @@ impl Semaphore {
     /// Takes one permit within this time.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled.
+    /// [`WaitError`] if the time passed or the work request was cancelled.
     pub fn acquire_for(&self, time: Duration) -> Result<Permit<'_>, WaitError> {
         self.acquire_within(1, Patience::For(time))
     }
@@ -98,12 +98,12 @@ impl Semaphore {
     /// Takes one permit before this moment.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled.
+    /// [`WaitError`] if the moment came or the work request was cancelled.
     pub fn acquire_until(&self, deadline: Instant) -> Result<Permit<'_>, WaitError> {
         self.acquire_within(1, Patience::Until(deadline))
     }
 
-    /// Takes `n` permits at once; waits as long as it takes, deaf to cancellation.
+    /// Takes `n` permits together; waits as long as necessary and ignores cancellation.
     pub fn acquire_many(&self, n: usize) -> Permit<'_> {
         loop {
             if let Ok(permit) = self.acquire_within(n, Patience::Endless) {
@@ -112,32 +112,32 @@ impl Semaphore {
         }
     }
 
-    /// Takes `n` permits at once if that takes no waiting.
+    /// Takes `n` permits together without waiting; returns `None` if fewer are free or others wait.
     pub fn try_acquire_many(&self, n: usize) -> Option<Permit<'_>> {
         // Not `then_some`: that would make a permit, and give it back, where there is none.
         self.take(n).then(|| Permit { semaphore: self, permits: n })
     }
 
-    /// Takes `n` permits at once within this time.
+    /// Takes `n` permits together within this time.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled.
+    /// [`WaitError`] if the time passed or the work request was cancelled.
     pub fn acquire_many_for(&self, n: usize, time: Duration) -> Result<Permit<'_>, WaitError> {
         self.acquire_within(n, Patience::For(time))
     }
 
-    /// Takes `n` permits at once before this moment.
+    /// Takes `n` permits together before this moment.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled.
+    /// [`WaitError`] if the moment came or the work request was cancelled.
     pub fn acquire_many_until(&self, n: usize, by: Instant) -> Result<Permit<'_>, WaitError> {
         self.acquire_within(n, Patience::Until(by))
     }
 
-    /// Adds permits; those who wait for them get them.
+    /// Adds permits; waiting acquisitions get them first.
     ///
     /// # Panics
-    /// When there would be more than [`Semaphore::MAX`].
+    /// Panics if there would be more than [`Semaphore::MAX`].
     pub fn add_permits(&self, n: usize) {
         let add = |word: usize| {
             let permits = (word / ONE).checked_add(n).filter(|p| *p <= Semaphore::MAX);
@@ -150,7 +150,7 @@ impl Semaphore {
         }
     }
 
-    /// How many permits are free, at some moment during the call.
+    /// Returns how many permits were free at some moment during the call.
     pub fn available(&self) -> usize {
         self.word.load(Ordering::Relaxed) / ONE
     }
@@ -162,7 +162,7 @@ impl Semaphore {
         Ok(Permit { semaphore: self, permits: n })
     }
 
-    /// Takes `n` if nobody waits and there are as many.
+    /// Takes `n` permits if there are as many and no waiters.
     #[inline]
     fn take(&self, n: usize) -> bool {
         let fits = |word| (word & WAITERS == 0 && word / ONE >= n).then(|| word - n * ONE);
@@ -199,7 +199,8 @@ impl Semaphore {
         let mut batch = Batch::new();
         let mut queue = self.queue.lock();
         while let Some(n) = queue.first() {
-            // Acquire: what the adder did before it added passes on to whom we grant.
+            // Acquire: what the adder wrote before it added is visible to the waiter that is
+            // granted.
             if self.word.load(Ordering::Acquire) / ONE < n {
                 break;
             }
@@ -222,12 +223,13 @@ impl Semaphore {
 }
 
 impl Permit<'_> {
-    /// How many permits this is.
+    /// Returns the number of permits.
     pub fn permits(&self) -> usize {
         self.permits
     }
 
-    /// Keeps the permits out of the semaphore for good (until [`Semaphore::add_permits`]).
+    /// Removes the permits from the semaphore for good; [`Semaphore::add_permits`] can add new
+    /// ones.
     pub fn forget(self) {
         mem::forget(self);
     }
@@ -266,7 +268,7 @@ mod tests {
             }
             s.add_permits(2);
             assert_eq!((s.waiting(), s.available()), (3, 2), "the first wants three");
-            assert!(s.try_acquire().is_none(), "nobody passes those who wait");
+            assert!(s.try_acquire().is_none(), "a waiter is not overtaken");
             s.add_permits(1);
             assert_eq!((s.waiting(), s.available()), (2, 0));
             until(|| order.lock().unwrap().len() == 1);
@@ -289,7 +291,7 @@ mod tests {
             s.add_permits(5);
         });
         assert_eq!(s.available(), 1);
-        assert!(s.try_acquire().is_some(), "nobody waits any more");
+        assert!(s.try_acquire().is_some(), "there are no waiters any more");
     }
 
     #[test]
@@ -302,7 +304,7 @@ mod tests {
                 failed.store(true, Ordering::Relaxed);
             });
             until(|| s.waiting() == 1);
-            // Behind the large wish although there are two permits.
+            // It waits behind the large acquisition although two permits are free.
             s.acquire_many(2).forget();
             assert!(failed.load(Ordering::Relaxed) || s.waiting() == 0);
         });

@@ -1,13 +1,12 @@
-//! What the tests of this folder share: bounded waiting for a condition, and a clock's worth of
-//! randomness.
+//! Shared by the tests of this folder: a bounded wait for a condition, and random numbers.
 
 use std::time::{Duration, Instant};
 
-/// Waits until `condition` holds; fails the test when that takes absurdly long.
+/// Waits until `condition` holds; fails the test after a minute.
 pub(super) fn until(mut condition: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < limit, "a condition that must come about did not");
+        assert!(Instant::now() < limit, "a condition that must become true did not");
         std::thread::yield_now();
     }
 }

@@ -1,13 +1,14 @@
-//! Traced locks: who has taken what, and where, for those who ask for it.
+//! Traced locks: which waiter has taken which lock, and where, if the program asks for it.
 //!
-//! A mutex knows its owner, and a reader-writer lock its writer: that costs nothing. Where a lock
-//! was taken, and who reads, is known only when somebody turned this on, because it costs a
-//! backtrace and an entry in a table for each lock that is taken (a few microseconds). While it is
-//! off, taking and leaving a lock cost a look at a flag that never changes.
+//! A mutex knows its owner, and a reader-writer lock its writer, at no cost. The place where a lock
+//! was taken, and the readers of a lock, are recorded only if tracing has been turned on, because
+//! that costs a backtrace and a table entry for each lock taken (a few microseconds). While it is
+//! off, taking and releasing a lock costs a load of a flag that never changes.
 //!
-//! It is never turned off again: a note that nobody takes back would accuse its waiter for ever.
+//! It is never turned off again: a record that is not removed would name its waiter as holder
+//! forever.
 //!
-//! What it does not do: it judges nothing. See `monitor/deadlock.rs`.
+//! Deadlocks are found in `monitor/deadlock.rs`, from these records.
 
 use std::collections::BTreeMap;
 use std::ptr::from_ref;
@@ -19,11 +20,11 @@ use crate::wait::Waiter;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// More frames than these are not kept.
+/// The most frames that are kept of one backtrace.
 const FRAMES_MAX: usize = 32;
 const SHARDS: usize = 16;
 
-/// A waiter has taken a lock, so many times.
+/// A record that a waiter has taken a lock, this many times.
 struct Note {
     waiter: &'static Waiter,
     times: usize,
@@ -31,7 +32,7 @@ struct Note {
     addresses: Vec<usize>,
 }
 
-/// By the addresses of lock and waiter.
+/// Records by the addresses of lock and waiter.
 type Notes = BTreeMap<(usize, usize), Note>;
 
 static NOTES: [Mutex<Notes>; SHARDS] = [const { Mutex::new(BTreeMap::new()) }; SHARDS];
@@ -44,12 +45,12 @@ fn key(lock: usize, waiter: &'static Waiter) -> (usize, usize) {
     (lock, from_ref(waiter).addr())
 }
 
-/// From now on, and for the rest of the process.
+/// Turns tracing on, for the rest of the process.
 pub(crate) fn turn_on() {
     ON.store(true, Ordering::Relaxed);
 }
 
-/// The waiter has taken this lock.
+/// Records that the waiter has taken this lock.
 #[inline]
 pub(super) fn taken<L>(lock: &L, waiter: &'static Waiter) {
     if ON.load(Ordering::Relaxed) {
@@ -57,7 +58,7 @@ pub(super) fn taken<L>(lock: &L, waiter: &'static Waiter) {
     }
 }
 
-/// The caller has taken this lock.
+/// Records that the caller has taken this lock.
 #[inline]
 pub(super) fn taken_by_caller<L>(lock: &L) {
     if ON.load(Ordering::Relaxed) {
@@ -65,7 +66,7 @@ pub(super) fn taken_by_caller<L>(lock: &L) {
     }
 }
 
-/// The caller has left this lock.
+/// Records that the caller has released this lock.
 #[inline]
 pub(super) fn left<L>(lock: &L) {
     if ON.load(Ordering::Relaxed) {
@@ -92,14 +93,15 @@ fn forget(lock: usize, waiter: &'static Waiter) {
     }
 }
 
-/// Those who are known to have it.
+/// Returns the waiters that are recorded as holders of the lock.
 pub(super) fn takers<L>(lock: &L) -> Vec<&'static Waiter> {
     let lock = from_ref(lock).addr();
     let notes = shard(lock);
     notes.range((lock, 0)..=(lock, usize::MAX)).map(|(_, note)| note.waiter).collect()
 }
 
-/// Where this waiter took the lock at this address, if that was traced.
+/// Returns where this waiter took the lock at this address, as return addresses; empty if that was
+/// not traced.
 pub(crate) fn taken_at(lock: usize, waiter: &'static Waiter) -> Vec<usize> {
     shard(lock).get(&key(lock, waiter)).map(|note| note.addresses.clone()).unwrap_or_default()
 }

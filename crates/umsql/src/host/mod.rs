@@ -201,7 +201,7 @@ pub(crate) fn park<R>(
         wait = wait.until(until);
     }
     if why == For::LogWrite {
-        wait = wait.deaf();
+        wait = wait.uncancellable();
     }
     wait.park(queue).map_err(|error| match error {
         ums::WaitError::TimedOut => Unwoken::TimedOut,

@@ -2,29 +2,29 @@
 
 use crate::wait::error::WaitError;
 
-/// There is no receiver any more; here is the value.
+/// All receivers are gone; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the channel has no receiver any more")]
 pub struct SendError<T>(pub T);
 
-/// Why a value was not sent at once; here it is.
+/// Why a value was not sent at once; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TrySendError<T> {
-    /// There is no room now.
+    /// The buffer is full now.
     #[error("the channel is full")]
     Full(T),
-    /// There is no receiver any more.
+    /// All receivers are gone.
     #[error("the channel has no receiver any more")]
     Disconnected(T),
 }
 
-/// Why a value was not sent in time; here it is.
+/// Why a value was not sent in time; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendTimeoutError<T> {
     /// The deadline passed, or the work request was cancelled.
     #[error("{1}")]
     Wait(T, WaitError),
-    /// There is no receiver any more.
+    /// All receivers are gone.
     #[error("the channel has no receiver any more")]
     Disconnected(T),
 }
@@ -56,7 +56,7 @@ pub enum RecvTimeoutError {
     Disconnected,
 }
 
-/// Shown without the value, so that a result over any `T` can be unwrapped.
+/// Implements `Debug` without the value, so that a result with any `T` can be unwrapped.
 macro_rules! debug_without_value {
     ($($name:ident: $($pattern:pat => $text:literal),*;)*) => {
         $(impl<T> std::fmt::Debug for $name<T> {

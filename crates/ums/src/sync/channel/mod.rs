@@ -5,17 +5,17 @@
 //!                                              [receivers that wait for a value]
 //! ```
 //!
-//! At most one of the two lists has somebody in it. A value that meets a waiting receiver goes
-//! straight into its hands (see `slot.rs`), and room that a receiver makes goes to the first
-//! waiting sender's value, so neither can be snatched by somebody who comes later. A rendezvous
-//! channel is one whose bound is 0.
+//! At most one of the two lists has waiters in it. A value sent while a receiver waits goes
+//! straight to that receiver (see `slot.rs`), and the room that a receiver makes goes to the first
+//! waiting sender's value, so a later caller can take neither. A rendezvous channel is one whose
+//! bound is 0.
 //!
-//! A channel ends from both sides: when the last sender is gone, receivers get what is left and
-//! then [`RecvError`]; when the last receiver is gone, what is left is dropped, and senders get
-//! their values back.
+//! A channel ends from both sides: when the last sender is gone, receivers get the remaining values
+//! and then [`RecvError`]; when the last receiver is gone, the remaining values are dropped, and
+//! senders get theirs back.
 //!
-//! A message between two waiters that take turns costs each of them one short lock. No code of a
-//! value (its destructor) ever runs under it.
+//! A message between two workers that alternate costs each of them one short lock (a lock held for
+//! a few instructions). A value's destructor never runs under it.
 
 mod errors;
 mod oneshot;
@@ -42,12 +42,13 @@ use crate::current;
 use crate::record::reason::WaitReason;
 use crate::wait::{Claimed, Outcome};
 
-/// A channel without a buffer: `send` waits until a receiver has taken the value.
+/// Creates a channel without a buffer: `send` waits until a receiver has taken the value.
 pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
     bounded(0)
 }
 
-/// A channel that holds up to `bound` values; `send` waits for room. 0 makes a rendezvous.
+/// Creates a channel that holds up to `bound` values; `send` waits for room. With 0 it is a
+/// [`rendezvous`] channel.
 ///
 /// ```
 /// let (tx, rx) = ums::sync::channel::bounded(1);
@@ -72,7 +73,7 @@ pub fn bounded<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     (Sender { channel: channel.clone() }, Receiver { channel })
 }
 
-/// A channel that holds any number of values; `send` never waits.
+/// Creates a channel that holds any number of values; `send` never waits.
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     bounded(usize::MAX)
 }
@@ -93,8 +94,8 @@ struct Channel<T> {
     state: ShortLock<State<T>>,
 }
 
-/// The channel, behind its short lock. Whoever waits for a value finds the buffer empty and no
-/// sender waiting; whoever waits for room finds the buffer full and no receiver waiting.
+/// The channel, behind its short lock. A receiver waits only while the buffer is empty and no
+/// sender waits; a sender waits only while the buffer is full and no receiver waits.
 struct State<T> {
     buffer: VecDeque<T>,
     bound: usize,
@@ -105,7 +106,7 @@ struct State<T> {
 }
 
 impl<T> State<T> {
-    /// Passes a value on as far as that takes no waiting; who received it must be made ready.
+    /// Sends a value without waiting; the returned receiver must be made ready.
     #[inline]
     fn put(&mut self, value: T) -> Result<Option<Claimed>, TrySendError<T>> {
         if self.no_receivers {
@@ -121,8 +122,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Takes the oldest value; the sender that gets its room (or whose value it is) must be made
-    /// ready.
+    /// Takes the oldest value. The returned sender, which gets the room or whose value it is, must
+    /// be made ready.
     #[inline]
     fn take(&mut self) -> Result<(T, Option<Claimed>), TryRecvError> {
         if let Some(value) = self.buffer.pop_front() {
@@ -139,8 +140,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Whether [`take`](State::take) may have an answer other than Empty. A sender that is about to
-    /// give up counts; who then looks finds it gone.
+    /// Returns whether [`take`](State::take) may return something other than `Empty`. A sender that
+    /// is about to give up counts, although `take` may then find it gone.
     fn has_something(&self) -> bool {
         !self.buffer.is_empty() || !self.senders.is_empty() || self.no_senders
     }
@@ -154,7 +155,7 @@ impl<T> State<T> {
     }
 }
 
-/// Lets go of the short lock, then makes the peer run.
+/// Releases the short lock, then makes the peer run.
 #[inline]
 fn unlock_and_ready<T>(state: ShortGuard<'_, State<T>>, peer: Option<Claimed>) {
     drop(state);
@@ -162,10 +163,10 @@ fn unlock_and_ready<T>(state: ShortGuard<'_, State<T>>, peer: Option<Claimed>) {
 }
 
 impl<T> Sender<T> {
-    /// Sends; waits for room as long as it takes, deaf to cancellation.
+    /// Sends a value; waits for room as long as necessary and ignores cancellation.
     ///
     /// # Errors
-    /// There is no receiver any more; the value comes back.
+    /// [`SendError`] with the value if all receivers are gone.
     pub fn send(&self, mut value: T) -> Result<(), SendError<T>> {
         loop {
             value = match self.send_within(value, Patience::Endless) {
@@ -176,10 +177,10 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends if that takes no waiting.
+    /// Sends a value without waiting.
     ///
     /// # Errors
-    /// There is no room, or no receiver any more; the value comes back.
+    /// [`TrySendError`] with the value if the buffer is full or all receivers are gone.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         let mut state = self.channel.state.lock();
         let peer = state.put(value)?;
@@ -187,29 +188,29 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Sends within this time.
+    /// Sends a value within this time.
     ///
     /// # Errors
-    /// There is no receiver any more, the time passed, or the work request was cancelled; the value
-    /// comes back.
+    /// [`SendTimeoutError`] with the value if all receivers are gone, the time passed, or the work
+    /// request was cancelled.
     pub fn send_for(&self, value: T, time: Duration) -> Result<(), SendTimeoutError<T>> {
         self.send_within(value, Patience::For(time))
     }
 
-    /// Sends before this moment.
+    /// Sends a value before this moment.
     ///
     /// # Errors
-    /// As [`send_for`](Sender::send_for).
+    /// Like [`send_for`](Sender::send_for).
     pub fn send_until(&self, value: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
         self.send_within(value, Patience::Until(deadline))
     }
 
-    /// How many values are in the buffer, at some moment during the call.
+    /// Returns how many values were in the buffer at some moment during the call.
     pub fn len(&self) -> usize {
         self.channel.state.lock().buffer.len()
     }
 
-    /// Whether the buffer is empty, at some moment during the call.
+    /// Returns whether the buffer was empty at some moment during the call.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -241,10 +242,10 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Receives; waits for a value as long as it takes, deaf to cancellation.
+    /// Receives a value; waits as long as necessary and ignores cancellation.
     ///
     /// # Errors
-    /// There is no value and no sender any more.
+    /// [`RecvError`] if the channel is empty and all senders are gone.
     pub fn recv(&self) -> Result<T, RecvError> {
         loop {
             match self.recv_within(Patience::Endless) {
@@ -255,10 +256,10 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Receives if that takes no waiting.
+    /// Receives a value without waiting.
     ///
     /// # Errors
-    /// There is no value now, or no sender any more either.
+    /// [`TryRecvError`] if there is no value now.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         let mut state = self.channel.state.lock();
         let (value, peer) = state.take()?;
@@ -266,19 +267,19 @@ impl<T> Receiver<T> {
         Ok(value)
     }
 
-    /// Receives within this time.
+    /// Receives a value within this time.
     ///
     /// # Errors
-    /// There is no value and no sender any more, the time passed, or the work request was
-    /// cancelled.
+    /// [`RecvTimeoutError`] if the channel is empty and all senders are gone, the time passed, or
+    /// the work request was cancelled.
     pub fn recv_for(&self, time: Duration) -> Result<T, RecvTimeoutError> {
         self.recv_within(Patience::For(time))
     }
 
-    /// Receives before this moment.
+    /// Receives a value before this moment.
     ///
     /// # Errors
-    /// As [`recv_for`](Receiver::recv_for).
+    /// Like [`recv_for`](Receiver::recv_for).
     pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.recv_within(Patience::Until(deadline))
     }
@@ -288,17 +289,17 @@ impl<T> Receiver<T> {
         std::iter::from_fn(|| self.recv().ok())
     }
 
-    /// The values that are there now.
+    /// Iterates over the values that are in the channel now, without waiting.
     pub fn try_iter(&self) -> impl Iterator<Item = T> {
         std::iter::from_fn(|| self.try_recv().ok())
     }
 
-    /// How many values are in the buffer, at some moment during the call.
+    /// Returns how many values were in the buffer at some moment during the call.
     pub fn len(&self) -> usize {
         self.channel.state.lock().buffer.len()
     }
 
-    /// Whether the buffer is empty, at some moment during the call.
+    /// Returns whether the buffer was empty at some moment during the call.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -318,7 +319,7 @@ impl<T> Receiver<T> {
         match slot::wait(state, State::receivers, None, what, patience.deadline()) {
             (Outcome::Granted, value) => value.ok_or(RecvTimeoutError::Disconnected),
             (failed, _) => Err(failed.ok().map_or_else(RecvTimeoutError::Wait, |()| {
-                unreachable!("what is not granted has failed")
+                unreachable!("a wait that is not granted has failed")
             })),
         }
     }
@@ -359,7 +360,7 @@ impl<T> Drop for Receiver<T> {
             let batch: Batch = state.senders.end_all();
             drop(state);
             batch.ready();
-            // The values' destructors are foreign code: not under the short lock.
+            // The values' destructors are foreign code and must not run under the short lock.
             drop(unread);
         }
     }

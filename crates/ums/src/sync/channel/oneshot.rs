@@ -1,10 +1,10 @@
-//! The oneshot: a channel for one value. Each side is used up by its one act.
+//! The oneshot: a channel for one value. Sending consumes the sender, receiving the receiver.
 
 use std::time::{Duration, Instant};
 
 use super::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, bounded};
 
-/// A channel for one value.
+/// Creates a channel for one value.
 ///
 /// ```
 /// let (tx, rx) = ums::sync::channel::oneshot();
@@ -25,44 +25,46 @@ pub struct OneSender<T>(Sender<T>);
 pub struct OneReceiver<T>(Receiver<T>);
 
 impl<T> OneSender<T> {
-    /// Sends. Never waits: there is room for the one value.
+    /// Sends the value. Never waits: there is room for the one value.
     ///
     /// # Errors
-    /// The receiver is gone; the value comes back.
+    /// [`SendError`] with the value if the receiver is gone.
     pub fn send(self, value: T) -> Result<(), SendError<T>> {
         self.0.send(value)
     }
 }
 
 impl<T> OneReceiver<T> {
-    /// Receives; waits as long as it takes, deaf to cancellation.
+    /// Receives the value; waits as long as necessary and ignores cancellation.
     ///
     /// # Errors
-    /// The sender is gone and sent nothing.
+    /// [`RecvError`] if the sender is gone and sent nothing.
     pub fn recv(self) -> Result<T, RecvError> {
         self.0.recv()
     }
 
-    /// Receives if the value is there. Once it was received, the sender counts as gone.
+    /// Receives the value if it has been sent; never waits. After a successful call, further calls
+    /// report that the sender is gone.
     ///
     /// # Errors
-    /// It is not there yet, or will never be.
+    /// [`TryRecvError`] if the value has not been sent yet or will never be.
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.0.try_recv()
     }
 
-    /// Receives within this time.
+    /// Receives the value within this time.
     ///
     /// # Errors
-    /// The sender is gone and sent nothing, the time passed, or the work request was cancelled.
+    /// [`RecvTimeoutError`] if the sender is gone and sent nothing, the time passed, or the work
+    /// request was cancelled.
     pub fn recv_for(&self, time: Duration) -> Result<T, RecvTimeoutError> {
         self.0.recv_for(time)
     }
 
-    /// Receives before this moment.
+    /// Receives the value before this moment.
     ///
     /// # Errors
-    /// As [`recv_for`](OneReceiver::recv_for).
+    /// Like [`recv_for`](OneReceiver::recv_for).
     pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
         self.0.recv_until(deadline)
     }

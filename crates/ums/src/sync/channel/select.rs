@@ -1,9 +1,9 @@
-//! Select: receives from the first of several channels that has something.
+//! Select: receives from the first of several channels that has a value.
 //!
 //! One waiter waits in several lists with the same ticket and a slot for each. The first peer to
-//! claim the ticket wins, and a value is put only into the winner's slot: every other peer is
-//! refused and takes its value back (see `slot.rs`). The entries are taken out again, each under
-//! its own channel's short lock, before the slots go. Named invariant **Slot Stays**: see
+//! claim the ticket wins, and a value is put only into the winner's slot: every other peer's claim
+//! fails and it takes its value back (see `slot.rs`). The entries are removed, each under its own
+//! channel's short lock, before the slots are dropped. Named invariant **Slot Stays**: see
 //! `slot.rs`.
 //!
 //! A channel without senders counts as ready: its arm gets [`RecvError`].
@@ -20,7 +20,7 @@ use crate::sync::patience::Patience;
 use crate::wait::error::WaitError;
 use crate::wait::{Outcome, Ticket};
 
-/// Several receivers to wait for at once, each with what to do with its value.
+/// Several receivers to wait for at once, each with a closure that gets its value.
 ///
 /// When several have a value, the arm added first is taken; a channel that always has one starves
 /// those after it, so add the urgent ones first and the busy ones last.
@@ -42,12 +42,12 @@ pub struct Select<'a, R> {
 }
 
 impl<'a, R: 'a> Select<'a, R> {
-    /// A select without arms.
+    /// Creates a select without arms.
     pub fn new() -> Select<'a, R> {
         Select { arms: Vec::new() }
     }
 
-    /// Adds a receiver; `act` gets its value when this arm is the one.
+    /// Adds a receiver; `act` gets its value if this arm is chosen.
     pub fn recv<T: 'a>(
         mut self,
         receiver: &'a Receiver<T>,
@@ -57,17 +57,17 @@ impl<'a, R: 'a> Select<'a, R> {
         self
     }
 
-    /// Runs the first arm that is ready, if that takes no waiting.
+    /// Runs the first arm that is ready now; returns `None` if none is.
     pub fn try_now(mut self) -> Option<R> {
         self.arms.iter_mut().find_map(|arm| arm.try_now())
     }
 
-    /// Runs the first arm that is ready; waits as long as it takes, deaf to cancellation.
+    /// Runs the first arm that is ready; waits as long as necessary and ignores cancellation.
     ///
     /// # Panics
-    /// When there are no arms: it would wait for ever.
+    /// Panics if there are no arms, because it would wait forever.
     pub fn wait(mut self) -> R {
-        assert!(!self.arms.is_empty(), "a select without arms would wait for ever");
+        assert!(!self.arms.is_empty(), "a select without arms would wait forever");
         loop {
             if let Ok(r) = self.wait_within(Patience::Endless) {
                 return r;
@@ -75,18 +75,18 @@ impl<'a, R: 'a> Select<'a, R> {
         }
     }
 
-    /// As [`wait`](Select::wait), for at most this time.
+    /// Like [`wait`](Select::wait), for at most this time.
     ///
     /// # Errors
-    /// The time passed, or the work request was cancelled.
+    /// [`WaitError`] if the time passed or the work request was cancelled.
     pub fn wait_for(mut self, time: Duration) -> Result<R, WaitError> {
         self.wait_within(Patience::For(time))
     }
 
-    /// As [`wait`](Select::wait), until this moment at the latest.
+    /// Like [`wait`](Select::wait), until this moment at the latest.
     ///
     /// # Errors
-    /// The moment came, or the work request was cancelled.
+    /// [`WaitError`] if the moment came or the work request was cancelled.
     pub fn wait_until(mut self, deadline: Instant) -> Result<R, WaitError> {
         self.wait_within(Patience::Until(deadline))
     }
@@ -101,19 +101,19 @@ impl<'a, R: 'a> Select<'a, R> {
             if let Some(r) = self.arms.iter_mut().find_map(|arm| arm.take_slot()) {
                 return Ok(r);
             }
-            // Granted without a value: some channel has ended, or has become ready meanwhile.
+            // Granted without a value: a channel has ended, or has become ready meanwhile.
             outcome.ok()?;
         }
     }
 
-    /// Waits in all channels at once; Granted means "look again".
+    /// Waits in all channels at once; `Granted` means that the arms must be tried again.
     fn park(&self, patience: Patience) -> Outcome {
         let ticket = current::begin(patience.what(WaitReason::CHANNEL_RECEIVE, &self.arms));
         let queued = Queued { arms: &self.arms, ticket };
-        // An arm that is ready already ends the wait before it is parked; unless a peer was quicker
-        // in an arm before it, and then the outcome is taken by parking, which does not wait.
-        // SAFETY: Slot Stays: `queued` takes the ticket out of every arm before we return, and
-        // the arms, which own the slots, are borrowed for as long.
+        // An arm that is ready already ends the wait before it parks, unless a peer has already
+        // granted an earlier arm; then parking returns that outcome without waiting. SAFETY: Slot
+        // Stays: `queued` takes the ticket out of every arm before this returns, and the arms,
+        // which own the slots, are borrowed for as long.
         let ready = self.arms.iter().any(|arm| unsafe { !arm.queue_unless_ready(ticket) });
         let abandoned = ready && ticket.abandon();
         let outcome =
@@ -129,7 +129,7 @@ impl<'a, R: 'a> Default for Select<'a, R> {
     }
 }
 
-/// The arms that may have our ticket; it is taken out of all of them when this is dropped.
+/// The arms that may hold the ticket; it is removed from all of them when this is dropped.
 struct Queued<'s, 'a, R> {
     arms: &'s [Box<dyn Arm<R> + 'a>],
     ticket: Ticket,
@@ -143,16 +143,16 @@ impl<R> Drop for Queued<'_, '_, R> {
 
 /// One channel of a select, whatever its type.
 trait Arm<R> {
-    /// Takes a value, or the news that there will be none, and acts on it.
+    /// Takes a value, or the error that there will be none, and runs the closure with it.
     fn try_now(&mut self) -> Option<R>;
-    /// Acts on the value that a peer has put into our slot, if it is this arm that won.
+    /// Runs the closure with the value that a peer has put into this arm's slot, if there is one.
     fn take_slot(&mut self) -> Option<R>;
-    /// Queues the ticket; false, and not queued, when there is something to take now.
+    /// Queues the ticket; returns false, without queueing it, if there is something to take now.
     ///
     /// # Safety
-    /// Slot Stays: the ticket must be unqueued before the arm goes.
+    /// Slot Stays: the ticket must be unqueued before the arm is dropped.
     unsafe fn queue_unless_ready(&self, ticket: Ticket) -> bool;
-    /// Takes the ticket out.
+    /// Removes the ticket.
     fn unqueue(&self, ticket: Ticket);
 }
 
@@ -167,7 +167,7 @@ impl<T, F> RecvArm<'_, T, F> {
     where
         F: FnOnce(Result<T, RecvError>) -> R,
     {
-        self.act.take().expect("a select ends with its first act")(result)
+        self.act.take().expect("a select ends with its first arm")(result)
     }
 }
 
@@ -189,7 +189,7 @@ impl<T, R, F: FnOnce(Result<T, RecvError>) -> R> Arm<R> for RecvArm<'_, T, F> {
         let ready = state.has_something();
         if !ready {
             // SAFETY: Slot Stays: the slot lives as long as the arm, and the caller promises that
-            // the ticket is taken out before that goes.
+            // the ticket is removed before the arm is dropped.
             unsafe { state.receivers.queue(ticket, &self.slot) };
         }
         !ready

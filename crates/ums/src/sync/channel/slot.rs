@@ -1,23 +1,23 @@
-//! The slot: where a value passes from one waiter straight to another that waits for it.
+//! The slot: passes a value straight from one worker to another that waits for it.
 //!
-//! A waiter that waits in a channel has a slot on its own stack: a sender's holds the value to be
-//! taken, a receiver's is empty until a value is put there. So a hand-over needs no second look by
-//! the waiter that waited, and no place in the channel.
+//! A waiter that waits in a channel has a slot on its own stack: a sender's slot holds the value to
+//! be taken, a receiver's is empty until a value is put there. So a hand-over needs no second check
+//! by the waiter, and no space in the channel.
 //!
 //! ```text
-//!   the peer, under the channel's short lock        the owner of the slot
-//!   1 pops the entry                                begin, push the entry, unlock, park
-//!   2 puts (takes) the value                        ...
-//!   3 claims the ticket                             granted: step 2 happened before step 3, and the
-//!     refused: undoes step 2, next entry              peer has forgotten the slot: look into it
-//!                                                   failed: take the short lock, so that no peer is
-//!                                                     between 1 and 3; take the entry out; look
+//!   the peer, under the channel's short lock     the owner of the slot
+//!   1 pops the entry                             begin, push the entry, unlock, park
+//!   2 puts (takes) the value                     ...
+//!   3 claims the ticket                          granted: step 2 happened before step 3, and the
+//!     fails: undoes step 2, next entry             peer no longer uses the slot: look into it
+//!                                                failed: take the short lock, so that no peer is
+//!                                                  between 1 and 3; take the entry out; look
 //! ```
 //!
-//! Named invariant. **Slot Stays**: whoever finds an entry in the list under the short lock may use
-//! its slot until it claims the ticket or lets go of the short lock. It holds because an owner
-//! leaves its slot only after its ticket was granted through *this* list, or after it has taken
-//! the entry out under the short lock; an unwinding owner does the latter too.
+//! Named invariant. **Slot Stays**: a peer that finds an entry in the list under the short lock may
+//! use its slot until it claims the ticket or releases the short lock. It holds because an owner
+//! leaves its slot only after its ticket was granted through *this* list, or after it has taken the
+//! entry out under the short lock; an unwinding owner does the latter too.
 
 #![allow(unsafe_code)]
 
@@ -48,7 +48,8 @@ unsafe impl<T: Send> Send for SlotPtr<T> {}
 
 impl<T> SlotPtr<T> {
     /// # Safety
-    /// The caller has found it in a list whose short lock it holds, and has not claimed its ticket.
+    /// The caller has found the pointer in a list whose short lock it holds, and has not claimed
+    /// its ticket.
     unsafe fn replace(self, value: Option<T>) -> Option<T> {
         // SAFETY: Slot Stays: the slot is there, and the short lock keeps others away from it.
         unsafe { mem::replace(&mut *self.0.as_ref().get(), value) }
@@ -60,13 +61,13 @@ impl<T> Slot<T> {
         Slot(UnsafeCell::new(value))
     }
 
-    /// Takes what is in it, when the wait is over.
+    /// Takes the slot's value, after the wait has ended.
     pub(super) fn take(&mut self) -> Option<T> {
         self.0.get_mut().take()
     }
 }
 
-/// Who waits with a slot, first come first served.
+/// The waiters with a slot, first come first served.
 pub(super) struct Slots<T>(WaitQueue<SlotPtr<T>>);
 
 impl<T> Slots<T> {
@@ -74,21 +75,21 @@ impl<T> Slots<T> {
         Slots(WaitQueue::new())
     }
 
-    /// Queues `ticket`, behind everybody, with `slot`.
+    /// Adds `ticket` with `slot` at the end of the queue.
     ///
     /// # Safety
-    /// Slot Stays: before the slot goes, also by unwinding, its owner takes the ticket out under
-    /// this list's short lock, or knows that it was granted through this list.
+    /// Slot Stays: before the slot is dropped, also by unwinding, its owner removes the ticket
+    /// under this list's short lock, or knows that it was granted through this list.
     pub(super) unsafe fn queue(&mut self, ticket: Ticket, slot: &Slot<T>) {
         self.0.push(ticket, SlotPtr(NonNull::from(&slot.0)));
     }
 
-    /// Takes a ticket out, if it is still in.
+    /// Removes a ticket, if it is still queued.
     pub(super) fn remove(&mut self, ticket: Ticket) {
         self.0.remove(ticket);
     }
 
-    /// Hands `value` to the first who still waits; gives it back when there is none.
+    /// Hands `value` to the first ticket that still waits; gives it back if there is none.
     pub(super) fn put(&mut self, mut value: T) -> Result<Claimed, T> {
         while let Some((ticket, slot)) = self.0.pop() {
             // SAFETY: Slot Stays: found in the list, `&mut self` is under the short lock, and the
@@ -98,13 +99,13 @@ impl<T> Slots<T> {
             if let Some(claimed) = ticket.claim(Outcome::Granted) {
                 return Ok(claimed);
             }
-            // SAFETY: Slot Stays: the claim was refused, so the owner still has to come to us.
-            value = unsafe { slot.replace(None) }.expect("nobody else touches the slot");
+            // SAFETY: Slot Stays: the claim failed, so the owner must still take this short lock.
+            value = unsafe { slot.replace(None) }.expect("no other code touches the slot");
         }
         Err(value)
     }
 
-    /// Takes the value of the first who still waits.
+    /// Takes the value of the first ticket that still waits.
     pub(super) fn take(&mut self) -> Option<(T, Claimed)> {
         while let Some((ticket, slot)) = self.0.pop() {
             // SAFETY: Slot Stays: as in `put`.
@@ -118,7 +119,7 @@ impl<T> Slots<T> {
         None
     }
 
-    /// Ends all waits, each slot as it is.
+    /// Ends all waits and leaves each slot as it is.
     pub(super) fn end_all(&mut self) -> Batch {
         self.0.grant_all()
     }
@@ -133,7 +134,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// Takes the entry of a single wait out when it is dropped.
+/// Removes the entry of a single wait when it is dropped.
 struct Entry<'a, S, T> {
     home: &'a ShortLock<S>,
     list: fn(&mut S) -> &mut Slots<T>,
@@ -146,7 +147,7 @@ impl<S, T> Drop for Entry<'_, S, T> {
     }
 }
 
-/// Waits in `list` with a slot that holds `value`; afterwards, what the slot holds then.
+/// Waits in `list` with a slot that holds `value`; returns what the slot holds afterwards.
 ///
 /// Inlined, as few returns as possible after the switch: see `leave_by` in `channel/switch.rs`.
 #[inline(always)]
@@ -158,12 +159,12 @@ pub(super) fn wait<S, T>(
     deadline: u64,
 ) -> (Outcome, Option<T>) {
     let mut slot = Slot::new(value);
-    // Declared after the slot: a wait that is refused panics, and lets the lock go before the
-    // value, whose destructor may use the channel.
+    // Declared after the slot: a wait that is refused panics, and releases the lock before it drops
+    // the value, whose destructor may use the channel.
     let mut state = state;
     let ticket = current::begin(what);
-    // SAFETY: Slot Stays: `entry` takes it out before the slot goes, for it is declared after the
-    // slot; it is forgotten only when this list, the only one it is in, has granted the ticket.
+    // SAFETY: Slot Stays: `entry` removes it before the slot is dropped, for it is declared after
+    // the slot; it is forgotten only when this list, the only one it is in, has granted the ticket.
     unsafe { list(&mut state).queue(ticket, &slot) };
     let entry = Entry { home: state.home(), list, ticket };
     drop(state);

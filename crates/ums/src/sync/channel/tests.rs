@@ -41,7 +41,7 @@ fn a_waiting_receiver_gets_the_value_itself_and_in_order() {
         for value in 0..3 {
             tx.send(value).unwrap();
             assert!(tx.is_empty(), "it did not go through the buffer");
-            assert_eq!(rx.try_recv(), Err(TryRecvError::Empty), "nobody can snatch it");
+            assert_eq!(rx.try_recv(), Err(TryRecvError::Empty), "no other receiver can take it");
         }
     });
     let mut got = got.into_inner().unwrap();
@@ -164,7 +164,7 @@ fn race(bound: usize) {
                 let (mut dice, mut mine) = (Dice(seed), HashSet::new());
                 loop {
                     match rx.recv_for(Duration::from_nanos(dice.roll(60_000))) {
-                        Ok(value) => assert!(mine.insert(*value), "a value came twice"),
+                        Ok(value) => assert!(mine.insert(*value), "a value arrived twice"),
                         Err(RecvTimeoutError::Wait(_)) => {}
                         Err(RecvTimeoutError::Disconnected) => break,
                     }

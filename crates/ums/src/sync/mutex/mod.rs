@@ -1,7 +1,7 @@
 //! The mutex: data that one waiter at a time may touch.
 //!
-//! As std's, without poisoning. An uncontended lock and unlock cost one compare-and-swap each; a
-//! contended unlock hands the mutex over to the first waiter (see `raw_mutex.rs`).
+//! Like std's mutex, without poisoning. An uncontended lock and unlock cost one compare-and-swap
+//! each; a contended unlock hands the mutex over to the first waiter (see `raw_mutex.rs`).
 //!
 //! Named invariant. **Owner Only**: the data is reached through a guard, or through `&mut` or by
 //! value; a guard exists only while its waiter owns the raw mutex.
@@ -21,8 +21,8 @@ use crate::wait::error::WaitError;
 
 /// Mutual exclusion around a value, first come first served.
 ///
-/// The owner may wait, yield and do I/O while it holds the mutex; others then wait for it and show
-/// it as their blocker (B22).
+/// The owner may wait, yield and do I/O while it holds the mutex; other workers then wait, and
+/// views show the owner as their blocker.
 ///
 /// ```
 /// let total = ums::sync::Mutex::new(0);
@@ -39,15 +39,15 @@ pub struct Mutex<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: Owner Only: the value is only ever moved or lent to one waiter at a time, so what crosses
-// threads is the value itself, which needs `T: Send` and no more.
+// SAFETY: Owner Only: the value is only ever moved, or borrowed by one waiter at a time, so what
+// crosses threads is the value itself, which needs `T: Send` and no more.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: Owner Only: as above; `&Mutex` gives `&mut T` to one waiter at a time.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 /// The right to touch a mutex's data; dropping it unlocks.
 ///
-/// It stays with the worker that locked: it is not `Send`.
+/// It is not `Send`: it stays with the worker that locked the mutex.
 #[must_use = "the mutex is unlocked when the guard is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
@@ -58,58 +58,61 @@ pub struct MutexGuard<'a, T: ?Sized> {
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex around `value`.
+    /// Creates an unlocked mutex around `value`.
     pub const fn new(value: T) -> Mutex<T> {
         Mutex { raw: RawMutex::new(), data: UnsafeCell::new(value) }
     }
 
-    /// Takes the value out.
+    /// Consumes the mutex and returns its value.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Locks; waits as long as it takes, deaf to cancellation.
+    /// Locks the mutex; waits as long as necessary and ignores cancellation.
     ///
     /// # Panics
-    /// When the caller holds this mutex already: it would wait for itself. And when it is chosen as
-    /// the victim of a deadlock in which no wait has a way to fail; [`Mutex::lock_for`] has one.
+    /// Panics if the caller holds this mutex already, because it would wait for itself, and if this
+    /// wait is chosen to break a deadlock in which no wait can return an error ([`Mutex::lock_for`]
+    /// returns one).
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.raw.lock_or_panic(WaitReason::MUTEX);
         self.guard()
     }
 
-    /// Locks if that takes no waiting.
+    /// Locks the mutex without waiting; returns `None` if it is locked.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.raw.try_lock().then(|| self.guard())
     }
 
-    /// Locks within this time. With [`Duration::MAX`] it waits as long as it takes, and fails where
-    /// [`Mutex::lock`] would panic.
+    /// Locks the mutex within this time. With [`Duration::MAX`] it waits as long as necessary, and
+    /// returns an error where [`Mutex::lock`] would panic.
     ///
     /// # Errors
-    /// The time passed, the work request was cancelled, or the wait is a deadlock's victim.
+    /// [`WaitError`] if the time passed, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock.
     pub fn lock_for(&self, time: Duration) -> Result<MutexGuard<'_, T>, WaitError> {
         self.lock_within(Patience::For(time))
     }
 
-    /// Locks before this moment.
+    /// Locks the mutex before this moment.
     ///
     /// # Errors
-    /// The moment came, the work request was cancelled, or the wait is a deadlock's victim.
+    /// [`WaitError`] if the moment came, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock.
     pub fn lock_until(&self, deadline: Instant) -> Result<MutexGuard<'_, T>, WaitError> {
         self.lock_within(Patience::Until(deadline))
     }
 
-    /// The value, without locking: `&mut self` shows that nobody else is there.
+    /// Returns the value without locking: `&mut self` excludes other borrows.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
 
-    /// Whether somebody holds it, at some moment during the call.
+    /// Returns whether the mutex was locked at some moment during the call.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
@@ -118,7 +121,7 @@ impl<T: ?Sized> Mutex<T> {
         self.raw.lock_within(WaitReason::MUTEX, patience).map(|()| self.guard())
     }
 
-    /// The caller owns the raw mutex.
+    /// Makes a guard; the caller owns the raw mutex.
     #[inline]
     fn guard(&self) -> MutexGuard<'_, T> {
         MutexGuard { mutex: self, stays: PhantomData }
@@ -131,7 +134,7 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T: ?Sized> MutexGuard<'_, T> {
-    /// The lock itself, for the condition variable, which unlocks it while it waits.
+    /// Returns the lock itself, for the condition variable, which unlocks it while it waits.
     pub(super) fn raw(&self) -> &RawMutex {
         &self.mutex.raw
     }

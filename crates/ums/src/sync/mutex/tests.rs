@@ -23,14 +23,14 @@ fn waiters_get_it_in_the_order_they_came_u53() {
 }
 
 #[test]
-fn release_hands_over_and_nobody_comes_in_between_u54() {
+fn release_hands_over_and_no_other_caller_locks_in_between_u54() {
     let m = Mutex::new(0);
     std::thread::scope(|s| {
         let held = m.lock();
         s.spawn(|| *m.lock() += 1);
         until(|| m.waiting() == 1);
         drop(held);
-        // Whether the waiter has run yet or not, the mutex was never free for us before it had it.
+        // Whether the waiter has run yet or not, the mutex was not free before the waiter had it.
         assert_eq!(*m.lock(), 1);
     });
 }
@@ -60,7 +60,7 @@ fn a_cancelled_or_late_waiter_owns_nothing_b59() {
 }
 
 #[test]
-fn a_plain_lock_is_deaf_to_cancellation_b59() {
+fn a_plain_lock_ignores_cancellation_b59() {
     let m = Mutex::new(());
     std::thread::scope(|s| {
         let held = m.lock();
@@ -118,7 +118,7 @@ fn a_panic_in_the_critical_section_unlocks() {
 
 #[test]
 #[should_panic(expected = "would wait for itself")]
-fn who_locks_twice_is_told() {
+fn locking_twice_panics() {
     let m = Mutex::new(());
     let _held = m.lock();
     let _again = m.lock();

@@ -1,10 +1,10 @@
-//! The reader-writer lock: data that many may read, or one may write.
+//! The reader-writer lock: data that several workers may read at once, or one may write.
 //!
-//! First come, first served, in groups: a writer that leaves lets in the readers at the head of the
-//! queue up to the next writer (U54), or one writer; the last reader that leaves lets in the writer
-//! at the head. A reader that comes while a writer waits queues behind it, so neither side starves.
-//! The price is std's too: who reads while it reads already may wait for a writer that waits for
-//! it. The protocol is in `raw_rwlock.rs`.
+//! First come, first served, in groups: a writer that unlocks lets in the readers at the head of
+//! the queue up to the next writer (U54), or one writer; the last reader that unlocks lets in the
+//! writer at the head. A reader that arrives while a writer waits queues behind it, so neither side
+//! starves. As with std's lock, a worker that takes a second read lock may therefore wait for a
+//! writer that waits for its first one. The protocol is in `raw_rwlock.rs`.
 //!
 //! Named invariant. **Owner Only**: the data is reached through a guard, or through `&mut` or by
 //! value; a write guard exists only while its waiter has the raw lock alone, a read guard only
@@ -23,7 +23,7 @@ use super::patience::Patience;
 use super::raw_rwlock::{RawRwLock, Share};
 use crate::wait::error::WaitError;
 
-/// A value that many may read or one may write, first come first served.
+/// A value that several workers may read or one may write, first come first served.
 ///
 /// ```
 /// let config = ums::sync::RwLock::new(vec!["a"]);
@@ -45,14 +45,14 @@ unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
 // SAFETY: Owner Only: `&RwLock` lends `&T` to many (`Sync`) or `&mut T` to one (`Send`).
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
-/// The right to read; dropping it gives the share back. It stays with its worker.
-#[must_use = "the share is given back when the guard is dropped"]
+/// The right to read; dropping it unlocks. It is not `Send`: it stays with its worker.
+#[must_use = "the lock is unlocked when the guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
     stays: PhantomData<*const ()>,
 }
 
-/// The right to read and write; dropping it unlocks. It stays with its worker.
+/// The right to read and write; dropping it unlocks. It is not `Send`: it stays with its worker.
 #[must_use = "the lock is unlocked when the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -65,30 +65,31 @@ unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<T> RwLock<T> {
-    /// An unlocked lock around `value`.
+    /// Creates an unlocked lock around `value`.
     pub const fn new(value: T) -> RwLock<T> {
         RwLock { raw: RawRwLock::new(), data: UnsafeCell::new(value) }
     }
 
-    /// Takes the value out.
+    /// Consumes the lock and returns its value.
     pub fn into_inner(self) -> T {
         self.data.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Locks for reading; waits as long as it takes, deaf to cancellation.
+    /// Locks for reading; waits as long as necessary and ignores cancellation.
     ///
     /// # Panics
-    /// When the caller writes it already: it would wait for itself. And when it is chosen as the
-    /// victim of a deadlock in which no wait has a way to fail.
+    /// Panics if the caller holds the write lock already, because it would wait for itself, and if
+    /// this wait is chosen to break a deadlock in which no wait can return an error.
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.raw.lock(Share::Shared);
         self.read_guard()
     }
 
-    /// Locks for reading if that takes no waiting.
+    /// Locks for reading without waiting; returns `None` if a writer holds the lock or waits for
+    /// it.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         self.raw.try_lock(Share::Shared).then(|| self.read_guard())
@@ -97,7 +98,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading within this time.
     ///
     /// # Errors
-    /// The time passed, the work request was cancelled, or the wait is a deadlock's victim.
+    /// [`WaitError`] if the time passed, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock.
     pub fn read_for(&self, time: Duration) -> Result<RwLockReadGuard<'_, T>, WaitError> {
         self.raw.lock_within(Share::Shared, Patience::For(time)).map(|()| self.read_guard())
     }
@@ -105,23 +107,24 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading before this moment.
     ///
     /// # Errors
-    /// The moment came, the work request was cancelled, or the wait is a deadlock's victim.
+    /// [`WaitError`] if the moment came, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock.
     pub fn read_until(&self, deadline: Instant) -> Result<RwLockReadGuard<'_, T>, WaitError> {
         self.raw.lock_within(Share::Shared, Patience::Until(deadline)).map(|()| self.read_guard())
     }
 
-    /// Locks for writing; waits as long as it takes, deaf to cancellation.
+    /// Locks for writing; waits as long as necessary and ignores cancellation.
     ///
     /// # Panics
-    /// When the caller writes it already: it would wait for itself. And when it is chosen as the
-    /// victim of a deadlock in which no wait has a way to fail.
+    /// Panics if the caller holds the write lock already, because it would wait for itself, and if
+    /// this wait is chosen to break a deadlock in which no wait can return an error.
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.raw.lock(Share::Exclusive);
         self.write_guard()
     }
 
-    /// Locks for writing if that takes no waiting.
+    /// Locks for writing without waiting; returns `None` if the lock is held.
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         self.raw.try_lock(Share::Exclusive).then(|| self.write_guard())
@@ -130,7 +133,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for writing within this time.
     ///
     /// # Errors
-    /// The time passed, the work request was cancelled, or the wait is a deadlock's victim.
+    /// [`WaitError`] if the time passed, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock.
     pub fn write_for(&self, time: Duration) -> Result<RwLockWriteGuard<'_, T>, WaitError> {
         self.raw.lock_within(Share::Exclusive, Patience::For(time)).map(|()| self.write_guard())
     }
@@ -138,23 +142,24 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for writing before this moment.
     ///
     /// # Errors
-    /// The moment came, the work request was cancelled, or the wait is a deadlock's victim.
+    /// [`WaitError`] if the moment came, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock.
     pub fn write_until(&self, by: Instant) -> Result<RwLockWriteGuard<'_, T>, WaitError> {
         self.raw.lock_within(Share::Exclusive, Patience::Until(by)).map(|()| self.write_guard())
     }
 
-    /// The value, without locking: `&mut self` shows that nobody else is there.
+    /// Returns the value without locking: `&mut self` excludes other borrows.
     pub fn get_mut(&mut self) -> &mut T {
         self.data.get_mut()
     }
 
-    /// The caller has a share.
+    /// Makes a read guard; the caller holds a share.
     #[inline]
     fn read_guard(&self) -> RwLockReadGuard<'_, T> {
         RwLockReadGuard { lock: self, stays: PhantomData }
     }
 
-    /// The caller has it alone.
+    /// Makes a write guard; the caller holds the lock alone.
     #[inline]
     fn write_guard(&self) -> RwLockWriteGuard<'_, T> {
         RwLockWriteGuard { lock: self, stays: PhantomData }
@@ -162,7 +167,8 @@ impl<T: ?Sized> RwLock<T> {
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Goes on as a reader, with no writer in between; readers at the head of the queue join in.
+    /// Turns a write lock into a read lock, with no writer in between, and lets in the readers at
+    /// the head of the queue.
     pub fn downgrade(guard: Self) -> RwLockReadGuard<'a, T> {
         let lock = guard.lock;
         mem::forget(guard);
@@ -175,7 +181,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: Owner Only: this guard is counted, so nobody has `&mut`.
+        // SAFETY: Owner Only: this guard is counted, so there is no `&mut`.
         unsafe { &*self.lock.data.get() }
     }
 }

@@ -135,7 +135,7 @@ fn writers_are_alone_and_nothing_is_lost_when_deadlines_race() {
 
 #[test]
 #[should_panic(expected = "would wait for itself")]
-fn a_writer_that_reads_is_told() {
+fn a_writer_that_reads_panics() {
     let lock = RwLock::new(());
     let _held = lock.write();
     let _again = lock.read();
