@@ -1,10 +1,10 @@
 //! Reads and writes of an open file, positioned and not.
 //!
 //! ```text
-//!   read:  in the cache? --yes--> copied on the spot     write: cached --> copied on the spot
-//!              |no, or past the cache                           past the cache, synchronous, stream
-//!              v                                                     v
-//!          the I/O list: the caller parks                        the I/O list
+//!   read:  in the cache? --yes--> copied on the spot    write: cached --> copied on the spot
+//!              |no, or past the cache                          past the cache, synchronous, stream
+//!              v                                                    v
+//!          the I/O list: the caller parks                       the I/O list
 //! ```
 //!
 //! Invariant *Frozen Buffer*: the buffers are borrowed, and each wait ends only after the kernel is
@@ -18,16 +18,17 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::file::{File, Manner};
+use super::file::File;
+use super::manner::Manner;
 use crate::current::{checkpoint, is_worker, short_external_call, yield_if_due};
 use crate::io::{wait_for, wait_out};
 use crate::os::driver::{CURRENT, Op};
 
-/// Most buffers that one call takes (`IOV_MAX`).
+/// The most buffers that one call takes (`IOV_MAX`).
 const BUFFERS_MAX: usize = 1024;
 
-/// A position that a file can have. Larger ones the system takes for negative, and one of them for
-/// "where the file stands".
+/// Checks that a file can have this position. The system takes larger ones as negative, and one of
+/// them as "the current position".
 fn placed(offset: u64) -> io::Result<u64> {
     match i64::try_from(offset) {
         Ok(_) => Ok(offset),
@@ -35,7 +36,8 @@ fn placed(offset: u64) -> io::Result<u64> {
     }
 }
 
-/// A simulated world has no cache: every operation is late, short or lost as its seed says.
+/// Returns whether the caller is in a simulated world. It has no cache: its seed decides which
+/// operations are late, short or lost.
 fn is_simulated() -> bool {
     #[cfg(feature = "sim")]
     return crate::os::sim::is_here();
@@ -44,12 +46,13 @@ fn is_simulated() -> bool {
 }
 
 impl File {
-    /// Reads from this position on. Gives how much: less than the buffer holds at the end of the
-    /// file, and where the cached part of it ends; 0 only at the end.
+    /// Reads from this position (in bytes) and returns the number of bytes read. It is less than
+    /// the buffer's length at the end of the file, and may be less where the cached part of the
+    /// file ends; it is 0 only at the end of the file.
     ///
     /// # Errors
-    /// The system's; cancellation; `TimedOut`; `InvalidInput` for a buffer or position that direct
-    /// I/O cannot use.
+    /// The system's error; cancellation; `TimedOut`; `InvalidInput` for a buffer or position that
+    /// direct I/O cannot use.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.read_from(buf, placed(offset)?)
     }
@@ -62,24 +65,24 @@ impl File {
         self.aligned(buf.as_ptr(), buf.len(), offset)?;
         let (fd, len) = (self.fd(), buf.len());
         let op = Op::Read { fd, buf: buf.as_mut_ptr(), len, offset };
-        // SAFETY: Frozen Buffer: `buf` is borrowed, for us alone.
+        // SAFETY: Frozen Buffer: `buf` is borrowed exclusively.
         unsafe { self.wait_to_read(op) }
     }
 
-    /// Reads what is in the page cache now, and never waits: None when the first byte of it would
-    /// have to come from the disk, or when that cannot be told. May be short where the cached part
-    /// ends; `Some(0)` only at the end of the file.
+    /// Reads what is in the page cache now, without waiting. Returns `None` if the first byte would
+    /// have to come from the disk, or if the system cannot tell. The read may be short where the
+    /// cached part ends; it returns `Some(0)` only at the end of the file.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         self.ask_cache(&mut [IoSliceMut::new(buf)], placed(offset)?)
     }
 
-    /// Fills the buffer from this position on. Less only at the end of the file.
+    /// Fills the buffer from this position; returns fewer bytes only at the end of the file.
     ///
     /// # Errors
-    /// As for [`File::read_at`]; what was read before is lost.
+    /// Like [`File::read_at`]; bytes read before the error are lost.
     pub fn read_full_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buf.len() {
@@ -87,7 +90,7 @@ impl File {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A short read of a direct file ends at its end, where nothing is aligned.
+                // A short read of a direct file ends at the file's end, which need not be aligned.
                 Err(error) if error.kind() == ErrorKind::InvalidInput && filled > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -95,10 +98,10 @@ impl File {
         Ok(filled)
     }
 
-    /// Fills the buffer from this position on.
+    /// Fills the buffer from this position.
     ///
     /// # Errors
-    /// As for [`File::read_at`]; `UnexpectedEof` when the file ends before.
+    /// Like [`File::read_at`]; `UnexpectedEof` if the file ends before.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match self.read_full_at(buf, offset)? {
             n if n == buf.len() => Ok(()),
@@ -106,10 +109,10 @@ impl File {
         }
     }
 
-    /// As [`File::read_at`], into several buffers, one after another.
+    /// Like [`File::read_at`], into several buffers, one after another.
     ///
     /// # Errors
-    /// As for [`File::read_at`].
+    /// Like [`File::read_at`].
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> io::Result<usize> {
         self.read_vectored_from(bufs, placed(offset)?)
     }
@@ -124,14 +127,15 @@ impl File {
         bufs.iter().try_for_each(|b| self.aligned(b.as_ptr(), b.len(), offset))?;
         let (iov, cnt) = (bufs.as_mut_ptr().cast(), many as u32);
         let op = Op::Readv { fd: self.fd(), iov, cnt, offset };
-        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, are borrowed for us alone.
+        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, are borrowed exclusively.
         unsafe { self.wait_to_read(op) }
     }
 
-    /// Writes at this position. Gives how much, which may be less.
+    /// Writes at this position (in bytes) and returns the number of bytes written, which may be
+    /// less than the buffer's length.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` for a buffer or position that direct I/O cannot use.
+    /// The system's error; `InvalidInput` for a buffer or position that direct I/O cannot use.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         let offset = placed(offset)?;
         yield_if_due();
@@ -144,10 +148,10 @@ impl File {
         unsafe { self.wait_to_write(op) }
     }
 
-    /// Writes everything, from this position on.
+    /// Writes the whole buffer from this position.
     ///
     /// # Errors
-    /// As for [`File::write_at`]; a part may have been written.
+    /// Like [`File::write_at`]; a part may have been written.
     pub fn write_all_at(&self, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
         while !buf.is_empty() {
             match self.write_at(buf, offset) {
@@ -163,10 +167,10 @@ impl File {
         Ok(())
     }
 
-    /// As [`File::write_at`], from several buffers, one after another.
+    /// Like [`File::write_at`], from several buffers, one after another.
     ///
     /// # Errors
-    /// As for [`File::write_at`].
+    /// Like [`File::write_at`].
     pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let offset = placed(offset)?;
         yield_if_due();
@@ -212,7 +216,7 @@ impl File {
         }
         match rustix::io::preadv2(&self.std, bufs, offset, ReadWriteFlags::NOWAIT) {
             Ok(n) => Ok(Some(n)),
-            // Another kind of call will say what is wrong, if something is.
+            // The call that follows returns the error, if there is one.
             Err(Errno::AGAIN | Errno::INTR | Errno::INVAL) => Ok(None),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 self.no_cache_question.store(true, Ordering::Relaxed);
@@ -222,7 +226,7 @@ impl File {
         }
     }
 
-    /// Whether direct I/O can use this buffer here.
+    /// Checks that direct I/O can use this buffer at this position.
     fn aligned(&self, start: *const u8, len: usize, offset: u64) -> io::Result<()> {
         let Manner::Direct { memory, offset: step } = self.manner else { return Ok(()) };
         let at = if offset == CURRENT { 0 } else { offset };
@@ -233,8 +237,9 @@ impl File {
             return Ok(());
         }
         let text = format!(
-            "direct I/O on this file needs buffers at multiples of {memory} bytes, and positions and \
-             lengths that are multiples of {step}: not {len} bytes at {start:p} for position {at}"
+            "direct I/O on this file needs buffers at multiples of {memory} bytes, and positions \
+             and lengths that are multiples of {step}: not {len} bytes at {start:p} for position \
+             {at}"
         );
         Err(io::Error::new(ErrorKind::InvalidInput, text))
     }
@@ -257,7 +262,7 @@ impl File {
         // SAFETY: Frozen Buffer: passed on.
         unsafe {
             match self.manner {
-                // A pipe may never have room; a disk always answers.
+                // A pipe may never have room, so this wait can be cancelled; a disk always answers.
                 Manner::Stream => wait_for(op, self.reasons.write, self.deadline()),
                 _ => wait_out(op, self.reasons.write),
             }

@@ -1,10 +1,10 @@
 //! Buffers for direct I/O: aligned, and pooled.
 //!
-//! `O_DIRECT` moves bytes between a buffer and the disk without a copy, and therefore demands that
-//! address, offset and length suit the disk. A [`DirectBuffer`] begins at a multiple of 4096, which
-//! suits all. Freed ones wait on a *shelf* of their size for the next; the shelves of the process
-//! hold [`SHELVES_MAX`] bytes at most, besides pieces of the *arena*: small buffers come from there
-//! as long as it has room, because rings have its memory registered.
+//! `O_DIRECT` moves bytes between a buffer and the disk without a copy, and therefore requires that
+//! address, offset and length are aligned for the disk. A [`DirectBuffer`] begins at a multiple of
+//! 4096, which suits all disks. Freed buffers are kept on a *shelf* of their size for reuse; the
+//! shelves of the process hold [`SHELVES_MAX`] bytes at most, besides pieces of the *arena*: small
+//! buffers come from there while it has room, because its memory is registered with the rings.
 //!
 //! Named invariant **Own Memory**: a [`Block`] is the only pointer to its `capacity` bytes, an
 //! allocation of its own or a piece of the arena, which have all been written to.
@@ -19,11 +19,11 @@ use std::sync::Mutex;
 use crate::io::Buffer;
 use crate::os::linux::arena;
 
-/// Where a buffer begins, and the step of its capacity.
+/// The alignment of a buffer, and the step of its capacity.
 const ALIGN: usize = 4096;
 /// Sizes of pooled buffers: 4 KiB, 8 KiB, ... 1 MiB.
 const SHELVES: usize = 9;
-/// Most bytes that the shelves keep.
+/// The most bytes that the shelves keep.
 const SHELVES_MAX: usize = 64 << 20;
 
 /// Bytes at an aligned address, for files that are opened for direct I/O.
@@ -39,15 +39,16 @@ pub struct DirectBuffer {
 }
 
 impl DirectBuffer {
-    /// The largest size of a buffer, in bytes: what a program can address, in whole blocks of 4096.
+    /// The largest size of a buffer in bytes: the largest multiple of 4096 that a program can
+    /// address.
     pub const MAX: usize = isize::MAX as usize / ALIGN * ALIGN;
 
-    /// A buffer of this many zeros, at an address that is a multiple of 4096.
+    /// Creates a buffer of `len` zero bytes, at an address that is a multiple of 4096.
     ///
     /// # Panics
-    /// When `len` is above [`DirectBuffer::MAX`].
+    /// Panics if `len` is above [`DirectBuffer::MAX`].
     pub fn new(len: usize) -> DirectBuffer {
-        // Before anything is computed from it: below this limit nothing overflows.
+        // Checked before anything is computed from it: below this limit nothing overflows.
         assert!(
             len <= DirectBuffer::MAX,
             "a direct buffer of {len} bytes was asked for: ask for at most DirectBuffer::MAX"
@@ -72,7 +73,7 @@ impl Deref for DirectBuffer {
 
 impl DerefMut for DirectBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: Own Memory: as above, for us alone.
+        // SAFETY: Own Memory: as above, borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.block.start.as_ptr(), self.len) }
     }
 }
@@ -102,20 +103,21 @@ impl Drop for DirectBuffer {
     }
 }
 
-/// Memory of our own.
+/// An allocation of its own, or a piece of the arena.
 struct Block {
     start: NonNull<u8>,
-    /// 0: none.
+    /// In bytes; 0 means no memory.
     capacity: usize,
 }
 
-// SAFETY: Own Memory: nobody else has the pointer.
+// SAFETY: Own Memory: this is the only pointer.
 unsafe impl Send for Block {}
 // SAFETY: Own Memory: a shared block is only read.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// A piece of the arena. It goes from shelf to buffer and back for ever.
+    /// Takes a piece of the arena, which then moves between buffers and its shelf and is never
+    /// freed.
     fn in_arena(capacity: usize) -> Option<Block> {
         Some(Block { start: arena::carve(capacity)?, capacity })
     }
@@ -160,7 +162,7 @@ fn capacity_for(len: usize) -> usize {
     if pooled <= 1 << (SHELVES - 1) { pooled * ALIGN } else { pages * ALIGN }
 }
 
-/// The shelf of this capacity; None: too large for any.
+/// Returns the shelf for this capacity; `None` if the capacity is too large for any.
 fn shelf(capacity: usize) -> Option<usize> {
     let at = (capacity / ALIGN).trailing_zeros() as usize;
     (capacity == ALIGN << at && at < SHELVES).then_some(at)
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn small_buffers_come_from_the_arena_and_large_ones_do_not() {
-        // Others use the shelves meanwhile, so a block is asked for by itself.
+        // Other tests use the shelves meanwhile, so this test takes a block directly.
         let small = Block::in_arena(ALIGN).expect("there is room in the arena");
         assert!(small.is_in_arena() && (small.start.as_ptr() as usize).is_multiple_of(ALIGN));
         give(small);

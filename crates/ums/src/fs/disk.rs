@@ -1,5 +1,5 @@
-//! What changes the names and lengths of files, told to the disk of a simulated world; elsewhere
-//! just done.
+//! Changes of the names and lengths of files. In a simulated world they are also recorded on its
+//! disk.
 
 #[cfg(feature = "sim")]
 pub use crate::os::sim::disk::{open, overwrite, remove, rename, resize, sync_folder};

@@ -1,4 +1,5 @@
-//! An open file: how it is opened, looked at and closed. Its reads and writes are in `at.rs`.
+//! An open file: its state, its metadata, syncing and closing. Its constructors are in `open.rs`,
+//! its reads and writes in `at.rs`.
 //!
 //! ```text
 //!   File  --has a-->  adoption   the drivers may rely on what the number means
@@ -9,33 +10,43 @@
 //! Invariants
 //! * *Adopted*: the descriptor is adopted for as long as its `File` lives, and the adoption is
 //!   taken back before it is closed or given away.
-//! * *Given Away*: what is closed here was given up by its owner.
+//! * *Given Away*: a descriptor that is closed here was given up by its owner.
 
 #![allow(unsafe_code)] // Named invariant "Given Away", stated above.
 
 use std::fs::{Metadata, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags};
+use rustix::fs::{FallocateFlags, OFlags};
 
 use super::disk;
-use super::options::OpenOptions;
+use super::manner::Manner;
 use crate::io::{outside, wait_out};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::Op;
-use crate::os::linux::owned::{self, Kind};
+use crate::os::linux::owned;
 use crate::record::reason::WaitReason;
 
-/// An open file. See the module's text for where each operation is done.
+/// An open file. The [module's text](crate::fs) says where each operation is done.
 ///
-/// `Read`, `Write` and `Seek` are there for `File` and `&File`, as in std; the positioned
-/// operations (`read_at`, `write_at` and their kin) need no exclusive use and do not move the
-/// position.
+/// `Read`, `Write` and `Seek` are implemented for `File` and `&File`, as in std; the positioned
+/// operations (such as `read_at` and `write_at`) neither use nor move the position, so several
+/// callers may use them at once.
+///
+/// ```
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("data");
+/// let file = ums::fs::File::create_new(&path)?;
+/// file.write_all_at(b"hello", 0)?;
+/// file.sync_all()?;
+/// let mut bytes = [0; 5];
+/// file.read_exact_at(&mut bytes, 0)?;
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct File {
     // Dropped first (Adopted).
     adoption: Adoption,
@@ -44,7 +55,7 @@ pub struct File {
     pub(super) deadline: AtomicU64,
     pub(super) cancellable: bool,
     pub(super) reasons: Reasons,
-    /// The file system cannot say what is in the cache.
+    /// True once the file system has said that it cannot tell what is in the cache.
     pub(super) no_cache_question: AtomicBool,
 }
 
@@ -57,7 +68,7 @@ impl Drop for Adoption {
     }
 }
 
-/// What waits of a file are called.
+/// The reasons that waits for a file have in views and statistics.
 #[derive(Clone, Copy)]
 pub(super) struct Reasons {
     pub read: WaitReason,
@@ -65,80 +76,7 @@ pub(super) struct Reasons {
     pub sync: WaitReason,
 }
 
-/// Where the operations of a file are done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// Through the page cache. With `slow_writes` (O_SYNC, O_DSYNC), a write waits for the disk.
-    Cached { slow_writes: bool },
-    /// Past the page cache: addresses must be multiples of `memory`, the rest of `offset`.
-    Direct { memory: usize, offset: usize },
-    /// A pipe, a terminal or another device: readiness is waited for.
-    Stream,
-}
-
-impl Manner {
-    /// Asks the system; two or three calls that touch no disk.
-    pub fn of(file: &std::fs::File) -> io::Result<Manner> {
-        let kind = file.metadata()?.file_type();
-        let flags = rustix::fs::fcntl_getfl(file)?;
-        if kind.is_fifo() || kind.is_socket() || kind.is_char_device() {
-            rustix::fs::fcntl_setfl(file, flags | OFlags::NONBLOCK)?;
-            return Ok(Manner::Stream);
-        }
-        if flags.contains(OFlags::DIRECT) {
-            let (memory, offset) = direct_alignment(file);
-            return Ok(Manner::Direct { memory, offset });
-        }
-        Ok(Manner::Cached { slow_writes: flags.intersects(OFlags::SYNC | OFlags::DSYNC) })
-    }
-
-    fn kind(self) -> Kind {
-        if self == Manner::Stream { Kind::Other } else { Kind::File }
-    }
-}
-
-/// What direct I/O on this file must be aligned to (Linux 6.1). Where the system does not say, the
-/// least that any disk asks for: the system refuses what is not enough.
-fn direct_alignment(file: &std::fs::File) -> (usize, usize) {
-    let asked = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    match asked {
-        Ok(x) if x.stx_dio_mem_align > 0 && x.stx_dio_offset_align > 0 => {
-            (x.stx_dio_mem_align as usize, x.stx_dio_offset_align as usize)
-        }
-        _ => (512, 512),
-    }
-}
-
 impl File {
-    /// Opens a file for reading.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
-        OpenOptions::new().read(true).open(path)
-    }
-
-    /// Opens a file for writing, empty: made where there is none.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn create(path: impl AsRef<Path>) -> io::Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(true).open(path)
-    }
-
-    /// Makes a file, for reading and writing.
-    ///
-    /// # Errors
-    /// The system's; `AlreadyExists` where there is one.
-    pub fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
-        OpenOptions::new().read(true).write(true).create_new(true).open(path)
-    }
-
-    /// Options for opening a file.
-    pub fn options() -> OpenOptions {
-        OpenOptions::new()
-    }
-
     pub(super) fn of(std: std::fs::File, manner: Manner) -> File {
         let fd = std.as_raw_fd();
         owned::adopt(fd, manner.kind());
@@ -159,40 +97,40 @@ impl File {
         self.adoption.0
     }
 
-    /// Whether reads may fail because the work request was cancelled, or because of the deadline.
-    /// Default yes. For a component that cannot go on without its file, as when it rolls back what
-    /// a cancelled request has done: no.
+    /// Sets whether reads may fail because the work request was cancelled or the deadline has
+    /// passed. The default is true. Set it to false for a component that cannot continue without
+    /// its file, such as one that rolls back the work of a cancelled request.
     pub fn set_cancellable(&mut self, yes: bool) {
         self.cancellable = yes;
     }
 
-    /// No read, and no write to a pipe, waits beyond this instant, but fails with `TimedOut`; None,
-    /// the default, is no limit.
+    /// Sets an instant beyond which no read, and no write to a pipe, waits: it fails with
+    /// `TimedOut`. `None`, the default, means no limit.
     pub fn set_deadline(&self, at: Option<Instant>) {
         let at = at.map(|at| clock::after(at.saturating_duration_since(Instant::now())));
         self.deadline.store(at.unwrap_or(NEVER), Ordering::Relaxed);
     }
 
-    /// What waits for this file are called in views and statistics. By default reads and writes are
-    /// `IO_COMPLETION` and syncs are `WRITELOG`.
+    /// Sets the reasons that waits for this file have in views and statistics. By default they are
+    /// `IO_COMPLETION` for reads and writes and `WRITELOG` for syncs.
     pub fn set_wait_reasons(&mut self, read: WaitReason, write: WaitReason, sync: WaitReason) {
         self.reasons = Reasons { read, write, sync };
     }
 
-    /// Waits until contents and metadata are on the disk: `fsync(2)`, on the I/O list.
+    /// Waits until contents and metadata are on the disk (`fsync(2)`).
     ///
     /// # Errors
-    /// The system's. After one, what was written since the last success may be lost, and another
-    /// sync that succeeds does not mean that it is there.
+    /// The system's error. After an error, data written since the last success may be lost, and a
+    /// later sync that succeeds does not mean that it is on the disk.
     pub fn sync_all(&self) -> io::Result<()> {
         self.sync(false)
     }
 
-    /// Waits until the contents, and what is needed to find them, are on the disk: `fdatasync(2)`,
-    /// on the I/O list.
+    /// Waits until the contents, and the metadata needed to find them, are on the disk
+    /// (`fdatasync(2)`).
     ///
     /// # Errors
-    /// As for [`File::sync_all`].
+    /// Like [`File::sync_all`].
     pub fn sync_data(&self) -> io::Result<()> {
         self.sync(true)
     }
@@ -200,7 +138,8 @@ impl File {
     fn sync(&self, data_only: bool) -> io::Result<()> {
         loop {
             let op = Op::Fsync { fd: self.fd(), data_only };
-            // SAFETY: Given Away: nothing is; the descriptor is borrowed, and there is no buffer.
+            // SAFETY: Given Away: nothing is closed; the descriptor is borrowed, and there is no
+            // buffer.
             match unsafe { wait_out(op, self.reasons.sync) } {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result.map(drop),
@@ -208,47 +147,47 @@ impl File {
         }
     }
 
-    /// Sets the length: cuts the end off, or adds zeros that take no room on the disk.
+    /// Sets the length in bytes: cuts the file off, or adds zeros that take no space on the disk.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         let set_len = || disk::resize(self.fd(), || self.std.set_len(len));
         outside(WaitReason::ASYNC_IO_COMPLETION, set_len)
     }
 
-    /// Makes room on the disk for these bytes, so that writing them cannot run out of it, and
-    /// extends the file to their end: `fallocate(2)`.
+    /// Reserves disk space for `len` bytes at `offset`, so that writing them cannot run out of
+    /// space, and extends the file to their end (`fallocate(2)`).
     ///
     /// # Errors
-    /// The system's; `Unsupported` where the file system cannot.
+    /// The system's error; `Unsupported` if the file system cannot.
     pub fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
         outside(WaitReason::ASYNC_IO_COMPLETION, || {
             Ok(rustix::fs::fallocate(&self.std, FallocateFlags::empty(), offset, len)?)
         })
     }
 
-    /// What the system knows of the file.
+    /// Returns the file's metadata.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.std.metadata()
     }
 
-    /// Sets who may do what with the file.
+    /// Sets the file's permissions.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
         outside(WaitReason::ASYNC_IO_COMPLETION, || self.std.set_permissions(permissions))
     }
 
-    /// A second descriptor of the same open file: both share the position. It has the deadline and
-    /// the reasons of the first, and from then on its own.
+    /// Returns a second descriptor of the same open file; both share the position. It starts with
+    /// the deadline and the wait reasons of the first and then has its own.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// Fails if the process is out of descriptors.
     pub fn try_clone(&self) -> io::Result<File> {
         let deadline = AtomicU64::new(self.deadline.load(Ordering::Relaxed));
         let again = File::of(self.std.try_clone()?, self.manner);
@@ -256,18 +195,17 @@ impl File {
         Ok(File { deadline, cancellable, reasons, ..again })
     }
 
-    /// Closes the file, and says what the system says: some file systems report only now that
-    /// something could not be written. Dropping a file closes it too, on the spot, and says
-    /// nothing.
+    /// Closes the file and returns the system's error: some file systems report only now that data
+    /// could not be written. Dropping a file also closes it, but ignores the error.
     ///
     /// # Errors
-    /// The system's. The file is closed all the same.
+    /// The system's error. The file is closed even then.
     pub fn close(self) -> io::Result<()> {
         let fd = OwnedFd::from(self.into_std());
         outside(WaitReason::ASYNC_IO_COMPLETION, move || {
-            // SAFETY: Given Away: `fd` was ours, and its number is used no more.
+            // SAFETY: Given Away: `fd` was owned by this file, and its number is no longer used.
             match unsafe { libc::close(fd.into_raw_fd()) } {
-                // After EINTR it is closed too, on Linux.
+                // After EINTR the descriptor is closed too, on Linux.
                 0 => Ok(()),
                 _ => match io::Error::last_os_error() {
                     error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
@@ -277,7 +215,7 @@ impl File {
         })
     }
 
-    /// Gives the descriptor away. That of a pipe or device is put into blocking mode, as std's
+    /// Converts the file to std's type. A pipe or device is put into blocking mode, as std's
     /// callers expect.
     pub fn into_std(self) -> std::fs::File {
         let File { adoption, std, manner, .. } = self;
@@ -285,7 +223,7 @@ impl File {
         if manner == Manner::Stream
             && let Ok(flags) = rustix::fs::fcntl_getfl(&std)
         {
-            // What cannot be set was not set before either.
+            // If the flags cannot be set now, they could not be set before either.
             let _ = rustix::fs::fcntl_setfl(&std, flags - OFlags::NONBLOCK);
         }
         std

@@ -1,7 +1,7 @@
-//! Files: the shape of `std::fs`, for workers and plain threads alike.
+//! Files with the interface of `std::fs`, for workers and plain threads.
 //!
-//! A worker that waits for a disk parks, and others of its scheduler run meanwhile; a plain thread
-//! just blocks. The types work anywhere and may be handed from one to the other.
+//! While a worker waits for a disk, its scheduler runs other workers; a plain thread blocks. A file
+//! may be used by both, and moved between them.
 //!
 //! ```
 //! use ums::fs::File;
@@ -27,34 +27,36 @@
 //!   write                on the spot (a copy into the page cache), or on the I/O list when the
 //!                        file was opened with O_DIRECT, O_SYNC or O_DSYNC
 //!   sync_all, sync_data  on the I/O list
-//!   open, set_len, allocate, close, paths     by a file helper: they have no asynchronous form
+//!   open, set_len, allocate, close, paths     by a helper thread: they have no asynchronous form
 //!   seek, metadata of an open file            on the spot: they touch no disk
 //! ```
 //!
-//! Putting every page on the ring was tried and lost: the cached ones are most of them, and each
-//! would cost two switches and a completion instead of a copy. The ring's opcodes for growing and
-//! directories were left aside: the kernel hands them to threads of its own, as we do. Registered
-//! buffers were left aside too: they saved a tenth of the processor time of fio's reads, and no
-//! time.
+//! Reads of cached pages do not go through the ring, because each would cost two switches and a
+//! completion instead of a copy. The ring's operations for growing files and for directories are
+//! not used, because the kernel hands them to threads of its own. Buffers of the caller are not
+//! registered with the ring: that saves a tenth of the processor time of fio's reads, and no
+//! elapsed time.
 //!
 //! # Where it differs from std
 //!
 //! * When the work request is cancelled, a read that waits, or is about to begin, fails with an
 //!   error whose source is [`WaitError::Cancelled`](crate::WaitError::Cancelled), unless
-//!   [`File::set_cancellable`] says no. Nothing else fails that way: what changes a file is carried
-//!   out, so that its caller knows what happened. A read that the device works on already ends with
-//!   its real result.
+//!   [`File::set_cancellable`] forbids it. Operations that change a file are not cancelled, so that
+//!   the caller knows what happened. A read that the device has begun ends with its real result.
 //! * A read may stop where the cached part ends, before the end of the file. `read_exact_at` and
-//!   `read_full_at` go on.
-//! * Pipes and devices that are opened as files are put into non-blocking mode, and waited for.
-//! * [`File::close`] reports what the system says at the end.
+//!   `read_full_at` continue.
+//! * Pipes and devices that are opened as files are put into non-blocking mode; a worker waits for
+//!   them like for a socket.
+//! * [`File::close`] reports the error that the system returns from `close(2)`.
 //!
-//! It does not do: file locks, memory maps, watching for changes.
+//! Not offered: file locks, memory maps, watching for changes.
 
 mod at;
 mod direct;
 mod disk;
 mod file;
+mod manner;
+mod open;
 mod options;
 mod paths;
 

@@ -1,15 +1,15 @@
-//! How a file is opened.
+//! The options for opening a file.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::disk;
-use super::file::{File, Manner};
+use super::manner::Manner;
 use crate::io::outside;
 use crate::record::reason::WaitReason;
 
-/// How a file is opened: std's options, and direct I/O.
+/// Options for opening a file: std's, and direct I/O.
 ///
 /// ```
 /// # let folder = tempfile::tempdir()?;
@@ -27,74 +27,71 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet.
+    /// Creates options that allow nothing yet.
     #[allow(clippy::new_without_default)] // As in std.
     pub fn new() -> OpenOptions {
         OpenOptions { std: std::fs::OpenOptions::new(), flags: 0, direct: false }
     }
 
-    /// Reading.
+    /// Sets whether the file may be read.
     pub fn read(&mut self, yes: bool) -> &mut Self {
         self.std.read(yes);
         self
     }
 
-    /// Writing.
+    /// Sets whether the file may be written.
     pub fn write(&mut self, yes: bool) -> &mut Self {
         self.std.write(yes);
         self
     }
 
-    /// Writing, always at the end.
+    /// Sets whether writes always go to the end of the file.
     pub fn append(&mut self, yes: bool) -> &mut Self {
         self.std.append(yes);
         self
     }
 
-    /// Emptying the file.
+    /// Sets whether an existing file is emptied.
     pub fn truncate(&mut self, yes: bool) -> &mut Self {
         self.std.truncate(yes);
         self
     }
 
-    /// Making the file where there is none.
+    /// Sets whether the file is created if there is none.
     pub fn create(&mut self, yes: bool) -> &mut Self {
         self.std.create(yes);
         self
     }
 
-    /// Making the file, and failing where there is one.
+    /// Sets whether the file is created, and opening fails if there is one.
     pub fn create_new(&mut self, yes: bool) -> &mut Self {
         self.std.create_new(yes);
         self
     }
 
-    /// Permissions of a file that is made. Default 0o666, less the process's mask.
+    /// Sets the permissions of a file that is created. The default is 0o666, less the process's
+    /// mask.
     pub fn mode(&mut self, mode: u32) -> &mut Self {
         self.std.mode(mode);
         self
     }
 
-    /// More flags for `open(2)`.
+    /// Sets further flags for `open(2)`.
     pub fn custom_flags(&mut self, flags: i32) -> &mut Self {
         self.flags = flags;
         self
     }
 
-    /// Direct I/O (`O_DIRECT`): reads and writes go between the buffer and the disk, past the page
-    /// cache. Buffers, offsets and lengths must be aligned: see
+    /// Sets direct I/O (`O_DIRECT`): reads and writes go between the buffer and the disk, past the
+    /// page cache. Buffers, offsets and lengths must be aligned: see
     /// [`DirectBuffer`](super::DirectBuffer).
     pub fn direct(&mut self, yes: bool) -> &mut Self {
         self.direct = yes;
         self
     }
 
-    /// Opens the file.
-    ///
-    /// # Errors
-    /// The system's; `InvalidInput` for direct I/O on a file system that has none.
-    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
-        let path = path.as_ref();
+    /// Opens the file, on a helper thread, and asks where its operations are done.
+    pub(super) fn open_std(&self, path: &Path) -> io::Result<(std::fs::File, Manner)> {
         let mut std = self.std.clone();
         std.custom_flags(self.flags | if self.direct { libc::O_DIRECT } else { 0 });
         let opened = outside(WaitReason::ASYNC_IO_COMPLETION, || {
@@ -102,10 +99,10 @@ impl OpenOptions {
             let manner = Manner::of(&file)?;
             Ok((file, manner))
         });
-        let (file, manner) = opened.map_err(|error| self.explain(error))?;
-        Ok(File::of(file, manner))
+        opened.map_err(|error| self.explain(error))
     }
 
+    /// Replaces the system's error by one that names direct I/O, where that is the cause.
     fn explain(&self, error: io::Error) -> io::Error {
         if self.direct && error.raw_os_error() == Some(libc::EINVAL) {
             let text = "the file system has no direct I/O (O_DIRECT) for this file";

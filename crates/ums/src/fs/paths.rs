@@ -1,4 +1,4 @@
-//! What is done with paths: std's functions, each on a file helper.
+//! Functions on paths: std's functions, each run by a helper thread while the caller waits.
 
 use std::fs::{self, DirEntry, Metadata, Permissions};
 use std::io;
@@ -10,7 +10,7 @@ use crate::record::reason::WaitReason;
 
 const REASON: WaitReason = WaitReason::ASYNC_IO_COMPLETION;
 
-/// The functions of std that take one path.
+/// Defines the functions that take one path.
 macro_rules! with_a_path {
     ($($(#[$doc:meta])* $name:ident -> $result:ty;)*) => { $(
         $(#[$doc])*
@@ -24,7 +24,7 @@ macro_rules! with_a_path {
     )* };
 }
 
-/// The functions of std that take two paths.
+/// Defines the functions that take two paths.
 macro_rules! with_two_paths {
     ($($(#[$doc:meta])* $name:ident -> $result:ty;)*) => { $(
         $(#[$doc])*
@@ -39,109 +39,109 @@ macro_rules! with_two_paths {
 }
 
 with_a_path! {
-    /// The whole contents of a file.
+    /// Reads the whole contents of a file.
     read -> Vec<u8>;
-    /// The whole contents of a file, which must be UTF-8.
+    /// Reads the whole contents of a file, which must be UTF-8.
     read_to_string -> String;
-    /// Makes a folder.
+    /// Creates a folder.
     create_dir -> ();
-    /// Makes a folder, and those above it that are missing.
+    /// Creates a folder, and the missing folders above it.
     create_dir_all -> ();
     /// Removes an empty folder.
     remove_dir -> ();
     /// Removes a folder and everything in it.
     remove_dir_all -> ();
-    /// What the system knows of the file that the path leads to.
+    /// Returns the metadata of the file that the path leads to, following links.
     metadata -> Metadata;
-    /// What the system knows of the file or link of this name.
+    /// Returns the metadata of the file or link of this name, without following a link.
     symlink_metadata -> Metadata;
-    /// The absolute path without links.
+    /// Returns the absolute path without links.
     canonicalize -> PathBuf;
-    /// Where a link points to.
+    /// Returns the target of a link.
     read_link -> PathBuf;
 }
 
 with_two_paths! {
-    /// Copies a file and its permissions; gives the number of bytes.
+    /// Copies a file and its permissions; returns the number of bytes.
     copy -> u64;
-    /// Gives a file a second name.
+    /// Creates a second name (a hard link) for a file.
     hard_link -> ();
 }
 
-/// Removes a file's name; the file goes with its last name and descriptor.
+/// Removes a file's name; the file is deleted with its last name and descriptor.
 ///
 /// # Errors
-/// As [`std::fs::remove_file`].
+/// Like [`std::fs::remove_file`].
 pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     outside(REASON, || disk::remove(path, || fs::remove_file(path)))
 }
 
-/// Gives a file another name, in the place of whatever had it.
+/// Renames a file; replaces a file that has the new name.
 ///
 /// # Errors
-/// As [`std::fs::rename`].
+/// Like [`std::fs::rename`].
 pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
     let (from, to) = (from.as_ref(), to.as_ref());
     outside(REASON, || disk::rename(from, to, || fs::rename(from, to)))
 }
 
-/// Makes a link at `link` that leads to `original`.
+/// Creates a symbolic link at `link` that points to `original`.
 ///
 /// # Errors
-/// As [`std::os::unix::fs::symlink`].
+/// Like [`std::os::unix::fs::symlink`].
 pub fn symlink(original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
     let (original, link) = (original.as_ref(), link.as_ref());
     outside(REASON, || std::os::unix::fs::symlink(original, link))
 }
 
-/// Makes a file with these contents, or replaces the contents of one.
+/// Creates a file with these contents, or replaces the contents of an existing one.
 ///
 /// # Errors
-/// As [`std::fs::write`].
+/// Like [`std::fs::write`].
 pub fn write(path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, contents) = (path.as_ref(), contents.as_ref());
     outside(REASON, || disk::overwrite(path, || fs::write(path, contents)))
 }
 
-/// Sets who may do what with a file.
+/// Sets the permissions of a file.
 ///
 /// # Errors
-/// As [`std::fs::set_permissions`].
+/// Like [`std::fs::set_permissions`].
 pub fn set_permissions(path: impl AsRef<Path>, permissions: Permissions) -> io::Result<()> {
     let path = path.as_ref();
     outside(REASON, || fs::set_permissions(path, permissions))
 }
 
-/// Whether the path leads to something; false also when that cannot be told.
+/// Returns whether the path exists; also false if the system cannot tell.
 pub fn exists(path: impl AsRef<Path>) -> bool {
     try_exists(path).unwrap_or(false)
 }
 
-/// Whether the path leads to something.
+/// Returns whether the path exists.
 ///
 /// # Errors
-/// As [`std::fs::exists`].
+/// Like [`std::fs::exists`].
 pub fn try_exists(path: impl AsRef<Path>) -> io::Result<bool> {
     let path = path.as_ref();
     outside(REASON, || fs::exists(path))
 }
 
-/// Waits until the names in a folder are on the disk. A file that was made, renamed or removed is
-/// not sure to be so after a crash before this.
+/// Waits until the names in a folder are on the disk. Before this, the creation, renaming or
+/// removal of a file may be lost in a crash.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn sync_dir(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref();
     let sync = || fs::File::open(path)?.sync_all();
     outside(WaitReason::WRITELOG, || disk::sync_folder(path, sync))
 }
 
-/// The entries of a folder, which is read as a whole at once.
+/// Returns the entries of a folder; the whole folder is read by this call.
 ///
 /// # Errors
-/// As [`std::fs::read_dir`].
+/// Like [`std::fs::read_dir`].
 pub fn read_dir(path: impl AsRef<Path>) -> io::Result<ReadDir> {
     let path = path.as_ref();
     let all = outside(REASON, || Ok(fs::read_dir(path)?.collect::<Vec<_>>()))?;

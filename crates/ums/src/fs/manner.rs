@@ -1,0 +1,54 @@
+//! Where the operations of a file are done: through the page cache, past it, or by readiness.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+
+use crate::os::linux::owned::Kind;
+
+/// Where the operations of a file are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Through the page cache. With `slow_writes` (O_SYNC, O_DSYNC), a write waits for the disk.
+    Cached { slow_writes: bool },
+    /// Past the page cache: addresses must be multiples of `memory`, the rest of `offset`.
+    Direct { memory: usize, offset: usize },
+    /// A pipe, a terminal or another device: readiness is waited for.
+    Stream,
+}
+
+impl Manner {
+    /// Asks the system, with two or three calls that touch no disk.
+    pub fn of(file: &std::fs::File) -> io::Result<Manner> {
+        let kind = file.metadata()?.file_type();
+        let flags = rustix::fs::fcntl_getfl(file)?;
+        if kind.is_fifo() || kind.is_socket() || kind.is_char_device() {
+            rustix::fs::fcntl_setfl(file, flags | OFlags::NONBLOCK)?;
+            return Ok(Manner::Stream);
+        }
+        if flags.contains(OFlags::DIRECT) {
+            let (memory, offset) = direct_alignment(file);
+            return Ok(Manner::Direct { memory, offset });
+        }
+        Ok(Manner::Cached { slow_writes: flags.intersects(OFlags::SYNC | OFlags::DSYNC) })
+    }
+
+    /// Returns what the drivers may assume of the descriptor.
+    pub fn kind(self) -> Kind {
+        if self == Manner::Stream { Kind::Other } else { Kind::File }
+    }
+}
+
+/// Returns the alignment that direct I/O on this file needs (Linux 6.1). If the system does not
+/// say, returns the least that any disk needs; the system then refuses requests that are not
+/// aligned enough.
+fn direct_alignment(file: &std::fs::File) -> (usize, usize) {
+    let asked = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    match asked {
+        Ok(x) if x.stx_dio_mem_align > 0 && x.stx_dio_offset_align > 0 => {
+            (x.stx_dio_mem_align as usize, x.stx_dio_offset_align as usize)
+        }
+        _ => (512, 512),
+    }
+}
