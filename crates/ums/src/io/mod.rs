@@ -1,17 +1,17 @@
-//! I/O requests with completion routines, and how everything else waits for the operating system.
+//! I/O requests with completion routines, and the waits for I/O of all other modules.
 //!
-//! A *blocking-style* call borrows its buffers: the worker's stack is frozen until the completion
-//! has been reaped, so what lies on it (and what it borrows) cannot go away (rule 10). A deadline
-//! or a cancellation asks for the operation's end and then still waits for its completion.
+//! A *blocking-style* call borrows its buffers: the worker's stack stays unchanged until the
+//! completion has been reaped, so what lies on it, and what it borrows, stays valid. A deadline or
+//! a cancellation asks the kernel to cancel the operation and then still waits for its completion.
 //!
-//! A *request with a routine* owns what it needs; the routine runs in the context of whichever
-//! worker yields, after the request left the I/O list (U63, U64), or before `submit` returns when
-//! the operation completed at once (U66).
+//! A *request with a routine* owns what it needs. The routine runs on the stack of any worker that
+//! yields, after the request has left the I/O list, or before `submit` returns if the operation
+//! completed at once.
 //!
-//! On a plain thread the operation is done by blocking that thread.
+//! On a plain thread the operation blocks that thread.
 //!
 //! Named invariant **Frozen Buffer**: what an operation points at stays valid and untouched until
-//! its completion; here because the waiting frame cannot go on before.
+//! its completion; here because the waiting frame cannot continue before.
 
 #![allow(unsafe_code)]
 
@@ -35,15 +35,15 @@ use crate::wait::error::WaitError;
 
 pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
 
-/// Does one operation and waits for its completion. Gives the system call's result.
+/// Does one operation, waits for its completion, and returns the system call's result.
 ///
 /// # Errors
-/// The system call's error; `TimedOut` when the deadline passed first; an error whose source is
-/// [`WaitError::Cancelled`] when the work request was cancelled.
+/// The system call's error; `TimedOut` if the deadline passed first; an error whose source is
+/// [`WaitError::Cancelled`] if the work request was cancelled.
 ///
 /// # Safety
-/// Frozen Buffer: what `op` points at is valid for the operation, and nobody else touches it
-/// until this returns.
+/// Frozen Buffer: what `op` points at is valid for the operation, and nothing else touches it until
+/// this returns.
 pub(crate) unsafe fn wait_for(op: Op, reason: WaitReason, deadline: u64) -> io::Result<usize> {
     match here() {
         // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
@@ -53,8 +53,8 @@ pub(crate) unsafe fn wait_for(op: Op, reason: WaitReason, deadline: u64) -> io::
     }
 }
 
-/// As [`wait_for`], without a deadline and deaf to cancellation: for what changes a file, so that
-/// its caller always learns whether it did.
+/// Like [`wait_for`], without a deadline and without cancellation: for operations that change a
+/// file, so that the caller always learns whether they did.
 ///
 /// # Errors
 /// The system call's error.
@@ -70,14 +70,14 @@ pub(crate) unsafe fn wait_out(op: Op, reason: WaitReason) -> io::Result<usize> {
     }
 }
 
-/// Runs a call that blocks, and has no asynchronous form, on a file helper, and waits for it; on a
-/// plain thread it is just called. It must not call anything of a scheduler's.
+/// Runs a call that blocks and has no asynchronous form on a helper thread, and waits for it; a
+/// plain thread makes the call itself. The call must not use the scheduler.
 ///
 /// # Panics
-/// With what `f` panics with.
+/// Passes on a panic of `f`.
 ///
 /// # Errors
-/// What `f` gives.
+/// The error of `f`.
 pub(crate) fn outside<F, T>(reason: WaitReason, f: F) -> io::Result<T>
 where
     F: FnOnce() -> io::Result<T> + Send,
@@ -94,7 +94,7 @@ where
     };
     // SAFETY: Frozen Buffer: `call` and what it borrows lie in this frame, which waits.
     unsafe { wait_out(Op::call(&mut call), reason) }?;
-    match result.expect("who was not made to wait in vain was called") {
+    match result.expect("the helper ran the closure before completing the wait") {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     }
@@ -127,14 +127,15 @@ unsafe fn on_worker(
         Submission::Pending(token) => token,
         Submission::Done(result) => {
             let abandoned = ticket.abandon();
-            debug_assert!(abandoned, "nobody else knows this wait");
+            debug_assert!(abandoned, "no other thread knows this wait");
             std::mem::forget(frozen);
             return decode(result);
         }
-        Submission::Call(..) => unreachable!("a wake is no routine"),
+        Submission::Call(..) => unreachable!("a submission that wakes has no routine"),
     };
     if hears {
-        // SeqCst pairs with `cancel_waiter`: it sees our token, or we see its flag.
+        // SeqCst pairs with `cancel_waiter`: either it sees this token, or this thread sees its
+        // flag.
         waiter.io.store(token, Ordering::SeqCst);
         if waiter.cancelled.load(Ordering::SeqCst) {
             scheduler.with(|core| core.cancel_io(token));
@@ -167,17 +168,17 @@ unsafe fn on_worker(
     decode(result)
 }
 
-/// Whether this span of ticks is longer. No processor's ticks are longer than a nanosecond, so that
-/// nearly always one comparison tells.
+/// Returns whether this number of ticks is longer than `ns`. A tick is never longer than a
+/// nanosecond, so one comparison nearly always decides.
 fn lasted(ticks: u64, ns: u64) -> bool {
     ticks > ns && clock::ticks_to_ns(ticks) > ns
 }
 
-/// How long a wait for a file may take before it is counted as slow.
+/// How many nanoseconds a wait for a file may take before it is counted as slow.
 static SLOW_AFTER_NS: AtomicU64 = AtomicU64::new(SLOW_IO_NS);
 
-/// Waits for files that take longer than this are counted in `slow_io` of their scheduler's
-/// counters (B50). Default 15 s, for the whole process.
+/// Sets the limit above which a wait for a file counts as slow: it is then counted in `slow_io` of
+/// its scheduler's counters. The default is 15 s. Applies to the whole process.
 pub fn set_slow_after(span: std::time::Duration) {
     let ns = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
     SLOW_AFTER_NS.store(ns, Ordering::Relaxed);
@@ -200,7 +201,7 @@ unsafe fn on_thread(op: Op, deadline: u64) -> io::Result<usize> {
     }
 }
 
-/// A system call's result, as the library's callers know it.
+/// Turns a system call's result into an [`io::Result`].
 pub(crate) fn decode(result: i32) -> io::Result<usize> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) }
 }
@@ -217,21 +218,21 @@ pub(crate) fn wait_writable(fd: RawFd, reason: WaitReason, deadline: u64) -> io:
     unsafe { wait_for(Op::PollOut { fd }, reason, deadline) }.map(drop)
 }
 
-/// As [`submit`], for a readiness poll, which has no buffer.
+/// Like [`submit`], for a readiness poll, which has no buffer.
 pub(crate) fn submit_poll(fd: RawFd, routine: Routine) -> Option<u64> {
     // SAFETY: Frozen Buffer: a poll has no buffer.
     unsafe { submit(Op::PollIn { fd }, routine) }
 }
 
 /// Puts an operation with a completion routine on the I/O list of the caller's scheduler (U61).
-/// Gives its token, or None when it completed at once and the routine has been called (U66).
+/// Returns its token, or `None` if it completed at once and the routine has been called (U66).
 ///
 /// # Panics
-/// On a plain thread.
+/// Panics on a plain thread.
 ///
 /// # Safety
 /// Frozen Buffer: what `op` points at stays valid and untouched until the routine runs; so the
-/// routine, or something that lives for ever, owns it.
+/// routine owns it, or it is static.
 pub(crate) unsafe fn submit(op: Op, routine: Routine) -> Option<u64> {
     let scheduler = here().expect("I/O with a completion routine is submitted on a worker");
     // SAFETY: Frozen Buffer: passed on.

@@ -1,4 +1,4 @@
-//! I/O request objects: an operation, the buffers it uses, and a completion routine (U60, U63).
+//! I/O request objects: an operation, the buffers it uses, and a completion routine.
 //!
 //! ```text
 //!   Request::read(file, buffer, offset, routine)       owns all of them
@@ -6,7 +6,7 @@
 //!        +--> completed at once: the routine has run when submit returns (U66)
 //!        +--> on the I/O list of the submitting scheduler (U61)
 //!                 | completes, or is cancelled, or its scheduler ends
-//!                 +--> leaves the list, then the routine runs, once, on whoever yields (U63, U64)
+//!                 +--> leaves the list, then the routine runs, once, on a worker that yields
 //! ```
 //!
 //! Invariant *Frozen Buffer*: what the operation points at belongs to the routine, which is kept
@@ -33,13 +33,14 @@ pub use crate::os::driver::CURRENT;
 /// `start` points at `size` bytes that are initialised, belong to the buffer alone, and stay where
 /// they are when the buffer itself moves.
 pub unsafe trait Buffer: Send + 'static {
-    /// Where the bytes begin.
+    /// Returns the address of the first byte.
     fn start(&mut self) -> *mut u8;
-    /// How many there are.
+    /// Returns the number of bytes.
     fn size(&self) -> usize;
 }
 
-// SAFETY: Frozen Buffer: a vector's elements lie on the heap, and its length are initialised.
+// SAFETY: Frozen Buffer: a vector's elements lie on the heap, and its first `len` elements are
+// initialised.
 unsafe impl Buffer for Vec<u8> {
     fn start(&mut self) -> *mut u8 {
         self.as_mut_ptr()
@@ -50,16 +51,16 @@ unsafe impl Buffer for Vec<u8> {
     }
 }
 
-/// An I/O request that has not been submitted (U60). It owns its file and its buffers until its
-/// routine gets the buffers back.
+/// An I/O request that has not been submitted. It owns its file and its buffers until its
+/// completion routine gets the buffers back.
 ///
-/// The routine runs in the middle of somebody else's turn: it may enqueue, submit and release, and
-/// must not wait (rule 9 of ARCHITECTURE.md). When its scheduler ends, outstanding requests are
-/// cancelled and their routines run before the shutdown returns; a routine must not go on
-/// submitting then.
+/// The routine runs on the stack of another worker, while that worker yields: it may enqueue,
+/// submit and release, and panics if it waits. When its scheduler shuts down, outstanding requests
+/// are cancelled and their routines run before the shutdown returns; a routine must not submit new
+/// requests then.
 ///
-/// The offset [`CURRENT`] means the file's own position, and is the only one that pipes and sockets
-/// have; these must be in non-blocking mode.
+/// The offset [`CURRENT`] means the file's own position. It is the only valid offset for pipes and
+/// sockets, which must be in non-blocking mode.
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -75,7 +76,7 @@ unsafe impl Buffer for Vec<u8> {
 ///     };
 ///     Request::read(file, vec![0; 16], 0, routine).submit();
 /// });
-/// assert_eq!(told.recv()?, b"hello"); // a shutdown would cancel what is outstanding
+/// assert_eq!(told.recv()?, b"hello"); // a shutdown would cancel outstanding requests
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a request does nothing until it is submitted"]
@@ -84,7 +85,7 @@ pub struct Request {
     routine: Routine,
 }
 
-/// Several buffers and what the kernel is told of them.
+/// Several buffers and the array of pointers that describes them to the kernel.
 struct Parts<B> {
     buffers: Vec<B>,
     iov: Vec<libc::iovec>,
@@ -102,7 +103,7 @@ impl<B: Buffer> Parts<B> {
 }
 
 impl Request {
-    /// Reads into the buffer.
+    /// Creates a request that reads into the buffer.
     pub fn read<F, B, R>(file: F, mut buffer: B, offset: u64, routine: R) -> Request
     where
         F: AsFd + Send + 'static,
@@ -114,7 +115,7 @@ impl Request {
         Request::of(op, file, buffer, routine)
     }
 
-    /// Writes what the buffer holds.
+    /// Creates a request that writes the contents of the buffer.
     pub fn write<F, B, R>(file: F, mut buffer: B, offset: u64, routine: R) -> Request
     where
         F: AsFd + Send + 'static,
@@ -126,7 +127,7 @@ impl Request {
         Request::of(op, file, buffer, routine)
     }
 
-    /// Reads into several buffers, one after another.
+    /// Creates a request that reads into several buffers, one after another.
     pub fn read_scatter<F, B, R>(file: F, buffers: Vec<B>, offset: u64, routine: R) -> Request
     where
         F: AsFd + Send + 'static,
@@ -139,7 +140,7 @@ impl Request {
         Request::of(op, file, parts, |result, parts| routine(result, parts.buffers))
     }
 
-    /// Writes what several buffers hold, one after another.
+    /// Creates a request that writes the contents of several buffers, one after another.
     pub fn write_gather<F, B, R>(file: F, buffers: Vec<B>, offset: u64, routine: R) -> Request
     where
         F: AsFd + Send + 'static,
@@ -152,7 +153,8 @@ impl Request {
         Request::of(op, file, parts, |result, parts| routine(result, parts.buffers))
     }
 
-    /// Accepts one connection. The new socket is in non-blocking mode and closed on exec.
+    /// Creates a request that accepts one connection. The new socket is in non-blocking mode and is
+    /// closed on exec.
     pub fn accept<F, R>(listener: F, routine: R) -> Request
     where
         F: AsFd + Send + 'static,
@@ -161,12 +163,14 @@ impl Request {
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         let op = Op::Accept { fd: listener.as_fd().as_raw_fd(), flags };
         Request::of(op, listener, (), |result, ()| {
-            // SAFETY: Frozen Buffer: the operation's result is a new descriptor, told to us alone.
+            // SAFETY: Frozen Buffer: the operation's result is a new descriptor that no other code
+            // knows.
             routine(result.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }))
         })
     }
 
-    /// Connects the socket; the buffer is the address as `connect(2)` has it, a `sockaddr`.
+    /// Creates a request that connects the socket; the buffer holds the address as `connect(2)`
+    /// takes it, a `sockaddr`.
     pub fn connect<F, B, R>(socket: F, mut address: B, routine: R) -> Request
     where
         F: AsFd + Send + 'static,
@@ -178,7 +182,8 @@ impl Request {
         Request::of(op, socket, address, |result, _| routine(result.map(drop)))
     }
 
-    /// Waits until what was written is on the disk: `fdatasync(2)`, or `fsync(2)` with `metadata`.
+    /// Creates a request that completes when the written data is on the disk: `fdatasync(2)`, or
+    /// `fsync(2)` with `metadata`.
     pub fn sync<F, R>(file: F, metadata: bool, routine: R) -> Request
     where
         F: AsFd + Send + 'static,
@@ -188,7 +193,7 @@ impl Request {
         Request::of(op, file, (), |result, ()| routine(result.map(drop)))
     }
 
-    /// The routine owns whatever the operation uses.
+    /// Builds a request whose routine owns everything that the operation uses.
     fn of<F, T, R>(op: Op, file: F, buffers: T, routine: R) -> Request
     where
         F: Send + 'static,
@@ -202,11 +207,10 @@ impl Request {
         Request { op, routine: Box::new(routine) }
     }
 
-    /// Puts the request on the I/O list of the caller's scheduler (U61). Where the operation
-    /// completes at once, the routine has run when this returns, and the request never was on the
-    /// list (U66); on a plain thread that is always so. A routine that submits what completes at
-    /// once has the next routine run inside it, but not without end: in a long chain it is put
-    /// aside and runs a moment later.
+    /// Submits the request to the caller's scheduler. If the operation completes at once, the
+    /// routine has run when this returns; on a plain thread this is always the case. If a routine
+    /// submits a request that completes at once, the next routine runs nested inside it; in a long
+    /// chain it is deferred, so the nesting is bounded.
     pub fn submit(self) -> Pending {
         let Some(scheduler) = here() else {
             // SAFETY: Frozen Buffer: the routine, which owns the buffers, is kept here.
@@ -234,9 +238,9 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Asks for an end of the request, from anywhere. Its routine still runs exactly once: with the
-    /// error `ECANCELED`, or with the real result when the operation was too far along. A request
-    /// that has completed is left alone.
+    /// Asks for the request to be cancelled; may be called from any thread. The routine still runs
+    /// exactly once: with the error `ECANCELED`, or with the real result if the operation was too
+    /// far along. Does nothing if the request has completed.
     pub fn cancel(&self) {
         let Some((scheduler, token)) = &self.at else { return };
         let Some(scheduler) = scheduler.upgrade() else { return };
@@ -246,7 +250,7 @@ impl Pending {
         }
     }
 
-    /// Whether the routine had run before `submit` returned (U66).
+    /// Returns whether the routine had run before `submit` returned.
     pub fn completed_at_once(&self) -> bool {
         self.at.is_none()
     }
@@ -259,16 +263,16 @@ impl std::fmt::Debug for Pending {
     }
 }
 
-/// The requests of one scheduler, by how far they are (B46).
+/// The number of I/O requests of one scheduler, by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PendingIo {
-    /// On the I/O list.
+    /// Requests on the I/O list: submitted and not completed.
     pub outstanding: usize,
-    /// Of these, how many the system has done already, and the scheduler has not looked at.
+    /// Of these, the requests that the kernel has finished and the scheduler has not processed yet.
     pub done: usize,
 }
 
-/// The requests of the caller's scheduler (B46). On a plain thread there are none.
+/// Returns the number of I/O requests of the caller's scheduler; on a plain thread both are 0.
 pub fn pending_io() -> PendingIo {
     let count = |core: &mut crate::scheduler::Core| {
         let done = core.done.len() + core.driver.done();

@@ -1,9 +1,10 @@
-//! Requests with completion routines, which no public call submits: what U57 to U66 say of the I/O
-//! list, and rule 9. In both kinds, on each of 1, 2 and 4 schedulers in turn.
+//! Requests with completion routines that no public call submits: behaviours U57 to U66 of the I/O
+//! list, and rule 9 of ARCHITECTURE.md. They run in both kinds, on each of 1, 2 and 4 schedulers in
+//! turn.
 //!
-//! Unsafe code stands here for two reasons. **Contract**: what runs on fibers are closures of these
-//! tests, which keep no thread-scoped state over a wait. **Frozen Buffer**: what an operation
-//! points at is static.
+//! The two reasons for unsafe code here: **Contract**: only closures of these tests run on fibers,
+//! and they keep no thread-scoped state across a wait. **Frozen Buffer**: what an operation points
+//! at is static.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -17,7 +18,7 @@ use crate::worker::worker_id;
 use crate::{Builder, Node, WaitReason, WorkerKind};
 use crate::{spawn, yield_now};
 
-/// The body runs on a worker of each scheduler of each node.
+/// Runs the body on a worker of each scheduler of each node.
 fn on_each_scheduler(
     options: impl Fn(Builder) -> Builder,
     body: impl Fn(&Node) + Copy + Send + 'static,
@@ -50,12 +51,12 @@ fn write(fd: &OwnedFd) {
     assert_eq!(rustix::io::write(fd, b"x"), Ok(1));
 }
 
-/// Yields until it is so.
+/// Yields until the condition holds.
 #[track_caller]
 fn until(so: impl Fn() -> bool) {
     let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "it did not come to pass");
+        assert!(began.elapsed() < Duration::from_secs(30), "the condition did not become true");
         yield_now();
     }
 }
@@ -79,9 +80,9 @@ fn an_outstanding_request_is_on_the_list_of_its_own_scheduler_u57_u61() {
             assert_eq!(lists().io, 0);
             let ran = submit_flag(&read);
             assert_eq!(lists().io, 1);
-            spawn(yield_now).join().unwrap(); // a turn publishes the lengths
+            spawn(yield_now).join().unwrap(); // a turn publishes the list lengths
             for other in 0..node.scheduler_count() {
-                // The others have published their lengths soon, if not yet.
+                // The other schedulers publish their lengths soon, if they have not yet.
                 let expected = u64::from(other == me);
                 until(|| scheduler(node, other).counters.pending_io == expected);
             }
@@ -112,7 +113,7 @@ fn the_routine_runs_on_whoever_yields_while_its_submitter_waits_u34_u62_u64() {
             until(|| lists().io == 1 && lists().waiting.len() == 1);
             write(&send);
             until(|| who.lock().unwrap().is_some());
-            assert_eq!(*who.lock().unwrap(), worker_id(), "the one that yielded ran it");
+            assert_eq!(*who.lock().unwrap(), worker_id(), "the worker that yielded ran it");
             assert_eq!(lists().waiting.len(), 1, "the submitter is as busy as before");
             submitter.cancel();
             let (before, after) = submitter.join().unwrap();
@@ -154,7 +155,7 @@ fn detecting_and_running_switch_to_nobody_u65() {
             let before = count();
             write(&send);
             until(|| ran.load(SeqCst));
-            assert_eq!(count(), before, "one worker yielded, and nobody was switched to");
+            assert_eq!(count(), before, "one worker yielded, and there was no switch");
         },
     );
 }
@@ -276,13 +277,13 @@ fn a_look_costs_what_completed_not_what_is_outstanding_g14() {
             yield_now();
             assert_eq!(lists().io, MANY);
             let with_many = least();
-            // Walking the list at each of the 100 yields would be 100,000 looks.
+            // Walking the list at each of the 100 yields would visit 100,000 entries.
             assert!(
                 with_many < with_one * 10 + Duration::from_micros(50),
                 "100 yields took {with_one:?} with one request outstanding and {with_many:?} with \
                  {MANY}"
             );
-            drop((_one, _many)); // hung up: all complete
+            drop((_one, _many)); // hung up: all requests complete
             until(|| flags.iter().all(|f| f.load(SeqCst)));
         },
     );
@@ -316,7 +317,7 @@ fn a_connection_is_made_and_accepted_by_requests_u60() {
             let port = listener.local_addr().unwrap().port();
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
-            // A sockaddr_in: the family in the machine's order, the rest in the network's.
+            // A sockaddr_in: the family in the host's byte order, the rest in the network's.
             let mut address = (libc::AF_INET as u16).to_ne_bytes().to_vec();
             address.extend(port.to_be_bytes());
             address.extend([127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]);

@@ -1,8 +1,8 @@
-//! Addresses from names, without holding up the scheduler.
+//! Addresses from names, without blocking the scheduler.
 //!
 //! A name is looked up by the C library, which may block for seconds: that call goes preemptive.
-//! What is an address already is never sent there. std's trait of the same name cannot tell the
-//! two apart before it blocks, hence this one.
+//! Literal addresses need no such call. std's trait of the same name cannot tell the two apart
+//! before it blocks; therefore this trait exists.
 
 use std::io;
 use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -10,18 +10,20 @@ use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, Socke
 use crate::current::go_preemptive;
 use crate::record::reason::WaitReason;
 
-/// What can be made into socket addresses: addresses, `(host, port)` pairs and `"host:port"`.
+/// A value that can be turned into socket addresses: an address, a `(host, port)` pair or
+/// `"host:port"`.
 ///
-/// As [`std::net::ToSocketAddrs`], except that on a worker a name that must be looked up goes
-/// preemptive with the reason [`PREEMPTIVE_RESOLVE`](WaitReason::PREEMPTIVE_RESOLVE).
+/// Like [`std::net::ToSocketAddrs`], except that on a worker the lookup of a name goes preemptive
+/// with the reason [`PREEMPTIVE_RESOLVE`](WaitReason::PREEMPTIVE_RESOLVE): the scheduler runs other
+/// workers while the lookup blocks.
 pub trait ToSocketAddrs {
-    /// The addresses found.
+    /// The iterator over the addresses found.
     type Iter: Iterator<Item = SocketAddr>;
 
     /// Finds the addresses.
     ///
     /// # Errors
-    /// When the text is no address or the name is not known.
+    /// Fails if the text is not an address or the name is not known.
     fn to_socket_addrs(&self) -> io::Result<Self::Iter>;
 }
 
@@ -103,7 +105,7 @@ where
     })
 }
 
-/// Tries each address in order until one works; gives the last error.
+/// Tries each address in order until one works; returns the last error.
 pub(super) fn each_address<A: ToSocketAddrs, T>(
     addresses: A,
     mut attempt: impl FnMut(SocketAddr) -> io::Result<T>,

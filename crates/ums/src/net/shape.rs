@@ -1,4 +1,4 @@
-//! What the socket types show: the same methods and conversions, written once.
+//! The methods and conversions that the socket types share, written once.
 //!
 //! ```text
 //!   socket_type!    all six       conversions from and to std, descriptors, try_clone, take_error
@@ -8,24 +8,25 @@
 //! ```
 //!
 //! Each type has a field `socket` and a constructor `of(socket)`, and uses the names that stand in
-//! the macros. Macros instead of traits, so that a user needs no import to call a method.
+//! the macros. These are macros instead of traits, so that a user needs no import to call a method.
 
-/// What every socket type has: conversions, descriptors, clones, the pending error.
+/// Defines what every socket type has: conversions, descriptors, clones, the pending error.
 macro_rules! socket_type {
     ($name:ident, $std:ty, $kind:expr) => {
         impl $name {
-            /// Another descriptor of the same socket; see the module's text.
+            /// Returns another descriptor of the same socket, with a copy of the timeouts; see the
+            /// module's text.
             ///
             /// # Errors
-            /// When the process is out of descriptors.
+            /// Fails if the process is out of descriptors.
             pub fn try_clone(&self) -> io::Result<$name> {
                 Ok($name::of(self.socket.again(self.socket.std.try_clone()?, $kind)))
             }
 
-            /// The socket's pending error, which this clears.
+            /// Returns the socket's pending error and clears it.
             ///
             /// # Errors
-            /// When the socket cannot be asked.
+            /// The system's error.
             pub fn take_error(&self) -> io::Result<Option<io::Error>> {
                 self.socket.std.take_error()
             }
@@ -40,7 +41,7 @@ macro_rules! socket_type {
         }
 
         /// Puts the socket into blocking mode, as std's callers expect. Clones that were made
-        /// before share the mode: they must not be used any more.
+        /// before share the mode and must not be used any more.
         impl From<$name> for $std {
             fn from(socket: $name) -> $std {
                 let std = socket.socket.into_std();
@@ -83,11 +84,11 @@ macro_rules! socket_type {
     };
 }
 
-/// Timeouts, for everything but listeners.
+/// Defines the timeouts, for all types but listeners.
 macro_rules! timeouts {
     ($name:ident) => {
         impl $name {
-            /// How long a read may wait; None, the default, is for ever.
+            /// Sets how long a read may wait; `None`, the default, means forever.
             ///
             /// # Errors
             /// `InvalidInput` for a timeout of zero.
@@ -95,7 +96,7 @@ macro_rules! timeouts {
                 self.socket.set_timeout(Way::Read, span)
             }
 
-            /// How long a write may wait; None, the default, is for ever.
+            /// Sets how long a write may wait; `None`, the default, means forever.
             ///
             /// # Errors
             /// `InvalidInput` for a timeout of zero.
@@ -103,24 +104,24 @@ macro_rules! timeouts {
                 self.socket.set_timeout(Way::Write, span)
             }
 
-            /// The timeout of reads.
+            /// Returns the timeout of reads.
             ///
             /// # Errors
-            /// None; the shape is std's.
+            /// Never fails; the signature is std's.
             pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
                 Ok(self.socket.timeout(Way::Read))
             }
 
-            /// The timeout of writes.
+            /// Returns the timeout of writes.
             ///
             /// # Errors
-            /// None; the shape is std's.
+            /// Never fails; the signature is std's.
             pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
                 Ok(self.socket.timeout(Way::Write))
             }
 
-            /// No read or write waits beyond this instant, whatever the timeouts say; None, the
-            /// default, is no limit.
+            /// Sets an instant beyond which no read or write waits, whatever the timeouts; `None`,
+            /// the default, means no limit.
             pub fn set_deadline(&self, at: Option<Instant>) {
                 self.socket.set_deadline(at);
             }
@@ -128,23 +129,24 @@ macro_rules! timeouts {
     };
 }
 
-/// `Read` and `Write` by reference and by value, `peek` and `shutdown`.
+/// Defines `Read` and `Write` by reference and by value, `peek` and `shutdown`.
 macro_rules! stream_type {
     ($name:ident) => {
         impl $name {
-            /// Reads without taking: the next read sees the same bytes.
+            /// Reads without consuming: the next read returns the same bytes.
             ///
             /// # Errors
-            /// As for reads.
+            /// The system's error, `TimedOut`, or cancellation.
             pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.socket.receive(buf, libc::MSG_PEEK)
             }
 
-            /// Ends one direction or both, for all clones. Who waits to read, here or at the
-            /// peer of an ended writing side, reads the end of the stream.
+            /// Shuts down one direction or both, for all clones. A caller that waits to read from a
+            /// direction that has been shut down, at this end or at the peer, reads the end of the
+            /// stream.
             ///
             /// # Errors
-            /// `NotConnected` when the connection has ended already.
+            /// `NotConnected` if the connection has ended already.
             pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
                 self.socket.std.shutdown(how)
             }
@@ -152,7 +154,7 @@ macro_rules! stream_type {
 
         impl Read for &$name {
             fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-                // The kernel would wait for a byte that has no place.
+                // The kernel would wait for a byte although the buffer has no room for it.
                 if buf.is_empty() { Ok(0) } else { self.socket.receive(buf, 0) }
             }
 
@@ -202,30 +204,30 @@ macro_rules! stream_type {
     };
 }
 
-/// `send`, `recv` and `peek` of connected datagram sockets.
+/// Defines `send`, `recv` and `peek` of connected datagram sockets.
 macro_rules! datagram_type {
     ($name:ident) => {
         impl $name {
             /// Sends one datagram to the connected peer.
             ///
             /// # Errors
-            /// The system's, `TimedOut`, or cancellation.
+            /// The system's error, `TimedOut`, or cancellation.
             pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
                 self.socket.send(buf)
             }
 
-            /// Receives one datagram; what does not fit is lost.
+            /// Receives one datagram and returns its length; the part that does not fit is lost.
             ///
             /// # Errors
-            /// The system's, `TimedOut`, or cancellation.
+            /// The system's error, `TimedOut`, or cancellation.
             pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.socket.receive(buf, 0)
             }
 
-            /// As `recv`, without taking the datagram.
+            /// Like `recv`, without consuming the datagram.
             ///
             /// # Errors
-            /// The system's, `TimedOut`, or cancellation.
+            /// The system's error, `TimedOut`, or cancellation.
             pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.socket.receive(buf, libc::MSG_PEEK)
             }

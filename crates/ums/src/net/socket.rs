@@ -1,4 +1,4 @@
-//! What all sockets have in common: the descriptor, its timeouts, and the operations.
+//! The part that all sockets share: the descriptor, its timeouts, and the operations.
 //!
 //! ```text
 //!   TcpStream, UdpSocket, ...  --has a-->  Socket<the std type>
@@ -12,7 +12,7 @@
 //!   buffers, which are borrowed, and the headers, which lie in the caller's frame.
 //! * *Adopted*: a descriptor is adopted for as long as its `Socket` lives, and the adoption is
 //!   taken back before the descriptor is closed or given away.
-//! * *Fresh Number*: a descriptor number that the kernel has just returned belongs to nobody else.
+//! * *Fresh Number*: a descriptor number that the kernel has just returned has no other owner.
 
 #![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "Fresh Number", stated above.
 
@@ -36,15 +36,15 @@ use crate::record::report;
 use crate::wait::error::WaitError;
 use crate::wait::{Outcome, What};
 
-/// Most buffers that one call takes (`IOV_MAX`).
+/// The most buffers that one call takes (`IOV_MAX`).
 const BUFFERS_MAX: usize = 1024;
-/// Shortest and longest pause before asking again where the kernel has no event to wait for.
+/// The shortest and longest pause before a retry, where the kernel has no event to wait for.
 const PAUSE_MIN: Duration = Duration::from_micros(500);
 const PAUSE_MAX: Duration = Duration::from_millis(32);
-/// Pause of a listener after it found no descriptor left.
+/// The pause of a listener after the process ran out of descriptors.
 const PAUSE_SHORT: Duration = Duration::from_millis(10);
 
-/// See the module's text.
+/// A socket of any type; see the header of this file.
 pub(super) struct Socket<S> {
     // Dropped first (Adopted).
     adoption: Adoption,
@@ -61,7 +61,7 @@ impl Drop for Adoption {
     }
 }
 
-/// How long operations may wait, in nanoseconds, and until when.
+/// How long operations may wait, in nanoseconds, and the instant at which all of them end.
 struct Limits {
     read_ns: AtomicU64,
     write_ns: AtomicU64,
@@ -94,7 +94,8 @@ impl Limits {
         }
     }
 
-    /// When an operation that begins now must end. Reads the clock only if there is a timeout.
+    /// Returns the deadline of an operation that begins now. Reads the clock only if there is a
+    /// timeout.
     fn end(&self, way: Way) -> u64 {
         let deadline = self.deadline.load(Ordering::Relaxed);
         match self.span(way).load(Ordering::Relaxed) {
@@ -105,14 +106,14 @@ impl Limits {
 }
 
 impl<S: AsRawFd> Socket<S> {
-    /// Takes a socket that is in non-blocking mode already.
+    /// Wraps a socket that is in non-blocking mode already.
     pub fn new(std: S, kind: Kind) -> Socket<S> {
         let fd = std.as_raw_fd();
         owned::adopt(fd, kind);
         Socket { adoption: Adoption(fd), std, limits: Limits::none() }
     }
 
-    /// Another descriptor of the same socket, with a copy of the timeouts.
+    /// Wraps another descriptor of the same socket, with a copy of the timeouts.
     pub fn again(&self, std: S, kind: Kind) -> Socket<S> {
         Socket { limits: self.limits.copy(), ..Socket::new(std, kind) }
     }
@@ -154,7 +155,7 @@ impl<S: AsRawFd> Socket<S> {
     /// `recv(2)`.
     pub fn receive(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
         let op = Op::Recv { fd: self.fd(), buf: buf.as_mut_ptr(), len: buf.len(), flags };
-        // SAFETY: Frozen Buffer: `buf` is borrowed, for us alone.
+        // SAFETY: Frozen Buffer: `buf` is borrowed exclusively.
         unsafe { self.read(op) }
     }
 
@@ -167,7 +168,7 @@ impl<S: AsRawFd> Socket<S> {
         unsafe { self.read(Op::RecvMsg { fd: self.fd(), msg: &mut msg, flags: 0 }) }
     }
 
-    /// `recvfrom(2)`. No address: the sender has none.
+    /// `recvfrom(2)`. Returns no address if the sender has none.
     pub fn receive_from(
         &self,
         buf: &mut [u8],
@@ -202,8 +203,8 @@ impl<S: AsRawFd> Socket<S> {
         unsafe { self.write(Op::SendMsg { fd: self.fd(), msg: &msg, flags: 0 }) }
     }
 
-    /// `sendto(2)`. With `patient`, a full queue at the receiver, of which no event would tell,
-    /// is asked again at growing intervals.
+    /// `sendto(2)`. With `patient`, a send to a full queue is retried at growing intervals, because
+    /// no event tells when the queue has room.
     pub fn send_to(&self, buf: &[u8], to: &SocketAddrAny, patient: bool) -> io::Result<usize> {
         let mut iov = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
         let mut msg = empty_header();
@@ -225,7 +226,7 @@ impl<S: AsRawFd> Socket<S> {
         }
     }
 
-    /// Waits at growing intervals, within the time that a write has.
+    /// Returns a series of growing pauses, within the time limit of a write.
     pub fn patience(&self, reason: WaitReason) -> Patience {
         Patience { reason, fd: self.fd(), next: PAUSE_MIN, end: self.limits.end(Way::Write) }
     }
@@ -238,12 +239,13 @@ impl<S: AsRawFd> Socket<S> {
         unsafe { wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read)) }
     }
 
-    /// Tries, and waits only for room: there nearly always is some, and then this is one cheap
-    /// system call, and the worker keeps the baton.
+    /// Tries the write, and waits only for room. There nearly always is room; then this is one
+    /// cheap system call, and the worker keeps running.
     ///
-    /// The send itself is never left to a ring. A ring that must wait repeats it with whatever the
-    /// first attempt left of the buffer, and a Unix datagram socket that finds its receiver's queue
-    /// full has used it up by then: an empty datagram would be sent (seen with Linux 6.18).
+    /// The send itself is never left to a ring. A ring that must wait repeats the send with what
+    /// the first attempt left of the buffer, and a Unix datagram socket that finds its receiver's
+    /// queue full has consumed the whole buffer by then: an empty datagram would be sent (seen with
+    /// Linux 6.18).
     ///
     /// # Safety
     /// *Frozen Buffer*.
@@ -262,7 +264,7 @@ impl<S: AsRawFd> Socket<S> {
         }
     }
 
-    /// Accepts one connection. `short` remembers that descriptors had run out.
+    /// Accepts one connection. `short` records that descriptors had run out.
     pub fn accept(&self, short: &AtomicBool, deadline: u64) -> io::Result<OwnedFd> {
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let op = Op::Accept { fd: self.fd(), flags };
@@ -277,12 +279,12 @@ impl<S: AsRawFd> Socket<S> {
                 None => unsafe { wait_for(op, WaitReason::NETWORK_ACCEPT, deadline) },
             };
             let error = match accepted {
-                // SAFETY: Fresh Number: it is the kernel's answer to our accept.
+                // SAFETY: Fresh Number: it is the kernel's answer to this accept.
                 Ok(fd) => return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
                 Err(error) => error,
             };
             match error.raw_os_error() {
-                // This connection failed before anybody saw it; the next one may not.
+                // This connection failed before it was accepted; the next one may not.
                 Some(libc::ECONNABORTED | libc::EPROTO) => {}
                 _ => {
                     short.store(is_shortage(&error), Ordering::Relaxed);
@@ -292,28 +294,27 @@ impl<S: AsRawFd> Socket<S> {
         }
     }
 
-    /// As [`Socket::accept`], but a connection for which the system has no descriptor or memory
-    /// stays in the listener's queue until there is one, and a sentence on stderr says so.
-    pub fn accept_in_the_end(&self, short: &AtomicBool) -> io::Result<OwnedFd> {
+    /// Like [`Socket::accept`], but while the system has no descriptor or memory for a connection,
+    /// the connection stays in the listener's queue, and a sentence on stderr says so.
+    pub fn accept_despite_shortage(&self, short: &AtomicBool) -> io::Result<OwnedFd> {
         loop {
             // The next call begins with a pause.
             match self.accept(short, NEVER) {
-                Err(error) if is_shortage(&error) => tell_shortage(&error),
+                Err(error) if is_shortage(&error) => report_shortage(&error),
                 other => return other,
             }
         }
     }
 }
 
-/// Accepts a connection that waits in the listener's queue. None: there is none.
+/// Accepts a connection that waits in the listener's queue; returns `None` if there is none.
 ///
-/// The caller keeps its turn until the queue is empty or its quantum is over. If a ring accepted
-/// for it, each connection would take a turn, and all workers that are ready have theirs in
-/// between.
+/// The caller keeps running until the queue is empty or its quantum is over. If a ring accepted for
+/// it, each connection would take a turn, and all ready workers would run in between.
 fn accepted_now(op: Op) -> Option<io::Result<usize>> {
     #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {
-        // The driver of a world decides which operations end at once, and which fail.
+        // The driver of a simulated world decides which operations end at once, and which fail.
         return None;
     }
     // SAFETY: Frozen Buffer: this operation has none.
@@ -323,26 +324,26 @@ fn accepted_now(op: Op) -> Option<io::Result<usize>> {
     }
 }
 
-/// Whether a connection could not be accepted because the process or the machine has too little of
-/// something, and could be accepted later.
+/// Returns whether the error is a shortage of descriptors or memory, so that the connection could
+/// be accepted later.
 pub(crate) fn is_shortage(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// Says on stderr that connections wait because of this.
+/// Reports on stderr that connections wait because of this error.
 #[cold]
-pub(crate) fn tell_shortage(error: &io::Error) {
+pub(crate) fn report_shortage(error: &io::Error) {
     let cure = match error.raw_os_error() {
         Some(libc::EMFILE) => "close some, or raise the limit of this process (ulimit -Hn)",
         Some(libc::ENFILE) => "close some, or raise fs.file-max",
         _ => "the system is short of memory for sockets",
     };
-    let text = format_args!("new connections wait, for none can be accepted now: {error}: {cure}");
-    crate::current::warn(report::Kind::Descriptors, text);
+    let why = "new connections wait because none can be accepted now";
+    crate::current::warn(report::Kind::Descriptors, format_args!("{why}: {error}: {cure}"));
 }
 
-/// Asks again and again, less and less often.
+/// Pauses between retries that become longer and longer.
 pub(super) struct Patience {
     reason: WaitReason,
     fd: RawFd,
@@ -358,14 +359,14 @@ impl Patience {
     }
 }
 
-/// Waits until the network of the caller's world has told the other side of a connection.
+/// Waits until the simulated network has announced a connection to its other side.
 #[cfg(feature = "sim")]
 pub(super) fn until_connected(deadline: u64) -> io::Result<()> {
     let Some(ns) = crate::os::sim::net::until_connected() else { return Ok(()) };
     pause(WaitReason::NETWORK_CONNECT, -1, Duration::from_nanos(ns), deadline)
 }
 
-/// Waits for this long, at most until the deadline, which is an error.
+/// Waits for this long; fails if the deadline comes first.
 fn pause(reason: WaitReason, fd: RawFd, span: Duration, deadline: u64) -> io::Result<()> {
     let until = clock::after(span);
     match park(begin(What::new(reason).fd(fd)), until.min(deadline)) {
@@ -374,7 +375,7 @@ fn pause(reason: WaitReason, fd: RawFd, span: Duration, deadline: u64) -> io::Re
     }
 }
 
-/// Whether this is how a cancelled work request's operations fail.
+/// Returns whether this is the error of a cancelled work request.
 pub(super) fn is_cancelled_error(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|e| e.downcast_ref::<WaitError>());
     inner == Some(&WaitError::Cancelled)

@@ -20,7 +20,7 @@ use crate::os::linux::owned::Kind;
 use crate::os::sim::net as sim;
 use crate::record::reason::WaitReason;
 
-/// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+/// How many connections may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
 pub(super) const BACKLOG: i32 = 4096;
 
 /// A socket that accepts connections.
@@ -36,11 +36,11 @@ impl TcpListener {
         TcpListener { socket, short: AtomicBool::new(false) }
     }
 
-    /// Listens on the first of these addresses that works; port 0 takes a free one. An address
-    /// whose former connections linger may be taken again (`SO_REUSEADDR`).
+    /// Listens on the first of these addresses that works; port 0 takes a free one. An address may
+    /// be reused although closed connections of it linger (`SO_REUSEADDR`).
     ///
     /// # Errors
-    /// The last address's error, or that of the name's resolution.
+    /// The error of the last address, or of the name's resolution.
     pub fn bind<A: ToSocketAddrs>(address: A) -> io::Result<TcpListener> {
         each_address(address, |address| {
             #[cfg(feature = "sim")]
@@ -48,27 +48,27 @@ impl TcpListener {
                 return Ok(socket?.into());
             }
             let std = std::net::TcpListener::bind(address)?;
-            // std's queue is short; a listening socket takes another length.
+            // std's queue is short; a second `listen` sets the length.
             listen(&std, BACKLOG)?;
             Ok(std.into())
         })
     }
 
-    /// Waits for a connection. One that its peer has reset while it stood in the queue is
-    /// dropped, and the next one waited for.
+    /// Waits for a connection. A connection that its peer has reset in the queue is dropped, and
+    /// the wait continues.
     ///
     /// # Errors
-    /// The system's. When it is out of descriptors or memory, the connection stays in the queue
-    /// and the next call pauses for 10 ms before it looks again: a loop that goes on after errors
-    /// needs no pause of its own. When the work request is cancelled, every call fails.
+    /// The system's error. If the system is out of descriptors or memory, the connection stays in
+    /// the queue and the next call pauses for 10 ms before it tries again: a loop that continues
+    /// after errors needs no pause of its own. If the work request is cancelled, every call fails.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.accept_until(NEVER)
     }
 
-    /// As [`accept`](TcpListener::accept), for at most this long.
+    /// Like [`accept`](TcpListener::accept), for at most this long.
     ///
     /// # Errors
-    /// Also `TimedOut`.
+    /// Like [`accept`](TcpListener::accept), and `TimedOut`.
     pub fn accept_timeout(&self, span: Duration) -> io::Result<(TcpStream, SocketAddr)> {
         self.accept_until(clock::after(span))
     }
@@ -89,17 +89,17 @@ impl TcpListener {
         Ok(TcpStream::of(Socket::new(fd.into(), Kind::Stream)))
     }
 
-    /// The connections, one after the other; ends when the work request is cancelled, as it is at
-    /// shutdown. While the process is out of descriptors the next one waits in the listener's
-    /// queue, and a sentence on stderr says so.
+    /// Iterates over the connections as they arrive; ends when the work request is cancelled, as it
+    /// is at shutdown. While the process is out of descriptors, the next connection waits in the
+    /// listener's queue, and a sentence on stderr says so.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
 
-    /// The address it listens on.
+    /// Returns the address that the socket listens on.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         #[cfg(feature = "sim")]
         if let Some(address) = sim::listens_at(self) {
@@ -108,18 +108,18 @@ impl TcpListener {
         self.socket.std.local_addr()
     }
 
-    /// The time to live of its packets.
+    /// Returns the time to live (hop limit) of the socket's packets.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn ttl(&self) -> io::Result<u32> {
         self.socket.std.ttl()
     }
 
-    /// Sets the time to live of its packets.
+    /// Sets the time to live (hop limit) of the socket's packets.
     ///
     /// # Errors
-    /// When the value is none.
+    /// The system's error if the value is out of range.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.socket.std.set_ttl(ttl)
     }
@@ -135,7 +135,7 @@ impl Iterator for Incoming<'_> {
     type Item = io::Result<TcpStream>;
 
     fn next(&mut self) -> Option<io::Result<TcpStream>> {
-        let fd = self.listener.socket.accept_in_the_end(&self.listener.short);
+        let fd = self.listener.socket.accept_despite_shortage(&self.listener.short);
         let accepted = fd.map(|fd| TcpStream::of(Socket::new(fd.into(), Kind::Stream)));
         (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
     }
@@ -158,7 +158,7 @@ impl TcpStream {
     /// Connects to the first of these addresses that answers.
     ///
     /// # Errors
-    /// The last address's error, that of the name's resolution, or cancellation.
+    /// The error of the last address, of the name's resolution, or cancellation.
     pub fn connect<A: ToSocketAddrs>(address: A) -> io::Result<TcpStream> {
         each_address(address, |address| connect_until(&address, NEVER))
     }
@@ -166,7 +166,7 @@ impl TcpStream {
     /// Connects within this time.
     ///
     /// # Errors
-    /// The system's, `TimedOut`, cancellation, or `InvalidInput` for a timeout of zero.
+    /// The system's error, `TimedOut`, cancellation, or `InvalidInput` for a timeout of zero.
     pub fn connect_timeout(address: &SocketAddr, span: Duration) -> io::Result<TcpStream> {
         if span.is_zero() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"));
@@ -174,10 +174,10 @@ impl TcpStream {
         connect_until(address, clock::after(span))
     }
 
-    /// This end's address.
+    /// Returns the address of this end.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         #[cfg(feature = "sim")]
         if let Some([mine, _]) = sim::addresses(self) {
@@ -186,10 +186,10 @@ impl TcpStream {
         self.socket.std.local_addr()
     }
 
-    /// The other end's address.
+    /// Returns the address of the other end.
     ///
     /// # Errors
-    /// `NotConnected` when the connection has ended.
+    /// `NotConnected` if the connection has ended.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         #[cfg(feature = "sim")]
         if let Some([_, theirs]) = sim::addresses(self) {
@@ -198,23 +198,23 @@ impl TcpStream {
         self.socket.std.peer_addr()
     }
 
-    /// Sends small writes at once instead of collecting them (`TCP_NODELAY`).
+    /// Sets whether small writes are sent at once instead of being collected (`TCP_NODELAY`).
     ///
     /// # Errors
-    /// When the socket refuses.
+    /// The system's error.
     pub fn set_nodelay(&self, yes: bool) -> io::Result<()> {
         #[cfg(feature = "sim")]
         if sim::addresses(self).is_some() {
-            // The network of a world collects nothing.
+            // A simulated network collects nothing.
             return Ok(());
         }
         self.socket.std.set_nodelay(yes)
     }
 
-    /// Whether small writes are sent at once.
+    /// Returns whether small writes are sent at once.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn nodelay(&self) -> io::Result<bool> {
         #[cfg(feature = "sim")]
         if sim::addresses(self).is_some() {
@@ -223,24 +223,24 @@ impl TcpStream {
         self.socket.std.nodelay()
     }
 
-    /// The time to live of its packets.
+    /// Returns the time to live (hop limit) of the socket's packets.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn ttl(&self) -> io::Result<u32> {
         self.socket.std.ttl()
     }
 
-    /// Sets the time to live of its packets.
+    /// Sets the time to live (hop limit) of the socket's packets.
     ///
     /// # Errors
-    /// When the value is none.
+    /// The system's error if the value is out of range.
     pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
         self.socket.std.set_ttl(ttl)
     }
 }
 
-/// Starts to connect, waits until the socket is writable, and asks how it ended.
+/// Starts to connect, waits until the socket is writable, and reads the result.
 fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     checkpoint()?;
     #[cfg(feature = "sim")]
@@ -260,8 +260,8 @@ fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     stream.take_error()?.map_or(Ok(stream), Err)
 }
 
-/// As [`connect_until`], over the network of the caller's world. A port where too many wait does
-/// not answer.
+/// Like [`connect_until`], over the network of the caller's simulated world. A port with a full
+/// queue does not answer.
 #[cfg(feature = "sim")]
 fn connect_in_world(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     loop {

@@ -1,4 +1,4 @@
-//! UDP.
+//! UDP sockets.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,7 +21,7 @@ socket_type!(UdpSocket, std::net::UdpSocket, Kind::Other);
 datagram_type!(UdpSocket);
 timeouts!(UdpSocket);
 
-/// Options that are std's own, word for word.
+/// Defines options that only call std's method of the same name.
 macro_rules! options {
     ($($(#[$doc:meta])* $name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
         impl UdpSocket {
@@ -29,7 +29,7 @@ macro_rules! options {
                 $(#[$doc])*
                 ///
                 /// # Errors
-                /// The system's.
+                /// The system's error.
                 pub fn $name(&self, $($arg: $kind),*) -> io::Result<$out> {
                     self.socket.std.$name($($arg),*)
                 }
@@ -39,17 +39,17 @@ macro_rules! options {
 }
 
 options! {
-    /// This end's address.
+    /// Returns the address of this end.
     local_addr() -> SocketAddr;
-    /// The connected peer's address.
+    /// Returns the address of the connected peer.
     peer_addr() -> SocketAddr;
-    /// Allows sending to broadcast addresses.
+    /// Sets whether sending to broadcast addresses is allowed.
     set_broadcast(yes: bool) -> ();
-    /// Whether sending to broadcast addresses is allowed.
+    /// Returns whether sending to broadcast addresses is allowed.
     broadcast() -> bool;
-    /// The time to live of its packets.
+    /// Returns the time to live (hop limit) of the socket's packets.
     ttl() -> u32;
-    /// Sets the time to live of its packets.
+    /// Sets the time to live (hop limit) of the socket's packets.
     set_ttl(ttl: u32) -> ();
     /// Joins a multicast group.
     join_multicast_v4(group: &Ipv4Addr, interface: &Ipv4Addr) -> ();
@@ -61,9 +61,9 @@ options! {
     leave_multicast_v6(group: &Ipv6Addr, interface: u32) -> ();
     /// Sets the time to live of multicast packets.
     set_multicast_ttl_v4(ttl: u32) -> ();
-    /// Whether this host hears its own multicast packets.
+    /// Sets whether this host receives its own multicast packets.
     set_multicast_loop_v4(yes: bool) -> ();
-    /// Whether this host hears its own multicast packets.
+    /// Sets whether this host receives its own multicast packets.
     set_multicast_loop_v6(yes: bool) -> ();
 }
 
@@ -75,15 +75,15 @@ impl UdpSocket {
     /// Binds to the first of these addresses that works; port 0 takes a free one.
     ///
     /// # Errors
-    /// The last address's error, or that of the name's resolution.
+    /// The error of the last address, or of the name's resolution.
     pub fn bind<A: ToSocketAddrs>(address: A) -> io::Result<UdpSocket> {
         each_address(address, |address| Ok(std::net::UdpSocket::bind(address)?.into()))
     }
 
-    /// Names the peer of `send` and `recv`. Nothing is sent, so nothing is waited for.
+    /// Sets the peer of `send` and `recv`. Nothing is sent, so this does not wait.
     ///
     /// # Errors
-    /// The last address's error, or that of the name's resolution.
+    /// The error of the last address, or of the name's resolution.
     pub fn connect<A: ToSocketAddrs>(&self, address: A) -> io::Result<()> {
         each_address(address, |address| self.socket.std.connect(address))
     }
@@ -91,25 +91,25 @@ impl UdpSocket {
     /// Sends one datagram to the first of these addresses.
     ///
     /// # Errors
-    /// The system's, `TimedOut`, or cancellation.
+    /// The system's error, `TimedOut`, or cancellation.
     pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], address: A) -> io::Result<usize> {
         let none = || io::Error::new(io::ErrorKind::InvalidInput, "no addresses to send data to");
         let to = address.to_socket_addrs()?.next().ok_or_else(none)?;
         self.socket.send_to(buf, &SocketAddrAny::from(to), false)
     }
 
-    /// Receives one datagram; what does not fit is lost.
+    /// Receives one datagram and returns its length and sender; the part that does not fit is lost.
     ///
     /// # Errors
-    /// The system's, `TimedOut`, or cancellation.
+    /// The system's error, `TimedOut`, or cancellation.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.receive_from(buf, 0)
     }
 
-    /// As [`recv_from`](UdpSocket::recv_from), without taking the datagram.
+    /// Like [`recv_from`](UdpSocket::recv_from), without consuming the datagram.
     ///
     /// # Errors
-    /// The system's, `TimedOut`, or cancellation.
+    /// The system's error, `TimedOut`, or cancellation.
     pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.receive_from(buf, libc::MSG_PEEK)
     }

@@ -22,7 +22,7 @@ use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::Kind;
 use crate::record::reason::WaitReason;
 
-/// std's address in the form that system calls take.
+/// Converts std's address to the form that system calls take.
 pub(super) fn address_of(address: &SocketAddr) -> io::Result<SocketAddrUnix> {
     Ok(match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => SocketAddrUnix::new(path)?,
@@ -47,7 +47,7 @@ impl UnixListener {
     /// Listens at this path, which must not exist. Dropping the listener does not remove it.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
         UnixListener::bind_addr(&SocketAddr::from_pathname(path)?)
     }
@@ -55,7 +55,7 @@ impl UnixListener {
     /// Listens at this address, which may be abstract.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixListener> {
         let std = net::UnixListener::bind_addr(address)?;
         listen(&std, BACKLOG)?;
@@ -65,15 +65,15 @@ impl UnixListener {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// As for [`TcpListener::accept`](super::TcpListener::accept), pause included.
+    /// Like [`TcpListener::accept`](super::TcpListener::accept), including the pause.
     pub fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         self.accept_until(NEVER)
     }
 
-    /// As [`accept`](UnixListener::accept), for at most this long.
+    /// Like [`accept`](UnixListener::accept), for at most this long.
     ///
     /// # Errors
-    /// Also `TimedOut`.
+    /// Like [`accept`](UnixListener::accept), and `TimedOut`.
     pub fn accept_timeout(&self, span: Duration) -> io::Result<(UnixStream, SocketAddr)> {
         self.accept_until(clock::after(span))
     }
@@ -89,17 +89,17 @@ impl UnixListener {
         Ok(UnixStream::of(Socket::new(fd.into(), Kind::Stream)))
     }
 
-    /// The connections, one after the other; ends when the work request is cancelled, as it is at
-    /// shutdown. While the process is out of descriptors the next one waits in the listener's
-    /// queue, and a sentence on stderr says so.
+    /// Iterates over the connections as they arrive; ends when the work request is cancelled, as it
+    /// is at shutdown. While the process is out of descriptors, the next connection waits in the
+    /// listener's queue, and a sentence on stderr says so.
     pub fn incoming(&self) -> UnixIncoming<'_> {
         UnixIncoming { listener: self }
     }
 
-    /// The address it listens at.
+    /// Returns the address that the socket listens on.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.local_addr()
     }
@@ -115,7 +115,7 @@ impl Iterator for UnixIncoming<'_> {
     type Item = io::Result<UnixStream>;
 
     fn next(&mut self) -> Option<io::Result<UnixStream>> {
-        let fd = self.listener.socket.accept_in_the_end(&self.listener.short);
+        let fd = self.listener.socket.accept_despite_shortage(&self.listener.short);
         let accepted = fd.map(|fd| UnixStream::of(Socket::new(fd.into(), Kind::Stream)));
         (!accepted.as_ref().is_err_and(is_cancelled_error)).then_some(accepted)
     }
@@ -138,16 +138,17 @@ impl UnixStream {
     /// Connects to the listener at this path.
     ///
     /// # Errors
-    /// The system's, or cancellation.
+    /// The system's error, or cancellation.
     pub fn connect<P: AsRef<Path>>(path: P) -> io::Result<UnixStream> {
         UnixStream::connect_addr(&SocketAddr::from_pathname(path)?)
     }
 
-    /// Connects to the listener at this address, which may be abstract. No event tells when a
-    /// listener's full queue has room again, so that is asked at growing intervals.
+    /// Connects to the listener at this address, which may be abstract. If the listener's queue is
+    /// full, the connect is retried at growing intervals, because no event tells when the queue has
+    /// room again.
     ///
     /// # Errors
-    /// The system's, or cancellation.
+    /// The system's error, or cancellation.
     pub fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         let address = address_of(address)?;
         #[cfg(feature = "sim")]
@@ -168,10 +169,10 @@ impl UnixStream {
         }
     }
 
-    /// Two streams that are connected to each other.
+    /// Creates two streams that are connected to each other.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// Fails if the process is out of descriptors.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         #[cfg(feature = "sim")]
         if let Some(pair) = crate::os::sim::net::pair() {
@@ -182,24 +183,24 @@ impl UnixStream {
         Ok((one.into(), two.into()))
     }
 
-    /// This end's address.
+    /// Returns the address of this end.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.local_addr()
     }
 
-    /// The other end's address.
+    /// Returns the address of the other end.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.peer_addr()
     }
 }
 
-/// Connects over the network of the caller's world.
+/// Connects over the network of the caller's simulated world.
 #[cfg(feature = "sim")]
 fn connect_in_world(address: &SocketAddrUnix) -> io::Result<UnixStream> {
     loop {

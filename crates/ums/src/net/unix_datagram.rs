@@ -1,8 +1,8 @@
 //! Unix datagram sockets.
 //!
-//! The kernel limits the datagrams that wait at a receiver. A connected sender is told by an event
-//! when there is room again; one that names its receiver with each datagram is not, so
-//! [`UnixDatagram::send_to`] asks again at growing intervals.
+//! The kernel limits how many datagrams wait at a receiver. A connected sender gets an event when
+//! there is room again; a sender that names its receiver with each datagram does not, so
+//! [`UnixDatagram::send_to`] retries at growing intervals.
 
 use std::ffi::OsStr;
 use std::io;
@@ -38,7 +38,7 @@ impl UnixDatagram {
     /// Binds to this path, which must not exist. Dropping the socket does not remove it.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
         Ok(net::UnixDatagram::bind(path)?.into())
     }
@@ -46,40 +46,40 @@ impl UnixDatagram {
     /// Binds to this address, which may be abstract.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn bind_addr(address: &SocketAddr) -> io::Result<UnixDatagram> {
         Ok(net::UnixDatagram::bind_addr(address)?.into())
     }
 
-    /// A socket without an address.
+    /// Creates a socket without an address.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// Fails if the process is out of descriptors.
     pub fn unbound() -> io::Result<UnixDatagram> {
         Ok(net::UnixDatagram::unbound()?.into())
     }
 
-    /// Two sockets that are connected to each other.
+    /// Creates two sockets that are connected to each other.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// Fails if the process is out of descriptors.
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (one, two) = net::UnixDatagram::pair()?;
         Ok((one.into(), two.into()))
     }
 
-    /// Names the peer of `send`.
+    /// Sets the peer of `send`.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
         self.socket.std.connect(path)
     }
 
-    /// Names the peer of `send` by an address, which may be abstract.
+    /// Sets the peer of `send` by an address, which may be abstract.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn connect_addr(&self, address: &SocketAddr) -> io::Result<()> {
         self.socket.std.connect_addr(address)
     }
@@ -87,7 +87,7 @@ impl UnixDatagram {
     /// Sends one datagram to the socket at this path.
     ///
     /// # Errors
-    /// The system's, `TimedOut`, or cancellation.
+    /// The system's error, `TimedOut`, or cancellation.
     pub fn send_to<P: AsRef<Path>>(&self, buf: &[u8], path: P) -> io::Result<usize> {
         self.send_to_addr(buf, &SocketAddr::from_pathname(path)?)
     }
@@ -95,46 +95,46 @@ impl UnixDatagram {
     /// Sends one datagram to this address, which may be abstract.
     ///
     /// # Errors
-    /// The system's, `TimedOut`, or cancellation.
+    /// The system's error, `TimedOut`, or cancellation.
     pub fn send_to_addr(&self, buf: &[u8], address: &SocketAddr) -> io::Result<usize> {
         self.socket.send_to(buf, &SocketAddrAny::from(address_of(address)?), true)
     }
 
-    /// Receives one datagram; what does not fit is lost.
+    /// Receives one datagram and returns its length and sender; the part that does not fit is lost.
     ///
     /// # Errors
-    /// The system's, `TimedOut`, or cancellation.
+    /// The system's error, `TimedOut`, or cancellation.
     pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (n, from) = self.socket.receive_from(buf, 0)?;
         Ok((n, std_address(from)?))
     }
 
-    /// Ends one direction or both, for all clones.
+    /// Shuts down one direction or both, for all clones.
     ///
     /// # Errors
-    /// `NotConnected` when it has no peer.
+    /// `NotConnected` if it has no peer.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.std.shutdown(how)
     }
 
-    /// This end's address.
+    /// Returns the address of this end.
     ///
     /// # Errors
-    /// When the socket cannot be asked.
+    /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.local_addr()
     }
 
-    /// The connected peer's address.
+    /// Returns the address of the connected peer.
     ///
     /// # Errors
-    /// `NotConnected` when it has no peer.
+    /// `NotConnected` if it has no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.peer_addr()
     }
 }
 
-/// The kernel's address in the form that std takes; an empty path is its unnamed address.
+/// Converts the kernel's address to std's form; an empty path becomes the unnamed address.
 fn std_address(any: Option<SocketAddrAny>) -> io::Result<SocketAddr> {
     let unix = any.map(SocketAddrUnix::try_from).transpose()?;
     let Some(unix) = unix else { return SocketAddr::from_pathname("") };

@@ -1,11 +1,11 @@
-//! How a node ends (G13): it stops taking requests, finishes those that it has taken, and ends its
-//! schedulers.
+//! How a node shuts down (G13): it stops accepting requests, finishes those that it has accepted,
+//! and ends its schedulers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Node, ShutdownReport};
+use super::handle::{Node, ShutdownReport};
 use crate::os::clock;
 use crate::os::threads::{self, JoinHandle as Thread, wait_until};
 use crate::scheduler::work_queue::Caller;
@@ -29,16 +29,17 @@ impl Node {
             };
             all.iter().flat_map(of).fold(0, u64::wrapping_add)
         };
-        // Loads are read one after the other. A request that is in none of them, and waits or runs
-        // all the same, was stolen meanwhile, or was queued by one that has ended meanwhile; and
-        // both are counted before they leave a load.
+        // Loads are read one after the other. A request that is in none of them, and still waits or
+        // runs, was stolen meanwhile, or was queued by a request that has ended meanwhile; both
+        // cases are counted before the request leaves a load.
         let quiet = || {
             let before = moved();
             busy() == 0 && moved() == before
         };
         let deadline = clock::after(grace);
-        // What is taken is finished: the node takes no more from outside, then, when nothing is
-        // left that could wait for I/O, no more from completion routines, and then nothing at all.
+        // Accepted requests are finished: the node first accepts no more from outside; then, when
+        // nothing is left that could wait for I/O, no more from completion routines; and then
+        // nothing at all.
         for callers in [Caller::Routine, Caller::Request] {
             all.iter().for_each(|scheduler| scheduler.queue.open_to(callers));
             let left = deadline.saturating_sub(clock::now());
@@ -57,13 +58,14 @@ impl Node {
             self.cancel_running();
             wait_until(grace.max(Duration::from_secs(1)), || busy() == 0);
         }
-        node.be_left_alone();
+        node.stop_watching();
         for scheduler in &all {
             scheduler.end();
         }
         let mut threads =
             std::mem::take(&mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()));
-        // Both are in order of the schedulers' numbers. One that is still busy will not end.
+        // Both lists are in order of the schedulers' numbers. A scheduler that is still busy will
+        // not end.
         let ending =
             || all.iter().zip(&threads).filter(|(s, _)| s.load.load(Ordering::Acquire) == 0);
         wait_until(Duration::from_secs(5), || ending().all(|(_, thread)| thread.is_finished()));

@@ -1,10 +1,10 @@
-//! Calls of a worker with its own context that a signal interrupts while it runs: which are made
-//! again.
+//! Tests of system calls of a worker with its own context that a signal interrupts: which of them
+//! are made again.
 //!
-//! A poke is sent to the host while the worker is in a call, as if the call had been seen blocked
-//! just before the worker went on. So it meets calls that are not on the list, too. A `close` that
-//! ends with `EINTR` is had from a filter of the kernel's whose listener answers for the call when
-//! the poke is pending already.
+//! A poke (a signal) is sent to the host while the worker is in a call, as if the call had been
+//! seen blocked just before the worker continued. So the poke also hits calls that are not on the
+//! list. A `close` that ends with `EINTR` is produced by a seccomp filter whose listener answers
+//! the call when the poke is pending already.
 //!
 //! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -20,11 +20,12 @@ use crate::watch::poke;
 
 const EINTR: i64 = -(libc::EINTR as i64);
 
-/// A bare call whose number is told by the instruction before it.
+/// A bare system call whose number is set by the instruction before it.
 macro_rules! bare {
     ($number:expr, $a:expr, $b:expr, $c:expr, $d:expr) => {{
         let result: i64;
-        // SAFETY: Plain Call: what it is given are numbers, and addresses of what outlives it.
+        // SAFETY: Plain Call: the arguments are numbers, and addresses of values that outlive the
+        // call.
         unsafe {
             std::arch::asm!(
                 "mov eax, {number}", "syscall",
@@ -47,7 +48,7 @@ fn kernel_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// What the call says that a worker makes while its host is poked again and again.
+/// Returns the result of a call that a worker makes while its host is poked again and again.
 fn poked(call: impl FnOnce() -> i64 + Send + 'static) -> Option<i64> {
     static HOST: AtomicI32 = AtomicI32::new(0);
     let node = node()?;
@@ -76,17 +77,17 @@ fn a_call_on_the_list_goes_on_and_another_says_that_it_was_interrupted() {
         bare!(libc::SYS_nanosleep, &raw const span, 0, 0, 0)
     };
     let Some(slept) = poked(sleep) else { return };
-    assert_eq!(slept, 0, "a sleep is carried over");
+    assert_eq!(slept, 0, "a sleep is continued");
     let wait = || {
-        // For no signal at all.
+        // Waits for no signal at all.
         let (none, span) = (0_u64, libc::timespec { tv_sec: 5, tv_nsec: 0 });
         bare!(libc::SYS_rt_sigtimedwait, &raw const none, 0, &raw const span, 8)
     };
     assert_eq!(poked(wait), Some(EINTR), "a wait for signals is the calling kernel thread's");
 }
 
-/// From now on `close` of this descriptor by the calling kernel thread is the listener's to answer,
-/// and no signal ends it before.
+/// Installs a filter: from now on, the returned listener answers a `close` of this descriptor by
+/// the calling kernel thread, and no signal ends the call before.
 fn listener(fd: i32) -> Option<File> {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
     use libc::{
@@ -113,11 +114,11 @@ fn listener(fd: i32) -> Option<File> {
             &raw const program,
         )
     };
-    // SAFETY: Plain Call: a descriptor that was just made, and is nothing else's.
+    // SAFETY: Plain Call: a descriptor that was just created and has no other owner.
     (listener >= 0).then(|| unsafe { File::from_raw_fd(listener as i32) })
 }
 
-/// Answers for one call: it ends with `EINTR`, and a poke is pending then.
+/// Answers one call with `EINTR`, while a poke is pending.
 fn answer(listener: &File) {
     // SAFETY: Plain Call: zeros are a value of both, and they outlive the calls.
     unsafe {
@@ -134,7 +135,7 @@ fn answer(listener: &File) {
 #[test]
 fn a_close_that_has_ended_with_eintr_closes_no_descriptor_of_the_same_number() {
     let Some(node) = node() else { return };
-    // What another thread has opened under the number of the descriptor that the call has closed.
+    // A descriptor that another thread opens under the number that the call has closed.
     let theirs = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), 700).unwrap();
     let fd = theirs.as_raw_fd();
     let (tell, told) = std::sync::mpsc::channel();
@@ -144,14 +145,14 @@ fn a_close_that_has_ended_with_eintr_closes_no_descriptor_of_the_same_number() {
         bare!(libc::SYS_close, i64::from(fd), 0, 0, 0)
     });
     let Some(listener) = told.recv().unwrap() else {
-        // No filter whose listener keeps signals out: the call was a plain one, and has closed it.
+        // The kernel has no such filter: the call was a plain one and has closed the descriptor.
         std::mem::forget(theirs);
         return;
     };
     answer(&listener);
     let result = task.unwrap().join().unwrap();
     let is_open = rustix::io::fcntl_getfd(&theirs).is_ok();
-    // Not closed again on the way of a panic.
+    // Not closed again by a panic.
     let theirs = std::mem::ManuallyDrop::new(theirs);
     assert!(is_open, "another thread's descriptor is closed, and the call said {result}");
     assert_eq!(result, EINTR);

@@ -1,17 +1,16 @@
-//! What the workers of a node are made of, whether they can be had here, and what happens to those
-//! that block.
+//! The options for the kind of a node's workers, the checks that the system allows them, and the
+//! option for workers that block.
 //!
-//! The one `unsafe fn` here is a promise of the caller's, **Fiber Contract**: what runs on fiber
-//! workers does not rely on thread-scoped state over a wait or yield. It does nothing unsafe
-//! itself.
+//! The one `unsafe fn` here does nothing unsafe itself. Its caller promises the **Fiber Contract**:
+//! code on fiber workers does not rely on thread-scoped state across a wait or yield.
 
-use super::Builder;
+use super::builder::Builder;
 use crate::limits;
 use crate::os::linux::room;
 use crate::scheduler::{self, WorkerKind};
 use crate::wait::error::BuildError;
 
-/// Left for the rest of the process, of mappings and of threads.
+/// How many mappings and threads are left for the rest of the process.
 const MAPPINGS_LEFT: u64 = 1024;
 const THREADS_LEFT: u64 = 64;
 
@@ -27,42 +26,43 @@ impl Builder {
     ///   same thread meanwhile;
     /// * no lock that belongs to a thread (`std::sync`, `parking_lot`, a recursive or robust C
     ///   mutex, the guard of stdout's lock) is held across a wait or yield;
-    /// * no C code that keeps thread-scoped state over a callback into code that waits.
+    /// * no C code keeps thread-scoped state across a callback into code that waits.
     ///
-    /// This crate's own locks, channels and I/O are made for it. See docs/workers.md.
+    /// This crate's own locks, channels and I/O are safe to use. See docs/workers.md.
     #[allow(unsafe_code)]
     pub unsafe fn fiber_workers(mut self) -> Builder {
         self.kind = WorkerKind::Fiber;
         self
     }
 
-    /// Takes the scheduler from a thread worker that has been blocked in the kernel for about 10
-    /// milliseconds without having gone preemptive: in a system call, a page fault, or a lock of
-    /// `std::sync` that another worker holds over a wait. The scheduler's other workers go on.
-    /// Default on. **The code after such a block runs in parallel with the other workers of its
-    /// scheduler**, as in [`go_preemptive`](crate::go_preemptive), until its next call into this
-    /// library; there the worker waits until its scheduler chooses it. Rust's rules for threads
-    /// hold all the while. Code that relies on being alone on its scheduler between two calls must
-    /// not block there, or turn this off. Such a worker is counted and shown as preemptive, and at
-    /// [`preemptive_limit`](Builder::preemptive_limit) no worker is taken.
+    /// Sets whether the scheduler of a thread worker runs other workers once that worker has been
+    /// blocked in the kernel for about 10 milliseconds without having gone preemptive: in a system
+    /// call, in a page fault, or on a lock of `std::sync` that another worker holds across a wait.
+    /// The default is true. **The code after such a block runs in parallel with the other workers
+    /// of its scheduler**, as in [`go_preemptive`](crate::go_preemptive), until its next call into
+    /// this library; there the worker waits until its scheduler chooses it. This is sound, because
+    /// Rust's rules for threads apply throughout. Code that relies on being alone on its scheduler
+    /// between two calls must not block there, or must turn this off. Such a worker is counted and
+    /// shown as preemptive; if [`preemptive_limit`](Builder::preemptive_limit) is reached, no
+    /// worker is treated this way.
     ///
-    /// Not with [`detect_blocking`](Builder::detect_blocking), which notices sooner and lets no
-    /// code run in parallel, nor with [`classic`](Builder::classic). Where the system call
-    /// `membarrier` is refused this option does nothing, and `ums probe` says so. See
-    /// docs/workers.md.
+    /// This option has no effect with [`detect_blocking`](Builder::detect_blocking), which notices
+    /// sooner and lets no code run in parallel, nor with [`classic`](Builder::classic), nor if the
+    /// system refuses the call `membarrier`, which `ums probe` reports. See docs/workers.md.
     pub fn take_over_blocked(mut self, yes: bool) -> Builder {
         self.take_over_blocked = yes;
         self
     }
 
-    /// Makes every worker a thread that is switched to in user mode, like a fiber: on its
-    /// scheduler's host thread, with its own thread-locals, `errno`, identity and stack. Any code
-    /// that may run on a thread may run on such a worker. [`go_preemptive`](crate::go_preemptive)
-    /// continues it on its own kernel thread, for calls that block and for what is keyed to the
-    /// kernel thread; other blocking calls hold up the scheduler. See docs/worker-kinds.md.
+    /// Gives every worker its own context: it is a thread with its own thread-locals, `errno`,
+    /// identity and stack, but it runs on its scheduler's host thread and is switched in user mode,
+    /// like a fiber. Any code that may run on a thread may run on such a worker. In
+    /// [`go_preemptive`](crate::go_preemptive) it continues on its own kernel thread, for calls
+    /// that block and for state that the kernel keeps for each thread; other blocking calls block
+    /// the scheduler. See docs/worker-kinds.md.
     ///
-    /// x86-64 with FSGSBASE, or aarch64, and glibc only: elsewhere [`Builder::build`] says what is
-    /// missing.
+    /// Available with glibc on x86-64 with FSGSBASE and on aarch64; elsewhere [`Builder::build`]
+    /// returns an error that says what is missing.
     ///
     /// ```
     /// # if ums::probe::own_contexts_are_refused().is_none() {
@@ -81,8 +81,8 @@ impl Builder {
         self
     }
 
-    /// Whether a worker of this kind can have a stack of the size that was asked for.
-    pub(super) fn can_have_its_stack(&self) -> Result<(), BuildError> {
+    /// Checks the stack size for workers of this kind.
+    pub(super) fn check_stack_size(&self) -> Result<(), BuildError> {
         let Some(bytes) = self.stack_size else { return Ok(()) };
         let (least, most) = (least_stack(self.kind), limits::STACK_MAX);
         let workers = match self.kind {
@@ -94,12 +94,12 @@ impl Builder {
             return Ok(());
         }
         Err(BuildError::Option(format!(
-            "a stack_size of {bytes} bytes: {workers} need {least} at least, and can have {most} at most"
+            "a stack_size of {bytes} bytes: {workers} need at least {least} and at most {most}"
         )))
     }
 
-    /// Whether there can be that many workers of this kind.
-    pub(super) fn can_have_its_kind(&self, schedulers: usize) -> Result<(), BuildError> {
+    /// Checks that the system allows that many workers of this kind.
+    pub(super) fn check_kind(&self, schedulers: usize) -> Result<(), BuildError> {
         if self.kind != WorkerKind::OwnContext {
             return Ok(());
         }
@@ -107,28 +107,30 @@ impl Builder {
         if let Some(why) = own_contexts_are_refused() {
             return refuse(format!("workers cannot have their own context here: {why}"));
         }
-        // Without a number there are as many as there is room for.
+        // Without a number, the limit is what the system allows.
         let Some(workers) = self.max_workers.map(|workers| workers as u64) else { return Ok(()) };
         let (maps, need) =
             (room::max_map_count(), workers * room::MAPPINGS_OF_THREAD + MAPPINGS_LEFT);
         if let Some(most) = maps.filter(|most| need > *most) {
             return refuse(format!(
-                "{workers} workers with their own context need {need} mappings, and vm.max_map_count is {most}"
+                "{workers} workers with their own context need {need} mappings, and \
+                 vm.max_map_count is {most}"
             ));
         }
         let carriers = if self.detect_blocking { schedulers * scheduler::CARRIERS } else { 0 };
         let need = workers + carriers as u64 + THREADS_LEFT;
         match room::threads_left() {
             Some((most, what)) if need > most => refuse(format!(
-                "{workers} workers with their own context need {need} threads, and {what} allows {most}"
+                "{workers} workers with their own context need {need} threads, and {what} \
+                 allows {most}"
             )),
             _ => Ok(()),
         }
     }
 }
 
-/// Whether one scheduler can have that many workers.
-pub(super) fn can_be_numbered(workers: usize) -> std::io::Result<()> {
+/// Checks that one scheduler can have that many workers.
+pub(super) fn check_worker_count(workers: usize) -> std::io::Result<()> {
     if workers <= limits::WORKERS_PER_SCHEDULER_MAX {
         return Ok(());
     }
@@ -136,8 +138,8 @@ pub(super) fn can_be_numbered(workers: usize) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, text))
 }
 
-/// The least stack of a worker, in bytes. A hidden scheduler's threads may need more than the
-/// fibers that a size was given for.
+/// Returns the least stack size of a worker in bytes. A hidden scheduler's threads may need more
+/// than the fibers for which a size was set.
 pub(super) fn least_stack(kind: WorkerKind) -> usize {
     match kind {
         WorkerKind::Thread => limits::STACK_MIN,
@@ -146,8 +148,8 @@ pub(super) fn least_stack(kind: WorkerKind) -> usize {
     }
 }
 
-/// Why workers cannot have their own context on this machine; None: they can
-/// ([`Builder::own_context_workers`]).
+/// Returns why workers cannot have their own context on this system
+/// ([`Builder::own_context_workers`]), or `None` if they can.
 pub fn own_contexts_are_refused() -> Option<String> {
     context::supported().err().map(|why| why.to_string())
 }

@@ -1,16 +1,16 @@
 //! Placement: which scheduler a user belongs to, and which one its next request goes to.
 //!
 //! Requests move, started workers never do: a user has no stack between requests, so its next
-//! request can go anywhere. Policies (B3):
+//! request can go anywhere. Policies (B1, B3):
 //!
 //! | policy | a new user | each request |
 //! |---|---|---|
-//! | `Classic` | fewest users (U23) | always the user's scheduler, for life (U24) |
-//! | `Hinted`, the default | least loaded | the preferred one, unless it is loaded 20 % above the least loaded (B1) |
+//! | `Classic` | fewest users (U23) | always the user's scheduler (U24) |
+//! | `Hinted`, default | least loaded | the preferred, unless its load is 20 % above the least |
 //! | `LeastLoaded` | least loaded | the least loaded one |
 //! | `AlwaysPreferred` | least loaded | always the preferred one |
 //!
-//! It reads loads and counts; it moves nothing.
+//! This file reads loads and counts; it moves nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,9 +21,11 @@ use crate::scheduler::Scheduler;
 /// How users and requests are spread over schedulers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Fewest users, for life, and no request is ever taken by another scheduler (U23, U24).
+    /// The scheduler with the fewest users when the user is created, and always that one; no
+    /// request is ever taken by another scheduler.
     Classic,
-    /// The user's preferred scheduler unless it is overloaded (B1).
+    /// The user's preferred scheduler, unless its load is more than 20 % above the least loaded
+    /// one.
     #[default]
     Hinted,
     /// Always the least loaded scheduler.
@@ -33,12 +35,12 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Whether idle schedulers may take unstarted requests from loaded ones (B5).
+    /// Returns whether idle schedulers may take requests that have not begun from loaded ones.
     pub fn steals(self) -> bool {
         matches!(self, Placement::Hinted | Placement::LeastLoaded)
     }
 
-    /// The scheduler for a new user, among the visible ones that are online.
+    /// Chooses the scheduler for a new user, among the visible ones that are online.
     pub(crate) fn for_user(self, schedulers: &[Arc<Scheduler>]) -> usize {
         let key = |s: &Scheduler| {
             let (users, load) = (&s.users, &s.load);
@@ -48,7 +50,7 @@ impl Placement {
         least(schedulers, key)
     }
 
-    /// The scheduler for a request of a user who prefers `preferred`.
+    /// Chooses the scheduler for a request of a user whose preferred scheduler is `preferred`.
     pub(crate) fn for_request(self, schedulers: &[Arc<Scheduler>], preferred: usize) -> usize {
         let online = schedulers.get(preferred).is_some_and(|s| s.online.load(Ordering::Relaxed));
         let load = |s: &Scheduler| s.load.load(Ordering::Relaxed);
@@ -57,7 +59,7 @@ impl Placement {
             Placement::Hinted if online => {
                 let best = least(schedulers, load);
                 let (mine, theirs) = (load(&schedulers[preferred]), load(&schedulers[best]));
-                // In whole requests, so that 1 against 0 is more than 20 per cent.
+                // Loads are whole requests, so 1 against 0 is more than 20 per cent.
                 if mine * 100 > theirs * (100 + HINT_SLACK_PERCENT) { best } else { preferred }
             }
             _ => least(schedulers, load),
@@ -65,7 +67,7 @@ impl Placement {
     }
 }
 
-/// The first online scheduler with the least key: ties are deterministic (U23).
+/// Returns the first online scheduler with the least key, so ties are deterministic (U23).
 fn least<K: Ord>(schedulers: &[Arc<Scheduler>], key: impl Fn(&Scheduler) -> K) -> usize {
     let online = schedulers.iter().enumerate().filter(|(_, s)| s.online.load(Ordering::Relaxed));
     online.min_by_key(|(_, s)| key(s)).map_or(0, |(at, _)| at)

@@ -1,33 +1,35 @@
-//! What a node takes of the machine, and the options of its schedulers that follow from it.
+//! The limits that follow from what the system has left, and the options of each scheduler.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::Builder;
+use super::builder::Builder;
+use super::kinds;
 use crate::limits;
 use crate::os::linux::room::{Cost, Left, Room};
 use crate::scheduler::{self, Options, WorkerKind};
 
-/// More descriptors than this are not asked for: programs exist that look at each possible one.
+/// The most descriptors that the limit is raised to, because some programs loop over all possible
+/// ones.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
-/// Limits of workers, of a node or of one scheduler.
+/// The worker limits of a node or of one scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    /// Most workers.
+    /// The largest number of workers.
     pub hard: usize,
-    /// From so many on, further ones are made only where none becomes free.
+    /// From this number on, a further worker is created only if none becomes free.
     pub soft: usize,
-    /// What sets the hard limit.
+    /// What determines the hard limit.
     pub set_by: &'static str,
 }
 
 impl Limit {
-    /// The number that the builder was given.
+    /// Returns the limit that the program has set.
     pub fn of_builder(most: usize) -> Limit {
         Limit { hard: most, soft: most, set_by: limits::SET_BY_BUILDER }
     }
 
-    /// That of the scheduler with this index: 255 over 4 are 64, 64, 64 and 63 (G9).
+    /// Returns the share of the scheduler with this index: 255 over 4 are 64, 64, 64 and 63 (G9).
     pub fn share(self, index: usize, count: usize) -> Limit {
         let share = |all: usize| all / count + usize::from(index < all % count);
         Limit { hard: share(self.hard), soft: share(self.soft).max(1), set_by: self.set_by }
@@ -35,7 +37,7 @@ impl Limit {
 }
 
 impl Builder {
-    /// The limit of a node with so many schedulers on so many processors.
+    /// Returns the limit of a node with this number of schedulers and processors.
     pub(super) fn limit(&self, kind: WorkerKind, cpus: usize, schedulers: usize) -> Limit {
         match self.max_workers {
             Some(most) => Limit::of_builder(most),
@@ -43,7 +45,7 @@ impl Builder {
         }
     }
 
-    /// What the machine has room for; one worker for each scheduler at least.
+    /// Returns the limit that the system has room for; at least one worker for each scheduler.
     pub(super) fn automatic(&self, kind: WorkerKind, cpus: usize, schedulers: usize) -> Limit {
         let stack = self.stack_of(kind);
         let cost = match kind {
@@ -55,7 +57,7 @@ impl Builder {
         Limit { hard, soft: limits::soft_limit_for(cpus).min(hard), set_by: room.set_by }
     }
 
-    /// The options of one scheduler.
+    /// Returns the options of one scheduler.
     pub(super) fn options(
         &self,
         name: String,
@@ -76,9 +78,9 @@ impl Builder {
             workers_ready: 0,
             preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
             queue_max: self.queue_limit,
-            // A hidden scheduler's threads may need more than the fibers that the size was given
-            // for.
-            stack_size: stack.max(super::kinds::least_stack(kind)),
+            // A hidden scheduler's threads may need more than the fibers for which the size was
+            // set.
+            stack_size: stack.max(kinds::least_stack(kind)),
             precommit: self.precommit,
             trim_after_ns: u64::try_from(self.idle_worker_timeout.as_nanos()).unwrap_or(u64::MAX),
             idle_spin_ns: u64::try_from(self.idle_spin.as_nanos()).unwrap_or(u64::MAX),
@@ -96,7 +98,7 @@ impl Builder {
         }
     }
 
-    /// The stack of a worker of this kind, in bytes.
+    /// Returns the stack size of a worker of this kind in bytes.
     pub(super) fn stack_of(&self, kind: WorkerKind) -> usize {
         self.stack_size.unwrap_or(match kind {
             WorkerKind::Fiber => limits::FIBER_STACK,
@@ -105,8 +107,9 @@ impl Builder {
     }
 }
 
-/// Lets this process have as many descriptors as its hard limit allows: the soft one is a thousand
-/// on most systems, which a server reaches first. What it cannot have is left as it is.
+/// Raises the process's soft limit of descriptors to its hard limit. The soft limit is about a
+/// thousand on most systems, which a server reaches soon. If the system refuses, the limit stays as
+/// it is.
 pub(super) fn raise_descriptors() {
     #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {

@@ -1,40 +1,43 @@
-//! How a node can be seen: the monitor that watches it, the event rings of its schedulers, and its
-//! statistics socket.
+//! The options and methods for observing a node: its monitor, the event rings of its schedulers,
+//! its statistics socket.
 
 use std::sync::Arc;
 
-use super::{Builder, Node, NodeInner};
+use super::builder::Builder;
+use super::handle::Node;
+use super::inner::NodeInner;
 use crate::monitor::{self, ConditionCount, PastReport, StallStack};
 use crate::node::stats_socket::StatsSocket;
 use crate::record::report::{self, Kind};
 use crate::wait::error::BuildError;
 
 impl Builder {
-    /// Has the process's monitor watch this node with these options (B31).
+    /// Makes the process's monitor watch this node with these options.
     ///
-    /// Default: with [`warnings`](Builder::warnings) it watches too, and tells what it finds in one
-    /// sentence each: a worker that has kept its scheduler for a second, of its own doing and while
-    /// something else there waits, and requests that no worker becomes free for. Slow I/O is not
-    /// told then, and deadlocks are neither looked for nor broken. These options take the place of
-    /// that: reports of several lines, callbacks, deadlocks. Without either there is no monitor.
+    /// By default, if [`warnings`](Builder::warnings) are on, the monitor watches with fewer checks
+    /// and reports each finding in one sentence: a worker that has kept its scheduler for a second
+    /// while other work there waits, and requests for which no worker becomes free. It then does
+    /// not report slow I/O, and does not look for deadlocks. With these options it reports in
+    /// several lines, calls callbacks, and finds and breaks deadlocks. Without options and warnings
+    /// there is no monitor.
     ///
-    /// What it costs: one thread for the process, which looks four times a second while a scheduler
-    /// is awake and sleeps while all do. With options, a worker that is reported is interrupted by
-    /// a signal (SIGURG), by which a system call that is not restarted may end with `EINTR`. By
-    /// default only where the call is made again, and a sentence may lack the function's name
-    /// otherwise.
+    /// The cost is one thread for the process, which checks four times a second while a scheduler
+    /// is awake, and sleeps otherwise. With options, a worker that is reported is interrupted by a
+    /// signal (SIGURG), so a system call that is not restarted may fail with `EINTR`. By default
+    /// only a worker whose call is restarted is interrupted; the report may then lack the
+    /// function's name.
     pub fn monitor(mut self, options: monitor::Options) -> Builder {
         self.monitor = Some(options);
         self
     }
 
-    /// Whether one sentence goes to stderr when something is wrong that its user can mend, such as
-    /// a worker that does not yield, or that the system refuses. Default yes. Of each kind there is
-    /// one in ten seconds at most, and the next one says how many were left out. docs/diagnosing.md
-    /// lists them.
+    /// Sets whether problems are reported on stderr, in one sentence each: problems that the
+    /// program or its operator can fix, such as a worker that does not yield, and refusals of the
+    /// system. The default is true. There is at most one sentence of each kind in ten seconds, and
+    /// the next one says how many were left out. docs/diagnosing.md lists them.
     ///
     /// ```
-    /// // Nothing is written, and no thread looks for workers that do not yield.
+    /// // Nothing is written, and no thread checks for workers that do not yield.
     /// let node = ums::Node::builder().warnings(false).build()?;
     /// assert!(node.monitor_counts().is_empty());
     /// # Ok::<(), ums::BuildError>(())
@@ -44,24 +47,26 @@ impl Builder {
         self
     }
 
-    /// Records what each scheduler did last, 1024 events each, for traces and for the moment after
-    /// a crash (B43). Default on. A record is some fifteen instructions and a reading of the
-    /// processor's counter: nothing beside a switch between threads, but as long as the rest of a
-    /// switch between fibers, so programs that do little else turn it off.
+    /// Sets whether each scheduler records its last 1024 events, for traces and for reports after a
+    /// crash. The default is true. A record costs about fifteen instructions and a read of the
+    /// processor's time stamp counter: little compared with a switch between threads, but as much
+    /// as a switch between fibers.
     pub fn event_ring(mut self, yes: bool) -> Builder {
         self.ring = yes;
         self
     }
 
-    /// Tells this user's other processes about the node over a Unix-domain socket, for `ums stats`
-    /// and `ums top`; see [`Node::serve_stats`]. Default: no socket.
+    /// Serves the node's statistics to other processes of the same operating-system user over a
+    /// Unix-domain socket, for `ums stats` and `ums top`; see [`Node::serve_stats`]. The default is
+    /// no socket.
     pub fn stats_socket(mut self, at: StatsSocket) -> Builder {
         self.stats = Some(at);
         self
     }
 
-    /// Has what every worker is in the middle of written to stderr whenever the process gets
-    /// SIGUSR2; see [`Node::print_stacks_on_sigusr2`]. Default: the signal is not ours.
+    /// Sets whether the backtrace of every worker is written to stderr when the process gets
+    /// SIGUSR2; see [`Node::print_stacks_on_sigusr2`]. The default is false: the signal is not
+    /// touched.
     pub fn stacks_on_sigusr2(mut self, yes: bool) -> Builder {
         self.stacks_on_sigusr2 = yes;
         self
@@ -69,42 +74,44 @@ impl Builder {
 }
 
 impl Node {
-    /// Begins to be watched and to tell of itself, as far as that was asked for.
-    pub(super) fn be_seen(self) -> Result<Node, BuildError> {
+    /// Starts the monitor, the statistics socket and the signal handler, as far as the options ask
+    /// for them.
+    pub(super) fn start_observing(self) -> Result<Node, BuildError> {
         let os = |what| move |source| BuildError::Os { what, source };
-        self.inner.be_watched().map_err(os("starting the monitor"))?;
+        self.inner.start_watching().map_err(os("starting the monitor"))?;
         if let Some(at) = self.inner.builder.stats.clone() {
             self.serve_stats(at).map_err(os("opening the statistics socket"))?;
         }
         if self.inner.builder.stacks_on_sigusr2 {
-            self.print_stacks_on_sigusr2().map_err(os("making ready for SIGUSR2"))?;
+            self.print_stacks_on_sigusr2().map_err(os("installing the handler for SIGUSR2"))?;
         }
         Ok(self)
     }
 
-    /// What the monitor has found so far, by condition. Empty: it does not watch this node.
+    /// Returns how often the monitor has found each condition; empty if it does not watch this
+    /// node.
     pub fn monitor_counts(&self) -> Vec<ConditionCount> {
         self.inner.monitor_counts()
     }
 
-    /// Where schedulers stood still, by backtrace, the worst first (B42). A line of
-    /// `stack total_ms` for each is what programs that draw flame graphs read.
+    /// Returns the backtraces of workers that kept their scheduler too long, with their times, the
+    /// longest first. A line of `stack total_ms` for each is the input of flame graph programs.
     pub fn stalls(&self) -> Vec<StallStack> {
         self.inner.stalls()
     }
 
-    /// The last 64 reports of the monitor about this node, the oldest first.
+    /// Returns the last 64 reports of the monitor about this node, the oldest first.
     pub fn last_reports(&self) -> Vec<PastReport> {
         self.inner.last_reports()
     }
 }
 
 impl NodeInner {
-    /// Begins to be watched, if that was asked for.
-    pub(super) fn be_watched(self: &Arc<Self>) -> std::io::Result<()> {
+    /// Makes the monitor watch the node, if the options ask for it.
+    pub(super) fn start_watching(self: &Arc<Self>) -> std::io::Result<()> {
         let asked_for = self.builder.monitor.clone();
         let by_default = asked_for.is_none();
-        let otherwise = || self.sentences_are_wanted().then(monitor::Options::of_the_default);
+        let otherwise = || self.reports_in_sentences().then(monitor::Options::of_the_default);
         let Some(options) = asked_for.or_else(otherwise) else { return Ok(()) };
         crate::current::show_the_sick();
         let weak = Arc::downgrade(self);
@@ -128,8 +135,9 @@ impl NodeInner {
         }
     }
 
-    /// Whether what the monitor finds is told in sentences, where no other way was asked for.
-    fn sentences_are_wanted(&self) -> bool {
+    /// Returns whether the monitor's findings are reported as sentences, if no monitor options are
+    /// set.
+    fn reports_in_sentences(&self) -> bool {
         #[cfg(feature = "sim")]
         if crate::os::sim::is_here() {
             return false;
@@ -137,25 +145,25 @@ impl NodeInner {
         self.builder.warnings
     }
 
-    /// Is no longer watched: what ends is no incident.
-    pub(super) fn be_left_alone(&self) {
+    /// Makes the monitor stop watching, because the end of a node is no incident.
+    pub(super) fn stop_watching(&self) {
         drop(self.stats.lock().unwrap_or_else(|e| e.into_inner()).take());
         drop(self.watching.lock().unwrap_or_else(|e| e.into_inner()).take());
     }
 
-    /// What the monitor has found.
+    /// Returns what the monitor has found.
     pub(crate) fn monitor_counts(&self) -> Vec<ConditionCount> {
         let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
         watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.read())
     }
 
-    /// Where schedulers stood still.
+    /// Returns the backtraces of stalls.
     pub(crate) fn stalls(&self) -> Vec<StallStack> {
         let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
         watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.stalls())
     }
 
-    /// Its last reports.
+    /// Returns the last reports.
     pub(crate) fn last_reports(&self) -> Vec<PastReport> {
         let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
         watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.recent())

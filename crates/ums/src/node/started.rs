@@ -1,12 +1,13 @@
-//! Schedulers that have been started for a node which is not complete. If the next one cannot be
-//! had, they are taken down again.
+//! Schedulers that have been started for a node that is not complete. If the next one cannot be
+//! started, they are stopped again.
 
 use std::sync::Arc;
 
 use crate::os::threads::JoinHandle as Thread;
 use crate::scheduler::Scheduler;
 
-/// Schedulers of a node that is being built. Dropped early, it takes them down again.
+/// The schedulers of a node that is being built. If this is dropped before `keep`, they are
+/// stopped.
 #[derive(Default)]
 pub(super) struct Started {
     pub schedulers: Vec<Arc<Scheduler>>,
@@ -14,7 +15,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// All are there: they are the node's from here on.
+    /// Hands all schedulers over to the node.
     pub fn keep(mut self) -> (Vec<Arc<Scheduler>>, Vec<Thread>) {
         (std::mem::take(&mut self.schedulers), std::mem::take(&mut self.threads))
     }

@@ -1,19 +1,20 @@
-//! The statistics socket: where another process of the same user asks a node about itself (B47).
+//! The statistics socket: another process of the same operating-system user asks a node for its
+//! statistics (B47).
 //!
 //! ```text
-//!   ums stats, ums top --connect--> <folder>/<pid>.sock    whose are you? (SO_PEERCRED)
+//!   ums stats, ums top --connect--> <folder>/<pid>.sock    which user? (SO_PEERCRED)
 //!                      --a line---> "ums_workers\n"
 //!                      <--a line--- {"pid":1,...}          and the connection is closed
 //! ```
 //!
-//! One plain thread that waits in `accept`: it answers when every scheduler is stuck, and costs
-//! nothing while nobody asks. It serves one client at a time, each for a few seconds at most. An
-//! answer that takes longer to make is made elsewhere, and sent from there.
+//! One plain thread waits in `accept`: it answers even if every scheduler is stuck, and costs
+//! nothing without clients. It serves one client at a time, each for a few seconds at most. An
+//! answer that takes longer is prepared and sent by another thread.
 //!
-//! The name goes with the process. One that a killed process left behind is taken over: a name
-//! that refuses connections has nobody behind it.
+//! The socket's file is removed with the process. A file that a killed process left behind is
+//! replaced: if it refuses connections, no process listens on it.
 //!
-//! What it does not do: it does not know what it is asked. Who starts it gives it the answers.
+//! This file does not know the questions: the caller that starts the socket provides the answers.
 
 use std::fs::{DirBuilder, Metadata};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -25,27 +26,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long one client may take to ask, and to take the answer.
+/// How long one client may take to send its question, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest question, in bytes.
+/// The longest question, in bytes.
 const QUESTION_MAX: u64 = 1024;
-/// Nodes of one process that can have a name of their own.
+/// How many nodes of one process can have a name of their own.
 const NAMES_MAX: usize = 64;
 
-/// Where a node's statistics socket is.
+/// The place of a node's statistics socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatsSocket {
-    /// `PID.sock` in [`folder`](StatsSocket::folder), or `PID-2.sock` for a process's second node:
-    /// where `ums stats` and `ums top` look.
+    /// `PID.sock` in [`folder`](StatsSocket::folder), or `PID-2.sock` for a process's second node;
+    /// `ums stats` and `ums top` look there.
     ByPid,
     /// This file.
     At(PathBuf),
 }
 
 impl StatsSocket {
-    /// The folder of sockets that are found by process number: `ums` in the user's runtime
-    /// directory (`XDG_RUNTIME_DIR`), or `ums-UID` in the temporary one.
+    /// Returns the folder of sockets that are found by process number: `ums` in the user's runtime
+    /// directory (`XDG_RUNTIME_DIR`), or `ums-UID` in the temporary directory.
     pub fn folder() -> PathBuf {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let own = |dir: &PathBuf| std::fs::metadata(dir).is_ok_and(|seen| is_ours(&seen));
@@ -67,7 +68,7 @@ fn is_ours(seen: &Metadata) -> bool {
 /// A socket that is served until this is dropped.
 pub(crate) struct Serving {
     path: PathBuf,
-    /// Device and number of the name's file: what has another is not ours to remove.
+    /// Device and inode number of the socket's file: a file with others is not removed.
     file: Option<(u64, u64)>,
     listener: Arc<UnixListener>,
     ending: Arc<AtomicBool>,
@@ -75,18 +76,18 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Where it listens.
+    /// Returns the path that it listens on.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// What a question is answered with.
+/// The answer to a question.
 pub(crate) enum Answer {
     /// A line.
     Line(String),
-    /// Bytes, which this has sent when they are there. It is given the flag that the server ends,
-    /// and gives a line when it cannot do so.
+    /// Bytes, which this closure arranges to be sent when they are ready. It receives a flag that
+    /// is set when the server ends, and returns an error line if it cannot.
     Later(Box<dyn FnOnce(Later, Arc<AtomicBool>) -> Result<(), String>>),
 }
 
@@ -94,14 +95,14 @@ pub(crate) enum Answer {
 pub(crate) struct Later(UnixStream);
 
 impl Later {
-    /// Sends them.
+    /// Sends the bytes.
     pub fn send(self, bytes: &[u8]) {
-        // A client that went away is its own loss.
+        // An error means that the client has gone; it is ignored.
         let _ = (&self.0).write_all(bytes);
     }
 }
 
-/// Listens, and has a thread answer each line.
+/// Listens, and starts a thread that answers each line.
 pub(crate) fn serve(
     at: &StatsSocket,
     answer: impl Fn(&str) -> Answer + Send + 'static,
@@ -110,7 +111,7 @@ pub(crate) fn serve(
         StatsSocket::At(path) => (take(path)?, path.clone()),
         StatsSocket::ByPid => by_pid(&own_folder()?)?,
     };
-    // Others could not even ask.
+    // Other users cannot connect.
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
     let file = std::fs::symlink_metadata(&path).ok().map(|seen| (seen.dev(), seen.ino()));
     let (listener, ending) = (Arc::new(listener), Arc::new(AtomicBool::new(false)));
@@ -127,9 +128,9 @@ fn stand(inbox: &UnixListener, end: &Arc<AtomicBool>, answer: impl Fn(&str) -> A
             return;
         }
         match client {
-            // A client that goes away or asks nonsense is its own loss.
+            // Errors of a client that goes away or sends nonsense are ignored.
             Ok((client, _)) => drop(talk(&client, end, &answer)),
-            // For want of descriptors mostly: not in a circle.
+            // Mostly for lack of descriptors: pause, so that this is no busy loop.
             Err(_) => std::thread::sleep(Duration::from_millis(100)),
         }
     }
@@ -175,8 +176,9 @@ impl Drop for Serving {
     }
 }
 
-/// The folder for names by process number, made if need be. One that others could write to is
-/// refused: they could put a socket of theirs under our name.
+/// Returns the folder for names by process number, and creates it if needed. A folder that other
+/// users could write to is refused, because they could put a socket of theirs under this process's
+/// name.
 fn own_folder() -> io::Result<PathBuf> {
     let dir = StatsSocket::folder();
     match DirBuilder::new().mode(0o700).create(&dir) {
@@ -185,7 +187,7 @@ fn own_folder() -> io::Result<PathBuf> {
     }
     let seen = std::fs::symlink_metadata(&dir)?;
     if !is_ours(&seen) || seen.mode() & 0o077 != 0 {
-        let text = format!("{} is not a folder that only we can use", dir.display());
+        let text = format!("{} is not a folder that only this user can access", dir.display());
         return Err(io::Error::new(ErrorKind::PermissionDenied, text));
     }
     Ok(dir)
@@ -206,8 +208,8 @@ fn by_pid(dir: &Path) -> io::Result<(UnixListener, PathBuf)> {
     Err(ErrorKind::AddrInUse.into())
 }
 
-/// Listens under this name. One that was left behind is taken over; one that somebody listens on,
-/// or that is no socket, is not.
+/// Listens on this path. A socket that was left behind is replaced; a socket that a process listens
+/// on, or a file that is not a socket, is not.
 fn take(path: &Path) -> io::Result<UnixListener> {
     let bound = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_behind(path) => {
@@ -220,7 +222,7 @@ fn take(path: &Path) -> io::Result<UnixListener> {
 
 fn is_left_behind(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
-    // To connect to a file that is no socket is refused as well.
+    // A connection to a file that is not a socket is refused as well.
     let socket = std::fs::symlink_metadata(path).is_ok_and(|seen| seen.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == ErrorKind::ConnectionRefused;
     socket && UnixStream::connect(path).is_err_and(refused)
@@ -271,7 +273,7 @@ mod tests {
         let refused = echo(&path, "second").err().expect("it is in use");
         assert_eq!(refused.kind(), ErrorKind::AddrInUse);
         assert_eq!(ask(&path, "").unwrap(), "first \n");
-        // Somebody put another in its place: that stays.
+        // Another process put its file in its place: that stays.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "mine").unwrap();
         assert!(echo(&path, "third").is_err());

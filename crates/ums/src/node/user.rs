@@ -1,10 +1,10 @@
 //! The user: a logical connection that holds no worker while it is idle (U30, U31).
 //!
-//! A user belongs to a scheduler (its home, by placement) and enqueues work requests, each of
-//! which one worker carries out from start to end. A user may *hold* something that others wait
-//! for across its requests, a transaction's lock for instance; as long as it does, its requests
-//! never wait for a worker (rule 7), or sixteen workers that wait for the lock would keep out the
-//! request that releases it (G11).
+//! A user belongs to a scheduler (its home, by placement) and enqueues work requests, each of which
+//! one worker carries out from start to end. A user may *hold* something that others wait for
+//! across its requests, such as a transaction's lock. As long as it does, its requests never wait
+//! for a worker (rule 7 of ARCHITECTURE.md); otherwise sixteen workers that wait for the lock could
+//! block the request that releases it (G11).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,12 +24,13 @@ use crate::task::{self, JoinHandle, UserState};
 use crate::wait::error::{EnqueueError, WaitError};
 use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, What};
 
-/// A logical connection. Dropping it ends its association with its scheduler.
+/// A user: a logical connection, which enqueues work requests and holds no worker while it is idle.
+/// Created by [`Node::user`]. Dropping it ends its association with its scheduler.
 pub struct User {
     state: Arc<UserState>,
     node: Arc<NodeInner>,
     home: Home,
-    /// Counted among the users of its home.
+    /// Whether it is counted among the users of its home scheduler.
     counted: AtomicBool,
 }
 
@@ -39,7 +40,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 enum Home {
     /// A visible scheduler, preferred.
     Preferred(usize),
-    /// A hidden one, for good.
+    /// A hidden scheduler, always.
     Bound(Arc<Scheduler>),
 }
 
@@ -50,7 +51,7 @@ impl std::fmt::Debug for User {
 }
 
 impl Node {
-    /// A new user, on the scheduler that the placement policy chooses (U23).
+    /// Creates a user, on the scheduler that the placement policy chooses.
     ///
     /// ```
     /// let node = ums::Node::builder().schedulers(2).build()?;
@@ -65,7 +66,7 @@ impl Node {
         User::new(node, Home::Preferred(home))
     }
 
-    /// A new user that is bound to a hidden scheduler: an administrator, for instance (B18).
+    /// Creates a user that is bound to a hidden scheduler, such as an administrator.
     pub fn user_on(&self, hidden: &HiddenScheduler) -> User {
         User::new(self.inner.clone(), Home::Bound(hidden.scheduler.clone()))
     }
@@ -86,12 +87,13 @@ impl User {
         user
     }
 
-    /// Its number, which no other user of this process's node has.
+    /// Returns the user's number, which is unique in the process.
     pub fn id(&self) -> UserId {
         self.state.id
     }
 
-    /// The number of the scheduler it prefers (and with classic placement never leaves, U24).
+    /// Returns the number of the scheduler that the user prefers, and with classic placement never
+    /// leaves.
     pub fn scheduler(&self) -> usize {
         self.home_scheduler().index
     }
@@ -103,11 +105,11 @@ impl User {
         }
     }
 
-    /// Enqueues a work request; a worker of the scheduler that the placement policy chooses
-    /// carries it out (U27..U29).
+    /// Enqueues a work request, which a worker of the scheduler that the placement policy chooses
+    /// carries out.
     ///
     /// # Errors
-    /// [`EnqueueError`], when the work queue is full or the node shuts down.
+    /// [`EnqueueError`] if the work queue is full or the node shuts down.
     pub fn enqueue<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -116,9 +118,9 @@ impl User {
         self.enqueue_with(|home| home, f)
     }
 
-    /// As [`User::enqueue`], for a user whose input has come on the caller's scheduler: with hinted
-    /// placement, that is the preferred one. Its last request ran there, taken from its home
-    /// perhaps, and there it finds who is awake.
+    /// Like [`User::enqueue`], for a user whose input has arrived on the caller's scheduler. With
+    /// hinted placement, that scheduler is preferred, because it ran the user's last request
+    /// (perhaps stolen from its home) and is awake.
     pub(crate) fn enqueue_where_input_came<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -151,8 +153,8 @@ impl User {
         task::spawn_for(scheduler, &self.state, f)
     }
 
-    /// From now on this user holds something that others may wait for: its requests are served at
-    /// once (rule 7). Holds nest; each is ended by one [`User::release`].
+    /// Records that this user holds something that others may wait for: its requests no longer wait
+    /// for a free worker. Holds nest; each is ended by one [`User::release`].
     pub fn hold(&self) {
         self.state.hold();
     }
@@ -160,33 +162,33 @@ impl User {
     /// Ends one [`User::hold`].
     ///
     /// # Panics
-    /// When there is none.
+    /// Panics if there is no hold.
     pub fn release(&self) {
         assert!(self.state.release(), "user {} holds nothing that it could release", self.id());
     }
 
-    /// Whether it holds anything.
+    /// Returns whether the user holds anything.
     pub fn is_holding(&self) -> bool {
         self.state.is_holding()
     }
 
-    /// Cancels the request that it enqueued last, if that has not ended: its waits fail, its
-    /// checkpoints say so (B59). True: there was one.
+    /// Cancels the request that the user enqueued last: its waits and checkpoints fail. Returns
+    /// false if there was none or it has ended.
     pub fn cancel(&self) -> bool {
         self.state.cancel()
     }
 
-    /// Whether its last request is queued or being carried out.
+    /// Returns whether the user's last request is queued or running.
     pub fn is_busy(&self) -> bool {
         self.state.is_busy()
     }
 
-    /// Whether its node takes no more work.
+    /// Returns whether the node accepts no more work.
     pub(crate) fn node_is_closing(&self) -> bool {
         self.node.closing.load(Ordering::Relaxed)
     }
 
-    /// Ends its association with its scheduler before it is dropped.
+    /// Ends the association with the scheduler before the user is dropped.
     pub(crate) fn leave(&self) {
         if self.counted.swap(false, Ordering::Relaxed) {
             self.home_scheduler().users.fetch_sub(1, Ordering::Relaxed);
@@ -202,11 +204,11 @@ impl Drop for User {
     }
 }
 
-/// A lock that a *user* owns, across its work requests: a database's write lock, for instance.
+/// A lock that a *user* owns across its work requests, such as a database's write lock.
 ///
 /// First come, first served, with direct hand-over (but see [`UserLock::near`]). While a user owns
-/// it, its requests never wait for a worker (rule 7). Waits show as `LCK_M_X`, with the owner as
-/// the blocking user (B22).
+/// it, its requests never wait for a free worker. In views, waits for it have the reason `LCK_M_X`
+/// and the owner as the blocking user.
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -223,7 +225,7 @@ impl Drop for User {
 #[derive(Default)]
 pub struct UserLock {
     state: ShortLock<LockState>,
-    /// How often in a row the first in line may be passed.
+    /// How often in a row the first waiter may be overtaken.
     passes: usize,
 }
 
@@ -231,7 +233,7 @@ pub struct UserLock {
 struct LockState {
     owner: Option<(UserId, Option<Arc<Holds>>)>,
     waiters: VecDeque<LockWaiter>,
-    /// How often in a row the first was passed.
+    /// How often in a row the first waiter has been overtaken.
     passed: usize,
     /// How many of the waiters are workers.
     workers: usize,
@@ -247,16 +249,16 @@ struct LockWaiter {
 enum How {
     /// A worker waits.
     Parked(Ticket),
-    /// Nobody does; this enqueues the user's next request.
+    /// No worker waits; this callback enqueues the user's next request.
     Away(Box<dyn FnOnce() + Send>),
 }
 
-/// What became of [`UserLock::acquire_or_leave`].
+/// The result of [`UserLock::acquire_or_leave`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquired {
     /// The user owns the lock.
     Now,
-    /// It has a place in the line; it owns the lock when the callback has been called.
+    /// The user has a place in the queue; it owns the lock once the callback is called.
     Later,
 }
 
@@ -267,39 +269,42 @@ impl Owned for UserLock {
 }
 
 impl UserLock {
-    /// A lock that nobody owns.
+    /// Creates a lock without an owner.
     pub fn new() -> UserLock {
         UserLock::default()
     }
 
-    /// A lock that nobody owns and that, so many times in a row at most, goes to the first who
-    /// waits on the releaser's scheduler, before others that came earlier: that scheduler is awake,
-    /// and waking another one is dear. Each waiter is passed a bounded number of times.
+    /// Creates a lock without an owner that prefers waiters on the releaser's scheduler to earlier
+    /// waiters elsewhere, at most `passes` times in a row: that scheduler is awake, and waking
+    /// another one is expensive. Each waiter is overtaken a bounded number of times.
     pub fn near(passes: usize) -> UserLock {
         UserLock { passes, ..UserLock::default() }
     }
 
-    /// Makes the user the owner; waits while another is, for at most this long.
+    /// Makes the user the owner; waits while another user owns the lock, for at most this long
+    /// (`None` means no limit).
     ///
     /// # Errors
-    /// [`WaitError`]: then the user is not the owner.
+    /// [`WaitError`] if the time passed, the work request was cancelled, or this wait was chosen to
+    /// break a deadlock; the user is not the owner then.
     ///
     /// # Panics
-    /// When the user is the owner already.
+    /// Panics if the user is the owner already.
     pub fn acquire(&self, user: UserId, span: Option<Duration>) -> Result<(), WaitError> {
         self.join(user, span, None).map(drop)
     }
 
-    /// As [`UserLock::acquire`]; but when `crowd` workers wait already, the caller keeps its
-    /// worker: the user gets its place in the line without one, and `granted` is called (by the
-    /// releaser, it must not wait) when the lock is the user's. So a lock, however popular, never
-    /// takes all workers, and requests that do not need it go on.
+    /// Like [`UserLock::acquire`], but does not wait if `crowd` workers wait already: the user then
+    /// gets a place in the queue without a worker, and `granted` is called when the lock is the
+    /// user's. The releaser calls it, so it must not wait. This way a contended lock never blocks
+    /// all workers, and requests that do not need it continue.
     ///
     /// # Errors
-    /// [`WaitError`]: then the user is not the owner, and has no place.
+    /// [`WaitError`], like [`UserLock::acquire`]; the user is not the owner and has no place in the
+    /// queue then.
     ///
     /// # Panics
-    /// When the user is the owner already.
+    /// Panics if the user is the owner already.
     pub fn acquire_or_leave(
         &self,
         user: UserId,
@@ -325,7 +330,8 @@ impl UserLock {
         };
         assert_ne!(*owner, user, "user {user} owns the lock already");
         let owner = *owner;
-        // A callback that is not kept is dropped after the lock is free: it is not ours.
+        // A callback that is not kept is the caller's code; it is dropped after the short lock is
+        // released.
         let crowded = leave.as_ref().is_some_and(|(crowd, _)| lock.workers >= *crowd);
         if crowded && let Some((_, granted)) = leave {
             lock.waiters.push_back(LockWaiter { user, state, how: How::Away(granted) });
@@ -336,7 +342,7 @@ impl UserLock {
         lock.waiters.push_back(LockWaiter { user, state, how: How::Parked(ticket) });
         lock.workers += 1;
         drop(lock);
-        // From here the releaser makes us the owner before it claims our wait.
+        // From here on, the releaser makes this user the owner before it claims the wait.
         let outcome = ticket.result(park(ticket, span.map_or(NEVER, clock::after)));
         drop(asked);
         if outcome.is_err() {
@@ -350,10 +356,10 @@ impl UserLock {
         outcome.map(|()| Acquired::Now)
     }
 
-    /// Hands the lock to whoever has waited longest.
+    /// Hands the lock to the user that has waited longest (but see [`UserLock::near`]).
     ///
     /// # Panics
-    /// When the user is not the owner.
+    /// Panics if the user is not the owner.
     pub fn release(&self, user: UserId) {
         let mut lock = self.lock();
         let is_owner = |(owner, _): &mut (UserId, _)| *owner == user;
@@ -361,7 +367,7 @@ impl UserLock {
             .owner
             .take_if(is_owner)
             .unwrap_or_else(|| panic!("user {user} does not own the lock"));
-        // Its hold may have been ended already, by a `User::release` too many.
+        // Its hold may have been ended already, by one `User::release` too many.
         let _ = state.is_some_and(|state| state.release());
         let (claimed, granted) = loop {
             let Some(LockWaiter { user, state, how }) = self.next(&mut lock) else { return };
@@ -369,14 +375,15 @@ impl UserLock {
                 How::Away(granted) => (None, Some(granted)),
                 How::Parked(ticket) => {
                     lock.workers -= 1;
-                    // One whose deadline has passed is claimed already, and gets nothing.
+                    // A waiter whose deadline has passed is claimed already and does not get the
+                    // lock.
                     let Some(claimed) = ticket.claim(Outcome::Granted) else { continue };
                     (Some(claimed), None)
                 }
             };
             state.iter().for_each(|s| s.hold());
             lock.owner = Some((user, state));
-            // Views show the rest who they wait for now.
+            // Views show the other waiters their new blocker.
             for waiter in &lock.waiters {
                 if let How::Parked(ticket) = waiter.how {
                     ticket.waiter.blocking_user.store(user, Ordering::Relaxed);
@@ -389,7 +396,7 @@ impl UserLock {
         granted.into_iter().for_each(|granted| granted());
     }
 
-    /// Takes the one that is next out of the line.
+    /// Removes and returns the next waiter.
     fn next(&self, lock: &mut LockState) -> Option<LockWaiter> {
         let inbox = here().map(|here| here.inbox).filter(|_| lock.passed < self.passes);
         let is_near = |w: &LockWaiter| match w.how {
@@ -402,8 +409,8 @@ impl UserLock {
         lock.waiters.remove(near)
     }
 
-    /// Takes back the place of a user that left (see [`UserLock::acquire_or_leave`]) and gives its
-    /// callback, uncalled. None: it has no place (any more).
+    /// Removes a user that waits without a worker (see [`UserLock::acquire_or_leave`]) from the
+    /// queue and returns its callback, uncalled. Returns `None` if the user is not in the queue.
     pub fn give_up(&self, user: UserId) -> Option<Box<dyn FnOnce() + Send>> {
         let mut lock = self.lock();
         let is_it = |w: &LockWaiter| w.user == user && matches!(w.how, How::Away(_));
@@ -414,17 +421,17 @@ impl UserLock {
         }
     }
 
-    /// How many workers wait.
+    /// Returns how many workers wait.
     pub fn waiting_workers(&self) -> usize {
         self.lock().workers
     }
 
-    /// The user that owns it.
+    /// Returns the user that owns the lock.
     pub fn owner(&self) -> Option<UserId> {
         self.lock().owner.as_ref().map(|o| o.0)
     }
 
-    /// How many users wait, with a worker or without.
+    /// Returns how many users wait, with a worker or without.
     pub fn waiters(&self) -> usize {
         self.lock().waiters.len()
     }

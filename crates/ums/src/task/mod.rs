@@ -1,10 +1,10 @@
 //! Spawned tasks: work requests without a user, with a result that can be waited for.
 //!
-//! A task is one allocation: the request's state, and a cell that holds first the closure, then
-//! the result. Joining a task that no worker has begun promotes it in its work queue, so that
-//! parents who wait for children can never use up all workers (G11).
+//! A task is one allocation: the request's state, and a cell that holds first the closure, then the
+//! result. Joining a task that no worker has begun promotes it in its work queue, so that parents
+//! that wait for children can never use up all workers (G11).
 //!
-//! `task/scope.rs` has the tasks that may borrow.
+//! Tasks that may borrow are in `task/scope.rs`.
 
 mod scope;
 
@@ -30,9 +30,9 @@ pub use scope::{Scope, ScopedJoinHandle, scope};
 /// Why a task has no result.
 #[derive(Debug)]
 pub enum TaskError {
-    /// It panicked; this is what it panicked with.
+    /// The task panicked; contains the panic's payload.
     Panicked(Box<dyn Any + Send + 'static>),
-    /// It was cancelled before it began, or its node shut down.
+    /// The task was cancelled before it began, or its node shut down.
     Cancelled,
 }
 
@@ -91,7 +91,7 @@ where
         self.cell.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The result is there: whoever waits for it runs.
+    /// Stores the result and makes the waiter run, if there is one.
     fn end(&self, result: TaskResult<T>) {
         self.state.finish();
         let mut cell = self.lock();
@@ -119,7 +119,7 @@ where
 
     fn abandon(&self) {
         let stage = std::mem::replace(&mut self.lock().stage, Stage::Running);
-        // The closure's destructor is the caller's code; what it does is not ours to pass on.
+        // The closure's destructor is the caller's code: a panic in it is contained here.
         scheduler::contain(|| drop(stage));
         self.end(Err(TaskError::Cancelled));
     }
@@ -156,7 +156,17 @@ where
     }
 }
 
-/// The right to wait for a task's result. Dropping it lets the task run on by itself.
+/// A handle to wait for a task's result. If it is dropped, the task continues without it.
+///
+/// ```
+/// use std::time::Duration;
+/// let node = ums::Node::builder().schedulers(1).build()?;
+/// let mut slow = node.spawn(|| ums::sleep(Duration::from_secs(3600)))?;
+/// assert_eq!(slow.join_for(Duration::from_millis(1)).err(), Some(ums::WaitError::TimedOut));
+/// slow.cancel();
+/// assert!(slow.join().map_or(true, |slept| slept == Err(ums::WaitError::Cancelled)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct JoinHandle<T> {
     task: Arc<dyn Joinable<T>>,
     home: Arc<Scheduler>,
@@ -169,27 +179,29 @@ impl<T> std::fmt::Debug for JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the task's end. Not ended early by cancellation: a result is not lost.
+    /// Waits for the task's end and returns its result. The wait ignores cancellation, so a result
+    /// is never lost.
     ///
     /// # Errors
-    /// [`TaskError`] when the task panicked or never ran.
+    /// [`TaskError`] if the task panicked or never ran.
     pub fn join(self) -> Result<T, TaskError> {
         let what = || What::new(WaitReason::JOIN).uncancellable();
         match self.join_as(what, NEVER, AsVictim::Never) {
             Ok(result) => result,
             Err(error) => {
-                unreachable!("a join without deadline and deaf to cancels ended: {error}")
+                unreachable!("a join without deadline and cancellation ended: {error}")
             }
         }
     }
 
-    /// Waits for the task's end for at most this long. On error the handle is still good.
+    /// Waits for the task's end for at most this long. After an error the handle can still be used.
     ///
     /// # Errors
-    /// [`WaitError`], also as a deadlock's victim; the inner result is as in [`JoinHandle::join`].
+    /// [`WaitError`] if the time passed, the caller's work request was cancelled, or this wait was
+    /// chosen to break a deadlock; the inner result is that of [`JoinHandle::join`].
     ///
     /// # Panics
-    /// When an earlier call has taken the result.
+    /// Panics if an earlier call has taken the result.
     pub fn join_for(&mut self, span: Duration) -> Result<Result<T, TaskError>, WaitError> {
         self.join_as(|| What::new(WaitReason::JOIN), clock::after(span), AsVictim::Fails)
     }
@@ -212,15 +224,15 @@ impl<T> JoinHandle<T> {
             drop(asked);
             outcome.inspect_err(|_| self.task.forget_waiter())?;
         } else if !ticket.abandon() {
-            // A cancellation may have claimed the wait before it was given up. The result is there
-            // all the same, but its wake-up is on the way, and has to be taken.
+            // A cancellation may have claimed the wait before it was abandoned. The result is
+            // present, but the wake-up of the claim is on its way and must be consumed.
             let _ = park(ticket, NEVER);
         }
         Ok(self.task.take().expect("a joined task has a result"))
     }
 
-    /// A worker is about to wait for this task: let it not stand in the queue behind requests for
-    /// which there may never be a worker.
+    /// Called when a worker is about to wait for this task. Moves the task ahead of queued
+    /// requests, for which there may never be a free worker.
     fn promote(&self) {
         let state = self.task.state();
         if (here().is_some() || away().is_some()) && state.is_queued() {
@@ -229,18 +241,18 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.task.state().is_done()
     }
 
-    /// Asks for the task's end: if no worker has begun it, it never runs; else its waits fail with
-    /// [`WaitError::Cancelled`] and its checkpoints say so. It is never stopped by force.
+    /// Asks the task to end. If no worker has begun it, it never runs; otherwise its waits and
+    /// checkpoints fail with [`WaitError::Cancelled`]. A task is never stopped by force.
     pub fn cancel(&self) {
         cancel(self.task.state(), &self.home);
     }
 
-    /// A handle that can ask for the task's end while somebody else waits for it.
+    /// Returns a handle that can cancel the task while the join handle is used elsewhere.
     ///
     /// ```
     /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -257,7 +269,7 @@ impl<T> JoinHandle<T> {
         CancelHandle(self.running())
     }
 
-    /// The task without its result's type.
+    /// Returns the task without its result's type.
     pub(crate) fn running(&self) -> Running
     where
         T: 'static,
@@ -265,23 +277,23 @@ impl<T> JoinHandle<T> {
         Running { request: self.task.clone(), home: self.home.clone() }
     }
 
-    /// The number of its work request, as views show it.
+    /// Returns the number of the task's work request, as views show it.
     pub fn request_id(&self) -> RequestId {
         self.task.state().id
     }
 }
 
-/// The right to ask for a task's end. Dropping it changes nothing.
+/// A handle that can cancel a task. Dropping it has no effect.
 #[derive(Clone)]
 pub struct CancelHandle(Running);
 
 impl CancelHandle {
-    /// As [`JoinHandle::cancel`]. False: the task has ended already.
+    /// Cancels the task, like [`JoinHandle::cancel`]. Returns false if the task has ended already.
     pub fn cancel(&self) -> bool {
         self.0.cancel()
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.0.is_done()
     }
@@ -301,7 +313,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// False: it has ended already.
+    /// Cancels the request. Returns false if it has ended already.
     pub fn cancel(&self) -> bool {
         let alive = !self.is_done();
         cancel(self.request.state(), &self.home);
@@ -313,12 +325,12 @@ impl Running {
     }
 }
 
-/// What belongs to a user and not to its home: found by number.
+/// The state of a user that does not belong to its home scheduler.
 pub(crate) struct UserState {
     pub id: UserId,
-    /// The number of its home.
+    /// The number of its home scheduler.
     pub home: usize,
-    /// What its requests came to.
+    /// The totals over its requests.
     pub account: Arc<Account>,
     pub holds: Arc<Holds>,
     last: Mutex<Option<Running>>,
@@ -334,7 +346,7 @@ impl UserState {
         self.holds.hold();
     }
 
-    /// False: it holds nothing.
+    /// Removes one hold. Returns false if the user holds nothing.
     pub fn release(&self) -> bool {
         self.holds.release()
     }
@@ -343,25 +355,25 @@ impl UserState {
         self.holds.is_some()
     }
 
-    /// Enqueues a request and, if it was taken, notes it as the last one: both under the lock, so
-    /// that a cancellation finds either this one or the one before.
+    /// Enqueues a request and, if it was accepted, records it as the last one. Both happen under
+    /// the lock, so that a cancellation finds either this request or the one before.
     fn enqueue(&self, running: Running) -> Result<(), EnqueueError> {
         let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
         let taken = running.home.enqueue(running.request.clone());
         let before = if taken.is_ok() { last.replace(running) } else { Some(running) };
         drop(last);
-        // With it its result or its closure may go, whose destructor is not ours.
+        // This may drop a result or closure, whose destructor is the caller's code.
         drop(before);
         taken.map_err(|(error, _)| error)
     }
 
-    /// Cancels it. False: it has ended, or there was none.
+    /// Cancels the last request. Returns false if it has ended or there was none.
     pub fn cancel(&self) -> bool {
         let last = self.last.lock().unwrap_or_else(|e| e.into_inner()).clone();
         last.is_some_and(|r| r.cancel())
     }
 
-    /// The request that it enqueued last.
+    /// Returns the number of the request enqueued last.
     pub fn last_request(&self) -> Option<RequestId> {
         let last = self.last.lock().unwrap_or_else(|e| e.into_inner());
         last.as_ref().map(|running| running.request.state().id)
@@ -385,7 +397,7 @@ fn cancel(state: &RequestState, home: &Scheduler) {
     }
 }
 
-/// Does what a cancellation found to do: runs the claimed waiter, asks for the end of its I/O.
+/// Carries out a cancellation: makes the claimed waiter run, or cancels its I/O.
 pub(crate) fn pass_on(found: Cancelled) {
     found.claimed.into_iter().for_each(ready);
     if let Some((inbox, io)) = found.io {
@@ -393,7 +405,7 @@ pub(crate) fn pass_on(found: Cancelled) {
     }
 }
 
-/// Makes a task and queues it on this scheduler.
+/// Creates a task and queues it on this scheduler.
 pub(crate) fn spawn_on<F, T>(
     scheduler: &Arc<Scheduler>,
     user: UserId,
@@ -407,8 +419,9 @@ where
     queue(scheduler.clone(), Task::new(user, urgent, f))
 }
 
-/// As [`spawn_on`], for a user, who knows of it before a worker can: another scheduler may begin
-/// it before the enqueuer gets any further, and it must be possible to cancel it then.
+/// Like [`spawn_on`], for a user. The user's state records the task before any worker can begin it,
+/// because another scheduler may begin it before this function returns, and it must be possible to
+/// cancel it then.
 pub(crate) fn spawn_for<F, T>(
     scheduler: &Arc<Scheduler>,
     user: &UserState,
@@ -426,7 +439,7 @@ where
     Ok(handle)
 }
 
-/// As [`spawn_on`], without a user, and no other scheduler takes it.
+/// Like [`spawn_on`], without a user; no other scheduler may take the task.
 pub(crate) fn spawn_bound<F, T>(
     scheduler: &Arc<Scheduler>,
     f: F,
@@ -440,9 +453,9 @@ where
     queue(scheduler.clone(), task)
 }
 
-/// As [`spawn_bound`], for what must not be lost: a full queue takes it all the same. Err: the node
-/// shuts down.
-pub(crate) fn spawn_surely(
+/// Like [`spawn_bound`], but also accepted by a full queue, for tasks that must not be lost. Fails
+/// only if the node shuts down.
+pub(crate) fn spawn_even_if_full(
     scheduler: &Arc<Scheduler>,
     f: impl FnOnce() + Send + 'static,
 ) -> Result<(), EnqueueError> {
@@ -462,12 +475,13 @@ where
     Ok(JoinHandle { task, home })
 }
 
-/// Queues a task on the scheduler that the caller runs on; an idle scheduler may take it from
-/// there before it has begun (B5).
+/// Starts a task: queues it on the scheduler that the caller runs on. Before it has begun, an idle
+/// scheduler may take it from there. `f` must be `Send + 'static`; for tasks that borrow, use
+/// [`scope`].
 ///
 /// # Panics
-/// On a plain thread (use [`Node::spawn`](crate::Node::spawn)), and when the work queue is full or
-/// the node shuts down (use [`try_spawn`]).
+/// Panics on a plain thread (use [`Node::spawn`](crate::Node::spawn)), and if the work queue is
+/// full or the node shuts down (use [`try_spawn`]).
 ///
 /// ```
 /// let node = ums::Node::builder().build()?;
@@ -486,17 +500,17 @@ where
 {
     match try_spawn(f) {
         Ok(handle) => handle,
-        Err(error) => panic!("the task was not taken: {error}"),
+        Err(error) => panic!("the task was not accepted: {error}"),
     }
 }
 
-/// As [`spawn`], for callers that handle a full queue.
+/// Like [`spawn`], for callers that handle a full queue.
 ///
 /// # Errors
-/// [`EnqueueError`].
+/// [`EnqueueError`] if the work queue is full or the node shuts down.
 ///
 /// # Panics
-/// On a plain thread.
+/// Panics on a plain thread.
 #[track_caller]
 pub fn try_spawn<F, T>(f: F) -> Result<JoinHandle<T>, EnqueueError>
 where

@@ -1,11 +1,11 @@
 //! Scopes: tasks that may borrow from the stack of the worker that opens the scope.
 //!
-//! A scope counts its tasks, and its end waits for the last of them. That wait is the only thing
-//! that keeps what is borrowed alive, so it is never refused, cancelled or left by a panic.
+//! A scope counts its tasks, and its end waits for the last of them. Only that wait keeps the
+//! borrowed values alive, so it is never refused, cancelled or left by a panic.
 //!
-//! The one place where a borrow is taken for longer than the compiler can see. Named invariant
-//! **Scope**: everything that borrows for `'scope` is dropped before the task tells the scope's
-//! count, and `scope` returns, or unwinds, only after the count is 0.
+//! This is the one place where a borrow lasts longer than the compiler can see. Named invariant
+//! **Scope**: everything that borrows for `'scope` is dropped before the task decrements the
+//! scope's count, and `scope` returns, or unwinds, only after the count is 0.
 
 #![allow(unsafe_code)] // Named invariant "Scope", stated above.
 
@@ -34,13 +34,15 @@ struct ScopeCount {
     running: AtomicUsize,
     panicked: AtomicUsize,
     waiter: ShortLock<Option<Ticket>>,
-    /// A worker waits for all of them, so that none may wait for a worker (G11).
+    /// True once a worker waits for all of them, so that none of them waits for a free worker
+    /// (G11).
     urgent: Arc<AtomicBool>,
 }
 
 impl ScopeCount {
     fn one_less(&self) {
-        // Under the lock, which `wait` takes too: either it sees 0, or we see its ticket.
+        // Under the lock, which `wait` takes too: either `wait` sees 0, or this thread sees its
+        // ticket.
         let mut waiter = self.waiter.lock();
         let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
         let ticket = if last { waiter.take() } else { None };
@@ -49,7 +51,7 @@ impl ScopeCount {
         claimed.into_iter().for_each(ready);
     }
 
-    /// Comes back when no task runs. The tasks borrow from below the caller's frame, so this is not
+    /// Returns when no task runs. The tasks borrow from the caller's frame, so this wait is never
     /// refused or cancelled, and no panic leaves it.
     fn wait(&self, home: &Scheduler) {
         let frozen = Frozen;
@@ -63,7 +65,7 @@ impl ScopeCount {
         std::mem::forget(frozen);
     }
 
-    /// None: no task runs.
+    /// Begins the wait; returns `None` if no task runs.
     fn begin_to_wait(&self) -> Option<Ticket> {
         let mut waiter = self.waiter.lock();
         if self.running.load(Ordering::Acquire) > 0 {
@@ -76,10 +78,10 @@ impl ScopeCount {
     }
 }
 
-/// Where a scoped task leaves its result.
+/// The place where a scoped task stores its result.
 struct Slot<T>(Mutex<Option<TaskResult<T>>>);
 
-/// A task of a scope.
+/// A handle to a task of a scope.
 pub struct ScopedJoinHandle<'scope, T> {
     inner: JoinHandle<()>,
     slot: Arc<Slot<T>>,
@@ -88,35 +90,34 @@ pub struct ScopedJoinHandle<'scope, T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the task's end.
+    /// Waits for the task's end and returns its result. The wait ignores cancellation.
     ///
     /// # Errors
-    /// [`TaskError`] when the task panicked or never ran.
+    /// [`TaskError`] if the task panicked or never ran.
     pub fn join(self) -> Result<T, TaskError> {
         self.inner.join()?;
         let result = self.slot.0.lock().unwrap_or_else(|e| e.into_inner()).take();
-        let result = result.expect("a task that ran has left its result");
+        let result = result.expect("a task that ran has stored its result");
         if result.is_err() {
-            // The caller knows; the scope's end need not say it again.
+            // The caller gets the panic here; the scope's end need not report it again.
             self.scope.panicked.fetch_sub(1, Ordering::Relaxed);
         }
         result
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.inner.is_finished()
     }
 }
 
-/// Runs tasks that may borrow what the caller owns, as [`std::thread::scope`] does: all of them
-/// have ended when it returns. The caller's stack cannot go away meanwhile, because a waiting
-/// worker's stack is frozen.
+/// Runs tasks that may borrow what the caller owns, like [`std::thread::scope`]: all of them have
+/// ended when it returns.
 ///
 /// # Panics
-/// On a plain thread; and when a task panicked whose handle was not joined. In debug builds also
-/// when the caller holds a foreign lock ([`sync::foreign`](crate::sync::foreign)), before `f` is
-/// called or after it: then the tasks have ended first.
+/// Panics on a plain thread, and if a task panicked whose handle was not joined. In debug builds it
+/// also panics if the caller holds a foreign lock ([`sync::foreign`](crate::sync::foreign)) before
+/// or after `f` is called; in the second case, the tasks have ended first.
 ///
 /// ```
 /// let node = ums::Node::builder().build()?;
@@ -149,23 +150,23 @@ where
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.open.wait(&scope.scheduler);
     if result.is_ok() {
-        // A wait that should have been refused is refused now, when no task borrows any more.
+        // A wait that should have been refused is refused now, because no task borrows any more.
         let _ = current::about_to_wait();
     }
     match result {
         Err(panic) => std::panic::resume_unwind(panic),
         Ok(_) if scope.open.panicked.load(Ordering::Relaxed) > 0 => {
-            panic!("a task of the scope panicked and nobody joined it")
+            panic!("a task of the scope panicked and was not joined")
         }
         Ok(result) => result,
     }
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Queues a task that may borrow for `'scope`.
+    /// Starts a task that may borrow for `'scope`.
     ///
     /// # Panics
-    /// When the work queue is full or the node shuts down.
+    /// Panics if the work queue is full or the node shuts down.
     #[track_caller]
     pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
@@ -176,7 +177,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
-/// Tells the count when it is dropped.
+/// Decrements the count when it is dropped.
 struct Tell(Arc<ScopeCount>);
 
 impl Drop for Tell {
@@ -185,8 +186,8 @@ impl Drop for Tell {
     }
 }
 
-/// What a scoped task owns. The fields are dropped in this order: whatever borrows for
-/// `'scope` goes before the count is told.
+/// What a scoped task owns. The fields are dropped in this order: everything that borrows for
+/// `'scope` is dropped before the count is decremented.
 struct Body<F, T> {
     f: F,
     out: Arc<Slot<T>>,
@@ -216,8 +217,8 @@ where
     scope.open.running.fetch_add(1, Ordering::AcqRel);
     let body = Body { f, out: slot.clone(), tell: Tell(scope.open.clone()) };
     let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
-    // SAFETY: Scope: the closure, whether it is run or dropped unrun, is gone before the count
-    // is told, and `scope` returns only after that; so it never outlives 'scope.
+    // SAFETY: Scope: the closure, whether it runs or is dropped before, is gone before the count is
+    // decremented, and `scope` returns only after that; so it never outlives 'scope.
     let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
     let mut task = Task::new(current::user(), false, call);
     task.state.with_scope = Some(scope.open.urgent.clone());
@@ -226,6 +227,6 @@ where
             let scope = scope.open.clone();
             ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData }
         }
-        Err(error) => panic!("the scope's task was not taken: {error}"),
+        Err(error) => panic!("the scope's task was not accepted: {error}"),
     }
 }

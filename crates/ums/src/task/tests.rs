@@ -1,7 +1,7 @@
-//! A race inside a join, which is too short to be met from outside.
+//! A race inside a join, which is too short to be provoked from outside.
 //!
-//! Unsafe code stands here for **Contract**: what runs on fibers are closures of this test, which
-//! keep no thread-scoped state over a wait.
+//! The reason for unsafe code here is **Contract**: only closures of this test run on fibers, and
+//! they keep no thread-scoped state across a wait.
 
 #![allow(unsafe_code)]
 
@@ -15,8 +15,8 @@ use crate::record::reason::WaitReason;
 use crate::wait::{AsVictim, What};
 use crate::{Node, WorkerKind};
 
-/// The joiner looks for the result in vain, the task ends, the joiner's wait begins, a cancellation
-/// claims it, and the joiner sees that the result is there: it must take the wake-up all the same.
+/// The joiner finds no result, the task ends, the joiner's wait begins, a cancellation claims it,
+/// and the joiner sees that the result is there: it must still consume the wake-up.
 fn join_what_ends_while_cancels_rain(node: &Node) {
     let flag = || Arc::new(AtomicBool::new(false));
     let (begun, go, over) = (flag(), flag(), flag());
@@ -30,19 +30,19 @@ fn join_what_ends_while_cancels_rain(node: &Node) {
     let (tell, end) = (begun.clone(), over.clone());
     let joiner = node.spawn_on(0, move || {
         tell.store(true, SeqCst);
-        // Called when the join has looked for the result and found none.
+        // Called when the join has found no result.
         let what = || {
             go.store(true, SeqCst);
             while !child.is_finished() {
                 std::hint::spin_loop();
             }
             let began = Instant::now();
-            while began.elapsed() < Duration::from_micros(5) {} // its result is put down
+            while began.elapsed() < Duration::from_micros(5) {} // its result is stored
             What::new(WaitReason::JOIN)
         };
         let joined = child.join_as(what, NEVER, AsVictim::Never);
         end.store(true, SeqCst);
-        // Whatever was left behind would meet these waits.
+        // A wake-up that was left behind would end these waits.
         for _ in 0..3 {
             let _ = crate::sleep(Duration::ZERO);
         }
@@ -53,7 +53,8 @@ fn join_what_ends_while_cancels_rain(node: &Node) {
     while !over.load(SeqCst) {
         joiner.cancel();
     }
-    // It has the result, unless the processor was lost before that was put down. It has ended well.
+    // It has the result, unless the thread was preempted before the result was stored. In both
+    // cases the join has ended without an error.
     let _ = joiner.join().unwrap();
 }
 

@@ -217,7 +217,7 @@ fn have_borrowing_children() {
         // A node that ends takes no more.
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map_or("", |text| text);
-            assert!(text.contains("was not taken"), "{text}");
+            assert!(text.contains("was not accepted"), "{text}");
         }
     }
 }

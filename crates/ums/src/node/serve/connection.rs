@@ -1,57 +1,115 @@
-//! What a session sees of its connection: reads and writes that park the worker, and what ends a
-//! park of the session.
+//! A connection: the client behind it, the session that answers it, and what the session sees of
+//! both.
+//!
+//! These types stand in one file because each is made of the others: a client owns its session, a
+//! session is called with its connection, and a connection is a borrowed client.
 
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, Weak};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use super::{Client, Why};
-use crate::io::{wait_readable, wait_writable};
+use super::listener::{Peer, Stream};
+use crate::io::{submit_poll, wait_readable, wait_writable};
 use crate::node::user::User;
 use crate::os::clock::{self, NEVER};
 use crate::record::reason::WaitReason;
+use crate::record::report::Kind;
+use crate::scheduler::inbox::Letter;
+use crate::scheduler::lists::timer_list::TimerId;
+use crate::scheduler::request::UserId;
+use crate::scheduler::{Scheduler, contain, here};
+use crate::wait::error::EnqueueError;
 
-use super::listener::Peer;
+/// The reason why a session is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The connection was just made.
+    Connected,
+    /// There is input, or the peer has closed the connection.
+    Readable,
+    /// The session asked for another request.
+    Again,
+    /// No input came within the time of [`Next::WaitAtMost`].
+    TimedOut,
+    /// The server is stopping: this is the session's last call. Whatever it returns, the connection
+    /// closes.
+    Stopping,
+}
 
-/// What a session sees of its connection: the socket, and its user.
+/// What happens after a session's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The session is idle until there is input.
+    Wait,
+    /// The session is idle until there is input, but at most this long.
+    WaitAtMost(Duration),
+    /// The session gets another work request, after those that are queued already.
+    Again,
+    /// The session is not called, not even for input, until [`Resumer::resume`] is called.
+    Park,
+    /// The connection closes.
+    Close,
+}
+
+/// The server's side of one connection. Each call is one work request and runs on a worker.
+pub trait Session: Send + 'static {
+    /// Carries out one request. It may wait, yield, and go preemptive. A panic closes the
+    /// connection.
+    fn request(&mut self, conn: &mut Connection<'_>, why: Why) -> Next;
+
+    /// Called instead of [`request`](Session::request) if a request is refused, because the work
+    /// queue was full, the request waited too long or the node shuts down. Returns what is sent to
+    /// the client, in one non-blocking write, before the connection closes. It is called by a
+    /// completion routine and must not wait.
+    fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
+        let _ = error;
+        Vec::new()
+    }
+}
+
+/// A session's access to its connection: the socket and the user. [`Read`] and [`Write`] wait by
+/// suspending the worker.
 pub struct Connection<'a> {
     client: &'a Arc<Client>,
-    /// Longest that one read or write waits; None: without a limit.
+    /// The longest time that one read or write waits; `None` means no limit.
     pub timeout: Option<Duration>,
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn of(client: &'a Arc<Client>) -> Connection<'a> {
+    fn of(client: &'a Arc<Client>) -> Connection<'a> {
         Connection { client, timeout: None }
     }
 
-    /// The user that this connection is.
+    /// Returns the connection's user.
     pub fn user(&self) -> &User {
         &self.client.user
     }
 
-    /// The other side.
+    /// Returns the peer.
     pub fn peer(&self) -> Peer {
         self.client.peer
     }
 
-    /// Reads what is there.
+    /// Reads available input without waiting; returns 0 if the peer has closed the connection.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing is there.
+    /// `WouldBlock` if there is no input; otherwise the system's error.
     pub fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         retry(|| self.client.stream.read(buf))
     }
 
-    /// Writes what goes out without waiting.
+    /// Writes as much as is possible without waiting.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing does.
+    /// `WouldBlock` if nothing can be written; otherwise the system's error.
     pub fn try_write(&mut self, buf: &[u8]) -> io::Result<usize> {
         retry(|| self.client.stream.write(buf))
     }
 
-    /// What ends a [`Next::Park`](super::Next::Park) of this connection, from anywhere.
+    /// Returns a handle that ends a [`Next::Park`] of this connection, from any thread.
     pub fn resumer(&self) -> Resumer {
         Resumer { client: Arc::downgrade(self.client) }
     }
@@ -61,14 +119,14 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Ends a [`Next::Park`](super::Next::Park).
+/// A handle that ends a [`Next::Park`].
 pub struct Resumer {
     client: Weak<Client>,
 }
 
 impl Resumer {
-    /// The session gets a work request, with [`Why::Again`]; at once if it is parked, else as soon
-    /// as it parks. It must be called once for each park, and never waits.
+    /// Gives the session a work request with [`Why::Again`]: at once if it is parked, otherwise as
+    /// soon as it parks. Call it once for each park. It never waits.
     pub fn resume(&self) {
         if let Some(client) = self.client.upgrade() {
             client.resume(Why::Again);
@@ -83,7 +141,7 @@ impl std::fmt::Debug for Resumer {
 }
 
 impl Read for Connection<'_> {
-    /// Reads, and parks the worker until there is something.
+    /// Reads; suspends the worker until there is input.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let deadline = self.deadline();
         loop {
@@ -97,7 +155,7 @@ impl Read for Connection<'_> {
 }
 
 impl Write for Connection<'_> {
-    /// Writes, and parks the worker while the other side does not take it.
+    /// Writes; suspends the worker while the peer does not read.
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         let deadline = self.deadline();
         loop {
@@ -120,5 +178,324 @@ fn retry(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             other => return other,
         }
+    }
+}
+
+/// One connection. Kept alive by its pending read, by its running request, and by the server.
+pub(super) struct Client {
+    pub user: User,
+    stream: Stream,
+    peer: Peer,
+    /// `None` while a request runs, which has taken it.
+    session: Mutex<Option<Box<dyn Session>>>,
+    /// Where its next read is pending, and under which token.
+    armed: Mutex<Armed>,
+    parked: Mutex<Parked>,
+    /// The state of its request between `enqueue` and a worker.
+    fate: AtomicU8,
+    /// The refusal has been sent to the client.
+    refused: AtomicBool,
+    others: Weak<Clients>,
+}
+
+/// The request is about to be queued.
+const ENQUEUEING: u8 = 0;
+/// The request is in a queue, or with a worker.
+const QUEUED: u8 = 1;
+/// The request was dropped before it ran: refused at once, waited too long, or its node shut down.
+const DROPPED: u8 = 2;
+
+/// A request of a client. If it is dropped before it ran, the refusal is sent to the client, by
+/// `enqueue` or by this drop, whichever is later.
+struct Turn {
+    client: Arc<Client>,
+    ran: bool,
+}
+
+impl Turn {
+    fn run(mut self, why: Why) {
+        self.ran = true;
+        self.client.carry_out(why);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.ran && self.client.fate.swap(DROPPED, Ordering::AcqRel) == QUEUED {
+            self.client.refuse_late();
+        }
+    }
+}
+
+/// The state of a park. The park and its end may come in either order.
+#[derive(Default)]
+struct Parked {
+    parked: bool,
+    resumed: bool,
+}
+
+#[derive(Default)]
+struct Armed {
+    at: Option<(Weak<Scheduler>, u64)>,
+    timer: Option<TimerId>,
+}
+
+impl Client {
+    fn fd(&self) -> RawFd {
+        self.stream.fd()
+    }
+
+    /// Puts the client's next read on the I/O list of the scheduler that the caller runs on.
+    fn arm(self: &Arc<Self>, span: Option<Duration>) {
+        let scheduler = here().expect("a read is armed by a worker");
+        if self.user.is_holding() {
+            scheduler.with(|core| core.expect_holder(scheduler.options.holder_spin_ns));
+        }
+        let client = self.clone();
+        let mut armed = self.lock_armed();
+        let token = submit_poll(self.fd(), Box::new(move |result| client.input(result)));
+        let Some(token) = token else { return };
+        armed.at = Some((Arc::downgrade(&scheduler.arc()), token));
+        armed.timer = span.map(|s| scheduler.time_io(clock::after(s), token));
+        drop(armed);
+        // The server may have begun to stop before it could see this read.
+        if self.stopping() {
+            self.disarm();
+        }
+    }
+
+    /// Cancels the pending read; its completion routine then runs.
+    pub fn disarm(&self) {
+        if let Some((scheduler, token)) = &self.lock_armed().at
+            && let Some(scheduler) = scheduler.upgrade()
+        {
+            scheduler.inbox.send(Letter::CancelIo(*token));
+        }
+    }
+
+    fn lock_armed(&self) -> MutexGuard<'_, Armed> {
+        self.armed.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn stopping(&self) -> bool {
+        self.others.upgrade().is_none_or(|others| others.is_stopping())
+    }
+
+    /// The completion routine of the read.
+    fn input(self: &Arc<Self>, result: i32) {
+        // If the poll completed at once, this runs inside `arm`, which holds the lock and has
+        // recorded nothing yet.
+        if let Ok(mut armed) = self.armed.try_lock() {
+            armed.at = None;
+            if let (Some(timer), Some(scheduler)) = (armed.timer.take(), here()) {
+                scheduler.untime(timer);
+            }
+        }
+        let why = match result {
+            _ if self.stopping() => Why::Stopping,
+            r if r == -libc::ECANCELED => Why::TimedOut,
+            _ => Why::Readable,
+        };
+        self.enqueue(why);
+    }
+
+    /// Parks the session, which has been put back. It may have been resumed already.
+    fn park(self: &Arc<Self>) {
+        let mut parked = self.parked.lock().unwrap_or_else(|e| e.into_inner());
+        parked.parked = true;
+        let resumed = std::mem::take(&mut parked.resumed);
+        drop(parked);
+        if resumed || self.stopping() {
+            self.resume(Why::Again);
+        }
+    }
+
+    pub fn resume(self: &Arc<Self>, why: Why) {
+        let mut parked = self.parked.lock().unwrap_or_else(|e| e.into_inner());
+        let was_parked = std::mem::take(&mut parked.parked);
+        // A later park sees the stop by itself.
+        parked.resumed = !was_parked && why != Why::Stopping;
+        drop(parked);
+        if was_parked {
+            self.enqueue(why);
+        }
+    }
+
+    pub fn enqueue(self: &Arc<Self>, why: Why) {
+        self.fate.store(ENQUEUEING, Ordering::Relaxed);
+        let turn = Turn { client: self.clone(), ran: false };
+        match self.user.enqueue_where_input_came(move || turn.run(why)) {
+            Err(error) => self.refuse(error),
+            Ok(_) if self.fate.swap(QUEUED, Ordering::AcqRel) == DROPPED => self.refuse_late(),
+            Ok(_) => {}
+        }
+    }
+
+    /// Refuses a request that was queued and then dropped.
+    fn refuse_late(&self) {
+        self.refuse(if self.stopping() || self.user.node_is_closing() {
+            EnqueueError::ShuttingDown
+        } else {
+            EnqueueError::WaitedTooLong
+        });
+    }
+
+    fn refuse(&self, error: EnqueueError) {
+        // A request may run, and queue the next one, before the `enqueue` that queued it has set
+        // `fate`; then both find the next one's fate. Only the first of them continues.
+        if self.refused.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let session = self.lock_session().take();
+        if let Some(mut session) = session {
+            self.contained("was refused a request", || {
+                let last_words = session.refused(error);
+                let _ = self.stream.write(&last_words);
+            });
+            self.contained("ended", || drop(session));
+        }
+        self.close();
+    }
+
+    /// Calls the application's code; a panic of it is counted, reported and contained.
+    fn contained(&self, when: &str, call: impl FnOnce()) {
+        if !contain(call)
+            && let Some(others) = self.others.upgrade()
+        {
+            others.report_panic(self.peer, when);
+        }
+    }
+
+    /// Carries out one work request.
+    fn carry_out(self: &Arc<Self>, why: Why) {
+        let Some(mut session) = self.lock_session().take() else { return };
+        let why = if self.stopping() { Why::Stopping } else { why };
+        let mut conn = Connection::of(self);
+        let mut next = Next::Close;
+        self.contained("carried out a request", || next = session.request(&mut conn, why));
+        if next == Next::Close || why == Why::Stopping {
+            // The session is dropped here, on a worker, because its destructor may wait.
+            self.contained("ended", || drop(session));
+            return self.close();
+        }
+        *self.lock_session() = Some(session);
+        match next {
+            Next::Again => self.enqueue(Why::Again),
+            Next::Park => self.park(),
+            Next::WaitAtMost(span) => self.arm(Some(span)),
+            _ => self.arm(None),
+        }
+    }
+
+    fn lock_session(&self) -> MutexGuard<'_, Option<Box<dyn Session>>> {
+        self.session.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn close(&self) {
+        self.stream.close();
+        self.user.leave();
+        if let Some(others) = self.others.upgrade() {
+            others.forget(self.user.id());
+        }
+    }
+}
+
+/// The connections of one server.
+#[derive(Default)]
+pub(super) struct Clients {
+    by_user: Mutex<HashMap<UserId, Arc<Client>>>,
+    stopping: AtomicBool,
+    /// Connections that have a place; a place is claimed before anything else is done for a
+    /// connection.
+    open: AtomicUsize,
+    panics: AtomicU64,
+}
+
+impl Clients {
+    /// Returns how many connections have a place.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Claims a place for a connection; returns false if `limit` connections have one.
+    pub fn claim_place(&self, limit: usize) -> bool {
+        let claim = |open| (open < limit).then_some(open + 1);
+        self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim).is_ok()
+    }
+
+    /// Returns the place of a connection that was never added.
+    pub fn return_place(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Adds a connection that has a place.
+    pub fn add(
+        self: &Arc<Self>,
+        user: User,
+        stream: Stream,
+        peer: Peer,
+        session: Box<dyn Session>,
+    ) -> Arc<Client> {
+        let client = Arc::new(Client {
+            user,
+            stream,
+            peer,
+            session: Mutex::new(Some(session)),
+            armed: Mutex::default(),
+            parked: Mutex::default(),
+            fate: AtomicU8::new(ENQUEUEING),
+            refused: AtomicBool::new(false),
+            others: Arc::downgrade(self),
+        });
+        self.lock().insert(client.user.id(), client.clone());
+        client
+    }
+
+    /// Removes a connection and returns its place.
+    fn forget(&self, user: UserId) {
+        if self.lock().remove(&user).is_some() {
+            self.return_place();
+        }
+    }
+
+    /// Returns the connection of this user.
+    pub fn of(&self, user: UserId) -> Option<Arc<Client>> {
+        self.lock().get(&user).cloned()
+    }
+
+    /// Returns all connections, ordered by user, so that a simulated run can be repeated. The lock
+    /// is released first, because a client whose last request is refused leaves at once and takes
+    /// it.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        let mut all: Vec<_> = self.lock().values().cloned().collect();
+        all.sort_by_key(|client| client.user.id());
+        all
+    }
+
+    /// Records that the server stops.
+    pub fn begin_to_stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether the server stops.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Returns how many sessions have panicked.
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Counts and reports the panic of a session.
+    #[cold]
+    pub fn report_panic(&self, peer: Peer, when: &str) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        let text = format_args!("a session of {peer} panicked when it {when}: it is closed");
+        crate::current::warn(Kind::Panicked, text);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, Arc<Client>>> {
+        self.by_user.lock().unwrap_or_else(|e| e.into_inner())
     }
 }

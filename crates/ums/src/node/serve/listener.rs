@@ -1,6 +1,6 @@
-//! What a server listens on, and what a connection is made of: TCP, or Unix-domain streams.
+//! The listener of a server and the stream of a connection: TCP or Unix-domain.
 //!
-//! Both are streams of bytes with a descriptor; the rest of the server does not know which it has.
+//! Both are streams of bytes with a descriptor; the rest of the server does not distinguish them.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -8,12 +8,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-/// What [`Node::serve`](crate::Node::serve) listens on.
+/// A listening socket for [`Node::serve`](crate::Node::serve).
 #[derive(Debug)]
 pub enum Listener {
-    /// A port.
+    /// A TCP port.
     Tcp(TcpListener),
-    /// A name in the file system; clients on the same machine reach it in less time than a port.
+    /// A path in the file system; faster than TCP for clients on the same machine.
     Unix(UnixListener),
 }
 
@@ -29,10 +29,10 @@ impl From<UnixListener> for Listener {
     }
 }
 
-/// Who is on the other side of a connection.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// A client of a port, with its address.
+    /// A TCP client, with its address.
     Tcp(SocketAddr),
     /// A client of a Unix-domain listener, on the same machine.
     Unix,
@@ -92,7 +92,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Calls do not wait, and small answers go out at once.
+    /// Puts the stream into non-blocking mode, and makes small writes go out at once.
     pub(super) fn prepare(&self) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => {
@@ -124,7 +124,7 @@ impl Stream {
         }
     }
 
-    /// Ends both directions.
+    /// Shuts down both directions.
     pub(super) fn close(&self) {
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),

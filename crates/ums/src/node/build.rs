@@ -1,0 +1,117 @@
+//! How a node is built: the checks of its options, and the start of its schedulers.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, RwLock, Weak};
+
+use super::builder::Builder;
+use super::handle::Node;
+use super::inner::{HiddenOptions, NodeInner};
+use super::room::raise_descriptors;
+use super::started::Started;
+use crate::limits;
+use crate::os::clock;
+use crate::os::linux::cpus::Cpus;
+use crate::scheduler::{self, Peers, WorkerKind};
+use crate::wait::error::BuildError;
+
+impl Builder {
+    /// Builds the node and starts its schedulers.
+    ///
+    /// # Errors
+    /// [`BuildError`], which names the option that is out of range, or what the system refused.
+    pub fn build(self) -> Result<Node, BuildError> {
+        clock::start();
+        let machine = Cpus::read();
+        let cpus = machine.count;
+        let count = self.schedulers.unwrap_or(cpus);
+        let option = |text: String| Err(BuildError::Option(text));
+        if count == 0 || count > 1024 {
+            return option(format!("{count} schedulers: there must be 1 to 1024"));
+        }
+        // Checked first, because the automatic limit is computed from the stack size.
+        self.check_stack_size()?;
+        let limit = self.limit(self.kind, cpus, count);
+        let workers = limit.hard;
+        if workers < count {
+            return option(format!(
+                "{workers} workers for {count} schedulers: each scheduler needs at least one"
+            ));
+        }
+        if workers.div_ceil(count) > limits::WORKERS_PER_SCHEDULER_MAX {
+            return option(format!("{workers} workers are more than this library can number"));
+        }
+        self.check_kind(count)?;
+        raise_descriptors();
+        let os = |what| move |source| BuildError::Os { what, source };
+        let peers = Arc::new(Peers::new(count));
+        let mut started = Started::default();
+        for index in 0..count {
+            // 255 over 4: 64, 64, 64, 63 (G9).
+            let share = limit.share(index, count);
+            // Processor numbers need not begin at 0: they are taken from the mask.
+            let place = machine.allowed.get(index).copied().filter(|_| self.pin);
+            // The detection of blocked workers needs them on one processor.
+            let detects = self.detect_blocking && scheduler::can_detect(self.kind);
+            let any = || machine.allowed.get(index % machine.allowed.len().max(1)).copied();
+            let place = if detects { place.or_else(any) } else { place };
+            let options = self.options(index.to_string(), true, share, place);
+            let made = scheduler::start(index, options, peers.clone());
+            let (scheduler, thread) = made.map_err(os("starting a scheduler"))?;
+            started.schedulers.push(scheduler);
+            started.threads.push(thread);
+        }
+        let (visible, threads) = started.keep();
+        peers.introduce(visible.iter().map(Arc::downgrade).collect());
+        let inner = Arc::new(NodeInner {
+            builder: self,
+            visible,
+            hidden: RwLock::default(),
+            threads: Mutex::new(threads),
+            setting_online: Mutex::default(),
+            closing: AtomicBool::new(false),
+            users: Mutex::default(),
+            watching: Mutex::default(),
+            stats: Mutex::default(),
+        });
+        let weak: Weak<NodeInner> = Arc::downgrade(&inner);
+        for scheduler in &inner.visible {
+            let _ = scheduler.node.set(weak.clone());
+        }
+        // From here on, an error drops the node, which stops what was started.
+        let node = Ok(Node { inner: inner.clone(), owner: true });
+        if inner.builder.kind == WorkerKind::Fiber {
+            // The fibers' external calls run here (U85). It is not shown in umsstats (U86).
+            let outside = inner.hidden("preemptive", HiddenOptions::default());
+            let outside = outside.map_err(os("starting the hidden scheduler for external code"))?;
+            for scheduler in &inner.visible {
+                let _ = scheduler.outside.set(Arc::downgrade(&outside));
+            }
+        }
+        node.and_then(Node::start_observing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::room::Limit;
+
+    #[test]
+    fn a_build_that_fails_half_way_stops_what_it_had_started_g13() {
+        let builder = Node::builder();
+        let mut started = Started::default();
+        let peers = Arc::new(Peers::new(2));
+        for index in 0..2 {
+            let options = builder.options(index.to_string(), true, Limit::of_builder(2), None);
+            let (scheduler, thread) = scheduler::start(index, options, peers.clone()).unwrap();
+            started.schedulers.push(scheduler);
+            started.threads.push(thread);
+        }
+        let left: Vec<_> = started.schedulers.iter().map(Arc::downgrade).collect();
+        drop(started);
+        assert!(
+            left.iter().all(|scheduler| scheduler.upgrade().is_none()),
+            "their threads have ended"
+        );
+    }
+}

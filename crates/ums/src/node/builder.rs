@@ -1,0 +1,213 @@
+//! The options of a node.
+
+use std::time::Duration;
+
+use crate::limits;
+use crate::monitor;
+use crate::node::placement::Placement;
+use crate::node::stats_socket::StatsSocket;
+use crate::os::linux::open::Choice;
+use crate::scheduler::WorkerKind;
+
+/// The options of a node, created by [`Node::builder`](crate::Node::builder). The defaults suit a
+/// server.
+///
+/// ```
+/// let node = ums::Node::builder().schedulers(2).max_workers(100).build()?;
+/// assert_eq!(node.scheduler_count(), 2);
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    pub(super) kind: WorkerKind,
+    pub(super) schedulers: Option<usize>,
+    pub(super) max_workers: Option<usize>,
+    pub(super) min_workers: usize,
+    pub(super) placement: Placement,
+    pub(super) fifo: bool,
+    pub(super) queue_limit: usize,
+    pub(super) stack_size: Option<usize>,
+    pub(super) precommit: bool,
+    pub(super) idle_worker_timeout: Duration,
+    pub(super) idle_spin: Duration,
+    pub(super) holder_spin: Duration,
+    pub(super) queue_timeout: Duration,
+    pub(super) preemptive_limit: Option<usize>,
+    pub(super) pin: bool,
+    pub(super) detect_blocking: bool,
+    pub(super) take_over_blocked: bool,
+    pub(super) io: Choice,
+    pub(super) monitor: Option<monitor::Options>,
+    pub(super) ring: bool,
+    pub(super) warnings: bool,
+    pub(super) stats: Option<StatsSocket>,
+    pub(super) stacks_on_sigusr2: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder {
+            kind: WorkerKind::Thread,
+            schedulers: None,
+            max_workers: None,
+            min_workers: 1,
+            placement: Placement::default(),
+            fifo: false,
+            queue_limit: limits::QUEUE_MAX,
+            stack_size: None,
+            precommit: false,
+            idle_worker_timeout: Duration::from_nanos(limits::TRIM_AFTER_NS),
+            idle_spin: Duration::ZERO,
+            holder_spin: Duration::from_nanos(limits::HOLDER_SPIN_NS),
+            queue_timeout: Duration::MAX,
+            preemptive_limit: None,
+            pin: false,
+            detect_blocking: false,
+            take_over_blocked: true,
+            io: Choice::Auto,
+            monitor: None,
+            ring: true,
+            warnings: true,
+            stats: None,
+            stacks_on_sigusr2: false,
+        }
+    }
+}
+
+impl Builder {
+    /// Sets the number of schedulers, 1 to 1024. The default is the number of processors that the
+    /// process may use: the least of its affinity mask, its cpuset and its control group's quota,
+    /// rounded up.
+    pub fn schedulers(mut self, n: usize) -> Builder {
+        self.schedulers = Some(n);
+        self
+    }
+
+    /// Sets the largest number of workers of all schedulers together. It is spread evenly: the
+    /// shares of two schedulers differ by at most one. Once all workers are busy, requests queue
+    /// until a worker is free.
+    ///
+    /// The default depends on the memory, mappings and threads that the system has left;
+    /// `ums probe` prints it. From 512 workers on (more on more than four processors), a further
+    /// worker is created only if none becomes free.
+    pub fn max_workers(mut self, n: usize) -> Builder {
+        self.max_workers = Some(n);
+        self
+    }
+
+    /// Sets how many idle workers each scheduler keeps, however long they are idle. The default is
+    /// 1.
+    pub fn min_workers(mut self, n: usize) -> Builder {
+        self.min_workers = n;
+        self
+    }
+
+    /// Sets how users and requests are spread over the schedulers. The default is
+    /// [`Placement::Hinted`].
+    pub fn placement(mut self, placement: Placement) -> Builder {
+        self.placement = placement;
+        self
+    }
+
+    /// Selects the behaviour of SQL Server 2000's User Mode Scheduler: classic placement, a
+    /// first-in-first-out runnable list, 255 workers.
+    pub fn classic(mut self) -> Builder {
+        self.placement = Placement::Classic;
+        self.fifo = true;
+        self.max_workers = Some(limits::CLASSIC_WORKERS);
+        self
+    }
+
+    /// Sets how many requests may wait for a worker on one scheduler; further ones are refused with
+    /// [`EnqueueError`](crate::EnqueueError).
+    pub fn queue_limit(mut self, n: usize) -> Builder {
+        self.queue_limit = n;
+        self
+    }
+
+    /// Sets how long a request may wait for a worker. A request that has waited longer is not run:
+    /// its `JoinHandle` returns [`TaskError::Cancelled`](crate::TaskError), and a served connection
+    /// is refused and closed. Requests of users that hold a lock are exempt. The default is no
+    /// limit.
+    pub fn queue_timeout(mut self, span: Duration) -> Builder {
+        self.queue_timeout = span;
+        self
+    }
+
+    /// Sets the size of a worker's stack in bytes. The default is 2 MiB for threads and 256 KiB for
+    /// fibers. This is address space, backed by memory only where it is touched. The least is 16
+    /// KiB for fibers, 32 KiB for threads and about 64 KiB for workers with their own context.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Sets whether fiber stacks are backed with memory when they are created, so that their growth
+    /// can never fail. The default is false.
+    pub fn precommit_stacks(mut self, yes: bool) -> Builder {
+        self.precommit = yes;
+        self
+    }
+
+    /// Sets how long a worker may be idle before it is destroyed. The default is 15 minutes.
+    pub fn idle_worker_timeout(mut self, span: Duration) -> Builder {
+        self.idle_worker_timeout = span;
+        self
+    }
+
+    /// Sets how long a scheduler without work polls before it sleeps. The default is zero: an idle
+    /// scheduler uses no processor time. Some tens of microseconds can help if wake-ups are more
+    /// expensive than processor time.
+    pub fn idle_spin(mut self, span: Duration) -> Builder {
+        self.idle_spin = span;
+        self
+    }
+
+    /// Sets how long a scheduler without work polls for the next request of a served user that
+    /// holds a lock ([`User::hold`](crate::User::hold)) before it sleeps. The default is 100
+    /// microseconds, because others wait for that user, and a client that answers at once does so
+    /// sooner than a sleeping thread is woken. The time is spent at most once for each request, and
+    /// other threads may run meanwhile. With zero the scheduler sleeps at once.
+    pub fn holder_spin(mut self, span: Duration) -> Builder {
+        self.holder_spin = span;
+        self
+    }
+
+    /// Sets how many workers of one scheduler may be preemptive at once (see
+    /// [`go_preemptive`](crate::go_preemptive)); further ones wait. The default is the number of
+    /// workers.
+    pub fn preemptive_limit(mut self, n: usize) -> Builder {
+        self.preemptive_limit = Some(n);
+        self
+    }
+
+    /// Sets whether each scheduler's threads are pinned to a processor of its own, as far as there
+    /// are enough processors. The default is false.
+    pub fn pin(mut self, yes: bool) -> Builder {
+        self.pin = yes;
+        self
+    }
+
+    /// Sets whether a worker that blocks in the kernel is detected: its scheduler then runs other
+    /// workers, and the worker's own code continues only after its scheduler has chosen it again.
+    /// This works for thread workers and workers with their own context. Detected are blocking
+    /// system calls and page faults, by the means that [`crate::watch::mechanism`] reports; in
+    /// programs that use [`crate::interpose`], functions of the C library announce that they will
+    /// block, which is faster. With this option, each scheduler's threads are pinned to one
+    /// processor. The default is false, at no cost. See docs/workers.md.
+    ///
+    /// For workers with their own context, a blocked system call is interrupted and made again;
+    /// each of their schedulers has a few more threads, and uses epoll instead of io_uring. See
+    /// docs/worker-kinds.md. Interposed calls of these workers are handled without this option.
+    pub fn detect_blocking(mut self, yes: bool) -> Builder {
+        self.detect_blocking = yes;
+        self
+    }
+
+    /// Sets which I/O back end to use. The default is the best one that the system allows.
+    pub fn io(mut self, choice: Choice) -> Builder {
+        self.io = choice;
+        self
+    }
+}

@@ -1,0 +1,258 @@
+//! The handles to a node and to its hidden schedulers: what a program calls.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::builder::Builder;
+use super::inner::{HiddenOptions, NodeInner};
+use crate::os::threads;
+use crate::record::report::{self, Kind};
+use crate::scheduler::request::UserId;
+use crate::scheduler::{self, Scheduler, WorkerKind, away, here};
+use crate::task::{self, JoinHandle, TaskError};
+use crate::wait::error::EnqueueError;
+
+/// A set of schedulers with their workers. Clones are handles to the same node. When the handle
+/// that [`Builder::build`] returned is dropped, the node shuts down like with [`Node::shutdown`]
+/// and a grace time of 10 seconds.
+///
+/// ```
+/// let node = ums::Node::builder().build()?;
+/// let four = node.run(|| ums::spawn(|| 2 + 2).join().unwrap());
+/// assert_eq!(four, 4);
+/// assert_eq!(node.shutdown(std::time::Duration::from_secs(1)).left, 0);
+/// # Ok::<(), ums::BuildError>(())
+/// ```
+pub struct Node {
+    pub(crate) inner: Arc<NodeInner>,
+    pub(super) owner: bool,
+}
+
+impl Clone for Node {
+    fn clone(&self) -> Node {
+        Node { inner: self.inner.clone(), owner: false }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = self.inner.builder.kind;
+        write!(f, "Node({} schedulers, {kind:?} workers)", self.inner.visible.len())
+    }
+}
+
+/// A scheduler beside the visible ones, for work that should not delay theirs: backups,
+/// administration, calls that block. Its workers are threads. Created by [`Node::hidden`].
+#[derive(Clone)]
+pub struct HiddenScheduler {
+    pub(crate) scheduler: Arc<Scheduler>,
+}
+
+impl HiddenScheduler {
+    /// Starts a task on this scheduler.
+    ///
+    /// # Errors
+    /// [`EnqueueError`] if the work queue is full or the node shuts down.
+    pub fn spawn<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        task::spawn_on(&self.scheduler, crate::current::user(), false, f)
+    }
+
+    /// Runs `f` on this scheduler and waits for it, so `f` may borrow from the caller's stack.
+    /// Inside `f`, [`is_cancelled`](crate::is_cancelled) tells whether the caller is cancelled.
+    ///
+    /// # Panics
+    /// Passes on a panic of `f`. Panics if the node is shutting down.
+    pub fn run<F, R>(&self, f: F) -> R
+    where
+        F: FnOnce() -> R + Send,
+        R: Send,
+    {
+        let reason = crate::record::reason::WaitReason::OTHER;
+        scheduler::run_on(&self.scheduler, reason, f)
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Returns the scheduler's number; hidden schedulers are numbered after the visible ones.
+    pub fn id(&self) -> usize {
+        self.scheduler.index
+    }
+}
+
+/// The result of a shutdown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// How many requests had not ended within the grace time and were cancelled.
+    pub cancelled: usize,
+    /// How many workers could not be ended, because their code does not return or their wait
+    /// ignores cancellation. Their threads and stacks are leaked on purpose.
+    pub left: usize,
+}
+
+impl Node {
+    /// Returns the node of the calling worker; `None` on a plain thread and while preemptive.
+    pub fn current() -> Option<Node> {
+        here()?.node.get()?.upgrade()?.downcast().ok().map(Node::of)
+    }
+
+    /// Returns one more handle.
+    pub(crate) fn of(inner: Arc<NodeInner>) -> Node {
+        Node { inner, owner: false }
+    }
+
+    /// Returns a builder with the defaults: thread workers, one scheduler per processor.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Starts a task on the least loaded scheduler or, if called on a worker, on that worker's
+    /// scheduler.
+    ///
+    /// # Errors
+    /// [`EnqueueError`] if the work queue is full or the node shuts down.
+    pub fn spawn<F, T>(&self, f: F) -> Result<JoinHandle<T>, EnqueueError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let is_ours = |s: &Arc<Scheduler>| {
+            self.inner.visible.get(s.index).is_some_and(|ours| Arc::ptr_eq(ours, s))
+        };
+        let own = here().map(|s| s.arc()).filter(is_ours);
+        let scheduler = own.unwrap_or_else(|| self.inner.least_loaded().clone());
+        task::spawn_on(&scheduler, crate::current::user(), false, f)
+    }
+
+    /// Starts a task on the visible scheduler with this number; no other scheduler takes it.
+    ///
+    /// # Errors
+    /// [`EnqueueError`] if the work queue is full or the node shuts down.
+    ///
+    /// # Panics
+    /// Panics if there is no such scheduler.
+    pub fn spawn_on<F, T>(&self, scheduler: usize, f: F) -> Result<JoinHandle<T>, EnqueueError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        task::spawn_bound(&self.inner.visible[scheduler], f)
+    }
+
+    /// Runs `f` on a worker, waits for it and returns its result. A program's plain threads, such
+    /// as `main`, enter the node this way.
+    ///
+    /// # Panics
+    /// Passes on a panic of `f`. Panics if the node is shutting down, if the work queue is full,
+    /// and in a completion routine, which must not wait.
+    #[track_caller]
+    pub fn run<F, T>(&self, f: F) -> T
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        // If the caller must not wait, `f` is not run.
+        let _ = crate::current::about_to_wait();
+        match self.spawn(f).map(JoinHandle::join) {
+            Ok(Ok(value)) => value,
+            Ok(Err(TaskError::Panicked(panic))) => std::panic::resume_unwind(panic),
+            Ok(Err(error)) => panic!("{error}"),
+            Err(error) => panic!("the task was not accepted: {error}"),
+        }
+    }
+
+    /// Returns the hidden scheduler of this name. The first call creates it with these options;
+    /// later calls ignore them.
+    ///
+    /// # Errors
+    /// Fails if the system refuses a thread or descriptors, or the node is shutting down.
+    ///
+    /// ```
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// let backup = node.hidden("backup", ums::HiddenOptions::default())?;
+    /// let copied = backup.spawn(|| 42)?; // runs beside the node's visible scheduler
+    /// assert_eq!(copied.join()?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hidden(&self, name: &str, options: HiddenOptions) -> std::io::Result<HiddenScheduler> {
+        Ok(HiddenScheduler { scheduler: self.inner.hidden(name, options)? })
+    }
+
+    /// Cancels the request that this user enqueued last. Returns false if there is no such user or
+    /// the request has ended.
+    pub fn cancel(&self, user: UserId) -> bool {
+        self.inner.user(user).is_some_and(|u| u.cancel())
+    }
+
+    /// Returns the number of visible schedulers.
+    pub fn scheduler_count(&self) -> usize {
+        self.inner.visible.len()
+    }
+
+    /// Returns the kind of the node's workers.
+    pub fn worker_kind(&self) -> WorkerKind {
+        self.inner.builder.kind
+    }
+
+    /// Takes a visible scheduler out of service, or puts it back. While it is offline it gets no
+    /// new users or requests, and continues those it has.
+    ///
+    /// # Panics
+    /// Panics if there is no such scheduler, or if it is the last one online.
+    pub fn set_online(&self, scheduler: usize, online: bool) {
+        let all = &self.inner.visible;
+        // One call at a time; otherwise the last two could be taken offline at once.
+        let _alone = self.inner.setting_online.lock().unwrap_or_else(|e| e.into_inner());
+        let others =
+            all.iter().filter(|s| s.index != scheduler && s.online.load(Ordering::Relaxed));
+        assert!(online || others.count() > 0, "the last scheduler online cannot be taken offline");
+        all[scheduler].online.store(online, Ordering::Relaxed);
+        // If it sleeps, it is marked as willing to take work; this makes it check again and remove
+        // the mark.
+        all[scheduler].inbox.send(crate::scheduler::inbox::Letter::LookAgain);
+    }
+
+    /// Describes the node's I/O back end, with the reason why each better one is not used.
+    pub fn io_text(&self) -> String {
+        self.inner.visible[0].driver_text.clone()
+    }
+
+    /// Shuts the node down: accepts no more work, lets accepted requests finish within `grace`,
+    /// cancels those that have not, waits for every I/O request, and ends and joins every worker.
+    ///
+    /// From the start of the shutdown, requests from plain threads are refused with
+    /// [`EnqueueError::ShuttingDown`]. Running requests may still queue others, and so may the
+    /// completion of their I/O and the input of served connections, until all are done or the time
+    /// is over.
+    ///
+    /// # Panics
+    /// Panics on a worker, because it would wait for itself.
+    pub fn shutdown(self, grace: Duration) -> ShutdownReport {
+        self.end(grace)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if !self.owner {
+            return;
+        }
+        let (node, grace) = (self.clone(), Duration::from_secs(10));
+        if here().is_none() && away().is_none() {
+            node.end(grace);
+            return;
+        }
+        // A worker cannot wait for its own end, so another thread does.
+        let end = move || {
+            node.end(grace);
+        };
+        if let Err(error) = threads::spawn(std::thread::Builder::new(), "ums-ender".into(), end) {
+            let text =
+                format_args!("a node dropped by its own worker could not be shut down: {error}");
+            report::warn(Kind::NoWorker, text);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The state that all handles to one node share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use super::builder::Builder;
+use super::kinds;
+use super::room::Limit;
+use crate::limits;
+use crate::monitor::Watching;
+use crate::node::placement::Placement;
+use crate::node::stats_socket::Serving;
+use crate::os::threads::JoinHandle as Thread;
+use crate::scheduler::request::UserId;
+use crate::scheduler::{self, Peers, Scheduler, WorkerKind};
+use crate::task::UserState;
+
+/// The options of a hidden scheduler. By default it has thread workers, as many as the node's
+/// automatic maximum, and none are created in advance.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HiddenOptions {
+    /// The largest number of workers; `None` means the automatic maximum of
+    /// [`Builder::max_workers`].
+    pub max_workers: Option<usize>,
+    /// How many workers are created at the start and kept while idle.
+    pub ready: usize,
+    /// The nice value of its threads, 0 (normal priority) to 19 (lowest), for background work such
+    /// as a backup. Threads that its requests start inherit it.
+    pub nice: u8,
+}
+
+pub(crate) struct NodeInner {
+    pub(super) builder: Builder,
+    pub visible: Vec<Arc<Scheduler>>,
+    pub(super) hidden: RwLock<HashMap<String, Arc<Scheduler>>>,
+    pub(super) threads: Mutex<Vec<Thread>>,
+    pub(super) setting_online: Mutex<()>,
+    pub closing: AtomicBool,
+    pub users: Mutex<HashMap<UserId, std::sync::Weak<UserState>>>,
+    /// Set while the monitor watches this node.
+    pub(super) watching: Mutex<Option<Watching>>,
+    /// Set while the statistics socket is served.
+    pub stats: Mutex<Option<Serving>>,
+}
+
+impl NodeInner {
+    pub fn placement(&self) -> Placement {
+        self.builder.placement
+    }
+
+    /// Returns the hidden scheduler of this name; creates it on first use (U89).
+    pub fn hidden(
+        self: &Arc<Self>,
+        name: &str,
+        options: HiddenOptions,
+    ) -> std::io::Result<Arc<Scheduler>> {
+        let found = |map: &HashMap<String, Arc<Scheduler>>| map.get(name).cloned();
+        if let Some(scheduler) = found(&self.hidden.read().unwrap_or_else(|e| e.into_inner())) {
+            return Ok(scheduler);
+        }
+        let mut map = self.hidden.write().unwrap_or_else(|e| e.into_inner());
+        if let Some(scheduler) = found(&map) {
+            return Ok(scheduler);
+        }
+        if self.closing.load(Ordering::Acquire) {
+            return Err(std::io::Error::other("the node is shutting down"));
+        }
+        let limit = match options.max_workers {
+            Some(most) => Limit::of_builder(most.max(1)),
+            None => self.builder.automatic(WorkerKind::Thread, 1, 1),
+        };
+        kinds::check_worker_count(limit.hard)?;
+        let mut made = self.builder.options(name.to_owned(), false, limit, None);
+        made.workers_ready = options.ready.min(limit.hard);
+        made.workers_floor = made.workers_ready.max(1);
+        made.nice = i32::from(options.nice.min(limits::NICE_MAX));
+        let index = self.visible.len() + map.len();
+        let peers = Arc::new(Peers::new(index + 1));
+        let (scheduler, thread) = scheduler::start(index, made, peers)?;
+        let weak: std::sync::Weak<NodeInner> = Arc::downgrade(self);
+        let _ = scheduler.node.set(weak);
+        self.threads.lock().unwrap_or_else(|e| e.into_inner()).push(thread);
+        map.insert(name.to_owned(), scheduler.clone());
+        // The new scheduler may have work before it has ever slept.
+        scheduler::alarm::stir();
+        Ok(scheduler)
+    }
+
+    /// Returns all schedulers: the visible ones, then the hidden ones, in order of number.
+    pub fn all(&self) -> Vec<Arc<Scheduler>> {
+        let map = self.hidden.read().unwrap_or_else(|e| e.into_inner());
+        let mut hidden: Vec<_> = map.values().cloned().collect();
+        hidden.sort_by_key(|s| s.index);
+        self.visible.iter().cloned().chain(hidden).collect()
+    }
+
+    /// Returns the state of the user with this number, if there is one.
+    pub fn user(&self, id: UserId) -> Option<Arc<UserState>> {
+        let users = self.users.lock().unwrap_or_else(|e| e.into_inner());
+        users.get(&id).and_then(std::sync::Weak::upgrade)
+    }
+
+    /// Returns the visible scheduler with the least load.
+    pub(super) fn least_loaded(&self) -> &Arc<Scheduler> {
+        &self.visible[Placement::LeastLoaded.for_request(&self.visible, 0)]
+    }
+}

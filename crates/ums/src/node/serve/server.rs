@@ -1,0 +1,291 @@
+//! The server: accepts connections and keeps their counts.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use super::connection::{Clients, Session, Why};
+use super::listener::{Listener, Peer, Stream};
+use crate::io::submit_poll;
+use crate::net::{is_shortage, report_shortage};
+use crate::node::user::User;
+use crate::node::{HiddenScheduler, Node};
+use crate::scheduler::inbox::Letter;
+use crate::scheduler::request::UserId;
+use crate::scheduler::{Scheduler, contain, here};
+
+type MakeSession = Box<dyn Fn(&User, Peer) -> Box<dyn Session> + Send + Sync>;
+
+struct Inner {
+    node: Node,
+    listener: Listener,
+    bound: Option<HiddenScheduler>,
+    limit: usize,
+    make: MakeSession,
+    clients: Arc<Clients>,
+    accepts: Mutex<Vec<(Weak<Scheduler>, u64)>>,
+    accepted: AtomicU64,
+    refused: AtomicU64,
+    accept_errors: AtomicU64,
+}
+
+/// The options of a server.
+#[derive(Clone, Default)]
+pub struct ServeOptions {
+    /// The hidden scheduler that serves the connections; `None` means the visible ones.
+    pub on: Option<HiddenScheduler>,
+    /// The largest number of open connections; further ones are closed as soon as they are
+    /// accepted. 0 means no limit.
+    pub max_connections: usize,
+}
+
+/// A listener and its connections, created by [`Node::serve`]. Dropping it stops it without
+/// waiting.
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+/// The counters of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerCounters {
+    /// How many connections are open now.
+    pub open: usize,
+    /// How many connections were accepted.
+    pub accepted: u64,
+    /// How many connections were closed at once because there were too many.
+    pub refused: u64,
+    /// How many accepts failed, mostly for lack of descriptors.
+    pub accept_errors: u64,
+    /// How many sessions, or calls that make them, panicked; each panic closed only its own
+    /// connection.
+    pub panics: u64,
+}
+
+impl Node {
+    /// Serves a listener: accepts connections and calls `make` for the session of each.
+    ///
+    /// # Errors
+    /// Fails if the listener cannot be made non-blocking, or the node shuts down.
+    ///
+    /// ```
+    /// use std::io::{Read, Write};
+    /// use ums::Node;
+    /// use ums::serve::{Connection, Next, ServeOptions, Session, Why};
+    ///
+    /// struct Echo;
+    /// impl Session for Echo {
+    ///     fn request(&mut self, conn: &mut Connection<'_>, _: Why) -> Next {
+    ///         let mut buf = [0; 1024];
+    ///         match conn.try_read(&mut buf) {
+    ///             Ok(0) => Next::Close,
+    ///             Ok(n) if conn.write_all(&buf[..n]).is_ok() => Next::Again,
+    ///             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Next::Wait,
+    ///             _ => Next::Close,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let node = Node::builder().schedulers(1).build()?;
+    /// let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let server = node.serve(listener, ServeOptions::default(), |_, _| Box::new(Echo))?;
+    ///
+    /// let mut client = std::net::TcpStream::connect(server.local_addr()?)?;
+    /// client.write_all(b"hello")?;
+    /// let mut answer = [0; 5];
+    /// client.read_exact(&mut answer)?;
+    /// assert_eq!(&answer, b"hello");
+    /// server.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn serve(
+        &self,
+        listener: impl Into<Listener>,
+        options: ServeOptions,
+        make: impl Fn(&User, Peer) -> Box<dyn Session> + Send + Sync + 'static,
+    ) -> io::Result<Server> {
+        let listener = listener.into();
+        listener.set_nonblocking()?;
+        let inner = Arc::new(Inner {
+            node: self.clone(),
+            listener,
+            limit: if options.max_connections == 0 { usize::MAX } else { options.max_connections },
+            bound: options.on,
+            make: Box::new(make),
+            clients: Arc::default(),
+            accepts: Mutex::default(),
+            accepted: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            accept_errors: AtomicU64::new(0),
+        });
+        // If an error follows, this is dropped, which stops the schedulers that listen already.
+        let server = Server { inner: inner.clone() };
+        let other = io::Error::other;
+        match inner.bound.clone() {
+            Some(hidden) => {
+                let inner = inner.clone();
+                hidden.spawn(move || inner.arm()).map_err(other)?;
+            }
+            // All schedulers listen, so that one whose worker does not yield delays no connection.
+            None => {
+                for scheduler in 0..self.scheduler_count() {
+                    let inner = inner.clone();
+                    self.spawn_on(scheduler, move || inner.arm()).map_err(other)?;
+                }
+            }
+        }
+        Ok(server)
+    }
+}
+
+impl Inner {
+    /// Puts the listener on the I/O list of the scheduler that the caller runs on.
+    fn arm(self: Arc<Self>) {
+        if self.clients.is_stopping() {
+            return;
+        }
+        let scheduler = here().expect("a listener is armed by a worker").arc();
+        let (inner, at) = (self.clone(), Arc::downgrade(&scheduler));
+        let token = submit_poll(
+            self.listener.fd(),
+            Box::new(move |_| {
+                if inner.clients.is_stopping() {
+                    return;
+                }
+                let home = at.upgrade().expect("its routine runs on the scheduler");
+                // Refused only if the node shuts down; then no connection needs to be accepted.
+                let _ = crate::task::spawn_even_if_full(&home, move || inner.accept());
+            }),
+        );
+        let Some(token) = token else { return };
+        let mut accepts = self.accepts.lock().unwrap_or_else(|e| e.into_inner());
+        accepts.retain(|(at, _)| !std::ptr::eq(at.as_ptr(), Arc::as_ptr(&scheduler)));
+        accepts.push((Arc::downgrade(&scheduler), token));
+        drop(accepts);
+        if self.clients.is_stopping() {
+            self.disarm();
+        }
+    }
+
+    fn disarm(&self) {
+        for (scheduler, token) in self.accepts.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
+            if let Some(scheduler) = scheduler.upgrade() {
+                scheduler.inbox.send(Letter::CancelIo(token));
+            }
+        }
+    }
+
+    /// The accept request: accepts every waiting connection, then listens again.
+    fn accept(self: Arc<Self>) {
+        while !self.clients.is_stopping() {
+            match self.listener.accept() {
+                Ok((stream, peer)) => self.welcome(stream, peer),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) if is_shortage(&e) => {
+                    // The connection stays in the backlog. A pause prevents a busy loop.
+                    report_shortage(&e);
+                    self.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    if crate::current::sleep(Duration::from_millis(100)).is_err() {
+                        break;
+                    }
+                }
+                // The client or the network gave up; the next connection may be fine.
+                Err(_) => drop(self.accept_errors.fetch_add(1, Ordering::Relaxed)),
+            }
+            crate::current::yield_if_due();
+        }
+        self.arm();
+    }
+
+    fn welcome(self: &Arc<Self>, stream: Stream, peer: Peer) {
+        // The place is claimed first, because schedulers accept in parallel, and making a session
+        // may wait.
+        if !self.clients.claim_place(self.limit) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        } else if !self.begin(stream, peer) {
+            self.clients.return_place();
+        }
+    }
+
+    /// Serves a connection that has a place. Returns false if the connection was closed and needs
+    /// none.
+    fn begin(self: &Arc<Self>, stream: Stream, peer: Peer) -> bool {
+        if stream.prepare().is_err() {
+            return false;
+        }
+        let user = match &self.bound {
+            Some(hidden) => self.node.user_on(hidden),
+            None => self.node.user(),
+        };
+        let mut session = None;
+        contain(|| session = Some((self.make)(&user, peer)));
+        let Some(session) = session else {
+            self.clients.report_panic(peer, "was made");
+            user.leave();
+            return false;
+        };
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.clients.add(user, stream, peer, session).enqueue(Why::Connected);
+        true
+    }
+}
+
+impl Server {
+    /// Returns the address that the server listens on.
+    ///
+    /// # Errors
+    /// The system's error; `Unsupported` for a Unix-domain listener.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.listener.local_addr()
+    }
+
+    /// Returns the server's counters.
+    pub fn counters(&self) -> ServerCounters {
+        let i = &self.inner;
+        ServerCounters {
+            open: i.clients.open(),
+            accepted: i.accepted.load(Ordering::Relaxed),
+            refused: i.refused.load(Ordering::Relaxed),
+            accept_errors: i.accept_errors.load(Ordering::Relaxed),
+            panics: i.clients.panics(),
+        }
+    }
+
+    /// Cancels the running request of this user. Returns false if there is no such user or it has
+    /// no request.
+    pub fn cancel(&self, user: UserId) -> bool {
+        self.inner.clients.of(user).is_some_and(|client| client.user.cancel())
+    }
+
+    /// Stops accepting, and calls every idle session with [`Why::Stopping`]. Running requests
+    /// continue to their end, and their sessions are then called the same way; [`Node::shutdown`]
+    /// bounds that.
+    pub fn stop(&self) {
+        self.inner.clients.begin_to_stop();
+        self.inner.disarm();
+        for client in self.inner.clients.all() {
+            client.disarm();
+            client.resume(Why::Stopping);
+        }
+    }
+
+    /// Stops the server, and waits until every connection has closed or the grace time is over.
+    /// Returns whether all have closed.
+    pub fn stop_and_wait(&self, grace: Duration) -> bool {
+        self.stop();
+        crate::os::threads::wait_until(grace, || self.inner.clients.open() == 0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("counters", &self.counters()).finish()
+    }
+}
