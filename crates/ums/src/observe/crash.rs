@@ -1,13 +1,13 @@
-//! Last words: when the process dies of a signal, what each scheduler did last goes to stderr
-//! (B43).
+//! Crash reports: if the process dies of a signal, the last events of each scheduler are written to
+//! stderr (B43).
 //!
-//! Panics that end the process end it by `abort`, so they come through here too. The handler reads
-//! rings, which are never freed, formats into its own frame and writes; then whatever would have
-//! happened without it happens.
+//! A panic that ends the process does so by `abort`, so it is covered too. The handler reads the
+//! event rings, which are never freed, formats into its own frame and writes; then the signal has
+//! the effect that it would have without the handler.
 //!
-//! Named invariants. **Signal**: what runs in the handler only reads atomics, formats into its own
-//! frame and calls functions that POSIX allows in a signal handler; it believes what the kernel
-//! hands it. **Zeroed**: all zeroes is a value of the C struct.
+//! Named invariants. **Signal**: the handler only reads atomics, formats into its own frame and
+//! calls functions that POSIX allows in a signal handler; its arguments come from the kernel and
+//! are valid. **Zeroed**: all zeroes is a value of the C struct.
 
 #![allow(unsafe_code)]
 
@@ -25,16 +25,16 @@ use crate::record::reason::WaitReason;
 const SIGNALS: [c_int; 5] =
     [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
 static BEFORE: [OnceLock<libc::sigaction>; 5] = [const { OnceLock::new() }; 5];
-/// How many events of each scheduler are told.
+/// How many events of each scheduler are written.
 const EVENTS: u64 = 16;
 
-/// Has the last events of each scheduler written to stderr when the process dies of a signal. Nodes
-/// without event rings have none; see [`Builder::event_ring`](crate::Builder::event_ring). Once per
-/// process; later calls do nothing.
+/// Installs signal handlers that write the last events of each scheduler to stderr if the process
+/// dies of a signal. Nodes without event rings have no events; see
+/// [`Builder::event_ring`](crate::Builder::event_ring). Later calls do nothing.
 pub fn print_last_events_on_crash() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
-        // The conversion of times is measured now, not by the handler.
+        // The conversion of times is measured now, because the handler cannot do it.
         clock::start();
         for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
             // SAFETY: Zeroed: a sigaction; the first call only asks, and `old` outlives it.
@@ -43,7 +43,7 @@ pub fn print_last_events_on_crash() {
                 if libc::sigaction(signal, std::ptr::null(), &raw mut old) != 0 {
                     continue;
                 }
-                // Known before our handler can run.
+                // Set before the new handler can run.
                 before.get_or_init(|| old);
                 let mut new: libc::sigaction = std::mem::zeroed();
                 new.sa_sigaction = on_death as *const () as usize;
@@ -78,7 +78,7 @@ fn say() {
         for record in ring.last(EVENTS) {
             let mut line = Line { text: [0; 160], len: 0 };
             let us = clock::ticks_to_ns_quickly(now.saturating_sub(record.at)) / 1000;
-            // Too long a line is cut.
+            // A line that is too long is cut.
             let _ = write!(line, "ums: scheduler {scheduler}, {us} us ago: ");
             let _ = describe(&mut line, &record);
             line.say();
@@ -108,7 +108,7 @@ impl Line {
     fn say(&mut self) {
         let end = self.len.min(self.text.len() - 1);
         self.text[end] = b'\n';
-        // SAFETY: Signal: write is allowed; the bytes are ours.
+        // SAFETY: Signal: write is allowed; the bytes are in this frame.
         unsafe { libc::write(2, self.text.as_ptr().cast(), end + 1) };
     }
 }

@@ -1,16 +1,16 @@
 //! The metrics server: views over HTTP, for Prometheus and for scripts (B47).
 //!
-//! One plain thread that waits in `accept`, so that it answers when every scheduler is stuck, and
-//! costs nothing while nobody asks. It serves one client at a time, each for a few seconds at most,
-//! however slowly that one speaks or listens. A trace takes longer to make; a thread of its own
-//! does that, and there are four at most:
+//! One plain thread waits in `accept`, so that it answers even if every scheduler is stuck, and
+//! costs nothing without clients. It serves one client at a time, each for a few seconds at most,
+//! however slow the client is. A trace takes longer to record, so it has a thread of its own; there
+//! are at most four of these. The paths are:
 //!
-//! * `GET /metrics`: what Prometheus reads;
+//! * `GET /metrics`: metrics for Prometheus;
 //! * `GET /json`: all views as JSON;
-//! * `GET /trace.json` and `GET /trace.pftrace`: what the event rings hold, or with `?ms=500` what
-//!   happens in the next half second, for Chrome and for Perfetto.
+//! * `GET /trace.json` and `GET /trace.pftrace`: the contents of the event rings, or with `?ms=500`
+//!   the events of the next half second, for Chrome and for Perfetto.
 //!
-//! It is not for the open network: it asks nobody who they are. HTTP/1.0 is all that is needed.
+//! It is not for open networks: there is no authentication. It speaks HTTP/1.0.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use crate::node::Node;
 use crate::observe::trace::{TraceFormat, TraceOrder};
 
-/// How long one client may take to ask, all in all, and as long again to take the answer.
+/// How long one client may take to send its request, and again to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest request line with headers, in bytes.
+/// The longest request line with headers, in bytes.
 const REQUEST_MAX: u64 = 8192;
 
-/// Serves a node's views over HTTP until it is dropped.
+/// Serves a node's views over HTTP until it is dropped. Created by [`Node::serve_metrics`].
 #[must_use = "the views are served until this is dropped"]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -36,10 +36,12 @@ pub struct MetricsServer {
 }
 
 impl Node {
-    /// Serves the views over HTTP from a plain thread: `/metrics` for Prometheus, `/json`.
+    /// Serves the views over HTTP from a plain thread: `/metrics` for Prometheus, `/json` for
+    /// scripts, and `/trace.json` and `/trace.pftrace` for traces. There is no authentication: use
+    /// a local address.
     ///
     /// # Errors
-    /// When the address cannot be listened on, or the system refuses a thread.
+    /// Fails if the address cannot be listened on, or the system refuses a thread.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -65,9 +67,9 @@ impl Node {
                     return;
                 }
                 match client {
-                    // A client that goes away or asks nonsense is its own loss.
+                    // Errors of a client that goes away or sends nonsense are ignored.
                     Ok(client) => drop(answer(&node, client, &end)),
-                    // For want of descriptors mostly: not in a circle.
+                    // Mostly for lack of descriptors: pause, so that this is no busy loop.
                     Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 }
             }
@@ -77,7 +79,7 @@ impl Node {
 }
 
 impl MetricsServer {
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -86,8 +88,8 @@ impl MetricsServer {
 impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Release);
-        // Ends its wait in `accept`. If that does not come through, the thread stays, and ends with
-        // its next client.
+        // Ends the thread's wait in `accept`. If the connection fails, the thread stays until its
+        // next client.
         let reached = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| reached) {
             let _ = thread.join();
@@ -101,8 +103,8 @@ impl std::fmt::Debug for MetricsServer {
     }
 }
 
-/// A client whose time runs out: the limits of a socket are for each call, and a client that sends
-/// a byte now and then would never meet them.
+/// A client with a deadline for the whole exchange. The timeouts of a socket apply to each call,
+/// and a client that sends single bytes would never exceed them.
 struct Hurried<'a> {
     client: &'a TcpStream,
     until: Instant,
@@ -140,7 +142,8 @@ impl Write for Hurried<'_> {
 fn answer(node: &Node, client: TcpStream, ending: &Arc<AtomicBool>) -> io::Result<()> {
     let mut lines = BufReader::new(Hurried::new(&client).take(REQUEST_MAX)).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
-    // The rest must be read, or closing the socket would tear up the answer on its way.
+    // The rest must be read; otherwise closing the socket could reset the connection before the
+    // answer arrives.
     for line in lines {
         if line?.is_empty() {
             break;
@@ -177,7 +180,7 @@ fn send(client: &TcpStream, (status, kind, body): &Page) -> io::Result<()> {
     client.write_all(body)
 }
 
-/// The trace that this path asks for, if it asks for one.
+/// Returns the trace that this path asks for, if it asks for one.
 fn order(target: &str) -> Option<TraceOrder> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let format = match path {

@@ -1,7 +1,7 @@
-//! Looking into a node while it runs: tables, metrics, traces, stacks of workers, and what is left
-//! after a crash.
+//! Observing a node while it runs: tables, metrics, traces, backtraces of workers, and the last
+//! events before a crash.
 //!
-//! Everything here reads what schedulers publish and takes part in nothing.
+//! Everything here only reads what schedulers publish.
 
 pub(crate) mod crash;
 pub(crate) mod metrics;

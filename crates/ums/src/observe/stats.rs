@@ -1,18 +1,17 @@
-//! What the statistics socket tells (B47): one line of JSON for each line that asks.
+//! The answers of the statistics socket (B47): one line of JSON for each question line.
 //!
 //! | question | answer |
 //! |---|---|
-//! | names of views, blanks between | these: `{"pid":1,"program":"ums",...,"tables":{"ums_users":[...]}}` |
+//! | names of views | these: `{"pid":1,"program":"ums",...,"tables":{"ums_users":[...]}}` |
 //! | `*` | all of them |
-//! | `?` | what there is: `..."views":[{"name":"ums_users","help":"...","columns":[{...}]}]` |
-//! | `stacks` | which functions the workers are in: `..."stacks":[{"scheduler_id":0,...,"frames":[...]}]` |
-//! | `stack S W` | the same of one worker, by its scheduler's number and its own |
-//! | `trace chrome 500`, `trace perfetto 0` | bytes: what happens in the next 500 ms, or what the event rings hold, as a trace |
+//! | `?` | the list of views: `..."views":[{"name":"ums_users","help":"...","columns":[{...}]}]` |
+//! | `stacks` | every worker's backtrace: `..."stacks":[{"scheduler_id":0,...,"frames":[...]}]` |
+//! | `stack S W` | the same for worker W of scheduler S |
+//! | `trace chrome 500`, `trace perfetto 0` | a trace of the next 500 ms, or of the event rings |
 //! | anything else | `{"error":"a sentence"}` |
 //!
-//! A row is an object by column, as everywhere. The clock of `now_us` is monotonic and has no
-//! meaning but to tell how much time has passed between two answers: rates are the reader's to
-//! compute.
+//! A row is an object with a member for each column. The clock of `now_us` is monotonic; readers
+//! use it only for the time between two answers, to compute rates.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,14 +26,14 @@ use crate::observe::views::{Cell, Table, View};
 use crate::os::clock;
 
 impl Node {
-    /// Serves the views to this user's other processes over a Unix-domain socket, from a plain
-    /// thread, until the node shuts down: what `ums stats` and `ums top` read. Returns where it
-    /// is. A node has one at a time: a second call replaces the first. See also
-    /// [`Builder::stats_socket`](crate::Builder::stats_socket).
+    /// Serves the views to other processes of the same operating-system user over a Unix-domain
+    /// socket, from a plain thread, until the node shuts down; `ums stats` and `ums top` read it.
+    /// Returns the socket's path. A node has one such socket: a second call replaces the first. See
+    /// also [`Builder::stats_socket`](crate::Builder::stats_socket).
     ///
     /// # Errors
-    /// When somebody else listens there, the folder is not ours alone, or the system refuses a
-    /// thread.
+    /// Fails if another process listens there, if other users can access the folder, or if the
+    /// system refuses a thread.
     ///
     /// ```
     /// use std::io::{Read, Write};
@@ -50,7 +49,7 @@ impl Node {
     /// ```
     pub fn serve_stats(&self, at: StatsSocket) -> io::Result<PathBuf> {
         let mut place = self.inner.stats.lock().unwrap_or_else(PoisonError::into_inner);
-        // The old one first: its name may be the one that is wanted.
+        // The old socket is closed first, because the new one may have the same path.
         drop(place.take());
         let weak = Arc::downgrade(&self.inner);
         let answer = move |question: &str| match weak.upgrade() {
@@ -66,7 +65,7 @@ impl Node {
         Ok(path)
     }
 
-    /// The answer to one line.
+    /// Returns the answer to one line.
     fn tell(&self, question: &str) -> String {
         let body = match question {
             "?" => {
@@ -95,8 +94,8 @@ impl Node {
             ("io", self.io_text().into()),
         ];
         let head = head.map(|(name, cell)| format!("\"{name}\":{}", cell.to_json()));
-        // A row for each line would be read as several answers. Texts have no line ends: JSON
-        // escapes them.
+        // The answer must be one line. Line ends inside texts are escaped by JSON, so only those
+        // between rows are replaced.
         format!("{{{},{body}}}", head.join(",")).replace('\n', "")
     }
 
@@ -146,7 +145,7 @@ fn describe(table: &Table) -> String {
     format!("{{\"name\":\"{name}\",\"help\":{help},\"keys\":{keys},\"columns\":[{columns}]}}")
 }
 
-/// The trace that this asks for, if it asks for one.
+/// Returns the trace that this question asks for, if it asks for one.
 fn order(question: &str) -> Option<TraceOrder> {
     let mut words = question.split_whitespace();
     let format = match (words.next()?, words.next()?) {

@@ -1,12 +1,13 @@
-//! umsstats: the original's table, row for row (U92, U93). Everything else is in `views`.
+//! umsstats: the table of SQL Server 2000's `dbcc sqlperf(umsstats)`, row for row (U92, U93).
+//! Everything else is in `views`.
 
 use std::sync::atomic::Ordering;
 
 use crate::node::Node;
 
 impl Node {
-    /// The original's statistics, verbatim: name and value, eight rows for each visible scheduler
-    /// (U92). Print values with one decimal.
+    /// Returns the statistics of SQL Server 2000's `dbcc sqlperf(umsstats)`: name and value, eight
+    /// rows for each visible scheduler. The values are meant to be printed with one decimal.
     ///
     /// ```
     /// let node = ums::Node::builder().schedulers(1).build()?;

@@ -1,12 +1,12 @@
-//! Stacks: which functions every worker is in, those that do not run too.
+//! Stacks: the backtrace of every worker, also of those that do not run.
 //!
 //! ```text
-//!   workers that are not idle --the monitor's looker--> frames --> the application's, as text or JSON
+//!   workers that are not idle --the monitor's looker--> frames --> the application's, as text
+//!                                                                  or JSON
 //! ```
 //!
-//! No scheduler is stopped or asked. It takes milliseconds for each worker, most of them for names;
-//! whoever asks from a worker goes preemptive meanwhile. Idle workers have nothing to tell and are
-//! left out.
+//! No scheduler is stopped. It takes milliseconds for each worker, mostly to find names; a worker
+//! that calls this goes preemptive meanwhile. Idle workers are left out.
 
 mod on_signal;
 
@@ -25,22 +25,22 @@ use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::{Scheduler, WorkerKind};
 use crate::wait::Waiter;
 
-/// What a worker is in the middle of. Its `Display` is a line about the worker and one for each
-/// function of the application, the innermost first.
+/// A worker with its backtrace. Its `Display` is a line about the worker and one for each function
+/// of the application, the innermost first.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerStack {
-    /// The worker, as the views show it.
+    /// The worker, as views show it.
     pub worker: WorkerRow,
     /// Its scheduler's name.
     pub scheduler_name: String,
-    /// The functions that it is in, the innermost first; empty when nothing could be seen of them:
-    /// its thread did not answer, or it went on and on meanwhile.
+    /// The functions that it is in, the innermost first. Empty if they could not be read, because
+    /// its thread did not answer or it kept running meanwhile.
     pub frames: Vec<Frame>,
 }
 
 impl Node {
-    /// What every worker that is not idle is in the middle of.
+    /// Returns the backtrace of every worker that is not idle.
     ///
     /// ```
     /// use std::time::Duration;
@@ -61,7 +61,7 @@ impl Node {
         of_node(&self.inner)
     }
 
-    /// What this worker is in the middle of, idle or not. None: there is no such worker.
+    /// Returns the backtrace of this worker, idle or not; `None` if there is no such worker.
     pub fn stack_of(&self, scheduler: usize, worker: u32) -> Option<WorkerStack> {
         let all = self.inner.all();
         let s = all.iter().find(|s| s.index == scheduler)?;
@@ -70,12 +70,12 @@ impl Node {
     }
 }
 
-/// Runs it where it may block.
+/// Runs `f` where it may block.
 fn outside<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, f)
 }
 
-/// Of all workers that are not idle.
+/// Returns the backtraces of all workers that are not idle.
 fn of_node(node: &NodeInner) -> Vec<WorkerStack> {
     outside(|| {
         let (all, mut looker) = (node.all(), Looker::new());
@@ -104,13 +104,13 @@ fn number_of(waiter: &Waiter) -> u32 {
 }
 
 impl WorkerStack {
-    /// The frames of the application's code: without those by which the machine parked the worker,
-    /// and those by which it called the request.
+    /// Returns the frames of the application's code: without those in which this library suspended
+    /// the worker, and those in which it called the request.
     pub fn of_the_application(&self) -> &[Frame] {
         of_the_application(&self.frames)
     }
 
-    /// As an object, with all frames.
+    /// Returns a JSON object with all frames.
     pub(crate) fn to_json(&self) -> String {
         let w = &self.worker;
         let cells: [(&str, Cell); 13] = [
@@ -172,7 +172,7 @@ impl Display for WorkerStack {
     }
 }
 
-/// A time for people.
+/// Formats a time in a readable unit.
 fn span(ns: u64) -> String {
     match ns {
         0..1_000_000 => format!("{} us", ns / 1_000),

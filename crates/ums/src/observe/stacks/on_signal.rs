@@ -1,14 +1,14 @@
-//! Stacks on a signal: SIGUSR2 has them written to stderr.
+//! Stacks on a signal: on SIGUSR2 they are written to stderr.
 //!
 //! ```text
 //!   kill -USR2 --> handler: writes to an eventfd --> a thread: reads it, looks, writes to stderr
 //! ```
 //!
-//! The handler does nothing else but pass the signal on to the handler that was there before. The
-//! thread is there from the first node that asks for it, and sleeps.
+//! After the write, the handler only passes the signal on to the previous handler. The thread
+//! starts with the first node that asks for it, and sleeps until a signal.
 //!
-//! Named invariants. **Signal**: what runs in the handler only reads atomics and calls functions
-//! that POSIX allows in a signal handler; it believes what the kernel hands it. **Zeroed**: all
+//! Named invariants. **Signal**: the handler only reads atomics and calls functions that POSIX
+//! allows in a signal handler; its arguments come from the kernel and are valid. **Zeroed**: all
 //! zeroes is a value of the C struct.
 
 #![allow(unsafe_code)]
@@ -28,19 +28,19 @@ use crate::scheduler::lists::worker_list::State;
 
 const SIGNAL: c_int = libc::SIGUSR2;
 
-/// Nodes whose stacks are printed.
+/// The nodes whose stacks are printed.
 static NODES: Mutex<Vec<Weak<NodeInner>>> = Mutex::new(Vec::new());
-/// What the handler writes to, never closed; -1 before it is there.
+/// The eventfd that the handler writes to, never closed; -1 before it exists.
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Node {
-    /// Has what every worker that is not idle is in the middle of written to stderr whenever the
-    /// process gets SIGUSR2. See also
+    /// Installs a handler for SIGUSR2: whenever the process gets this signal, the backtrace of
+    /// every worker that is not idle is written to stderr. See also
     /// [`Builder::stacks_on_sigusr2`](crate::Builder::stacks_on_sigusr2).
     ///
     /// # Errors
-    /// When the system refuses a thread or a descriptor.
+    /// Fails if the system refuses a thread or a descriptor.
     pub fn print_stacks_on_sigusr2(&self) -> std::io::Result<()> {
         let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
         nodes.retain(|node| node.strong_count() > 0);
@@ -67,7 +67,7 @@ fn be_there() -> std::io::Result<()> {
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         libc::sigaction(SIGNAL, std::ptr::null(), &raw mut old);
-        // Known before our handler can run.
+        // Set before the new handler can run.
         BEFORE.get_or_init(|| old);
         let mut new: libc::sigaction = std::mem::zeroed();
         new.sa_sigaction = on_signal as *const () as usize;
@@ -87,14 +87,14 @@ fn print() {
         for stack in stacks {
             text += &format!("ums: {stack}\n");
         }
-        // Whoever has closed stderr does not want to know.
+        // An error means that stderr is closed; it is ignored.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }
 
 extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: Signal: errno is the thread's own, write is allowed, and the bytes are ours.
+    // SAFETY: Signal: errno is the thread's own, write is allowed, and the bytes are in this frame.
     unsafe {
         let errno = *libc::__errno_location();
         libc::write(BELL.load(Ordering::Acquire), one.as_ptr().cast(), one.len());

@@ -6,7 +6,7 @@ use super::Trace;
 use super::story::{Story, Track};
 
 impl Trace {
-    /// For chrome://tracing, and for ui.perfetto.dev, which reads it too.
+    /// Returns the trace as JSON for chrome://tracing, which ui.perfetto.dev reads too.
     pub fn to_chrome_json(&self) -> String {
         let story = Story::of(self);
         let mut out = Out(String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"));
@@ -29,7 +29,7 @@ impl Trace {
                 out.event("s", mark.track, mark.at_ns, "wake", &rest);
             }
         }
-        // The last comma, and the end.
+        // Removes the last comma and closes the array.
         let body = out.0.trim_end_matches(",\n");
         format!("{body}\n],\"otherData\":{{\"lost\":{}}}}}\n", self.lost)
     }
@@ -50,16 +50,17 @@ struct Out(String);
 impl Out {
     fn event(&mut self, phase: &str, track: Track, at_ns: u64, name: &str, rest: &str) {
         let (pid, tid, at) = (track.scheduler + 1, track.worker.unwrap_or(0), us(at_ns));
-        // Names are ours: reasons, numbers, words. Writing to a string does not fail.
+        // Names consist of reasons, numbers and words. Writing to a string does not fail.
         let name = name.replace('\\', "\\\\").replace('"', "\\\"");
         let _ = writeln!(
             self.0,
-            "{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{at},\"name\":\"{name}\"{rest}}},"
+            "{{\"ph\":\"{phase}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{at},\
+             \"name\":\"{name}\"{rest}}},"
         );
     }
 }
 
-/// Microseconds with three places, as the format has them.
+/// Returns nanoseconds as microseconds with three decimal places, as the format needs.
 fn us(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }
@@ -72,9 +73,10 @@ mod tests {
     fn the_json_has_slices_names_and_both_ends_of_a_wake_b43() {
         let json = hand_over().to_chrome_json();
         let has = |text: &str| assert!(json.contains(text), "{text} is not in {json}");
-        has(
-            r#""ph":"M","pid":2,"tid":2,"ts":0.000,"name":"thread_name","args":{"name":"worker 2"}"#,
-        );
+        has(concat!(
+            r#""ph":"M","pid":2,"tid":2,"ts":0.000,"#,
+            r#""name":"thread_name","args":{"name":"worker 2"}"#
+        ));
         has(r#""ph":"X","pid":2,"tid":2,"ts":0.120,"name":"waits MUTEX","dur":0.021"#);
         has(r#""ph":"s","pid":1,"tid":1,"ts":0.130,"name":"wake","id":1,"cat":"wake""#);
         has(r#""ph":"f","pid":2,"tid":2,"ts":0.142,"name":"wake","id":1,"cat":"wake","bp":"e""#);

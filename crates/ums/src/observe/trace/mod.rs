@@ -1,16 +1,17 @@
-//! Traces: what the event rings of a node say, put together for people to look at (B43).
+//! Traces: the event rings of a node, combined for trace viewers (B43).
 //!
 //! ```text
 //!   rings of all schedulers --read again and again--> records, each once, in order of time
 //!        |
-//!        +--> slices: of each scheduler, whom it runs; of each worker, whether it runs, could
+//!        +--> slices: of each scheduler, which worker runs; of each worker, whether it runs, could
 //!        |    run, waits (and for what) or is preemptive
-//!        +--> wakes: from whoever ended a wait to the worker that runs because of it
+//!        +--> wakes: from the worker that ended a wait to the worker that runs because of it
 //!        +--> marks: I/O submitted and completed, requests begun and stolen
 //! ```
 //!
-//! [`Trace::to_chrome_json`] is for chrome://tracing and whatever reads its format,
-//! [`Trace::to_perfetto`] for ui.perfetto.dev. What a ring lost before it was read is counted.
+//! [`Trace::to_chrome_json`] is for chrome://tracing and other programs that read its format,
+//! [`Trace::to_perfetto`] for ui.perfetto.dev. Events that were overwritten before they were read
+//! are counted.
 
 mod chrome;
 mod perfetto;
@@ -26,7 +27,7 @@ use crate::node::{Node, NodeInner};
 use crate::os::clock;
 use crate::record::event_ring::RingEvent;
 
-/// How often rings are read while a trace is recorded.
+/// The time between two reads of the rings while a trace is recorded.
 const READ_EVERY: Duration = Duration::from_millis(4);
 
 /// One record of an event ring.
@@ -35,15 +36,15 @@ const READ_EVERY: Duration = Duration::from_millis(4);
 pub struct TraceEvent {
     /// The scheduler's number.
     pub scheduler: usize,
-    /// How many records the scheduler wrote before it.
+    /// How many events the scheduler recorded before it.
     pub number: u64,
-    /// When, in nanoseconds of the monotonic clock.
+    /// When it happened, in nanoseconds of the monotonic clock.
     pub at_ns: u64,
     /// What happened.
     pub event: RingEvent,
-    /// To which worker.
+    /// The worker's number.
     pub worker: u32,
-    /// More of it; see [`RingEvent`].
+    /// A detail; see [`RingEvent`].
     pub detail: u32,
 }
 
@@ -56,26 +57,26 @@ pub(crate) enum TraceFormat {
     Perfetto,
 }
 
-/// A trace that somebody asked for from outside.
+/// A trace that a client has asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TraceOrder {
     pub format: TraceFormat,
-    /// How long to record; zero: what the rings hold.
+    /// How long to record; zero means the present contents of the rings.
     pub span: Duration,
 }
 
-/// Longest trace that is recorded for one order.
+/// The longest trace that is recorded for one order.
 const ORDER_MAX: Duration = Duration::from_secs(60);
-/// Orders that are carried out at once. Each holds what it has recorded in memory.
+/// How many orders are carried out at once. Each keeps its events in memory.
 const ORDERS_MAX: usize = 4;
 static ORDERS: AtomicUsize = AtomicUsize::new(0);
 
 impl TraceOrder {
-    /// Carries it out on a thread of its own, for whoever took the order has other clients, and has
-    /// that thread deliver the file. Stops early when `ending` becomes true.
+    /// Records the trace and delivers the file on a thread of its own, because the caller has other
+    /// clients. Stops early if `ending` becomes true.
     ///
     /// # Errors
-    /// A sentence about why nothing is recorded.
+    /// A sentence that says why nothing is recorded.
     pub(crate) fn carry_out(
         self,
         node: Node,
@@ -100,11 +101,11 @@ impl TraceOrder {
             });
         };
         let thread = std::thread::Builder::new().name("ums-trace".into()).spawn(record);
-        thread.map(drop).map_err(|_| "there is no thread to be had")
+        thread.map(drop).map_err(|_| "the system refuses a thread")
     }
 }
 
-/// One of the orders that are carried out, until it is dropped.
+/// The place of one running order, until it is dropped.
 struct Place;
 
 impl Place {
@@ -121,20 +122,21 @@ impl Drop for Place {
     }
 }
 
-/// What happened on a node's schedulers for a while.
+/// The events of a node's schedulers over some time.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Trace {
-    /// In order of time.
+    /// The events, in order of time.
     pub events: Vec<TraceEvent>,
-    /// Events that were overwritten before they were read.
+    /// How many events were overwritten before they were read.
     pub lost: u64,
-    /// Names of the schedulers, by number.
+    /// The names of the schedulers, by number.
     pub names: Vec<String>,
 }
 
 impl Node {
-    /// What the event rings hold now. Empty when [`Builder::event_ring`](crate::Builder) is off.
+    /// Returns the present contents of the event rings; empty if
+    /// [`Builder::event_ring`](crate::Builder::event_ring) is off.
     ///
     /// ```
     /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -148,12 +150,13 @@ impl Node {
         last_events(&self.inner)
     }
 
-    /// Records for this long, from a plain thread or a worker, and gives what happened meanwhile.
+    /// Records for this long and returns the events of that time. May be called on a plain thread
+    /// or a worker.
     pub fn record_trace(&self, span: Duration) -> Trace {
         self.record_trace_while(span, || true)
     }
 
-    /// As [`Node::record_trace`], but no longer than this is so.
+    /// Like [`Node::record_trace`], but stops when `so` returns false.
     pub(crate) fn record_trace_while(&self, span: Duration, so: impl Fn() -> bool) -> Trace {
         let mut recorder = Recorder::new();
         recorder.skip(&self.inner);
@@ -170,14 +173,14 @@ impl Node {
     }
 }
 
-/// What the rings of a node hold now.
+/// Returns the present contents of a node's rings.
 pub(crate) fn last_events(node: &NodeInner) -> Trace {
     let mut recorder = Recorder::new();
     recorder.read(node);
     recorder.finish(node)
 }
 
-/// Reads rings, and knows up to where.
+/// Reads rings, and keeps the position up to which it has read each.
 struct Recorder {
     next: BTreeMap<usize, u64>,
     events: Vec<TraceEvent>,
@@ -192,7 +195,7 @@ impl Recorder {
         Recorder { next: BTreeMap::new(), events: Vec::new(), lost: 0, moment }
     }
 
-    /// What is there already is not wanted.
+    /// Skips the events that are in the rings already.
     fn skip(&mut self, node: &NodeInner) {
         for s in node.all() {
             let last = s.ring.and_then(|ring| ring.read().last().map(|record| record.number + 1));

@@ -1,7 +1,7 @@
 //! A trace as Perfetto's protocol buffers: a track for each scheduler, and below it one for each of
 //! its workers.
 //!
-//! The few messages and fields that are needed, by their numbers in perfetto_trace.proto:
+//! The messages and fields used here, by their numbers in perfetto_trace.proto:
 //!
 //! ```text
 //! Trace.packet 1 -> TracePacket { timestamp 8, trusted_packet_sequence_id 10,
@@ -18,7 +18,7 @@ const END: u64 = 2;
 const INSTANT: u64 = 3;
 
 impl Trace {
-    /// For ui.perfetto.dev and Perfetto's tools.
+    /// Returns the trace as protocol buffers for ui.perfetto.dev and Perfetto's tools.
     pub fn to_perfetto(&self) -> Vec<u8> {
         let story = Story::of(self);
         let mut out = Message::default();
@@ -57,7 +57,7 @@ impl Trace {
     }
 }
 
-/// A number that no other track has.
+/// Returns a number that no other track has.
 fn uuid(track: Track) -> u64 {
     (track.scheduler as u64 + 1) << 32 | track.worker.map_or(0, |worker| u64::from(worker) + 1)
 }
@@ -80,7 +80,7 @@ fn packet(at_ns: u64, event: &Message) -> Message {
     packet
 }
 
-/// A protocol buffer in the making.
+/// A protocol buffer under construction.
 #[derive(Default)]
 struct Message(Vec<u8>);
 

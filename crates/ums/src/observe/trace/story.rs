@@ -1,4 +1,4 @@
-//! The story of a trace: slices, marks and wakes, before anybody writes them down.
+//! The story of a trace: its slices, marks and wakes, independent of a file format.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,36 @@ use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;
 use crate::scheduler::lists::worker_list::STANDBY;
 
-/// Whose line something stands on: a scheduler's own, or that of one of its workers.
+/// A line of the trace: a scheduler's own, or that of one of its workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Track {
     pub scheduler: usize,
-    /// None: the scheduler's own.
+    /// `None` for the scheduler's own line.
     pub worker: Option<u32>,
 }
 
-/// A time for which something was so.
+/// A state that lasted for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
     pub track: Track,
     pub name: String,
     pub from_ns: u64,
     pub to_ns: u64,
-    /// The wake that made it begin.
+    /// The number of the wake that made it begin.
     pub because: Option<u64>,
 }
 
-/// Something that took no time.
+/// An event without duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     pub track: Track,
     pub name: String,
     pub at_ns: u64,
-    /// The wake that this is.
+    /// The number of the wake, if it is one.
     pub wakes: Option<u64>,
 }
 
-/// All of it. Slices of one track do not overlap, and are in order of time.
+/// A whole trace. Slices of one track do not overlap and are in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     schedulers: usize,
@@ -60,8 +60,8 @@ impl Story {
         story
     }
 
-    /// Every scheduler's, and each of a worker that there is something on. So a trace in which
-    /// nothing happened says so.
+    /// Returns the track of every scheduler and of every worker that has events. So a trace in
+    /// which nothing happened still shows the schedulers.
     pub fn tracks(&self) -> Vec<Track> {
         let slices = self.slices.iter().map(|slice| slice.track);
         let own = (0..self.schedulers).map(|scheduler| Track { scheduler, worker: None });
@@ -98,7 +98,7 @@ impl Story {
         let own = Track { scheduler: s, worker: None };
         if let Some(before) = self.running.insert(s, event.worker) {
             let track = Track { scheduler: s, worker: Some(before) };
-            // It has yielded, unless something else was said of it.
+            // The worker has yielded, unless another event said otherwise.
             if self.open.get(&track).is_some_and(|(name, ..)| name == "runs") {
                 self.open(track, "runnable".into(), at, None);
             }
@@ -116,7 +116,7 @@ impl Story {
         let (s, at, whose) = (event.scheduler, event.at_ns, event.detail as usize);
         self.wakes += 1;
         self.pending.insert((whose, event.worker), self.wakes);
-        // Whoever runs does it, also in the middle of a turn.
+        // It belongs to the running worker, also in the middle of a turn.
         let track = Track { scheduler: s, worker: self.running.get(&s).copied() };
         let name = format!("wakes worker {} of scheduler {whose}", event.worker);
         self.marks.push(Mark { track, name, at_ns: at, wakes: Some(self.wakes) });
@@ -146,7 +146,7 @@ impl Story {
 pub(super) mod tests {
     use super::*;
 
-    /// Worker 1 of scheduler 0 gives a lock to worker 2 of scheduler 1.
+    /// A trace in which worker 1 of scheduler 0 hands a lock to worker 2 of scheduler 1.
     pub fn hand_over() -> Trace {
         let mutex = WaitReason::MUTEX.index() as u32;
         let script = [

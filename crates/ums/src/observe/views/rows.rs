@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::View;
+use super::table::View;
 use crate::monitor::{ConditionCount, PastReport, StallStack};
 use crate::node::{Node, NodeInner};
 use crate::observe::trace::{TraceEvent, last_events};
@@ -22,33 +22,33 @@ use crate::wait::deadlock::{self, Deadlock};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SchedulerRow {
-    /// Its number; hidden schedulers count on from the visible ones.
+    /// Its number; hidden schedulers are numbered after the visible ones.
     pub id: usize,
-    /// Its name: the number, or a hidden scheduler's own.
+    /// Its name: the number, or the name of a hidden scheduler.
     pub name: String,
     /// `VISIBLE ONLINE`, `VISIBLE OFFLINE`, `HIDDEN ONLINE`.
     pub status: &'static str,
     /// The processor it is pinned to.
     pub cpu: Option<usize>,
-    /// What its workers are made of.
+    /// The kind of its workers.
     pub kind: WorkerKind,
-    /// Whether it sleeps for want of work.
+    /// Whether it sleeps because it has no work.
     pub is_idle: bool,
-    /// How long it has slept for want of work so far, in nanoseconds.
+    /// How long it has slept without work so far, in nanoseconds.
     pub idle_ns: u64,
-    /// Users whose home it is.
+    /// How many users have it as their home.
     pub users: usize,
-    /// Its load factor: requests pending and begun (B2).
+    /// Its load factor: requests queued, running and waiting.
     pub load: usize,
-    /// Requests without a worker.
+    /// How many requests have no worker yet.
     pub queued: usize,
-    /// Most workers it can have.
+    /// The largest number of workers it can have.
     pub workers_max: usize,
-    /// The number of the worker that runs; None while it sleeps or is between two.
+    /// The number of the worker that runs; `None` while the scheduler sleeps or switches.
     pub running: Option<u32>,
     /// Its counters.
     pub counters: SchedulerCounters,
-    /// Its I/O back end.
+    /// Its I/O back end, and why that one.
     pub io: String,
 }
 
@@ -58,58 +58,58 @@ pub struct SchedulerRow {
 pub struct WorkerRow {
     /// The scheduler's number.
     pub scheduler: usize,
-    /// Its own number there.
+    /// Its number on that scheduler.
     pub id: u32,
-    /// What it is made of.
+    /// Its kind.
     pub kind: WorkerKind,
-    /// Where it is.
+    /// Its state.
     pub state: State,
     /// The kernel's number of its thread; 0 for a fiber.
     pub thread: u32,
-    /// The request it carries out; 0 for none.
+    /// Its request; 0 for none.
     pub request: RequestId,
-    /// The user of that; 0 for none.
+    /// The user of the request; 0 for none.
     pub user: UserId,
-    /// Why it waits, or is preemptive; None when it does not.
+    /// Why it waits or is preemptive; `None` if it does neither.
     pub reason: Option<WaitReason>,
-    /// Why it waited last, or waits.
+    /// Why it waits, or waited last.
     pub last_reason: Option<WaitReason>,
-    /// For how long it has been waiting, in nanoseconds.
+    /// How long it has been waiting, in nanoseconds.
     pub waited_ns: u64,
     /// The address or descriptor of what it waits for; 0 for none.
     pub resource: u64,
-    /// The worker that holds that, as (scheduler, worker) numbers, and its user, where known.
+    /// The worker that holds the resource, if known: its scheduler's number, its number and its
+    /// user.
     pub blocker: Option<(usize, u32, UserId)>,
-    /// The user that holds that, where a user does; 0 for none.
+    /// The user that holds the resource; 0 for none.
     pub blocking_user: UserId,
     /// Whether it waits for an I/O request.
     pub waits_for_io: bool,
-    /// Whether it sleeps, with its scheduler, because a lock that is held for moments is not let
-    /// go.
+    /// Whether it is blocked, with its scheduler, on a short lock that is not released.
     pub is_sick: bool,
-    /// Requests it has carried out.
+    /// How many requests it has carried out.
     pub requests_done: u64,
-    /// Times it was switched to.
+    /// How often it was switched to.
     pub switches: u64,
-    /// Its request: how long that was queued and has been running, how often it was switched to
-    /// and what it waited for.
+    /// The times, switches and waits of its request so far.
     pub of_request: RequestSoFar,
     stack: Option<fiber::StackRange>,
 }
 
 impl WorkerRow {
-    /// Size of its stack, in bytes; 0 when that is not known.
+    /// Returns the size of its stack in bytes; 0 if it is not known.
     pub fn stack_size(&self) -> usize {
         self.stack.map_or(0, fiber::StackRange::size)
     }
 
-    /// How deep that was used so far, in bytes: whole pages, from the top (B16). Asks the system.
+    /// Returns how much of its stack has been used so far, in bytes: whole pages, from the top.
+    /// Makes a system call.
     pub fn stack_used(&self) -> usize {
         self.stack.and_then(fiber::StackRange::touched_bytes).unwrap_or(0)
     }
 }
 
-/// What a running request has come to.
+/// The times, switches and waits of a running request so far.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RequestSoFar {
@@ -117,9 +117,9 @@ pub struct RequestSoFar {
     pub queued_ns: u64,
     /// How long it has been running, in nanoseconds.
     pub elapsed_ns: u64,
-    /// Times its worker was switched to meanwhile.
+    /// How often its worker was switched to since it began.
     pub switches: u64,
-    /// What it waited for.
+    /// Its waits, by reason.
     pub waits: Vec<WaitsOf>,
 }
 
@@ -131,64 +131,64 @@ pub struct RequestRow {
     pub id: RequestId,
     /// Its user; 0 for none.
     pub user: UserId,
-    /// The scheduler it is on.
+    /// The number of its scheduler.
     pub scheduler: usize,
-    /// Its worker there; None while it is queued.
+    /// The number of its worker; `None` while it is queued.
     pub worker: Option<u32>,
     /// `PENDING`, or its worker's state.
     pub state: String,
-    /// Whether it is served at once, because its user holds what others wait for. False once it
-    /// has begun.
+    /// Whether it is queued and must not wait for a free worker, because its user holds something
+    /// that others wait for.
     pub urgent: bool,
-    /// How long it has been queued, or was until it began, in nanoseconds (B19).
+    /// How long it has been queued, or was queued until it began, in nanoseconds.
     pub queued_ns: u64,
     /// How long it has been running, in nanoseconds; 0 while it is queued.
     pub elapsed_ns: u64,
-    /// Times its worker was switched to meanwhile.
+    /// How often its worker was switched to since it began.
     pub switches: u64,
     /// Why it waits now.
     pub reason: Option<WaitReason>,
-    /// What it has waited for so far: six reasons, and the others together as `OTHER`.
+    /// Its waits so far, by reason: six reasons, and the others together as `OTHER`.
     pub waits: Vec<WaitsOf>,
 }
 
-/// Waits of one request or user for one reason.
+/// The waits of one request or user for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitsOf {
     /// The reason.
     pub reason: WaitReason,
-    /// Waits that are over.
+    /// How many waits have ended.
     pub count: u64,
-    /// Their time from beginning to running again, in nanoseconds.
+    /// Their total time from the beginning to running again, in nanoseconds.
     pub total_ns: u64,
-    /// The longest of them.
+    /// The longest of them, in nanoseconds.
     pub max_ns: u64,
-    /// The part from being signalled to running again.
+    /// The part from the wake-up to running again, in nanoseconds.
     pub signal_ns: u64,
 }
 
-/// A user, and what its finished requests came to.
+/// A user, and the totals over its finished requests.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct UserRow {
     /// Its number.
     pub id: UserId,
-    /// The scheduler it lives on.
+    /// The number of its home scheduler.
     pub scheduler: usize,
     /// Whether its last request is queued or running.
     pub is_busy: bool,
-    /// Whether it holds what others may wait for.
+    /// Whether it holds something that others may wait for.
     pub is_holding: bool,
-    /// Requests that have ended.
+    /// How many of its requests have ended.
     pub requests_done: u64,
-    /// Their time without a worker, in nanoseconds.
+    /// Their total time in the queue, in nanoseconds.
     pub queued_ns: u64,
-    /// The longest of these.
+    /// The longest time of one of them in the queue, in nanoseconds.
     pub queued_max_ns: u64,
-    /// Their time with one.
+    /// Their total running time, in nanoseconds.
     pub elapsed_ns: u64,
-    /// What they waited for.
+    /// Their waits, by reason.
     pub waits: Vec<WaitsOf>,
 }
 
@@ -200,26 +200,26 @@ pub struct WaitRow {
     pub reason: WaitReason,
     /// Its class.
     pub class: WaitClass,
-    /// Waits that have begun.
+    /// How many waits have begun.
     pub begun: u64,
-    /// Waits that are over.
+    /// How many waits have ended.
     pub count: u64,
-    /// Their time from beginning to running again, in nanoseconds.
+    /// Their total time from the beginning to running again, in nanoseconds.
     pub total_ns: u64,
-    /// The longest of them.
+    /// The longest of them, in nanoseconds.
     pub max_ns: u64,
-    /// The part from being signalled to running again: what the scheduler added.
+    /// The part from the wake-up to running again, which the scheduler added, in nanoseconds.
     pub signal_ns: u64,
-    /// Waits for which another worker got the baton (B45).
+    /// How many of the waits switched to another worker.
     pub switches: u64,
-    /// How many of those that are over fell into each bucket; see
+    /// How many of the ended waits fell into each bucket; see
     /// [`wait_bucket_end`](crate::stats::wait_bucket_end).
     pub buckets: [u64; WAIT_BUCKETS],
 }
 
 impl WaitRow {
-    /// A length in nanoseconds that this share of the waits stayed below; 0 without waits, and the
-    /// longest wait where the bucket has no end.
+    /// Returns a time in nanoseconds that this share (0 to 1) of the waits stayed below; 0 if there
+    /// were no waits, and the longest wait if it fell into the last bucket.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let all: u64 = self.buckets.iter().sum();
         let wanted = (all as f64 * share).ceil() as u64;
@@ -234,7 +234,7 @@ impl WaitRow {
     }
 }
 
-/// How often another worker got the baton of a scheduler, and why (B45).
+/// How often a scheduler switched to another worker for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SwitchRow {
@@ -242,9 +242,9 @@ pub struct SwitchRow {
     pub scheduler: usize,
     /// `WAIT`, `YIELD`, `END OF REQUEST`, `PREEMPTIVE` or `OTHER`.
     pub cause: &'static str,
-    /// The reason of a wait.
+    /// The reason of the wait, if the cause is a wait.
     pub reason: Option<WaitReason>,
-    /// How often.
+    /// How often it happened.
     pub count: u64,
 }
 
@@ -254,19 +254,19 @@ pub struct SwitchRow {
 pub struct PendingIoRow {
     /// The number of the scheduler that has it on its I/O list.
     pub scheduler: usize,
-    /// Its token there.
+    /// Its number on that list.
     pub token: u64,
-    /// The operation, `READ` for one.
+    /// The operation, such as `READ`.
     pub operation: &'static str,
-    /// The descriptor; None for a call.
+    /// The descriptor; `None` for a call on a helper thread.
     pub fd: Option<i32>,
-    /// Where in the file; None when it has no places or the file's own is meant.
+    /// The position in the file; `None` if it has none, or for the file's current position.
     pub offset: Option<u64>,
-    /// For how long it has been outstanding, in nanoseconds.
+    /// How long it has been outstanding, in nanoseconds.
     pub age_ns: u64,
 }
 
-/// Everything at once. The default is empty: its tables have columns and no rows.
+/// All rows of all views at once. The default is empty: its tables have columns and no rows.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -276,31 +276,41 @@ pub struct Snapshot {
     pub workers: Vec<WorkerRow>,
     /// Running and queued requests.
     pub requests: Vec<RequestRow>,
-    /// Every reason that has been waited for.
+    /// The wait statistics of each reason that occurred.
     pub waits: Vec<WaitRow>,
     /// All users.
     pub users: Vec<UserRow>,
-    /// Why schedulers switched.
+    /// Context switches by cause.
     pub switches: Vec<SwitchRow>,
     /// Outstanding I/O requests.
     pub pending_io: Vec<PendingIoRow>,
-    /// What schedulers did last; see [`Builder::event_ring`](crate::Builder::event_ring). Filled
-    /// for its view alone: by [`Node::last_events`] else.
+    /// The last events of the schedulers; see [`Builder::event_ring`](crate::Builder::event_ring).
+    /// Filled only for [`View::Ring`]; otherwise use [`Node::last_events`].
     pub ring: Vec<TraceEvent>,
-    /// What the monitor has found; empty when nobody watches.
+    /// What the monitor has found; empty if it does not watch.
     pub monitor: Vec<ConditionCount>,
-    /// Its last reports, the oldest first.
+    /// The monitor's last reports, the oldest first.
     pub reports: Vec<PastReport>,
-    /// Where schedulers stood still, the worst first.
+    /// Where workers kept their scheduler too long, the longest first.
     pub stalls: Vec<StallStack>,
-    /// What the short locks of the process came to; empty only in an empty snapshot.
+    /// The contention of the process's short locks; empty only in an empty snapshot.
     pub spinlocks: Vec<ShortLockCounts>,
     /// The last deadlocks of the process, the oldest first.
     pub deadlocks: Vec<Arc<Deadlock>>,
 }
 
 impl Node {
-    /// Reads everything that the machine tells about itself.
+    /// Reads the rows of all views but [`View::Ring`], without stopping any scheduler.
+    ///
+    /// ```
+    /// let node = ums::Node::builder().schedulers(1).build()?;
+    /// node.run(|| ums::sleep(std::time::Duration::from_millis(1)).unwrap());
+    /// let seen = node.snapshot();
+    /// let sleeps = seen.waits.iter().find(|wait| wait.reason == ums::WaitReason::SLEEP);
+    /// assert_eq!(sleeps.unwrap().count, 1);
+    /// assert!(sleeps.unwrap().total_ns >= 1_000_000);
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
     pub fn snapshot(&self) -> Snapshot {
         let all = self.inner.all();
         let workers = workers(&all);
@@ -321,8 +331,8 @@ impl Node {
         }
     }
 
-    /// Sets the wait statistics, and those of users, to zero (B20). Waits that end at the same
-    /// moment may be counted before or after. Context switches go on counting.
+    /// Resets the wait statistics, and those of users, to zero. Waits that end at the same moment
+    /// may be counted before or after. Context switches are not reset.
     pub fn reset_waits(&self) {
         self.inner.all().iter().for_each(|s| s.waits.reset());
         for user in live_users(&self.inner) {
@@ -331,7 +341,7 @@ impl Node {
     }
 }
 
-/// What one view needs, and no more.
+/// Reads the rows that one view needs.
 pub(super) fn for_view(node: &NodeInner, view: View) -> Snapshot {
     let all = node.all();
     let mut seen = Snapshot::default();
@@ -393,7 +403,7 @@ fn workers(all: &[Arc<Scheduler>]) -> Vec<WorkerRow> {
     all.iter().flat_map(of).collect()
 }
 
-/// One worker, at that many ticks.
+/// Reads one worker; `ticks` is the present time.
 pub(crate) fn worker(
     s: &Scheduler,
     waiter: &'static Waiter,
@@ -452,7 +462,7 @@ fn waits_of(sum: ReasonSum) -> WaitsOf {
     }
 }
 
-/// Which worker of which scheduler this waiter is now.
+/// Returns which worker of which scheduler this waiter is now.
 fn place(waiter: &'static Waiter, all: &[Arc<Scheduler>]) -> Option<(usize, u32, UserId)> {
     let home = waiter.home.load(Ordering::Relaxed);
     let s = all.iter().find(|s| s.inbox.address() == home)?;
@@ -483,7 +493,7 @@ fn running(w: &WorkerRow) -> Option<RequestRow> {
 }
 
 fn queued(s: &Scheduler) -> Vec<RequestRow> {
-    // Numbers only: who enqueues and who takes from the queue waits meanwhile.
+    // Only numbers are copied here, because callers that enqueue or dequeue wait meanwhile.
     let mut seen = Vec::with_capacity(s.queue.len() + 64);
     s.queue.each(|request| {
         let state = request.state();
@@ -551,11 +561,12 @@ fn wait(reason: WaitReason, all: &[Arc<Scheduler>]) -> Option<WaitRow> {
     })
 }
 
-/// Every cause but yields is counted where it happens; what is left of all switches are yields,
-/// which therefore cost nothing more.
+/// Every cause but yields is counted where it happens. The rest of all switches are yields, which
+/// therefore need no counter.
 fn switches(s: &Scheduler) -> Vec<SwitchRow> {
     let row = |cause, reason, count| SwitchRow { scheduler: s.index, cause, reason, count };
-    // In this order: what is counted meanwhile must not make a negative number of yields.
+    // Read in this order, so that switches counted meanwhile cannot make the number of yields
+    // negative.
     let waits = WaitReason::all().filter_map(|reason| {
         let count = s.waits.row(reason).switches.load(Ordering::Relaxed);
         (count > 0).then(|| row("WAIT", Some(reason), count))

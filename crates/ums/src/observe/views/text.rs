@@ -1,20 +1,21 @@
-//! Tables as text: JSON for scripts, and what Prometheus reads.
+//! Tables as text: JSON for scripts, and the text format of Prometheus.
 //!
-//! JSON: `{"ums_schedulers":[{"scheduler_id":0,...},...],...}`, a row an object, a cell a number, a
-//! string or null.
+//! JSON: `{"ums_schedulers":[{"scheduler_id":0,...},...],...}`. A row is an object; a cell is a
+//! number, a string or null.
 //!
-//! Prometheus (text format 0.0.4): of each table whose rows stay the same ones over time, each
-//! gauge and counter is a metric `<table>_<column>`, and the key columns are its labels. Waits also
-//! come as one histogram in seconds, `ums_wait_seconds`, as its users expect.
+//! Prometheus (text format 0.0.4): in each table with key columns, each gauge and counter is a
+//! metric `<table>_<column>`, and the key columns are its labels. Waits are also given as one
+//! histogram in seconds, `ums_wait_seconds`, as is usual there.
 
 use std::fmt::Write;
 
 use super::columns::table;
-use super::{Cell, ColumnKind, Snapshot, Table, View, WaitRow};
+use super::rows::{Snapshot, WaitRow};
+use super::table::{Cell, Column, ColumnKind, Table, View};
 use crate::record::wait_stats::wait_bucket_end;
 
 impl Snapshot {
-    /// All tables as one JSON object.
+    /// Returns all tables as one JSON object.
     ///
     /// ```
     /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -28,7 +29,7 @@ impl Snapshot {
         format!("{{{}}}", tables.collect::<Vec<_>>().join(",\n"))
     }
 
-    /// What Prometheus reads.
+    /// Returns the metrics in the text format of Prometheus.
     ///
     /// ```
     /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -48,7 +49,7 @@ impl Snapshot {
 }
 
 impl Table {
-    /// The rows as a JSON array of objects.
+    /// Returns the rows as a JSON array of objects.
     pub fn to_json(&self) -> String {
         let row = |row: &Vec<Cell>| {
             let cells = self.columns.iter().zip(row);
@@ -79,7 +80,7 @@ impl Table {
 
     fn labels(&self, row: &[Cell]) -> String {
         let keys = self.columns.iter().zip(row).take(self.keys);
-        let label = |(column, cell): (&super::Column, &Cell)| {
+        let label = |(column, cell): (&Column, &Cell)| {
             let value = match cell {
                 Cell::Null => String::new(),
                 Cell::Int(n) => n.to_string(),
@@ -93,7 +94,7 @@ impl Table {
 
 fn write_histogram(waits: &[WaitRow], out: &mut String) {
     const METRIC: &str = "ums_wait_seconds";
-    head(out, METRIC, "histogram", "Waits that are over, from beginning to running again.");
+    head(out, METRIC, "histogram", "Waits that have ended, from the beginning to running again.");
     for wait in waits {
         let reason = format!("wait_type=\"{}\"", label_value(wait.reason.name()));
         let mut below = 0;
@@ -116,7 +117,7 @@ fn line(out: &mut String, metric: &str, labels: &str, value: impl std::fmt::Disp
     let _ = writeln!(out, "{metric}{{{labels}}} {value}");
 }
 
-/// Exactly, without a detour over floating point.
+/// Returns nanoseconds as seconds, exactly, without floating point.
 fn seconds(ns: u64) -> String {
     let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
     text.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -152,7 +153,6 @@ impl Cell {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Column;
     use super::*;
 
     const COLUMNS: &[Column] = &[
