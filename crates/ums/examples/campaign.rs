@@ -1,12 +1,12 @@
-//! Very many seeds of the mixed story, on every processor, until one fails.
+//! Runs the mixed story with many seeds, on every processor, until one fails.
 //!
 //! ```text
 //! cargo run --release -p ums --features sim --example campaign -- --seeds 100000
 //! ```
 //!
-//! It prints how far it is, and when a seed fails what failed, the shortest way that is found to
-//! it, and the commands that replay both. `--from N` begins with another seed, `--jobs N` uses
-//! other than all processors.
+//! It prints its progress. When a seed fails, it prints the failure, the shortest schedule found
+//! that leads to it, and the commands that replay both. `--from N` begins with another seed,
+//! `--jobs N` sets the number of processors.
 
 #[path = "../tests/sim/deeds.rs"]
 mod deeds;

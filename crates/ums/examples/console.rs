@@ -1,17 +1,18 @@
 //! Workers and requests as tasks in tokio-console.
 //!
 //! ```text
-//! RUSTFLAGS="--cfg console_without_tokio_unstable" cargo run -p ums --features console --example console [thread|fiber]
+//! RUSTFLAGS="--cfg console_without_tokio_unstable" \
+//!     cargo run -p ums --features console --example console [thread|fiber]
 //! tokio-console
 //! ```
 //!
-//! Two clerks want one ledger, which one of them keeps for long; an accountant computes and yields;
-//! and a user asks for something small, again and again. It prints `ready`, and ends with its
-//! input.
+//! Two clerks lock one ledger, which one of them holds for long; an accountant computes and yields;
+//! and a user sends small requests repeatedly. The program prints `ready`, and ends when its input
+//! ends.
 //!
 //! The collector has a thread and a runtime of its own, so it is not on any scheduler.
 //!
-//! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state over a wait.
+//! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state across a wait.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +29,7 @@ fn goes_on() -> bool {
     !STOP.load(Ordering::Relaxed)
 }
 
-/// Keeps the ledger for this long, and stays away from it for as long.
+/// Holds the ledger for this long, and then leaves it free for as long.
 fn clerk(ledger: &Mutex<u64>, keeps: Duration) {
     while goes_on() {
         let mut entries = ledger.lock();

@@ -1,9 +1,9 @@
-//! An echo server: plain blocking code, a worker for each connection. Ends with Ctrl-C.
+//! An echo server: plain blocking code, a worker for each connection. End it with Ctrl-C.
 //!
 //! `cargo run -p ums --example echo [address] [thread|fiber|context]`
 //!
 //! Named invariant **Own Connections**: workers run `io::copy` between sockets of `ums`, and no
-//! other code that waits. It keeps nothing of its thread over a wait.
+//! other code that waits. It keeps no thread-scoped state across a wait.
 
 use ums::Builder;
 use ums::net::TcpListener;
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     })
 }
 
-/// The kind of workers; without an argument the default, which is threads.
+/// Returns a builder for this kind of workers; without an argument the default, which is threads.
 #[allow(unsafe_code)]
 fn builder(kind: Option<&str>) -> Result<Builder, String> {
     let builder = ums::Node::builder();
@@ -30,6 +30,6 @@ fn builder(kind: Option<&str>) -> Result<Builder, String> {
         // SAFETY: Own Connections.
         Some("fiber") => Ok(unsafe { builder.fiber_workers() }),
         Some("context") => Ok(builder.own_context_workers()),
-        Some(other) => Err(format!("'{other}' is no kind of workers: thread, fiber or context")),
+        Some(other) => Err(format!("no kind of worker is '{other}': use thread, fiber or context")),
     }
 }

@@ -1,9 +1,9 @@
-//! Workers that stand where they stand: a process to try debuggers and `ums stacks` on.
+//! Workers that wait and never continue: a process to try debuggers and `ums stacks` on.
 //!
-//! `cargo run -p ums --example parked [thread|fiber|context] [socket]`: prints `ready`, and ends
-//! with its input. With a socket, that is its statistics socket.
+//! `cargo run -p ums --example parked [thread|fiber|context] [socket]` prints `ready`, and ends
+//! when its input ends. `socket` is the path of its statistics socket.
 //!
-//! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state over a wait.
+//! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state across a wait.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,8 @@ static STOP: AtomicBool = AtomicBool::new(false);
 #[inline(never)]
 fn sleeps_for_an_hour() {
     let slept = ums::sleep(Duration::from_secs(3600));
-    std::hint::black_box(&slept); // Else it need not come back here, and is on no stack.
+    // Otherwise the call may be a tail call, and this function is on no stack.
+    std::hint::black_box(&slept);
 }
 
 #[inline(never)]

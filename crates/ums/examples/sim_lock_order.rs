@@ -1,13 +1,13 @@
-//! A server with a bug, under simulation: two clients move money in opposite directions, and wait
-//! for each other for ever.
+//! A server with a bug, under simulation: two clients move money in opposite directions and wait
+//! for each other forever.
 //!
 //! ```text
 //! cargo run -p ums --features sim --example sim_lock_order
 //! ```
 //!
-//! Each account has a lock. A client sends `move FROM TO`; the server locks the one it takes from,
-//! checks it, and then locks the other. docs/simulation.md tells how the seed is found, and what to
-//! do with it.
+//! Each account has a lock. A client sends `move FROM TO`; the server locks the account FROM,
+//! checks it, and then locks the account TO. docs/simulation.md explains how the failing seed is
+//! found and used.
 
 use std::io::{BufRead, BufReader, Write};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn transfer(accounts: &Accounts, from: usize, to: usize) {
     }
 }
 
-/// Serves one connection until its client is gone.
+/// Serves one connection until its client disconnects.
 fn serve(connection: UnixStream, accounts: &Accounts) {
     let mut lines = BufReader::new(&connection).lines();
     while let Some(Ok(line)) = lines.next() {
@@ -42,7 +42,7 @@ fn serve(connection: UnixStream, accounts: &Accounts) {
     }
 }
 
-/// Asks for the same transfer, some times.
+/// Asks for the same transfer several times.
 fn ask(connection: UnixStream, what: &str) {
     let mut answers = BufReader::new(&connection).lines();
     for _ in 0..20 {
@@ -51,7 +51,7 @@ fn ask(connection: UnixStream, what: &str) {
     }
 }
 
-/// One client moves from the first account to the second, the other back.
+/// Runs two clients: one moves money from the first account to the second, the other back.
 pub fn story() {
     let node = ums::Node::builder().schedulers(2).max_workers(8).build().expect("a node");
     let accounts: Accounts = Arc::new([Mutex::new(10), Mutex::new(10)]);
@@ -67,7 +67,7 @@ pub fn story() {
     node.shutdown(Duration::from_secs(1));
 }
 
-#[allow(dead_code)] // A test tells the story itself.
+#[allow(dead_code)] // A test runs the story itself.
 fn main() {
     let command = "cargo run -p ums --features sim --example sim_lock_order".to_owned();
     ums::sim::check(&Check { seeds: 0..5000, faults: Faults::default(), command }, story);

@@ -1,14 +1,14 @@
-//! A server with a bug, under simulation: two clients add to one number, and one of the sums is
-//! lost.
+//! A server with a bug, under simulation: two clients add to one number, and one of the additions
+//! is lost.
 //!
 //! ```text
 //! cargo run -p ums --features sim --example sim_lost_update
 //! ```
 //!
-//! The server keeps numbers under names. A client sends `add NAME BY`, and is answered with the
-//! sum. The server reads the number, writes a line about it to its journal, and only then writes
-//! the number back: while it waits for the journal, another client's request runs.
-//! docs/simulation.md tells how the seed is found, and what to do with it.
+//! The server keeps numbers under names. A client sends `add NAME BY` and gets the sum. The server
+//! reads the number, writes a line about it to its journal, and only then writes the number back:
+//! while it waits for the journal, another client's request runs. docs/simulation.md explains how
+//! the failing seed is found and used.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -24,14 +24,14 @@ type Numbers = Arc<Mutex<BTreeMap<String, i64>>>;
 fn add(numbers: &Numbers, name: &str, by: i64) -> i64 {
     let before = *numbers.lock().entry(name.to_owned()).or_default();
     ums::sim::point("has read the number");
-    // The journal takes its time. The lock is free meanwhile: that is the bug.
+    // The journal takes some time. The lock is free meanwhile: that is the bug.
     let _ = ums::sleep(Duration::from_micros(ums::sim::below(100)));
     numbers.lock().insert(name.to_owned(), before + by);
     ums::sim::point("has written the number");
     before + by
 }
 
-/// Serves one connection until its client is gone.
+/// Serves one connection until its client disconnects.
 fn serve(connection: UnixStream, numbers: &Numbers) {
     let mut lines = BufReader::new(&connection).lines();
     while let Some(Ok(line)) = lines.next() {
@@ -46,7 +46,7 @@ fn serve(connection: UnixStream, numbers: &Numbers) {
     }
 }
 
-/// Adds one to a number, some times.
+/// Adds one to a number several times.
 fn ask(connection: UnixStream, times: i64) {
     let mut answers = BufReader::new(&connection).lines();
     for _ in 0..times {
@@ -55,7 +55,7 @@ fn ask(connection: UnixStream, times: i64) {
     }
 }
 
-/// Two clients, each of which adds one three times.
+/// Runs two clients, each of which adds one three times.
 pub fn story() {
     let node = ums::Node::builder().schedulers(2).max_workers(8).build().expect("a node");
     let numbers = Numbers::default();
@@ -71,7 +71,7 @@ pub fn story() {
     node.shutdown(Duration::from_secs(1));
 }
 
-#[allow(dead_code)] // A test tells the story itself.
+#[allow(dead_code)] // A test runs the story itself.
 fn main() {
     let command = "cargo run -p ums --features sim --example sim_lost_update".to_owned();
     ums::sim::check(&Check { seeds: 0..1000, faults: Faults::default(), command }, story);

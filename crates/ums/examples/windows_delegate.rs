@@ -1,9 +1,9 @@
-//! Delegating: work that may share locks with workers is not done in the entry point.
+//! Delegation: work that may share locks with workers is not done in the scheduler's entry point.
 //!
-//! The scheduler wants a report for each yield. Printing takes the lock of standard output, which a
-//! blocked worker may hold. So the entry point only sends, through a channel whose room was made
-//! before, and a plain thread prints. At the end all is shut down in order: workers, scheduler,
-//! printer.
+//! The scheduler reports each yield. Printing takes the lock of standard output, which a blocked
+//! worker may hold. So the entry point only sends, through a channel whose buffer was allocated
+//! before, and a plain thread prints. At the end, workers, scheduler and printer are shut down in
+//! this order.
 //!
 //! `cargo run --example windows_delegate`
 
@@ -40,7 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut ready = VecDeque::with_capacity(8);
     windows::enter_scheduling_mode(|scheduler, reason| {
         if let Reason::Yield { worker, param } = reason {
-            // Full means that the printer is behind: better to lose a line than to wait for it.
+            // A full channel means that the printer is behind; losing a line is better than
+            // waiting.
             let _ = tell.try_send((worker.thread_id(), param));
             ready.push_back(worker);
         }

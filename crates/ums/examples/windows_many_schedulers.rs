@@ -1,4 +1,5 @@
-//! N schedulers on one list, one for each processor: whoever is free takes what is ready.
+//! N schedulers on one completion list, one for each processor: a free scheduler takes a ready
+//! worker.
 //!
 //! `cargo run --example windows_many_schedulers`
 
@@ -43,7 +44,8 @@ fn schedule(list: &CompletionList) -> Result<u64, EnterError> {
         }
         loop {
             if ready.is_empty() {
-                // One at a time: what is not taken out goes back, for the others.
+                // Takes one worker; those that are not taken go back to the list for the other
+                // schedulers.
                 ready.extend(list.poll().next());
             }
             if let Some(worker) = ready.pop_front() {
@@ -54,7 +56,8 @@ fn schedule(list: &CompletionList) -> Result<u64, EnterError> {
             } else if list.members() == 0 {
                 return Next::Leave;
             } else {
-                // Another scheduler may take what woke us, so not for ever.
+                // Another scheduler may take the worker that caused this wake-up, so the wait has a
+                // limit.
                 list.event().wait(Some(Duration::from_millis(1)));
             }
         }

@@ -1,7 +1,7 @@
-//! A priority scheduler: of those that are ready, the most important runs.
+//! A priority scheduler: of the ready workers, the one with the highest priority runs.
 //!
-//! The important worker waits for its pipe; each time it is written to, it runs next, before those
-//! that only compute. `cargo run --example windows_priority`
+//! The worker with high priority waits for its pipe; each time the pipe is written to, it runs
+//! next, before the workers that only compute. `cargo run --example windows_priority`
 
 use std::collections::BinaryHeap;
 use std::io::{Read, Write};

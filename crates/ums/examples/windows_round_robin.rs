@@ -1,4 +1,4 @@
-//! A round-robin scheduler of one's own: three workers that compute, sleep and yield.
+//! A round-robin scheduler written by the program: three workers that compute, sleep and yield.
 //!
 //! `cargo run --example windows_round_robin`
 
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for round in 1..=3 {
                 println!("{name}: round {round}");
                 if round == 2 {
-                    // Blocks in the kernel; the others go on.
+                    // Blocks in the kernel; the other workers continue.
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 windows::thread_yield(round).expect("a worker");

@@ -8,8 +8,8 @@
 //! * [`Node`] owns the schedulers and their workers; [`Node::builder`] configures one.
 //! * [`spawn`], [`scope`] and [`sleep`] start tasks and wait; [`sync`] has locks and channels.
 //! * [`net`] and [`fs`] are sockets and files whose calls suspend only the calling worker.
-//! * [`Server`] serves many connections; each has a worker only while it has work to do.
-//! * [`Snapshot`] and [`MetricsServer`] show what every worker does and what it waits for.
+//! * [`serve::Server`] serves many connections; each has a worker only while it has work to do.
+//! * [`stats`] shows what every worker does and what it waits for.
 //!
 //! The calls of [`sync`], [`net`] and [`fs`] also work on a plain thread, which they block.
 //!
@@ -41,7 +41,7 @@ mod limits;
 pub mod planted;
 mod os;
 mod record;
-#[doc(hidden)] // For what `interpose!` expands to.
+#[doc(hidden)] // For the expansion of `interpose!`.
 pub mod watch;
 mod wait;
 mod scheduler;
@@ -73,7 +73,7 @@ pub use testing::fuzz;
 pub use testing::sim;
 pub use wait::error::{BuildError, WaitError};
 
-/// The calling worker: which one it is, and less common ways to wait and to leave its scheduler.
+/// The calling worker: its number and kind, and less common ways to wait and to go preemptive.
 pub mod worker {
     pub use crate::current::{
         couple, is_worker, require_thread, scheduler_id, short_external_call, sleep_as,
@@ -83,13 +83,14 @@ pub mod worker {
     pub use crate::wait::error::NeedsThread;
 }
 
-/// What belongs to a [`User`]: the locks that it holds from one request to the next, and its numbers.
+/// Users: the locks that a [`User`] holds from one request to the next, and the numbers of users.
 pub mod user {
     pub use crate::node::user::{Acquired, UserLock};
     pub use crate::scheduler::request::{RequestId, UserId};
 }
 
-/// Serving: a listener whose connections are users, with a session for each; see [`Node::serve`].
+/// Serving connections: a listener, and a session and a user for each connection; see
+/// [`Node::serve`].
 pub mod serve {
     pub use crate::node::serve::{
         Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session,
@@ -97,7 +98,7 @@ pub mod serve {
     };
 }
 
-/// What a node did and does: snapshots and views of it, counters, waits, traces, stacks of workers.
+/// Observing a node: snapshots, views, counters, wait statistics, traces, backtraces of workers.
 pub mod stats {
     pub use crate::node::stats_socket::StatsSocket;
     pub use crate::observe::crash::print_last_events_on_crash;
@@ -116,7 +117,7 @@ pub mod stats {
     pub use crate::scheduler::lists::worker_list::State as WorkerState;
 }
 
-/// What this machine offers and what of it is used, as `ums probe` prints it.
+/// What the system offers to `ums` and what `ums` uses of it, as `ums probe` prints it.
 pub mod probe {
     pub use crate::node::own_contexts_are_refused;
     pub use crate::os::linux::cpus::{Cpus, Limit, Quota};

@@ -1,4 +1,4 @@
-//! Sizes and counts that make no sense: each is refused with a sentence, or means what it says.
+//! Extreme sizes and counts: each is refused with an error, or has its literal meaning.
 
 mod common;
 
@@ -9,7 +9,7 @@ use ums::node::HiddenOptions;
 use ums::sync::{Barrier, Latch, Semaphore};
 use ums::{Builder, WorkerKind};
 
-/// The sentence with which such a node is refused.
+/// Returns the error text with which such a node is refused.
 fn refused(kind: WorkerKind, options: impl FnOnce(Builder) -> Builder) -> String {
     match common::try_build(kind, options) {
         Err(error) => error.to_string(),

@@ -1,4 +1,4 @@
-//! What the machine is for: code as for std's threads, over whatever I/O the host has (U4, U5).
+//! The goals of ums: code like that for std's threads, over any I/O that the host has (U4, U5).
 
 mod common;
 
@@ -6,8 +6,8 @@ use common::*;
 use ums::WorkerKind;
 use ums::node::IoChoice;
 
-/// The same program twice: once on what std has, once on what this crate has. The text knows no
-/// difference but the word in front, so what compiles here is familiar.
+/// The same program twice: once with std, once with this crate. The texts differ only in the name
+/// of the crate.
 macro_rules! program {
     ($thread:path, $sync:path, $net:path, $rw:path) => {{
         use std::io::{Read, Write};
@@ -55,7 +55,8 @@ macro_rules! program {
     }};
 }
 
-/// The one difference in the result of a join: std gives the panic, this crate names it.
+/// The one difference in the result of a join: std returns the panic's payload, this crate an error
+/// that contains it.
 mod of_std {
     pub fn payload(joined: std::thread::Result<()>) -> u32 {
         *joined.unwrap_err().downcast::<u32>().unwrap()
@@ -83,7 +84,7 @@ fn told_by_ums() -> Told {
 }
 
 #[test]
-fn a_program_for_std_is_a_program_for_this_machine_u5() {
+fn a_program_for_std_is_a_program_for_ums_u5() {
     let expected = told_by_std();
     assert_eq!(expected, (vec![0, 1, 2, 3, 5, 7], "HELLO".to_owned()));
     both_kinds(move |node, _, _| assert_eq!(node.run(told_by_ums), expected));

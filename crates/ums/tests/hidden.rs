@@ -1,4 +1,4 @@
-//! Hidden schedulers: the same services, apart from the visible ones (U89-U93).
+//! Hidden schedulers: the same services as the visible ones, separate from them (U89-U93).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -24,10 +24,10 @@ fn hidden(node: &Node, name: &str) -> HiddenScheduler {
 fn a_hidden_scheduler_offers_the_same_services_u89() {
     both_kinds(|node, _, n| {
         let own = hidden(node, "own");
-        assert!(own.id() >= n, "hidden ones count on from the visible ones");
+        assert!(own.id() >= n, "hidden ones are numbered after the visible ones");
         let work = own.spawn(|| {
             let place = (ums::worker::scheduler_id(), ums::worker::worker_kind());
-            // Spawn and yield, sleep, a lock over a wait, I/O, a scope, going preemptive.
+            // Spawn and yield, sleep, a lock held across a wait, I/O, a scope, going preemptive.
             let (total, mut stack) = (Arc::new(Mutex::new(0)), [0; 3]);
             let adders: Vec<_> = (0..10)
                 .map(|_| {
@@ -74,7 +74,7 @@ fn a_name_means_one_scheduler_u89() {
         let (one, again, other) = (hidden(node, "one"), hidden(node, "one"), hidden(node, "two"));
         assert_eq!(one.id(), again.id());
         assert_ne!(one.id(), other.id());
-        // Made at once by many threads, it is still one.
+        // Created by many threads at once, it is still one scheduler.
         let ids: Vec<_> = std::thread::scope(|s| {
             let threads: Vec<_> =
                 (0..8).map(|_| s.spawn(|| hidden(node, "at once").id())).collect();
@@ -85,7 +85,7 @@ fn a_name_means_one_scheduler_u89() {
 }
 
 #[test]
-fn blocking_work_on_a_hidden_scheduler_holds_up_no_visible_one_u90_u91() {
+fn blocking_work_on_a_hidden_scheduler_delays_no_visible_one_u90_u91() {
     both_kinds(|node, _, n| {
         let backup = hidden(node, "backup");
         let (done, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -113,7 +113,7 @@ fn blocking_work_on_a_hidden_scheduler_holds_up_no_visible_one_u90_u91() {
             });
         }
         assert_eq!(steps.load(SeqCst), 20 * n);
-        assert!(!copying.is_finished(), "they ran side by side");
+        assert!(!copying.is_finished(), "they ran in parallel");
         done.store(true, SeqCst);
         assert!(copying.join().unwrap() > 0);
     });
@@ -134,7 +134,7 @@ fn on_a_hidden_scheduler_workers_take_turns_as_on_any_u91() {
         let flag = ran.clone();
         let second = own.spawn(move || flag.store(true, SeqCst)).unwrap();
         std::thread::sleep(ms(50));
-        assert!(!ran.load(SeqCst), "nobody takes the processor from a peer");
+        assert!(!ran.load(SeqCst), "a worker does not preempt another one");
         busy.store(false, SeqCst);
         first.join().unwrap();
         second.join().unwrap();
@@ -161,7 +161,7 @@ fn visible_and_hidden_workers_wait_for_the_same_things_u89_g6() {
 }
 
 #[test]
-fn run_borrows_from_its_caller_and_comes_back_u85_u89() {
+fn run_borrows_from_its_caller_and_returns_u85_u89() {
     both_kinds(|node, _, n| {
         let own = hidden(node, "own");
         let id = own.id();
@@ -197,7 +197,7 @@ fn ready_workers_are_there_from_the_start_b18() {
 }
 
 #[test]
-fn the_threads_of_a_hidden_scheduler_stand_back_as_they_were_told_u91() {
+fn the_threads_of_a_hidden_scheduler_have_its_nice_value_u91() {
     both_kinds(|node, _, _| {
         let nice = || rustix::process::getpriority_process(None).unwrap();
         let before = nice();
@@ -205,14 +205,13 @@ fn the_threads_of_a_hidden_scheduler_stand_back_as_they_were_told_u91() {
         assert_eq!(quiet.run(nice), before.max(7));
         let quietest = HiddenOptions { nice: u8::MAX, ..Default::default() };
         assert_eq!(node.hidden("quietest", quietest).unwrap().run(nice), 19);
-        // Whoever asked for it, and made its threads, is as before; and so are the threads of
-        // others.
+        // The thread that created it, and the threads of other schedulers, keep their nice value.
         assert_eq!((nice(), hidden(node, "own").run(nice)), (before, before));
         assert_eq!(node.run(nice), before);
     });
 }
 
-/// The names of the rows that the original prints for each scheduler, and one value of each.
+/// The names of the rows that SQL Server 2000 prints for each scheduler, and one value of each.
 const ROWS: [&str; 8] = [
     "Scheduler ID",
     "  num users",
@@ -243,7 +242,7 @@ fn umsstats_has_the_rows_of_the_original_for_visible_schedulers_u92() {
 }
 
 #[test]
-fn umsstats_counts_users_where_they_live_u92() {
+fn umsstats_counts_users_on_their_home_scheduler_u92() {
     both_kinds_with(ums::Builder::classic, |node, _, n| {
         let users: Vec<_> = (0..2 * n).map(|_| node.user()).collect();
         for i in 0..n {
@@ -305,7 +304,7 @@ fn umsstats_counts_runnable_workers_and_switches_u92() {
                     })
                     .collect();
                 let before = value(&handle, seen, 6);
-                // Lengths are published by a turn that looks about, a sleep for instance.
+                // List lengths are published by a full turn, such as that of a sleep.
                 eventually("both are runnable", || {
                     ums::sleep(ms(1)).unwrap();
                     lists().runnable.len() == 2 && value(&handle, seen, 2) >= 1

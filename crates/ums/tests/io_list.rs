@@ -1,6 +1,6 @@
-//! Asynchronous I/O as workers see it: the I/O list, what a look at it costs, and that nothing is
-//! lost by deadlines and cancellations (U57-U62, G14, B59, rule 10). What completion routines do is
-//! tested beside `src/io.rs`.
+//! Asynchronous I/O as workers see it: the I/O list, the cost of checking it, and that deadlines
+//! and cancellations lose nothing (U57-U62, G14, B59, rule 10). Completion routines are tested
+//! beside `src/io/mod.rs`.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -20,14 +20,14 @@ use ums::{Builder, Node, WorkerKind};
 
 const CHOICES: [IoChoice; 3] = [IoChoice::Auto, IoChoice::Epoll, IoChoice::Sync];
 
-/// The body runs for each back end, kind and number of schedulers.
+/// Runs the body for each back end, kind and number of schedulers.
 fn each_back_end(body: impl Fn(&Node, WorkerKind, usize)) {
     for choice in CHOICES {
         both_kinds_with(|b: Builder| b.io(choice).placement(Placement::AlwaysPreferred), &body);
     }
 }
 
-/// A stream between a worker and a plain thread.
+/// Returns a stream between a worker and a plain thread.
 fn stream() -> (UnixStream, StdStream) {
     let (theirs, ours) = StdStream::pair().unwrap();
     (UnixStream::from(theirs), ours)
@@ -70,7 +70,7 @@ fn a_yielding_worker_finds_the_completion_of_another_u62() {
                 });
                 eventually("it reads", || lists().waiting.len() == 1);
                 ours.write_all(b"x").unwrap();
-                // This worker never waits, so nobody but its yields can find the completion.
+                // This worker never waits, so only its yields can find the completion.
                 eventually("a yield found it", || got.load(SeqCst));
                 reader.join().unwrap();
             });
@@ -126,13 +126,13 @@ fn the_synchronous_back_end_does_at_once_what_it_can_u58_u66() {
     });
 }
 
-/// What a child does under the filter, in one worker: yields while many reads are outstanding.
+/// Runs in a child under the filter, on one worker: yields while many reads are outstanding.
 fn yield_beside_reads(errand: &str) -> ! {
     const MANY: usize = 100;
     let n = errand.parse().unwrap();
     let node = build(WorkerKind::Fiber, |b| b.schedulers(n).placement(Placement::AlwaysPreferred));
     if !node.io_text().starts_with("io_uring") {
-        // A machine that has no ring cannot show what a ring costs.
+        // A system without io_uring cannot show its cost.
         println!("no ring: {}", node.io_text());
         survived()
     }
@@ -148,7 +148,7 @@ fn yield_beside_reads(errand: &str) -> ! {
             ends.push(ours);
         }
         eventually("all of them read", || lists().io == MANY);
-        // What was submitted is handed to the kernel within so many looks.
+        // Submitted requests are handed to the kernel within this many yields.
         (0..1000).for_each(|_| ums::yield_now());
         no_more_calls();
         (0..1000).for_each(|_| ums::yield_now());
@@ -183,7 +183,7 @@ fn a_deadline_ends_a_read_and_nothing_is_lost_rule_10() {
                 let mut buf = [7; 16];
                 let error = theirs.read(&mut buf).expect_err("nobody writes");
                 assert_eq!(error.kind(), ErrorKind::TimedOut);
-                assert_eq!(lists().io, 0, "its completion was waited for");
+                assert_eq!(lists().io, 0, "the wait lasted until its completion");
                 assert_eq!(buf, [7; 16]);
             }
             theirs.set_read_timeout(None).unwrap();

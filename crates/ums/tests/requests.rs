@@ -12,7 +12,7 @@ use ums::stats::WorkerState;
 use ums::testing::{View, lists, scheduler, when_readable, workers};
 use ums::{Builder, Node, WaitReason, WorkerKind};
 
-/// Waits until this scheduler has nothing to do, and gives what it looks like.
+/// Waits until this scheduler has nothing to do, and returns its view.
 fn at_rest(node: &Node, s: usize) -> View {
     eventually("the scheduler is at rest", || {
         let v = scheduler(node, s);
@@ -25,7 +25,7 @@ fn worker() -> (usize, u32) {
     ums::worker::worker_id().expect("on a worker")
 }
 
-/// Makes workers, and lets them become idle.
+/// Creates workers, and lets them become idle.
 fn idle_workers(node: &Node, s: usize, count: usize) {
     let gate = Gate::shut();
     let tasks: Vec<_> = (0..count)
@@ -139,7 +139,7 @@ fn an_idle_user_holds_no_worker_u31() {
     });
 }
 
-/// Waits, yields and goes away now and then; gives the worker after each.
+/// Waits, yields and goes preemptive in turn; passes the worker to `look` after each.
 fn restless(rounds: usize, me: usize, mut look: impl FnMut((usize, u32))) {
     for round in 0..rounds {
         match (me + round) % 4 {
@@ -248,7 +248,8 @@ fn a_finished_worker_passes_on_and_joins_the_worker_list_u35() {
                 });
                 eventually("both have ended", || early.is_finished() && late.is_finished());
                 let (early, late) = (early.join().unwrap(), late.join().unwrap());
-                // The end of one made the other run, and put the one on the worker list.
+                // The end of the first made the second run, and put the first worker on the worker
+                // list.
                 assert_eq!(log.all(), [("early", vec![]), ("late", vec![early])]);
                 assert_eq!(lists().idle, [early, late]);
             });
@@ -266,8 +267,7 @@ fn a_finished_worker_with_nothing_to_do_hosts_the_idle_loop_u36() {
             let v = at_rest(node, n - 1);
             assert!(v.counters.idle_switches >= 1);
             let asleep = v.counters.idle_switches;
-            // It is the finished worker itself that sleeps, in the wait for I/O and not on its
-            // event.
+            // The finished worker itself sleeps, in the wait for I/O and not on its event.
             eventually("its thread sleeps", || about_thread(thread, "stat").contains(") S "));
             let call = about_thread(thread, "syscall");
             let number: i64 = call.split_whitespace().next().unwrap().parse().unwrap();
@@ -279,11 +279,11 @@ fn a_finished_worker_with_nothing_to_do_hosts_the_idle_loop_u36() {
 }
 
 #[test]
-fn the_running_worker_goes_on_with_queued_requests_without_a_switch_u51() {
+fn the_running_worker_continues_with_queued_requests_without_a_switch_u51() {
     each_alone(
         |b| b,
         |node, _, n| {
-            // There are other workers that could take them.
+            // There are other idle workers that could take them.
             idle_workers(node, n - 1, 3);
             let (go, log) = (Arc::new(AtomicBool::new(false)), Log::default());
             let g = go.clone();
@@ -325,7 +325,7 @@ fn any_worker_can_take_any_request_u52() {
             let ask = || user.enqueue(worker).unwrap().join().unwrap();
             let first = ask();
             at_rest(node, home);
-            // The worker that the user had is busy with somebody else's request now.
+            // The user's previous worker is busy with another user's request now.
             let gate = Gate::shut();
             let g = gate.clone();
             let other = start(node, home, move || (g.pass(), worker()).1);
@@ -339,7 +339,7 @@ fn any_worker_can_take_any_request_u52() {
 }
 
 /// Makes a worker runnable and queues a request, in the given order, while the caller keeps the
-/// scheduler; gives the order in which they then run.
+/// scheduler; returns the order in which they then run.
 fn runnable_against_queued(runnable_first: bool) -> Vec<&'static str> {
     let (gate, log) = (Gate::shut(), Log::default());
     let (g, l) = (gate.clone(), log.clone());
@@ -445,7 +445,8 @@ fn a_lock_owners_request_never_waits_behind_those_that_wait_for_the_lock_g11() {
                 let (l, id) = (lock.clone(), owner.id());
                 owner.enqueue(move || l.acquire(id, None)).unwrap().join().unwrap().unwrap();
                 assert!(owner.is_holding());
-                // Every worker of every scheduler waits for the lock, and as many requests queue.
+                // Every worker of every scheduler waits for the lock, and as many requests are
+                // queued.
                 let users: Vec<_> = (0..4 * n).map(|_| node.user()).collect();
                 let waiting: Vec<_> = users
                     .iter()

@@ -1,20 +1,20 @@
-//! Serving: connections as users, sessions as what workers call (U30, U31, G2, G13).
+//! Serving: a user for each connection, and sessions that workers call (U30, U31, G2, G13).
 //!
-//! One session serves all tests. What the client sends tells it what to do:
+//! One session type serves all tests. The bytes that the client sends are commands:
 //!
 //! | byte | what the session does |
 //! |---|---|
 //! | `e` | answers `e` |
-//! | `p` | parks; the test has its resumer. When it is resumed it answers `r` |
-//! | `q` | resumes itself, and then parks; it answers `r` too |
-//! | `t` | gives its client 20 milliseconds, and answers `t` when they are over |
-//! | `l` | gives its client an hour |
+//! | `p` | parks; the test has its resumer. When resumed, it answers `r` |
+//! | `q` | resumes itself, and then parks; then it answers `r` |
+//! | `t` | waits for input for 20 milliseconds at most, and answers `t` if there was none |
+//! | `l` | waits for input for an hour at most |
 //! | `g` | passes the gate, and answers `g` |
-//! | `h`, `u` | from now on its user holds something; holds nothing |
-//! | `w` | answers `w`, and waits for more without another look |
+//! | `h`, `u` | its user begins to hold something; holds it no longer |
+//! | `w` | answers `w`, and waits for input without another read |
 //! | `!` | panics |
 //!
-//! When the server stops it says `bye`; when there is no room for its request, `full`.
+//! When the server stops, it sends `bye`; when the queue is full, `full`.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -32,7 +32,7 @@ use ums::serve::{Connection, Next, Resumer, ServeOptions, Server};
 use ums::serve::{Session, Why};
 use ums::testing::scheduler;
 
-/// What a test and its sessions share.
+/// The state that a test and its sessions share.
 #[derive(Clone)]
 struct Shared {
     log: Log<Why>,
@@ -45,7 +45,7 @@ impl Shared {
         Shared { log: Log::default(), gate: Gate::shut(), resumer: Arc::default() }
     }
 
-    /// Ends the park of the session that has said that it will park.
+    /// Resumes the session that has announced its park.
     fn resume(&self) {
         let take = || self.resumer.lock().unwrap().take();
         let mut resumer = None;
@@ -86,7 +86,7 @@ impl Session for Served {
     fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
         match error {
             EnqueueError::QueueFull(4) => b"full".to_vec(),
-            // A client that a test leaves to the node's end comes too late to be told goodbye.
+            // A client that is still connected when the node ends gets no `bye`.
             EnqueueError::ShuttingDown => Vec::new(),
             other => panic!("{other}"),
         }
@@ -112,7 +112,7 @@ impl Served {
             b'h' => conn.user().hold(),
             b'u' => conn.user().release(),
             b'w' if conn.write_all(b"w").is_ok() => return Next::Wait,
-            b'!' => panic!("a session panics, as its test wants"),
+            b'!' => panic!("a session panics, as its test asks"),
             _ => {}
         }
         if conn.write_all(&[byte]).is_ok() { Next::Again } else { Next::Close }
@@ -158,7 +158,7 @@ impl Client {
         self.read(answer);
     }
 
-    /// What comes until the connection is closed.
+    /// Returns everything that is sent until the connection is closed.
     fn rest(mut self) -> String {
         let mut rest = String::new();
         self.0.read_to_string(&mut rest).unwrap();
@@ -176,7 +176,7 @@ fn each(body: impl Fn(&Node, &Shared, &Server, usize)) {
         let shared = Shared::new();
         let server = serve(node, &shared, ServeOptions::default());
         body(node, &shared, &server, n);
-        assert!(server.stop_and_wait(PATIENCE), "everybody has said goodbye");
+        assert!(server.stop_and_wait(PATIENCE), "all connections have closed");
         assert_eq!(server.counters().open, 0);
     });
 }
@@ -229,7 +229,7 @@ fn a_parked_session_is_called_when_it_is_resumed_and_not_for_input() {
 }
 
 #[test]
-fn a_session_that_is_resumed_before_it_parks_is_called_all_the_same() {
+fn a_session_that_is_resumed_before_it_parks_is_still_called() {
     each(|_, _, server, _| {
         let mut client = Client::new(server);
         for _ in 0..50 {
@@ -244,7 +244,7 @@ fn a_resume_that_races_with_the_park_is_never_lost() {
         let mut client = Client::new(server);
         for _ in 0..100 {
             client.send("p");
-            // As soon as there is something to resume, which is before it has parked.
+            // As soon as there is a resumer, which is before the session has parked.
             shared.resume();
             client.read("r");
         }
@@ -252,7 +252,7 @@ fn a_resume_that_races_with_the_park_is_never_lost() {
 }
 
 #[test]
-fn a_session_whose_client_is_silent_for_too_long_is_told() {
+fn a_session_whose_client_is_silent_for_too_long_is_called() {
     each(|node, shared, server, _| {
         let mut client = Client::new(server);
         client.expect("t", "t");
@@ -264,7 +264,7 @@ fn a_session_whose_client_is_silent_for_too_long_is_told() {
         eventually("its time runs", || timers().sum::<u64>() == 1);
         client.expect("e", "e");
         eventually("its timer is gone", || timers().sum::<u64>() == 0);
-        assert_eq!(shared.saw(Why::TimedOut), 2, "it was in time");
+        assert_eq!(shared.saw(Why::TimedOut), 2, "the input was in time");
     });
 }
 
@@ -293,7 +293,7 @@ fn a_client_is_told_when_the_queue_is_full_g2() {
                     client.send("e");
                     assert_eq!(client.rest(), "full");
                     eventually("it has left", || server.counters().open == 0);
-                    // That a client is to be accepted is noted however full the queue is.
+                    // The accept request is queued even if the queue is full.
                     let full: usize = (0..n).map(|s| scheduler(node, s).queued).sum();
                     let early = TcpStream::connect(server.local_addr().unwrap()).unwrap();
                     early.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -319,7 +319,7 @@ fn a_panic_closes_only_its_own_connection_g13() {
             assert_eq!(ill.rest(), "");
             well.iter_mut().for_each(|c| c.expect("e", "e"));
         }
-        eventually("the ill ones have left", || server.counters().open == 4);
+        eventually("the panicked sessions have closed", || server.counters().open == 4);
         assert_eq!(shared.saw(Why::Stopping), 0);
     });
 }
@@ -344,7 +344,7 @@ fn stopping_says_goodbye_to_idle_timed_busy_and_parked_sessions_g13() {
         assert!(!server.stop_and_wait(ms(20)), "one is busy");
         shared.gate.open();
         assert_eq!(busy.rest(), "gbye", "its request ends first");
-        assert_eq!(shared.saw(Why::Stopping), 4, "each was told once");
+        assert_eq!(shared.saw(Why::Stopping), 4, "each was called once");
     });
 }
 
@@ -369,7 +369,7 @@ fn a_cancelled_session_leaves_its_wait_b59() {
         eventually("it waits", || shared.gate.waiters() == 1);
         let user = node.snapshot().workers.iter().find(|w| w.user != 0).map(|w| w.user).unwrap();
         assert!(server.cancel(user));
-        // The gate does not expect to be left: the session panics, and its connection closes.
+        // The gate panics if its wait is cancelled: the session panics, and its connection closes.
         assert_eq!(client.rest(), "");
         eventually("it has left", || server.counters().open == 0);
         assert!(!server.cancel(user), "there is no such user any more");
@@ -395,7 +395,7 @@ fn connections_beyond_the_limit_are_closed_at_once() {
     });
 }
 
-/// How often each scheduler has slept.
+/// Returns how often each scheduler has slept.
 fn slept(node: &Node) -> Vec<u64> {
     (0..node.scheduler_count()).map(|s| scheduler(node, s).counters.idle_switches).collect()
 }
@@ -403,7 +403,7 @@ fn slept(node: &Node) -> Vec<u64> {
 #[test]
 fn the_next_request_of_a_user_that_holds_a_lock_finds_its_scheduler_awake_b57() {
     let awake = |b: ums::Builder| {
-        b.holder_spin(ms(300)).placement(Placement::AlwaysPreferred) // nobody else is woken
+        b.holder_spin(ms(300)).placement(Placement::AlwaysPreferred) // no other scheduler is woken
     };
     both_kinds_with(awake, |node, _, _| {
         let shared = Shared::new();
@@ -417,11 +417,11 @@ fn the_next_request_of_a_user_that_holds_a_lock_finds_its_scheduler_awake_b57() 
         client.expect("u", "u");
         let sleeps = || node.snapshot().schedulers.iter().all(|s| s.is_idle);
         eventually("it sleeps when nothing is held", sleeps);
-        // A holder that says nothing keeps it awake once, and no longer.
+        // A holder that sends nothing keeps it awake once, and no longer.
         client.expect("h", "h");
-        eventually("it sleeps although its holder may say more", sleeps);
+        eventually("it sleeps although its holder may send more", sleeps);
         client.expect("u", "u");
-        assert!(server.stop_and_wait(PATIENCE), "everybody has said goodbye");
+        assert!(server.stop_and_wait(PATIENCE), "all connections have closed");
     });
 }
 
@@ -467,7 +467,7 @@ fn clients_of_a_unix_socket_are_served_like_those_of_a_port() {
         assert_eq!(server.counters().open, 20);
         drop(clients.split_off(10));
         eventually("half of them have left", || server.counters().open == 10);
-        assert!(server.stop_and_wait(PATIENCE), "everybody has said goodbye");
+        assert!(server.stop_and_wait(PATIENCE), "all connections have closed");
         for mut client in clients {
             let mut rest = String::new();
             client.read_to_string(&mut rest).unwrap();

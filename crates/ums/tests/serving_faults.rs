@@ -1,5 +1,5 @@
-//! Served connections whose sessions panic, and the limit of connections: a fault closes its own
-//! connection, and every scheduler goes on accepting.
+//! Served connections whose sessions panic, the limit of connections, and the end of the node: a
+//! fault closes its own connection, and every scheduler continues to accept.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use common::*;
 use ums::Node;
 use ums::User;
-use ums::node::{EnqueueError, Placement};
+use ums::node::{EnqueueError, Placement, ShutdownReport};
 use ums::serve::{Connection, Next, Peer, ServeOptions, Server};
 use ums::serve::{Session, Why};
 
@@ -73,7 +73,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// Whether the server answers; it has closed the connection otherwise.
+/// Returns whether the server answers; otherwise it has closed the connection.
 #[track_caller]
 fn is_answered(client: &mut TcpStream, byte: u8) -> bool {
     use std::io::ErrorKind::{TimedOut, WouldBlock};
@@ -97,7 +97,7 @@ fn a_panic_where_a_session_is_made_closes_that_connection_alone() {
         });
         for round in 0..8 {
             let [first, second] = [(); 2].map(|()| is_answered(&mut connect(&server), b'a'));
-            assert!(!first, "the one without a session is closed ({round})");
+            assert!(!first, "the connection without a session is closed ({round})");
             assert!(second, "the next one is served ({round})");
         }
         eventually("all have left", || server.counters().open == 0);
@@ -155,7 +155,7 @@ fn no_more_connections_are_served_at_once_than_the_limit() {
         let (counts, most) = (alive.clone(), seen.clone());
         let server = serve(node, MOST, move |_, _| {
             most.fetch_max(counts.fetch_add(1, SeqCst) + 1, SeqCst);
-            // Others accept meanwhile.
+            // Other schedulers accept meanwhile.
             ums::sleep(ms(5)).unwrap();
             Box::new(Echo { faulty: false, alive: Some(counts.clone()) })
         });
@@ -172,4 +172,40 @@ fn no_more_connections_are_served_at_once_than_the_limit() {
         eventually("all are gone", || alive.load(SeqCst) == 0);
         assert!(seen.load(SeqCst) <= MOST, "{} at once", seen.load(SeqCst));
     });
+}
+
+/// Parks at once; sends the error when it is refused.
+struct Parks;
+
+impl Session for Parks {
+    fn request(&mut self, _: &mut Connection<'_>, _: Why) -> Next {
+        Next::Park
+    }
+
+    fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
+        error.to_string().into_bytes()
+    }
+}
+
+#[test]
+fn a_server_that_outlives_its_node_refuses_its_parked_sessions_and_stops_g13() {
+    each_end(
+        |b| b,
+        |node, _, _| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let parks = |_: &User, _| -> Box<dyn Session> { Box::new(Parks) };
+            let server = node.serve(listener, ServeOptions::default(), parks).unwrap();
+            let connect = || TcpStream::connect(server.local_addr().unwrap()).unwrap();
+            let clients: Vec<_> = (0..4).map(|_| connect()).collect();
+            eventually("all are connected", || server.counters().accepted == 4);
+            assert_eq!(node.shutdown(PATIENCE), ShutdownReport::default());
+            server.stop();
+            assert_eq!(server.counters().open, 0);
+            for mut client in clients {
+                let mut last_words = String::new();
+                client.read_to_string(&mut last_words).unwrap();
+                assert_eq!(last_words, EnqueueError::ShuttingDown.to_string());
+            }
+        },
+    );
 }

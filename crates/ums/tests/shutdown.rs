@@ -5,7 +5,6 @@
 mod common;
 
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::sync::Arc;
@@ -16,32 +15,14 @@ use common::*;
 use ums::WorkerKind;
 use ums::net::UnixStream;
 use ums::node::{EnqueueError, HiddenOptions, ShutdownReport};
-use ums::serve::{Connection, Next, ServeOptions, Session, Why};
 use ums::stats::WorkerState;
 use ums::task::TaskError;
 use ums::testing::{lists, scheduler};
-use ums::{Node, WaitError, WaitReason};
+use ums::{WaitError, WaitReason};
 
 const LATE: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(30);
 const NO_GRACE: Duration = Duration::ZERO;
-
-/// The body ends the node itself. Afterwards nothing is left of it.
-fn each_end(
-    options: impl Fn(ums::Builder) -> ums::Builder,
-    body: impl Fn(Node, WorkerKind, usize),
-) {
-    for kind in kinds() {
-        for n in COUNTS {
-            let _turn = turn();
-            let _watch = Watchdog::start(format!("{kind:?} workers on {n} schedulers"));
-            let descriptors = open_descriptors();
-            body(build(kind, |b| options(b.schedulers(n))), kind, n);
-            eventually("every thread of the node has ended", || node_threads().is_empty());
-            eventually("every descriptor is closed", || open_descriptors() <= descriptors);
-        }
-    }
-}
 
 #[test]
 fn a_panic_ends_its_request_and_the_worker_lives_on_g13() {
@@ -59,7 +40,7 @@ fn a_panic_ends_its_request_and_the_worker_lives_on_g13() {
                         panic!("its error says that it panicked")
                     };
                     let who = *panic.downcast::<Option<(usize, u32)>>().unwrap();
-                    // The last that became idle takes the next request.
+                    // The worker that became idle last takes the next request.
                     let next = ums::spawn(ums::worker::worker_id).join().unwrap();
                     assert_eq!(next, who, "the worker lives on");
                 });
@@ -78,7 +59,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn a_payload_that_panics_when_it_is_dropped_ends_nobody_g13() {
+fn a_payload_that_panics_when_it_is_dropped_ends_nothing_else_g13() {
     each_alone(
         |b| b,
         |node, _, n| {
@@ -105,7 +86,7 @@ fn a_payload_that_panics_when_it_is_dropped_ends_nobody_g13() {
 }
 
 #[test]
-fn a_node_that_its_own_worker_drops_shuts_down_all_the_same_g13() {
+fn a_node_that_its_own_worker_drops_shuts_down_g13() {
     for kind in kinds() {
         for away in [false, true] {
             let _turn = turn();
@@ -127,7 +108,7 @@ fn a_node_that_its_own_worker_drops_shuts_down_all_the_same_g13() {
 }
 
 #[test]
-fn what_runs_finishes_within_the_grace_time_g13() {
+fn running_requests_finish_within_the_grace_time_g13() {
     each_end(
         |b| b,
         |node, _, n| {
@@ -152,7 +133,7 @@ fn what_runs_finishes_within_the_grace_time_g13() {
 }
 
 #[test]
-fn what_is_queued_still_runs_within_the_grace_time_g13() {
+fn queued_requests_still_run_within_the_grace_time_g13() {
     each_end(
         |b| b.placement(ums::node::Placement::AlwaysPreferred),
         |node, _, n| {
@@ -172,7 +153,7 @@ fn what_is_queued_still_runs_within_the_grace_time_g13() {
 }
 
 #[test]
-fn what_waits_too_long_is_cancelled_and_counted_g13_b59() {
+fn requests_that_wait_too_long_are_cancelled_and_counted_g13_b59() {
     each_end(
         |b| b,
         |node, _, n| {
@@ -191,12 +172,12 @@ fn what_waits_too_long_is_cancelled_and_counted_g13_b59() {
 }
 
 #[test]
-fn what_is_queued_too_long_never_runs_and_its_joiner_learns_of_it_g13() {
+fn a_request_queued_too_long_never_runs_and_its_join_fails_g13() {
     each_end(
         |b| b.max_workers(4).placement(ums::node::Placement::AlwaysPreferred),
         |node, _, n| {
             let (stop, ran) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-            // One that does not yield, so that what is behind it is not begun.
+            // A request that does not yield, so that the one behind it is not begun.
             let (still, runs) = (stop.clone(), Arc::new(AtomicBool::new(false)));
             let began = runs.clone();
             let busy = start(&node, n - 1, move || {
@@ -210,7 +191,7 @@ fn what_is_queued_too_long_never_runs_and_its_joiner_learns_of_it_g13() {
             let behind = start(&node, n - 1, move || flag.store(true, SeqCst));
             let report = std::thread::scope(|s| {
                 let ending = s.spawn(|| node.clone().shutdown(NO_GRACE));
-                // Its joiner is told at once; then the busy one may end.
+                // Its joiner gets the error at once; then the busy request may end.
                 assert!(matches!(behind.join(), Err(TaskError::Cancelled)));
                 stop.store(true, SeqCst);
                 ending.join().unwrap()
@@ -312,7 +293,7 @@ fn hidden_schedulers_end_with_their_node_g13() {
 }
 
 #[test]
-fn one_that_never_ends_is_reported_alone_and_the_others_end_g13() {
+fn a_request_that_never_ends_is_reported_and_the_others_end_g13() {
     each_end(
         |b| b.placement(ums::node::Placement::AlwaysPreferred),
         |node, _, n| {
@@ -321,7 +302,7 @@ fn one_that_never_ends_is_reported_alone_and_the_others_end_g13() {
                 on(&node, i, || ());
             }
             let still = stop.clone();
-            // It neither yields nor waits, so nobody can end it.
+            // It neither yields nor waits, so it cannot be ended.
             let stuck = start(&node, 0, move || {
                 while !still.load(SeqCst) {
                     std::thread::sleep(ms(1));
@@ -333,7 +314,7 @@ fn one_that_never_ends_is_reported_alone_and_the_others_end_g13() {
             });
             let report = node.shutdown(ms(10));
             assert_eq!((report.cancelled, report.left), (1, 1));
-            // Released in the end, it ends, and its scheduler with it.
+            // When it is released, it ends, and its scheduler with it.
             stop.store(true, SeqCst);
             stuck.join().unwrap();
         },
@@ -369,7 +350,7 @@ fn cancellation_is_seen_at_every_wait_and_checkpoint_b59() {
             while !ums::is_cancelled() {
                 ums::yield_now();
             }
-            // A wait that begins afterwards ends at once.
+            // A wait that begins after the cancellation ends at once.
             ums::sleep(LATE) == Err(WaitError::Cancelled)
         }),
     ];
@@ -402,7 +383,7 @@ fn a_request_cancelled_before_it_begins_never_runs_b59() {
                     let ran = Arc::new(AtomicBool::new(false));
                     let flag = ran.clone();
                     let task = ums::spawn(move || flag.store(true, SeqCst));
-                    task.cancel(); // we have not yielded since: nobody can have begun it
+                    task.cancel(); // this worker has not yielded since, so it cannot have begun
                     assert!(matches!(task.join(), Err(TaskError::Cancelled)));
                     ums::sleep(ms(1)).unwrap();
                     assert!(!ran.load(SeqCst));
@@ -476,7 +457,7 @@ fn an_endless_wait_during_a_panic_of_a_fiber_aborts_with_a_sentence_rule_11() {
             std::panic::resume_unwind(Box::new("on purpose"))
         })
     }
-    // Ten seconds of patience each: all numbers of schedulers at once.
+    // Each takes ten seconds, so all numbers of schedulers run at once.
     std::thread::scope(|s| {
         for n in COUNTS {
             s.spawn(move || {
@@ -543,10 +524,11 @@ fn a_scope_on_the_only_worker_ends_g11() {
 }
 
 #[test]
-fn joining_what_ends_while_it_is_cancelled_leaves_no_trace_b59_g13() {
+fn joining_a_task_that_ends_while_it_is_cancelled_leaves_no_trace_b59_g13() {
     both_kinds(|node, _, n| {
         for round in 0..300_u64 {
-            // The joiner's wait begins, is cancelled and finds the result, all at about one time.
+            // The joiner's wait begins, is cancelled and finds the result, all at about the same
+            // time.
             let joiner = start(node, n - 1, move || {
                 let mut child = ums::spawn(move || spin(Duration::from_micros(round % 40)));
                 let joined = child.join_for(LATE);
@@ -564,7 +546,7 @@ fn joining_what_ends_while_it_is_cancelled_leaves_no_trace_b59_g13() {
 }
 
 #[test]
-fn external_calls_while_the_node_goes_down_harm_nobody_u85_g13() {
+fn external_calls_during_a_shutdown_do_no_harm_u85_g13() {
     each_end(
         |b| b,
         |node, _, n| {
@@ -574,7 +556,7 @@ fn external_calls_while_the_node_goes_down_harm_nobody_u85_g13() {
                 let (hidden, answers) = (hidden.clone(), answers.clone());
                 drop(start(&node, i, move || {
                     assert_eq!(ums::sleep(LATE), Err(WaitError::Cancelled));
-                    // Nobody takes requests any more; what cleans up is done all the same.
+                    // Requests are no longer accepted, but external calls of cleaning up still run.
                     answers.push(ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || true));
                     let run = std::panic::AssertUnwindSafe(|| hidden.run(|| true));
                     answers.push(std::panic::catch_unwind(run).is_err());
@@ -587,42 +569,6 @@ fn external_calls_while_the_node_goes_down_harm_nobody_u85_g13() {
             let report = node.shutdown(NO_GRACE);
             assert_eq!(report, ShutdownReport { cancelled: n, left: 0 });
             assert_eq!(answers.all(), vec![true; 3 * n]);
-        },
-    );
-}
-
-/// Parks at once; says so when it is refused.
-struct Parks;
-
-impl Session for Parks {
-    fn request(&mut self, _: &mut Connection<'_>, _: Why) -> Next {
-        Next::Park
-    }
-
-    fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
-        error.to_string().into_bytes()
-    }
-}
-
-#[test]
-fn a_server_that_outlives_its_node_tells_its_parked_sessions_and_stops_g13() {
-    each_end(
-        |b| b,
-        |node, _, _| {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let parks = |_: &ums::User, _| -> Box<dyn Session> { Box::new(Parks) };
-            let server = node.serve(listener, ServeOptions::default(), parks).unwrap();
-            let connect = || TcpStream::connect(server.local_addr().unwrap()).unwrap();
-            let clients: Vec<_> = (0..4).map(|_| connect()).collect();
-            eventually("they have come", || server.counters().accepted == 4);
-            assert_eq!(node.shutdown(GRACE), ShutdownReport::default());
-            server.stop();
-            assert_eq!(server.counters().open, 0);
-            for mut client in clients {
-                let mut last_words = String::new();
-                client.read_to_string(&mut last_words).unwrap();
-                assert_eq!(last_words, EnqueueError::ShuttingDown.to_string());
-            }
         },
     );
 }

@@ -1,4 +1,4 @@
-//! Spans: workers and requests are what tokio-console takes for tasks, and are entered exactly
+//! Spans: tokio-console shows workers and requests as tasks, and their spans are entered exactly
 //! while they run.
 
 #![allow(unsafe_code)] // For the harness.
@@ -20,7 +20,7 @@ use tracing::{Event, Metadata, Subscriber};
 #[derive(Default)]
 struct Seen {
     spans: HashMap<u64, Kept>,
-    /// Spans that a thread is inside, the innermost last.
+    /// The spans that each thread is inside, the innermost last.
     inside: HashMap<ThreadId, Vec<u64>>,
     /// Operations of wakers, by span.
     wakers: HashMap<u64, Vec<String>>,
@@ -106,7 +106,7 @@ impl Subscriber for Collector {
     }
 }
 
-/// The fields of the spans that the calling thread is inside, the outermost first.
+/// Returns the fields of the spans that the calling thread is inside, the outermost first.
 fn around() -> Vec<HashMap<String, String>> {
     let me = std::thread::current().id();
     seen(|seen| {
@@ -151,7 +151,7 @@ fn workers_and_requests_are_tasks_that_are_entered_exactly_while_they_run() {
             let ours = || seen.spans.iter().filter(|(id, _)| **id >= before);
             let requests = || ours().filter(|(_, span)| span.fields["kind"] == "request");
             let of_users = requests().filter(|(_, span)| span.fields["user.id"] != "0");
-            // Those of fibers that go preemptive have errands of their own.
+            // Fibers that go preemptive have further requests.
             let names: std::collections::HashSet<_> =
                 of_users.map(|(_, span)| span.fields["task.name"].clone()).collect();
             assert_eq!(names.len(), users.len());
@@ -168,7 +168,7 @@ fn workers_and_requests_are_tasks_that_are_entered_exactly_while_they_run() {
     });
     seen(|seen| {
         assert_eq!(seen.wrong, Vec::<String>::new());
-        assert!(seen.inside.values().all(Vec::is_empty), "nobody is left inside");
+        assert!(seen.inside.values().all(Vec::is_empty), "no thread is inside a span any more");
         assert!(seen.spans.values().all(|span| span.closed), "every worker's span is closed");
     });
 }

@@ -1,5 +1,5 @@
 //! Stacks: every worker's own functions are named, whatever it waits for or does, and the
-//! statistics socket and SIGUSR2 tell the same (B40).
+//! statistics socket and SIGUSR2 show the same (B40).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -46,7 +46,7 @@ fn blocks_outside(told: &AtomicBool) {
     std::hint::black_box(told);
 }
 
-/// The one stack whose text names this function.
+/// Returns the one stack whose text names this function.
 #[track_caller]
 fn with<'a>(stacks: &'a [WorkerStack], function: &str) -> &'a WorkerStack {
     let names = |stack: &&WorkerStack| {
@@ -140,7 +140,7 @@ fn a_worker_that_is_preemptive_is_seen_where_it_blocks_and_a_fiber_where_it_left
     });
 }
 
-/// Workers begin and end, wait and run, all the time: nothing that is shown is another's.
+/// Workers begin and end, wait and run, all the time: no stack shows functions of another worker.
 #[test]
 fn stacks_of_workers_that_never_stand_still_are_their_own_b40() {
     #[inline(never)]
@@ -181,13 +181,13 @@ fn stacks_of_workers_that_never_stand_still_are_their_own_b40() {
                             .collect();
                         tasks.into_iter().for_each(|task| task.join().unwrap());
                         if batch % 8 == 0 {
-                            std::thread::sleep(ms(12)); // Time to be trimmed.
+                            std::thread::sleep(ms(12)); // Long enough to be trimmed.
                         }
                     }
                 })
             };
-            // Whoever is seen is seen down to its root; but for the few that were interrupted in
-            // the instructions between two stacks.
+            // Every stack is complete down to its root, except for the few workers that were
+            // interrupted in the instructions between two stacks.
             const ROOTS: [&str; 3] = ["worker_main", "thread_seat", "stack_init_trampoline"];
             let (mut whole, mut broken) = (0, Vec::new());
             let began = std::time::Instant::now();
@@ -210,7 +210,7 @@ fn stacks_of_workers_that_never_stand_still_are_their_own_b40() {
 }
 
 #[test]
-fn the_statistics_socket_tells_stacks_and_one_stack_b40() {
+fn the_statistics_socket_returns_stacks_and_one_stack_b40() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let ask = |question: &str| {
@@ -244,8 +244,8 @@ fn the_statistics_socket_tells_stacks_and_one_stack_b40() {
 }
 
 #[test]
-fn sigusr2_has_stacks_written_to_stderr_and_the_process_goes_on_b40() {
-    const NAME: &str = "sigusr2_has_stacks_written_to_stderr_and_the_process_goes_on_b40";
+fn sigusr2_writes_stacks_to_stderr_and_the_process_continues_b40() {
+    const NAME: &str = "sigusr2_writes_stacks_to_stderr_and_the_process_continues_b40";
     if child_errand().is_some() {
         return be_asked_by_signal();
     }
@@ -258,7 +258,7 @@ fn sigusr2_has_stacks_written_to_stderr_and_the_process_goes_on_b40() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Kept open, for the child goes on writing.
+    // Kept open, because the child continues to write.
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     read_until(&mut stdout, "ready");
     let pid = rustix::process::Pid::from_child(&child);
@@ -286,7 +286,7 @@ fn be_asked_by_signal() {
     waiter.join().unwrap();
 }
 
-/// What is written until this is. Gives up with what the watchdog of the child says.
+/// Returns what is written up to this text. The child's watchdog limits the wait.
 fn read_until(from: &mut impl Read, what: &str) -> String {
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     while !String::from_utf8_lossy(&text).contains(what) {

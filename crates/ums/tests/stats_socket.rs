@@ -1,4 +1,4 @@
-//! The statistics socket: what it says agrees with the views, whatever the schedulers do (B47).
+//! The statistics socket: its answers agree with the views, whatever the schedulers do (B47).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -23,7 +23,7 @@ fn ask(path: &Path, question: &str) -> String {
 }
 
 #[test]
-fn the_statistics_socket_says_what_the_views_say_and_goes_with_the_node_b47() {
+fn the_statistics_socket_agrees_with_the_views_and_ends_with_the_node_b47() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let options = |b: ums::Builder| b.stats_socket(StatsSocket::At(path.clone()));
@@ -45,7 +45,7 @@ fn the_statistics_socket_says_what_the_views_say_and_goes_with_the_node_b47() {
         sleeper.cancel();
         drop(sleeper.join());
     });
-    assert!(!path.exists(), "the name goes with the node");
+    assert!(!path.exists(), "the socket's file is removed with the node");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn the_statistics_socket_answers_when_every_scheduler_is_stuck_b47() {
     );
 }
 
-/// Keeps a worker from yielding until it is opened.
+/// Keeps a worker running without yielding until it is opened.
 #[derive(Default)]
 struct StuckGate {
     begun: std::sync::atomic::AtomicBool,

@@ -1,7 +1,8 @@
-//! What workers wait with: the same in both kinds, across schedulers, and with plain threads.
+//! Synchronisation between workers: the same in both kinds, across schedulers, and with plain
+//! threads.
 //!
-//! What each primitive does by itself is tested beside it, by plain threads. Here it is workers
-//! that wait, so a missed wake-up would hang and a worker run twice would count wrong.
+//! Each primitive has its own tests beside it, with plain threads. Here workers wait, so a lost
+//! wake-up would hang, and a worker that runs twice would count wrong.
 
 mod common;
 
@@ -9,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{both_kinds, each_alone, eventually, ms};
+#[cfg(debug_assertions)]
+use common::{on, start};
 use ums::sync::channel::{RecvTimeoutError, Select, bounded, oneshot, rendezvous, unbounded};
 use ums::sync::{Barrier, Condvar, Event, Mutex, OnceCell, RwLock, Semaphore};
 use ums::{WaitError, spawn, yield_now};
@@ -36,7 +39,8 @@ fn waiters_of_a_mutex_run_in_order_and_not_before_the_owner_yields_u53_u55_u56()
                 eventually("all four have come", || here.load(Ordering::Relaxed) == 4);
                 yield_now();
                 drop(held);
-                // The first waiter owns it now, and none has run: we have not yielded.
+                // The first waiter owns it now, and none has run, because this worker has not
+                // yielded.
                 assert!(m.try_lock().is_none());
                 assert_eq!(ran.load(Ordering::Relaxed), 0);
                 tasks.into_iter().for_each(|t| t.join().unwrap());
@@ -92,7 +96,7 @@ fn a_leaving_writer_moves_all_waiting_readers_u54() {
                         spawn(move || {
                             came.fetch_add(1, Ordering::Relaxed);
                             let value = lock.read();
-                            // Passed only when all three read at once.
+                            // The barrier opens only if all three read at once.
                             inside.wait();
                             *value
                         })
@@ -181,7 +185,7 @@ fn select_wakes_a_worker_once_with_one_value() {
         let sum = node.run(move || {
             let mut sum = 0;
             for _ in 0..2 * EACH {
-                // Whichever is done first reports its end at once; then only the other is left.
+                // The channel that ends first reports its end at once; then only the other is left.
                 let either = Select::new().recv(&from_a, |v| v).recv(&from_b, |v| v).wait();
                 sum += either.unwrap_or_else(|_| from_b.recv().or_else(|_| from_a.recv()).unwrap());
             }
@@ -253,4 +257,42 @@ fn a_mixed_crowd_loses_nothing() {
         node.spawn(move || tx.send(1).unwrap()).unwrap().join().unwrap();
         assert_eq!(rx.recv(), Ok(1));
     });
+}
+
+#[cfg(debug_assertions)]
+#[test]
+fn waiting_or_yielding_with_a_foreign_lock_panics_b53() {
+    each_alone(
+        |b| b,
+        |node, _, _| {
+            let outcome = |f: fn()| {
+                let task = start(node, 0, move || {
+                    let list = std::sync::Mutex::new(());
+                    let held = ums::sync::foreign(list.lock().unwrap());
+                    f();
+                    drop(held);
+                });
+                match task.join() {
+                    Err(ums::task::TaskError::Panicked(panic)) => {
+                        panic.downcast_ref::<String>().expect("a sentence").clone()
+                    }
+                    other => format!("{other:?}"),
+                }
+            };
+            let names_the_lock = |text: String| {
+                assert!(
+                    text.contains("holds a foreign lock: that of ") && text.contains("sync.rs"),
+                    "{text}"
+                );
+            };
+            names_the_lock(outcome(ums::yield_now));
+            names_the_lock(outcome(|| ums::sleep(ms(1)).unwrap()));
+            names_the_lock(outcome(|| {
+                ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || ())
+            }));
+            assert_eq!(outcome(|| ()), "Ok(())");
+            // The worker that panicked can be used as before.
+            on(node, 0, || ums::sleep(ms(1)).unwrap());
+        },
+    );
 }

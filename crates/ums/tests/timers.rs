@@ -1,4 +1,4 @@
-//! Timers: their list, their place in a turn, and what an expired one does (U67-U71, G12).
+//! Timers: their list, their place in a turn, and the effect of an expired one (U67-U71, G12).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -15,7 +15,7 @@ use ums::testing::{lists, scheduler};
 use ums::user::UserLock;
 use ums::{WaitError, WorkerKind};
 
-/// Yields until so many workers of this scheduler wait.
+/// Yields until this many workers of this scheduler wait.
 fn until_waiting(count: usize) {
     eventually("they wait", || lists().waiting.len() == count);
 }
@@ -67,7 +67,7 @@ fn a_wait_that_times_out_leaves_the_resources_queue_u69() {
                     assert_eq!(waiter.join().unwrap(), Err(WaitError::TimedOut));
                     assert_eq!((lists().timers, lock.waiters()), (0, 0));
                     lock.release(1);
-                    assert_eq!(lock.owner(), None, "it is handed to nobody who gave up");
+                    assert_eq!(lock.owner(), None, "it is not handed to a waiter that gave up");
                 });
             }
         },
@@ -95,7 +95,7 @@ fn an_expired_timer_leaves_its_list_and_its_worker_is_runnable_u69() {
                     assert_eq!((lists().timers, log.len()), (2, 0));
                     let [first, second] = lists().waiting[..] else { panic!("two wait") };
                     spin(ms(120));
-                    assert_eq!((lists().timers, log.len()), (2, 0), "nobody looks but who yields");
+                    assert_eq!((lists().timers, log.len()), (2, 0), "only a yield checks timers");
                     ums::yield_now();
                     // What the first sleeper saw when it ran: both timers were off the list, and
                     // the other sleeper and the yielder were runnable, in this order.
@@ -123,8 +123,8 @@ fn timers_come_after_io_in_a_turn_u68_g3() {
                     let log = Log::default();
                     let (mut here, mut there) = UnixStream::pair().unwrap();
                     let note = log.clone();
-                    // It begins to wait before the reader does: order of waiting is not what
-                    // counts.
+                    // It begins to wait before the reader does: the order of waiting does not
+                    // matter.
                     let sleeper = ums::spawn(move || {
                         ums::sleep(ms(100)).unwrap();
                         note.push("timer");
@@ -136,12 +136,12 @@ fn timers_come_after_io_in_a_turn_u68_g3() {
                         note.push("I/O");
                     });
                     until_waiting(2);
-                    // A ring takes in what was submitted within so many looks.
+                    // A ring accepts submitted requests within this many yields.
                     (0..100).for_each(|_| ums::yield_now());
                     assert_eq!(log.len(), 0, "it is too early for the timer");
                     spin(ms(120)); // the timer is due
                     here.write_all(b"x").unwrap();
-                    spin(ms(1)); // the completion is there, and a look at it is due
+                    spin(ms(1)); // the completion is there, and a check for it is due
                     ums::yield_now();
                     assert_eq!(log.all(), ["I/O", "timer"], "one turn found both, in this order");
                     sleeper.join().unwrap();
@@ -152,7 +152,8 @@ fn timers_come_after_io_in_a_turn_u68_g3() {
     );
 }
 
-/// What a sleeper sees when its timer fires while only one other worker, which yields, is about.
+/// Checks what a sleeper sees when its timer fires while there is only one other worker, which
+/// yields.
 fn expire_on_an_empty_list(kind: WorkerKind) {
     let what = |b: ums::Builder| b.placement(ums::node::Placement::AlwaysPreferred);
     for n in COUNTS {
@@ -174,14 +175,14 @@ fn expire_on_an_empty_list(kind: WorkerKind) {
                         let switches = || scheduler(&handle, i).counters.context_switches;
                         let before = switches();
                         ums::yield_now();
-                        assert_eq!(switches(), before, "nothing is due: the yielder stays");
+                        assert_eq!(switches(), before, "nothing is due: the yielder continues");
                         spin(ms(120));
                         ums::yield_now();
                         let (seen, thread) = log.all().pop().expect("the sleeper was next");
                         assert_eq!(seen.runnable, [lists().current], "the yielder parked");
                         let same = thread == thread_number();
                         assert_eq!(same, kind == WorkerKind::Fiber, "{thread}");
-                        assert_eq!(switches(), before + 2, "to it and back, nobody between");
+                        assert_eq!(switches(), before + 2, "to it and back, no other switch");
                         sleeper.join().unwrap();
                     });
                 }

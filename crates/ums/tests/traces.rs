@@ -1,6 +1,6 @@
-//! The event ring, traces made of it, and last words (B43).
+//! The event ring, traces made from it, and the events printed after a crash (B43).
 //!
-//! Named invariant **Own Fault**: the address that is written to is nobody's.
+//! Named invariant **Own Fault**: the address that is written to belongs to no object.
 
 #![allow(unsafe_code)] // For the harness, and one fault.
 
@@ -43,7 +43,7 @@ fn a_scheduler_records_what_it_does_in_order_b43() {
                 let begun = mine
                     .iter()
                     .position(|e| e.event == RingEvent::Start && u64::from(e.detail) == id);
-                let worker = mine[begun.expect("it was begun")].worker;
+                let worker = mine[begun.expect("the request has begun")].worker;
                 let sleep = WaitReason::SLEEP.index() as u32;
                 let slept = mine.iter().position(|e| {
                     (e.event, e.worker, e.detail) == (RingEvent::Wait, worker, sleep)
@@ -54,7 +54,7 @@ fn a_scheduler_records_what_it_does_in_order_b43() {
                     .skip(slept.unwrap())
                     .find(|e| e.event == RingEvent::Wake && e.worker == worker);
                 assert!(woken.is_some(), "{mine:#?}");
-                // Each worker that the scheduler itself counts as switched to is here.
+                // Each switch that the scheduler itself counts is recorded.
                 let counted = node.snapshot().schedulers[0].counters.context_switches as usize;
                 assert!(of(&mine, RingEvent::Switch) >= counted, "{counted}: {mine:#?}");
                 assert_eq!(of(&mine, RingEvent::Finish), 2);
@@ -71,7 +71,7 @@ fn a_scheduler_records_what_it_does_in_order_b43() {
 }
 
 #[test]
-fn schedulers_record_unless_they_are_told_not_to_b43() {
+fn schedulers_record_unless_that_is_turned_off_b43() {
     let events = |options: fn(ums::Builder) -> ums::Builder, some: bool| {
         both_kinds_with(options, |node, _, _| {
             node.run(|| ums::sleep(ms(1))).unwrap();
@@ -145,7 +145,8 @@ fn a_trace_shows_how_a_contended_mutex_goes_from_scheduler_to_scheduler_b43() {
                 assert!(trace.events.len() > 100, "{} events", trace.events.len());
                 let json = trace.to_chrome_json();
                 assert!(json.contains("\"name\":\"waits MUTEX\""), "{json}");
-                // Both ends of a wake, in different processes, which are schedulers.
+                // Both ends of a wake are in different processes of the trace, which stand for
+                // schedulers.
                 let ends = |phase: &str| {
                     let start = format!("{{\"ph\":\"{phase}\",\"pid\":");
                     let lines = json.lines().filter_map(|line| {
@@ -166,7 +167,7 @@ fn a_trace_shows_how_a_contended_mutex_goes_from_scheduler_to_scheduler_b43() {
 }
 
 #[test]
-fn a_process_that_dies_tells_what_its_schedulers_did_last_b43() {
+fn a_process_that_dies_prints_the_last_events_of_its_schedulers_b43() {
     if let Some(errand) = child_errand() {
         ums::stats::print_last_events_on_crash();
         let node = build(WorkerKind::Fiber, |b| b.schedulers(2));
@@ -175,14 +176,14 @@ fn a_process_that_dies_tells_what_its_schedulers_did_last_b43() {
             ums::sleep(ms(1)).unwrap();
             match errand.as_str() {
                 "abort" => std::process::abort(),
-                // SAFETY: Own Fault: the process dies of it, which is the point.
+                // SAFETY: Own Fault: the process dies of it, on purpose.
                 _ => unsafe { std::ptr::null_mut::<u8>().write_volatile(1) },
             }
         });
         return;
     }
     for (errand, signal) in [("abort", 6), ("fault", 11)] {
-        let me = "a_process_that_dies_tells_what_its_schedulers_did_last_b43";
+        let me = "a_process_that_dies_prints_the_last_events_of_its_schedulers_b43";
         let output = run_child(me, errand);
         let text = String::from_utf8_lossy(&output.stderr);
         let died = std::os::unix::process::ExitStatusExt::signal(&output.status);
@@ -198,7 +199,7 @@ fn a_process_that_dies_tells_what_its_schedulers_did_last_b43() {
 }
 
 #[test]
-fn a_trace_that_is_being_recorded_keeps_nobody_else_waiting_b43_b47() {
+fn a_trace_that_is_being_recorded_delays_no_other_client_b43_b47() {
     use std::io::{Read, Write};
     fn all_of(mut from: impl Read + Write, question: &str) -> String {
         from.write_all(question.as_bytes()).unwrap();
@@ -217,7 +218,7 @@ fn a_trace_that_is_being_recorded_keeps_nobody_else_waiting_b43_b47() {
         let http = || std::net::TcpStream::connect(address).unwrap();
         let unix = || std::os::unix::net::UnixStream::connect(&path).unwrap();
         std::thread::scope(|scope| {
-            // Longer than this test has patience, so they end because the server does.
+            // Longer than this test lasts, so they end because the server does.
             let (client, other) = (http(), unix());
             let slow =
                 scope.spawn(move || all_of(client, "GET /trace.json?ms=60000 HTTP/1.0\r\n\r\n"));
@@ -229,7 +230,7 @@ fn a_trace_that_is_being_recorded_keeps_nobody_else_waiting_b43_b47() {
                 assert!(all_of(unix(), "ums_monitor\n").starts_with("{\"pid\":"));
             }
             assert!(!slow.is_finished() && !also.is_finished());
-            // What the rings hold is told at once, and by both.
+            // The contents of the rings are returned at once, by both servers.
             let held = all_of(unix(), "trace chrome 0\n");
             assert!(
                 held.starts_with("{\"displayTimeUnit\"") && held.contains("waits SLEEP"),

@@ -1,5 +1,5 @@
-//! Users: where they and their requests go, what they hold, and who answers when all is stuck
-//! (U88, B1-B5, B18, G11).
+//! Users: the placement of users and their requests, what they hold, and administrators' requests
+//! while all schedulers are stuck (U88, B1-B5, B18, G11).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -20,15 +20,16 @@ use ums::user::UserLock;
 use ums::{JoinHandle, Node};
 use ums::{User, WaitError, WorkerKind};
 
-/// Schedulers that are kept busy by a worker that does not yield: what is placed there stays where
-/// it can be seen, in the work queue.
+/// Schedulers that are kept busy by a worker that does not yield, so that requests placed there
+/// stay visible in the work queue.
 struct Busy {
     stop: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Busy {
-    /// Gives each scheduler this load: one that runs, and queued ones that nobody else may take.
+    /// Gives each scheduler this load: one running request, and queued ones that no other scheduler
+    /// may take.
     fn with(node: &Node, loads: &[usize]) -> Busy {
         let mut busy = Busy { stop: Arc::default(), tasks: Vec::new() };
         for (s, load) in loads.iter().enumerate().filter(|(_, load)| **load > 0) {
@@ -48,7 +49,7 @@ impl Busy {
         self.tasks.extend((0..requests).map(|_| start(node, s, || ())));
     }
 
-    /// Enqueues a request of this user, and says where it stands.
+    /// Enqueues a request of this user, and returns the scheduler that it is queued on.
     fn placed(&mut self, node: &Node, user: &User) -> usize {
         let queued = || (0..node.scheduler_count()).map(|s| scheduler(node, s).queued);
         let before: Vec<_> = queued().collect();
@@ -69,7 +70,7 @@ impl Drop for Busy {
     }
 }
 
-/// As `Busy::with`, with one load for the first scheduler and another for the rest.
+/// Like `Busy::with`, with one load for the first scheduler and another for the rest.
 fn busy(node: &Node, n: usize, first: usize, others: usize) -> Busy {
     let loads: Vec<_> = (0..n).map(|s| if s == 0 { first } else { others }).collect();
     Busy::with(node, &loads)
@@ -89,9 +90,9 @@ fn hinted_a_request_goes_to_the_preferred_scheduler_unless_it_is_20_percent_more
         assert_eq!(busy.placed(node, &user), 0, "6 is not more than 20 per cent above 5");
         let elsewhere = if n == 1 { 0 } else { 1 };
         assert_eq!(busy.placed(node, &user), elsewhere, "7 is more than 20 per cent above 5");
-        assert_eq!(user.scheduler(), 0, "it prefers the same scheduler all the same");
+        assert_eq!(user.scheduler(), 0, "it still prefers the same scheduler");
         (1..n).for_each(|s| busy.add(node, s, 2));
-        assert_eq!(busy.placed(node, &user), 0, "and comes back to it");
+        assert_eq!(busy.placed(node, &user), 0, "and returns to it");
         busy.end();
     });
 }
@@ -110,7 +111,7 @@ fn load_counts_requests_queued_running_and_waiting_b2() {
         eventually("both wait", || gate.waiters() == 2);
         let mut expected = vec![0; n];
         expected[n - 1] = 2;
-        assert_eq!(loads(node), expected, "who waits is a load");
+        assert_eq!(loads(node), expected, "waiting requests count as load");
         let mut only = vec![0; n];
         only[n - 1] = 4;
         let busy = Busy::with(node, &only);
@@ -174,7 +175,7 @@ fn a_new_user_goes_to_the_least_load_b4() {
 fn an_idle_scheduler_takes_requests_that_have_not_started_b5() {
     both_kinds(|node, _, n| {
         if n == 1 {
-            return; // Nobody to take them.
+            return; // There is no other scheduler to take them.
         }
         let gate = Gate::shut();
         let theirs = gate.clone();
@@ -187,7 +188,7 @@ fn an_idle_scheduler_takes_requests_that_have_not_started_b5() {
         let ran_on = on(node, 0, || {
             let tasks: Vec<_> = (0..20).map(|_| ums::spawn(ums::worker::scheduler_id)).collect();
             let began = std::time::Instant::now();
-            // Without yielding: so nobody here can carry them out.
+            // Without yielding, so this scheduler cannot carry them out.
             while !tasks.iter().all(JoinHandle::is_finished) && began.elapsed() < PATIENCE {
                 std::thread::yield_now();
             }
@@ -197,7 +198,7 @@ fn an_idle_scheduler_takes_requests_that_have_not_started_b5() {
         let stolen: u64 = (0..n).map(|s| scheduler(node, s).counters.stolen).sum();
         assert!(stolen >= 20, "{stolen}");
         gate.open();
-        assert_eq!(started.join().unwrap(), (Some(0), Some(0)), "what has started stays");
+        assert_eq!(started.join().unwrap(), (Some(0), Some(0)), "a started request stays");
     });
 }
 
@@ -221,7 +222,7 @@ fn some_policies_forbid_that_b5_u24() {
 }
 
 #[test]
-fn what_needs_a_thread_is_refused_by_fibers_with_a_clear_error_u88() {
+fn code_that_needs_a_thread_is_refused_by_fibers_with_a_clear_error_u88() {
     both_kinds(|node, kind, n| {
         let (here, away) = on(node, n - 1, || {
             let ask = || ums::worker::require_thread("a thread-bound driver");
@@ -242,7 +243,7 @@ fn what_needs_a_thread_is_refused_by_fibers_with_a_clear_error_u88() {
     });
 }
 
-/// Answers each line of input with what the schedulers look like.
+/// Answers each line of input with a summary of the schedulers.
 struct Admin(Node);
 
 impl Session for Admin {
@@ -291,7 +292,7 @@ fn an_administrator_is_answered_while_all_visible_schedulers_spin_b18() {
         let spinning = Busy::with(node, &vec![3; n]);
         let mut admin = client(&server);
         for _ in 0..5 {
-            // The visible ones, and the one that answers.
+            // The visible schedulers, and the one that answers.
             assert_eq!(ask(&mut admin), format!("{} busy, asked by Some(Thread)\n", n + 1));
         }
         let user = node.user_on(&hidden);
@@ -349,12 +350,12 @@ fn waits_for(user: &User, lock: &Arc<UserLock>, log: &Log<u64>) -> JoinHandle<()
         log.push(id);
         l.release(id);
     });
-    eventually("it has its place", || lock.waiters() > place);
+    eventually("it has its place in the queue", || lock.waiters() > place);
     waits.unwrap()
 }
 
-/// Enqueues a request that leaves its place in the line and ends; its next one is enqueued when
-/// the lock is its user's.
+/// Enqueues a request that takes a place in the queue and ends; the next request is enqueued when
+/// the lock is the user's.
 fn leaves(user: &Arc<User>, lock: &Arc<UserLock>, log: &Log<u64>) {
     let (l, log, next) = (lock.clone(), log.clone(), user.clone());
     let request = user.enqueue(move || {
@@ -368,7 +369,7 @@ fn leaves(user: &Arc<User>, lock: &Arc<UserLock>, log: &Log<u64>) {
 }
 
 #[test]
-fn a_users_lock_goes_to_who_waited_longest_with_a_worker_or_without() {
+fn a_users_lock_goes_to_the_longest_waiter_with_a_worker_or_without() {
     both_kinds(|node, _, _| {
         let (owner, log) = (node.user(), Log::default());
         let lock = owned_by(&owner);
@@ -379,7 +380,7 @@ fn a_users_lock_goes_to_who_waited_longest_with_a_worker_or_without() {
             leaves(&pair[1], &lock, &log);
         }
         assert_eq!((lock.waiters(), lock.waiting_workers()), (6, 3));
-        eventually("who left has no worker", || loads(node).iter().sum::<usize>() == 3);
+        eventually("users without a worker have none", || loads(node).iter().sum::<usize>() == 3);
         assert!(!users.iter().any(|u| u.is_holding()));
         lock.release(owner.id());
         assert!(!owner.is_holding());
@@ -391,7 +392,7 @@ fn a_users_lock_goes_to_who_waited_longest_with_a_worker_or_without() {
 }
 
 #[test]
-fn a_lock_that_prefers_its_own_scheduler_passes_the_first_in_line_so_often_and_no_more() {
+fn a_lock_that_prefers_its_own_scheduler_overtakes_the_first_waiter_a_bounded_number_of_times() {
     for kind in kinds() {
         for (passes, expected) in
             [(0, [0, 1, 2, 3, 4, 5]), (1, [0, 2, 1, 3, 5, 4]), (2, [0, 2, 4, 1, 3, 5])]
@@ -401,7 +402,7 @@ fn a_lock_that_prefers_its_own_scheduler_passes_the_first_in_line_so_often_and_n
                 let (owner, log) = (node.user(), Log::default());
                 let lock = Arc::new(UserLock::near(passes));
                 lock.acquire(owner.id(), None).unwrap();
-                // One on the first scheduler, one on the other, and so on.
+                // Alternately on the first and the other scheduler.
                 let mut users: Vec<_> = (0..6).map(|_| node.user()).collect();
                 users.sort_by_key(User::scheduler);
                 let order = [0, 3, 1, 4, 2, 5].map(|at| &users[at]);
@@ -417,7 +418,7 @@ fn a_lock_that_prefers_its_own_scheduler_passes_the_first_in_line_so_often_and_n
 }
 
 #[test]
-fn who_left_may_give_its_place_up() {
+fn a_user_that_waits_without_a_worker_may_give_its_place_up() {
     both_kinds(|node, _, _| {
         let (owner, log) = (node.user(), Log::default());
         let lock = owned_by(&owner);
@@ -491,7 +492,7 @@ fn the_request_of_a_holder_is_served_beyond_the_maximum_of_workers_g11() {
                         ums::sleep(ms(2)).unwrap();
                         opens.waiters()
                     });
-                    assert_eq!(urgent.unwrap().join().unwrap(), n, "they all wait still");
+                    assert_eq!(urgent.unwrap().join().unwrap(), n, "they all still wait");
                     let at = other.scheduler();
                     let passed = scheduler(node, at).counters.passed_over_max;
                     assert_eq!(passed, 0, "a request that cannot start is passed over by nothing");
@@ -520,13 +521,14 @@ fn a_request_can_be_cancelled_as_soon_as_it_runs_b59() {
             let gate = Arc::new(UserLock::new());
             gate.acquire(u64::MAX, None).unwrap();
             let theirs = gate.clone();
-            // Enqueued by a worker, so that another scheduler may run it beside the enqueuer.
+            // Enqueued by a worker, so that another scheduler may run it in parallel with the
+            // enqueuer.
             waiting.push(start(node, round % n, move || {
                 let id = next.id();
                 next.enqueue(move || theirs.acquire(id, None)).unwrap()
             }));
             eventually("it waits", || gate.waiters() == 1);
-            assert!(user.cancel(), "it runs, and its user does not know it");
+            assert!(user.cancel(), "it runs, and its user has no record of it");
         }
         for request in waiting {
             assert_eq!(request.join().unwrap().join().unwrap(), Err(WaitError::Cancelled));
@@ -559,7 +561,7 @@ fn a_refused_request_is_not_the_users_last_g2() {
 }
 
 #[test]
-fn a_result_nobody_took_may_ask_for_its_user_when_it_is_dropped() {
+fn a_result_that_was_not_taken_may_ask_for_its_user_when_it_is_dropped() {
     struct Asks(Arc<User>);
 
     impl Drop for Asks {

@@ -1,4 +1,4 @@
-//! What is known of waits: their reasons, their times, who is in the way (B20-B22).
+//! Wait statistics: reasons, times and blockers (B20-B22).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -31,7 +31,7 @@ fn each_reason_has_its_count_and_its_times_b20() {
                 assert_eq!((seen.begun, seen.count), (1, 0), "begun, and not over");
                 first.join().unwrap().unwrap();
                 on(node, i, || ums::sleep(ms(20)).unwrap());
-                let seen = row(node, WaitReason::SLEEP).expect("two waits are over");
+                let seen = row(node, WaitReason::SLEEP).expect("two waits have ended");
                 assert_eq!((seen.begun, seen.count), (2, 2));
                 assert!(seen.total_ns >= 80_000_000 * 9 / 10, "{seen:?}");
                 assert!(seen.max_ns >= 60_000_000 * 9 / 10, "{seen:?}");
@@ -42,7 +42,7 @@ fn each_reason_has_its_count_and_its_times_b20() {
 }
 
 #[test]
-fn the_time_until_the_signal_and_the_time_after_it_are_told_apart_b20() {
+fn the_time_until_the_wake_up_and_the_time_after_it_are_counted_apart_b20() {
     each_alone(
         |b| b,
         |node, _, n| {
@@ -56,7 +56,7 @@ fn the_time_until_the_signal_and_the_time_after_it_are_told_apart_b20() {
                     eventually("it waits", || lists().waiting.len() == 1);
                     spin(ms(20)); // resource wait
                     lock.release(1);
-                    spin(ms(50)); // signal wait: it could run, and we do not yield
+                    spin(ms(50)); // signal wait: it could run, but this worker does not yield
                     waiter.join().unwrap().unwrap();
                     lock.release(2);
                 });
@@ -108,7 +108,7 @@ fn reasons_fall_into_classes_b21() {
 }
 
 #[test]
-fn a_waiting_task_names_what_it_waits_for_and_who_is_in_the_way_b22() {
+fn a_waiting_task_names_what_it_waits_for_and_its_blocker_b22() {
     both_kinds(|node, _, n| {
         let (owner, waiter) = (node.user(), node.user());
         let lock = Arc::new(UserLock::new());
@@ -121,14 +121,14 @@ fn a_waiting_task_names_what_it_waits_for_and_who_is_in_the_way_b22() {
             workers.into_iter().find(|w| w.user == id && w.state == WorkerState::Waiting)
         };
         eventually("the views show it", || find().is_some());
-        let seen = find().expect("nobody released it");
+        let seen = find().expect("it was not released");
         assert_eq!(seen.reason, Some(WaitReason::LCK_M_X));
         assert_eq!(seen.resource, Arc::as_ptr(&lock) as u64);
         assert_eq!(seen.blocking_user, owner.id());
         lock.release(owner.id());
         waits.join().unwrap().unwrap();
 
-        // A lock that workers hold: the blocker is a worker.
+        // For a lock that workers hold, the blocker is a worker.
         let mutex = Arc::new(Mutex::new(()));
         let (held, gate) = (mutex.clone(), Gate::shut());
         let (theirs, wanted) = (gate.clone(), mutex.clone());
@@ -152,7 +152,7 @@ fn a_waiting_task_names_what_it_waits_for_and_who_is_in_the_way_b22() {
 }
 
 #[test]
-fn a_deadlock_shows_as_a_circle_of_blockers_and_cancelling_one_ends_it_b22() {
+fn a_deadlock_shows_as_a_cycle_of_blockers_and_cancelling_one_ends_it_b22() {
     both_kinds(|node, _, n| {
         let locks = [Arc::new(UserLock::new()), Arc::new(UserLock::new())];
         let users = [node.user(), node.user()];
@@ -201,8 +201,8 @@ fn the_views_as_tables_have_a_cell_for_each_column_b22() {
         let expected: Vec<_> = ums::stats::View::ALL.iter().map(|v| v.empty().name).collect();
         assert_eq!(names, expected);
         for table in &tables {
-            // The sleeper is no user, has not ended a wait, uses no descriptor, and nobody watches
-            // or records.
+            // The sleeper is no user, has not ended a wait and uses no descriptor; there is no
+            // monitor and no recording.
             let empty = ["ums_wait_histogram", "ums_request_waits", "ums_users", "ums_user_waits"];
             let watched = ["ums_monitor", "ums_reports", "ums_stalls", "ums_deadlocks", "ums_ring"];
             let some = !empty.contains(&table.name)

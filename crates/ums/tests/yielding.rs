@@ -580,39 +580,3 @@ fn a_turn_looks_at_io_then_timers_then_the_inbox_then_the_runnable_list_g3() {
         },
     );
 }
-
-#[cfg(debug_assertions)]
-#[test]
-fn who_waits_or_yields_with_a_foreign_lock_is_told_so_b53() {
-    each_alone(
-        |b| b,
-        |node, _, _| {
-            let outcome = |f: fn()| {
-                let task = start(node, 0, move || {
-                    let list = std::sync::Mutex::new(());
-                    let held = ums::sync::foreign(list.lock().unwrap());
-                    f();
-                    drop(held);
-                });
-                match task.join() {
-                    Err(ums::task::TaskError::Panicked(panic)) => {
-                        panic.downcast_ref::<String>().expect("a sentence").clone()
-                    }
-                    other => format!("{other:?}"),
-                }
-            };
-            let told = |text: String| {
-                assert!(
-                    text.contains("holds a foreign lock: that of ") && text.contains("yielding.rs"),
-                    "{text}"
-                );
-            };
-            told(outcome(ums::yield_now));
-            told(outcome(|| ums::sleep(ms(1)).unwrap()));
-            told(outcome(|| ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || ())));
-            assert_eq!(outcome(|| ()), "Ok(())");
-            // The worker that was told so is as good as new.
-            on(node, 0, || ums::sleep(ms(1)).unwrap());
-        },
-    );
-}

@@ -120,14 +120,14 @@ impl Builder {
     }
 
     /// Sets how many requests may wait for a worker on one scheduler; further ones are refused with
-    /// [`EnqueueError`](crate::EnqueueError).
+    /// [`EnqueueError`](crate::node::EnqueueError).
     pub fn queue_limit(mut self, n: usize) -> Builder {
         self.queue_limit = n;
         self
     }
 
     /// Sets how long a request may wait for a worker. A request that has waited longer is not run:
-    /// its `JoinHandle` returns [`TaskError::Cancelled`](crate::TaskError), and a served connection
+    /// its `JoinHandle` returns [`TaskError::Cancelled`](crate::task::TaskError), and a served connection
     /// is refused and closed. Requests of users that hold a lock are exempt. The default is no
     /// limit.
     pub fn queue_timeout(mut self, span: Duration) -> Builder {

@@ -172,7 +172,7 @@ impl Node {
     ///
     /// ```
     /// let node = ums::Node::builder().schedulers(1).build()?;
-    /// let backup = node.hidden("backup", ums::HiddenOptions::default())?;
+    /// let backup = node.hidden("backup", ums::node::HiddenOptions::default())?;
     /// let copied = backup.spawn(|| 42)?; // runs beside the node's visible scheduler
     /// assert_eq!(copied.join()?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

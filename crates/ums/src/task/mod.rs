@@ -1,10 +1,10 @@
-//! Spawned tasks: work requests without a user, with a result that can be waited for.
+//! Tasks: spawned closures that run on workers, with a result that can be waited for.
 //!
-//! A task is one allocation: the request's state, and a cell that holds first the closure, then the
-//! result. Joining a task that no worker has begun promotes it in its work queue, so that parents
-//! that wait for children can never use up all workers (G11).
-//!
-//! Tasks that may borrow are in `task/scope.rs`.
+//! Waiting for a task that has not begun moves it ahead of other queued requests, so that parents
+//! that wait for children can never use up all workers.
+
+// A task is one allocation: the request's state, and a cell that holds first the closure, then the
+// result (G11). Tasks that may borrow are in `scope.rs`.
 
 mod scope;
 

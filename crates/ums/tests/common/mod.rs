@@ -66,6 +66,20 @@ pub fn both_kinds_with(
     }
 }
 
+/// Runs a body that ends the node itself, and checks that nothing is left of the node.
+pub fn each_end(options: impl Fn(Builder) -> Builder, body: impl Fn(Node, WorkerKind, usize)) {
+    for kind in kinds() {
+        for n in COUNTS {
+            let _turn = turn();
+            let _watch = Watchdog::start(format!("{kind:?} workers on {n} schedulers"));
+            let descriptors = open_descriptors();
+            body(build(kind, |b| options(b.schedulers(n))), kind, n);
+            eventually("every thread of the node has ended", || node_threads().is_empty());
+            eventually("every descriptor is closed", || open_descriptors() <= descriptors);
+        }
+    }
+}
+
 /// As [`both_kinds_with`], for behaviours inside one scheduler: whatever is spawned stays where it
 /// was spawned, because no scheduler takes requests from another. The body uses scheduler 0, or
 /// each in turn.

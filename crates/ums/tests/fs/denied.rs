@@ -29,7 +29,7 @@ fn a_process_without_io_uring_has_the_same_files_u58() {
     }
 }
 
-/// A bit of everything.
+/// Uses a little of everything.
 fn story() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");

@@ -1,6 +1,6 @@
 //! How operations on files end: deadlines, cancellation, full disks.
 //!
-//! Named invariant **Plain Call**: the one call of C here takes numbers, and keeps no pointer.
+//! Named invariant **Plain Call**: the one C call here takes numbers, and keeps no pointer.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use ums::fs::File;
 
 use super::*;
 
-/// A pipe as two files: the side to read, the side to write.
+/// Returns a pipe as two files: the side to read, the side to write.
 fn pipe() -> (File, File) {
     let (read, write): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     (read.into(), write.into())
@@ -41,7 +41,8 @@ fn a_deadline_ends_a_read_and_the_pipe_still_works_rule_10() {
 fn three_thousand_deadlines_at_once_end_three_thousand_reads() {
     const MANY: usize = 3000;
     for kind in kinds() {
-        // Threads are dearer; what is tested is the lists, which do not know.
+        // Threads are more expensive; the test is about the lists, which are the same for both
+        // kinds.
         let many = if kind == ums::WorkerKind::Fiber { MANY } else { MANY / 4 };
         for io in back_ends(kind) {
             // The plain list of the synchronous driver costs the square of its length.

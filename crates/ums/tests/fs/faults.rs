@@ -36,7 +36,8 @@ fn with_faults(faults: Faults, body: impl Fn(&Node, u64)) {
 
 const ALL_ERRORS: [i32; 4] = [libc::EIO, libc::ENOSPC, libc::EINTR, libc::EAGAIN];
 
-/// A direct file, whose every operation goes to the driver; None where there are none.
+/// Returns a direct file, all of whose operations go to the driver; `None` where direct I/O does
+/// not exist.
 fn direct_file() -> Option<File> {
     let folder = tempfile::tempdir().unwrap();
     let mut options = File::options();
@@ -74,7 +75,7 @@ fn late_and_short_transfers_are_not_noticed() {
 }
 
 #[test]
-fn errors_are_told_once_and_to_whom_they_belong() {
+fn errors_are_reported_once_and_to_the_right_caller() {
     let faults = Faults { fail: 300, late: 300, short: 300, errors: ALL_ERRORS, seed: 0 };
     with_faults(faults, |node, _| {
         node.run(|| {
@@ -86,9 +87,9 @@ fn errors_are_told_once_and_to_whom_they_belong() {
             let mut count = |result: io::Result<()>| match result {
                 Ok(()) => good += 1,
                 Err(error) => {
-                    let errno = error.raw_os_error().expect("what was injected is a number");
+                    let errno = error.raw_os_error().expect("an injected error is a number");
                     assert!(ALL_ERRORS.contains(&errno), "{error}");
-                    assert_ne!(error.kind(), ErrorKind::Interrupted, "that is tried again");
+                    assert_ne!(error.kind(), ErrorKind::Interrupted, "interrupted: retried");
                     bad += 1;
                 }
             };
@@ -113,7 +114,7 @@ fn errors_are_told_once_and_to_whom_they_belong() {
 }
 
 #[test]
-fn requests_end_once_whatever_goes_wrong_and_whoever_cancels() {
+fn requests_end_once_under_faults_and_cancellations() {
     let faults = Faults { fail: 200, late: 400, short: 200, errors: ALL_ERRORS, seed: 0 };
     with_faults(faults, |node, seed| {
         const MANY: usize = 400;
@@ -140,7 +141,7 @@ fn requests_end_once_whatever_goes_wrong_and_whoever_cancels() {
                     ums::yield_now();
                 }
             }
-            // Half of the runs leave what is outstanding to the shutdown.
+            // Half of the runs leave outstanding requests to the shutdown.
             if seed.is_multiple_of(2) {
                 common::eventually("all ended", || count.load(SeqCst) == MANY);
                 assert_eq!(lists().io, 0);

@@ -1,4 +1,4 @@
-//! What a file does: the shape of std, the cache, direct I/O, and that others run meanwhile.
+//! Files: the interface of std, the cache, direct I/O, and that other workers run meanwhile.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -136,7 +136,7 @@ fn the_cache_is_asked_and_a_miss_is_read_from_the_disk() {
                 }
             }
             if !missed {
-                return eprintln!("not run: this file system keeps what it is told to forget");
+                return eprintln!("not run: this file system keeps pages that it is told to drop");
             }
             buf.fill(0);
             assert_eq!(file.read_at(&mut buf, 0).unwrap(), 4096);
@@ -179,7 +179,8 @@ fn direct_io_takes_aligned_buffers_and_says_what_is_wrong_with_others() {
     });
 }
 
-/// Opening a named pipe waits for the other side. If that held the scheduler, nobody could open it.
+/// Opening a named pipe waits for the other side. If that blocked the scheduler, no worker could
+/// open the other side.
 #[test]
 fn others_run_while_an_open_waits() {
     asynchronously(|node| {
@@ -201,7 +202,7 @@ fn others_run_while_an_open_waits() {
     });
 }
 
-/// Where a plain thread stands between two file operations is seen by siblings.
+/// A sibling that runs between two file operations shows that the sync parked its worker.
 #[test]
 fn a_sync_parks_its_worker_and_others_run() {
     asynchronously(|node| {
@@ -229,7 +230,7 @@ fn a_sync_parks_its_worker_and_others_run() {
     });
 }
 
-/// Opens a named pipe that a plain thread opens from the other side a while later.
+/// Opens a named pipe that a plain thread opens from the other side some time later.
 fn open_slowly(node: &Node) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
@@ -248,7 +249,7 @@ fn waits_for_files_that_take_long_are_counted_b50() {
     asynchronously(|node| {
         let slow = || ums::testing::scheduler(node, 0).counters.slow_io;
         open_slowly(node);
-        assert_eq!(slow(), 0, "not as long as that");
+        assert_eq!(slow(), 0, "no wait was longer than the limit");
         ums::io::set_slow_after(common::ms(10));
         open_slowly(node);
         ums::io::set_slow_after(std::time::Duration::from_secs(15));
@@ -263,7 +264,7 @@ fn a_submission_that_blocks_is_counted_b51() {
         |node, io| {
             open_slowly(node);
             let slow = ums::testing::scheduler(node, 0).counters.slow_submissions;
-            // The synchronous back end cannot but do it at once. (A slow machine may add more.)
+            // The synchronous back end always does it at once. (A slow host may add more.)
             assert!(slow >= u64::from(io == IoChoice::Sync));
         },
     );

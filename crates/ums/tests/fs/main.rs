@@ -1,7 +1,7 @@
 //! Files, with both kinds of workers, on 1, 2 and 4 schedulers, over every I/O back end.
 //!
-//! `everywhere` runs a body on each such node and looks that nothing is left of it. Durations are
-//! asserted from below only.
+//! `everywhere` runs a body on each such node and checks that nothing is left of it. Tests assert
+//! only lower bounds of durations.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -24,7 +24,7 @@ fn everywhere(body: impl Fn(&Node)) {
     on_back_ends(|_| true, |node, _| body(node));
 }
 
-/// As `everywhere`, where operations on files do not complete at once.
+/// Like `everywhere`, on back ends where operations on files do not complete at once.
 fn asynchronously(body: impl Fn(&Node)) {
     on_back_ends(|io| io != IoChoice::Sync, |node, _| body(node));
 }
@@ -40,19 +40,19 @@ fn on_back_ends(which: impl Fn(IoChoice) -> bool, body: impl Fn(&Node, IoChoice)
     }
 }
 
-/// What kind of error it is.
+/// Returns the kind of the error.
 #[track_caller]
 fn kind_of<T>(result: io::Result<T>) -> io::ErrorKind {
     result.err().expect("this must fail").kind()
 }
 
-/// The number of the error.
+/// Returns the number of the error.
 #[track_caller]
 fn errno_of<T>(result: io::Result<T>) -> Option<i32> {
     result.err().expect("this must fail").raw_os_error()
 }
 
-/// Whether it failed because the request was cancelled.
+/// Returns whether it failed because the request was cancelled.
 #[track_caller]
 fn is_cancelled<T>(result: io::Result<T>) -> bool {
     let error = result.err().expect("this must fail");

@@ -1,4 +1,4 @@
-//! Any sequence of operations gives what std gives.
+//! Any sequence of operations has the same results as std's.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -35,14 +35,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Reads until the buffer is full or the file ends: where a read stops is nobody's business.
+/// Reads until the buffer is full or the file ends, because a single read may stop earlier.
 fn fill(mut read: impl Read, n: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     read.by_ref().take(n as u64).read_to_end(&mut bytes).unwrap();
     bytes
 }
 
-/// Does one step with both; gives what each saw.
+/// Does one step with both files; returns what each has read.
 fn both(step: &Step, ours: &File, theirs: &std::fs::File) -> (Vec<u8>, Vec<u8>) {
     match step {
         Step::ReadAt(n, at) => {

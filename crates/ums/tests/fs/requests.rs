@@ -17,17 +17,17 @@ fn file_of(bytes: &[u8]) -> Arc<File> {
     Arc::new(file)
 }
 
-/// A pipe in non-blocking mode: the side to read, the side to write.
+/// Returns a pipe in non-blocking mode: the side to read, the side to write.
 fn pipe() -> (Arc<OwnedFd>, OwnedFd) {
     let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     (Arc::new(read), write)
 }
 
-/// What routines got, by their numbers.
+/// The results that routines received, by their numbers.
 type Got<T> = common::Log<(usize, T)>;
-/// How much a request did, None for an error, and its bytes.
+/// The number of bytes that a request moved (`None` for an error), and its bytes.
 type Moved = (Option<usize>, Vec<u8>);
-/// A routine that gets all buffers alike.
+/// A routine that gets the buffers of all kinds of requests in the same form.
 type Note = Box<dyn FnOnce(io::Result<usize>, Vec<Vec<u8>>) + Send>;
 
 #[test]
@@ -161,7 +161,7 @@ fn a_hundred_thousand_outstanding_reads_all_complete_u63() {
     });
 }
 
-/// Memory of this process in use, in bytes.
+/// Returns the memory in use by this process, in bytes.
 fn memory() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
@@ -247,7 +247,7 @@ fn cancels_race_with_completions_and_each_routine_runs_once() {
 }
 
 #[test]
-fn a_shutdown_ends_what_is_outstanding_and_runs_each_routine_u63() {
+fn a_shutdown_ends_outstanding_requests_and_runs_each_routine_u63() {
     everywhere(|node| {
         const MANY: usize = 500;
         let ran = Arc::new(AtomicUsize::new(0));
@@ -279,7 +279,7 @@ fn a_shutdown_ends_what_is_outstanding_and_runs_each_routine_u63() {
 }
 
 #[test]
-fn what_the_system_has_done_and_nobody_has_looked_at_is_told_apart_b46() {
+fn requests_that_the_kernel_has_finished_are_counted_apart_b46() {
     asynchronously(|node| {
         let file = file_of(b"hello");
         node.run(move || {
@@ -289,7 +289,8 @@ fn what_the_system_has_done_and_nobody_has_looked_at_is_told_apart_b46() {
                 move |result: io::Result<usize>, _: Vec<u8>| note.push((1, result.unwrap()));
             Request::read(file, vec![0; 5], 0, routine).submit();
             assert_eq!(pending_io().outstanding, 1);
-            // Nobody else runs here and this worker yields only to flush, so nobody takes it away.
+            // No other worker runs here and this one yields only to flush, so nothing processes the
+            // completion.
             let began = std::time::Instant::now();
             let mut seen = pending_io();
             while seen.done == 0 && got.len() == 0 {

@@ -11,7 +11,7 @@ use crate::{back_ends, everywhere, is_cancelled, listener, tcp_pair};
 
 const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 
-/// Lets a task get into its wait.
+/// Gives a task time to begin its wait.
 fn settle() {
     std::thread::sleep(ms(10));
 }
@@ -38,7 +38,7 @@ fn cancelling_ends_reads_writes_and_accepts_that_wait_b59() {
 }
 
 #[test]
-fn a_cancelled_request_reads_no_more_but_can_say_farewell_b59() {
+fn a_cancelled_request_reads_no_more_but_can_send_a_last_message_b59() {
     everywhere(|node| {
         let (mut here, mut there) = tcp_pair();
         there.write_all(b"there is something to read").unwrap();
@@ -114,7 +114,7 @@ struct Shortage {
 impl Shortage {
     fn begin(client: &TcpStream) -> Shortage {
         let old = getrlimit(Resource::Nofile);
-        // The descriptors below the new limit are all in use.
+        // All descriptors below the new limit are in use.
         let fill = (0..64).map(|_| client.try_clone().unwrap()).collect();
         let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
         let tight = rustix::process::Rlimit { current: Some(open / 2), maximum: old.maximum };
@@ -184,10 +184,10 @@ fn a_preemptive_worker_uses_sockets_like_a_plain_thread() {
         });
         settle();
         let task = task.unwrap();
-        // Others run meanwhile, also on its scheduler.
+        // Other workers run meanwhile, also on its scheduler.
         assert_eq!((0..2).map(|_| node.run(|| 1)).sum::<i32>(), 2);
         there.write_all(&[7]).unwrap();
         assert_eq!(task.join().unwrap().unwrap(), 7);
-        eventually("it has come home", || node.run(ums::worker::is_worker));
+        eventually("it runs on its scheduler again", || node.run(ums::worker::is_worker));
     });
 }

@@ -1,7 +1,7 @@
 //! Sockets, with both kinds of workers, on 1 and 2 schedulers, over every I/O back end.
 //!
-//! `everywhere` runs a body on each such node and looks that nothing is left of it. Durations are
-//! asserted from below only.
+//! `everywhere` runs a body on each such node and checks that nothing is left of it. Tests assert
+//! only lower bounds of durations.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -23,7 +23,7 @@ fn everywhere(body: impl Fn(&Node)) {
     on_so_many(&[1, 2], body);
 }
 
-/// As [`everywhere`], on nodes with so many schedulers.
+/// Like [`everywhere`], on nodes with these numbers of schedulers.
 fn on_so_many(schedulers: &[usize], body: impl Fn(&Node)) {
     for kind in common::kinds() {
         for io in back_ends(kind) {
@@ -35,14 +35,14 @@ fn on_so_many(schedulers: &[usize], body: impl Fn(&Node)) {
     }
 }
 
-/// A listener on a free port of this host.
+/// Returns a listener on a free port of this host.
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     (listener, address)
 }
 
-/// Two ends of a TCP connection.
+/// Returns the two ends of a TCP connection.
 fn tcp_pair() -> (TcpStream, TcpStream) {
     let (listener, address) = listener();
     let here = TcpStream::connect(address).unwrap();
@@ -51,7 +51,7 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
     (here, there)
 }
 
-/// Sends everything back until the other side has no more to say.
+/// Sends everything back until the peer closes its side.
 fn echo(stream: &TcpStream) -> io::Result<u64> {
     io::copy(&mut &*stream, &mut &*stream)
 }
@@ -64,13 +64,13 @@ fn round(mut stream: &TcpStream, text: &[u8]) {
     assert_eq!(back, text);
 }
 
-/// What kind of error it is.
+/// Returns the kind of the error.
 #[track_caller]
 fn kind_of<T>(result: io::Result<T>) -> io::ErrorKind {
     result.err().expect("this must fail").kind()
 }
 
-/// Whether it failed because the request was cancelled.
+/// Returns whether it failed because the request was cancelled.
 #[track_caller]
 fn is_cancelled<T>(result: io::Result<T>) -> bool {
     let error = result.err().expect("this must fail");

@@ -40,7 +40,7 @@ fn two_hundred_connections_echo() {
 #[test]
 fn connections_that_wait_together_are_accepted_in_fewer_turns_than_there_are_of_them() {
     const CLIENTS: usize = 100;
-    // One scheduler, so that the other worker has turns only where this one gives them.
+    // One scheduler, so that the other worker runs only where this one yields or waits.
     on_so_many(&[1], |node| {
         let (listener, address) = listener();
         let clients: Vec<_> = (0..CLIENTS)
@@ -77,7 +77,7 @@ fn plain_threads_and_workers_talk_to_each_other() {
     everywhere(|node| {
         let (listener, address) = listener();
         let listener = Arc::new(listener);
-        // Two serve, one of each sort, behind one listener.
+        // A worker and a plain thread serve behind one listener.
         let serve = |listener: Arc<TcpListener>| {
             move || (0..8).map(|_| echo(&listener.accept().unwrap().0).unwrap()).sum::<u64>()
         };
@@ -141,14 +141,14 @@ fn timeouts() {
     assert!(began.elapsed() >= ms(20));
     there.write_all(b"x").unwrap();
     here.set_read_timeout(Some(ms(60_000))).unwrap();
-    assert_eq!(here.read(&mut [0; 9]).unwrap(), 1, "a stream is good after a timeout");
+    assert_eq!(here.read(&mut [0; 9]).unwrap(), 1, "a stream can be used after a timeout");
 
     let began = Instant::now();
     let mut sent = fill(&here).unwrap();
     assert!(began.elapsed() >= ms(30));
     here.set_write_timeout(None).unwrap();
     here.set_deadline(Some(Instant::now() + ms(20)));
-    // The kernel may have moved something on meanwhile, and have room for a little more.
+    // The kernel may have sent something meanwhile, and have room for a little more.
     sent += fill(&here).unwrap_or_else(|error| {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         0
@@ -182,7 +182,7 @@ fn connecting() {
     let both = [address, listener.local_addr().unwrap()];
     assert_eq!(TcpStream::connect(&both[..]).unwrap().peer_addr().unwrap(), both[1]);
 
-    // A listener whose queue is full leaves the next ones without an answer.
+    // A listener whose queue is full does not answer further connects.
     rustix::net::listen(&listener, 0).unwrap();
     let connect = || TcpStream::connect_timeout(&both[1], ms(50));
     let attempts: Vec<_> = (0..4).map(|_| connect()).collect();
@@ -261,7 +261,7 @@ fn a_connection_reset_in_the_queue_is_not_handed_out() {
 }
 
 #[test]
-fn one_direction_ends_and_the_other_goes_on() {
+fn one_direction_ends_and_the_other_continues() {
     everywhere(|node| {
         let (mut here, mut there) = tcp_pair();
         let server = node.spawn(move || {
@@ -366,7 +366,7 @@ fn streams_come_from_std_and_go_back() {
 }
 
 #[test]
-fn dropping_a_stream_leaves_the_waits_on_its_clone_alone() {
+fn dropping_a_stream_does_not_end_waits_on_its_clone() {
     everywhere(|node| {
         let (here, mut there) = tcp_pair();
         let mut clone = here.try_clone().unwrap();
@@ -380,7 +380,7 @@ fn dropping_a_stream_leaves_the_waits_on_its_clone_alone() {
         there.write_all(b"!").unwrap();
         let (byte, mut clone) = reader.unwrap().join().unwrap();
         assert_eq!(byte, b'!');
-        // Shutting a clone down does end the others' waits.
+        // Shutting a clone down ends the waits on the others.
         let other = clone.try_clone().unwrap();
         let reader = node.spawn(move || clone.read(&mut [0]).unwrap());
         thread::sleep(ms(5));
@@ -420,7 +420,7 @@ fn a_busy_connection_does_not_keep_its_scheduler_to_itself_b8() {
     everywhere(|node| {
         let done = Arc::new(AtomicBool::new(false));
         let seen = done.clone();
-        // Each step finds its byte there, so none of them ever has to wait.
+        // Each step finds its byte there, so it never has to wait.
         let busy = node.spawn_on(0, move || {
             let (mut here, mut there) = tcp_pair();
             while !seen.load(Ordering::Relaxed) {

@@ -13,7 +13,7 @@ fn bound() -> UdpSocket {
 }
 
 #[test]
-fn datagrams_are_answered_to_whoever_sent_them() {
+fn datagrams_are_answered_to_their_senders() {
     everywhere(|node| {
         let server = bound();
         let address = server.local_addr().unwrap();
@@ -58,7 +58,7 @@ fn connected() {
     assert_eq!(kind_of(two.recv_from(&mut buf)), io::ErrorKind::TimedOut);
     two.set_broadcast(true).unwrap();
     assert!(two.try_clone().unwrap().broadcast().unwrap());
-    // Nobody listens there any more: the answer to the first datagram is the second's error.
+    // The port has no listener any more: the answer to the first datagram is the second's error.
     drop(two);
     assert_eq!(one.send(b"x").unwrap(), 1);
     assert_eq!(kind_of(one.recv(&mut buf)), io::ErrorKind::ConnectionRefused);

@@ -88,7 +88,7 @@ fn connecting_waits_while_the_listener_s_queue_is_full() {
 }
 
 #[test]
-fn datagrams_tell_their_sender_whatever_its_address() {
+fn datagrams_name_their_sender_whatever_its_address() {
     everywhere(|node| {
         let folder = tempfile::tempdir().unwrap();
         let (path, sender) = (folder.path().join("to"), folder.path().join("from"));
@@ -113,8 +113,8 @@ fn datagrams_tell_their_sender_whatever_its_address() {
 }
 
 #[test]
-fn a_full_receiver_holds_its_senders_up_and_loses_nothing() {
-    const EACH: usize = 50; // A receiver's queue holds 10 datagrams, or what the host says.
+fn a_full_receiver_makes_its_senders_wait_and_loses_nothing() {
+    const EACH: usize = 50; // A receiver's queue holds 10 datagrams, or the host's limit.
     everywhere(|node| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("to");
