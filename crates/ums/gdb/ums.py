@@ -2,15 +2,16 @@
 
     (gdb) source ums.py             or found by itself, where auto-load may load from the program
     (gdb) ums workers               every worker: scheduler, state, what it waits for, user, request
-    (gdb) ums bt 3                  the functions of the application that number 3 of that list is in
+    (gdb) ums bt 3                  the application's functions in the backtrace of number 3 of that list
     (gdb) ums bt                    of every worker that is not idle
-    (gdb) ums bt full 3             with the machine's own functions; also ums bt full
+    (gdb) ums bt full 3             with the functions of ums, too; also ums bt full
     (gdb) ums select 3              look around in it: bt, up, info locals; until
     (gdb) ums select none
 
-Everything is found from one symbol, UMS_DEBUG (crates/ums/src/scheduler/debugger.rs says what is in it). Nothing
-is written to the process: the frames of a fiber that does not run are shown by an unwinder which gives
-gdb the fiber's registers as those of the caller of frame 0. A worker with its own context is saved in the same way.
+Everything is found from one symbol, UMS_DEBUG (crates/ums/src/scheduler/debugger.rs says what is in it).
+Nothing is written to the process: the frames of a fiber that does not run are shown by an unwinder that
+gives gdb the fiber's registers as those of the caller of frame 0. A worker with its own context is saved
+in the same way.
 """
 
 import re
@@ -173,7 +174,7 @@ class FrameId:
 
 
 class Fibers(gdb.unwinder.Unwinder):
-    """Has the innermost frame of the selected thread called by a fiber that is suspended."""
+    """Makes a suspended fiber the caller of the innermost frame of the selected thread."""
 
     def __init__(self):
         super().__init__("ums fibers")
@@ -196,7 +197,7 @@ class Fibers(gdb.unwinder.Unwinder):
         return info
 
     def show(self, saved):
-        """From now on the fiber with this saved stack pointer; None for none. Gives its innermost frame."""
+        """Shows the fiber with this saved stack pointer from now on; None for none. Returns its innermost frame."""
         self.saved = None
         gdb.invalidate_cached_frames()
         if saved is None:
@@ -226,17 +227,17 @@ def frame_text(frame):
     return text
 
 
-# Which functions are the machine's. A name without a path is the C library's.
+# Which functions are the library's or the system's. A name without a path is the C library's.
 MACHINE = re.compile(r"(ums|fiber|corosensei|core|std|alloc|rustix|io_uring)::|[^:]*$")
 PARKS = re.compile(r"(ums::scheduler|fiber|corosensei)::")
 GLUE = re.compile(r"(ums::(scheduler|os::entry|task|node::serve|node::user)|core|std)::|__rust")
 
 
 def of_the_application(frames):
-    """Without those by which the machine parked the worker, and those by which it called the request."""
+    """The frames without those in which ums parked the worker, and those in which it called the request."""
     names = [(frame.name() or "").lstrip("<") for frame in frames]
     end = next((n for n, name in enumerate(names) if "worker_main" in name), len(names))
-    # From the outside first: what the application calls may be the machine's, too.
+    # From the outside first: what the application calls may be a function of ums, too.
     while end > 0 and GLUE.match(names[end - 1]):
         end -= 1
     first = 0
@@ -250,7 +251,7 @@ def of_the_application(frames):
 
 def all_frames(frame):
     frames = []
-    # Beyond a fiber's first frame stands whoever resumed it last.
+    # Beyond a fiber's first frame stands the code that resumed it last.
     while frame is not None and frame.is_valid() and frame.name() != "stack_init_trampoline":
         frames.append(frame)
         if len(frames) == FRAMES_MAX:
@@ -282,7 +283,7 @@ def print_worker(n, worker, full):
                 return
             thread = worker.gdb_thread()
             if thread is None:
-                print("  (its stack is not to be found)")
+                print("  (its stack was not found)")
                 return
             fibers.show(None)
             thread.switch()
@@ -320,7 +321,7 @@ class Ums(gdb.Command):
 
 
 class UmsWorkers(gdb.Command):
-    """List every worker: number, scheduler/worker, kind, state, wait, user, request, and who is in the way."""
+    """List every worker: number, scheduler/worker, kind, state, wait, user, request, and the blocker."""
 
     def __init__(self):
         super().__init__("ums workers", gdb.COMMAND_STACK)
@@ -340,7 +341,7 @@ class UmsWorkers(gdb.Command):
 
 
 class UmsBt(gdb.Command):
-    """Print which functions a worker is in, by its number in "ums workers", or all that are not idle: ums bt [full] [N]."""
+    """Print the backtrace of a worker, by its number in "ums workers", or of all that are not idle: ums bt [full] [N]."""
 
     def __init__(self):
         super().__init__("ums bt", gdb.COMMAND_STACK)
@@ -378,7 +379,7 @@ class UmsSelect(gdb.Command):
         else:
             thread = worker.gdb_thread()
             if thread is None:
-                raise gdb.GdbError("ums: its stack is not to be found")
+                raise gdb.GdbError("ums: its stack was not found")
             thread.switch()
         print(" ".join(text for text in describe(worker) if text))
 

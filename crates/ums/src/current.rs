@@ -4,13 +4,13 @@
 //!
 //! ```text
 //! let me = about_to_wait();            refused here, by a panic, where the caller must not wait
-//! let ticket = me.begin(what);  the caller now waits, as far as others can see
-//! ... give the ticket to whoever will end the wait ...
-//! match park(ticket, deadline)  others run; returns when the wait was claimed
+//! let ticket = me.begin(what);         the caller now waits, as far as others can see
+//! ... give the ticket to what will end the wait ...
+//! match park(ticket, deadline)         others run; returns when the wait was claimed
 //! ```
 //!
 //! The refusal comes before a resource is told of the wait. After it nothing fails, so that no
-//! resource is left with news of a waiter that never came. [`begin`] is the first two in one.
+//! resource keeps the ticket of a waiter that never parks. [`begin`] is the first two in one.
 //! Between `begin` and `park` the caller must not wait or yield.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,21 +28,21 @@ use crate::wait::{Outcome, Ticket, Waiter, What, thread_waiter};
 
 pub(crate) use crate::scheduler::ready;
 
-/// Who is calling.
+/// Returns the calling waiter.
 #[inline]
 pub(crate) fn waiter() -> &'static Waiter {
     here().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter())
 }
 
-/// The caller, which may wait. It keeps its baton until the wait has begun, and from then on until
-/// it parks.
+/// A caller that may wait. It keeps its baton until the wait has begun, and from then on until it
+/// parks.
 pub(crate) struct AboutToWait {
     waiter: &'static Waiter,
     here: Option<Here>,
 }
 
 impl AboutToWait {
-    /// The waiter that waits.
+    /// Returns the waiter that waits.
     #[inline]
     pub(crate) fn waiter(&self) -> &'static Waiter {
         self.waiter
@@ -57,10 +57,10 @@ impl AboutToWait {
     }
 }
 
-/// The caller, before it begins to wait.
+/// Returns the caller, before it begins to wait.
 ///
 /// # Panics
-/// Where the caller must not wait: see `Scheduler::may_switch`.
+/// If the caller must not wait: see `Scheduler::may_switch`.
 #[inline]
 pub(crate) fn about_to_wait() -> AboutToWait {
     let here = here();
@@ -68,8 +68,8 @@ pub(crate) fn about_to_wait() -> AboutToWait {
     AboutToWait { waiter, here }
 }
 
-/// As [`about_to_wait`], for a wait that is over only when others no longer use the caller's frame:
-/// it is never refused.
+/// Does the same for a wait that ends only when others no longer use the caller's frame: it is
+/// never refused.
 pub(crate) fn must_wait() -> AboutToWait {
     let here = here();
     let waiter = here.as_ref().map_or_else(thread_waiter, |scheduler| scheduler.current_waiter());
@@ -91,8 +91,8 @@ pub(crate) fn begin(what: What) -> Ticket {
     about_to_wait().begin(what)
 }
 
-/// Calls code of the application's between `begin` and `park`. If it tries to wait, to yield or to
-/// leave its scheduler, it is refused. Err: it panicked.
+/// Calls application code between `begin` and `park`. If it tries to wait, to yield or to leave its
+/// scheduler, it is refused. Returns an error if it panicked.
 pub(crate) fn while_begun(call: impl FnOnce()) -> std::thread::Result<()> {
     let here = here();
     here.iter().for_each(|scheduler| scheduler.note_begun(true));
@@ -110,8 +110,8 @@ pub(crate) fn park(ticket: Ticket, deadline: u64) -> Outcome {
     }
 }
 
-/// Gives the other workers of this scheduler a turn (U47). Comes back when it is the caller's turn
-/// again; if nobody else can run, at once and without a system call (U2).
+/// Gives the other workers of this scheduler a turn. Returns when it is the caller's turn again; if
+/// no other worker can run, at once and without a system call.
 ///
 /// On a plain thread this is [`std::thread::yield_now`].
 ///
@@ -133,14 +133,14 @@ pub fn yield_now() {
     }
 }
 
-/// Yields if the caller has run for a quantum of 4 ms since it was last switched to (B8), and says
-/// whether it did. Costs one clock read and no system call; sprinkle it over long loops.
+/// Yields if the caller has run for a quantum of 4 ms since it was last switched to, and returns
+/// whether it did. Costs one clock read and no system call; call it often in long loops.
 pub fn yield_if_due() -> bool {
     let Some(scheduler) = here() else { return false };
     let now = clock::now();
     let due = scheduler.with(|core| {
         if core.quantum_began == 0 {
-            // Nobody reads the clock at a switch; the first question after it starts the quantum.
+            // The clock is not read at a switch; the first question after it starts the quantum.
             core.quantum_began = now;
         }
         let due = now - core.quantum_began >= QUANTUM_NS;
@@ -156,7 +156,7 @@ pub fn yield_if_due() -> bool {
 }
 
 /// Yields if the quantum is over, and fails if the work request was cancelled: for loops that
-/// should end early (B59).
+/// should end early.
 ///
 /// # Errors
 /// [`WaitError::Cancelled`].
@@ -165,21 +165,21 @@ pub fn checkpoint() -> Result<(), WaitError> {
     if is_cancelled() { Err(WaitError::Cancelled) } else { Ok(()) }
 }
 
-/// Whether the work request that the caller carries out was cancelled, also while it is
-/// preemptive. False on a plain thread.
+/// Returns whether the work request that the caller carries out was cancelled, also while it is
+/// preemptive. Returns false on a plain thread.
 pub fn is_cancelled() -> bool {
     worker_waiter().is_some_and(Waiter::is_cancelled)
 }
 
-/// The worker that is calling, on its scheduler or away from it.
+/// Returns the calling worker, on its scheduler or preemptive.
 fn worker_waiter() -> Option<&'static Waiter> {
     here().map(|scheduler| scheduler.current_waiter()).or_else(away)
 }
 
-/// Waits for this long; other workers run meanwhile (U37, U67).
+/// Waits for this long; other workers run meanwhile.
 ///
 /// # Errors
-/// [`WaitError::Cancelled`] when the work request was cancelled meanwhile.
+/// [`WaitError::Cancelled`] if the work request was cancelled meanwhile.
 ///
 /// ```
 /// use std::time::Duration;
@@ -191,7 +191,7 @@ pub fn sleep(span: Duration) -> Result<(), WaitError> {
     sleep_as(WaitReason::SLEEP, span)
 }
 
-/// As [`sleep`], under a reason of the caller's own in views and statistics.
+/// Does what [`sleep`] does, under a reason of the caller's own in views and statistics.
 ///
 /// # Errors
 /// As [`sleep`].
@@ -207,15 +207,15 @@ pub fn sleep_as(reason: WaitReason, span: Duration) -> Result<(), WaitError> {
     }
 }
 
-/// Runs external code that may block or run long, without holding up the scheduler (U77..U85).
+/// Runs external code that may block or run long, without delaying the scheduler.
 ///
 /// The worker leaves its scheduler for the time of the call, and others run there meanwhile, in
 /// parallel with it. A thread worker runs `f` on its own thread. A fiber worker cannot leave its
-/// thread, so there `f` moves to a hidden scheduler of threads and the fiber waits (U85): the two
-/// `Send` bounds are for that. On a plain thread, or inside another such call, `f` is just called.
+/// thread, so there `f` moves to a hidden scheduler of threads and the fiber waits: the two `Send`
+/// bounds are for that. On a plain thread, or inside another such call, `f` is just called.
 ///
 /// # Panics
-/// With whatever `f` panics with, after coming home.
+/// With the panic of `f`, after the worker has rejoined its scheduler.
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -239,17 +239,17 @@ where
 /// The worker *couples* with its own kernel thread. Others run on the scheduler meanwhile.
 ///
 /// A worker with its own context runs on its own kernel thread as long as the guard lives, so this
-/// is for calls that are keyed to that and for calls that block. A thread worker runs on its thread
-/// as always. The guard is dropped on the way of a panic, too, and one that was forgotten ends with
-/// the request. On a plain thread, while the worker is away already, and within another guard,
+/// is for calls that are keyed to that thread and for calls that block. A thread worker runs on its
+/// thread as always. A panic drops the guard, too, and a guard that was forgotten ends with the
+/// request. On a plain thread, in a worker that is preemptive already, and within another guard,
 /// nothing happens.
 ///
 /// # Errors
 /// [`NeedsThread`] on a fiber worker, which has no kernel thread of its own: use [`go_preemptive`].
 ///
 /// # Panics
-/// In a completion routine, which must not wait, and in one that puts the caller's own wait into a
-/// queue.
+/// In a completion routine, which must not wait, and in a closure that puts the caller's own wait
+/// into a queue.
 ///
 /// ```
 /// let node = ums::Node::builder().schedulers(1).build()?;
@@ -266,30 +266,30 @@ pub fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
 }
 
 /// Runs external code that is known to be short without leaving the scheduler, because leaving
-/// costs more than the call. A call that took longer than a quantum all the same is counted in
-/// `short_overruns` (B28).
+/// costs more than the call. A call that takes longer than a quantum is counted in
+/// `short_overruns`.
 pub fn short_external_call<R>(f: impl FnOnce() -> R) -> R {
     scheduler::short_call(f)
 }
 
-/// Whether the caller is a worker that runs on its scheduler now.
+/// Returns whether the caller is a worker that runs on its scheduler now.
 pub fn is_worker() -> bool {
     here().is_some()
 }
 
-/// The number of the scheduler that the caller runs on; None on a plain thread and while
+/// Returns the number of the scheduler that the caller runs on, or None on a plain thread and while
 /// preemptive.
 pub fn scheduler_id() -> Option<usize> {
     here().map(|scheduler| scheduler.index)
 }
 
-/// What the caller's worker is made of; None on a plain thread and while preemptive.
+/// Returns the kind of the caller's worker, or None on a plain thread and while preemptive.
 pub fn worker_kind() -> Option<WorkerKind> {
     here().map(|scheduler| scheduler.options.kind)
 }
 
-/// Says that the component that follows needs a kernel thread of its own, and so does not run on
-/// fiber workers (U88).
+/// Declares that the component that follows needs a kernel thread of its own, and so does not run
+/// on fiber workers.
 ///
 /// # Errors
 /// [`NeedsThread`] on a fiber worker; call it inside [`go_preemptive`], or use thread workers.
@@ -300,21 +300,22 @@ pub fn require_thread(component: &'static str) -> Result<(), NeedsThread> {
     }
 }
 
-/// The caller's worker, as (scheduler, worker) numbers.
+/// Returns the caller's worker, as (scheduler, worker) numbers.
 pub fn worker_id() -> Option<(usize, u32)> {
     let scheduler = here()?;
     Some((scheduler.index, scheduler.with(|core| core.current)))
 }
 
-/// Waits for nothing but cancellation.
+/// Waits until the work request is cancelled.
 ///
 /// # Errors
-/// [`WaitError::Cancelled`], in the end.
+/// [`WaitError::Cancelled`], always.
 pub fn wait_for_cancel() -> Result<(), WaitError> {
     park(begin(What::new(WaitReason::OTHER)), NEVER).ok()
 }
 
-/// A sentence for stderr, unless the caller's node was told to write none; see [`report::warn`].
+/// Writes a sentence to stderr, unless the caller's node was told to write none; see
+/// [`report::warn`].
 #[cold]
 pub(crate) fn warn(kind: report::Kind, text: std::fmt::Arguments<'_>) {
     match here() {
@@ -323,18 +324,18 @@ pub(crate) fn warn(kind: report::Kind, text: std::fmt::Arguments<'_>) {
     }
 }
 
-/// The user whose request the caller carries out; 0 is nobody.
+/// Returns the user whose request the caller carries out; 0 for none.
 pub(crate) fn user() -> crate::scheduler::request::UserId {
-    worker_waiter().map_or(0, |waiter| waiter.view.user.load(Ordering::Relaxed))
+    worker_waiter().map_or(0, |waiter| waiter.record.view.user.load(Ordering::Relaxed))
 }
 
-/// From now on views show who sleeps for a lock that is held for moments (B48). Not by its worker:
-/// such a lock may be taken while the lists are in use.
-pub(crate) fn show_the_sick() {
+/// Makes views show each worker that sleeps for a short lock (B48). The worker cannot do that
+/// itself: such a lock may be taken while the lists are in use.
+pub(crate) fn show_waits_for_short_locks() {
     let mark = |stuck_on_short_lock| {
         here()
             .into_iter()
             .for_each(|s| s.stuck_on_short_lock.store(stuck_on_short_lock, Ordering::Relaxed))
     };
-    crate::os::short_lock::mark_sick_with(mark);
+    crate::os::short_lock::call_when_stuck(mark);
 }

@@ -1,12 +1,13 @@
-//! Every limit of the machine, in one place.
+//! Every limit of the library, in one place.
 
-/// Most workers that one scheduler can have, whatever is asked for.
+/// Most workers that one scheduler can have, whatever its builder was given.
 pub const WORKERS_PER_SCHEDULER_MAX: usize = 1 << 20;
 /// The classic maximum of workers in a process (U17, U29).
 pub const CLASSIC_WORKERS: usize = 255;
 /// How long a worker may be idle before it is destroyed: 15 minutes (U39, B15).
 pub const TRIM_AFTER_NS: u64 = 15 * 60 * 1_000_000_000;
-/// How long a worker beyond the limit stays for the next request of a holder: 1 s (rule 7).
+/// How long a worker beyond the limit stays for the next request of a user that holds a resource: 1
+/// s (rule 7).
 pub const TRIM_RESERVE_AFTER_NS: u64 = 1_000_000_000;
 /// How long a worker may run before `yield_if_due` yields: 4 ms (B8).
 pub const QUANTUM_NS: u64 = 4_000_000;
@@ -14,7 +15,7 @@ pub const QUANTUM_NS: u64 = 4_000_000;
 pub const SLOW_IO_NS: u64 = 15_000_000_000;
 /// How long a scheduler stays awake for the next request of a user that holds a lock: 100 us.
 pub const HOLDER_SPIN_NS: u64 = 100_000;
-/// The nice value of threads that stand back for all others.
+/// The highest nice value, for threads that give way to all others.
 pub const NICE_MAX: u8 = 19;
 /// How many choices may leave something older behind before age alone decides (B9).
 pub const PASSED_MAX: u32 = 1000;
@@ -22,12 +23,12 @@ pub const PASSED_MAX: u32 = 1000;
 pub const THREAD_STACK: usize = 2 << 20;
 /// Stack of a fiber worker, in bytes (B16).
 pub const FIBER_STACK: usize = 256 << 10;
-/// The least stack of a worker: what its own turn, a signal and the words of a panic need. One with
-/// its own context needs more.
+/// The least stack of a worker: for its own turn, a signal and the message of a panic. A worker
+/// with its own context needs more.
 pub const STACK_MIN: usize = 32 << 10;
-/// The least of a fiber, which takes no signals there.
+/// The least stack of a fiber, which takes no signals there.
 pub const FIBER_STACK_MIN: usize = 16 << 10;
-/// Above this it is a mistake, and not a stack: 1 TiB.
+/// The largest stack size that is accepted: 1 TiB.
 pub const STACK_MAX: usize = 1 << 40;
 /// Warm fiber stacks that a scheduler keeps.
 pub const WARM_STACKS: usize = 256;
@@ -36,20 +37,22 @@ pub const QUEUE_MAX: usize = 1 << 20;
 /// Load a preferred scheduler may have above the least loaded one, in per cent (B1).
 pub const HINT_SLACK_PERCENT: usize = 20;
 
-/// What set the limit of workers, where the builder did.
+/// What set the limit of workers, if the builder did.
 pub const SET_BY_BUILDER: &str = "max_workers";
-/// How long nothing may get on before a scheduler makes workers beyond its soft limit: 10 ms.
+/// How long nothing may progress before a scheduler creates workers beyond its soft limit: 10 ms.
 pub const STANDSTILL_NS: u64 = 10_000_000;
-/// How long a standstill at the hard limit of workers lasts before it is told on stderr: 1 s.
+/// How long a standstill at the hard limit of workers lasts before it is reported on stderr: 1 s.
 pub const STANDSTILL_TOLD_NS: u64 = 1_000_000_000;
-/// How long a request may be queued before a worker is made for it beyond the soft limit: 100 ms.
+/// How long a request may be queued before a worker is created for it beyond the soft limit: 100
+/// ms.
 pub const OVERDUE_NS: u64 = 100_000_000;
-/// The pause between two workers that are made for overdue requests: 1 ms.
+/// The pause between two workers that are created for overdue requests: 1 ms.
 pub const OVERDUE_PAUSE_NS: u64 = 1_000_000;
 /// How long a worker beyond the soft limit may be idle before it is destroyed: 10 s.
 pub const TRIM_BEYOND_SOFT_AFTER_NS: u64 = 10_000_000_000;
 
-/// The soft limit of workers for this many processors, if the machine has room for them (B14).
+/// Returns the soft limit of workers for this many processors, if the computer has room for them
+/// (B14).
 pub fn soft_limit_for(cpus: usize) -> usize {
     let auto = match cpus {
         0..=4 => 512,

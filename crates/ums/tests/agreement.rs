@@ -1,4 +1,4 @@
-//! All that the machine tells about itself agrees: umsstats, waits, queue times, users and
+//! All that the library reports about itself agrees: umsstats, waits, queue times, users and
 //! Prometheus with each other, and with an independent count of a scripted workload (B44-B47).
 
 #![allow(unsafe_code)] // For the harness.
@@ -89,7 +89,7 @@ fn play(node: &Node, script: &Arc<Script>) -> Vec<ums::User> {
 }
 
 #[test]
-fn everything_agrees_with_itself_and_with_the_script_b44_b45_b47() {
+fn all_statistics_agree_with_each_other_and_with_the_script_b44_b45_b47() {
     both_kinds_with(
         |b| b.max_workers(8).placement(Placement::AlwaysPreferred),
         |node, kind, n| {
@@ -273,7 +273,7 @@ fn the_metrics_server_answers_while_every_worker_is_stuck_b47() {
                 }
             });
             let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
-            // One that connects and says nothing holds nobody up for ever.
+            // A silent client does not hold the others up without end.
             let silent = std::net::TcpStream::connect(server.local_addr()).unwrap();
             assert!(get(&server, "/metrics").contains("ums_schedulers_load_factor"));
             drop(silent);
@@ -299,7 +299,7 @@ fn a_client_that_speaks_a_byte_now_and_then_does_not_keep_the_metrics_server_b47
         |node| {
             let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
             let mut slow = std::net::TcpStream::connect(server.local_addr()).unwrap();
-            // For far longer than anybody may take to ask.
+            // For far longer than a client may take to ask.
             let cut_off = (0..200).any(|_| {
                 std::thread::sleep(ms(100));
                 slow.write_all(b"G").is_err()
@@ -311,7 +311,7 @@ fn a_client_that_speaks_a_byte_now_and_then_does_not_keep_the_metrics_server_b47
 }
 
 #[test]
-fn a_wait_that_was_cancelled_before_it_began_is_the_users_too_b20() {
+fn a_wait_that_was_cancelled_before_it_began_counts_for_the_user_too_b20() {
     each_alone(
         |b| b,
         |node, _, _| {

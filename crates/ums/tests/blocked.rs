@@ -1,5 +1,5 @@
-//! Thread workers that block in the kernel without having said so, with the defaults: they lose
-//! their scheduler, and run beside it until their next call into the library.
+//! Thread workers that block in the kernel without declaring it, with the defaults: they lose their
+//! scheduler, and run beside it until their next call into the library.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn node(schedulers: usize) -> Node {
     build(WorkerKind::Thread, |b| b.schedulers(schedulers).placement(Placement::AlwaysPreferred))
 }
 
-/// Whether this machine lets a node take its scheduler from a blocked worker.
+/// Returns whether this system lets a node take its scheduler from a blocked worker.
 fn can_take_over() -> bool {
     let refused = ums::probe::taking_over_is_refused();
     if let Some(why) = refused {
@@ -51,8 +51,8 @@ fn two_holders_of_a_std_mutex_over_a_wait_both_end() {
     end(node);
 }
 
-/// A task blocks by `block`, which comes back when `go_on` was called; others of its scheduler run
-/// meanwhile.
+/// Spawns a task that blocks in `block`, which returns after `go_on` was called; checks that others
+/// of its scheduler run meanwhile.
 fn others_run_during(block: impl FnOnce() + Send + 'static, go_on: impl FnOnce()) {
     let _watch = Watchdog::start("a block".into());
     let node = node(1);
@@ -120,7 +120,7 @@ fn others_run_while_a_worker_sleeps_in_the_kernel() {
 }
 
 #[test]
-fn a_taken_worker_runs_on_until_its_next_call_and_is_chosen_like_others_then_u14() {
+fn a_taken_worker_continues_until_its_next_call_and_is_chosen_like_others_then_u14() {
     let _turn = turn();
     if !can_take_over() {
         return;

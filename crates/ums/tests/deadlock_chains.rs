@@ -1,5 +1,5 @@
-//! Chains of waits that are longer than a thread's stack allows calls: the monitor follows them,
-//! and finds the circle when such a chain is closed.
+//! Chains of waits that are longer than the calls that fit on a thread's stack: the monitor follows
+//! them, and finds the circle when such a chain is closed.
 
 #![allow(unsafe_code)] // For the harness.
 

@@ -1,8 +1,7 @@
-//! Deadlocks: waits that wait for each other are found by their owners, one of them ends, and the
-//! others go on. What only takes long is no deadlock.
+//! Deadlocks: waits in a circle are found by their owners, one of them ends, and the others
+//! continue. A long wait is no deadlock.
 //!
-//! What waits for each other here does so for ever, so that a slow machine only makes a test
-//! longer.
+//! Waits in a circle here never end by themselves, so a slow computer only makes a test longer.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -94,11 +93,11 @@ fn ring(node: &Node, n: usize, size: usize) -> Vec<End> {
 }
 
 #[test]
-fn two_that_wait_for_each_other_are_found_and_the_last_to_wait_gives_up_b22() {
+fn two_waits_for_each_other_are_found_and_the_last_to_begin_gives_up_b22() {
     both_watched(deadlocks, |node, told, n| {
         let mut ends = ring(node, n, 2);
         let (victim, error) = ends.pop().unwrap();
-        assert_eq!(ends[0].1, Ok(()), "the other goes on");
+        assert_eq!(ends[0].1, Ok(()), "the other continues");
         let deadlock = of(error);
         assert_eq!(deadlock.waiters.len(), 2);
         let at = deadlock.victim.expect("both could fail");
@@ -123,7 +122,7 @@ fn two_that_wait_for_each_other_are_found_and_the_last_to_wait_gives_up_b22() {
 }
 
 #[test]
-fn the_error_names_everybody_in_a_larger_circle() {
+fn the_error_names_every_waiter_of_a_larger_circle() {
     both_watched(deadlocks, |node, told, n| {
         let mut ends = ring(node, n, 3);
         let (_, error) = ends.pop().unwrap();
@@ -154,7 +153,7 @@ fn where_each_of_them_waits_is_in_the_report() {
 }
 
 #[test]
-fn one_that_waits_for_itself_is_told_so() {
+fn a_wait_for_oneself_is_reported() {
     both_watched(deadlocks, |node, told, _| {
         let deadlock = on(node, 0, || {
             let lock = Mutex::new(());
@@ -173,7 +172,7 @@ fn have_both(both: &AtomicUsize) {
 }
 
 #[test]
-fn where_no_verb_can_fail_one_panics_and_the_others_go_on() {
+fn if_no_wait_can_fail_one_panics_and_the_others_continue() {
     both_watched(deadlocks, |node, told, n| {
         let (a, b) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
         let (first_a, first_b) = (a.clone(), b.clone());
@@ -190,7 +189,7 @@ fn where_no_verb_can_fail_one_panics_and_the_others_go_on() {
             wait_until_so_many_wait(&Node::current().unwrap(), WaitReason::MUTEX, 1);
             *a.lock() += 1;
         });
-        first.join().expect("it goes on");
+        first.join().expect("it continues");
         let Err(TaskError::Panicked(panic)) = second.join() else { panic!("it is the victim") };
         let text = panic.downcast_ref::<String>().expect("a sentence");
         assert!(
@@ -202,7 +201,7 @@ fn where_no_verb_can_fail_one_panics_and_the_others_go_on() {
 }
 
 #[test]
-fn one_that_can_fail_gives_up_before_one_that_would_panic() {
+fn a_wait_that_can_fail_gives_up_before_one_that_would_panic() {
     both_watched(deadlocks, |node, told, n| {
         let (a, b) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
         let (first_a, first_b) = (a.clone(), b.clone());
@@ -260,7 +259,7 @@ fn writers_and_makers_and_joins_are_owners_too() {
 }
 
 #[test]
-fn users_that_own_what_the_other_wants_are_found() {
+fn users_that_own_what_the_other_waits_for_are_found() {
     both_watched(deadlocks, |node, told, _| {
         let (a, b) = (Arc::new(UserLock::new()), Arc::new(UserLock::new()));
         let (first, second) = (node.user(), node.user());
@@ -299,8 +298,8 @@ fn a_user_with_another_request_queued_is_in_no_circle_for_that_may_give_its_lock
             });
             wait_until_so_many_wait(node, WaitReason::LCK_M_X, 1);
             let owner_waits = owner.enqueue(move || mutex.lock_for(ENDLESS).map(drop)).unwrap();
-            // Both workers are taken, so this one is queued. For all the machine knows, it gives
-            // the lock back.
+            // Both workers are taken, so this one is queued. As far as the library can tell, it
+            // will release the lock.
             let queued = owner.enqueue(|| ()).unwrap();
             wait_until_so_many_wait(node, WaitReason::MUTEX, 1);
             // Enough for a look, and for naming the functions of a report that must not come.
@@ -339,7 +338,7 @@ fn a_plain_thread_in_the_circle_is_seen() {
 }
 
 #[test]
-fn what_only_takes_long_is_no_deadlock_b22() {
+fn a_long_wait_is_no_deadlock_b22() {
     both_watched(deadlocks, |node, told, n| {
         // A chain: each waits for the next, and the last for something without an owner.
         let go = Arc::new(Event::manual(false));
@@ -400,7 +399,7 @@ fn locks_that_go_from_hand_to_hand_in_good_order_are_never_called_a_deadlock() {
 }
 
 #[test]
-fn locks_taken_in_any_order_end_all_the_same() {
+fn waits_for_locks_taken_in_any_order_end() {
     both_watched(
         || deadlocks().deadlock(ms(5)),
         |node, told, n| {
@@ -436,7 +435,7 @@ fn locks_taken_in_any_order_end_all_the_same() {
 }
 
 #[test]
-fn a_wait_that_is_no_deadlock_wakes_nobody_once_it_was_looked_at_b39() {
+fn a_wait_that_is_no_deadlock_wakes_no_thread_once_it_was_examined_b39() {
     both_watched(deadlocks, |node, told, n| {
         let go = Arc::new(Event::manual(false));
         let lock = Arc::new(Mutex::new(()));

@@ -1,5 +1,5 @@
-//! Destructors that are not the library's run with none of its locks held: they may use the very
-//! thing that lets go of them.
+//! Destructors of the application run while none of the library's locks is held: they may use the
+//! very object that drops their value.
 
 mod common;
 
@@ -27,7 +27,7 @@ impl<F: FnMut()> Drop for Looks<F> {
 }
 
 #[test]
-fn the_result_of_a_users_last_request_may_look_at_the_lock_that_lets_go_of_it() {
+fn the_result_of_a_users_last_request_may_look_at_the_lock_that_drops_it() {
     for kind in kinds() {
         one_kind(
             kind,
@@ -78,7 +78,7 @@ fn a_value_whose_sending_is_refused_may_look_at_the_channel() {
             Request::read(read, vec![0_u8; 1], CURRENT, routine).submit();
             write.write_all(b"x").expect("there is room");
             for _ in 0..10 {
-                ums::sleep(std::time::Duration::from_millis(1)).expect("nobody cancels it");
+                ums::sleep(std::time::Duration::from_millis(1)).expect("it is not cancelled");
             }
         });
         eventually("the value's destructor has run", || ended.load(SeqCst));
@@ -128,7 +128,7 @@ impl Drop for Locks {
         // Twice: a thread may wait again after its end has begun.
         for _ in 0..2 {
             let mut count = self.0.lock();
-            ums::sleep(common::ms(1)).expect("nobody cancels it");
+            ums::sleep(common::ms(1)).expect("it is not cancelled");
             *count += 1;
         }
     }

@@ -15,8 +15,8 @@ use ums::{Builder, Node};
 
 ums::interpose!();
 
-/// Runs `blocks` on a scheduler, and then asks that same scheduler for something short: whether
-/// that was done before the call came back, and how often a worker went preemptive.
+/// Runs `blocks` on a scheduler, and then gives the same scheduler a short request. Returns whether
+/// that was done before the call returned, and how often a worker went preemptive.
 fn beside(detect: bool, blocks: impl FnOnce() + Send + 'static) -> (bool, u64) {
     beside_on(|builder| builder.detect_blocking(detect), blocks)
 }
@@ -33,7 +33,7 @@ fn beside_on(
         mine.store(true, Ordering::SeqCst);
         blocks();
         end.store(true, Ordering::SeqCst);
-        // At home again: this needs the baton.
+        // Back in its scheduler: this needs the baton.
         ums::yield_now();
     });
     let patience = Instant::now();
@@ -52,7 +52,7 @@ fn beside_on(
 const LONG: Duration = Duration::from_millis(300);
 
 #[test]
-fn an_undeclared_sleep_hands_the_baton_on_and_comes_home() {
+fn an_undeclared_sleep_hands_the_baton_on_and_the_worker_rejoins() {
     assert_eq!(beside(true, || std::thread::sleep(LONG)), (true, 1));
 }
 
@@ -81,7 +81,7 @@ fn an_undeclared_read_that_waits_hands_the_baton_on_and_one_that_does_not_stays(
 }
 
 #[test]
-fn the_error_of_an_undeclared_call_survives_the_way_home() {
+fn the_error_of_an_undeclared_call_survives_the_return_to_the_scheduler() {
     beside(true, || {
         // SAFETY: Passed On: there is no such child, which is the point.
         let waited = unsafe { libc::waitpid(i32::MAX, std::ptr::null_mut(), 0) };

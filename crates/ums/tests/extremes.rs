@@ -53,7 +53,7 @@ fn the_least_stack_carries_a_request_and_its_panic_b16() {
 }
 
 #[test]
-fn the_largest_counts_and_times_mean_what_they_say() {
+fn the_largest_counts_and_times_are_used_literally() {
     let _turn = turn();
     let options = |b: Builder| {
         let b = b.schedulers(1).queue_limit(usize::MAX).preemptive_limit(usize::MAX);

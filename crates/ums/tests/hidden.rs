@@ -254,7 +254,7 @@ fn umsstats_counts_users_on_their_home_scheduler_u92() {
 }
 
 #[test]
-fn umsstats_tells_whether_a_scheduler_is_full_and_all_are_busy_u93() {
+fn umsstats_says_whether_a_scheduler_is_full_and_all_are_busy_u93() {
     for kind in kinds() {
         for n in COUNTS {
             let three_each = |b: ums::Builder| {

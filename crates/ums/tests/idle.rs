@@ -81,7 +81,7 @@ fn a_release_on_another_scheduler_comes_through_the_inbox_g5_g6() {
                 assert_eq!(
                     (ums::worker::worker_id(), thread_number()),
                     before,
-                    "at home, in {kind:?}"
+                    "on its scheduler, in {kind:?}"
                 );
                 theirs.release(2);
                 ums::worker::scheduler_id()
@@ -96,7 +96,7 @@ fn a_release_on_another_scheduler_comes_through_the_inbox_g5_g6() {
 }
 
 #[test]
-fn a_worker_coming_home_wakes_it_g5_g8() {
+fn a_worker_that_rejoins_wakes_it_g5_g8() {
     each_idle(|node, i| {
         let thread = on(node, i, || {
             ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || std::thread::sleep(ms(10)));
@@ -292,7 +292,7 @@ fn spinning_before_sleeping_is_asked_for_and_ends_b57() {
 }
 
 #[test]
-fn who_is_out_of_workers_is_not_the_one_woken_for_anothers_request_b5() {
+fn a_scheduler_without_free_workers_is_not_woken_for_anothers_request_b5() {
     for kind in kinds() {
         for n in [3, 4] {
             // One worker each: the first one's spins, the second one's waits, the last is idle.

@@ -181,7 +181,7 @@ fn a_deadline_ends_a_read_and_nothing_is_lost_rule_10() {
             theirs.set_read_timeout(Some(ms(10))).unwrap();
             for _ in 0..3 {
                 let mut buf = [7; 16];
-                let error = theirs.read(&mut buf).expect_err("nobody writes");
+                let error = theirs.read(&mut buf).expect_err("nothing is written");
                 assert_eq!(error.kind(), ErrorKind::TimedOut);
                 assert_eq!(lists().io, 0, "the wait lasted until its completion");
                 assert_eq!(buf, [7; 16]);

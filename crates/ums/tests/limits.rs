@@ -54,7 +54,7 @@ fn thousands_of_users_are_served_by_255_workers_u30() {
     );
 }
 
-/// 300 users whose requests wait for ever, or until they are cancelled; gives how many have begun.
+/// Starts 300 users whose requests wait until they are cancelled; returns how many have begun.
 fn three_hundred(node: &Node) -> (Vec<JoinHandle<()>>, Arc<AtomicUsize>) {
     let begun = Arc::new(AtomicUsize::new(0));
     let request = |_| {
@@ -221,7 +221,7 @@ fn stacks_are_as_large_as_asked_for_b16() {
 }
 
 #[test]
-fn how_deep_a_worker_used_its_stack_is_told_b16() {
+fn how_deep_a_worker_used_its_stack_is_reported_b16() {
     both_kinds_with(
         |b| b.stack_size(4 * MIB),
         |node, _, n| {
@@ -287,7 +287,7 @@ fn a_request_queues_when_no_worker_can_be_made_b17() {
             let output = run_child(me, &format!("{kind:?} {n}"));
             assert!(has_survived(&output), "{kind:?}, {n}: {output:?}");
             let text = String::from_utf8_lossy(&output.stderr);
-            assert!(text.contains("could not create a worker"), "somebody should know: {text}");
+            assert!(text.contains("could not create a worker"), "it should be reported: {text}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Workers with their own context: what is a thread's own stays its own, and what is the kernel
-//! thread's is had by going preemptive. That everything else is as in the other kinds is said by
-//! the other tests, which run in this kind too.
+//! thread's is available while preemptive. The other tests, which run in this kind too, show that
+//! everything else is as in the other kinds.
 
 #![allow(unsafe_code)] // Named invariant "Own Text", at its place; and the harness.
 
@@ -66,7 +66,7 @@ fn every_worker_is_a_thread_of_its_own_to_the_language_and_to_c() {
                             let me = std::thread::current().id();
                             LAZY.with_borrow_mut(|lazy| lazy.push(n));
                             for _ in 0..20 {
-                                // Borrowed over a wait: nobody else has it.
+                                // Borrowed over a wait: no other worker has it.
                                 LAZY.with_borrow_mut(|lazy| {
                                     ums::sleep(ms(1)).unwrap();
                                     assert_eq!(lazy.pop(), Some(n));
@@ -102,7 +102,7 @@ fn preemptive_it_is_the_same_thread_on_its_own_kernel_thread_also_after_a_panic(
                 let first = preemptively(|| (std::thread::current().id(), kernel_thread()));
                 assert_eq!(first.0, me);
                 assert_ne!(first.1, host);
-                assert_eq!(kernel_thread(), host, "it came home");
+                assert_eq!(kernel_thread(), host, "it is back on the host");
                 let panics = || preemptively(|| std::panic::resume_unwind(Box::new(7)));
                 let caught = std::panic::catch_unwind(panics);
                 assert_eq!(caught.expect_err("it panics").downcast_ref(), Some(&7));
@@ -140,7 +140,7 @@ fn others_run_while_one_is_preemptive_and_what_it_starts_has_no_signal_blocked()
 }
 
 #[test]
-fn code_that_knows_nothing_of_workers_may_block_and_keeps_what_it_keeps_by_thread() {
+fn code_that_knows_nothing_of_workers_may_block_and_keeps_its_thread_locals() {
     on_own(
         |b| b,
         |node| {
@@ -164,7 +164,7 @@ fn code_that_knows_nothing_of_workers_may_block_and_keeps_what_it_keeps_by_threa
                         told.join().expect("it ends").contains(&format!("no-such-library-{n}"))
                     );
                 }
-                assert!(!reads.is_finished(), "nobody has written yet, and the others have run");
+                assert!(!reads.is_finished(), "nothing was written yet, and the others have run");
                 assert!(resolves.join().expect("it ends").expect("it is in /etc/hosts") > 0);
                 let write = move || std::fs::write(at, "so it is");
                 ums::spawn(move || preemptively(write)).join().expect("it ends").unwrap();
@@ -196,7 +196,7 @@ fn last_word(n: usize) -> String {
 }
 
 #[test]
-fn a_destructor_that_waits_during_a_panic_holds_up_nobody() {
+fn a_destructor_that_waits_during_a_panic_delays_no_other_worker() {
     on_own(
         |b| b,
         |node| {
@@ -229,10 +229,10 @@ fn a_destructor_that_waits_during_a_panic_holds_up_nobody() {
 }
 
 #[test]
-fn ten_thousand_workers_come_and_go_and_leave_nothing_behind() {
+fn ten_thousand_workers_begin_and_end_and_leave_nothing_behind() {
     const WORKERS: usize = 10_000;
     static ENDED: Mutex<Vec<(i32, i32)>> = Mutex::new(Vec::new());
-    /// Its own kernel thread, as it was told while preemptive.
+    /// Its own kernel thread, as it saw it while preemptive.
     struct Last(Cell<i32>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -304,7 +304,7 @@ fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_th
                 assert_eq!(caught.expect_err("it panics").downcast_ref(), Some(&7));
                 assert!(
                     ums::worker::is_worker() && kernel_thread() == host,
-                    "home by the way of the panic"
+                    "back on the scheduler by the panic"
                 );
             });
             // Forgotten: the next request of this worker is carried out on the host all the same.
@@ -315,7 +315,7 @@ fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_th
                     (0..4).map(|_| node.spawn(ums::worker::is_worker).unwrap()).collect();
                 assert!(tasks.into_iter().all(|task| task.join().unwrap()));
             }
-            eventually("everybody is home", || {
+            eventually("no worker is preemptive", || {
                 node.snapshot().schedulers[0].counters.preemptive == 0
             });
         },
@@ -360,7 +360,7 @@ fn a_guard_is_going_preemptive_for_threads_nothing_for_plain_threads_and_refused
 }
 
 #[test]
-fn who_has_begun_to_wait_cannot_leave_and_what_a_request_owns_cannot_forget_to_come_home() {
+fn a_worker_that_has_begun_to_wait_cannot_leave_and_no_guard_of_a_request_outlives_it() {
     struct Leaves;
     impl Drop for Leaves {
         fn drop(&mut self) {
@@ -379,7 +379,7 @@ fn who_has_begun_to_wait_cannot_leave_and_what_a_request_owns_cannot_forget_to_c
             });
             let panic = waits.unwrap().join().expect_err("it cannot leave");
             assert!(panic.to_string().contains("has begun to wait"), "{panic}");
-            // Dropped by the request's end, with the result that nobody wants.
+            // Dropped by the request's end, with the result that is not fetched.
             let go = Arc::new(ums::sync::Event::manual(false));
             let waiting = go.clone();
             drop(node.spawn(move || {
@@ -400,7 +400,7 @@ fn who_has_begun_to_wait_cannot_leave_and_what_a_request_owns_cannot_forget_to_c
                     (0..4).map(|_| node.spawn(ums::worker::is_worker).unwrap()).collect();
                 assert!(tasks.into_iter().all(|task| task.join().unwrap()));
             }
-            eventually("everybody is home", || {
+            eventually("no worker is preemptive", || {
                 node.snapshot().schedulers[0].counters.preemptive == 0
             });
         });

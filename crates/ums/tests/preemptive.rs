@@ -1,4 +1,4 @@
-//! Going preemptive and coming home (U77-U88, G7, G8, B26-B30).
+//! Going preemptive and rejoining the scheduler (U77-U88, G7, G8, B26-B30).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -56,7 +56,7 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
                     eventually("both have begun", || lists().runnable.len() == 2);
                     assert_eq!(log.len(), 0);
                     let theirs = log.clone();
-                    // Nobody but this scheduler's next workers can make it true.
+                    // Only this scheduler's next workers can make it true.
                     assert!(ums::go_preemptive(OUTSIDE, || block_until(|| theirs.len() == 2)));
                     assert_eq!(log.all(), ["first", "second"]);
                     for peer in peers {
@@ -69,7 +69,7 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
 }
 
 #[test]
-fn meanwhile_the_scheduler_goes_on_and_ignores_the_worker_u78_u84_u14() {
+fn meanwhile_the_scheduler_continues_and_ignores_the_worker_u78_u84_u14() {
     each_alone(
         |b| b,
         |node, kind, n| {
@@ -115,7 +115,7 @@ fn meanwhile_the_scheduler_goes_on_and_ignores_the_worker_u78_u84_u14() {
 }
 
 #[test]
-fn the_same_worker_carries_on_and_is_idle_in_the_end_u79_u85() {
+fn the_same_worker_continues_and_is_idle_in_the_end_u79_u85() {
     both_kinds(|node, kind, n| {
         for i in 0..n {
             let where_i_am =
@@ -151,7 +151,7 @@ fn several_workers_of_one_scheduler_may_run_at_once_u80() {
                 let calls: Vec<_> = (0..AT_ONCE)
                     .map(|_| {
                         let meeting = meeting.clone();
-                        // Nobody passes until all of them are there at the same time.
+                        // None passes until all of them are there at the same time.
                         start(node, i, move || {
                             ums::go_preemptive(OUTSIDE, || meeting.wait());
                         })
@@ -281,7 +281,7 @@ fn external_calls_cost_fibers_more_switches_u87() {
 }
 
 #[test]
-fn with_nobody_runnable_the_baton_passes_on_all_the_same_g7_b27() {
+fn with_no_runnable_worker_the_baton_is_still_passed_on_g7_b27() {
     each_alone(
         |b| b,
         |node, _, n| {
@@ -305,7 +305,7 @@ fn with_nobody_runnable_the_baton_passes_on_all_the_same_g7_b27() {
             }
         },
     );
-    // Alone: the one worker is away, and its scheduler still hears timers and the inbox.
+    // Alone: the one worker is away, and its scheduler still handles timers and the inbox.
     for kind in kinds() {
         for n in COUNTS {
             one_kind(
@@ -328,7 +328,7 @@ fn with_nobody_runnable_the_baton_passes_on_all_the_same_g7_b27() {
 }
 
 #[test]
-fn coming_home_waits_for_its_turn_and_that_is_signal_wait_g8_b26() {
+fn a_worker_that_rejoins_waits_for_its_turn_and_that_is_signal_wait_g8_b26() {
     each_alone(
         |b| b,
         |node, _, n| {
@@ -350,7 +350,7 @@ fn coming_home_waits_for_its_turn_and_that_is_signal_wait_g8_b26() {
                     while !coming.load(SeqCst) {
                         std::hint::spin_loop();
                     }
-                    spin(ms(100)); // it is back long before we let go
+                    spin(ms(100)); // it is back long before the lock is released
                     Instant::now()
                 });
                 let (home, let_go) = (traveller.join().unwrap(), keeper.join().unwrap());
@@ -410,7 +410,7 @@ fn a_short_call_stays_and_is_counted_when_it_was_long_b28() {
             (inside, thread_number())
         });
         assert_eq!(thread.0, thread.1);
-        assert_eq!(counts(), before, "it was short, and nobody left");
+        assert_eq!(counts(), before, "it was short, and no worker left");
         on(node, n - 1, || ums::worker::short_external_call(|| std::thread::sleep(ms(6))));
         assert_eq!(counts(), (before.0, before.1 + 1));
     });
@@ -452,7 +452,7 @@ fn the_cap_on_preemptive_workers_is_never_exceeded_b30() {
 }
 
 #[test]
-fn a_panic_of_external_code_comes_home_with_its_worker_g13() {
+fn a_panic_of_external_code_reaches_the_request_when_its_worker_rejoins_g13() {
     both_kinds(|node, _, n| {
         for i in 0..n {
             let caught = on(node, i, || {
@@ -485,8 +485,8 @@ fn external_code_sees_that_its_request_was_cancelled_b59() {
         });
         eventually("it runs outside", || begun.load(SeqCst));
         assert!(user.cancel());
-        assert!(request.unwrap().join().unwrap(), "it was told");
-        assert!(!node.run(ums::is_cancelled), "it was told alone");
+        assert!(request.unwrap().join().unwrap(), "it saw the cancellation");
+        assert!(!node.run(ums::is_cancelled), "only that request was cancelled");
     });
 }
 

@@ -1,5 +1,5 @@
-//! What is refused changes nothing: a call that panics because it must not wait, or because its
-//! caller has no right to it, leaves everything as it was (B53, rule 9).
+//! Refused calls change nothing: a call that panics because it must not wait, or because its caller
+//! has no right to it, leaves everything as it was (B53, rule 9).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -172,7 +172,7 @@ fn a_release_by_a_user_that_does_not_own_the_lock_changes_nothing() {
 }
 
 #[test]
-fn a_user_that_releases_too_often_keeps_nobody_from_a_lock() {
+fn a_user_that_releases_too_often_keeps_no_other_from_a_lock() {
     each_alone(
         |b| b,
         |node, _, n| {
@@ -235,7 +235,7 @@ fn a_request_that_cancels_itself_while_it_begins_to_wait_does_not_wait_b59() {
 }
 
 #[test]
-fn who_has_begun_to_wait_can_neither_yield_nor_wait_nor_leave() {
+fn a_worker_that_has_begun_to_wait_can_neither_yield_nor_wait_nor_leave() {
     let told = |text: String| assert!(text.contains("has begun to wait"), "{text}");
     let nested = move || {
         let seats = Arc::new(Semaphore::new(1));
@@ -266,7 +266,7 @@ fn who_has_begun_to_wait_can_neither_yield_nor_wait_nor_leave() {
                         let couple = || drop(ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL));
                         told(refused(|| Wait::new(OTHER).park(|_| couple())));
                     }
-                    // The worker that was told so is as good as new.
+                    // The worker that panicked works as before.
                     ums::yield_now();
                     ums::sleep(ms(1)).unwrap();
                 });
@@ -276,7 +276,7 @@ fn who_has_begun_to_wait_can_neither_yield_nor_wait_nor_leave() {
 }
 
 #[test]
-fn a_worker_does_not_come_back_in_the_middle_of_a_wait() {
+fn a_worker_does_not_rejoin_in_the_middle_of_a_wait() {
     for kind in kinds().into_iter().filter(|kind| *kind != ums::WorkerKind::Fiber) {
         one_kind(
             kind,

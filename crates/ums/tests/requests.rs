@@ -378,7 +378,7 @@ fn a_signalled_worker_goes_before_a_queued_request_g4() {
 }
 
 #[test]
-fn of_the_classic_profile_whichever_has_waited_longer_is_next_g4() {
+fn in_the_classic_profile_the_one_that_has_waited_longer_is_next_g4() {
     both_kinds_with(
         |b| b.classic(),
         |node, _, n| {

@@ -19,7 +19,7 @@ fn there_is_a_scheduler_for_each_allowed_processor_u15_b55() {
         let cpus = ums::probe::Cpus::read();
         one_kind(kind, |b| b, |node| assert_eq!(node.scheduler_count(), cpus.count));
         assert!(cpus.count <= cpus.allowed.len() && !cpus.allowed.is_empty());
-        // The mask counts, not what the machine has.
+        // The mask counts, not the number of processors in the computer.
         let one = *cpus.allowed.last().unwrap();
         let masked = std::thread::spawn(move || {
             let mut mask = rustix::thread::CpuSet::new();
@@ -69,7 +69,7 @@ fn the_split_is_the_same_in_both_kinds_u18() {
 }
 
 #[test]
-fn the_automatic_maximum_of_workers_is_what_the_machine_has_room_for_b14() {
+fn the_automatic_maximum_of_workers_is_what_the_system_has_room_for_b14() {
     let lines = ums::probe::Facts::read().lines();
     let printed = |name| {
         let fact = lines.iter().find(|fact| fact.name == name).unwrap();
@@ -318,12 +318,12 @@ fn classic_two_hot_users_may_share_one_scheduler_while_another_is_idle_u25() {
 }
 
 #[test]
-fn classic_a_user_that_comes_back_is_placed_anew_u26() {
+fn classic_a_user_that_returns_is_placed_anew_u26() {
     both_kinds_with(
         |b| b.classic(),
         |node, _, n| {
             let mut users: Vec<_> = (0..2 * n).map(|_| node.user()).collect();
-            // It was the last to come to its scheduler, and comes back to the same one.
+            // It was the last to arrive at its scheduler, and returns to the same one.
             let last = users.pop().unwrap();
             let was = last.scheduler();
             drop(last);

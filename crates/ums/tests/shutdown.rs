@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(30);
 const NO_GRACE: Duration = Duration::ZERO;
 
 #[test]
-fn a_panic_ends_its_request_and_the_worker_lives_on_g13() {
+fn a_panic_ends_its_request_and_the_worker_continues_g13() {
     each_alone(
         |b| b,
         |node, _, n| {
@@ -42,7 +42,7 @@ fn a_panic_ends_its_request_and_the_worker_lives_on_g13() {
                     let who = *panic.downcast::<Option<(usize, u32)>>().unwrap();
                     // The worker that became idle last takes the next request.
                     let next = ums::spawn(ums::worker::worker_id).join().unwrap();
-                    assert_eq!(next, who, "the worker lives on");
+                    assert_eq!(next, who, "the worker continues");
                 });
             }
         },

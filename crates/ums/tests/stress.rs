@@ -1,7 +1,7 @@
 //! Everything at once, at random, from a seed: workers that yield, sleep, spawn, join, cancel,
 //! panic, borrow and go preemptive, in both kinds on 1, 2 and 4 schedulers, with limits so small
-//! that every one of them is hit. What is looked for is a lost wake-up: then a run never ends, and
-//! the watchdog says so.
+//! that every one of them is reached. The test looks for a lost wake-up: then a run never ends, and
+//! the watchdog reports it.
 //!
 //! `UMS_STRESS_SECONDS` makes each run longer (default half a second), `UMS_STRESS_SEED` repeats
 //! one. A seed fixes what each worker does, not how the system interleaves them.
@@ -90,7 +90,7 @@ fn family(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
         })
         .collect();
     for child in children {
-        child.join().expect("a child that nobody cancels ends well");
+        child.join().expect("a child that is not cancelled succeeds");
     }
 }
 
@@ -99,7 +99,7 @@ fn elsewhere(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
     let (to, seed, g) = (dice.roll(game.schedulers as u64), dice.roll(u64::MAX), game.clone());
     let work = move || make_a_move(&g, &mut Dice(seed), Depth(depth.0 - 1));
     let child = game.node.spawn_on(to as usize, work).expect("the queue has room");
-    child.join().expect("a child that nobody cancels ends well");
+    child.join().expect("a child that is not cancelled succeeds");
 }
 
 /// A child that waits until it is cancelled, at a moment of the dice's choice.
@@ -215,7 +215,7 @@ fn game(node: &Node, schedulers: usize, players: u64, seed: u64) {
         std::thread::sleep(ms(100));
         let now = game.moves.load(Ordering::Relaxed);
         if now == before {
-            eprintln!("seed {seed}: nobody moved for 100 ms after {now} moves");
+            eprintln!("seed {seed}: nothing moved for 100 ms after {now} moves");
         }
         before = now;
     }
@@ -228,7 +228,7 @@ fn game(node: &Node, schedulers: usize, players: u64, seed: u64) {
     }
 }
 
-/// Says who hangs, and stays for a debugger when asked to.
+/// Prints which workers hang, and waits for a debugger if that was asked for.
 fn hung(node: &Node, seed: u64) -> ! {
     for s in node.snapshot().schedulers {
         eprintln!("{s:?}");
@@ -273,7 +273,7 @@ fn many_players_on_few_workers_leave_nothing_behind_g11() {
 }
 
 #[test]
-fn workers_come_and_go_at_once_u39() {
+fn workers_begin_and_end_at_once_u39() {
     stress(12, |b| b.max_workers(16).idle_worker_timeout(Duration::ZERO));
 }
 

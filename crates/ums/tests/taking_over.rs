@@ -1,4 +1,5 @@
-//! Taking over scheduling: on each scheduler one worker runs, until it lets go (U1-U14, U16, U22).
+//! Taking over scheduling: on each scheduler one worker runs, until it gives the scheduler up
+//! (U1-U14, U16, U22).
 //!
 //! Bodies count what they see with atomics, so that a look costs no wait.
 
@@ -14,7 +15,7 @@ use ums::stats::WorkerState;
 use ums::testing::{lists, scheduler, workers};
 use ums::{Node, WaitReason, WorkerKind};
 
-/// A bit of everything, told apart by nothing but its result.
+/// A bit of everything, whose result alone tells the kinds apart.
 fn story() -> u64 {
     let mut parts = [0u64; 4];
     ums::scope(|s| {
@@ -280,7 +281,8 @@ fn inside_call(thread: u32) -> Option<Vec<u64>> {
     Some([number].into_iter().chain(arguments).collect())
 }
 
-/// Whether this thread worker waits on its own event, and for how long: `Some(0)` is for ever.
+/// Returns whether this thread worker waits on its own event, and for how long: `Some(0)` is
+/// without end.
 fn parked_on_own_event(worker: u32) -> Option<u64> {
     let seen = workers().into_iter().find(|w| w.id == worker)?;
     let call = inside_call(seen.thread)?;
@@ -371,7 +373,7 @@ fn a_runnable_thread_stays_parked_until_its_event_is_set_u12_u42_u43() {
     }
 }
 
-/// Says whether anybody else is between two waits on this scheduler.
+/// Notes whether another worker is between two waits on this scheduler.
 struct Viable(Vec<AtomicUsize>);
 
 impl Viable {
@@ -426,7 +428,7 @@ fn a_preemptive_worker_runs_beside_its_scheduler_u14() {
                 ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, move || {
                     o.store(true, SeqCst);
                     // Ends only if a worker of the scheduler that it left runs meanwhile.
-                    eventually("the scheduler goes on", || b.load(SeqCst));
+                    eventually("the scheduler continues", || b.load(SeqCst));
                 });
             });
             eventually("it has left", || out.load(SeqCst));

@@ -1,7 +1,7 @@
 //! Undeclared blocks of ordinary thread workers: bare system calls and page faults
 //! (`Builder::detect_blocking`).
 //!
-//! Nothing is interposed here, so only the block watch can notice. Runs with this machine's
+//! Nothing is interposed here, so only the block watch can notice. Runs with this system's
 //! mechanism, and again with the one that needs no privilege.
 //!
 //! Unsafe for bare calls. Named invariant **Own Memory**: they get memory that the test made and
@@ -75,7 +75,7 @@ fn beside(
 }
 
 #[test]
-fn a_bare_read_of_an_empty_pipe_hands_the_baton_on_and_comes_home() {
+fn a_bare_read_of_an_empty_pipe_hands_the_baton_on_and_the_worker_rejoins() {
     let _turn = turn();
     if only_calls() {
         return;
@@ -88,7 +88,7 @@ fn a_bare_read_of_an_empty_pipe_hands_the_baton_on_and_comes_home() {
     assert!(early, "the other did not run before the read came back");
     assert!(seen.undeclared_blocks >= 1, "{seen:?}");
     assert_eq!((seen.undeclared_calls, seen.unwatched_workers), (0, 0));
-    assert_eq!(seen.preemptive, 0, "it is home");
+    assert_eq!(seen.preemptive, 0, "it is back");
 }
 
 #[test]
@@ -190,8 +190,8 @@ impl Dice {
     }
 }
 
-/// Who runs on a scheduler, as its tasks say themselves: whoever comes back writes itself down,
-/// computes for a moment, and must still stand there.
+/// Which worker runs on a scheduler, as its tasks report: a task that returns from a block writes
+/// its number here, computes for a moment, and must still find it.
 #[derive(Default)]
 struct Owner(AtomicUsize);
 
@@ -245,7 +245,7 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> (u64, u64) {
                 let mut dice = Dice(me as u64 * 77 + 1);
                 while !stop.load(SeqCst) {
                     step(&mut dice, &reader, &lock, &plain);
-                    let at = ums::worker::scheduler_id().expect("a worker at home");
+                    let at = ums::worker::scheduler_id().expect("a worker on its scheduler");
                     violations.fetch_add(owners[at].compute(me, dice.roll(500)), SeqCst);
                 }
             };
@@ -256,7 +256,7 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> (u64, u64) {
     let mut dice = Dice(5);
     let all = || (0..schedulers).map(|at| counters(&node, at));
     let noticed = || all().map(|c| c.undeclared_blocks + c.undeclared_faults).sum::<u64>();
-    // On a busy machine nobody is free to notice for a while.
+    // On a busy computer the watcher may get no processor for a while.
     let patience = time + Duration::from_secs(30);
     while tasks.iter().any(|task| !task.is_finished()) {
         let enough = || began.elapsed() >= patience || noticed() > 0;
@@ -300,7 +300,7 @@ fn no_instruction_without_the_baton_whatever_blocks_with_1_and_2_schedulers() {
 }
 
 #[test]
-fn a_request_that_is_cancelled_while_it_blocks_sees_that_at_home() {
+fn a_request_that_is_cancelled_while_it_blocks_sees_that_when_it_rejoins() {
     let _turn = turn();
     if only_calls() {
         return;
@@ -322,7 +322,7 @@ fn a_request_that_is_cancelled_while_it_blocks_sees_that_at_home() {
 }
 
 #[test]
-fn a_shutdown_waits_for_who_blocks_and_leaves_alone_who_never_comes_home() {
+fn a_shutdown_waits_for_a_blocked_worker_and_gives_up_one_that_never_rejoins() {
     let _turn = turn();
     if only_calls() {
         return;
@@ -359,7 +359,7 @@ fn a_shutdown_waits_for_who_blocks_and_leaves_alone_who_never_comes_home() {
 }
 
 #[test]
-fn a_panic_after_coming_home_is_the_requests_own() {
+fn a_panic_after_rejoining_is_the_requests_own() {
     let _turn = turn();
     if only_calls() {
         return;
@@ -368,7 +368,7 @@ fn a_panic_after_coming_home_is_the_requests_own() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let task = node.spawn_on(0, move || {
         bare_read(&reader);
-        panic!("after coming home");
+        panic!("after rejoining");
     });
     eventually("it blocks", || counters(&node, 0).preemptive == 1);
     writer.write_all(b"x").unwrap();
@@ -379,7 +379,7 @@ fn a_panic_after_coming_home_is_the_requests_own() {
 }
 
 #[test]
-fn who_blocks_undeclared_does_not_lift_the_limit_of_preemptive_workers_b30() {
+fn an_undeclared_block_does_not_lift_the_limit_of_preemptive_workers_b30() {
     let _turn = turn();
     if only_calls() {
         return;
@@ -417,7 +417,7 @@ fn a_lock_that_a_worker_at_its_gate_holds_delays_a_routine_and_no_more() {
     let tell = held.clone();
     let task = node.spawn_on(0, move || {
         let fd = pipe.as_raw_fd();
-        // Runs inside somebody's turn, and waits there for a lock that this worker holds.
+        // Runs inside another worker's turn, and waits there for a lock that this worker holds.
         ums::testing::when_readable(fd, move |_| *routines.lock().unwrap() += 1);
         let mut count = holder.lock().unwrap();
         tell.store(true, SeqCst);
@@ -428,7 +428,7 @@ fn a_lock_that_a_worker_at_its_gate_holds_delays_a_routine_and_no_more() {
         ums::yield_now();
     });
     let (tell, told) = (computes.clone(), fed.clone());
-    // It runs when the first has blocked. Until it yields, nobody looks for routines.
+    // It runs when the first has blocked. Until it yields, no worker looks for routines.
     let other = node.spawn_on(0, move || {
         tell.store(true, SeqCst);
         while !told.load(SeqCst) {

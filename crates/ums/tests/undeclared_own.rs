@@ -41,7 +41,7 @@ fn beside_a_read(detects: bool) -> Option<(bool, SchedulerCounters)> {
         let own = own_kernel_thread();
         mine.store(true, SeqCst);
         assert_eq!(bare_read(&reader), b'x');
-        assert_ne!(kernel_thread(), own, "home before its next instruction");
+        assert_ne!(kernel_thread(), own, "back on the host before its next instruction");
         ums::yield_now();
     });
     eventually("it has begun", || begun.load(SeqCst));
@@ -54,7 +54,7 @@ fn beside_a_read(detects: bool) -> Option<(bool, SchedulerCounters)> {
     writer.write_all(b"x").unwrap();
     blocker.unwrap().join().unwrap();
     other.join().unwrap();
-    eventually("it is home", || counters(&node).preemptive == 0);
+    eventually("it is back", || counters(&node).preemptive == 0);
     let seen = counters(&node);
     end(node);
     Some((early, seen))
@@ -175,13 +175,13 @@ fn stress(seconds: u64, leaks: bool) -> Option<(u64, u64, u64)> {
         std::thread::sleep(Duration::from_micros(100));
     }
     stop.store(true, SeqCst);
-    // Whoever still reads; the others have gone.
+    // The workers that still read; the others have ended.
     for feed in &mut feeds {
         let _ = feed.write_all(&[b'x'; 4]);
     }
     tasks.into_iter().for_each(|task| task.join().unwrap());
     // Told at the next turn.
-    eventually("everybody is home", || counters(&node).preemptive == 0);
+    eventually("no worker is preemptive", || counters(&node).preemptive == 0);
     let seen = counters(&node);
     end(node);
     let [steps, violations, interrupted] = [0, 1, 2].map(|n: usize| counts[n].load(SeqCst));
@@ -194,7 +194,7 @@ fn stress(seconds: u64, leaks: bool) -> Option<(u64, u64, u64)> {
 }
 
 #[test]
-fn no_instruction_off_the_host_but_where_it_was_asked_for() {
+fn no_instruction_off_the_host_except_where_it_was_asked_for() {
     let _turn = turn();
     let before = open_descriptors();
     let seconds = std::env::var("UMS_STRESS_SECS").map_or(2, |text| text.parse().unwrap());

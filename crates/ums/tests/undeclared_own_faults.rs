@@ -1,9 +1,9 @@
 //! Undeclared page faults of workers with their own context (`Builder::detect_blocking`), and calls
 //! that no signal interrupts: the kernel thread that hosts the worker is blocked, and its scheduler
-//! goes on all the same.
+//! still continues.
 //!
 //! Two kinds of faults: those that a thread of this process resolves end by a signal (the worker
-//! steps out), those of a file do not (its scheduler goes on on another carrier).
+//! steps out), those of a file do not (its scheduler continues on another carrier).
 //!
 //! Unsafe for `errno` and `vfork`. Named invariant **Own Memory**: bare calls get memory that the
 //! test made and keeps.
@@ -48,7 +48,7 @@ fn errno() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
-/// Touches what is slow, in the middle of a request with a state of its own.
+/// Touches slow memory, in the middle of a request with a state of its own.
 fn block(slow: &dyn Slow, mark: u64, expects_errno: bool) {
     let me = std::thread::current().id();
     MARK.set(mark);
@@ -83,7 +83,7 @@ fn beside(
                 let own = own_kernel_thread();
                 begun.fetch_add(1, SeqCst);
                 block(&*slow, at as u64 + 1, false);
-                assert_ne!(kernel_thread(), own, "home before its next instruction");
+                assert_ne!(kernel_thread(), own, "back on the host before its next instruction");
                 ums::yield_now();
                 ums::sleep(Duration::from_millis(1)).unwrap();
                 assert_eq!(MARK.get(), at as u64 + 1);
@@ -102,7 +102,7 @@ fn beside(
     slows.iter().for_each(|slow| slow.resolve());
     blockers.into_iter().for_each(|task| task.join().unwrap());
     others.into_iter().for_each(|task| task.join().unwrap());
-    eventually("they are home", || counters(&node, 0).preemptive == 0);
+    eventually("they are back", || counters(&node, 0).preemptive == 0);
     let seen = counters(&node, 0);
     end(node);
     Some((early, seen))
@@ -145,7 +145,7 @@ fn a_call_that_no_signal_ends_lets_others_run() {
 }
 
 #[test]
-fn what_is_a_threads_own_is_the_same_after_a_fault() {
+fn a_threads_own_state_is_the_same_after_a_fault() {
     let _turn = turn();
     for make in [user_page, file_page] {
         let (Some(node), Some(slow)) = (node(1, true), make()) else { continue };
@@ -168,7 +168,7 @@ impl Drop for Touches {
 }
 
 #[test]
-fn a_fault_in_a_destructor_during_a_panic_lets_others_run_and_the_panic_goes_on() {
+fn a_fault_in_a_destructor_during_a_panic_lets_others_run_and_the_panic_continues() {
     let _turn = turn();
     let (Some(node), Some(slow)) = (node(1, true), file_page()) else { return };
     let mine = slow.clone();
@@ -219,7 +219,7 @@ fn a_fault_in_a_signal_handler_of_the_applications_holds_up_the_host() {
     let _turn = turn();
     let (Some(node), Some(file)) = (node(1, true), file(8)) else { return };
     BASE.store(file.base(), SeqCst);
-    // SAFETY: Own Memory: a handler that reads what is mapped. It blocks its signal meanwhile.
+    // SAFETY: Own Memory: a handler that reads mapped memory. It blocks its signal meanwhile.
     unsafe { libc::signal(libc::SIGUSR1, touches as extern "C" fn(i32) as usize) };
     let task = node.spawn_on(0, || {
         // SAFETY: Own Memory: numbers. Not `raise`, which knows the worker's own kernel thread
@@ -269,7 +269,7 @@ fn after_its_fault_a_worker_runs_nothing_before_it_is_chosen() {
 }
 
 #[test]
-fn a_request_that_is_cancelled_in_a_fault_sees_that_at_home() {
+fn a_request_that_is_cancelled_in_a_fault_sees_that_when_it_rejoins() {
     let _turn = turn();
     for make in [user_page, file_page] {
         let (Some(node), Some(slow)) = (node(1, true), make()) else { continue };
@@ -289,7 +289,7 @@ fn a_request_that_is_cancelled_in_a_fault_sees_that_at_home() {
 }
 
 #[test]
-fn a_shutdown_waits_for_who_is_in_a_fault_and_leaves_alone_who_never_comes_home() {
+fn a_shutdown_waits_for_a_worker_in_a_fault_and_gives_up_one_that_never_rejoins() {
     let _turn = turn();
     for make in [user_page, file_page] {
         for waits in [true, false] {
@@ -335,9 +335,9 @@ impl Dice {
 struct Field {
     file: SlowFile,
     page: AtomicUsize,
-    /// What the machine itself wants, too.
+    /// A lock that the scheduler itself needs, too.
     lock: Mutex<u64>,
-    /// Who runs on each scheduler, as its tasks say themselves.
+    /// Which worker runs on each scheduler, as its tasks report.
     owners: [AtomicUsize; 2],
     stop: AtomicBool,
     violations: AtomicU64,
@@ -366,8 +366,8 @@ impl Field {
         assert_eq!(SlowFile::touch(self.file.base(), page), SlowFile::holds(page));
     }
 
-    /// Whoever looks meanwhile waits inside the machine until this is home, and is lent the right
-    /// to run on.
+    /// A turn that runs the routine meanwhile waits inside the library until this worker has
+    /// rejoined, and is allowed to run without the baton.
     fn touch_with_a_lock_that_a_routine_wants(self: &Arc<Field>) {
         let (reads, mut writes) = std::io::pipe().unwrap();
         let (fd, field) = (reads.as_raw_fd(), self.clone());
@@ -381,10 +381,10 @@ impl Field {
         *count += 1;
     }
 
-    /// Whoever comes back writes itself down, computes for a moment, and must still stand there, on
-    /// no kernel thread of its own.
+    /// A task that returns from a fault writes its number here, computes for a moment, and must
+    /// still find it, on no kernel thread of its own.
     fn compute(&self, me: usize, own: i32, loops: u64) {
-        let owner = &self.owners[ums::worker::scheduler_id().expect("a worker at home")];
+        let owner = &self.owners[ums::worker::scheduler_id().expect("a worker on its scheduler")];
         owner.store(me, SeqCst);
         let others = (0..loops).any(|_| owner.load(SeqCst) != me);
         let away = kernel_thread() == own;
@@ -424,7 +424,7 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
     let began = Instant::now();
     let mut dice = Dice(5);
     let all = || (0..schedulers).map(|at| counters(&node, at));
-    // On a busy machine nobody is free to notice for a while.
+    // On a busy computer the watcher may get no processor for a while.
     let patience = time + Duration::from_secs(30);
     while !tasks.iter().all(JoinHandle::is_finished) {
         let enough = || began.elapsed() >= patience || all().any(|c| c.undeclared_faults > 0);
@@ -435,7 +435,7 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
         assert!(began.elapsed() < patience + Duration::from_secs(60), "a worker was lost");
     }
     tasks.into_iter().for_each(|task| task.join().unwrap());
-    eventually("everybody is home", || all().all(|seen| seen.preemptive == 0));
+    eventually("no worker is preemptive", || all().all(|seen| seen.preemptive == 0));
     let (faults, blocks, lent) = all().fold((0, 0, 0), |(faults, blocks, lent), seen| {
         let (seen_faults, seen_blocks) = (seen.undeclared_faults, seen.undeclared_blocks);
         (faults + seen_faults, blocks + seen_blocks, lent + seen.workers_lent)
@@ -474,7 +474,7 @@ fn until_the_next_worker(kind: WorkerKind) -> Option<u64> {
             (builder.detect_blocking(true).build().unwrap(), file(FAULTS * 8)?)
         }
     };
-    // So long that the watchdog sees those that a starved watcher does not.
+    // So long that the watchdog sees those that a starved watcher thread does not.
     file.delay(Duration::from_millis(40));
     file.resolve();
     let began = Instant::now();

@@ -1,7 +1,7 @@
-//! Workers with their own context that are home from a block which nobody declared, and hold a lock
-//! that the machine itself waits for: they are lent the right to run on (`scheduler/lent.rs`). The
-//! lock is one of a completion routine, which runs inside somebody's turn; the allocator's is the
-//! same to the machine.
+//! Workers with their own context that are back from an undeclared block and hold a lock that the
+//! scheduler itself waits for: they are allowed to run without the baton (`scheduler/lent.rs`). The
+//! lock is one of a completion routine, which runs inside another worker's turn; to the scheduler
+//! the allocator's lock is the same.
 
 ums::interpose!();
 
@@ -106,7 +106,7 @@ impl Story {
         });
         eventually("the other computes", || computes.load(SeqCst));
         self.slow.resolve();
-        // Until it yields nobody looks for routines, and the first gets home.
+        // Until it yields no worker looks for routines, and the first one rejoins.
         std::thread::sleep(Duration::from_millis(50));
         self.feed.write_all(b"x").unwrap();
         std::thread::sleep(Duration::from_millis(20));
@@ -142,21 +142,21 @@ type Make = fn() -> Option<Arc<dyn Slow>>;
 const ALL: [Make; 4] = [call, child, user_page, file_page];
 
 #[test]
-fn a_lock_that_a_worker_at_home_holds_delays_a_routine_and_no_more() {
+fn a_lock_that_a_rejoining_worker_holds_delays_a_routine_and_no_more() {
     let _turn = turn();
     for make in ALL {
         let after = |own| {
-            assert_eq!(Own::here(), own, "it was lent, and has not asked");
+            assert_eq!(Own::here(), own, "it was lent, and has not entered the library");
             assert!(ums::worker::is_worker());
             ums::yield_now();
-            assert_ne!(kernel_thread(), own.0, "it has asked, and came home");
+            assert_ne!(kernel_thread(), own.0, "it has entered the library, and rejoined");
             assert_eq!(ums::worker::scheduler_id(), Some(0));
             ums::sleep(Duration::from_millis(1)).unwrap();
         };
         let Some(mut story) = Story::begin(make, after) else { continue };
         let other = story.go_on();
         other.join().unwrap();
-        eventually("it is home", || story.counters().preemptive == 0);
+        eventually("it is back", || story.counters().preemptive == 0);
         let seen = story.counters();
         assert!(seen.workers_lent >= 1, "{seen:?}");
         let nobody = story.node.spawn_on(0, || ()).unwrap();
@@ -180,13 +180,13 @@ fn is_lent_and_ends<O: FnOnce() + Send + 'static>(
 }
 
 #[test]
-fn who_ends_its_request_without_asking_for_its_scheduler_is_home_then() {
+fn a_lent_worker_that_ends_its_request_rejoins_then() {
     let _turn = turn();
     ALL.into_iter().for_each(|make| is_lent_and_ends(make, |_| (), || ()));
 }
 
 #[test]
-fn who_computes_until_another_worker_has_run_is_waited_for_by_nobody() {
+fn a_lent_worker_that_computes_until_another_has_run_holds_up_no_worker() {
     let _turn = turn();
     for make in ALL {
         let ran = Arc::new(AtomicBool::new(false));
@@ -203,7 +203,7 @@ fn who_computes_until_another_worker_has_run_is_waited_for_by_nobody() {
 }
 
 #[test]
-fn who_blocks_until_another_worker_has_run_does_so_where_it_is() {
+fn a_lent_worker_that_blocks_until_another_has_run_blocks_in_place() {
     let _turn = turn();
     for make in ALL {
         let (tell, told) = std::sync::mpsc::channel();

@@ -68,7 +68,7 @@ fn the_runnable_list_holds_workers_in_the_middle_of_a_request_u41() {
 }
 
 #[test]
-fn any_worker_may_be_the_one_that_signals_u44() {
+fn any_worker_may_signal_u44() {
     on_each(
         |b| b,
         |_| {
@@ -100,7 +100,7 @@ fn any_worker_may_be_the_one_that_signals_u44() {
             let second = signal();
             let by = woken.join().unwrap();
             let signallers = [first.join().unwrap(), second.join().unwrap()];
-            assert_eq!(by, signallers, "who yielded after the signal made it run");
+            assert_eq!(by, signallers, "the worker that yielded after the signal made it run");
             assert_ne!(by[0], by[1]);
             gate.open();
             busy.join().unwrap();
@@ -128,7 +128,7 @@ fn there_are_several_kinds_of_yield_u46() {
             };
             assert!(gives_a_turn(&ums::yield_now));
             assert!(gives_a_turn(&|| ums::sleep(ms(5)).unwrap()));
-            // Within its quantum a worker goes on; after it the others have a turn.
+            // Within its quantum a worker continues; after it the others have a turn.
             ums::yield_now();
             assert!(!gives_a_turn(&|| assert!(!ums::yield_if_due())));
             spin(ms(5));
@@ -299,7 +299,7 @@ fn any_worker_does_the_housekeeping_u50() {
 }
 
 #[test]
-fn a_worker_that_wants_a_resource_stands_in_its_queue_u53() {
+fn a_worker_that_waits_for_a_resource_stands_in_its_queue_u53() {
     on_each(
         |b| b,
         |node| {
@@ -323,12 +323,12 @@ fn a_worker_that_wants_a_resource_stands_in_its_queue_u53() {
                 assert_eq!(
                     row.blocker.map(|b| (b.0, b.1)),
                     ums::worker::worker_id(),
-                    "and who has it"
+                    "and what holds it"
                 );
             }
             assert_eq!(lists().timers, 0, "it waits without a timeout");
             (0..10).for_each(|_| ums::yield_now());
-            assert_eq!(lists().waiting, waiting, "nobody waits less for our yields");
+            assert_eq!(lists().waiting, waiting, "no wait ends by our yields");
             drop(guard);
             let ids: Vec<_> = waiters.into_iter().map(|w| w.join().unwrap()).collect();
             assert_eq!(ids, waiting);
@@ -376,8 +376,8 @@ fn release_moves_one_exclusive_waiter_or_a_group_of_shared_ones_u54() {
     );
 }
 
-/// A waiter and a worker that yields; releases what the first waits for. Gives the runnable list
-/// right after, the waiter, the other, and who ran then in order.
+/// Makes a waiter and a worker that yields; releases what the first waits for. Returns the runnable
+/// list right after, the waiter, the other, and which ran then in order.
 fn release_beside_a_yielder() -> (Vec<u32>, u32, u32, Vec<u32>) {
     let (lock, log, stop) =
         (Arc::new(Mutex::new(())), Log::default(), Arc::new(AtomicBool::new(false)));
@@ -402,7 +402,7 @@ fn release_beside_a_yielder() -> (Vec<u32>, u32, u32, Vec<u32>) {
     drop(guard);
     let after = lists().runnable;
     spin(ms(2));
-    assert_eq!(log.len(), 0, "release ran somebody");
+    assert_eq!(log.len(), 0, "release ran a worker");
     ums::yield_now();
     let ran = log.all();
     waiter.join().unwrap();
@@ -411,7 +411,7 @@ fn release_beside_a_yielder() -> (Vec<u32>, u32, u32, Vec<u32>) {
 }
 
 #[test]
-fn release_runs_nobody_and_the_next_yield_runs_the_first_u55() {
+fn release_runs_no_worker_and_the_next_yield_runs_the_first_u55() {
     on_each(
         |b| b,
         |_| {

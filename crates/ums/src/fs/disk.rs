@@ -2,7 +2,7 @@
 //! disk.
 
 #[cfg(feature = "sim")]
-pub use crate::os::sim::disk::{open, overwrite, remove, rename, resize, sync_folder};
+pub use crate::os::sim::files::{open, overwrite, remove, rename, resize, sync_folder};
 
 #[cfg(not(feature = "sim"))]
 pub use plain::{open, overwrite, remove, rename, resize, sync_folder};

@@ -136,7 +136,7 @@ unsafe fn on_worker(
     if hears {
         // SeqCst pairs with `cancel_waiter`: either it sees this token, or this thread sees its
         // flag.
-        waiter.io.store(token, Ordering::SeqCst);
+        waiter.record.io.store(token, Ordering::SeqCst);
         if waiter.cancelled.load(Ordering::SeqCst) {
             scheduler.with(|core| core.cancel_io(token));
         }
@@ -144,7 +144,7 @@ unsafe fn on_worker(
     let timed = || scheduler.with(|core| core.set_timer(deadline, Timed::Io(token)));
     let timer = (deadline != NEVER).then(timed);
     let outcome = scheduler.park(ticket, NEVER);
-    waiter.io.store(0, Ordering::Relaxed);
+    waiter.record.io.store(0, Ordering::Relaxed);
     if op.blocks() {
         let signalled = waiter.signalled.load(Ordering::Relaxed);
         let took = signalled.saturating_sub(began);

@@ -128,8 +128,8 @@ impl Report {
     fn name_the_worker(&mut self, s: &Scheduler) {
         if let Some(waiter) = s.running() {
             self.worker = Some(waiter.worker.load(Ordering::Relaxed));
-            self.request = waiter.view.request.load(Ordering::Relaxed);
-            self.user = waiter.view.user.load(Ordering::Relaxed);
+            self.request = waiter.record.view.request.load(Ordering::Relaxed);
+            self.user = waiter.record.view.user.load(Ordering::Relaxed);
         }
     }
 }

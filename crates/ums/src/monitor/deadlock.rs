@@ -171,7 +171,7 @@ impl<'a> Graph<'a> {
         self.users.get_or_init(|| {
             let mut busy: HashMap<UserId, Vec<&'static Waiter>> = HashMap::new();
             for waiter in self.all.iter().flat_map(|s| s.left_over()) {
-                let user = waiter.view.user.load(Ordering::Relaxed);
+                let user = waiter.record.view.user.load(Ordering::Relaxed);
                 if user != 0 {
                     busy.entry(user).or_default().push(waiter);
                 }
@@ -179,7 +179,7 @@ impl<'a> Graph<'a> {
             let the_wait = |(user, waiters): (UserId, Vec<&'static Waiter>)| {
                 let &[waiter] = &waiters[..] else { return None };
                 let wait = waiter.askable_wait()?;
-                let request = waiter.view.request.load(Ordering::Relaxed);
+                let request = waiter.record.view.request.load(Ordering::Relaxed);
                 ((self.last)(user) == Some(request)).then_some((user, wait))
             };
             busy.into_iter().filter_map(the_wait).collect()
@@ -384,8 +384,8 @@ fn describe(link: &Link, all: &[Arc<Scheduler>], looker: Option<&mut Looker>) ->
     let waits_at = looker.zip(home_of(waiter, all)).map(|(looker, home)| looker.look(home, waiter));
     DeadlockWaiter {
         worker,
-        request: waiter.view.request.load(Ordering::Relaxed),
-        user: waiter.view.user.load(Ordering::Relaxed),
+        request: waiter.record.view.request.load(Ordering::Relaxed),
+        user: waiter.record.view.user.load(Ordering::Relaxed),
         reason: WaitReason::from_index(waiter.reason.load(Ordering::Relaxed).into()),
         resource,
         waited: age(waiter),

@@ -32,7 +32,7 @@ pub(crate) struct Looker {
 /// What changes when a worker goes on.
 fn moment(waiter: &Waiter) -> (u64, u8) {
     fence(Ordering::Acquire);
-    let view = &waiter.view;
+    let view = &waiter.record.view;
     (view.switches.load(Ordering::Relaxed), view.state.load(Ordering::Relaxed))
 }
 
@@ -58,7 +58,7 @@ impl Looker {
 
     /// Of a fiber that is suspended (Looked Twice).
     fn suspended(&self, waiter: &Waiter) -> Option<Sample> {
-        let (view, memory) = (&waiter.view, self.memory.as_ref()?);
+        let (view, memory) = (&waiter.record.view, self.memory.as_ref()?);
         let place = || (moment(waiter).0, view.saved_at.load(Ordering::Relaxed), view.stack());
         let before = place();
         let (_, at, Some(stack)) = before else { return None };
@@ -86,12 +86,14 @@ fn awake(s: &Scheduler, waiter: &Waiter) -> Option<Sample> {
         WorkerKind::Fiber => s.baton_thread(),
         // On its scheduler's host thread, but for one that is preemptive, or runs on without the
         // baton.
-        WorkerKind::OwnContext if !waiter.is(State::Preemptive) && !waiter.lending.is_lent() => {
+        WorkerKind::OwnContext
+            if !waiter.is(State::Preemptive) && !waiter.record.lending.is_lent() =>
+        {
             s.baton_thread()
         }
-        _ => waiter.view.thread.load(Ordering::Relaxed),
+        _ => waiter.record.view.thread.load(Ordering::Relaxed),
     };
-    let stack = waiter.view.stack()?;
+    let stack = waiter.record.view.stack()?;
     let sample = sample::take(thread).filter(|_| thread != 0)?;
     // Else another fiber ran on that thread, or a thread that has got its number since.
     stack.contains(sample.stack_pointer() as usize).then_some(sample)

@@ -256,7 +256,7 @@ impl<S: AsRawFd> Socket<S> {
             // SAFETY: Frozen Buffer: passed on.
             if let Tried::Finished(result) = unsafe { try_now(&op) } {
                 #[cfg(feature = "sim")]
-                let result = crate::os::sim::net::result(&op, result);
+                let result = crate::os::sim::sockets::result(&op, result);
                 return decode(result);
             }
             let deadline = *deadline.get_or_insert_with(|| self.limits.end(Way::Write));
@@ -362,7 +362,7 @@ impl Patience {
 /// Waits until the simulated network has announced a connection to its other side.
 #[cfg(feature = "sim")]
 pub(super) fn until_connected(deadline: u64) -> io::Result<()> {
-    let Some(ns) = crate::os::sim::net::until_connected() else { return Ok(()) };
+    let Some(ns) = crate::os::sim::sockets::until_connected() else { return Ok(()) };
     pause(WaitReason::NETWORK_CONNECT, -1, Duration::from_nanos(ns), deadline)
 }
 

@@ -17,7 +17,7 @@ use crate::io::wait_writable;
 use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::Kind;
 #[cfg(feature = "sim")]
-use crate::os::sim::net as sim;
+use crate::os::sim::sockets as sim;
 use crate::record::reason::WaitReason;
 
 /// How many connections may wait to be accepted; the kernel caps it at `net.core.somaxconn`.

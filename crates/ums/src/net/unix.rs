@@ -175,7 +175,7 @@ impl UnixStream {
     /// Fails if the process is out of descriptors.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         #[cfg(feature = "sim")]
-        if let Some(pair) = crate::os::sim::net::pair() {
+        if let Some(pair) = crate::os::sim::sockets::pair() {
             let (one, two) = pair?;
             return Ok((one.into(), two.into()));
         }
@@ -206,7 +206,7 @@ fn connect_in_world(address: &SocketAddrUnix) -> io::Result<UnixStream> {
     loop {
         checkpoint()?;
         super::socket::until_connected(NEVER)?;
-        match crate::os::sim::net::connect_to_unix(address) {
+        match crate::os::sim::sockets::connect_to_unix(address) {
             Some(Err(Errno::AGAIN)) => {}
             Some(socket) => return Ok(socket?.into()),
             None => return Err(Errno::NETUNREACH.into()),

@@ -79,7 +79,7 @@ impl Node {
     fn cancel_running(&self) {
         for scheduler in self.inner.all() {
             for waiter in scheduler.left_over() {
-                if waiter.view.request.load(Ordering::Relaxed) != 0 {
+                if waiter.record.view.request.load(Ordering::Relaxed) != 0 {
                     task::pass_on(crate::scheduler::request::cancel_waiter(waiter));
                 }
             }

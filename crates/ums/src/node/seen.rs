@@ -113,7 +113,7 @@ impl NodeInner {
         let by_default = asked_for.is_none();
         let otherwise = || self.reports_in_sentences().then(monitor::Options::of_the_default);
         let Some(options) = asked_for.or_else(otherwise) else { return Ok(()) };
-        crate::current::show_the_sick();
+        crate::current::show_waits_for_short_locks();
         let weak = Arc::downgrade(self);
         let all = move || weak.upgrade().map_or_else(Vec::new, |node| node.all());
         let weak = Arc::downgrade(self);

@@ -11,15 +11,16 @@ pub use ::loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Atom
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
-/// After a `SeqCst` store that a `SeqCst` load of something else must not overtake. Loom takes such
-/// accesses for release and acquire, and has to be told; to a compiler the orders say it already.
+/// A fence for a `SeqCst` store that a `SeqCst` load of another variable must not overtake. Loom
+/// treats such accesses as release and acquire, and needs the fence; for a compiler the orders are
+/// enough.
 #[inline(always)]
 pub fn no_overtaking() {
     #[cfg(loom)]
     fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// In a loop that waits for another thread, whose turn it is now.
+/// Lets other threads run, in a loop that waits for one of them.
 pub fn let_others_run() {
     #[cfg(loom)]
     ::loom::thread::yield_now();

@@ -9,10 +9,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A deadline that never comes.
-pub const NEVER: u64 = u64::MAX;
+pub use super::deadline::NEVER;
 
-/// Nanoseconds on the monotonic clock.
+/// Returns the nanoseconds on the monotonic clock.
 #[inline]
 pub fn now() -> u64 {
     #[cfg(feature = "sim")]
@@ -25,7 +24,7 @@ pub fn now() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// Nanoseconds of processor time that the calling kernel thread has used.
+/// Returns the nanoseconds of processor time that the calling kernel thread has used.
 pub fn used_by_this_thread() -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: Own Result: `ts` is a local of the right type; every thread has this clock.
@@ -33,9 +32,9 @@ pub fn used_by_this_thread() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// Ticks for statistics: cheaper to read than [`now`], converted by [`ticks_to_ns`] only when
-/// somebody looks. On x86-64 the processor's time-stamp counter (which every Linux machine of the
-/// last decade keeps constant and synchronous, or the kernel would not use it as its own clock).
+/// Returns ticks for statistics: cheaper to read than [`now`], converted by [`ticks_to_ns`] only
+/// when they are shown. On x86-64 the processor's time-stamp counter (which on every computer of
+/// the last decade is constant and synchronous, or the kernel would not use it as its own clock).
 #[inline]
 pub fn ticks() -> u64 {
     #[cfg(feature = "sim")]
@@ -61,8 +60,8 @@ pub fn start() -> (u64, u64) {
     *START.get_or_init(pair)
 }
 
-/// Both clocks, the ticks just after. Who loses the processor in between is told by the ticks
-/// before, and reads again: the closest of a few counts.
+/// Returns both clocks, the ticks read just after. The ticks before tell whether the thread lost
+/// the processor in between, so it reads a few pairs and returns the closest.
 fn pair() -> (u64, u64) {
     let read = |_| {
         let (before, ns, after) = (ticks(), now(), ticks());
@@ -71,7 +70,7 @@ fn pair() -> (u64, u64) {
     (0..4).map(read).min().map_or_else(|| (now(), ticks()), |(_, pair)| pair)
 }
 
-/// Where there is no counter, and in a simulated world.
+/// Returns whether ticks are nanoseconds: without a counter, and in a simulated world.
 #[inline]
 fn ticks_are_ns() -> bool {
     #[cfg(feature = "sim")]
@@ -102,7 +101,7 @@ static RATE: AtomicU64 = AtomicU64::new(0);
 /// good to a hundred-thousandth.
 const RATE_AFTER_NS: u64 = 10_000_000;
 
-/// As [`ticks_to_ns`], in a multiplication: for statistics that are kept by length.
+/// Converts as [`ticks_to_ns`] does, by a multiplication: for statistics that are kept by length.
 #[inline]
 pub fn ticks_to_ns_quickly(span: u64) -> u64 {
     if ticks_are_ns() {
@@ -126,15 +125,16 @@ fn measure_rate(span: u64) -> u64 {
     ticks_to_ns(span)
 }
 
-/// A number of ticks that takes no longer than this span, and not much less: who sleeps that many
-/// ticks before looking at the clock again is never late.
+/// Returns a number of ticks that takes no longer than this span, and not much less: a thread that
+/// sleeps for that many ticks before it reads the clock again is never late.
 pub fn ticks_within(span_ns: u64) -> u64 {
     if ticks_are_ns() {
         return span_ns;
     }
     let (ns0, t0) = start();
-    // In this order: who loses the processor between the two readings takes the ticks for slower
-    // than they are, and looks too early. `start` reads in the other order, for the same reason.
+    // In this order: if the thread loses the processor between the two readings, the ticks seem
+    // slower than they are, and it looks too early. `start` reads in the other order, for the same
+    // reason.
     let ticks = ticks().saturating_sub(t0);
     let ns = now() - ns0;
     if ns < 1_000_000 {
@@ -146,7 +146,7 @@ pub fn ticks_within(span_ns: u64) -> u64 {
     u64::try_from(exact - exact / 64).unwrap_or(u64::MAX / 2)
 }
 
-/// The deadline that lies `span` from now; [`NEVER`] when that is beyond the clock.
+/// Returns the deadline that lies `span` from now, or [`NEVER`] if that is beyond the clock.
 pub fn after(span: std::time::Duration) -> u64 {
     u64::try_from(span.as_nanos()).map_or(NEVER, |ns| now().saturating_add(ns))
 }

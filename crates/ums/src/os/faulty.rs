@@ -1,7 +1,7 @@
 //! Faults on purpose: a driver around a driver, for tests.
 //!
 //! From one seed it makes completions late and out of order, transfers short, operations on files
-//! fail, and cancellations arrive late, so that they race with what they cancel. What is above the
+//! fail, and cancellations arrive late, so that they race with what they cancel. The code above the
 //! seam must not notice more than an error or a short transfer.
 //!
 //! ```text
@@ -19,15 +19,15 @@ use std::sync::Mutex;
 
 use crate::os::driver::{Done, Driver, Op, Submitted, Waker};
 
-/// Looks that a completion or a cancellation is held back, at most.
+/// The most looks for which a completion or a cancellation is held back.
 const LOOKS_MAX: u64 = 6;
 
-/// What goes wrong, each in so many of a thousand cases.
+/// What goes wrong, in how many of a thousand cases each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The same seed gives the same faults, as long as the operations are the same.
     pub seed: u64,
-    /// Completions and cancellations that are held back, and so change places.
+    /// Completions and cancellations that are held back, and so change their order.
     pub late: u64,
     /// Transfers of files that move only a part.
     pub short: u64,
@@ -39,12 +39,12 @@ pub struct Faults {
 
 static INSTALLED: Mutex<Option<Faults>> = Mutex::new(None);
 
-/// Drivers opened from now on have these faults; None: those of the machine only.
+/// Gives the drivers that are opened from now on these faults; None for none.
 pub fn install(faults: Option<Faults>) {
     *INSTALLED.lock().unwrap_or_else(|e| e.into_inner()) = faults;
 }
 
-/// The driver itself, or with the installed faults around it.
+/// Returns the driver itself, or with the installed faults around it.
 pub fn wrap(driver: Box<dyn Driver>) -> Box<dyn Driver> {
     match *INSTALLED.lock().unwrap_or_else(|e| e.into_inner()) {
         None => driver,
@@ -52,7 +52,7 @@ pub fn wrap(driver: Box<dyn Driver>) -> Box<dyn Driver> {
     }
 }
 
-/// See the module's text.
+/// A driver with faults; see the module's text.
 pub struct Faulty {
     inner: Box<dyn Driver>,
     faults: Faults,
@@ -71,7 +71,7 @@ impl Faulty {
         Faulty { inner, faults, random, held, cancels, fresh }
     }
 
-    /// xorshift64*.
+    /// Returns the next number of xorshift64*.
     fn roll(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -83,7 +83,7 @@ impl Faulty {
         self.roll() % 1000 < in_a_thousand
     }
 
-    /// For how many looks to hold back; 0: not.
+    /// Returns for how many looks to hold something back; 0 for not at all.
     fn lateness(&mut self) -> u64 {
         if self.happens(self.faults.late) { 1 + self.roll() % LOOKS_MAX } else { 0 }
     }
@@ -97,7 +97,7 @@ impl Faulty {
         errors.clone().nth(at)
     }
 
-    /// The operation, perhaps with less to do. Direct I/O stays aligned.
+    /// Returns the operation, possibly with a shorter transfer. Direct I/O stays aligned.
     fn shorten(&mut self, mut op: Op) -> Op {
         if let Op::Read { len, .. } | Op::Write { len, .. } = &mut op {
             let step = if len.is_multiple_of(512) { 512 } else { 1 };
@@ -108,7 +108,8 @@ impl Faulty {
         op
     }
 
-    /// One look: sorts what has come, delivers what has been held back long enough.
+    /// Takes one look: sorts the completions, and delivers those that have been held back long
+    /// enough.
     fn pass(&mut self, out: &mut Vec<Done>) {
         let mut fresh = std::mem::take(&mut self.fresh);
         for done in fresh.drain(..) {
@@ -136,7 +137,7 @@ impl Faulty {
     }
 }
 
-/// Whether faults of disks can befall it.
+/// Returns whether it is an operation on a file, which may fail on purpose.
 fn is_of_a_file(op: &Op) -> bool {
     let moves =
         matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Readv { .. } | Op::Writev { .. });

@@ -6,17 +6,19 @@
 
 pub mod atomic;
 pub mod clock;
+pub mod deadline;
 pub mod driver;
 pub mod entry;
 pub mod event;
 pub mod faulty;
 pub mod linux;
+pub mod op;
 pub mod short_lock;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod threads;
 
-/// The kernel's number of the calling thread.
+/// Returns the kernel's number of the calling thread.
 pub fn thread_number() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }

@@ -1,14 +1,13 @@
-//! A lock that is held for a few instructions: never over a switch, never over code that is not
-//! ours.
+//! A lock that is held for a few instructions: never over a switch, never over application code.
 //!
-//! A worker that holds one is inside the library (`entry.rs`), wherever the call came from, and
-//! others that run the same scheduler need the lock next. So it neither loses its baton then, nor
-//! is it stopped. In all other threads that is one look at a thread-local.
+//! A worker that holds one is inside the library (`entry.rs`), from wherever the call came, because
+//! other workers of the same scheduler need the lock next. So meanwhile it neither loses its baton,
+//! nor is stopped. In all other threads that costs one look at a thread-local.
 //!
-//! It is std's mutex, and what goes wrong with it is seen from outside (B48): how often one was not
-//! free at once, and how long that took. Who finds it taken spins, longer each time; then gives the
-//! processor away a few times, for the holder may have lost it; and then is *stuck_on_short_lock*:
-//! it sleeps, and its scheduler with it.
+//! It is std's mutex, with statistics (B48): how often one was not free at once, and how long that
+//! took. A thread that finds it taken spins, longer each time; then it yields the processor a few
+//! times, for the holder may have lost it; then it is *stuck on a short lock*: it sleeps, and its
+//! scheduler with it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,20 +17,20 @@ use super::entry::Inside;
 
 /// Rounds of spinning; each is twice as long as the one before.
 const ROUNDS: u32 = 8;
-/// Times that the processor is given away then.
+/// How often the processor is yielded after that.
 const BACKOFFS: u32 = 16;
 
-/// What all short locks of the process came to.
+/// The counts over all short locks of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShortLockCounts {
-    /// Times one was not free at once.
+    /// How often one was not free at once.
     pub collisions: u64,
-    /// Turns of the loop in which they were waited for.
+    /// How many turns of the loop were spent waiting for one.
     pub spins: u64,
-    /// Times the processor was given away for them.
+    /// How often the processor was yielded for one.
     pub backoffs: u64,
-    /// Times somebody had to sleep.
+    /// How often a thread had to sleep for one.
     pub stuck_on_short_lock: u64,
 }
 
@@ -41,7 +40,7 @@ static PAUSES: AtomicU64 = AtomicU64::new(0);
 static SICK: AtomicU64 = AtomicU64::new(0);
 static MARK: OnceLock<fn(bool)> = OnceLock::new();
 
-/// Reads them.
+/// Reads the counts.
 pub fn counts() -> ShortLockCounts {
     let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     ShortLockCounts {
@@ -52,9 +51,9 @@ pub fn counts() -> ShortLockCounts {
     }
 }
 
-/// From now on this is called by whoever becomes stuck_on_short_lock, and when it is well again. It
-/// must not take a short lock.
-pub fn mark_sick_with(mark: fn(bool)) {
+/// Sets the function that is called by a thread that becomes stuck on a short lock (true), and when
+/// it has the lock (false). It must not take a short lock.
+pub fn call_when_stuck(mark: fn(bool)) {
     let _ = MARK.set(mark);
 }
 
@@ -66,13 +65,13 @@ pub struct ShortLock<S>(Mutex<S>);
 pub struct ShortGuard<'a, S> {
     home: &'a ShortLock<S>,
     state: MutexGuard<'a, S>,
-    /// Dropped after the lock has been given back.
+    /// Dropped after the lock has been released.
     #[allow(dead_code)] // Held for its drop.
     inside: Option<Inside>,
 }
 
 impl<S> ShortLock<S> {
-    /// A lock that nobody holds.
+    /// Makes a free lock.
     pub const fn new(state: S) -> ShortLock<S> {
         ShortLock(Mutex::new(state))
     }
@@ -85,7 +84,7 @@ impl<S> ShortLock<S> {
         ShortGuard { home: self, state, inside }
     }
 
-    /// Locks, if nobody holds it.
+    /// Locks, if the lock is free.
     pub fn try_lock(&self) -> Option<ShortGuard<'_, S>> {
         let inside = Inside::enter();
         let state = self.try_now()?;
@@ -129,7 +128,7 @@ impl<S> ShortLock<S> {
 }
 
 impl<'a, S> ShortGuard<'a, S> {
-    /// The lock that this guard holds.
+    /// Returns the lock that this guard holds.
     pub fn home(&self) -> &'a ShortLock<S> {
         self.home
     }
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_long_for_a_short_lock_is_sick_and_all_of_it_is_counted_b48() {
+    fn a_long_wait_for_a_short_lock_is_marked_and_counted_b48() {
         let lock = ShortLock::new(0);
         let before = counts();
         let held = lock.lock();

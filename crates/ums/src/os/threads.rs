@@ -1,6 +1,6 @@
-//! Threads, and what they do when they have nothing to do: the system's, or a simulated world's.
+//! Threads, and how they wait when they have nothing to do: the system's, or a simulated world's.
 //!
-//! Everything in the machine that makes a thread, waits for its end, sleeps or gives way does it by
+//! All code of the library that creates a thread, joins it, sleeps or yields the processor uses
 //! these functions. In a build without the feature `sim` they are the standard library's.
 
 use std::io;
@@ -12,7 +12,7 @@ use super::event::Event;
 #[cfg(feature = "sim")]
 use super::sim;
 
-/// Waits for a thread's end.
+/// The handle of a thread, to join it.
 #[derive(Debug)]
 pub struct JoinHandle {
     real: std::thread::JoinHandle<()>,
@@ -21,20 +21,20 @@ pub struct JoinHandle {
 }
 
 impl JoinHandle {
-    /// Waits until it has ended. `Err`: it panicked.
+    /// Waits until it has ended. Returns an error if it panicked.
     pub fn join(self) -> std::thread::Result<()> {
         #[cfg(feature = "sim")]
         self.simulated.iter().for_each(sim::Enlisted::wait);
         self.real.join()
     }
 
-    /// It goes on by itself from now on, on its own kernel thread.
+    /// Notes, in a simulated world, that it runs on its own kernel thread from now on.
     pub fn released(&self) {
         #[cfg(feature = "sim")]
         self.simulated.iter().for_each(sim::Enlisted::release);
     }
 
-    /// Whether it has ended.
+    /// Returns whether it has ended.
     pub fn is_finished(&self) -> bool {
         #[cfg(feature = "sim")]
         if let Some(simulated) = &self.simulated {
@@ -44,10 +44,10 @@ impl JoinHandle {
     }
 }
 
-/// Makes a thread.
+/// Creates a thread.
 ///
 /// # Errors
-/// What the system says.
+/// The system's.
 pub fn spawn(
     builder: std::thread::Builder,
     name: String,
@@ -84,7 +84,7 @@ pub fn sleep(span: Duration) {
     std::thread::sleep(span);
 }
 
-/// Lets others of this processor run.
+/// Lets other threads of this processor run.
 pub fn yield_now() {
     #[cfg(feature = "sim")]
     if let Some(now) = sim::now() {
@@ -93,14 +93,14 @@ pub fn yield_now() {
     std::thread::yield_now();
 }
 
-/// A place in the machine where another thread could come in between.
+/// Marks a place where another thread may run in between, in a simulated world.
 #[inline(always)]
 pub fn point(_what: &'static str) {
     #[cfg(feature = "sim")]
     sim::point(_what);
 }
 
-/// Looks again and again, at growing intervals, until it is so or the time is over.
+/// Checks, at growing intervals, until `so` is true or the time has passed.
 pub fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
     let deadline = clock::after(span);
     let mut pause = Duration::from_micros(50);
@@ -114,23 +114,23 @@ pub fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// A value that one thread gives and another waits for.
+/// A value that one thread sets and another waits for.
 pub struct Promise<T>(Arc<Promised<T>>);
 
 struct Promised<T> {
     value: Mutex<Option<T>>,
-    /// Given, or never to be.
+    /// Set when the value is there, or never will be.
     settled: Event,
 }
 
 impl<T> Promise<T> {
-    /// What gives it, and what waits for it.
+    /// Makes the two sides: the one that sets the value, and the one that waits for it.
     pub fn new() -> (Promise<T>, Awaited<T>) {
         let promised = Arc::new(Promised { value: Mutex::new(None), settled: Event::new() });
         (Promise(Arc::clone(&promised)), Awaited(promised))
     }
 
-    /// Gives the value.
+    /// Sets the value.
     pub fn keep(self, value: T) {
         *self.0.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
     }
@@ -146,7 +146,7 @@ impl<T> Drop for Promise<T> {
 pub struct Awaited<T>(Arc<Promised<T>>);
 
 impl<T> Awaited<T> {
-    /// Waits. None: the promise was broken.
+    /// Waits for the value. Returns None if the promise was dropped without one.
     pub fn wait(self) -> Option<T> {
         self.0.settled.wait();
         self.0.value.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -1,7 +1,7 @@
-//! Counters: written by a scheduler's current worker, read by anybody at any time.
+//! Counters: written by a scheduler's current worker, read by any thread at any time.
 //!
 //! Each field has one writer (the baton's holder), so a write is a plain load and store, and a
-//! snapshot stops nobody. A snapshot may see some fields a moment older than others.
+//! snapshot stops no thread. A snapshot may see some fields a moment older than others.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,29 +42,29 @@ counters! {
         timers,
         /// Switches from one worker to another.
         context_switches,
-        /// Times the scheduler went to sleep for want of work.
+        /// How often the scheduler went to sleep because it had no work.
         idle_switches,
-        /// How long the scheduler slept for want of work until it last woke, in ticks of the
+        /// How long the scheduler had slept for lack of work when it last woke, in ticks of the
         /// processor's clock.
         idle_ticks,
-        /// Since when it sleeps, in the same; 0 while it is awake.
+        /// When it went to sleep, in the same ticks; 0 while it is awake.
         asleep_since,
-        /// Times a worker went preemptive.
+        /// How often a worker went preemptive.
         preemptive_switches,
-        /// Context switches because a worker had ended its request. Those because of a wait are
+        /// Context switches because a worker had ended its request. Switches because of a wait are
         /// counted with its reason.
         end_switches,
         /// Context switches because a worker went preemptive.
         leave_switches,
         /// Context switches that ended a worker or gave the scheduler to its standby.
         other_switches,
-        /// The longest observed turn of a worker, in ticks of the processor's clock: from where it
-        /// was chosen to where it waited, ended its request or let others run. Turns among workers
-        /// that do nothing but yield are not timed.
+        /// The longest observed turn of a worker, in ticks of the processor's clock: from when it
+        /// was chosen until it waited, ended its request or let others run. Turns among workers
+        /// that only yield are not timed.
         longest_turn,
-        /// The most choices in a row that left something behind which was ready earlier.
+        /// The most choices in a row that left something behind which had been ready earlier.
         passed_over_max,
-        /// Yields, of any kind: the mark of progress that a monitor reads.
+        /// Yields of any kind, by which a monitor sees progress.
         yields,
         /// Turns: yields, waits and ends of requests.
         turns,
@@ -76,11 +76,11 @@ counters! {
         routines,
         /// I/O requests completed.
         io_completions,
-        /// Waits for files that took longer than `io::set_slow_after` says (B50).
+        /// Waits for files that took longer than `io::set_slow_after` says.
         slow_io,
-        /// Submissions to the system that held the scheduler up for longer than a quantum (B51).
+        /// Submissions to the system that held the scheduler up for longer than a quantum.
         slow_submissions,
-        /// Requests refused because the work queue was full (G2). Written from outside the baton.
+        /// Requests refused because the work queue was full. Written from outside the baton.
         requests_refused,
         /// Requests taken from another scheduler's work queue.
         stolen,
@@ -88,28 +88,30 @@ counters! {
         workers_created,
         /// Workers destroyed.
         workers_retired,
-        /// Times a worker could not be created (B17).
+        /// How often a worker could not be created.
         failed_to_create_worker,
-        /// Workers made beyond the limit for a holder's request (rule 7).
+        /// Workers created beyond the limit for the request of a user that holds a resource (rule
+        /// 7).
         reserve_workers,
-        /// Requests that waited too long for a worker and were not carried out (B19).
+        /// Requests that waited too long for a worker and were not carried out.
         queue_timeouts,
-        /// When the timer list was last looked at, in nanoseconds.
+        /// When the timer list was last examined, in nanoseconds.
         last_timer_look,
-        /// Times a worker went preemptive by itself at a call that blocks: an interposed one.
+        /// How often a worker went preemptive by itself, at an interposed call that blocks.
         undeclared_calls,
-        /// Times the baton was taken from a worker that had blocked in a system call.
+        /// How often the baton was taken from a worker that had blocked in a system call.
         undeclared_blocks,
-        /// The same in a page fault.
+        /// How often it was taken from a worker that had blocked in a page fault.
         undeclared_faults,
-        /// Times workers that should wait were let run on, because the scheduler waited for a lock
-        /// that one of them may hold. Written by the watchdog.
+        /// How often workers that waited to be chosen were allowed to run without the baton,
+        /// because the scheduler waited for a lock that one of them may hold. Written by the
+        /// watchdog.
         workers_lent,
-        /// Workers that the system would not let be watched for undeclared blocks.
+        /// Workers that the system did not allow to be watched for undeclared blocks.
         unwatched_workers,
-        /// Short external calls that took longer than a quantum (B28).
+        /// Short external calls that took longer than a quantum.
         short_overruns,
-        /// Most workers preemptive at once.
+        /// The most workers that were preemptive at once.
         preemptive_max,
     }
 }

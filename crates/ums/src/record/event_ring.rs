@@ -1,4 +1,5 @@
-//! The event ring: what a scheduler did last, for traces and for the moment after a crash (B43).
+//! The event ring: the last events of a scheduler, for traces and for the moment after a crash
+//! (B43).
 //!
 //! ```text
 //!   record -> [ at | what ] [ at | what ] ... 1024 places, the oldest is overwritten
@@ -7,10 +8,10 @@
 //!
 //! The baton's holder writes with plain stores, so a record costs a reading of the processor's
 //! counter and three stores. Readers copy everything and keep what cannot have been overwritten
-//! meanwhile. A scheduler without a ring pays one look at a null pointer.
+//! meanwhile. A scheduler without a ring costs one test of a null pointer.
 //!
-//! Named invariant **Type Stable**: rings are never freed, only used again. So a signal handler can
-//! read those that are in use, which stand in a list of their own, without a lock ([`in_use`]).
+//! Named invariant **Type Stable**: rings are never freed, only reused. So a signal handler can
+//! read those that are in use, which form a list of their own, without a lock ([`in_use`]).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -20,7 +21,7 @@ use crate::os::clock;
 /// How many records a ring holds.
 pub const RING_RECORDS: usize = 1024;
 
-/// What happened.
+/// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -32,11 +33,11 @@ pub enum RingEvent {
     /// The worker's wait was ended here; the detail is the number of the scheduler that it belongs
     /// to, which may be another.
     Wake,
-    /// The worker came in through the inbox: its wait was ended elsewhere.
+    /// The worker arrived through the inbox: its wait was ended elsewhere.
     Arrive,
     /// The worker went preemptive; the detail is the reason's number.
     Leave,
-    /// The worker came home.
+    /// The worker has rejoined its scheduler.
     Home,
     /// The worker submitted I/O; the detail is the descriptor.
     Submit,
@@ -56,7 +57,7 @@ pub enum RingEvent {
 }
 
 impl RingEvent {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [RingEvent; 13] = [
         RingEvent::Switch,
         RingEvent::Wait,
@@ -73,7 +74,7 @@ impl RingEvent {
         RingEvent::Awake,
     ];
 
-    /// Its name, as views and traces show it.
+    /// Returns its name, as views and traces show it.
     pub fn name(self) -> &'static str {
         match self {
             RingEvent::Switch => "SWITCH",
@@ -93,12 +94,12 @@ impl RingEvent {
     }
 }
 
-/// A worker's number has this many bits in a record.
+/// The number of bits of a worker's number in a record.
 const WORKER_BITS: u32 = 24;
 
 /// The last events of one scheduler.
 pub(crate) struct Ring {
-    /// Records ever written.
+    /// How many records were ever written.
     head: AtomicU64,
     places: Box<[Place; RING_RECORDS]>,
     /// The scheduler's number.
@@ -113,7 +114,7 @@ static LAST: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
 /// Held while rings are taken and given back.
 static WRITERS: Mutex<()> = Mutex::new(());
 
-/// All rings in use, with their schedulers' numbers. Async-signal-safe.
+/// Returns all rings in use, with their schedulers' numbers. Async-signal-safe.
 #[allow(unsafe_code)]
 pub(crate) fn in_use() -> impl Iterator<Item = (u32, &'static Ring)> {
     // SAFETY: Type Stable: rings are never freed.
@@ -154,7 +155,7 @@ impl Ring {
         }
     }
 
-    /// A ring for the scheduler of this number, in which nothing is recorded.
+    /// Takes an empty ring for the scheduler of this number.
     #[allow(unsafe_code)]
     pub fn take(scheduler: u32) -> &'static Ring {
         let _alone = WRITERS.lock().unwrap_or_else(|e| e.into_inner());
@@ -176,17 +177,17 @@ impl Ring {
         ring
     }
 
-    /// Its scheduler has ended.
+    /// Gives the ring back, because its scheduler has ended.
     pub fn give_back(&self) {
         let _alone = WRITERS.lock().unwrap_or_else(|e| e.into_inner());
         self.used.store(false, Ordering::Release);
     }
 
-    /// Notes what happens now. Baton holder only.
+    /// Records an event that happens now. Baton holder only.
     #[inline]
     pub fn record(&self, event: RingEvent, worker: u32, detail: u32) {
         let head = self.head.load(Ordering::Relaxed);
-        // Who sees any of what follows sees this head.
+        // A reader that sees any of what follows sees this head.
         fence(Ordering::Release);
         let place = &self.places[head as usize % RING_RECORDS];
         let worker = worker & ((1 << WORKER_BITS) - 1);
@@ -196,20 +197,20 @@ impl Ring {
         self.head.store(head + 1, Ordering::Release);
     }
 
-    /// What is there, the oldest first.
+    /// Returns the records, the oldest first.
     pub fn read(&self) -> Vec<Recorded> {
         let head = self.head.load(Ordering::Acquire);
         let first = head.saturating_sub(RING_RECORDS as u64);
         let copies: Vec<_> = (first..head).map(|number| self.look(number)).collect();
         fence(Ordering::Acquire);
-        // One more than the head says may be in the making.
+        // One more than the head says may be in the middle of being written.
         let now = self.head.load(Ordering::Relaxed) + 1;
         let kept = now.saturating_sub(RING_RECORDS as u64);
         copies.into_iter().flatten().filter(|record| record.number >= kept).collect()
     }
 
-    /// The last so many, the oldest first, one at a time. Async-signal-safe; if the scheduler runs
-    /// on meanwhile, what it gives may have been overwritten by something newer.
+    /// Returns the last `count` records, the oldest first, one at a time. Async-signal-safe. If the
+    /// scheduler runs meanwhile, a record may have been overwritten by a newer one.
     pub fn last(&self, count: u64) -> impl Iterator<Item = Recorded> + '_ {
         let head = self.head.load(Ordering::Acquire);
         (head.saturating_sub(count)..head).filter_map(|number| self.look(number))
@@ -243,7 +244,7 @@ mod tests {
             ring.record(RingEvent::ALL[n as usize % 13], n, u32::MAX - n);
         }
         let all = ring.read();
-        // The oldest might be overwritten just now.
+        // The oldest might be overwritten at this moment.
         assert_eq!(all.len(), RING_RECORDS - 1);
         for (record, n) in all.iter().zip(3000 - all.len() as u32..) {
             assert_eq!((record.worker, record.detail), (n, u32::MAX - n));

@@ -1,7 +1,7 @@
 //! A frame: one function of a backtrace, as reports show it.
 //!
-//! Who finds frames and names them is the monitor's `unwind.rs`; this is what is left of them, and
-//! which of them are the application's.
+//! The monitor's `unwind.rs` finds frames and names them; this file has the result, and says which
+//! frames are the application's.
 
 /// A function that a thread or worker is in, or was in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,24 +9,25 @@
 pub struct Frame {
     /// Its name, or its address where that has none.
     pub name: String,
-    /// File and line, where they are known.
+    /// File and line, if they are known.
     pub place: Option<String>,
-    /// Whether it lies in the C library, the loader or the kernel's page of calls.
+    /// Whether it is in the C library, the loader or the kernel's page of calls.
     system: bool,
 }
 
 impl Frame {
-    /// A frame with this name.
+    /// Makes a frame with this name.
     pub(crate) fn new(name: String, place: Option<String>) -> Frame {
         Frame { name, place, system: false }
     }
 
-    /// The same, in an object file of the system's or not.
+    /// Sets whether it is in an object file of the system.
     pub(crate) fn in_system(self, system: bool) -> Frame {
         Frame { system, ..self }
     }
 
-    /// Whether its code is neither the application's nor a library's that the application chose.
+    /// Returns whether its code is neither the application's nor that of a library which the
+    /// application chose.
     fn is_foundation(&self) -> bool {
         const CRATES: [&str; 12] = [
             "core",
@@ -70,8 +71,8 @@ impl std::fmt::Display for Frame {
     }
 }
 
-/// The frames of the application's code: without those by which the machine parked the worker, and
-/// those by which it called the request.
+/// Returns the frames of the application's code: without those in which the library parked the
+/// worker, and those in which it called the request.
 pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
     let path = |frame: &Frame| frame.name.trim_start_matches('<').to_owned();
     let is = |frame: &Frame, of: &[&str]| of.iter().any(|start| path(frame).starts_with(start));
@@ -85,7 +86,7 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
         |frame: &Frame| is(frame, &["ums::scheduler::", "fiber::", "context::", "corosensei::"]);
     let is_main = |frame: &Frame| frame.name.contains("worker_main");
     let end = all.iter().position(is_main).unwrap_or(all.len());
-    // From the outside first: what the application calls may be the machine's, too.
+    // From the outside first: what the application calls may be this library's, too.
     let called = ["ums::scheduler::", "ums::os::entry::", "ums::task::"];
     let ours = [&called[..], &["ums::node::serve::", "ums::node::user::"]].concat();
     let glue = [&ours[..], &["core::", "std::"]].concat();
@@ -97,14 +98,14 @@ pub(crate) fn of_the_application(all: &[Frame]) -> &[Frame] {
     &frames[first.map_or(0, |(at, _)| at + 1)..]
 }
 
-/// The innermost function that is neither this library's, the standard library's nor the system's.
+/// Returns the innermost function that is neither this library's, the standard library's nor the
+/// system's.
 pub(crate) fn guilty(all: &[Frame]) -> Option<&Frame> {
     all.iter().find(|frame| !frame.is_foundation())
 }
 
-/// The return addresses of whoever has called `noticing`, a function that is not inlined, the
-/// innermost first. Where its frame cannot be told from others, of all functions that are being
-/// called.
+/// Returns the return addresses of the callers of `noticing`, a function that is not inlined, the
+/// innermost first. If its frame cannot be told from others, returns those of all active functions.
 pub(crate) fn callers_of(noticing: *const (), most: usize) -> Vec<usize> {
     let (mut addresses, mut inner) = (Vec::new(), None);
     backtrace::trace(|frame| {
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_notices_is_not_among_its_callers() {
+    fn the_function_that_looks_for_its_callers_is_not_among_them() {
         let (callers, first) = is_noticed();
         assert_eq!(callers.len(), 3);
         assert!((first..first + 4096).contains(&callers[0]), "{callers:x?}, {first:x}");

@@ -1,4 +1,4 @@
-//! What is noted while schedulers run: reasons of waits, counters, times, events, and sentences.
+//! What is noted while schedulers run: reasons of waits, counters, times, events and messages.
 //!
 //! Everything here is written on the schedulers' paths and read from anywhere else. It knows no
 //! worker, no scheduler and no wait.

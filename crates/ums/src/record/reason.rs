@@ -10,18 +10,18 @@ use std::sync::Mutex;
 /// How many reasons a process can have, built in and registered.
 pub const REASONS_MAX: usize = 128;
 
-/// What kind of thing is waited for (B21).
+/// What kind of thing is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitClass {
-    /// Something another worker or the device holds.
+    /// Something that another worker or the device holds.
     Resource,
-    /// Work: an idle worker's wait.
+    /// Work, in an idle worker's wait.
     Queue,
     /// Code outside the scheduler's control; the worker may well be running.
     External,
 }
 
-/// A reason to wait. Copy, and as small as it looks.
+/// A reason to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WaitReason(u16);
 
@@ -78,11 +78,11 @@ reasons! {
     IO_COMPLETION Resource;
     /// An operation on a file that the file helpers do: opening, growing, directories.
     ASYNC_IO_COMPLETION Resource;
-    /// What was written to reach the disk: `fsync`, `fdatasync`.
+    /// The arrival of written data on the disk: `fsync`, `fdatasync`.
     WRITELOG Resource;
     /// A lock on a database, held by a user.
     LCK_M_X Resource;
-    /// A place among the workers that may be preemptive at once (B30).
+    /// A place among the workers that may be preemptive at once.
     PREEMPTIVE_CAP Queue;
     /// External code without a reason of its own.
     PREEMPTIVE_EXTERNAL External;
@@ -90,11 +90,11 @@ reasons! {
     PREEMPTIVE_RESOLVE External;
     /// Another process.
     PREEMPTIVE_PROCESS External;
-    /// Anything the application did not name.
+    /// A wait that the application gave no reason.
     OTHER Resource;
 }
 
-/// Longest name of a built-in reason, in bytes, and more.
+/// The longest name of a built-in reason, in bytes, rounded up.
 const NAME_MAX: usize = 32;
 
 /// The names of the built-in reasons by their numbers, padded with zeroes, for debuggers.
@@ -113,11 +113,11 @@ pub(crate) static BUILT_IN_NAMES: [[u8; NAME_MAX]; BUILT_IN.len()] = {
 static REGISTERED: Mutex<Vec<(&'static str, WaitClass)>> = Mutex::new(Vec::new());
 
 impl WaitReason {
-    /// The reason of this name, made on first use.
+    /// Returns the reason of this name, which is made on first use.
     ///
     /// # Panics
-    /// When the process would have more than [`REASONS_MAX`] reasons: name kinds of waits, not
-    /// single waits.
+    /// If the process would have more than [`REASONS_MAX`] reasons: name kinds of waits, not single
+    /// waits.
     ///
     /// ```
     /// use ums::WaitReason;
@@ -142,28 +142,28 @@ impl WaitReason {
         WaitReason((BUILT_IN.len() + at) as u16)
     }
 
-    /// Its name, as statistics show it.
+    /// Returns its name, as statistics show it.
     pub fn name(self) -> &'static str {
         self.entry().0
     }
 
-    /// Its name, without a look behind the lock that a signal handler must not take.
+    /// Returns its name if it is built in, without the lock that a signal handler must not take.
     pub(crate) fn name_if_built_in(self) -> &'static str {
         BUILT_IN.get(self.index()).map_or("(registered)", |(name, _)| name)
     }
 
-    /// Its class.
+    /// Returns its class.
     pub fn class(self) -> WaitClass {
         self.entry().1
     }
 
-    /// Every reason that exists now, in order of number.
+    /// Returns every reason that exists now, in the order of their numbers.
     pub fn all() -> impl Iterator<Item = WaitReason> {
         let registered = REGISTERED.lock().unwrap_or_else(|e| e.into_inner()).len();
         (0..(BUILT_IN.len() + registered) as u16).map(WaitReason)
     }
 
-    /// Its place in a table of [`REASONS_MAX`] rows.
+    /// Returns its index in a table of [`REASONS_MAX`] rows.
     #[inline]
     pub fn index(self) -> usize {
         self.0 as usize

@@ -1,4 +1,4 @@
-//! Sentences for stderr: the one way in which this library speaks to the person who runs the
+//! Sentences for stderr: the one way in which this library writes messages to the operator of the
 //! program.
 //!
 //! ```text
@@ -7,17 +7,17 @@
 //! ```
 //!
 //! *How to use it.* A sentence says what is wrong and what to do about it. It has no `ums: ` and no
-//! newline; both are added. Where the caller has a scheduler, `Scheduler::warn` is right, because
-//! the node may have been built with [`warnings(false)`](crate::Builder::warnings). [`last_words`]
-//! is for a process that is about to abort: it has no limit and cannot be turned off.
+//! newline; both are added. A caller with a scheduler uses `Scheduler::warn`, because the node may
+//! have been built with [`warnings(false)`](crate::Builder::warnings). [`last_words`] is for a
+//! process that is about to abort: it has no limit and cannot be turned off.
 //!
-//! *What it promises.* It never panics, allocates or takes a lock, whatever stderr is, so that it
-//! can be called anywhere, with a scheduler's baton and in the middle of a turn. It waits for
-//! nothing: a sentence that stderr would not take at once is left out. A sentence is one `write`,
-//! and is cut at [`LENGTH_MAX`] bytes. Of each [`Kind`] one sentence is written in [`PAUSE_NS`];
-//! the next one says how many were left out before it.
+//! *What it guarantees.* It never panics, allocates or takes a lock, whatever stderr is, so that it
+//! can be called anywhere, with a scheduler's baton and in the middle of a turn. It never waits: a
+//! sentence that stderr does not take at once is left out. A sentence is one `write`, and is cut at
+//! [`LENGTH_MAX`] bytes. Of each [`Kind`] one sentence is written in [`PAUSE_NS`]; the next one
+//! says how many were left out before it.
 //!
-//! In a simulated world nothing is written, for there a campaign runs thousands of them.
+//! In a simulated world nothing is written, because a campaign runs thousands of worlds.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,29 +28,29 @@ use crate::os::clock;
 
 /// Longer sentences are cut. A pipe takes this much in one piece.
 const LENGTH_MAX: usize = 1024;
-/// How long a kind of sentence pauses after one was written: 10 s.
+/// How long no other sentence of a kind is written after one was: 10 s.
 const PAUSE_NS: u64 = 10_000_000_000;
 
-/// What a sentence is about. Each kind has a limit of its own.
+/// The subject of a sentence. Each kind has a limit of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// The system refused a worker, or another thread.
     NoWorker,
     /// A scheduler has as many workers as it may.
     WorkerLimit,
-    /// Every worker waits, and requests do.
+    /// Every worker waits, and requests wait too.
     Standstill,
     /// The system refused a descriptor.
     Descriptors,
     /// A worker does not yield.
     Stall,
-    /// Code of the application panicked where a panic ends.
+    /// Application code panicked, and the panic ended there.
     Panicked,
     /// An option could not be followed.
     Setup,
 }
 
-/// What is known of a kind.
+/// When sentences of a kind may be written.
 struct Gate {
     /// Until when nothing is written.
     closed_until: AtomicU64,
@@ -62,7 +62,7 @@ impl Gate {
         Gate { closed_until: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
-    /// Whether a sentence may pass now; one of several callers at once gets it.
+    /// Returns whether a sentence may pass now; of several callers at once, one gets true.
     fn passes(&self, now: u64) -> bool {
         let until = self.closed_until.load(Ordering::Relaxed);
         let next = now.saturating_add(PAUSE_NS);
@@ -91,13 +91,13 @@ impl Gate {
 
 static GATES: [Gate; 7] = [const { Gate::open() }; 7];
 
-/// Whether a sentence of this kind would be left out now: then what it would say need not be found
-/// out.
+/// Returns whether a sentence of this kind would be left out now: then its caller need not gather
+/// what it would say.
 pub(crate) fn is_closed(kind: Kind) -> bool {
     clock::now() < GATES[kind as usize].closed_until.load(Ordering::Relaxed)
 }
 
-/// Writes a sentence to stderr, unless there was one of its kind a moment ago.
+/// Writes a sentence to stderr, unless one of its kind was written a moment ago.
 #[cold]
 pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
     #[cfg(feature = "sim")]
@@ -107,13 +107,13 @@ pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
     GATES[kind as usize].tell(clock::now(), text, write_now);
 }
 
-/// Writes what is the last sentence of this process.
+/// Writes the last sentence of this process.
 #[cold]
 pub(crate) fn last_words(text: fmt::Arguments<'_>) {
     write_now(Line::of(text).bytes());
 }
 
-/// Writes to stderr what it takes at once. False: it takes nothing, or is gone.
+/// Writes to stderr what it takes at once. Returns false if it takes nothing, or is closed.
 fn write_now(bytes: &[u8]) -> bool {
     let stderr = std::io::stderr();
     let mut asked = [PollFd::new(&stderr, PollFlags::OUT)];

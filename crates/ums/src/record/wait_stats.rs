@@ -2,7 +2,7 @@
 //!
 //! * By scheduler and reason, in a [`WaitTable`]: written by the baton's holder with plain stores.
 //! * By request, in [`RequestWaits`]: the same, beside the waiter that carries the request out.
-//! * By user, in an [`Account`]: what the user's requests left there, each at its end.
+//! * By user, in an [`Account`]: the sum of the user's requests, added when each ends.
 //!
 //! ```text
 //!   a wait ends ----> row of its reason (scheduler)      one writer, no lock
@@ -10,12 +10,12 @@
 //!   the request ends                                  +--> the user's account: a short lock
 //! ```
 //!
-//! Times are ticks until somebody reads them. A wait also falls into a bucket by its length in
+//! Times are ticks until they are read. A wait also falls into a bucket by its length in
 //! nanoseconds: bucket 0 is below 1024 ns, each further one twice as wide, the last has no end.
 //!
-//! A reset does not touch what is counted, because its writer may be counting just then: it notes
-//! what stands there, and readers subtract that. Only the longest wait is set to zero, which is
-//! right whichever store comes last: a writer stores nothing but a wait that has just ended.
+//! A reset does not change the counts, because their writer may be counting at that moment: it
+//! notes them, and readers subtract the noted values. Only the longest wait is set to zero, which
+//! is right in either order of the stores: the writer stores only a wait that has just ended.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -30,14 +30,14 @@ pub const WAIT_BUCKETS: usize = 28;
 /// The first bucket holds what is shorter than two to this power, in nanoseconds.
 const FIRST_BITS: u32 = 10;
 
-/// The bucket of a wait of this length.
+/// Returns the bucket of a wait of this length.
 #[inline]
 fn bucket(ns: u64) -> usize {
     ((u64::BITS - (ns >> FIRST_BITS).leading_zeros()) as usize).min(WAIT_BUCKETS - 1)
 }
 
-/// Where a bucket of a wait histogram ends, in nanoseconds: each wait in it was shorter. The last
-/// one has no end, and gives None.
+/// Returns where a bucket of a wait histogram ends, in nanoseconds: each wait in it was shorter.
+/// Returns None for the last bucket, which has no end.
 pub fn wait_bucket_end(bucket: usize) -> Option<u64> {
     (bucket + 1 < WAIT_BUCKETS).then(|| 1 << (FIRST_BITS as usize + bucket))
 }
@@ -68,7 +68,7 @@ pub(crate) struct WaitSum {
 }
 
 impl WaitRow {
-    /// A wait is over. Baton holder only.
+    /// Counts a wait that has ended. Baton holder only.
     #[inline]
     pub fn ended(&self, total: u64, signal: u64) {
         add(&self.count, 1);
@@ -93,13 +93,13 @@ impl WaitRow {
 }
 
 impl WaitSum {
-    /// Puts another scheduler's reading on top.
+    /// Adds another scheduler's reading.
     pub fn and(&mut self, other: &WaitSum) {
         self.combine(other, u64::wrapping_add);
         self.max = self.max.max(other.max);
     }
 
-    /// What was counted since `before`. The longest wait is not counted but kept.
+    /// Subtracts an earlier reading. The longest wait is no sum, and is kept.
     fn since(&mut self, before: &WaitSum) {
         self.combine(before, u64::saturating_sub);
     }
@@ -123,7 +123,7 @@ impl WaitSum {
 /// Wait statistics of one scheduler, a row for each reason.
 pub(crate) struct WaitTable {
     rows: Box<[WaitRow]>,
-    /// What stood in the rows at the last reset; empty before the first.
+    /// The rows as they were at the last reset; empty before the first.
     before: Mutex<Vec<WaitSum>>,
 }
 
@@ -138,7 +138,7 @@ impl WaitTable {
         &self.rows[reason.index()]
     }
 
-    /// What was counted since the last reset.
+    /// Returns what was counted since the last reset.
     pub fn read(&self, reason: WaitReason) -> WaitSum {
         let mut sum = self.row(reason).read();
         let before = self.before.lock().unwrap_or_else(|e| e.into_inner());
@@ -148,7 +148,7 @@ impl WaitTable {
         sum
     }
 
-    /// Counts from zero again.
+    /// Starts to count from zero again.
     pub fn reset(&self) {
         let mut before = self.before.lock().unwrap_or_else(|e| e.into_inner());
         *before = self.rows.iter().map(WaitRow::read).collect();
@@ -156,7 +156,7 @@ impl WaitTable {
     }
 }
 
-/// How many reasons a request keeps apart; what comes later shares the last place, as `OTHER`.
+/// How many reasons a request counts apart; later ones share the last place, as `OTHER`.
 const PLACES: usize = 6;
 
 /// What one request has waited for. One writer: the worker that carries it out.
@@ -196,12 +196,12 @@ impl Place {
 }
 
 impl RequestWaits {
-    /// A request begins.
+    /// Clears it, because a request begins.
     pub fn clear(&self) {
         self.used.store(0, Ordering::Relaxed);
     }
 
-    /// A wait of the request is over.
+    /// Counts a wait of the request that has ended.
     #[inline]
     pub fn ended(&self, reason: WaitReason, total: u64, signal: u64) {
         let used = self.used.load(Ordering::Relaxed) as usize;
@@ -230,7 +230,7 @@ impl RequestWaits {
         self.used.store(used as u32 + 1, Ordering::Release);
     }
 
-    /// What it has waited for so far.
+    /// Returns what it has waited for so far.
     pub fn read(&self) -> impl Iterator<Item = ReasonSum> + '_ {
         let used = self.used.load(Ordering::Acquire) as usize;
         self.places[..used].iter().map(Place::read)
@@ -247,7 +247,7 @@ pub(crate) struct ReasonSum {
     pub signal: u64,
 }
 
-/// What a user's finished requests came to; times in ticks.
+/// The sums over a user's finished requests; times in ticks.
 #[derive(Default)]
 pub(crate) struct Account(Mutex<Sums>);
 
@@ -258,16 +258,16 @@ pub(crate) struct Sums {
     pub requests: u64,
     /// Their time without a worker.
     pub queued: u64,
-    /// The longest of these.
+    /// The longest of these times.
     pub queued_max: u64,
-    /// Their time with one.
+    /// Their time with a worker.
     pub elapsed: u64,
     /// What they waited for.
     pub waits: Vec<ReasonSum>,
 }
 
 impl Account {
-    /// A request has ended.
+    /// Adds a request that has ended.
     pub fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits) {
         let mut sums = self.0.lock().unwrap_or_else(|e| e.into_inner());
         sums.requests += 1;
@@ -287,12 +287,12 @@ impl Account {
         }
     }
 
-    /// What stands in it.
+    /// Returns a reading.
     pub fn read(&self) -> Sums {
         self.0.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
 
-    /// Counts from zero again.
+    /// Starts to count from zero again.
     pub fn reset(&self) {
         *self.0.lock().unwrap_or_else(|e| e.into_inner()) = Sums::default();
     }

@@ -1,9 +1,9 @@
 //! The alarm: what schedulers tell the monitor, which otherwise only looks at them.
 //!
-//! The monitor sleeps for good while every scheduler does, so one that wakes up has to wake it. It
-//! also learns here of what is over before it could look: an I/O request that took too long, for
-//! one. Both happen far from the switch path, and cost a fence and a load while nobody listens.
-//!
+//! While every scheduler sleeps, the monitor sleeps without a deadline, so a scheduler that wakes
+//! up has to wake it. The monitor also learns here of events that end before it could look, such as
+//! an I/O request that took too long. Both happen far from the switch path, and cost a fence and a
+//! load while there is no monitor.
 //! No wake-up is lost, by the argument of scheduler/inbox:
 //!
 //! ```text
@@ -22,29 +22,29 @@ use crate::os::event::Event;
 use crate::record::frame::callers_of;
 use crate::scheduler::request::{RequestId, UserId};
 
-/// Shortest submission that the monitor wants to hear of, in nanoseconds; [`NOBODY`]: there is no
-/// monitor.
+/// The shortest submission that the monitor must be told of, in nanoseconds; [`NOBODY`] if there is
+/// no monitor.
 static LISTENS_FROM: AtomicU64 = AtomicU64::new(NOBODY);
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 static EVENT: LazyLock<Event> = LazyLock::new(Event::new);
 static NOTES: Mutex<Vec<Note>> = Mutex::new(Vec::new());
 
-/// What [`listen`] is told when nobody does.
+/// The argument of [`listen`] when the monitor ends.
 pub(crate) const NOBODY: u64 = u64::MAX;
-/// More notes of one kind and scheduler than this wait for the monitor only when it is held up; the
-/// last one counts the rest.
+/// The most notes of one kind from one scheduler. More arrive only while the monitor is held up;
+/// the last one counts the rest.
 const NOTES_MAX: usize = 8;
 
 /// What a worker noticed itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noticed {
-    /// A wait for a file was slow (B50).
+    /// A slow wait for a file (B50).
     SlowIo,
-    /// Submitting I/O held the scheduler up (B51).
+    /// A submission of I/O that held the scheduler up (B51).
     SlowSubmission,
 }
 
-/// Something that is over.
+/// An event that has ended.
 pub(crate) struct Note {
     pub what: Noticed,
     pub at: Arc<Scheduler>,
@@ -54,13 +54,13 @@ pub(crate) struct Note {
     /// How long it took, in nanoseconds.
     pub took_ns: u64,
     pub fd: i32,
-    /// More of its kind on its scheduler, which found no place.
+    /// How many more of its kind, on its scheduler, had no place of their own.
     pub more: u64,
-    /// Who did it: return addresses, the innermost first.
+    /// The backtrace of its cause: return addresses, the innermost first.
     pub addresses: Vec<usize>,
 }
 
-/// A scheduler is awake again: so shall be the monitor (W2..W4).
+/// Wakes the monitor, if it sleeps, because a scheduler is awake again (W2..W4).
 pub(crate) fn stir() {
     fence(Ordering::SeqCst);
     if ASLEEP.load(Ordering::Relaxed) && ASLEEP.swap(false, Ordering::Relaxed) {
@@ -68,25 +68,24 @@ pub(crate) fn stir() {
     }
 }
 
-/// From now on there is a monitor that wants to hear of submissions as long as this, or of nothing
-/// any more: [`NOBODY`].
+/// Sets the shortest submission that the monitor must be told of; [`NOBODY`] for none.
 pub(crate) fn listen(from_ns: u64) {
     LISTENS_FROM.store(from_ns, Ordering::Release);
 }
 
-/// Wakes the monitor, whether it sleeps for good or for a moment.
+/// Wakes the monitor, whether it sleeps with or without a deadline.
 pub(crate) fn ring() {
     ASLEEP.store(false, Ordering::Relaxed);
     EVENT.set();
 }
 
-/// The monitor sleeps until the deadline or until it is rung for.
+/// Lets the monitor sleep until the deadline or until it is rung for.
 pub(crate) fn sleep_until(deadline: u64) {
     EVENT.wait_until(deadline);
 }
 
-/// The monitor sleeps until a scheduler wakes up, if none is awake; until the time that it is given
-/// then, at the latest.
+/// Lets the monitor sleep until a scheduler wakes up, if none is awake; at the latest until the
+/// time that the closure then returns.
 pub(crate) fn sleep_while(quiet_until: impl FnOnce() -> Option<u64>) {
     ASLEEP.store(true, Ordering::Relaxed);
     fence(Ordering::SeqCst);
@@ -96,7 +95,7 @@ pub(crate) fn sleep_while(quiet_until: impl FnOnce() -> Option<u64>) {
     ASLEEP.store(false, Ordering::Relaxed);
 }
 
-/// What has been noted since the last time.
+/// Returns what has been noted since the last call.
 pub(crate) fn notes() -> Vec<Note> {
     std::mem::take(&mut *lock())
 }
@@ -105,7 +104,8 @@ fn lock() -> MutexGuard<'static, Vec<Note>> {
     NOTES.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Counts it with the last of its kind, if there are so many that it gets no place of its own.
+/// Counts the note with the last of its kind, if there are so many that it gets no place of its
+/// own.
 fn is_one_too_many(what: Noticed, at: &Scheduler) -> bool {
     let mut notes = lock();
     let alike = notes.iter_mut().filter(|note| note.what == what && std::ptr::eq(&*note.at, at));
@@ -113,7 +113,7 @@ fn is_one_too_many(what: Noticed, at: &Scheduler) -> bool {
     last.map(|note| note.more += 1).is_some()
 }
 
-/// The calling worker noticed something, if there is a monitor to tell.
+/// Notes what the calling worker has noticed, if there is a monitor.
 #[cold]
 #[inline(never)]
 pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
@@ -129,8 +129,8 @@ pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
         what,
         at: scheduler.arc(),
         worker: waiter.worker.load(Ordering::Relaxed),
-        request: of(&waiter.view.request),
-        user: of(&waiter.view.user),
+        request: of(&waiter.record.view.request),
+        user: of(&waiter.record.view.user),
         took_ns,
         fd,
         more: 0,

@@ -1,4 +1,4 @@
-//! Taking over: a thread worker that stands in the kernel for some ten milliseconds loses its
+//! Taking over: a thread worker that is blocked in the kernel for some ten milliseconds loses its
 //! scheduler (U14).
 //!
 //! The default, for thread workers that are not watched (`watched.rs`). It needs no privilege, no
@@ -11,14 +11,14 @@
 //!                                    look after look, for BLOCKED_FOR_NS
 //!                                    takes the baton (os/entry)
 //!                                    holder := standby, event ---------->  state := Preemptive, chooses, hands on
-//! wakes, and runs on: in parallel with its scheduler
+//! wakes, and continues in parallel with its scheduler
 //! its next entry: through the inbox  ------------------------------------>  (another worker looks) runnable, chosen
-//! has the baton, does what it came for
+//! has the baton, enters
 //! ```
 //!
-//! There is no gate: until its next entry the worker is an ordinary thread beside its scheduler, as
-//! one that has gone preemptive. Nothing of the library's is touched meanwhile, for that takes an
-//! entry. A worker that ends its request enters, too.
+//! There is no gate: until its next entry the worker is an ordinary thread beside its scheduler,
+//! like a preemptive one. It touches nothing of the library meanwhile, for that takes an entry. The
+//! end of its request is an entry, too.
 //!
 //! It is taken whether or not others could run at that moment: timers, I/O and messages come later,
 //! and the worker that would look for them is the one that is blocked. At the limit of preemptive
@@ -42,30 +42,30 @@ use crate::os::linux::barrier;
 use crate::watch::watchdog::{self, Subject};
 use crate::watch::{Waits, state};
 
-/// For how long a worker is seen in the same wait before it loses its scheduler. Until it is seen
-/// for the first time a look of the watchdog's may pass, and until the last one another.
+/// For how long a worker is seen in the same wait before it loses its scheduler. One look of the
+/// watchdog may pass before the first sight, and another before the last.
 const BLOCKED_FOR_NS: u64 = 8_000_000;
 
-/// What looks at one scheduler.
+/// What looks at one scheduler for blocked workers.
 pub(super) struct Taker {
     scheduler: Weak<Scheduler>,
     /// What the scheduler had done at the last look.
     progress: AtomicU64,
-    /// In what its worker waited then; 0: in nothing.
+    /// The wait in which its worker was then; 0 for none.
     suspect: AtomicU64,
     /// Since when.
     since: AtomicU64,
 }
 
-/// Why a node cannot take its scheduler from a blocked worker on this machine
-/// ([`Builder::take_over_blocked`](crate::Builder::take_over_blocked)); None: it can.
+/// Returns why a node cannot take its scheduler from a blocked worker on this computer
+/// ([`Builder::take_over_blocked`](crate::Builder::take_over_blocked)), or None if it can.
 pub fn taking_over_is_refused() -> Option<&'static str> {
     barrier::is_refused()
 }
 
 impl Scheduler {
-    /// From now on a blocked worker of this scheduler loses it, if the option is on and the system
-    /// allows it.
+    /// Begins to take this scheduler from workers that are blocked, if the option is on and the
+    /// system allows it.
     pub(super) fn watch_for_blocked(&self) -> std::io::Result<()> {
         let wanted = self.options.take_over_blocked
             && self.options.kind == WorkerKind::Thread
@@ -75,7 +75,7 @@ impl Scheduler {
         if !wanted || taking_over_is_refused().is_some() {
             return Ok(());
         }
-        entry::return_with(return_home);
+        entry::return_with(rejoin);
         let taker: Arc<dyn Subject> = Arc::new(Taker {
             scheduler: Arc::downgrade(&self.arc()),
             progress: AtomicU64::new(0),
@@ -87,7 +87,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// No worker will be taken any more.
+    /// Ends that: no worker will be taken any more.
     pub(super) fn watch_no_more(&self) {
         self.taker.get().inspect(|taker| watchdog::forget(taker));
     }
@@ -108,11 +108,11 @@ impl Subject for Taker {
         let Some(scheduler) = self.scheduler.upgrade() else { return false };
         let progress = scheduler.progress();
         let moved = self.progress.swap(progress, Ordering::Relaxed) != progress;
-        // What is asked here may be no longer so; `take` asks again.
+        // What is asked here may have changed by then; `take` asks again.
         let holder =
             scheduler.holder().filter(|waiter| !moved && scheduler.is_in_user_code(waiter));
         let thread =
-            |waiter: &crate::wait::Waiter| waiter.view.thread.load(Ordering::Relaxed) as i32;
+            |waiter: &crate::wait::Waiter| waiter.record.view.thread.load(Ordering::Relaxed) as i32;
         let waits = holder.and_then(|waiter| state::look_at(thread(waiter)));
         let (Some(waiter), Some(waits)) = (holder, waits) else {
             self.suspect.store(0, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl Subject for Taker {
                 && scheduler.progress() == progress
                 && state::look_at(thread(waiter)).map(number_of) == Some(suspect)
         };
-        let taken = waiter.entry.take(barrier::on_all_threads, still);
+        let taken = waiter.record.entry.take(barrier::on_all_threads, still);
         if taken {
             self.suspect.store(0, Ordering::Relaxed);
             scheduler.pass_to_standby(waits.call.is_some());
@@ -142,31 +142,31 @@ impl Subject for Taker {
     }
 }
 
-/// The same for the same wait at the same place; never 0.
+/// Returns a number that is the same for the same wait at the same place; never 0.
 fn number_of(waits: Waits) -> u64 {
     waits.pc ^ waits.sp.rotate_left(32) ^ (waits.call.unwrap_or(-1) as u64) << 48 | 1
 }
 
-/// The baton was taken from the calling worker, which has it again when this returns.
-fn return_home() {
+/// The baton was taken from the calling worker: gets it again through the inbox.
+fn rejoin() {
     let (here, Some(waiter)) = (HERE.get(), WORKER.get()) else { return };
-    // A signal handler of the application's may interrupt this and find the same first. So the
-    // question comes when the worker is no longer here: from then on such a handler is that of a
-    // thread without a scheduler.
+    // A signal handler of the application may interrupt this and find the same first. So the reason
+    // is noted when the worker is no longer here: from then on such a handler is that of a thread
+    // without a scheduler.
     set_here(None);
     AWAY.set(Some(waiter));
     // SAFETY: Baton: the scheduler of a worker's thread lives as long as that.
     let scheduler = unsafe { here.as_ref() };
     if let Some(scheduler) = scheduler
-        && waiter.entry.was_taken()
+        && waiter.record.entry.was_taken()
     {
         waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
-        waiter.spans.pause();
+        waiter.record.spans.pause();
         scheduler.inbox.push(waiter);
         waiter.event.wait();
-        waiter.spans.go_on();
+        waiter.record.spans.go_on();
         set_here(Some(scheduler));
-        scheduler.come_home(waiter, REASON);
+        scheduler.end_preemptive(waiter, REASON);
     }
     AWAY.set(None);
     set_here(scheduler);

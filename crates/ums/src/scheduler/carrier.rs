@@ -1,10 +1,10 @@
 //! Carried schedulers: those of workers with their own context that detect undeclared blocks
 //! (`detect_blocking`).
 //!
-//! Such a scheduler must go on when the kernel thread that hosts it is blocked in a worker's page
-//! fault. So its root is no host thread's own context but a detached one, as its workers are, and
-//! *carriers* host it, one at a time (`watch/carriers.rs`). Without detection nothing of this is
-//! there: the root stays on the scheduler's thread.
+//! Such a scheduler must continue when the kernel thread that hosts it is blocked in a worker's
+//! page fault. So its root is no host thread's own context but a detached one, as its workers are,
+//! and *carriers* host it, one at a time (`watch/carriers.rs`). Without detection there are no
+//! carriers: the root stays on the scheduler's thread.
 //!
 //! ```text
 //!   scheduler's thread                 carrier A                       carrier B
@@ -16,30 +16,31 @@
 //!                                      the fault ends: the handler
 //!                                      W leaves for its own kernel
 //!                                      thread; A's own context: sleeps
-//!   W comes in through the inbox -------------------------------------> chooses W, which goes on where the fault was
+//!   W rejoins through the inbox -------------------------------------> chooses W, which resumes at the fault
 //! ```
 //!
-//! Everybody is on a kernel thread of their own in the end: the root comes down on whichever
-//! carrier it is on, leaves for its own kernel thread, and then the carriers are told to end and
-//! joined.
+//! Shutdown: every context returns to a kernel thread of its own. The root takes the scheduler down
+//! on its present carrier and leaves for its own kernel thread; then the carriers are told to end
+//! and joined.
 //!
 //! Invariants of crate `context`, as kept here. **One Place**: the root is saved while a worker is
-//! current, and only who carries continues it; a carrier's own context is saved while it carries,
-//! and only who leaves it continues that. **Saved First**: the first carrier waits for the root's
-//! post. **Host Outlives**: contexts run on carriers, which end after every worker was retired and
-//! the root has left.
+//! current, and only the active carrier continues it; a carrier's own context is saved while it
+//! carries, and only the context that leaves the carrier continues that. **Saved First**: the first
+//! carrier waits for the root's post. **Host Outlives**: contexts run on carriers, which end after
+//! every worker was retired and the root has left.
 //!
 //! What is keyed to the kernel thread changes when another one carries: `host_thread`; the state
 //! file and the stack for signals are each carrier's own; the signal mask is the same on all. The
 //! I/O driver is one for many threads (epoll), for a ring would be the first carrier's only.
 //!
-//! *Locks.* A worker may fault with a lock held. Other workers that want it block in a system call,
-//! which is seen, and leave. The machine itself, if it wants it (the allocator's), waits until the
-//! fault is over and the worker is home: then it is lent the right to run on (`lent.rs`). A fault
-//! is taken only of code, not of the short waits that allocators have: those for the address space.
+//! *Locks.* A worker may fault with a lock held. Other workers that need it block in a system call,
+//! which is seen, and leave. The scheduler itself, if it needs the lock (the allocator's), waits
+//! until the fault has ended and the worker has rejoined: then the worker is allowed to run without
+//! the baton (`lent.rs`). A fault is taken only of code, not of the short waits that allocators
+//! have: those for the address space.
 //!
 //! Named invariant **Own Carriers**: what a thread's handler looks at lives until the thread ends,
-//! for it has an owner of the scheduler.
+//! because the thread has an owner of the scheduler.
 
 #![allow(unsafe_code)]
 
@@ -64,27 +65,28 @@ use crate::wait::Waiter;
 use crate::watch::carriers::{Carrier, Carriers};
 use crate::watch::{self, Waits, state};
 
-/// A carrier's own stack: it does nothing but switch, and take signals while it sleeps.
+/// The size of a carrier's own stack: a carrier only switches, and takes signals while it sleeps.
 const STACK: usize = 64 << 10;
 
-/// Tells who has made the scheduler.
+/// Sends the scheduler to the thread that starts it.
 type Tell = Promise<io::Result<Arc<Scheduler>>>;
 
 impl Scheduler {
-    /// Whether it is to be tied to no kernel thread.
+    /// Returns whether the scheduler is to be tied to no kernel thread.
     pub(super) fn is_to_be_carried(options: &super::Options) -> bool {
         let wanted = options.kind == WorkerKind::OwnContext && options.detect_blocking;
         #[cfg(feature = "sim")]
         let wanted = wanted && !os::sim::is_here();
-        // Elsewhere what blocks could not be found in a frame, nor be stepped over.
+        // On other platforms the blocked instruction could not be found in a frame, nor be stepped
+        // over.
         wanted && options.pin.is_some() && cfg!(all(target_arch = "x86_64", target_env = "gnu"))
     }
 
-    /// Runs this scheduler on carriers until it ends. `main` is what its root does.
+    /// Runs this scheduler on carriers until it ends. `main` is the root's code.
     pub(super) fn be_carried(self: &Arc<Self>, tell: Tell, main: impl FnOnce()) {
         let carriers = self.detection.carriers.get_or_init(Carriers::new);
         let root = Context::new();
-        // SAFETY: Baton: nobody else has seen this scheduler yet.
+        // SAFETY: Baton: no other thread has seen this scheduler yet.
         unsafe { (*self.core.get()).root = &root };
         let crew = match self.make_carriers(carriers, &root) {
             Ok(crew) => crew,
@@ -100,13 +102,13 @@ impl Scheduler {
             main();
             set_here(None);
             let host = carriers.carrying().own.load(Ordering::Relaxed);
-            // SAFETY: One Place: the root runs here, and who carries it has saved its own context
-            // to do so. Host Outlives: the crew is joined below.
+            // SAFETY: One Place: the root runs here, and the active carrier has saved its own
+            // context to switch to it. Host Outlives: the crew is joined below.
             unsafe { root.leave_for(&*host) };
         };
-        // SAFETY: One Place and Saved First: the first carrier waits for the post, and whoever
-        // takes from another one finds the root saved, for a worker is current then. `body` comes
-        // back by leaving, and `root` stays in this frame.
+        // SAFETY: One Place and Saved First: the first carrier waits for the post, and a later one
+        // finds the root saved, for a worker is current then. `body` ends by leaving, and `root`
+        // stays in this frame.
         let detached = unsafe { root.detach(&carriers.all()[0].go.post(), body) };
         end_carriers(carriers, crew);
         if let (Err(why), Some(tell)) = (detached, tell.take()) {
@@ -135,7 +137,7 @@ impl Scheduler {
             if let Err(error) = made {
                 end_carriers(carriers, crew);
                 let text = format!(
-                    "a thread that carries scheduler '{}' cannot be had: {error}",
+                    "scheduler '{}' could not create a carrier thread: {error}",
                     self.name()
                 );
                 return Err(io::Error::new(error.kind(), text));
@@ -144,11 +146,11 @@ impl Scheduler {
         Ok(crew)
     }
 
-    /// The life of a carrier.
+    /// Runs a carrier's thread.
     fn carry(&self, at: usize, root: usize, tell: Promise<io::Result<()>>) {
         let Some(carriers) = self.detection.carriers.get() else { return };
         let me = &carriers.all()[at];
-        self.settle_here();
+        self.pin_and_set_nice();
         let begun = Host::here().map_err(io::Error::other).and_then(|host| {
             me.state.open(os::thread_number() as i32)?;
             Ok(host)
@@ -159,7 +161,8 @@ impl Scheduler {
         };
         let _alternate_stack = fiber::prepare_host_thread();
         sample::this_thread_is_on(fiber::StackRange::of_this_thread());
-        // SAFETY: Own Carriers: this thread's maker has the scheduler until it has joined this.
+        // SAFETY: Own Carriers: the thread that made this one has the scheduler until it has joined
+        // it.
         unsafe { watch::runs_on(Some(carriers)) };
         me.own.store(from_ref(host.root()).cast_mut(), Ordering::Release);
         me.thread.store(os::thread_number() as i32, Ordering::Release);
@@ -177,19 +180,19 @@ impl Scheduler {
             if carriers.ending.load(Ordering::Acquire) {
                 break;
             }
-            // SAFETY: One Place: the root is saved, and continued by who carries, which this thread
-            // was told to do; alone, for who carried before does not touch it any more. It lives
-            // until the crew was joined.
+            // SAFETY: One Place: the root is saved, and continued by the active carrier, which this
+            // thread now is; it is the only one, for the carrier before does not touch the root any
+            // more. The root lives until the crew was joined.
             unsafe { host.root().switch_to(&*root) };
-            // Who has left may have done so inside a signal handler.
+            // The context that left may have done so inside a signal handler.
             watch::block_here(self.host_mask.load(Ordering::Relaxed));
         }
         me.thread.store(0, Ordering::Relaxed);
         me.state.close();
     }
 
-    /// Where the kernel thread that workers run on is blocked, if it is: the machine's own waits
-    /// are none.
+    /// Returns in what the kernel thread that runs the workers is blocked, if it is: the
+    /// scheduler's own waits do not count.
     pub(super) fn host_waits(&self) -> Option<Waits> {
         match self.detection.carriers.get() {
             Some(carriers) => carriers.carrying().state.waits(),
@@ -197,9 +200,9 @@ impl Scheduler {
         }
     }
 
-    /// The carrier is blocked in `waits`, not for the first time. Pokes it, and takes the scheduler
-    /// from it if that does not end it.
-    pub(super) fn see_to_carrier(&self, carriers: &Carriers, waits: Waits) -> bool {
+    /// Handles a carrier that is blocked in `waits`, not for the first time: interrupts it, and
+    /// takes the scheduler from it if that does not end the block.
+    pub(super) fn handle_blocked_carrier(&self, carriers: &Carriers, waits: Waits) -> bool {
         let mask = self.host_mask.load(Ordering::Relaxed);
         let in_call = waits.call.is_some();
         if in_call && !carriers.is_uninterruptible(mask) {
@@ -221,12 +224,14 @@ impl Scheduler {
         true
     }
 
-    /// Whether the worker whose stack this is in is in user code. The carrier stands still.
+    /// Returns whether the worker that has this stack pointer is in user code. The carrier is
+    /// blocked meanwhile.
     fn may_be_taken(&self, sp: u64) -> bool {
         let machine = self.busy.load(Ordering::Acquire);
-        let here =
-            |waiter: &&Waiter| waiter.view.stack().is_some_and(|stack| stack.contains(sp as usize));
-        // Whoever holds that lock may be the one that stands still.
+        let here = |waiter: &&Waiter| {
+            waiter.record.view.stack().is_some_and(|stack| stack.contains(sp as usize))
+        };
+        // The blocked thread may hold that lock.
         let waiter = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
         let Some(waiter) = waiter.filter(|_| !machine) else { return false };
         self.is_in_user_code(waiter) && mine::is_whole(waiter)
@@ -237,13 +242,14 @@ fn end_carriers(carriers: &Carriers, crew: Vec<JoinHandle<()>>) {
     carriers.ending.store(true, Ordering::Release);
     carriers.all().iter().for_each(|one| one.go.set());
     for thread in crew {
-        // One that panicked has said so.
+        // A carrier that panicked has reported it.
         let _ = thread.join();
     }
 }
 
-/// A worker's own code, in the handler of the signal that was its gate: another carrier has its
-/// scheduler. It goes on on its own kernel thread, lets go of this carrier, and comes home.
+/// Called by a worker's own code, in the handler of the signal that was its gate: another carrier
+/// has its scheduler. The worker resumes on its own kernel thread, frees this carrier, and rejoins
+/// its scheduler.
 pub(super) fn leave_taken(carrier: &'static Carrier) {
     let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
     let _inside = Inside::enter();
@@ -252,17 +258,17 @@ pub(super) fn leave_taken(carrier: &'static Carrier) {
     set_here(None);
     super::AWAY.set(Some(waiter));
     let host = carrier.own.load(Ordering::Acquire);
-    // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and nobody has
-    // continued it since: it is on no list. The carrier's own context is saved since it switched to
-    // the root, and only who leaves it continues it. Host Outlives.
+    // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and has not been
+    // continued since: it is on no list. The carrier's own context is saved since it switched to
+    // the root, and only the context that leaves the carrier continues it. Host Outlives.
     unsafe { (*context).leave_for(&*host) };
     super::AWAY.set(None);
     waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
-    let within = waiter.lending.within.swap(false, Ordering::Relaxed);
+    let within = waiter.record.lending.within.swap(false, Ordering::Relaxed);
     if scheduler.decouple_lendable(context, waiter, within) {
         set_here(Some(scheduler));
-        scheduler.come_home(waiter, REASON);
+        scheduler.end_preemptive(waiter, REASON);
         debug_assert!(waiter.is(State::Running));
     }
-    waiter.lending.within.store(within, Ordering::Relaxed);
+    waiter.record.lending.within.store(within, Ordering::Relaxed);
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use super::{Core, Scheduler, WorkerKind};
 
 impl Scheduler {
-    /// In a simulated world: what must be so at every turn is so.
+    /// In a simulated world, checks what must be so at every turn.
     pub(super) fn check(&self) {
         if !crate::os::sim::is_here() {
             return;
@@ -19,7 +19,7 @@ impl Scheduler {
         }
     }
 
-    /// What is counted is there, and what is there is counted.
+    /// Checks that what is counted is there, and what is there is counted.
     fn add_up(&self, core: &mut Core) -> Result<(), String> {
         use crate::scheduler::lists::worker_list::State;
         let must = |so: bool, text: &dyn Fn() -> String| if so { Ok(()) } else { Err(text()) };
@@ -32,11 +32,11 @@ impl Scheduler {
             _ if self.options.kind != WorkerKind::Thread => {
                 self.host_thread.load(Ordering::Relaxed)
             }
-            id => core.workers.get(id).waiter.view.thread.load(Ordering::Relaxed),
+            id => core.workers.get(id).waiter.record.view.thread.load(Ordering::Relaxed),
         };
         must(holder == crate::os::thread_number(), &|| "two have the baton".into())?;
 
-        // Who has come home keeps its place until it runs.
+        // A worker that has rejoined keeps its place until it runs.
         let (away, places) = (core.workers.in_state(State::Preemptive), core.preemptive);
         must(away <= places, &|| format!("{away} workers are preemptive, {places} counted"))?;
 

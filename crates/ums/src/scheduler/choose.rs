@@ -10,9 +10,9 @@ use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NOBODY, WorkerId};
 
 impl Scheduler {
-    /// Chooses who is next and makes it Running: a worker, or one that starts a queued request
-    /// (scheduler/lists/fairness has the rule). None: nobody can run, and a caller that does not go
-    /// idle then, where all work queues are looked at, tells the peers.
+    /// Chooses what runs next and makes it Running: a worker, or a worker that starts a queued
+    /// request (scheduler/lists/fairness has the rule). Returns None if nothing can run; then a
+    /// caller that does not go idle, where all work queues are looked at, tells the peers.
     pub(super) fn choose(&self, core: &mut Core) -> Option<WorkerId> {
         let next = self.next(core);
         if next.is_some() {
@@ -53,7 +53,7 @@ impl Scheduler {
         }
     }
 
-    /// The next one where several lines may have something.
+    /// Chooses where several lines may have something.
     #[cold]
     fn next_of_several(&self, core: &mut Core) -> Option<WorkerId> {
         // A request for which there is no worker is not ready: it is passed over by nothing.
@@ -94,12 +94,12 @@ impl Scheduler {
         }
     }
 
-    /// Gives the first request of a lane to a worker. None: there is no worker to be had, or the
-    /// request has gone.
+    /// Gives the first request of a lane to a worker. Returns None if there is no worker for it, or
+    /// the request has gone.
     fn start_queued(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
         let id = self.worker_for(core, urgent)?;
         let Some(request) = self.queue.take(urgent) else {
-            // Another scheduler was faster. A worker just made stays, and is idle.
+            // Another scheduler was faster. A worker that was just created stays, idle.
             if core.workers.get(id).state == State::New {
                 core.workers.shift(id, State::New, State::Idle, clock::ticks());
             }
@@ -117,9 +117,10 @@ impl Scheduler {
         Some(id)
     }
 
-    /// A worker for a queued request: the current one if it is idle (no switch), else the last
-    /// that became idle, else a new one within the limit (U27, U28), else, for a holder's request,
-    /// one beyond it. Workers beyond the limit serve holders only, and are trimmed when idle.
+    /// Finds a worker for a queued request: the current one if it is idle (no switch), else the
+    /// worker that became idle last, else a new one within the limit (U27, U28), else, for the
+    /// request of a user that holds a resource, one beyond it. Workers beyond the limit serve such
+    /// users only, and are trimmed when idle.
     fn worker_for(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
         if core.idle_for_all(self) > 0 || (urgent && core.workers.idle.len > 0) {
             let current = core.current;
@@ -130,15 +131,15 @@ impl Scheduler {
         (core.may_create() && (limit || urgent)).then(|| self.create_worker(core, !limit)).flatten()
     }
 
-    /// Whether a queued request could start now. Exactly when `worker_for` would try: the idle
-    /// loop relies on that.
+    /// Returns whether a queued request could start now: exactly when `worker_for` would try, on
+    /// which the idle loop relies.
     pub(super) fn can_start(&self, core: &mut Core) -> bool {
         let [for_urgent, for_others] = self.lanes_that_can_start(core);
         for_others || (for_urgent && self.queue.urgent() > 0)
     }
 
-    /// Whether there is a worker for the first request of each lane: of the urgent ones, and of the
-    /// others. At the limit of workers there may be one for an urgent request alone.
+    /// Returns whether there is a worker for the first request of each lane: of the urgent ones,
+    /// and of the others. At the limit of workers there may be one for an urgent request alone.
     fn lanes_that_can_start(&self, core: &mut Core) -> [bool; 2] {
         let limit = self.has_room(core);
         let may_create = core.may_create();
@@ -148,12 +149,12 @@ impl Scheduler {
 }
 
 impl Core {
-    /// Whether creating a worker has not just failed.
+    /// Returns false during the pause after a failed creation of a worker.
     pub(super) fn may_create(&self) -> bool {
         self.create_again == 0 || clock::now() >= self.create_again
     }
 
-    /// Idle workers within the limit.
+    /// Returns the idle workers within the limit.
     fn idle_for_all(&self, scheduler: &Scheduler) -> usize {
         let beyond = self.workers.count().saturating_sub(scheduler.options.workers_max);
         (self.workers.idle.len as usize).saturating_sub(beyond)

@@ -8,7 +8,7 @@
 //!
 //! The layout of [`Descriptor`] is an interface: `gdb/ums.py` reads it, and so may others. Fields
 //! are only added, before `end` and with a new `size`; a change of what is there is a new
-//! `version`. All that the offsets lead to is this library's own affair.
+//! `version`. What the offsets lead to may change with every release of this library.
 //!
 //! Named invariant **One Symbol**: nothing else in a program is called `UMS_DEBUG`.
 
@@ -24,8 +24,8 @@ use crate::wait::{LAST_MADE, Waiter};
 /// Number of built-in reasons.
 const REASONS: usize = BUILT_IN_NAMES.len();
 
-/// Where things are. Offsets are in bytes from the beginning of a waiter, but `inbox_number`, which
-/// is from the beginning of what `home` points at.
+/// Where things are. Offsets are in bytes from the beginning of a waiter, except `inbox_number`,
+/// which is from the beginning of what `home` points at.
 #[repr(C)]
 pub struct Descriptor {
     magic: [u8; 8],
@@ -38,7 +38,7 @@ pub struct Descriptor {
     reasons_count: u32,
     /// Pointer: the next waiter.
     made_before: u32,
-    /// One byte: whether it is somebody's.
+    /// One byte: whether it is in use.
     in_use: u32,
     /// Pointer: its scheduler's inbox; null for a plain thread.
     home: u32,
@@ -48,15 +48,15 @@ pub struct Descriptor {
     worker: u32,
     /// u16: why it waits, or waited last.
     reason: u32,
-    /// u64: what for.
+    /// u64: the resource that it waits for.
     resource: u32,
-    /// Pointer: the waiter that holds that, or null.
+    /// Pointer: the waiter that holds that resource, or null.
     blocker: u32,
     /// One byte: 0 new, 1 running, 2 runnable, 3 waiting, 4 idle, 5 preemptive, 6 retired.
     state: u32,
     /// u64: the request that it carries out, or 0.
     request: u32,
-    /// u64: the user of that, or 0.
+    /// u64: the user of that request, or 0.
     user: u32,
     /// u32: the kernel's number of its thread; 0 for a fiber.
     thread: u32,
@@ -64,7 +64,7 @@ pub struct Descriptor {
     stack_low: u32,
     /// Word: one past the highest.
     stack_top: u32,
-    /// Word: of a fiber or an own context, the address of the word that holds its stack pointer
+    /// Word: for a fiber or an own context, the address of the word that holds its stack pointer
     /// while it is saved and 0 while it runs; 0 for a thread.
     saved_at: u32,
     end: u32,
@@ -88,17 +88,17 @@ pub static UMS_DEBUG: Descriptor = Descriptor {
     reason: offset_of!(Waiter, reason) as u32,
     resource: offset_of!(Waiter, resource) as u32,
     blocker: offset_of!(Waiter, blocker) as u32,
-    state: offset_of!(Waiter, view.state) as u32,
-    request: offset_of!(Waiter, view.request) as u32,
-    user: offset_of!(Waiter, view.user) as u32,
-    thread: offset_of!(Waiter, view.thread) as u32,
-    stack_low: offset_of!(Waiter, view.stack_low) as u32,
-    stack_top: offset_of!(Waiter, view.stack_top) as u32,
-    saved_at: offset_of!(Waiter, view.saved_at) as u32,
+    state: offset_of!(Waiter, record.view.state) as u32,
+    request: offset_of!(Waiter, record.view.request) as u32,
+    user: offset_of!(Waiter, record.view.user) as u32,
+    thread: offset_of!(Waiter, record.view.thread) as u32,
+    stack_low: offset_of!(Waiter, record.view.stack_low) as u32,
+    stack_top: offset_of!(Waiter, record.view.stack_top) as u32,
+    saved_at: offset_of!(Waiter, record.view.saved_at) as u32,
     end: 0,
 };
 
-/// Has the linker keep the symbol in a program that has schedulers.
+/// Makes the linker keep the symbol in a program that has schedulers.
 pub(crate) fn be_found() {
     std::hint::black_box(&raw const UMS_DEBUG);
 }

@@ -8,7 +8,7 @@ use crate::scheduler::request::WorkRequest;
 use crate::scheduler::work_queue::Caller;
 
 impl Scheduler {
-    /// Queues a request here, and sees to it that somebody looks (rule 3).
+    /// Queues a request here, and wakes a scheduler for it if necessary (rule 3).
     pub(crate) fn enqueue(
         &self,
         request: WorkRequest,
@@ -28,14 +28,14 @@ impl Scheduler {
         }
         let here = here.filter(|here| here.is(self));
         if !self.peers.has_others() && here.is_some() {
-            // The caller holds this scheduler's baton, so it is awake; and there is nobody else.
+            // The caller holds this scheduler's baton, so it is awake; and it has no peers.
             return Ok(());
         }
         if here.is_some() && self.looking.load(Ordering::Relaxed) {
-            // The caller is a completion routine, in a turn that chooses who runs when it has
-            // looked at everything. One request will run here then, and its peers need not be woken
-            // for it: `choose` sees to the others.
-            self.owe(PeersUnnotified::Own);
+            // The caller is a completion routine, in a turn that chooses the next worker after it
+            // has looked at everything. One request will run here then, and its peers need not be
+            // woken for it; `choose` tells them of the others.
+            self.must_notify(PeersUnnotified::Own);
             return Ok(());
         }
         // The fence in `wake` stands between our push and both looks: at `asleep` (against the idle

@@ -8,7 +8,7 @@ use super::state::HERE;
 use crate::os::entry::{self, Inside};
 
 /// The scheduler whose baton the calling code holds, and cannot lose as long as this lives: the
-/// worker is inside (`os/entry`).
+/// worker is inside the library (`os/entry`).
 pub(crate) struct Here {
     scheduler: &'static Scheduler,
     #[allow(dead_code)] // Kept for its drop.
@@ -24,33 +24,33 @@ impl std::ops::Deref for Here {
 }
 
 impl Here {
-    /// Whether it is this one.
+    /// Returns whether it is this one.
     #[inline]
     pub(crate) fn is(&self, other: &Scheduler) -> bool {
         std::ptr::eq(self.scheduler, other)
     }
 }
 
-/// The scheduler whose baton the calling code holds: None on a plain thread, and in a worker that
-/// has gone preemptive. A worker that has lost the baton without knowing it has it again when this
+/// Returns the scheduler whose baton the calling code holds: None on a plain thread, and in a
+/// preemptive worker. A worker that has lost the baton without noticing has it again when this
 /// returns.
 ///
-/// What comes in several steps keeps what this gives until the last of them: what was asked before
-/// another step may be no longer so.
+/// An operation of several steps keeps the returned value until the last of them: what was found
+/// before a step may have changed after it.
 #[inline]
 pub(crate) fn here() -> Option<Here> {
     let inside = Inside::enter()?;
     // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
-    // it has cleared the pointer. The 'static is a lie that stays inside this file: it is lent for
-    // as long as the calling code is inside.
+    // it has cleared the pointer. The value claims 'static, but stays inside this file: it is lent
+    // for as long as the calling code is inside.
     match unsafe { HERE.get().as_ref() } {
         Some(scheduler) => Some(Here { scheduler, inside }),
         None => settled(inside),
     }
 }
 
-/// As [`here`], of a thread that has none: it may be a worker that runs without the baton for a
-/// moment, which ends now.
+/// Does the same for a thread that has no scheduler: it may be a worker that is allowed to run
+/// without the baton, which ends now.
 #[cold]
 fn settled(inside: Inside) -> Option<Here> {
     match crate::watch::thread::me() {
@@ -62,8 +62,8 @@ fn settled(inside: Inside) -> Option<Here> {
     scheduler.map(|scheduler| Here { scheduler, inside })
 }
 
-/// As [`here`], where the calling code has interrupted code outside the library; None anywhere
-/// else.
+/// Does the same if the calling code has interrupted code outside the library; returns None
+/// otherwise.
 pub(crate) fn here_from_outside() -> Option<Here> {
     if entry::is_inside() { None } else { here() }
 }

@@ -1,4 +1,4 @@
-//! Host: how workers come to be, what each of them runs, and who stands by.
+//! Host: how workers are created, what each of them runs, and the standby.
 //!
 //! A worker's life is one loop: carry out a request, become idle, do the scheduler's work until
 //! there is another. The *standby* holds the baton at the start and whenever no worker can host the
@@ -33,7 +33,7 @@ use crate::watch::calls;
 /// How long to wait after a worker could not be created (B17).
 const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
 
-/// Starts a scheduler on a thread of its own, which stands by; gives both.
+/// Starts a scheduler on a thread of its own, which is the standby; returns both.
 pub(crate) fn start(
     index: usize,
     options: Options,
@@ -58,8 +58,8 @@ pub(crate) fn start(
             Ok(root) => root,
             Err(error) => return tell.keep(Err(error)),
         };
-        scheduler.settle_here();
-        entry::enter_by(Some(&scheduler.standby.entry));
+        scheduler.pin_and_set_nice();
+        entry::enter_by(Some(&scheduler.standby.record.entry));
         let watching = scheduler.open_place().and_then(|()| scheduler.watch_for_blocked());
         if let Err(error) = watching {
             return tell.keep(Err(error));
@@ -84,8 +84,8 @@ pub(crate) fn start(
     Ok((scheduler, thread))
 }
 
-/// Whoever panics outside every request holds the baton, and nobody could ever take it: better a
-/// sentence and an end than a scheduler that hangs.
+/// Aborts the process with a message if `main` panics outside every request: the panicking thread
+/// holds the baton, which no other could ever take, so the scheduler would hang.
 fn or_abort(main: impl FnOnce()) {
     if let Err(_panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
         #[cfg(feature = "sim")]
@@ -96,7 +96,7 @@ fn or_abort(main: impl FnOnce()) {
 }
 
 impl Scheduler {
-    /// Makes the calling thread a host, where workers have their own contexts. What it gives
+    /// Makes the calling thread a host, if workers have their own contexts. The returned value
     /// outlives them all.
     fn host_here(&self, carried: bool) -> std::io::Result<Option<Host>> {
         if self.options.kind != WorkerKind::OwnContext {
@@ -108,7 +108,7 @@ impl Scheduler {
             return Ok(None);
         }
         let host = Host::here().map_err(std::io::Error::other)?;
-        // SAFETY: Baton: nobody else has seen this scheduler yet.
+        // SAFETY: Baton: no other thread has seen this scheduler yet.
         unsafe { (*self.core.get()).root = host.root() };
         Ok(Some(host))
     }
@@ -126,8 +126,8 @@ impl Scheduler {
         }
     }
 
-    /// Resumes the current worker, if one is current. A fiber that came to its end is
-    /// taken out, and its stack goes back to the pool.
+    /// Resumes the current worker, if one is current. A fiber that has ended is taken out, and its
+    /// stack goes back to the pool.
     #[inline]
     pub(super) fn resume_current(&self) -> bool {
         if self.options.kind == WorkerKind::OwnContext {
@@ -135,7 +135,7 @@ impl Scheduler {
             if any {
                 self.pass_from_root();
                 if self.detection.carriers.get().is_some() {
-                    self.see_to_the_blocked();
+                    self.make_blocked_preemptive();
                 }
             }
             return any;
@@ -168,7 +168,7 @@ impl Scheduler {
         self.with(|core| core.stacks.as_mut().map(|pool| pool.give(stack)));
     }
 
-    /// The thread that stands by for thread workers.
+    /// Runs the standby's thread of a scheduler with thread workers.
     fn thread_standby(self: &Arc<Self>) {
         loop {
             while self.with(|core| core.current) == STANDBY {
@@ -185,12 +185,12 @@ impl Scheduler {
                 }
             }
             self.standby.event.wait();
-            self.see_to_the_blocked();
+            self.make_blocked_preemptive();
         }
     }
 
-    /// The standby does the scheduler's work until a worker is current, or there is nothing to do
-    /// but sleep once. False: the scheduler shall end.
+    /// Lets the standby do the scheduler's work until a worker is current, or nothing is left but
+    /// to sleep once. Returns false when the scheduler is to end.
     fn stand_by_once(&self) -> bool {
         self.look();
         let chosen = self.with(|core| {
@@ -207,7 +207,7 @@ impl Scheduler {
         true
     }
 
-    /// Creates the workers that shall be ready from the start (B18).
+    /// Creates the workers that are ready from the start (B18).
     pub(super) fn make_ready(self: &Arc<Self>) {
         for _ in 0..self.options.workers_ready {
             self.with(|core| {
@@ -218,8 +218,8 @@ impl Scheduler {
         }
     }
 
-    /// Creates a worker, in state New. None: it could not be had; counted, and not tried again
-    /// for a moment (B17).
+    /// Creates a worker, in state New. Returns None if that failed; the failure is counted, and
+    /// there is a pause before the next attempt (B17).
     pub(super) fn create_worker(&self, core: &mut Core, reserve: bool) -> Option<WorkerId> {
         let id = core.workers.next_id();
         let waiter = Waiter::take(self.inbox.address(), id);
@@ -266,10 +266,10 @@ impl Scheduler {
     ) -> std::io::Result<Seat> {
         let pool = core.stacks.as_mut().expect("a fiber scheduler has stacks");
         let stack = pool.take().map_err(std::io::Error::other)?;
-        waiter.view.stack_is(stack.range());
+        waiter.record.view.stack_is(stack.range());
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Bug::StackReusedTooEarly) {
-            // SAFETY: Home: broken on purpose; whoever builds with this feature asks for it.
+            // SAFETY: Home: broken on purpose, in builds with this feature only.
             pool.give(unsafe { std::ptr::read(&stack) });
         }
         let fiber = Fiber::new(stack, name, move |suspender| {
@@ -282,23 +282,24 @@ impl Scheduler {
             or_abort(|| scheduler.worker_main(id, waiter));
         });
         let fiber = Box::new(fiber);
-        waiter.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
+        waiter.record.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
         Ok(Seat::Fiber(Box::into_raw(fiber), None))
     }
 
-    /// The first thing that a worker's own thread does: goes where its scheduler is, and says where
-    /// it is.
+    /// The first step of a worker's own thread: settles where its scheduler is, and publishes its
+    /// number.
     pub(super) fn arrive(&self, waiter: &'static Waiter) {
-        self.settle_here();
-        waiter.view.thread.store(os::thread_number(), Ordering::Relaxed);
-        entry::enter_by(Some(&waiter.entry));
+        self.pin_and_set_nice();
+        waiter.record.view.thread.store(os::thread_number(), Ordering::Relaxed);
+        entry::enter_by(Some(&waiter.record.entry));
         super::WORKER.set(Some(waiter));
         let stack = fiber::StackRange::of_this_thread();
-        stack.into_iter().for_each(|stack| waiter.view.stack_is(stack));
+        stack.into_iter().for_each(|stack| waiter.record.view.stack_is(stack));
         os::linux::sample::this_thread_is_on(stack);
     }
 
-    /// A worker's life on its own thread, once it has the baton; nothing if it was retired before.
+    /// Runs a worker's life on its own thread, once it has the baton; nothing if it was retired
+    /// before.
     pub(super) fn live(self: &Arc<Self>, id: WorkerId, waiter: &'static Waiter) {
         if !waiter.is(State::Retired) {
             set_here(Some(self));
@@ -317,30 +318,30 @@ impl Scheduler {
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
             scheduler.arrive(waiter);
-            let watched = scheduler.watch_worker(waiter);
-            if let Some(watched) = &watched {
+            let watched_worker = scheduler.watch_worker(waiter);
+            if let Some(watched_worker) = &watched_worker {
                 super::preempt::prepare_thread();
                 calls::detect_here(super::preempt::OF_THREADS);
-                watched.begin();
+                watched_worker.begin();
             }
-            // Not until somebody chooses us may we touch anything: we do not have the baton.
+            // Nothing may be touched until this worker is chosen: it does not have the baton.
             waiter.event.wait();
-            watched.as_ref().inspect(|watched| watched.enter());
+            watched_worker.as_ref().inspect(|watched_worker| watched_worker.enter());
             scheduler.live(id, waiter);
-            watched.as_ref().inspect(|watched| watched.end());
+            watched_worker.as_ref().inspect(|watched_worker| watched_worker.end());
             entry::enter_by(None);
             waiter.give_back();
         })?;
         Ok(Seat::Thread(Some(thread)))
     }
 
-    /// What every worker runs, thread or fiber. Returns when the worker was retired.
+    /// Runs what every worker runs, of any kind. Returns when the worker was retired.
     fn worker_main(&self, me: WorkerId, waiter: &'static Waiter) {
         let kind = match self.options.kind {
             WorkerKind::Fiber => "fiber worker",
             _ => "worker",
         };
-        waiter.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
+        waiter.record.spans.begin_worker(kind, || format!("ums-{}/{me}", self.name()));
         if !waiter.is(State::Running) && !waiter.is(State::Retired) {
             self.until_chosen(me, waiter);
         }
@@ -355,37 +356,38 @@ impl Scheduler {
             });
             self.until_chosen(me, waiter);
         }
-        waiter.spans.end_worker();
+        waiter.record.spans.end_worker();
     }
 
-    /// One work request, from start to end (U32).
+    /// Carries out one work request, from start to end (U32).
     fn carry_out(&self, request: WorkRequest, waiter: &'static Waiter) {
         // Set when it was given to this worker.
         let now = self.with(|core| core.turn_at);
         if !self.waited_too_long(&request) && request.state().start(waiter, now) {
-            waiter.spans.begin_request(request.state().id, request.state().user);
-            // Jobs keep their own panics; this is for what a job itself gets wrong.
+            waiter.record.spans.begin_request(request.state().id, request.state().user);
+            // Jobs keep their own panics; this is for a panic of the job's own code.
             let fine = outside(|| {
                 contain(|| {
-                    waiter.lending.within.store(true, Ordering::Relaxed);
+                    waiter.record.lending.within.store(true, Ordering::Relaxed);
                     request.run();
                 })
             });
             super::preempt::come_back();
             super::lent::end(waiter);
             add(&self.counters.panics, u64::from(!fine));
-            waiter.spans.end_request();
+            waiter.record.spans.end_request();
             request.state().finish();
         } else {
             request.abandon();
         }
         outside(|| {
             contain(|| {
-                waiter.lending.within.store(true, Ordering::Relaxed);
+                waiter.record.lending.within.store(true, Ordering::Relaxed);
                 drop(request);
             })
         });
-        // What the request owned may have left by a guard, too, and forgotten it.
+        // What the request owned may also have left the scheduler by a guard, and forgotten the
+        // guard.
         super::preempt::come_back();
         super::lent::end(waiter);
         #[cfg(debug_assertions)]
@@ -393,10 +395,11 @@ impl Scheduler {
         // In this order, for a shutdown that adds up loads (`Node::end`).
         add(&self.counters.requests_done, 1);
         self.load.fetch_sub(1, Ordering::Release);
-        add(&waiter.view.requests_done, 1);
+        add(&waiter.record.view.requests_done, 1);
     }
 
-    /// Whether the client of this request has surely given up (B19). Those of holders are exempt.
+    /// Returns whether the client of this request has surely given up (B19). Requests of users that
+    /// hold a resource are exempt.
     fn waited_too_long(&self, request: &WorkRequest) -> bool {
         let limit = self.options.queue_timeout_ns;
         if limit == u64::MAX || request.state().is_urgent() {
@@ -408,11 +411,10 @@ impl Scheduler {
         late
     }
 
-    /// Every thread of a scheduler runs where the scheduler is pinned, and stands back for others
-    /// as it was told to.
-    pub(super) fn settle_here(&self) {
+    /// Pins the calling thread and sets its nice value, as every thread of the scheduler does.
+    pub(super) fn pin_and_set_nice(&self) {
         if let Some(cpu) = self.options.pin
-            && let Err(error) = os::linux::cpus::pin_to(cpu)
+            && let Err(error) = os::linux::affinity::pin_to(cpu)
         {
             let name = self.name();
             let text = format_args!("scheduler '{name}' could not be pinned to CPU {cpu}: {error}");
@@ -420,7 +422,7 @@ impl Scheduler {
         }
         let nice = self.options.nice;
         if nice != 0
-            && let Err(error) = os::linux::cpus::stand_back(nice)
+            && let Err(error) = os::linux::affinity::set_nice(nice)
         {
             let name = self.name();
             let text =

@@ -1,7 +1,7 @@
 //! The idle loop: sleep until something happens, in one system call (U72..U76).
 //!
-//! Whoever finds nothing to run sleeps on the scheduler's event, which is the I/O driver's wait,
-//! with the next timer as its timeout. The protocol that makes this safe against pushes from
+//! A worker that finds nothing to run sleeps on the scheduler's event, which is the I/O driver's
+//! wait, with the next timer as its timeout. The protocol that makes this safe against pushes from
 //! outside stands in scheduler/inbox (I1..I4), the one against work queues in scheduler/peers
 //! (S1..S4); both announcements are made here before the last look.
 
@@ -15,17 +15,17 @@ use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NOBODY, WorkerId};
 
-/// How long to sleep at most while threads that were told to end have not: nobody says when they
-/// have.
+/// The longest sleep while threads that were told to end have not ended: nothing announces that
+/// they have.
 const JOIN_AGAIN_AFTER_NS: u64 = 10_000_000;
 
 impl Scheduler {
-    /// Nothing can run: steal, trim, or sleep once. Returns to look again.
+    /// Steals, trims, or sleeps once, because nothing can run. Returns to look again.
     #[cold]
     pub(super) fn idle(&self, me: WorkerId) {
         point("idle");
         if self.stop.load(Ordering::Acquire) && me != STANDBY && self.quiescent() {
-            // The standby takes the scheduler down; it retires us where we are parked.
+            // The standby takes the scheduler down; and retires us where we are parked.
             return self.switch_to(STANDBY);
         }
         if self.trim(me) {
@@ -60,21 +60,21 @@ impl Scheduler {
                 add(&self.counters.idle_ticks, core.turn_at.saturating_sub(since));
             });
         }
-        // Both announcements end by taking them back. One that is gone was answered, and what the
-        // answer was about may be a request to which this scheduler does not come
-        // (scheduler/peers).
+        // Both announcements end by being withdrawn. One that is gone was answered, and the answer
+        // may have been about a request that this scheduler does not get to (scheduler/peers).
         if self.inbox.awake() {
-            self.owe(PeersUnnotified::Own);
+            self.must_notify(PeersUnnotified::Own);
         }
         if announced && self.peers.busy(self.index) {
-            self.owe(PeersUnnotified::Any);
+            self.must_notify(PeersUnnotified::Any);
         }
         super::alarm::stir();
         self.stir_place();
     }
 
-    /// Looks again and again before sleeping, and lets other threads of this processor run in
-    /// between: what is waited for may be on its way from one of them. True: there is something.
+    /// Looks several times before sleeping, and lets other threads of this processor run in
+    /// between: one of them may be about to send what is waited for. Returns true if there is
+    /// something.
     #[cold]
     fn spin(&self, end: u64) -> bool {
         while clock::now() < end {
@@ -92,7 +92,7 @@ impl Scheduler {
         false
     }
 
-    /// Whether it would take a request from a peer: only if it could start it.
+    /// Returns whether it would take a request from a peer: only if it could start it.
     fn takes_requests(&self) -> bool {
         self.options.steal
             && self.online.load(Ordering::Relaxed)
@@ -116,20 +116,21 @@ impl Scheduler {
         if announced {
             return !self.steal();
         }
-        // Out of workers, or offline: a peer that is idle may take what waits.
+        // Out of workers, or offline: an idle peer may take what waits.
         self.tell_peers();
         true
     }
 
-    /// Takes an unstarted request from another scheduler (B5). True: there was one. The caller has
-    /// announced that it is idle, so this is the look that it may owe.
+    /// Takes an unstarted request from another scheduler (B5). Returns false if there is none. The
+    /// caller has announced that it is idle, so this is also the look that the announcement
+    /// requires.
     fn steal(&self) -> bool {
         let Some(request) = self.peers.steal(self) else {
             self.peers_unnotified.set(PeersUnnotified::Nothing);
             return false;
         };
         // There may be more, and this scheduler takes no more before it has run this one.
-        self.owe(PeersUnnotified::Any);
+        self.must_notify(PeersUnnotified::Any);
         self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
         if let Err(request) = self.queue.adopt(request) {
             // Shutting down: it will not run here, nor anywhere.
@@ -143,7 +144,7 @@ impl Scheduler {
         self.stop.load(Ordering::Acquire) && self.quiescent()
     }
 
-    /// Every worker is idle: nothing runs, waits, or is away.
+    /// Returns whether every worker is idle: nothing runs, waits, or is preemptive.
     pub(super) fn quiescent(&self) -> bool {
         self.with(|core| core.workers.idle.len as usize == core.workers.count())
             && self.queue.len() == 0
@@ -160,13 +161,13 @@ impl Scheduler {
             });
         }
         if self.inbox.awake() {
-            self.owe(PeersUnnotified::Own);
+            self.must_notify(PeersUnnotified::Own);
         }
         super::alarm::stir();
     }
 
-    /// Destroys the worker that has been idle longest, if that is too long and enough remain
-    /// (U39, U40, G10). True: it did, and time has passed.
+    /// Destroys the worker that has been idle longest, if it has been idle too long and enough
+    /// workers remain (U39, U40, G10). Returns true if it did, which took time.
     fn trim(&self, me: WorkerId) -> bool {
         let victim = self.with(|core| {
             let oldest = core.oldest_idle(me)?;
@@ -177,7 +178,7 @@ impl Scheduler {
         true
     }
 
-    /// Ends an idle worker. Fiber: it is resumed once more to run to its end.
+    /// Ends an idle worker. A fiber is resumed once more to run to its end.
     pub(super) fn retire(&self, victim: WorkerId) {
         let kind = self.options.kind;
         #[cfg(feature = "planted")]
@@ -205,14 +206,14 @@ impl Scheduler {
 }
 
 impl Core {
-    /// The worker that has been idle longest and is not the one that hosts this loop.
+    /// Returns the worker that has been idle longest, other than the host of this loop.
     fn oldest_idle(&mut self, me: WorkerId) -> Option<WorkerId> {
         let head = self.workers.idle.head;
         let oldest = if head == me && head != NOBODY { self.workers.get(head).next } else { head };
         (oldest != NOBODY).then_some(oldest)
     }
 
-    /// Nanoseconds until this idle worker may be trimmed; `u64::MAX` for never.
+    /// Returns the nanoseconds until this idle worker may be trimmed; `u64::MAX` for never.
     fn trim_in(&mut self, scheduler: &Scheduler, id: WorkerId) -> u64 {
         let worker = self.workers.get(id);
         let idle_for = clock::ticks_to_ns(clock::ticks().saturating_sub(worker.since));
@@ -230,21 +231,22 @@ impl Core {
         scheduler.options.trim_after_ns.saturating_sub(idle_for)
     }
 
-    /// Until when to look for something before sleeping, if at all: when that was asked for (B57),
-    /// or when the next request of a user that holds a lock is due, for others wait as long as it
-    /// does. That pays where a client answers sooner than a sleeping thread is woken.
+    /// Returns until when to look for work before sleeping, if at all: as configured (B57), or
+    /// until the next request of a user that holds a lock is due, because others wait for that
+    /// user. That pays where a client answers sooner than a sleeping thread wakes up.
     fn awake_until(&self, scheduler: &Scheduler) -> Option<u64> {
         let spin = scheduler.options.idle_spin_ns;
         let asked = if spin > 0 { clock::now().saturating_add(spin) } else { 0 };
         Some(self.holder_due.max(asked)).filter(|end| *end > 0)
     }
 
-    /// A user that holds what others wait for has its next read pending.
+    /// Notes that a user which holds what others wait for has its next read pending.
     pub(crate) fn expect_holder(&mut self, within: u64) {
         self.holder_due = clock::now().saturating_add(within);
     }
 
-    /// How long to sleep: until the next timer, the next trim, or the next try to create.
+    /// Returns how long to sleep: until the next timer, the next trim, or the next attempt to
+    /// create.
     fn sleep_for(&mut self, scheduler: &Scheduler) -> Option<u64> {
         let now = clock::now();
         let timer = self.timers.next_expiry().map_or(u64::MAX, |t| t.saturating_sub(now));
@@ -252,7 +254,7 @@ impl Core {
         let trim = self.oldest_idle(me).map_or(u64::MAX, |id| self.trim_in(scheduler, id));
         let create = match std::mem::take(&mut self.create_again) {
             0 => u64::MAX,
-            // The pause has ended since the last look, which saw that nobody can start what is
+            // The pause has ended since the last look, in which no worker could start what is
             // queued.
             at if at <= now => [u64::MAX, 0][usize::from(scheduler.queue.len() > 0)],
             at => {

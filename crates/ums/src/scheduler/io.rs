@@ -16,7 +16,7 @@ impl Core {
         self.io.outstanding() == 0 || !self.driver.ready()
     }
 
-    /// Completed I/O leaves the list; waiting workers become runnable, routines are put aside.
+    /// Takes completed I/O off the list: waiting workers become runnable, routines are put aside.
     pub(super) fn reap(&mut self, scheduler: &Scheduler) {
         if !self.driver_is_quiet() {
             self.driver.reap(&mut self.done);
@@ -33,7 +33,7 @@ impl Core {
         self.done = done;
     }
 
-    /// One request has completed.
+    /// Handles the completion of one request.
     pub(super) fn completed(&mut self, token: u64, result: i32) {
         self.board.wipe(token);
         self.record(RingEvent::Complete, self.current, token as u32);
@@ -55,8 +55,8 @@ impl Core {
         }
     }
 
-    /// Puts a request on the I/O list and gives it to the driver. Some: it completed at once,
-    /// never was pending, and is off the list again (U66).
+    /// Puts a request on the I/O list and gives it to the driver. If the request completes at once,
+    /// it never was pending, and is off the list again (U66).
     ///
     /// # Safety
     /// Frozen Buffer: what `op` points at stays valid and untouched until the completion.
@@ -66,7 +66,7 @@ impl Core {
         completion: Completion,
     ) -> Submission {
         let token = self.io.insert(completion);
-        // SAFETY: Frozen Buffer: passed on to the caller.
+        // SAFETY: Frozen Buffer: our caller's promise.
         match unsafe { self.driver.submit(token, op) } {
             crate::os::driver::Submitted::Pending => {
                 self.board.put(token, &op, clock::ticks());
@@ -85,8 +85,8 @@ impl Core {
 pub(crate) enum Submission {
     /// It is on the I/O list under this token.
     Pending(u64),
-    /// It has completed; nobody needs to wait.
+    /// It has completed; no wait is necessary.
     Done(i32),
-    /// The one under this token has completed; the submitter runs its routine now.
+    /// The request under this token has completed; the submitter runs its routine now.
     Call(u64, crate::scheduler::lists::io_list::Routine, i32),
 }

@@ -1,9 +1,9 @@
-//! Whether a scheduler may make one more worker.
+//! Limits of workers: whether a scheduler may create one more.
 //!
-//! There are two limits. The *hard* one is what the builder was told, or what the machine has room
-//! for. The *soft* one is lower where no number was given: up to it a worker is made for each
-//! request that finds none. Beyond it the workers that exist are given a moment, for they may be
-//! about to be free:
+//! There are two limits. The *hard* one is the number that the builder was given, or the number
+//! that the computer has room for. The *soft* one is lower, if the builder was given no number: up
+//! to it a worker is created for each request that finds none. Beyond it the existing workers are
+//! given a moment, for one may become free:
 //!
 //! ```text
 //! nothing runs, and no wait or request has ended for 10 ms     a standstill: make workers, without
@@ -15,8 +15,8 @@
 //! requests whose scheduler is kept busy by workers that never become free, such as one for each
 //! connection.
 //!
-//! At the hard limit requests wait. A standstill of a second there is told on stderr; it may be the
-//! end, where the requests in the queue are what the workers wait for.
+//! At the hard limit requests wait. A standstill of a second there is reported on stderr; it may be
+//! permanent, if the workers wait for requests that are in the queue.
 //!
 //! *Progress* is read off two counters. A worker that is made begins one wait, so turns less
 //! workers created stay the same for as long as only new workers come to wait.
@@ -30,7 +30,7 @@ use crate::record::report::Kind;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 
 impl Scheduler {
-    /// Whether one more worker may be made, as far as limits go.
+    /// Returns whether one more worker may be created, by these limits.
     pub(super) fn has_room(&self, core: &mut Core) -> bool {
         let count = core.workers.count();
         count < self.options.workers_soft || self.has_room_beyond(core, count)
@@ -49,7 +49,8 @@ impl Scheduler {
         self.standstill_in(core, now, STANDSTILL_NS) == 0 || self.is_overdue(core, now)
     }
 
-    /// Nanoseconds until it has been a standstill for `span`, if nothing gets on; 0: it has.
+    /// Returns the nanoseconds until the standstill has lasted for `span`, if nothing progresses; 0
+    /// if it has.
     fn standstill_in(&self, core: &mut Core, now: u64, span: u64) -> u64 {
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let c = &self.counters;
@@ -66,12 +67,12 @@ impl Scheduler {
         (core.standstill.since + span).saturating_sub(now)
     }
 
-    /// Whether the oldest request has waited for too long, and it is time for a worker for it.
+    /// Returns whether the oldest request has waited too long, and a worker is due for it.
     fn is_overdue(&self, core: &mut Core, now: u64) -> bool {
         self.overdue_in(core, now) == Some(0)
     }
 
-    /// Nanoseconds until that is so; None: nothing is queued.
+    /// Returns the nanoseconds until that is so, or None if nothing is queued.
     fn overdue_in(&self, core: &mut Core, now: u64) -> Option<u64> {
         if self.queue.len() == 0 {
             return None;
@@ -85,18 +86,18 @@ impl Scheduler {
         Some(OVERDUE_NS.saturating_sub(waited))
     }
 
-    /// A worker was made: the next overdue request has to wait for a moment.
+    /// Notes that a worker was created: the next overdue request has to wait for a moment.
     pub(super) fn made_one(&self, core: &mut Core) {
         if core.workers.count() > self.options.workers_soft {
             core.standstill.overdue = clock::now();
         }
     }
 
-    /// In how many nanoseconds to look again whether one more worker may be made, or whether to
-    /// tell a standstill; `u64::MAX`: there is no need to.
+    /// Returns in how many nanoseconds to check again whether one more worker may be created, or
+    /// whether to report a standstill; `u64::MAX` for never.
     pub(super) fn look_again_in(&self, core: &mut Core, now: u64) -> u64 {
         let count = core.workers.count();
-        // A standstill that is one already has been seen to.
+        // A standstill that has been found was acted on already.
         let later = |left: u64| if left == 0 { u64::MAX } else { left };
         let soon = |left: u64| if left == 0 { OVERDUE_PAUSE_NS } else { left };
         match count {

@@ -2,7 +2,7 @@
 //!
 //! Nouns. The *baton* is the right to touch a scheduler's lists; its holder is the scheduler's
 //! *current worker*, or the *standby* while no worker can host the idle loop. [`Scheduler`] is what
-//! anybody may reach (inbox, work queue, counters); [`Core`] is what only the baton's holder
+//! any thread may reach (inbox, work queue, counters); [`Core`] is what only the baton's holder
 //! touches, and is therefore plain data without locks or atomics.
 //!
 //! ```text
@@ -10,23 +10,25 @@
 //!   enqueue -> work queue --+
 //!   release -> inbox --------+--> turn: look (I/O, routines, timers, inbox), choose
 //!                           |           |
-//!                           |           +-> Stay        go on
+//!                           |           +-> Stay        continue
 //!                           |           +-> Switch(w)   hand the baton to w, park
 //!                           |           +-> Idle        sleep on the driver, then look again
 //! ```
 //!
-//! * `turn` brings in what happened and chooses who is next: mechanism-free.
+//! * `turn` takes in what has happened and chooses what runs next, for all kinds of workers alike.
 //! * `switch` is the only place that knows what kind a worker is; `own` is about the third kind.
 //! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
-//! * `preempt` lets a worker leave and come home; `watched` and `blocked` make one leave that
-//!   blocks; `carrier` lets a scheduler leave a kernel thread that is blocked.
+//! * `preempt` lets a worker leave its scheduler and rejoin it; `watched` and `blocked` take the
+//!   baton from a worker that blocks undeclared; `carrier` moves a scheduler off a kernel thread
+//!   that is blocked.
 //!
 //! Named invariant **Baton**: `Core` is touched only inside [`Scheduler::with`], which checks that
 //! the calling thread has the baton and that no other borrow is alive; no borrow spans a switch. A
-//! worker has the baton for as long as it is inside the library: what [`here`] gives keeps it
-//! there. Outside, in a request's own code, it may lose it (`watched`, `blocked`) and get it again
-//! at its next entry. Setting the next worker's event *is* handing the baton on: afterwards the
-//! giver touches only its own event and its waiter's atomics until it is chosen again.
+//! worker has the baton for as long as it is inside the library: the value of [`here`] keeps it
+//! there. Outside, in a request's own code, it may lose the baton (`watched`, `blocked`), and gets
+//! it again at its next entry. Setting the next worker's event *is* handing the baton on:
+//! afterwards the giver touches only its own event and its waiter's atomics until it is chosen
+//! again.
 
 pub(crate) mod alarm;
 mod blocked;

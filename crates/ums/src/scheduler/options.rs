@@ -1,4 +1,4 @@
-//! How a scheduler is made: what the builder has decided.
+//! How a scheduler is made: the decisions of the builder.
 
 use fiber::StackPool;
 
@@ -20,9 +20,9 @@ pub(crate) struct Options {
     pub name: String,
     pub kind: WorkerKind,
     pub visible: bool,
-    /// Most workers.
+    /// The most workers it may have.
     pub workers_max: usize,
-    /// From so many on, further ones are made only where none becomes free; see `limit`.
+    /// The number of workers beyond which more are created only if none becomes free; see `limit`.
     pub workers_soft: usize,
     /// What sets the limit.
     pub limit_set_by: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     pub passed_max: u32,
     pub steal: bool,
     pub pin: Option<usize>,
-    /// The nice value of its threads; 0: that of whoever makes them.
+    /// The nice value of its threads; 0 for that of the thread that starts it.
     pub nice: i32,
     /// Whether interposed calls of its workers go preemptive.
     pub detect_blocking: bool,
@@ -48,12 +48,13 @@ pub(crate) struct Options {
     pub take_over_blocked: bool,
     pub io: crate::os::linux::open::Choice,
     pub ring: bool,
-    /// Whether sentences about it go to stderr.
+    /// Whether messages about it go to stderr.
     pub warnings: bool,
 }
 
 impl Options {
-    /// Whether the machine sets the limit of workers, not the builder.
+    /// Returns whether the limit of workers is what the computer has room for, not a number of the
+    /// builder's.
     pub fn limit_is_the_machines(&self) -> bool {
         self.limit_set_by != crate::limits::SET_BY_BUILDER
     }

@@ -6,7 +6,7 @@
 //! blocks are detected there is no host thread: carriers take turns (`carrier.rs`).
 //!
 //! ```text
-//!   where             state                     who continues it, by
+//!   where             state                     what continues it, by
 //!   saved             New, Runnable, Waiting,   the current worker, or the standby: switch_to
 //!                     Idle
 //!   on the host       Running; hosts the idle   itself: switch_to another, leave_for another (preemptive)
@@ -18,12 +18,12 @@
 //!   coupled           Retired                   its own kernel thread, to the thread's end: release
 //! ```
 //!
-//! *Which scheduler am I on?* Every thread-local of the machine is a worker's own here, as in
-//! thread workers. A worker belongs to one scheduler for life, so what its thread-local says is
-//! right on the host, where it is set, and when it is coupled, where it is cleared. What is keyed
-//! to the kernel thread is the host's on the host: the I/O driver, whose ring belongs to the host
-//! thread, is only touched there (with carriers it has no ring). The panic count is the worker's
-//! own, so a destructor may wait during a panic (rule 11 is for fibers).
+//! *Which scheduler is the caller on?* Every thread-local of the library is a worker's own here, as
+//! in thread workers. A worker belongs to one scheduler for life, so the value of its thread-local
+//! is right on the host, where it is set, and when it is coupled, where it is cleared. What is
+//! keyed to the kernel thread is the host's on the host: the I/O driver, whose ring belongs to the
+//! host thread, is only touched there (with carriers it has no ring). The panic count is the
+//! worker's own, so a destructor may wait during a panic (rule 11 is for fibers).
 //!
 //! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is,
 //! and only the baton's holder changes it; or its lending word does (`lent.rs`). **Saved First**: a
@@ -61,14 +61,14 @@ impl Pass {
     /// *One Place*: `from` is the running context, which has handed the baton to `to`.
     #[inline(always)]
     pub(super) unsafe fn switch(&self) {
-        // SAFETY: One Place, by the contract: who has the baton now is saved and nobody else's to
-        // continue. Both are alive: a worker's is in its seat, the root in the frame of the host
-        // thread (Host Outlives).
+        // SAFETY: One Place, by the contract: the context that has the baton now is saved, and no
+        // other continues it. Both are alive: a worker's is in its seat, the root in the frame of
+        // the host thread (Host Outlives).
         along(|| unsafe { (*self.from).switch_to(&*self.to) });
     }
 }
 
-/// Runs a switch. In a simulated world the host's place goes along.
+/// Runs a switch. In a simulated world the host's place moves along.
 #[inline(always)]
 fn along(switch: impl FnOnce()) {
     #[cfg(feature = "sim")]
@@ -79,7 +79,7 @@ fn along(switch: impl FnOnce()) {
 }
 
 impl Core {
-    /// The context of a worker of this kind, or of the standby.
+    /// Returns the context of a worker of this kind, or of the standby.
     #[inline]
     fn context_of(&mut self, id: WorkerId) -> *const Context {
         match &self.workers.get(id).seat {
@@ -101,17 +101,17 @@ impl Core {
 
 impl Scheduler {
     /// The standby, which is the host thread's root, has made a worker current: switches to it.
-    /// Comes back when the standby is current again.
+    /// Returns when the standby is current again.
     pub(super) fn pass_from_root(&self) {
         let pass = self.with(|core| {
             let to = core.context_of(core.current);
             Pass { from: core.root, to }
         });
-        // SAFETY: One Place: this is the root, and the baton has been handed to who is current.
+        // SAFETY: One Place: this is the root, and the baton has been handed to the current worker.
         unsafe { pass.switch() };
     }
 
-    /// Hands the baton to `to`, and goes on outside, on the worker's own kernel thread.
+    /// Hands the baton to `to`, and resumes outside, on the worker's own kernel thread.
     pub(super) fn couple(&self, to: WorkerId) {
         add(&self.counters.context_switches, 1);
         add(&self.counters.leave_switches, 1);
@@ -120,11 +120,10 @@ impl Scheduler {
             core.hand_to(to);
             (mine, core.context_of(to))
         });
-        // It is not here any more when its own kernel thread takes the signals that have waited for
-        // it.
+        // Cleared before its own kernel thread takes the signals that have waited for it.
         set_here(None);
         // SAFETY: One Place: the caller is current until now, so its context is the running one and
-        // on the host; who has the baton now is saved. Alive, as in `Pass::switch`.
+        // on the host; the context that has the baton now is saved. Alive, as in `Pass::switch`.
         let leave = || unsafe { (*mine).leave_for(&*theirs) };
         #[cfg(feature = "sim")]
         return self.carried.home(leave);
@@ -132,35 +131,36 @@ impl Scheduler {
         leave();
     }
 
-    /// Comes in from outside: through the inbox, once the worker is saved. Comes back when it has
-    /// the baton.
+    /// Rejoins the scheduler: through the inbox, once the worker is saved. Returns when it has the
+    /// baton.
     pub(super) fn decouple(&self, mine: *const Context, waiter: &'static Waiter) {
         #[cfg(feature = "sim")]
         if os::sim::is_here() {
             let inbox = self.inbox;
             let saved = os::sim::carry::ferry(move || inbox.push(waiter));
-            // SAFETY: One Place and Saved First, as below; the ferryman tells the inbox.
+            // SAFETY: One Place and Saved First, as below; the ferry thread pushes it into the
+            // inbox.
             unsafe { (*mine).decouple(&saved.post()) };
             return self.carried.arrive();
         }
         let post = self.inbox.post(waiter);
-        // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: whoever takes it
-        // from the inbox may continue it. Its context is in its seat, which stays until it is
-        // retired, and a preemptive worker is not.
+        // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: the worker that
+        // takes it from the inbox may continue it. Its context is in its seat, which stays until it
+        // is retired, and a preemptive worker is not.
         unsafe { (*mine).decouple(&post) };
     }
 
-    /// The first thing that a worker's thread does, where carriers host it.
+    /// The first step of a worker's thread, if carriers host it.
     fn runs_on_carriers(&self, mine: Mine) {
         let carriers = self.detection.carriers.get();
         mine::begin(mine);
         super::preempt::prepare_here();
-        // SAFETY: Own Carriers: they are the scheduler's, which this thread has an owner of until
-        // it ends.
+        // SAFETY: Own Carriers: they belong to the scheduler, of which this thread has an owner
+        // until it ends.
         unsafe { watch::runs_on(carriers) };
     }
 
-    /// The context of the current worker.
+    /// Returns the context of the current worker.
     pub(super) fn own_context(&self) -> *const Context {
         self.with(|core| core.context_of(core.current))
     }
@@ -172,7 +172,7 @@ impl Scheduler {
         waiter: &'static Waiter,
         name: String,
     ) -> std::io::Result<Seat> {
-        let (scheduler, context) = (self.arc(), &waiter.context);
+        let (scheduler, context) = (self.arc(), &waiter.record.context);
         let refused: Arc<OnceLock<Refused>> = Arc::default();
         let told = refused.clone();
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
@@ -184,10 +184,10 @@ impl Scheduler {
             if os::sim::carry::is_at_home() {
                 return scheduler.detach_in_world(context, id, waiter);
             }
-            // SAFETY: One Place: `live` comes back when the worker was retired, which releases it.
-            // Saved First: its maker waits for the post. The machine keeps nothing by kernel thread
-            // over a switch, but what the head of this file names; for the application
-            // docs/worker-kinds.md says what is kept so.
+            // SAFETY: One Place: `live` returns when the worker was retired, which releases it.
+            // Saved First: its maker waits for the post. The library keeps nothing by kernel thread
+            // over a switch, except what the head of this file names; docs/worker-kinds.md lists
+            // what applications must not keep so.
             match unsafe { context.detach(&waiter.event.post(), || scheduler.live(id, waiter)) } {
                 Ok(()) => {
                     entry::enter_by(None);
@@ -204,37 +204,38 @@ impl Scheduler {
             let _ = thread.join();
             return Err(std::io::Error::other(*why));
         }
-        waiter.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
+        waiter.record.view.saved_at.store(context.saved_at(), Ordering::Relaxed);
         Ok(Seat::Own(Own { context, thread }))
     }
 }
 
 #[cfg(feature = "sim")]
 impl Scheduler {
-    /// As a new worker does elsewhere: leaves its kernel thread, and tells its maker.
+    /// Does in a simulated world what a new worker does: leaves its kernel thread, and tells its
+    /// maker.
     fn detach_in_world(self: &Arc<Self>, mine: &Context, id: WorkerId, waiter: &'static Waiter) {
         let saved = os::sim::carry::ferry(move || waiter.event.set());
         let live = || {
             self.carried.arrive();
             self.live(id, waiter);
         };
-        // SAFETY: One Place and Saved First, as in `own_seat`; the ferryman tells the maker.
+        // SAFETY: One Place and Saved First, as in `own_seat`; the ferry thread tells the maker.
         match unsafe { mine.detach(&saved.post(), live) } {
             Ok(()) => {
                 entry::enter_by(None);
                 waiter.give_back();
             }
-            // Nobody in the world could go on.
-            Err(why) => panic!("a context was refused where the node was not: {why}"),
+            // No thread of the world could run.
+            Err(why) => panic!("a context was refused although the node was built: {why}"),
         }
     }
 }
 
 impl Own {
-    /// Lets a retired worker come to its end, on its own kernel thread. Gives what to join.
+    /// Lets a retired worker end, on its own kernel thread. Returns the thread to join.
     pub(super) fn end(self) -> JoinHandle {
-        // SAFETY: One Place: retired, so it is on no list and nobody else's to continue; it was
-        // idle, so it is saved.
+        // SAFETY: One Place: retired, so it is on no list and no other continues it; it was idle,
+        // so it is saved.
         unsafe { (*self.context).release() };
         self.thread.released();
         self.thread

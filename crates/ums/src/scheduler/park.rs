@@ -1,4 +1,4 @@
-//! Park: a worker waits, and whoever parks does the scheduler's work until somebody else runs.
+//! Park: a worker waits, and does the scheduler's work until another worker runs.
 
 use std::sync::atomic::Ordering;
 
@@ -15,10 +15,10 @@ use crate::wait::{Outcome, Ticket, Waiter};
 /// How long a destructor may wait during a panic on a fiber before that is taken for a deadlock.
 const UNWINDING_WAIT_MAX_NS: u64 = 10_000_000_000;
 
-/// Stands in a frame that somebody else uses until the wait in it ends: the kernel its buffers,
-/// another scheduler its closure. Such a frame cannot be unwound. What could panic below it is a
-/// driver that the kernel refuses; then the process ends before anybody writes into what is freed.
-/// Who comes back forgets it.
+/// Stands in a frame that others use until the wait in it ends: the kernel its buffers, another
+/// scheduler its closure. Such a frame cannot be unwound. Only a driver whose system call fails
+/// could panic below it; then the process ends before anything is written into freed memory. A
+/// caller that returns normally forgets this.
 pub(crate) struct Frozen;
 
 impl Drop for Frozen {
@@ -36,13 +36,13 @@ impl Drop for Frozen {
 }
 
 impl Scheduler {
-    /// The waiter of the current worker.
+    /// Returns the waiter of the current worker.
     #[inline]
     pub(crate) fn current_waiter(&self) -> &'static Waiter {
         self.with(|core| core.workers.get(core.current).waiter)
     }
 
-    /// As `current_waiter`, for one that is about to wait. Checked before a ticket exists, so that
+    /// Returns the same for a worker that is about to wait. Checked before a ticket exists, so that
     /// no resource is left with a ticket of a waiter that never parks; and outside `with`, so that
     /// the panic leaves the lists in order.
     #[inline]
@@ -64,14 +64,14 @@ impl Scheduler {
         {
             mine.kept();
             row.ended(0, 0);
-            waiter.view.waits.ended(reason, 0, 0);
+            waiter.record.view.waits.ended(reason, 0, 0);
         } else {
             self.park_on(ticket, deadline, began);
             let now = self.with(|core| core.turn_at);
             let signalled = waiter.signalled.load(Ordering::Relaxed);
             let (total, signal) = (now.saturating_sub(began), now.saturating_sub(signalled));
             row.ended(total, signal);
-            waiter.view.waits.ended(reason, total, signal);
+            waiter.record.view.waits.ended(reason, total, signal);
         }
         ticket.take_outcome().expect("a worker runs again only after its wait was claimed")
     }
@@ -98,29 +98,30 @@ impl Scheduler {
         }
     }
 
-    /// The current worker (which is not Running any more) does the scheduler's work until
-    /// somebody is chosen. If that is itself it just returns: no switch at all. Else it hands the
-    /// baton on and returns when it is Running again, or Retired. If it gets the baton back while
-    /// it is neither, it hosts the idle loop: any worker may (U50).
+    /// Lets the current worker (which is not Running any more) do the scheduler's work until a
+    /// worker is chosen. If it is chosen itself, it just returns: no switch at all. Otherwise it
+    /// hands the baton on and returns when it is Running again, or Retired. If it gets the baton
+    /// back in another state, it hosts the idle loop: any worker may (U50).
     #[inline(always)]
     pub(super) fn until_chosen(&self, me: WorkerId, waiter: &'static Waiter) {
         crate::record::counters::add(&self.counters.turns, 1);
-        waiter.spans.pause();
+        waiter.record.spans.pause();
         loop {
             match self.turn() {
                 WayOut::Nowhere => self.idle(me),
                 way_out => self.leave_by(way_out),
             }
-            // Written by whoever chose or retired us, before it gave us the baton or our event.
+            // Written by the thread that chose or retired us, before it gave us the baton or our
+            // event.
             if waiter.is(State::Running) || waiter.is(State::Retired) {
-                waiter.spans.go_on();
+                waiter.record.spans.go_on();
                 return;
             }
         }
     }
 
     /// Rule 11: a destructor waits during a panic. The panic count is the host thread's, so no
-    /// other fiber may run here: this one keeps the thread, serving I/O, timers and the inbox.
+    /// other fiber may run here: this one keeps the thread, and serves I/O, timers and the inbox.
     #[cold]
     fn wait_while_unwinding(&self, me: WorkerId) {
         let give_up = clock::now() + UNWINDING_WAIT_MAX_NS;

@@ -1,4 +1,4 @@
-//! Going preemptive, and coming home (U77..U85).
+//! Going preemptive, and rejoining the scheduler (U77..U85).
 //!
 //! External code may block or run long without yielding, so it must not keep the scheduler.
 //!
@@ -7,13 +7,13 @@
 //! ```text
 //!   worker                              scheduler
 //!   takes a place under the cap (B30)
-//!   looks, chooses who is next          (worker still holds the baton)
+//!   looks, chooses the next worker      (worker still holds the baton)
 //!   state := Preemptive, gives baton -> next runnable, or an idle one, or a waiting one that
 //!                                       hosts the idle loop, or a new one, or the standby (G7)
 //!   runs the closure as a plain thread  runs others
 //!   pushes itself through the inbox ---> sees it in a turn, puts it on the runnable list (G8)
 //!   waits on its event                  chooses it, gives it the baton
-//!   goes on with its request
+//!   continues its request
 //! ```
 //!
 //! A *fiber* cannot leave its thread without taking its siblings along, so its closure moves to a
@@ -21,7 +21,7 @@
 //! preemptive, so they run side by side.
 //!
 //! Named invariant **Frozen Stack**: what an errand points at lives on the stack of the waiting
-//! caller, who runs again only after the errand has ended that wait.
+//! caller, which runs again only after the errand has ended that wait.
 
 #![allow(unsafe_code)] // Named invariants of the module's header.
 
@@ -47,13 +47,13 @@ use crate::watch::Blocks;
 use crate::watch::calls::BlockPolicy;
 use crate::watch::mask_here;
 
-/// Runs external code without holding up the scheduler; see `ums::go_preemptive`.
+/// Runs external code without delaying the scheduler; see `ums::go_preemptive`.
 pub(crate) fn go_preemptive<F, R>(reason: WaitReason, f: F) -> R
 where
     F: FnOnce() -> R + Send,
     R: Send,
 {
-    // A plain thread, or already preemptive: nothing to leave, nothing counted twice (B29).
+    // A plain thread, or already preemptive: nothing to leave, and nothing is counted twice (B29).
     let Some(scheduler) = here() else { return f() };
     scheduler.may_switch();
     let result = match scheduler.options.kind {
@@ -63,8 +63,8 @@ where
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// How calls of workers are run that block without having said so. Of a thread, those that surely
-/// will: the block watch sees the others.
+/// How blocking calls that were not declared are run for thread workers: only those that will
+/// surely block go preemptive, for the block watch sees the others.
 pub(super) const OF_THREADS: BlockPolicy = BlockPolicy {
     declared: undeclared,
     seen: undeclared,
@@ -76,7 +76,7 @@ pub(super) const OF_THREADS: BlockPolicy = BlockPolicy {
     step_back: || {},
 };
 
-/// Of a worker with its own context, those that may, for they would hold up its host.
+/// For workers with their own context: those that may block, because they would block the host.
 pub(super) const OF_CONTEXTS: BlockPolicy = BlockPolicy {
     declared: undeclared,
     seen: seen_blocked,
@@ -90,11 +90,12 @@ pub(super) const OF_CONTEXTS: BlockPolicy = BlockPolicy {
     step_back: come_back,
 };
 
-/// The calling worker was seen in a fault, and is in a handler in the middle of anything: leaves as
-/// by a guard.
+/// The calling worker was seen in a fault, and is in a signal handler at an arbitrary place: leaves
+/// its scheduler as by a guard.
 fn step_out() -> bool {
     let whole = mine::mine().is_some_and(|mine| {
-        mine.waiter.view.stack().is_none_or(StackRange::is_here) && mine::is_whole(mine.waiter)
+        mine.waiter.record.view.stack().is_none_or(StackRange::is_here)
+            && mine::is_whole(mine.waiter)
     });
     let here = here_from_outside().filter(|scheduler| whole && scheduler.may_leave_undeclared());
     let Some(scheduler) = here else { return false };
@@ -105,7 +106,7 @@ fn step_out() -> bool {
     true
 }
 
-/// What a handler would be the first to touch.
+/// Initialises what a handler would otherwise be the first to touch.
 pub(super) fn prepare_here() {
     LEFT.set(None);
 }
@@ -115,55 +116,55 @@ thread_local! {
     static MASK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling thread worker begins, with the mask that its requests have outside signal handlers.
+/// Notes the mask that the calling thread worker's requests have outside signal handlers.
 pub(super) fn prepare_thread() {
     MASK.set(mask_here());
 }
 
-/// Runs an interposed call that will block: as if it had been declared, where the calling code is a
-/// request's own. Inside the machine, and on the way through a panic, it is just run.
+/// Runs an interposed call that will block as if it had been declared, if the calling code is a
+/// request's own. Inside the library, and during a panic, it just runs the call.
 fn undeclared(call: &mut dyn FnMut()) {
     run_outside(call, Way::Call, |counters| &counters.undeclared_calls);
 }
 
-/// As [`undeclared`], a call that was seen to block. The calling code is a signal handler in the
-/// middle of anything.
+/// Does the same for a call that was seen to block. The calling code is a signal handler at an
+/// arbitrary place.
 fn seen_blocked(call: &mut dyn FnMut()) {
     run_outside(call, Way::Standby, |counters| &counters.undeclared_blocks);
 }
 
 fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &AtomicU64) {
     if super::lent::is_lent() {
-        // Where it is: it may hold a lock for which its scheduler waits, so that must not be asked
-        // now.
+        // In place: the caller may hold a lock for which its scheduler waits, so it must not wait
+        // for the scheduler now.
         return call();
     }
     match here_from_outside().filter(|scheduler| scheduler.may_leave_undeclared()) {
         Some(scheduler) => {
             add(counter(&scheduler.counters), 1);
-            // The call keeps its panics, for it is a function of the C library's.
+            // The call does not panic, for it is a function of the C library.
             drop(scheduler.leave(WaitReason::PREEMPTIVE_EXTERNAL, way, call));
         }
         None => call(),
     }
 }
 
-/// How a worker leaves.
+/// How a worker leaves its scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// By a turn of its own, counted as a wait.
     Turn,
-    /// The same in the middle of anything, for it had not said so.
+    /// The same at an arbitrary place, because it did not declare the call.
     Call,
-    /// As by a turn, as an errand of a fiber, whose wait is counted already.
+    /// As by a turn, for the errand of a fiber, whose wait is counted already.
     Errand,
-    /// From a signal handler: the standby does the turn, because that runs routines, and may make
-    /// workers. It asks for no place among the preemptive, as the threads that block undeclared do
+    /// From a signal handler: the standby does the turn, because a turn runs routines and may
+    /// create workers. It asks for no preemptive place, as the threads that block undeclared do
     /// not.
     Standby,
 }
 
-/// Runs external code that is known to be short on the scheduler, and counts it when it was not
+/// Runs external code on the scheduler because it is known to be short, and counts it if it was not
 /// (B28).
 pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     if here().is_none() {
@@ -179,14 +180,14 @@ pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Of a worker that is away: what it comes back with.
+/// What a preemptive worker needs to rejoin.
 struct Left {
     reason: WaitReason,
     way: Way,
     waiter: &'static Waiter,
-    /// Its context, where it has one of its own.
+    /// Its context, if it has one of its own.
     own: Option<*const context::Context>,
-    /// What it left was its request's own.
+    /// Whether it left in its request's own code.
     within: bool,
     watched: Option<&'static crate::watch::Watched>,
 }
@@ -198,19 +199,18 @@ thread_local! {
     static TIMES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The time that a worker is away from its scheduler; see `ums::worker::couple`.
+/// The time that a worker is preemptive; see `ums::worker::couple`.
 #[derive(Debug)]
-#[must_use = "dropping it ends the time away"]
+#[must_use = "dropping it brings the worker back to its scheduler"]
 pub struct Coupled {
-    /// Which of the worker's times away this is: an old one may have ended with its request. 0:
-    /// none.
+    /// Which of the worker's times this is: an old one may have ended with its request. 0 for none.
     time: u64,
     here: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Coupled {
     fn drop(&mut self) {
-        // Not in the middle of a wait, which has begun outside and ends there.
+        // Not in the middle of a wait that began outside and ends there.
         if self.time != 0 && self.time == TIMES.get() && thread_waiter().is_quiet() {
             come_back();
         }
@@ -225,7 +225,7 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     if scheduler.options.kind == WorkerKind::Fiber {
         return Err(NeedsThread("coupling"));
     }
-    // Found before the worker is away: what is made at its first use may need the scheduler.
+    // Found before the worker leaves: its initialisation at first use may need the scheduler.
     LEFT.set(None);
     let scheduler = scheduler.arc();
     let left = scheduler.go_out(reason, Way::Turn);
@@ -234,7 +234,7 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     coupled(TIMES.get())
 }
 
-/// The calling worker comes back, if it is away by a guard. Also at the end of a request, for a
+/// Rejoins, if the calling worker has left by a guard. Also called at the end of a request, for a
 /// guard that was forgotten.
 pub(super) fn come_back() {
     let _inside = Inside::enter();
@@ -245,8 +245,8 @@ pub(super) fn come_back() {
 }
 
 impl Scheduler {
-    /// Whether the calling code, which has come in from outside, is that of the current worker's
-    /// request.
+    /// Returns whether the calling code, which has entered from outside, is the code of the current
+    /// worker's request.
     fn is_the_requests_own(&self) -> bool {
         let busy = self.busy.load(Ordering::Relaxed);
         !busy && !std::thread::panicking() && {
@@ -255,17 +255,18 @@ impl Scheduler {
         }
     }
 
-    /// Whether the current worker may leave in the middle of a call. Not from a signal handler of
-    /// the application's: it may have interrupted anything, the allocator for one, and a turn may
-    /// need that. Of a worker with its own context the frames may be on the host's other stack for
-    /// signals besides, which the next handler uses, and the host would keep the mask.
+    /// Returns whether the current worker may leave in the middle of a call. Not from a signal
+    /// handler of the application: it may have interrupted anything, such as the allocator, and a
+    /// turn may need that. For a worker with its own context the frames may besides be on the
+    /// host's other stack for signals, which the next handler uses, and the host would keep the
+    /// mask.
     fn may_leave_undeclared(&self) -> bool {
         let usual = match self.options.kind {
             WorkerKind::OwnContext => self.host_mask.load(Ordering::Relaxed),
             _ => MASK.get(),
         };
         self.is_the_requests_own()
-            && self.current_waiter().view.stack().is_none_or(StackRange::is_here)
+            && self.current_waiter().record.view.stack().is_none_or(StackRange::is_here)
             && mask_here() == usual
     }
 
@@ -281,18 +282,18 @@ impl Scheduler {
         result
     }
 
-    /// The current worker gives the baton away, and is outside when this returns.
+    /// Gives the current worker's baton away; the worker is outside when this returns.
     ///
     /// # Panics
-    /// When it has begun to wait: whoever ends that wait would have it run here, and there.
+    /// If it has begun to wait: the end of that wait would make it run here, and there.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
         let waiter = self.current_waiter();
-        let within = waiter.lending.within.swap(false, Ordering::Relaxed);
+        let within = waiter.record.lending.within.swap(false, Ordering::Relaxed);
         assert!(waiter.is_quiet(), "a worker that has begun to wait cannot leave its scheduler");
         if way != Way::Standby {
             self.take_preemptive_place();
         }
-        // Where blocks are detected: not from here on, until it is home.
+        // From here until it has rejoined, blocks are not detected.
         let watched = crate::watch::thread::me();
         watched.inspect(|me| me.enter_library());
         let began = clock::ticks();
@@ -317,7 +318,7 @@ impl Scheduler {
         waiter.began.store(began, Ordering::Relaxed);
         let own = (self.options.kind == WorkerKind::OwnContext).then(|| self.own_context());
         match own {
-            // It goes on on its own kernel thread.
+            // It resumes on its own kernel thread.
             Some(_) => self.couple(next),
             None => self.give_to(next),
         }
@@ -327,16 +328,16 @@ impl Scheduler {
         Left { reason, way, waiter, own, within, watched }
     }
 
-    /// A worker that has gone out comes home. It has the baton when this returns, unless it was
-    /// lent the right to run on (`lent.rs`).
+    /// Brings a worker that has gone out back to its scheduler. It has the baton when this returns,
+    /// unless it was lent the right to run (`lent.rs`).
     fn come_back(&self, left: &Left) {
         let &Left { reason, way, waiter, own, within, watched } = left;
         point("leave: back");
         super::AWAY.set(None);
-        // Come home: from here to running is signal wait (G8).
+        // From here to running is signal wait (G8).
         let signalled = clock::ticks();
         waiter.signalled.store(signalled, Ordering::Relaxed);
-        waiter.spans.pause();
+        waiter.record.spans.pause();
         #[cfg(feature = "planted")]
         if crate::planted::is(crate::planted::Bug::TwoBatons) {
             set_here(Some(self));
@@ -345,8 +346,8 @@ impl Scheduler {
         match own {
             Some(context) if matches!(way, Way::Call | Way::Standby) => {
                 if !self.decouple_lendable(context, waiter, within) {
-                    waiter.spans.go_on();
-                    return waiter.lending.within.store(within, Ordering::Relaxed);
+                    waiter.record.spans.go_on();
+                    return waiter.record.lending.within.store(within, Ordering::Relaxed);
                 }
             }
             Some(context) => self.decouple(context, waiter),
@@ -357,17 +358,17 @@ impl Scheduler {
             }
         }
         set_here(Some(self));
-        waiter.spans.go_on();
+        waiter.record.spans.go_on();
         watched.inspect(|me| me.word.leave());
         if way != Way::Errand {
-            self.come_home(waiter, reason);
+            self.end_preemptive(waiter, reason);
         } else {
             self.give_preemptive_place();
         }
-        waiter.lending.within.store(within, Ordering::Relaxed);
+        waiter.record.lending.within.store(within, Ordering::Relaxed);
     }
 
-    /// One more worker is away.
+    /// Counts one more preemptive worker.
     pub(super) fn count_preemptive(&self, core: &mut Core) {
         core.preemptive += 1;
         set(&self.counters.preemptive, core.preemptive);
@@ -375,18 +376,18 @@ impl Scheduler {
         max(&self.counters.preemptive_max, core.preemptive as u64);
     }
 
-    /// The current worker has come home from being preemptive, and has the baton again.
-    pub(super) fn come_home(&self, waiter: &Waiter, reason: WaitReason) {
+    /// Notes that the current worker is no longer preemptive, and has the baton again.
+    pub(super) fn end_preemptive(&self, waiter: &Waiter, reason: WaitReason) {
         let (now, signalled) = (clock::ticks(), waiter.signalled.load(Ordering::Relaxed));
         let total = now.saturating_sub(waiter.began.load(Ordering::Relaxed));
         let signal = now.saturating_sub(signalled);
         self.waits.row(reason).ended(total, signal);
-        waiter.view.waits.ended(reason, total, signal);
+        waiter.record.view.waits.ended(reason, total, signal);
         self.give_preemptive_place();
     }
 
-    /// Who hosts the idle loop when nobody can run: an idle worker, else any that waits, else a
-    /// new one, else the standby.
+    /// Returns the worker that hosts the idle loop when none can run: an idle worker, else any that
+    /// waits, else a new one, else the standby.
     fn next_host(&self, core: &mut Core) -> WorkerId {
         for list in [core.workers.idle, core.workers.waiting] {
             if list.tail != NOBODY {
@@ -417,11 +418,12 @@ impl Scheduler {
         self.with(|core| {
             core.preemptive -= 1;
             set(&self.counters.preemptive, core.preemptive);
-            // Those that block undeclared are not asked, and may be more than the limit.
+            // Workers that block undeclared do not ask, and may be more than the limit.
             let room = core.preemptive + core.preemptive_granted < self.options.preemptive_max;
             let next = if room { core.preemptive_waiters.pop_front() } else { None };
             if let Some(claimed) = next.and_then(|t: Ticket| t.claim(Outcome::Granted)) {
-                // The place is the waiter's from now on, not of whoever asks before it runs.
+                // The place belongs to that waiter from now on, and to no worker that asks before
+                // it runs.
                 core.preemptive_granted += 1;
                 core.wake(claimed.kept());
             }
@@ -437,7 +439,7 @@ impl Scheduler {
         add(&self.counters.preemptive_switches, 1);
         let mut f = Some(f);
         if let Some(outside) = self.outside.get().and_then(|outside| outside.upgrade()) {
-            // Counted as the fiber's wait; the errand's own leave is not counted again (B29).
+            // Counted as the fiber's wait; the errand's own departure is not counted again (B29).
             let result = run_on(&outside, reason, || {
                 let f = f.take().expect("an errand is run once");
                 match here() {
@@ -449,14 +451,14 @@ impl Scheduler {
                 return result.and_then(|result| result);
             }
         }
-        // Not taken, for the node goes down. It may be what cleans up, so it is done here.
+        // Not taken, because the node is shutting down. It may be clean-up code, so it runs here.
         let f = f.take().expect("it has not been run");
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
     }
 }
 
 /// Runs `f` as a request of another scheduler and waits for it: the caller's stack stays as it is
-/// meanwhile, so `f` may borrow from it. Err: it panicked, or was not taken.
+/// meanwhile, so `f` may borrow from it. Returns an error if `f` panicked or was not taken.
 pub(crate) fn run_on<F, R>(to: &Scheduler, reason: WaitReason, f: F) -> std::thread::Result<R>
 where
     F: FnOnce() -> R + Send,
@@ -480,12 +482,12 @@ fn run_errand(to: &Scheduler, reason: WaitReason, call: &dyn Fn()) {
     // park below returns; the park is uncancellable and has no deadline, and it is ended only by
     // `Errand`, after its last use of `call` (Errand::run, Errand::abandon).
     let call = unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
-    let user = waiter.view.user.load(Ordering::Relaxed);
+    let user = waiter.record.view.user.load(Ordering::Relaxed);
     let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
     if to.enqueue(Arc::new(errand)).is_err() {
         // The caller has not parked, so it must not be woken.
         let abandoned = ticket.abandon();
-        debug_assert!(abandoned, "nobody else knows this wait");
+        debug_assert!(abandoned, "no other thread knows this wait");
     } else {
         match here() {
             Some(scheduler) => scheduler.park(ticket, NEVER),
@@ -524,7 +526,7 @@ impl Job for Errand {
     }
 
     fn run(&self) {
-        // What the errand does can see that its origin was cancelled.
+        // The code of the errand can see that its origin was cancelled.
         let me = here().map(|scheduler| scheduler.current_waiter());
         let origin = std::ptr::from_ref(self.ticket.waiter).cast_mut();
         me.inspect(|me| me.origin.store(origin, Ordering::Relaxed));

@@ -8,9 +8,9 @@
 //!    +---- cancelled before it began ---+
 //! ```
 //!
-//! Cancelling a running request marks its worker's waiter and ends the wait it is in, if that wait
-//! listens (B59). The link from request to waiter is behind a short lock, so that a late cancel
-//! never hits the waiter's next request.
+//! Cancelling a running request marks its worker's waiter, and ends its present wait if that is
+//! cancellable (B59). The link from request to waiter is behind a short lock, so that a late
+//! cancellation never hits the waiter's next request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -21,10 +21,10 @@ use crate::record::wait_stats::Account;
 use crate::scheduler::inbox::Inbox;
 use crate::wait::{Claimed, Owned, Owner, Ticket, Waiter};
 
-/// A number that no other request of this process has.
+/// A number, unique among the requests of this process.
 pub type RequestId = u64;
 
-/// A user's number; 0 is nobody.
+/// A user's number; 0 for none.
 pub type UserId = u64;
 
 /// Something a worker can execute.
@@ -33,7 +33,7 @@ pub(crate) trait Job: Send + Sync {
     fn state(&self) -> &RequestState;
     /// Executes it, once. A panic inside is kept as the request's result.
     fn run(&self);
-    /// It will never run: its result says so.
+    /// Called if it will never run: its result says so.
     fn abandon(&self);
 }
 
@@ -50,20 +50,21 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct RequestState {
     pub id: RequestId,
     pub user: UserId,
-    /// Served at once, because its user holds what others wait for (rule 7), or because a worker
-    /// waits for its end (G11). Once true it stays true.
+    /// Whether it is served at once, because its user holds what others wait for (rule 7), or
+    /// because a worker waits for its end (G11). Once true it stays true.
     urgent: AtomicBool,
     /// As `urgent`, for all tasks of a scope together.
     pub with_scope: Option<Arc<AtomicBool>>,
-    /// No other scheduler may take it.
+    /// Whether no other scheduler may take it.
     pub bound: bool,
-    /// Never refused because a queue is full: it is one of few, and somebody relies on it.
+    /// Whether it is taken even if the queue is full: there are few such requests, and each is
+    /// relied on.
     pub past_bound: bool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
-    /// Where it leaves what it came to when it ends.
+    /// Where it adds its waits and times when it ends.
     pub account: Option<Arc<Account>>,
-    /// Where it stands in its work queue, or last stood. Written under the queue's lock.
+    /// Its position in its work queue, or its last one. Written under the queue's lock.
     pub place: AtomicU64,
     phase: AtomicU8,
     cancelled: AtomicBool,
@@ -71,7 +72,7 @@ pub(crate) struct RequestState {
 }
 
 impl RequestState {
-    /// A request that is about to be queued.
+    /// Makes the state of a request that is about to be queued.
     pub fn new(user: UserId, urgent: bool) -> RequestState {
         RequestState {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -89,19 +90,19 @@ impl RequestState {
         }
     }
 
-    /// Whether it must not wait for a worker.
+    /// Returns whether it must not wait for a worker.
     pub fn is_urgent(&self) -> bool {
         let scope = self.with_scope.as_ref().is_some_and(|s| s.load(Ordering::Relaxed));
         scope || self.urgent.load(Ordering::Relaxed)
     }
 
-    /// From now on it must not. If it is queued, the queue has to be told.
+    /// Makes it urgent. If it is queued, the queue must be told.
     pub fn make_urgent(&self) {
         self.urgent.store(true, Ordering::Relaxed);
     }
 
-    /// A worker starts it, at that many ticks of the clock. False: it was cancelled before, and
-    /// must be abandoned.
+    /// Starts it on a worker, at that many ticks of the clock. Returns false if it was cancelled
+    /// before, and must be abandoned.
     pub fn start(&self, waiter: &'static Waiter, now: u64) -> bool {
         let mut link = self.waiter.lock();
         waiter.cancelled.store(false, Ordering::Relaxed);
@@ -112,11 +113,12 @@ impl RequestState {
         *link = Some(waiter);
         self.phase.store(RUNNING, Ordering::Release);
         let queued = now.saturating_sub(self.enqueued);
-        waiter.view.begin_request(self.id, self.user, now, queued);
+        waiter.record.view.begin_request(self.id, self.user, now, queued);
         true
     }
 
-    /// Its worker has finished it. A job may say so itself, before it tells who waits for it.
+    /// Notes that its worker has finished it. A job may call this itself, before it tells its
+    /// waiters.
     pub fn finish(&self) {
         if self.is_done() {
             return;
@@ -124,7 +126,7 @@ impl RequestState {
         let mut link = self.waiter.lock();
         if let Some(waiter) = link.take() {
             waiter.cancelled.store(false, Ordering::Relaxed);
-            let view = &waiter.view;
+            let view = &waiter.record.view;
             if let Some(account) = &self.account {
                 let started = view.started.load(Ordering::Relaxed);
                 let elapsed = clock::ticks().saturating_sub(started);
@@ -135,25 +137,25 @@ impl RequestState {
         self.phase.store(DONE, Ordering::Release);
     }
 
-    /// Asks for its end. The caller makes the claimed waiter ready and passes on `io`.
+    /// Asks for its end. The caller makes the claimed waiter ready, and cancels `io`.
     pub fn cancel(&self) -> Cancelled {
         let link = self.waiter.lock();
         self.cancelled.store(true, Ordering::Relaxed);
         (*link).map_or(Cancelled { claimed: None, io: None }, cancel_waiter)
     }
 
-    /// Whether it has ended, or will never begin.
+    /// Returns whether it has ended, or will never begin.
     pub fn is_done(&self) -> bool {
         self.phase.load(Ordering::Acquire) == DONE
     }
 
-    /// Whether no worker has begun it.
+    /// Returns whether no worker has begun it.
     pub fn is_queued(&self) -> bool {
         self.phase.load(Ordering::Acquire) == QUEUED
     }
 }
 
-/// Who waits for its end waits for the worker that carries it out.
+/// A wait for its end is a wait for the worker that carries it out.
 impl Owned for RequestState {
     fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
         let runner = *self.waiter.lock();
@@ -169,16 +171,16 @@ pub(crate) struct Cancelled {
     pub io: Option<(&'static Inbox, u64)>,
 }
 
-/// Cancels whatever request this waiter runs. The inbox is read here, as long as the waiter cannot
-/// have become another's: a token means something to one scheduler only.
+/// Cancels the request that this waiter runs. The inbox is read here, while the waiter cannot have
+/// become another worker's: a token has a meaning in one scheduler only.
 pub(crate) fn cancel_waiter(waiter: &'static Waiter) -> Cancelled {
     let claimed = waiter.cancel();
-    let io = waiter.io.load(Ordering::SeqCst);
+    let io = waiter.record.io.load(Ordering::SeqCst);
     let inbox = if io == 0 { None } else { Inbox::of(waiter) };
     Cancelled { claimed, io: inbox.map(|inbox| (inbox, io)) }
 }
-/// How many things a user holds. Apart from its state, for a lock keeps it and lets it go under its
-/// short lock: nothing goes with it whose destructor is not ours.
+/// How many resources a user holds. Separate from its state, because a lock keeps it and releases
+/// it under its short lock: no destructor of the application may run there.
 #[derive(Default)]
 pub(crate) struct Holds(AtomicUsize);
 
@@ -187,7 +189,7 @@ impl Holds {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// False: there is none.
+    /// Returns false if there was none.
     pub fn release(&self) -> bool {
         let one_less = |held: usize| held.checked_sub(1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()

@@ -33,16 +33,16 @@ use crate::scheduler::lists::fairness::Fairness;
 use crate::scheduler::lists::io_board::IoBoard;
 use crate::scheduler::lists::io_list::{IoList, IoResult, Routine};
 use crate::scheduler::lists::timer_list::TimerList;
-use crate::scheduler::lists::worker_list::Workers;
+use crate::scheduler::lists::worker_list::{STANDBY, Workers};
 use crate::scheduler::work_queue::WorkQueue;
 use crate::wait::{Ticket, Waiter};
 use crate::watch::carriers::Carriers;
 use crate::watch::{self, Place, StateFile};
 
-/// What anybody may reach of a scheduler.
+/// The scheduler; in its own fields, what any thread may reach of it.
 pub(crate) struct Scheduler {
     pub(super) me: Weak<Scheduler>,
-    /// Its number in the node; hidden ones count on from the visible ones.
+    /// Its number in the node; hidden schedulers follow the visible ones.
     pub index: usize,
     pub options: Options,
     pub inbox: &'static Inbox,
@@ -51,16 +51,16 @@ pub(crate) struct Scheduler {
     pub waits: WaitTable,
     /// What is on the I/O list, for views.
     pub pending: Arc<IoBoard>,
-    /// What it did last, if that is recorded.
+    /// Its last events, if they are recorded.
     pub ring: Option<&'static Ring>,
     /// Requests pending, runnable, running and waiting: the load factor (B2).
     pub load: AtomicUsize,
-    /// Users whose home this is.
+    /// Users that belong to this scheduler.
     pub users: AtomicUsize,
     /// Offline schedulers get no new requests and keep draining.
     pub online: AtomicBool,
     pub stop: AtomicBool,
-    /// The scheduler where requests of fiber workers go preemptive (U85).
+    /// The hidden scheduler that runs the preemptive code of fiber workers (U85).
     pub outside: OnceLock<Weak<Scheduler>>,
     pub peers: Arc<Peers>,
     /// The node it belongs to, whose type stands above this file.
@@ -73,29 +73,28 @@ pub(crate) struct Scheduler {
     #[cfg(feature = "sim")]
     pub carried: crate::os::sim::carry::Carried,
     pub(super) standby: &'static Waiter,
-    /// The kernel's number of the thread that was started first: the host of fibers, or the
-    /// standby. Or of the carrier that carries.
+    /// The kernel's number of its host thread: of the thread that was started first (the host of
+    /// fibers, or the standby), or of the present carrier.
     pub host_thread: AtomicU32,
-    /// Of own contexts, the signals that the host blocks.
+    /// For own contexts, the signals that the host blocks.
     pub(super) host_mask: AtomicU64,
-    /// Of thread workers, the waiter whose thread has the baton.
+    /// For thread workers, the waiter whose thread has the baton.
     pub(super) holder: AtomicPtr<Waiter>,
     /// Threads that have ended or are ending.
     pub(super) graves: Mutex<Vec<JoinHandle>>,
     pub(super) busy: AtomicBool,
-    /// Whether its current worker sleeps because a lock that is held for moments is not let go
-    /// (B48).
+    /// Whether its current worker sleeps because a short lock is not released (B48).
     pub(crate) stuck_on_short_lock: AtomicBool,
-    /// Whether the present standstill at the hard limit of workers was told.
+    /// Whether the present standstill at the hard limit of workers has been reported.
     pub(crate) standstill_told: AtomicBool,
     /// How many completion routines run, one inside another: none of them may wait (rule 9). And
     /// [`BEGUN`]. Written by the baton's holder.
     pub(super) in_routine: AtomicU32,
-    /// A turn runs the completion routines that are due; after them it chooses.
+    /// Set while a turn runs the completion routines that are due, before it chooses.
     pub(super) looking: AtomicBool,
-    /// Of which queued requests the peers have to be told before a worker runs (scheduler/peers).
+    /// The queued requests of which the peers must be told before a worker runs (scheduler/peers).
     pub(super) peers_unnotified: Cell<PeersUnnotified>,
-    /// What detects undeclared blocks, if that is wanted.
+    /// What detects undeclared blocks, if the option is on.
     pub(super) detection: Detection,
     /// What takes the baton from a blocked worker, if the option is on.
     pub(super) taker: OnceLock<Arc<dyn crate::watch::watchdog::Subject>>,
@@ -109,39 +108,39 @@ unsafe impl Sync for Scheduler {}
 // SAFETY: Baton: as above; fibers inside `core` are resumed by their host thread only (Home).
 unsafe impl Send for Scheduler {}
 
-/// In the count of completion routines: the current worker has begun to wait, and code of the
-/// application's runs before it parks.
+/// A bit in the count of completion routines: the current worker has begun to wait, and application
+/// code runs before it parks.
 const BEGUN: u32 = 1 << 31;
 
-/// What such code is told when it tries to.
+/// The panic text of such code if it tries to wait.
 pub(crate) const HAS_BEGUN: &str =
     "a caller that has begun to wait must not wait for anything else, yield or leave its scheduler";
 
 /// What makes a worker run.
 pub(crate) enum Seat {
-    /// Its thread waits on the waiter's event.
+    /// A thread, which waits on the waiter's event.
     Thread(Option<JoinHandle>),
-    /// The host thread resumes it. Boxed, and reached through a raw pointer while it runs, so that
-    /// the table of workers may move meanwhile. The suspender is its own way out, known once it
-    /// has started.
+    /// A fiber, which the host thread resumes. Boxed, and reached through a raw pointer while it
+    /// runs, so that the table of workers may move meanwhile. The suspender is the fiber's own way
+    /// out, known once it has started.
     Fiber(*mut Fiber, Option<Suspender>),
-    /// The host thread switches to its context, and its own thread takes it back.
+    /// An own context, to which the host thread switches.
     Own(Own),
 }
 
-/// What expires.
+/// What a timer releases when it expires.
 #[derive(Clone, Copy)]
 pub(crate) enum Timed {
     /// This wait has reached its deadline.
     Wait(Ticket),
-    /// This I/O request has: ask for its cancellation, and go on waiting for it (rule 10).
+    /// This I/O request has: ask for its cancellation, and still wait for its completion (rule 10).
     Io(u64),
 }
 
 /// What only the baton's holder touches.
 pub(crate) struct Core {
     pub workers: Workers<Seat>,
-    /// Which of the ready ones is next.
+    /// Chooses which of the ready workers and requests is next.
     pub fairness: Fairness,
     pub timers: TimerList<Timed>,
     /// No timer is due before this many ticks: spares the turn a look at the clock.
@@ -153,60 +152,61 @@ pub(crate) struct Core {
     pub ring: Option<&'static Ring>,
     /// The scheduler's number.
     pub number: u32,
-    /// Who holds the baton.
+    /// The worker that holds the baton.
     pub current: WorkerId,
-    /// When the present turn began, in ticks: spares a worker that has waited a reading when it
-    /// runs again. Whoever hands the baton to such a worker has set it shortly before.
+    /// When the present turn began, in ticks: saves a worker that has waited a reading when it runs
+    /// again. The worker that hands it the baton has set this shortly before.
     pub turn_at: u64,
-    /// The count of yields when `turn_at` was read: has it changed, the turn is not one worker's.
+    /// The count of yields when `turn_at` was read: if it has changed, other workers have run
+    /// since.
     pub turn_yields: u64,
-    /// What the host thread resumes next; null when the standby is current, or a thread.
+    /// The fiber that the host thread resumes next; null when the standby or a thread is current.
     pub fiber: *mut Fiber,
-    /// The host thread's own context, where workers have theirs; null elsewhere.
+    /// The host thread's own context, for workers with their own context; null otherwise.
     pub root: *const Context,
     pub pass: Box<Pass>,
     pub stacks: Option<StackPool>,
-    /// Completions that the driver has given and nobody has looked at.
+    /// Completions that the driver has delivered and no turn has handled yet.
     pub done: Vec<Done>,
     /// Routines of completed requests, to be run outside any borrow.
     pub routines: VecDeque<(Routine, IoResult)>,
-    /// No worker could be created: do not try again before this time.
+    /// If creating a worker has failed: the time before which no other attempt is made.
     pub create_again: u64,
-    /// What is known once there are more workers than the soft limit says.
+    /// What is known while there are more workers than the soft limit.
     pub standstill: Standstill,
-    /// When the current quantum began; 0 when nobody has asked yet.
+    /// When the current quantum began; 0 if no worker has asked yet.
     pub quantum_began: u64,
     pub preemptive: usize,
-    /// Places among the preemptive ones that are given to workers which have not run since.
+    /// Preemptive places that are granted to workers which have not run since.
     pub preemptive_granted: usize,
-    /// Until when the next request of a user that holds a lock is worth staying awake for; 0: it is
-    /// not.
+    /// Until when it pays to stay awake for the next request of a user that holds a lock; 0 for not
+    /// at all.
     pub holder_due: u64,
-    /// Workers that wait for a place among the preemptive ones (B30).
+    /// Workers that wait for a preemptive place (B30).
     pub preemptive_waiters: VecDeque<Ticket>,
 }
 
 thread_local! {
     pub(super) static HERE: Cell<*const Scheduler> = const { Cell::new(std::ptr::null()) };
     pub(super) static AWAY: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
-    /// The worker that the thread is.
+    /// The worker that the calling thread is.
     pub(super) static WORKER: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
 }
 
 /// What makes a worker with its own context run.
 pub(crate) struct Own {
-    /// In its waiter.
+    /// The context in its waiter.
     pub(super) context: *const Context,
     pub(super) thread: JoinHandle,
 }
 
-/// From whom to whom the next switch goes. Kept in one place, so that a way out is two words.
+/// The two sides of the next switch. Kept in one place, so that a way out is two words.
 pub(crate) struct Pass {
     pub(super) from: *const Context,
     pub(super) to: *const Context,
 }
 
-/// What is known of a scheduler that has as many workers as its soft limit says.
+/// What is known of a scheduler that has reached its soft limit of workers.
 #[derive(Default)]
 pub(crate) struct Standstill {
     pub(super) progress: u64,
@@ -214,30 +214,29 @@ pub(crate) struct Standstill {
     pub(super) since: u64,
     /// When a worker was made for a request that was overdue.
     pub(super) overdue: u64,
-    /// Whether it was told that the hard limit is reached.
+    /// Whether it has been reported that the hard limit is reached.
     pub(super) told: bool,
 }
 
-/// What a scheduler that detects has.
+/// What a scheduler that detects undeclared blocks has.
 #[derive(Default)]
 pub(crate) struct Detection {
     pub(super) place: OnceLock<Arc<Place>>,
-    /// The baton was taken from the current worker, and in what; the standby has not seen to it
-    /// yet.
+    /// How the baton was taken from the current worker, until the standby has acted on it.
     pub(super) lost: AtomicU8,
     /// What the watchdog saw last time, and how often.
     pub(super) stuck: [AtomicU64; 2],
-    /// What the host of workers with their own context is doing, where there is one.
+    /// For workers with their own context, the file that tells what their host thread does.
     pub(super) host: StateFile,
-    /// Those of a scheduler that is tied to no host.
+    /// The carriers, if the scheduler is tied to no host thread.
     pub(super) carriers: OnceLock<Carriers>,
-    /// What it was poked for last, and how often.
+    /// The worker it was interrupted for last, and how often.
     pub(super) poked: AtomicU64,
     pub(super) pokes: watch::Pokes,
 }
 
-/// Which requests a scheduler must tell its peers of before it runs a worker, because it was woken
-/// for them, or nobody was.
+/// Requests of which a scheduler must tell its peers before it runs a worker: it was woken for
+/// them, or no scheduler was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PeersUnnotified {
     /// None.
@@ -254,7 +253,7 @@ pub(crate) struct Peers {
     pub(super) list: OnceLock<Box<[Weak<Scheduler>]>>,
 }
 
-/// The worker that runs external code on this thread, outside its scheduler.
+/// Returns the worker that runs external code on this thread, outside its scheduler.
 pub(crate) fn away() -> Option<&'static Waiter> {
     AWAY.get()
 }
@@ -263,8 +262,8 @@ pub(crate) fn set_here(scheduler: Option<&Scheduler>) {
     HERE.set(scheduler.map_or(std::ptr::null(), std::ptr::from_ref));
 }
 
-/// Runs code that is not ours where no panic may pass. False: it panicked. What it panicked with is
-/// dropped here, and may panic again.
+/// Runs application code where no panic may pass. Returns false if it panicked. The payload is
+/// dropped here, and its destructor may panic again.
 pub(crate) fn contain(call: impl FnOnce()) -> bool {
     let catch =
         |call: &mut dyn FnMut()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).err();
@@ -272,56 +271,32 @@ pub(crate) fn contain(call: impl FnOnce()) -> bool {
     let mut payload = catch(&mut || call.take().into_iter().for_each(|call| call()));
     let fine = payload.is_none();
     if let Some(again) = catch(&mut || drop(payload.take())) {
-        // A payload whose destructor panics with one like itself could go on for ever.
+        // A payload whose destructor panics with one like itself could do so without end.
         std::mem::forget(again);
     }
     fine
 }
 
-impl Scheduler {
-    /// Touches the core. The closure must not switch, park, run user code, or call `with`.
-    #[inline]
-    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
-        debug_assert!(
-            std::ptr::eq(HERE.get(), self) && entry::is_inside(),
-            "a scheduler's lists were touched without its baton"
-        );
-        // Written by this thread only. Atomic, because the watcher of a blocked worker reads it.
-        let busy = self.busy.load(Ordering::Relaxed);
-        self.busy.store(true, Ordering::Relaxed);
-        assert!(!busy, "a scheduler's lists were touched twice at once");
-        // SAFETY: Baton: this thread holds it (checked above in debug builds; every path here
-        // comes from `here()`), and `busy` shows that no other borrow is alive. A panic inside
-        // leaves `busy` set, so a broken core is never touched again.
-        let r = f(unsafe { &mut *self.core.get() });
-        self.busy.store(false, Ordering::Relaxed);
-        r
-    }
-
-    /// Builds a scheduler that nobody runs yet.
-    pub(crate) fn new(
-        index: usize,
-        options: Options,
-        peers: Arc<Peers>,
+impl Core {
+    fn new(
+        number: u32,
+        options: &Options,
         driver: Box<dyn Driver>,
-    ) -> Arc<Scheduler> {
-        let inbox = Inbox::take(driver.waker());
-        let driver_text = driver.describe();
-        let standby = Waiter::take(inbox.address(), crate::scheduler::lists::worker_list::STANDBY);
-        let pending = Arc::new(IoBoard::default());
-        let ring = options.ring.then(|| Ring::take(index as u32));
-        inbox.number.store(index as u32, Ordering::Relaxed);
-        let core = Core {
+        board: Arc<IoBoard>,
+        ring: Option<&'static Ring>,
+        standby: &'static Waiter,
+    ) -> Core {
+        Core {
             workers: Workers::new(options.passed_max > 0, standby),
             fairness: Fairness::new(options.passed_max),
             timers: TimerList::new(crate::os::clock::now()),
             timers_sleep_until: 0,
             io: IoList::new(),
-            board: pending.clone(),
+            board,
             ring,
             driver,
-            number: index as u32,
-            current: crate::scheduler::lists::worker_list::STANDBY,
+            number,
+            current: STANDBY,
             turn_at: 0,
             turn_yields: 0,
             fiber: std::ptr::null_mut(),
@@ -337,7 +312,44 @@ impl Scheduler {
             preemptive_granted: 0,
             holder_due: 0,
             preemptive_waiters: VecDeque::new(),
-        };
+        }
+    }
+}
+
+impl Scheduler {
+    /// Touches the core. The closure must not switch, park, run user code, or call `with`.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        debug_assert!(
+            std::ptr::eq(HERE.get(), self) && entry::is_inside(),
+            "a scheduler's lists were touched without its baton"
+        );
+        // Written by this thread only. Atomic, because the watcher thread reads it.
+        let busy = self.busy.load(Ordering::Relaxed);
+        self.busy.store(true, Ordering::Relaxed);
+        assert!(!busy, "a scheduler's lists were touched twice at once");
+        // SAFETY: Baton: this thread holds it (checked above in debug builds; every path here
+        // comes from `here()`), and `busy` shows that no other borrow is alive. A panic inside
+        // leaves `busy` set, so a broken core is never touched again.
+        let r = f(unsafe { &mut *self.core.get() });
+        self.busy.store(false, Ordering::Relaxed);
+        r
+    }
+
+    /// Builds a scheduler that no thread runs yet.
+    pub(crate) fn new(
+        index: usize,
+        options: Options,
+        peers: Arc<Peers>,
+        driver: Box<dyn Driver>,
+    ) -> Arc<Scheduler> {
+        let inbox = Inbox::take(driver.waker());
+        let driver_text = driver.describe();
+        let standby = Waiter::take(inbox.address(), STANDBY);
+        let pending = Arc::new(IoBoard::default());
+        let ring = options.ring.then(|| Ring::take(index as u32));
+        inbox.number.store(index as u32, Ordering::Relaxed);
+        let core = Core::new(index as u32, &options, driver, pending.clone(), ring, standby);
         Arc::new_cyclic(|me| Scheduler {
             me: me.clone(),
             index,
@@ -385,7 +397,7 @@ impl Scheduler {
     }
 
     /// Called before anything that may give the baton away: a completion routine must not, for it
-    /// runs in the middle of somebody else's turn (rule 9).
+    /// runs in the middle of another worker's turn (rule 9).
     ///
     /// # Panics
     /// In a completion routine; in the closure that queues the caller for a wait; and in debug
@@ -411,7 +423,7 @@ impl Scheduler {
         panic!("a completion routine must not wait or yield: hand the wait to a request");
     }
 
-    /// The current worker has begun to wait, and does not park yet; or it is about to.
+    /// Notes whether the current worker has begun to wait, or is about to, and has not parked yet.
     pub(crate) fn note_begun(&self, begun: bool) {
         let routines = self.routines_running();
         self.in_routine.store(routines | if begun { BEGUN } else { 0 }, Ordering::Relaxed);
@@ -429,25 +441,26 @@ impl Scheduler {
         set(&c.timers, core.timers.len());
     }
 
-    /// The kernel's number of the thread that has the baton, as far as anybody can tell.
+    /// Returns the kernel's number of the thread that has the baton. Another thread may see a stale
+    /// one.
     pub(crate) fn baton_thread(&self) -> u32 {
         // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
         let holder = unsafe { self.holder.load(Ordering::Relaxed).as_ref() };
-        let thread = holder.map_or(0, |waiter| waiter.view.thread.load(Ordering::Relaxed));
+        let thread = holder.map_or(0, |waiter| waiter.record.view.thread.load(Ordering::Relaxed));
         if thread != 0 { thread } else { self.host_thread.load(Ordering::Relaxed) }
     }
 
-    /// Whether a completion routine runs.
+    /// Returns whether a completion routine runs.
     pub(crate) fn is_in_routine(&self) -> bool {
         self.routines_running() > 0
     }
 
-    /// How many completion routines run, one inside another.
+    /// Returns how many completion routines run, one inside another.
     pub(super) fn routines_running(&self) -> u32 {
         self.in_routine.load(Ordering::Relaxed) & !BEGUN
     }
 
-    /// The worker that runs, as far as anybody can tell.
+    /// Returns the worker that runs. Another thread may see a stale one.
     pub(crate) fn running(&self) -> Option<&'static Waiter> {
         let roster = self.roster.lock();
         roster
@@ -456,7 +469,7 @@ impl Scheduler {
             .find(|waiter| waiter.is(crate::scheduler::lists::worker_list::State::Running))
     }
 
-    /// Notes whose thread has the baton. Of thread workers only: a fiber's is its host's.
+    /// Notes which thread has the baton. For thread workers only: a fiber's thread is its host.
     pub(super) fn held_by(&self, waiter: &'static Waiter) {
         self.holder.store(std::ptr::from_ref(waiter).cast_mut(), Ordering::Relaxed);
     }
@@ -470,17 +483,17 @@ impl Scheduler {
         self.with(|core| core.set_timer(deadline, Timed::Io(token)))
     }
 
-    /// Takes a time limit back.
+    /// Removes a time limit.
     pub(crate) fn untime(&self, timer: crate::scheduler::lists::timer_list::TimerId) {
         self.with(|core| core.timers.cancel(timer));
     }
 
-    /// The owner of this.
+    /// Returns an owner of this scheduler.
     pub(crate) fn arc(&self) -> Arc<Scheduler> {
         self.me.upgrade().expect("a scheduler that is used is alive")
     }
 
-    /// A sentence for stderr, unless the node was told to write none; see [`report::warn`].
+    /// Writes a sentence to stderr, unless the node was told to write none; see [`report::warn`].
     #[cold]
     pub(crate) fn warn(&self, kind: report::Kind, text: std::fmt::Arguments<'_>) {
         if self.options.warnings {
@@ -488,7 +501,7 @@ impl Scheduler {
         }
     }
 
-    /// The name that its threads and workers begin with.
+    /// Returns the name that its threads and workers begin with.
     pub(crate) fn name(&self) -> &str {
         &self.options.name
     }

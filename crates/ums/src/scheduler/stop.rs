@@ -10,7 +10,7 @@ use crate::scheduler::lists::NOBODY;
 use crate::wait::Waiter;
 
 impl Scheduler {
-    /// Asks for its end, which comes when every worker is idle and no request waits.
+    /// Asks the scheduler to end, which it does when every worker is idle and no request waits.
     pub(crate) fn end(&self) {
         self.stop.store(true, Ordering::Release);
         self.inbox.send(Letter::LookAgain);
@@ -37,8 +37,8 @@ impl Scheduler {
             let _ = thread.join();
         }
         self.with(|core| self.publish(core));
-        // A ring must go where it came from, on this thread (rule 1); the last owner of this
-        // scheduler may be anywhere. If there is no descriptor for a stand-in, it stays.
+        // A ring must be closed where it was opened, on this thread (rule 1); the last owner of
+        // this scheduler may be on any. If there is no descriptor for a stand-in, the driver stays.
         if let Ok(stand_in) = open::open_as(open::Choice::Sync, open::Owner::ManyThreads) {
             let ring = self.with(|core| std::mem::replace(&mut core.driver, stand_in));
             drop(ring);
@@ -56,8 +56,8 @@ impl Scheduler {
         }
     }
 
-    /// Gives threads that have ended back to the system: an ended thread keeps its stack until
-    /// somebody joins it (U40). True: some were told to end and have not yet.
+    /// Joins threads that have ended: an ended thread keeps its stack until it is joined (U40).
+    /// Returns true if some were told to end and have not ended yet.
     pub(super) fn join_the_ended(&self) -> bool {
         let mut graves = self.graves.lock().unwrap_or_else(|e| e.into_inner());
         let mut at = 0;
@@ -71,7 +71,7 @@ impl Scheduler {
         !graves.is_empty()
     }
 
-    /// Parties of workers that have not ended, for the report of an unclean end.
+    /// Returns the waiters of workers that have not ended, for the report of an unclean end.
     pub(crate) fn left_over(&self) -> Vec<&'static Waiter> {
         self.roster.lock().values().copied().collect()
     }

@@ -1,8 +1,8 @@
 //! Switch: the only place that knows what kind a worker is (U1).
 //!
-//! * *Fiber*: note who is next and suspend; the host thread's root loop resumes that one. Two stack
+//! * *Fiber*: note the next fiber and suspend; the host thread's root loop resumes it. Two stack
 //!   switches, no system call (U2, U83).
-//! * *Thread*: set the next worker's event and wait on one's own (U10..U12, U42..U44).
+//! * *Thread*: set the next worker's event and wait on the own one (U10..U12, U42..U44).
 //! * *Own context*: change the registers to the next worker's; one switch, no system call. See
 //!   `own.rs`.
 //!
@@ -31,9 +31,10 @@ impl Scheduler {
     }
 
     /// The second half of a switch: parks the worker that has handed the baton on.
-    ///
-    /// Always inlined, and so is what stands between it and the caller of a yield or wait: a
-    /// return that was called before a fiber left its stack is mispredicted, for the processor's
+    /// Always inlined, and so is what stands between it and the caller of a yield or wait: the
+    /// return from a function that was called before a fiber left its stack is mispredicted, for
+    /// the processor's return stack is then that of another fiber. Functions that return before the
+    /// switch may be called.
     /// return stack is then another's. What is computed before a switch may be called.
     #[inline(always)]
     pub(super) fn leave_by(&self, way_out: WayOut) {
@@ -41,14 +42,14 @@ impl Scheduler {
             WayOut::Stay | WayOut::Nowhere => {}
             // SAFETY: Home: this worker was current until now, so this is its own stack.
             WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
-            // SAFETY: Baton: set by the first half of this switch, and nobody has had the baton
-            // since. One Place (own.rs): the worker that was current until now is the running
+            // SAFETY: Baton: set by the first half of this switch, and no other worker has had the
+            // baton since. One Place (own.rs): the worker that was current until now is the running
             // context.
             WayOut::Pass(pass) => unsafe { (*pass).switch() },
         }
     }
 
-    /// Hands the baton to `to` without parking: for a thread that leaves or ends.
+    /// Hands the baton to `to` without parking: for a thread that leaves the scheduler or ends.
     pub(super) fn give_to(&self, to: WorkerId) {
         debug_assert_eq!(self.options.kind, WorkerKind::Thread);
         add(&self.counters.context_switches, 1);
@@ -64,10 +65,10 @@ impl Scheduler {
 
 /// How the worker that was current leaves. Two words, so that it comes back in registers.
 pub(super) enum WayOut {
-    /// Not at all: it goes on, for it was chosen itself, or has the baton back; or it is the host
-    /// thread's root loop, which resumes the current fiber next.
+    /// It does not leave: it was chosen itself, or has the baton back; or it is the host thread's
+    /// root loop, which resumes the current fiber next.
     Stay,
-    /// Nobody can run: it hosts the idle loop.
+    /// No worker can run: it hosts the idle loop.
     Nowhere,
     /// A fiber suspends itself.
     Suspend(Suspender),
@@ -75,19 +76,19 @@ pub(super) enum WayOut {
     Pass(*const Pass),
 }
 
-/// What became of the baton, to be acted on outside any borrow of the lists. What makes one and
-/// what consumes it are inlined together: handed on through memory, it would cost as much as the
-/// rest of a yield.
+/// The state of a switch after its first half, to be completed outside any borrow of the lists.
+/// What makes one and what consumes it are inlined together: handed on through memory, it would
+/// cost as much as the rest of a yield.
 #[must_use]
 pub(super) enum Handed {
-    /// It has been given as far as it can be; this is what is left to do.
+    /// The baton has been handed on; only the way out is left.
     Left(WayOut),
-    /// A thread sets the next one's event, the second, and waits on its own, the first.
+    /// Between threads: the first waiter sets the event of the second, and waits on its own.
     Thread(&'static Waiter, &'static Waiter),
 }
 
 impl Handed {
-    /// Hands over from thread to thread, where it is one, and gives what is left to do.
+    /// Hands the baton from thread to thread, in that case, and returns the way out.
     #[inline(always)]
     pub(super) fn by_event(self) -> WayOut {
         match self {
@@ -108,16 +109,16 @@ fn hand(mine: &'static Waiter, theirs: &'static Waiter) {
         // The baton is gone. Only our own event is ours now.
         mine.event.wait();
     };
-    match mine.watched() {
+    match mine.record.watched() {
         None => pass(),
-        // Parked: that is no undeclared block.
+        // A parked thread is not in an undeclared block.
         Some(me) => me.apart(pass),
     }
 }
 
 impl Core {
-    /// The first half of a switch: `to` is current from now on. The caller leaves by what this
-    /// gives.
+    /// The first half of a switch: `to` is current from now on. The caller completes the switch
+    /// with the returned value.
     #[inline(always)]
     pub(super) fn hand_over(&mut self, scheduler: &Scheduler, to: WorkerId) -> Handed {
         add(&scheduler.counters.context_switches, 1);
@@ -152,7 +153,7 @@ impl Core {
         self.quantum_began = 0;
         self.record(RingEvent::Switch, to, 0);
         let worker = self.workers.get(to);
-        add(&worker.waiter.view.switches, 1);
+        add(&worker.waiter.record.view.switches, 1);
         self.fiber = match worker.seat {
             Some(Seat::Fiber(fiber, _)) => fiber,
             _ => std::ptr::null_mut(),

@@ -35,7 +35,7 @@ impl Core {
         self.timers.insert(deadline, timed)
     }
 
-    /// Expired timers leave the list; their workers become runnable (U69).
+    /// Takes expired timers off the list; their workers become runnable (U69).
     pub(super) fn expire(&mut self, scheduler: &Scheduler) {
         if self.timers.is_empty() {
             return;

@@ -21,8 +21,8 @@ use crate::scheduler::lists::worker_list::State;
 const NESTED_MAX: u32 = 8;
 
 impl Scheduler {
-    /// One turn of a worker that waits or has ended its request: hands the baton to whoever is
-    /// next. Nowhere: there is nobody.
+    /// Takes one turn for a worker that waits or has ended its request: hands the baton to the next
+    /// worker. Returns `Nowhere` if no worker can run.
     #[inline(never)]
     pub(super) fn turn(&self) -> WayOut {
         point("turn");
@@ -38,7 +38,7 @@ impl Scheduler {
             self.publish(core);
             match next {
                 Some(next) if next == core.current => {
-                    // No switch, but the trace wants to know that it runs again.
+                    // No switch, but the trace shows that it runs again.
                     core.record(RingEvent::Switch, next, 0);
                     Handed::Left(WayOut::Stay)
                 }
@@ -52,7 +52,7 @@ impl Scheduler {
         handed.by_event()
     }
 
-    /// Another worker gets the baton, because of what the current one does (B45).
+    /// Notes why another worker gets the baton: what the current one does (B45).
     #[inline]
     fn count_cause(&self, core: &mut Core) {
         let worker = core.workers.get(core.current);
@@ -67,7 +67,7 @@ impl Scheduler {
         crate::record::counters::add(counter, 1);
     }
 
-    /// Brings in what has happened: I/O, timers, inbox.
+    /// Takes in what has happened: I/O, timers, inbox.
     pub(super) fn look(&self) {
         point("look");
         let routines = self.with(|core| {
@@ -79,12 +79,12 @@ impl Scheduler {
         }
         self.with(|core| {
             core.expire(self);
-            core.come_in(self);
+            core.take_inbox(self);
         });
     }
 
-    /// Whether a look would find anything: loads only, and a reading of the processor's counter
-    /// when timers are set.
+    /// Returns whether `look` would find anything: loads only, and a reading of the processor's
+    /// counter if timers are set.
     #[inline]
     pub(super) fn quiet(&self, core: &mut Core) -> bool {
         self.inbox.is_empty()
@@ -103,12 +103,12 @@ impl Scheduler {
         self.looking.store(false, Ordering::Relaxed);
     }
 
-    /// The peers have to be told of these requests, of which only this scheduler knows.
-    pub(super) fn owe(&self, peers_unnotified: PeersUnnotified) {
+    /// Notes requests of which only this scheduler knows, and its peers must be told.
+    pub(super) fn must_notify(&self, peers_unnotified: PeersUnnotified) {
         self.peers_unnotified.set(self.peers_unnotified.get().max(peers_unnotified));
     }
 
-    /// Tells an idle peer of the requests that wait, if that is owed: this scheduler goes on with
+    /// Tells an idle peer of the requests that wait, if that is due: this scheduler continues with
     /// something else.
     #[inline]
     pub(super) fn tell_peers(&self) {
@@ -117,9 +117,9 @@ impl Scheduler {
         }
     }
 
-    /// The peer that is told owes a look at all work queues from then on, and tells the next one if
-    /// there is more than it takes. If no bit is set, each scheduler that sets one later sees the
-    /// requests that are seen here (S3 in scheduler/peers).
+    /// The notified peer must then look at all work queues, and notifies the next one if there is
+    /// more than it takes. If no bit is set, each scheduler that sets one later sees the requests
+    /// that are seen here (S3 in scheduler/peers).
     #[cold]
     fn pay_by_telling(&self) {
         let any = self.peers_unnotified.replace(PeersUnnotified::Nothing) == PeersUnnotified::Any;
@@ -137,9 +137,9 @@ impl Scheduler {
         self.in_a_turn(move || routine(result));
     }
 
-    /// Runs the routine of a request that has completed at once (U66); false: it was put aside for
-    /// the next look, for so many run inside one another already that a chain of them could use up
-    /// the stack.
+    /// Runs the routine of a request that has completed at once (U66). Returns false if it was put
+    /// aside for the next look, because so many routines run inside one another that a chain of
+    /// them could exhaust the stack.
     pub(crate) fn run_or_put_aside(&self, routine: Routine, result: IoResult) -> bool {
         let now = self.routines_running() < NESTED_MAX;
         if now {
@@ -150,10 +150,10 @@ impl Scheduler {
         now
     }
 
-    /// Runs code that is not ours in the middle of a turn, when the current worker may be one that
-    /// waits: it must not wait too (rule 9).
+    /// Runs application code in the middle of a turn. The current worker may be in a wait already,
+    /// so this code must not wait too (rule 9).
     pub(super) fn in_a_turn(&self, call: impl FnOnce()) {
-        // One that submits what completes at once has the next one run inside it (U66).
+        // If it submits a request that completes at once, the next routine runs inside it (U66).
         let outer = self.in_routine.load(Ordering::Relaxed);
         self.in_routine.store(outer + 1, Ordering::Relaxed);
         add(&self.counters.panics, u64::from(!contain(call)));
@@ -162,7 +162,7 @@ impl Scheduler {
 }
 
 impl Core {
-    /// A worker is about to have its turn: reads the clock.
+    /// Reads the clock: a worker is about to have its turn.
     #[inline]
     pub(super) fn begin_turn(&mut self, scheduler: &Scheduler) -> u64 {
         self.turn_at = clock::ticks();
@@ -170,8 +170,8 @@ impl Core {
         self.turn_at
     }
 
-    /// The current worker's turn is over, which ended by so many yields (B13). Not counted where
-    /// others had turns since the clock was last read: a yield among workers that yield does not.
+    /// Ends the current worker's turn, which ended by so many yields (B13). Not counted if others
+    /// had turns since the clock was last read: a yield among workers that yield does not read it.
     #[inline]
     pub(super) fn end_turn(&mut self, scheduler: &Scheduler, now: u64, yields: u64) {
         let count = scheduler.counters.yields.load(Ordering::Relaxed);

@@ -12,10 +12,10 @@ use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{Cancelled, RequestId, cancel_waiter};
 use crate::wait::Claimed;
 
-/// Makes a claimed waiter run: onto its runnable list, if it is a worker of the scheduler whose
-/// baton the caller holds; through its inbox, if it is another's (G6), or the caller itself, which
-/// has begun to wait and takes its own wake-up when it parks; by its event, if it is a plain
-/// thread. Runs nobody now (U55).
+/// Makes a claimed waiter run. A worker of the scheduler whose baton the caller holds becomes
+/// runnable. A worker of another scheduler is sent through its inbox (G6), and so is the caller
+/// itself, which has begun to wait and takes its own wake-up when it parks. The event of a plain
+/// thread is set. No worker runs now (U55).
 #[inline]
 pub(crate) fn ready(claimed: Claimed) {
     let Some(inbox) = Inbox::of(claimed.waiter) else { return claimed.set_event() };
@@ -31,32 +31,32 @@ pub(crate) fn ready(claimed: Claimed) {
                 scheduler.record(RingEvent::Wake, worker, whose);
             }
             waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
-            waiter.spans.woken();
+            waiter.record.spans.woken();
             inbox.push(waiter);
         }
     }
 }
 
 impl Core {
-    /// A worker of this scheduler whose wait was ended becomes runnable.
+    /// Makes a worker of this scheduler runnable, whose wait has ended.
     pub(super) fn wake(&mut self, waiter: &'static crate::wait::Waiter) {
         let now = clock::ticks();
         waiter.signalled.store(now, Ordering::Relaxed);
-        waiter.spans.woken();
+        waiter.record.spans.woken();
         let worker = waiter.worker.load(Ordering::Relaxed);
         self.record(RingEvent::Wake, worker, self.number);
         self.workers.wake(worker, now);
     }
 
-    /// Everything that came through the inbox: workers whose wait was ended elsewhere, workers
-    /// coming home, letters (G5, G6, G8).
-    pub(super) fn come_in(&mut self, scheduler: &Scheduler) {
+    /// Takes everything out of the inbox: workers whose wait was ended elsewhere, workers that
+    /// rejoin the scheduler, letters (G5, G6, G8).
+    pub(super) fn take_inbox(&mut self, scheduler: &Scheduler) {
         if scheduler.inbox.is_empty() {
             return;
         }
         let now = clock::ticks();
         scheduler.inbox.take_all(|waiter| {
-            // Whoever pushed has noted the time of the signal.
+            // The thread that pushed it has noted the time of the signal.
             let worker = waiter.worker.load(Ordering::Relaxed);
             let home = waiter.is(State::Preemptive);
             let event = if home { RingEvent::Home } else { RingEvent::Arrive };
@@ -72,11 +72,11 @@ impl Core {
         }
     }
 
-    /// Cancels the request of a worker, if it still carries it out: requests begin and end under
-    /// the baton, which the caller holds.
+    /// Cancels the request of a worker, if the worker still carries it out: requests begin and end
+    /// under the baton, which the caller holds.
     pub(super) fn cancel_request(&mut self, worker: WorkerId, request: RequestId) {
         let Some(waiter) = self.workers.find(worker) else { return };
-        if waiter.view.request.load(Ordering::Relaxed) != request {
+        if waiter.record.view.request.load(Ordering::Relaxed) != request {
             return;
         }
         let Cancelled { claimed, io } = cancel_waiter(waiter);

@@ -6,8 +6,8 @@
 //! (B12, rule 7). The length can be read without the lock; nothing queued costs one load.
 //!
 //! A *lane* is a line of *places*, numbered as they are taken. A request knows its place, so it is
-//! found there at once, however long the line is; one that leaves from the middle leaves its
-//! place empty, and whoever is served next is the first of those that stand.
+//! found there at once, however long the line is. A request that leaves from the middle leaves its
+//! place empty, and the first that still stands is served next.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ pub(crate) struct WorkQueue {
     lanes: ShortLock<Lanes>,
     len: AtomicUsize,
     urgent: AtomicUsize,
-    /// Since when the first request of each lane has been queued, as `fronts` gives it.
+    /// The time at which the first request of each lane was queued, for `fronts`.
     since: [AtomicU64; 2],
     bound: usize,
 }
@@ -33,11 +33,12 @@ const EMPTY: u64 = u64::MAX;
 struct Lanes {
     urgent: Lane,
     fresh: Lane,
-    /// Of callers before this one requests are refused.
+    /// Requests of callers before this one are refused.
     open_to: Caller,
 }
 
-/// What queues a request. A node that ends stops taking requests from one after the other.
+/// The kind of caller that queues a request. A node that ends stops taking requests from one kind
+/// after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Caller {
     /// A plain thread.
@@ -47,7 +48,7 @@ pub(crate) enum Caller {
     Routine,
     /// A request that is being carried out, and is part of its scheduler's load.
     Request,
-    /// None that exists: the queue is closed.
+    /// No caller: the queue is closed.
     None,
 }
 
@@ -57,7 +58,7 @@ struct Lane {
     /// The number of the first place.
     first: u64,
     len: usize,
-    /// Since when the first request has been queued; `EMPTY`: there is none.
+    /// The time at which the first request was queued; `EMPTY` if there is none.
     since: u64,
 }
 
@@ -67,7 +68,7 @@ impl Default for Lane {
     }
 }
 
-/// As many empty places are left alone.
+/// How many empty places are kept.
 const PLACES_KEPT: usize = 64;
 
 impl Lane {
@@ -99,14 +100,14 @@ impl Lane {
 
     /// Takes a request that has stood in some lane, if it stands in this one.
     fn take_out(&mut self, request: &RequestState) -> Option<WorkRequest> {
-        // Places are written under the queue's lock, which the caller holds. The number may be
-        // from another queue: then whoever stands there, if anybody does, is another.
+        // Places are written under the queue's lock, which the caller holds. The number may be from
+        // another queue: then the request that stands there, if any, is another one.
         let place = request.place.load(Ordering::Relaxed).checked_sub(self.first)? as usize;
         let found = self.places.get(place)?.as_ref()?;
         if found.state().id == request.id { self.take(place) } else { None }
     }
 
-    /// Takes the first that is so.
+    /// Takes the first request for which this is true.
     fn take_first(&mut self, so: impl Fn(&RequestState) -> bool) -> Option<WorkRequest> {
         let is = |r: &Option<WorkRequest>| r.as_ref().is_some_and(|r| so(r.state()));
         self.places.iter().position(is).and_then(|place| self.take(place))
@@ -120,7 +121,7 @@ impl Lane {
             self.first += 1;
         }
         if self.places.len() > 2 * self.len + PLACES_KEPT {
-            // One at the front stays while others leave behind it: those who stand close up.
+            // A request that stays at the front while others leave behind it: close up.
             let all: Vec<_> = self.drain().collect();
             all.into_iter().for_each(|request| self.push_back(request));
         }
@@ -138,7 +139,7 @@ impl Lane {
 }
 
 impl WorkQueue {
-    /// An empty queue that takes at most `bound` requests; urgent ones are always taken.
+    /// Makes an empty queue that takes at most `bound` requests; urgent ones are always taken.
     pub fn new(bound: usize) -> WorkQueue {
         WorkQueue {
             lanes: ShortLock::default(),
@@ -192,9 +193,9 @@ impl WorkQueue {
         found
     }
 
-    /// When the first request of each lane was enqueued: of the urgent ones, and of the others.
-    /// The lane says what is urgent, not the request: one that was promoted is in the urgent lane.
-    /// Read without the lock, so what it says of another moment is no more than a hint.
+    /// Returns when the first request of each lane was enqueued: of the urgent ones, and of the
+    /// others. The lane decides what is urgent, not the request: one that was promoted is in the
+    /// urgent lane. Read without the lock, so the answer may be stale, and is only a hint.
     #[inline]
     pub fn fronts(&self) -> [Option<u64>; 2] {
         let since = |lane: usize| self.since[lane].load(Ordering::Relaxed);
@@ -224,10 +225,10 @@ impl WorkQueue {
     }
 
     /// Moves a waiting request that became urgent to the urgent lane, because a worker waits for
-    /// its end. False: it is not here (any more).
+    /// its end. Returns false if it is not here (any more).
     ///
-    /// The caller has made it urgent *before*. So if another scheduler has it in hand, on the way
-    /// from this queue to its own, it will see that when it puts it down, after us.
+    /// The caller has made it urgent *before*. So if another scheduler is moving it from this queue
+    /// to its own, that scheduler sees the change when it queues it, after us.
     pub fn promote(&self, request: &RequestState) -> bool {
         let mut lanes = self.lock();
         let Some(found) = lanes.fresh.take_out(request) else { return false };
@@ -236,7 +237,7 @@ impl WorkQueue {
         true
     }
 
-    /// As [`WorkQueue::promote`], for all that became urgent together.
+    /// Does the same for all requests that became urgent together.
     pub fn promote_all(&self) -> bool {
         if self.len() == 0 {
             return false;
@@ -253,12 +254,12 @@ impl WorkQueue {
         lanes.urgent.len() > before
     }
 
-    /// From now on takes requests of these callers and of those after them only.
+    /// From now on takes only requests of these callers and of those after them.
     pub fn open_to(&self, first: Caller) {
         self.lock().open_to = first;
     }
 
-    /// Refuses new requests from now on and gives back those that wait.
+    /// Refuses new requests from now on, and returns those that wait.
     pub fn close(&self) -> Vec<WorkRequest> {
         let mut lanes = self.lock();
         lanes.open_to = Caller::None;
@@ -268,19 +269,19 @@ impl WorkQueue {
         left
     }
 
-    /// How many requests wait.
+    /// Returns how many requests wait.
     #[inline]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// How many of them are urgent.
+    /// Returns how many of them are urgent.
     #[inline]
     pub fn urgent(&self) -> usize {
         self.urgent.load(Ordering::Relaxed)
     }
 
-    /// Looks at each waiting request, for views. Keep it short: producers wait.
+    /// Calls `look` for each waiting request, for views. It must be short: producers wait.
     pub fn each(&self, mut look: impl FnMut(&WorkRequest)) {
         let lanes = self.lock();
         lanes.urgent.iter().chain(lanes.fresh.iter()).for_each(&mut look);
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_first_ones_is_so_after_every_change() {
+    fn the_times_of_the_first_requests_are_right_after_every_change() {
         let queue = WorkQueue::new(1000);
         let mut seed = 1u64;
         let mut all: Vec<WorkRequest> = Vec::new();
@@ -403,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_from_the_middle_leaves_the_order_of_the_others_u29() {
+    fn a_request_that_leaves_from_the_middle_keeps_the_order_of_the_others_u29() {
         let queue = WorkQueue::new(10);
         let all: Vec<_> = (0..6).map(|user| request(user, false)).collect();
         all.iter().for_each(|r| {
@@ -414,7 +415,8 @@ mod tests {
         assert!(queue.remove(all[0].state()).is_some());
         assert_eq!(queue.len(), 4);
         assert_eq!(queue.take(false).map(|r| r.state().user), Some(1));
-        // The first place is that of 3 now; a stranger that once stood in such a place is no match.
+        // The first place is that of 3 now; another queue's request that once had such a place is
+        // no match.
         let other = WorkQueue::new(10);
         let stranger = request(9, false);
         (0..4).for_each(|user| {
@@ -428,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_at_the_front_keeps_no_places_of_those_who_left_g2() {
+    fn a_request_that_stays_at_the_front_keeps_no_empty_places_behind_it_g2() {
         let queue = WorkQueue::new(10);
         let first = request(1, false);
         assert!(queue.push(first.clone(), Caller::Request, &AtomicUsize::new(0)).is_ok());

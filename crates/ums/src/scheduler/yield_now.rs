@@ -1,7 +1,7 @@
 //! Yield: the current worker lets the others run, and stays runnable (U47).
 //!
 //! The quick way is for workers that take turns while nothing else has happened: the next one of
-//! the runnable list gets the baton, and the yielder goes to its end.
+//! the runnable list gets the baton, and the yielder becomes its last.
 
 use super::switch::{Handed, WayOut};
 use super::{Scheduler, WorkerKind};
@@ -11,24 +11,24 @@ use crate::record::counters::add;
 use crate::scheduler::lists::worker_list::{Rotated, State};
 
 impl Scheduler {
-    /// A yield in the middle of a request (U47): the others get a turn, or nobody does.
+    /// Yields in the middle of a request (U47): the other workers get a turn, if there are any.
     #[inline(always)]
     pub(crate) fn yield_now(&self) {
         #[cfg(feature = "spans")]
         let waiter = self.current_waiter();
         #[cfg(feature = "spans")]
-        waiter.spans.pause();
+        waiter.record.spans.pause();
         let way_out = self.yielding_turn();
         self.leave_by(way_out);
         #[cfg(feature = "spans")]
-        waiter.spans.go_on();
+        waiter.record.spans.go_on();
     }
 
     #[inline(never)]
     fn yielding_turn(&self) -> WayOut {
         if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
             // A destructor yields during a panic. The panic count is the host thread's: another
-            // fiber would take itself for panicking (rule 11). Nobody else gets a turn.
+            // fiber would take itself for panicking (rule 11). So no other worker gets a turn.
             return WayOut::Stay;
         }
         self.may_switch();
@@ -40,7 +40,7 @@ impl Scheduler {
             }
             match core.workers.rotate(core.current) {
                 Rotated::To(next) => Some(core.hand_over(self, next)),
-                // One that yields and finds nobody else selects itself: a yield, not a switch
+                // A worker that yields when no other is ready selects itself: a yield, not a switch
                 // (A.2).
                 Rotated::Alone => Some(Handed::Left(WayOut::Stay)),
                 Rotated::Not => None,

@@ -90,7 +90,7 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         #[cfg(debug_assertions)]
-        self.held.iter().for_each(|(waiter, request)| waiter.foreign.let_go(*request));
+        self.held.iter().for_each(|(waiter, request)| waiter.foreign.release(*request));
     }
 }
 

@@ -166,7 +166,7 @@ fn seen(scheduler: &Scheduler) -> Vec<Seen> {
 }
 
 fn see(waiter: &'static Waiter) -> Seen {
-    let view = &waiter.view;
+    let view = &waiter.record.view;
     Seen {
         id: waiter.worker.load(Ordering::Relaxed),
         state: State::from_number(view.state.load(Ordering::Relaxed)),

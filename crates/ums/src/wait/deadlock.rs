@@ -1,4 +1,4 @@
-//! Deadlocks, as they are told: who waited for whom, and which of them had to give up.
+//! Deadlocks, as they are reported: which waiters waited for each other, and which had to give up.
 //!
 //! ```text
 //!   waiter 0 --waits for what--> waiter 1 --> ... --> waiter n-1 --has--> what waiter n-1 waits for
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Nouns. A *cycle* is the list of its waiters, each of which holds what the one before it waits
-//! for. The *victim* is the one whose wait ended with an error, so that the others can go on. An
-//! error stays small and can be copied: it has the deadlock's number, and the last [`KEPT`]
+//! for. The *victim* is the waiter whose wait ended with an error, so that the others can continue.
+//! An error stays small and can be copied: it has the deadlock's number, and the last [`KEPT`]
 //! deadlocks of the process can be looked up by it.
 //!
-//! What this file does not do: it finds none. That is the monitor's business.
+//! What this file does not do: it finds none. The monitor does.
 
 use std::collections::VecDeque;
 use std::fmt::{Display, Formatter, Result};
@@ -39,14 +39,15 @@ pub struct DeadlockId(u64);
 pub struct Deadlock {
     /// Its number.
     pub id: DeadlockId,
-    /// Those in it: each waits for what the next one holds, the last one for what the first holds.
+    /// The waiters of the cycle: each waits for what the next one holds, the last for what the
+    /// first holds.
     pub waiters: Vec<DeadlockWaiter>,
-    /// The place among these of the one whose wait failed; None when no wait of the cycle can fail,
-    /// and it goes on for ever.
+    /// The index in `waiters` of the one whose wait failed; None if no wait of the cycle can fail,
+    /// so that the deadlock lasts.
     pub victim: Option<usize>,
 }
 
-/// One of those that wait for each other.
+/// One of the waiters that wait for each other.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeadlockWaiter {
@@ -54,7 +55,7 @@ pub struct DeadlockWaiter {
     pub worker: Option<(u32, u32)>,
     /// The request that it carries out; 0 for none.
     pub request: u64,
-    /// The user of that; 0 for none.
+    /// The user of that request; 0 for none.
     pub user: u64,
     /// Why it waits.
     pub reason: WaitReason,
@@ -62,9 +63,9 @@ pub struct DeadlockWaiter {
     pub resource: u64,
     /// For how long it has waited.
     pub waited: Duration,
-    /// Whether its wait can end with an error (or, where the verb has none, with a panic).
+    /// Whether its wait can end with an error (or, if the function returns none, with a panic).
     pub can_fail: bool,
-    /// The functions in which it waits, the innermost first, where they can be had.
+    /// The functions in which it waits, the innermost first, if they are known.
     pub waits_at: Vec<Frame>,
     /// The functions in which the next one took what this one waits for, if locks are traced
     /// ([`monitor::Options::trace_locks`](crate::monitor::Options::trace_locks)).
@@ -79,7 +80,7 @@ fn kept() -> MutexGuard<'static, VecDeque<Arc<Deadlock>>> {
 }
 
 impl DeadlockId {
-    /// That of the next deadlock.
+    /// Returns the number of the next deadlock.
     pub(crate) fn next() -> DeadlockId {
         DeadlockId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -88,18 +89,18 @@ impl DeadlockId {
         DeadlockId(number)
     }
 
-    /// The number itself.
+    /// Returns the number itself.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// What it was; None when too many have come after it.
+    /// Returns the deadlock, or None if too many have come after it.
     pub fn details(self) -> Option<Arc<Deadlock>> {
         kept().iter().rev().find(|deadlock| deadlock.id == self).cloned()
     }
 }
 
-/// Remembers it, in place of the oldest one.
+/// Keeps it, in place of the oldest one.
 pub(crate) fn keep(deadlock: Arc<Deadlock>) {
     let mut all = kept();
     if all.len() >= KEPT {
@@ -108,7 +109,7 @@ pub(crate) fn keep(deadlock: Arc<Deadlock>) {
     all.push_back(deadlock);
 }
 
-/// Those that are remembered, the oldest first.
+/// Returns those that are kept, the oldest first.
 pub(crate) fn all_kept() -> Vec<Arc<Deadlock>> {
     kept().iter().cloned().collect()
 }
@@ -119,7 +120,7 @@ impl std::fmt::Debug for DeadlockId {
     }
 }
 
-/// The number and, as long as it is remembered, the cycle in one line.
+/// The number and, as long as it is kept, the cycle in one line.
 impl Display for DeadlockId {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(f, "deadlock {}", self.0)?;
@@ -128,7 +129,7 @@ impl Display for DeadlockId {
 }
 
 impl Deadlock {
-    /// The cycle without backtraces.
+    /// Returns the cycle without backtraces.
     pub fn in_a_line(&self) -> String {
         let shown = self.waiters.iter().take(WAITERS_SHOWN);
         let links: Vec<_> = shown.map(|waiter| waiter.to_string()).collect();
@@ -145,7 +146,7 @@ impl Deadlock {
     }
 }
 
-/// A line for each waiter, and below it where it waits and where that was taken.
+/// A line for each waiter, and below it the places where it waits and where the resource was taken.
 impl Display for Deadlock {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         for (at, waiter) in self.waiters.iter().enumerate().take(WAITERS_SHOWN) {
@@ -170,7 +171,7 @@ fn show(f: &mut Formatter<'_>, what: &str, frames: &[Frame]) -> Result {
 }
 
 impl DeadlockWaiter {
-    /// Who it is, for people.
+    /// Returns a description of the waiter, for people.
     pub fn who(&self) -> String {
         match self.worker {
             None => "a plain thread".to_owned(),

@@ -1,11 +1,11 @@
-//! What the world may do to a caller, as values. What the caller may do wrong is a panic with a
-//! sentence, at the place where it happens.
+//! Errors: what the environment may do to a caller. A caller's own mistake is a panic with a
+//! sentence, at the place of the mistake.
 
 use std::io;
 
 use crate::wait::deadlock::DeadlockId;
 
-/// Why a wait ended without what was waited for (B23).
+/// Why a wait ended without what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The deadline passed first.
@@ -15,14 +15,14 @@ pub enum WaitError {
     #[error("the work request was cancelled while it waited")]
     Cancelled,
     /// The wait was one of several that waited for each other, and was chosen to end so that the
-    /// others can go on. The number leads to who they were ([`DeadlockId::details`]), and the text
+    /// others can continue. The number leads to the others ([`DeadlockId::details`]), and the text
     /// of the error names them.
     #[error("the wait was chosen as the victim of {0}")]
     Deadlock(DeadlockId),
 }
 
 impl WaitError {
-    /// The original's return code: DEADLOCK 3, PREMATURE_WAKEUP 4, TIMEOUT 258 (B23).
+    /// Returns the original's return code: DEADLOCK 3, PREMATURE_WAKEUP 4, TIMEOUT 258.
     pub fn code(self) -> u32 {
         match self {
             WaitError::Deadlock(_) => 3,
@@ -36,20 +36,20 @@ impl From<WaitError> for io::Error {
     fn from(e: WaitError) -> io::Error {
         let kind = match e {
             WaitError::TimedOut => io::ErrorKind::TimedOut,
-            // Not `Interrupted`: std's read_to_end and friends would retry that for ever.
+            // Not `Interrupted`: std's read_to_end and friends would retry that without end.
             WaitError::Cancelled | WaitError::Deadlock(_) => io::ErrorKind::ConnectionAborted,
         };
         io::Error::new(kind, e)
     }
 }
 
-/// Why a work request was not taken.
+/// Why a work request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueError {
-    /// The work queue is at its bound (G2, B19): the caller should tell its client to come later.
+    /// The work queue is at its bound: the caller should tell its client to come later.
     #[error("the work queue is full ({0} requests are waiting for a worker)")]
     QueueFull(usize),
-    /// It waited for a worker longer than `Builder::queue_timeout` allows (B19).
+    /// It waited for a worker longer than `Builder::queue_timeout` allows.
     #[error("the request waited too long for a worker")]
     WaitedTooLong,
     /// The node takes no more work.
@@ -57,7 +57,7 @@ pub enum EnqueueError {
     ShuttingDown,
 }
 
-/// A component that needs a thread of its own was called on a fiber worker (U88).
+/// A component that needs a thread of its own was called on a fiber worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} needs a thread of its own: call it through go_preemptive, or use thread workers")]
 pub struct NeedsThread(pub &'static str);

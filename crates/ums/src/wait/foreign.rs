@@ -4,9 +4,10 @@ use std::panic::Location;
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// How many, and where the last one was taken. Only the waiter itself touches it.
+/// How many it holds, and where it took the last one. Only the waiter itself touches this.
 ///
-/// They are counted for one request. One that is kept or forgotten concerns no later one.
+/// They are counted for one request: a lock that is kept or forgotten does not count in a later
+/// request.
 pub(crate) struct ForeignLocks {
     /// Grows when a request ends with such a lock.
     request: AtomicU32,
@@ -20,21 +21,21 @@ impl ForeignLocks {
         ForeignLocks { request, count, last: AtomicPtr::new(null_mut()) }
     }
 
-    /// It holds one more. Gives the number of the request, for [`ForeignLocks::let_go`].
+    /// Counts one more. Returns the number of the request, for [`ForeignLocks::release`].
     pub(crate) fn hold(&self, at: &'static Location<'static>) -> u32 {
         self.last.store(from_ref(at).cast_mut(), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.request.load(Ordering::Relaxed)
     }
 
-    /// It holds one less of those that it has taken in this request.
-    pub(crate) fn let_go(&self, request: u32) {
+    /// Counts one less, if it was taken in this request.
+    pub(crate) fn release(&self, request: u32) {
         if request == self.request.load(Ordering::Relaxed) {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Its request is over.
+    /// Ends the request.
     pub(crate) fn end_request(&self) {
         if self.count.load(Ordering::Relaxed) > 0 {
             self.count.store(0, Ordering::Relaxed);
@@ -42,11 +43,11 @@ impl ForeignLocks {
         }
     }
 
-    /// Where the last one was taken, if it holds any.
+    /// Returns where it took the last one, if it holds any.
     #[allow(unsafe_code)]
     pub(crate) fn held(&self) -> Option<&'static Location<'static>> {
         let any = self.count.load(Ordering::Relaxed) > 0;
-        // SAFETY: Type Stable of wait, in a small way: locations are statics.
+        // SAFETY: Type Stable, for statics: locations are statics.
         let last = unsafe { self.last.load(Ordering::Relaxed).as_ref() };
         last.filter(|_| any)
     }

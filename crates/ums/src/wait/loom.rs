@@ -1,17 +1,21 @@
-//! Models of a wait: one outcome, no cancellation that nobody sees, no set left over.
+//! Models of a wait: one outcome, no cancellation that is lost, no set left over.
 //!
 //! Bounds: one waiter and two that would end its wait, with the deadline as a third. Exhaustive.
 
+use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::os::atomic;
+use crate::record::reason::WaitReason;
 
 /// A plain thread's waiter, of this run of the model alone.
 fn waiter() -> &'static Waiter {
     Waiter::take(null_mut(), 0)
 }
 
-/// Ends the wait with this outcome, if nobody was faster. True: it did.
+/// Ends the wait with this outcome. Returns false if another thread was faster.
 fn end(ticket: Ticket, outcome: Outcome) -> bool {
     ticket.claim(outcome).map(Claimed::set_event).is_some()
 }
@@ -64,7 +68,7 @@ fn loom_a_cancellation_is_seen_by_the_canceller_or_by_the_waiter_b59() {
                 mine.kept();
                 ticket.take_outcome().unwrap()
             }
-            // It hangs here when neither has seen the other.
+            // It hangs here if neither has seen the other.
             None => ticket.park_thread(crate::os::clock::NEVER),
         };
         assert_eq!(outcome, Outcome::Cancelled);
@@ -110,7 +114,7 @@ fn loom_what_a_waiter_borrows_stays_while_it_is_asked() {
         let looker = ::loom::thread::spawn(move || ticket.owners());
         ticket.park_thread(crate::os::clock::NEVER);
         drop(asked);
-        // The memory itself stays, so that an asker who comes late is caught and not lost.
+        // The memory itself stays, so that a looker that asks too late fails the assertion above.
         resource.0.store(false, Ordering::Relaxed);
         assert!(granter.join().unwrap());
         let _ = looker.join().unwrap();

@@ -53,7 +53,7 @@ impl Page {
         self.base
     }
 
-    /// Lets whoever touched it go on.
+    /// Lets the thread that touched it continue.
     pub fn resolve(&self) {
         let mut range = [self.base as u64, 4096, 0, 0];
         // SAFETY: Own Memory: a page of this descriptor's range.

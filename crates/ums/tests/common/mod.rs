@@ -10,7 +10,7 @@
 //! descriptors are open as before. Tests of one binary take turns, so that these counts, and the
 //! processors, are their own. A test that hangs is ended by a watchdog that says which it was.
 //!
-//! Named invariant **Own Bodies**: what runs on fibers here are closures of these tests, which keep
+//! Named invariant **Own Bodies**: only closures of these tests run on fibers here, and they keep
 //! no thread-scoped state over anything that waits or yields.
 
 #![allow(unsafe_code, dead_code)] // Each test file uses its own part of the harness.
@@ -31,7 +31,7 @@ use ums::task::TaskError;
 use ums::user::UserLock;
 use ums::{BuildError, Builder, JoinHandle, Node, WorkerKind};
 
-/// The kinds that everything is tried with: all that this machine has.
+/// The kinds with which everything is tried: all that this system supports.
 pub fn kinds() -> Vec<WorkerKind> {
     let all = [WorkerKind::Thread, WorkerKind::Fiber, WorkerKind::OwnContext];
     all.into_iter().filter(|kind| can_be_had(*kind)).collect()
@@ -44,7 +44,7 @@ pub fn kind_named(name: impl AsRef<str>) -> WorkerKind {
 }
 /// The numbers of schedulers: 1, 2 and N.
 pub const COUNTS: [usize; 3] = [1, 2, 4];
-/// How long a condition may take to become true. Far more than it needs on a slow machine.
+/// How long a condition may take to become true. Far more than it needs on a slow computer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one run may take before it is taken for hung.
 const HUNG: Duration = Duration::from_secs(150);
@@ -127,8 +127,8 @@ pub fn one_kind(
     eventually("every descriptor of the node is closed", || open_descriptors() <= descriptors);
 }
 
-/// The back ends that a kind of worker can have. A ring belongs to one thread, so thread workers
-/// have none; where io_uring is denied nobody has.
+/// Returns the back ends that a kind of worker can have. A ring belongs to one thread, so thread
+/// workers have none; if io_uring is denied no kind has.
 pub fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
     static RING: OnceLock<bool> = OnceLock::new();
     let mut list = vec![IoChoice::Epoll, IoChoice::Sync];
@@ -143,7 +143,7 @@ pub fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
     list
 }
 
-/// Whether there are workers of this kind on this machine.
+/// Returns whether this system supports workers of this kind.
 pub fn can_be_had(kind: WorkerKind) -> bool {
     kind != WorkerKind::OwnContext || ums::probe::own_contexts_are_refused().is_none()
 }
@@ -256,18 +256,18 @@ impl Gate {
     /// Waits until it is open.
     pub fn pass(&self) {
         let me = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock.acquire(me, None).expect("nobody cancels who waits at a gate");
+        self.lock.acquire(me, None).expect("a wait at a gate is not cancelled");
         self.lock.release(me);
     }
 
-    /// Opens it. The first who waits becomes runnable.
+    /// Opens it. The first waiter becomes runnable.
     pub fn open(&self) {
         self.lock.release(Gate::KEEPER);
     }
 
-    /// Shuts it again, when nobody passes.
+    /// Shuts it again, when no worker passes.
     pub fn shut_again(&self) {
-        self.lock.acquire(Gate::KEEPER, None).expect("nobody cancels a plain thread");
+        self.lock.acquire(Gate::KEEPER, None).expect("a plain thread is not cancelled");
     }
 
     /// How many wait at it.
@@ -276,8 +276,7 @@ impl Gate {
     }
 }
 
-/// A request that computes on scheduler 0, and yields to nobody, until it is told that it is
-/// enough.
+/// A request that computes on scheduler 0, without yielding, until it is told to stop.
 pub struct Computing {
     enough: Arc<AtomicBool>,
     task: JoinHandle<()>,

@@ -1,4 +1,4 @@
-//! What blocks the kernel thread that touches it, until it is resolved: pages of two kinds, and the
+//! Operations that block the kernel thread until they are resolved: pages of two kinds, and the
 //! child of a `vfork`.
 //!
 //! Named invariant **Own Memory**: bare calls get memory that the test made and keeps.

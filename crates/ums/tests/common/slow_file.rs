@@ -1,8 +1,8 @@
-//! A file whose pages come when a test lets them: a file system of one file, served by a thread of
-//! this process (FUSE).
+//! A file whose pages arrive when a test lets them: a file system of one file, served by a thread
+//! of this process (FUSE).
 //!
-//! A page fault on a mapping of it waits as for a disk: no signal ends it but one that kills.
-//! Mounting it takes privilege; where that is refused there is none.
+//! A page fault on a mapping of it waits as for a disk: only a signal that kills ends it. Mounting
+//! needs privilege; without it there is no such file.
 //!
 //! Unsafe for the calls. Named invariant **Own Memory**: they get only memory that was made here
 //! and is kept.
@@ -107,7 +107,7 @@ impl SlowFile {
         self.base
     }
 
-    /// Reads the first byte of a page, and waits for the page if nobody has.
+    /// Reads the first byte of a page, and waits for the page if it was not read before.
     pub fn touch(base: usize, page: usize) -> u8 {
         // SAFETY: Own Memory: mapped by `new` for as long as the test runs.
         unsafe { ((base + page * PAGE) as *const u8).read_volatile() }
@@ -123,8 +123,8 @@ impl Drop for SlowFile {
     fn drop(&mut self) {
         self.gate.over.store(true, SeqCst);
         self.resolve();
-        // SAFETY: Own Memory: nobody touches it any more, as whoever drops this knows. The server
-        // ends when the file is closed.
+        // SAFETY: Own Memory: no thread touches it any more, by the contract of this type. The
+        // server ends when the file is closed.
         unsafe { libc::munmap(self.base as *mut libc::c_void, self.size) };
     }
 }
@@ -184,7 +184,7 @@ fn started(major: u32, minor: u32) -> Vec<u8> {
     answer
 }
 
-/// Nobody is told when it is closed: at the end of a process that would be nobody.
+/// No notice of a close is asked for: at the end of a process there would be no one to send it to.
 fn opened() -> Vec<u8> {
     const NO_FLUSH: u64 = 1 << 5;
     [0, NO_FLUSH].into_iter().flat_map(u64::to_le_bytes).collect()

@@ -1,4 +1,4 @@
-//! A node that the monitor watches, and what it told.
+//! A node that the monitor watches, and its reports.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Log, eventually, ms};
 /// Never, as far as a test is concerned.
 pub const NEVER: Duration = Duration::from_secs(3600);
 
-/// Looks for nothing and tells nobody: a test adds what it is about.
+/// Options that look for nothing and report nothing: a test adds what it is about.
 pub fn nothing() -> Options {
     Options::default()
         .stall(NEVER)
@@ -24,7 +24,7 @@ pub fn nothing() -> Options {
         .stderr(false)
 }
 
-/// What the monitor told.
+/// The monitor's reports.
 pub type Told = Log<Report>;
 
 /// Has the monitor watch, and every request stay where it was spawned. A worker that blocks keeps

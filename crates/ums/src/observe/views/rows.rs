@@ -410,7 +410,7 @@ pub(crate) fn worker(
     now: u64,
     all: &[Arc<Scheduler>],
 ) -> WorkerRow {
-    let view = &waiter.view;
+    let view = &waiter.record.view;
     let state = State::from_number(view.state.load(Ordering::Relaxed));
     let waits = matches!(state, State::Waiting | State::Preemptive);
     let reason = WaitReason::from_index(waiter.reason.load(Ordering::Relaxed) as usize);
@@ -432,7 +432,7 @@ pub(crate) fn worker(
         blocker: waiter.blocker().filter(|_| waiting).and_then(|b| place(b, all)),
         blocking_user: if waiting { waiter.blocking_user.load(Ordering::Relaxed) } else { 0 },
         is_sick: state == State::Running && s.stuck_on_short_lock.load(Ordering::Relaxed),
-        waits_for_io: waiting && waiter.io.load(Ordering::Relaxed) != 0,
+        waits_for_io: waiting && waiter.record.io.load(Ordering::Relaxed) != 0,
         requests_done: view.requests_done.load(Ordering::Relaxed),
         switches: view.switches.load(Ordering::Relaxed),
         of_request: if request == 0 { RequestSoFar::default() } else { so_far(waiter, now) },
@@ -441,7 +441,7 @@ pub(crate) fn worker(
 }
 
 fn so_far(waiter: &Waiter, now: u64) -> RequestSoFar {
-    let view = &waiter.view;
+    let view = &waiter.record.view;
     let started = view.started.load(Ordering::Relaxed);
     let before = view.switches_before.load(Ordering::Relaxed);
     RequestSoFar {
@@ -466,7 +466,7 @@ fn waits_of(sum: ReasonSum) -> WaitsOf {
 fn place(waiter: &'static Waiter, all: &[Arc<Scheduler>]) -> Option<(usize, u32, UserId)> {
     let home = waiter.home.load(Ordering::Relaxed);
     let s = all.iter().find(|s| s.inbox.address() == home)?;
-    let user = waiter.view.user.load(Ordering::Relaxed);
+    let user = waiter.record.view.user.load(Ordering::Relaxed);
     Some((s.index, waiter.worker.load(Ordering::Relaxed), user))
 }
 

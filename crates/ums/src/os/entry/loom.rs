@@ -5,8 +5,8 @@
 //! that tries twice. The barrier on all threads is a fence on both sides here. The lists are a cell
 //! that loom watches. Exhaustive.
 //!
-//! Named invariant **Watched Cell**: loom reports two accesses at once, which is what these models
-//! are about.
+//! Named invariant **Watched Cell**: loom reports two accesses at once, which these models look
+//! for.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +31,7 @@ enum Without {
 struct World {
     entry: Entry,
     lists: UnsafeCell<u32>,
-    /// A taken worker has come to the inbox.
+    /// A taken worker has arrived in the inbox.
     inbox: AtomicBool,
     /// It has been chosen.
     chosen: AtomicBool,
@@ -62,8 +62,8 @@ impl World {
         self.entry.leave();
     }
 
-    /// The taker tries. True: it took, used the scheduler, and has chosen the worker again when
-    /// that came.
+    /// Lets the taker try. Returns true if it took the baton, used the scheduler, and has chosen
+    /// the worker again when that arrived.
     fn take(&self, without: Without) -> bool {
         let barrier = || {
             if without != Without::Barrier {

@@ -1,15 +1,15 @@
-//! The way into the library: whether a worker's thread is inside it, and how its scheduler's baton
+//! Entries into the library: whether a worker's thread is inside it, and how its scheduler's baton
 //! is taken while it is outside.
 //!
 //! A worker that is *inside* may touch what only the baton's holder may touch. A worker that is
-//! *outside* runs code of the application's and touches nothing of that. It keeps the baton there,
-//! and may stand in the kernel for long. A taker, one thread of the process, takes the baton from
-//! it then, and the worker learns that at its next entry.
+//! *outside* runs application code and touches nothing of that. It keeps the baton there, and may
+//! be blocked in the kernel for long. Then a *taker*, one thread of the process, takes the baton
+//! from it, and the worker learns that at its next entry.
 //!
 //! ```text
 //! HELD  | the worker has the baton, as far as it knows
-//! ASKED | the taker would take the baton, if the worker is outside
-//! TAKEN | the worker has no baton any more, and does not know
+//! ASKED | the taker takes the baton, if the worker is outside
+//! TAKEN | the worker has lost the baton, and does not know yet
 //!
 //! the worker, at each entry                    the taker
 //! E1 depth := depth + 1                        T1 HELD -> ASKED
@@ -19,21 +19,21 @@
 //! L1 depth := depth - 1
 //! ```
 //!
-//! * *One of both has the baton.* T2 stands between T1 and T3 on the taker, and for the worker
-//!   between E1 and E3, or before E1, or after E3. An entry whose E1 comes before the barrier is
-//!   seen at T3, unless it has been left. An entry whose E1 comes after it sees ASKED at E3 and
-//!   takes it back, so T4 fails; or it comes after T4 and sees TAKEN.
+//! * *Exactly one of them has the baton.* T2 stands between T1 and T3 on the taker, and for the
+//!   worker between E1 and E3, or before E1, or after E3. An entry whose E1 comes before the
+//!   barrier is seen at T3, unless it has been left. An entry whose E1 comes after it sees ASKED at
+//!   E3 and takes it back, so T4 fails; or it comes after T4 and sees TAKEN.
 //! * *What the taker finds is in order.* L1 is a release and T3 an acquire, so the taker sees
 //!   everything that the worker did inside. Until T4 nothing of that changes, for a worker changes
 //!   it inside only.
 //! * *An entry within an entry never finds TAKEN*, for T3 has found depth 0. So a worker that holds
-//!   a short lock (which is an entry) keeps its baton, and whatever comes in steps needs one entry
-//!   around them.
+//!   a short lock (which is an entry) keeps its baton, and an operation of several steps needs one
+//!   entry around them.
 //!
 //! There is one taker, so HELD -> ASKED -> HELD cannot come back to a taker that has slept. The
 //! model in `entry/loom.rs` tries all of this.
 //!
-//! What a worker does that finds TAKEN is not told here: the scheduler has said what is called
+//! What a worker does that finds TAKEN is not decided here: the scheduler sets a function for that
 //! ([`return_with`]).
 
 use std::cell::Cell;
@@ -61,24 +61,25 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// Of a thread that is outside.
+    /// Makes the entry of a thread that is outside.
     pub fn new() -> Entry {
         Entry { depth: AtomicU32::new(0), word: AtomicU32::new(HELD) }
     }
 
-    /// For a thread that is not there yet, and will begin inside.
+    /// Prepares it for a thread that does not exist yet, and will begin inside.
     pub fn begin_inside(&self) {
         self.depth.store(1, Relaxed);
         self.word.store(HELD, Relaxed);
     }
 
-    /// Whether its thread is outside. Who sees that sees what the thread did inside.
+    /// Returns whether its thread is outside. Then the caller sees everything that the thread did
+    /// inside.
     #[inline]
     pub fn is_outside(&self) -> bool {
         self.depth.load(Acquire) == 0
     }
 
-    /// E1 and E2. True: the word is HELD.
+    /// E1 and E2. Returns whether the word is HELD.
     #[inline(always)]
     fn step_in(&self) -> bool {
         self.depth.store(self.depth.load(Relaxed) + 1, Relaxed);
@@ -86,13 +87,13 @@ impl Entry {
         self.word.load(Acquire) == HELD
     }
 
-    /// E1 to E3. False: the baton was taken, and the thread is inside without it.
+    /// E1 to E3. Returns false if the baton was taken; then the thread is inside without it.
     #[cfg(test)]
     fn enter(&self) -> bool {
         self.step_in() || self.keep()
     }
 
-    /// E3, when there is something. True: the baton is kept.
+    /// E3, if the word is not HELD. Returns whether the baton is kept.
     fn keep(&self) -> bool {
         let now = self.word.compare_exchange(ASKED, HELD, AcqRel, Acquire);
         matches!(now, Ok(_) | Err(HELD))
@@ -104,8 +105,8 @@ impl Entry {
         self.depth.store(self.depth.load(Relaxed) - 1, Release);
     }
 
-    /// T1 to T4. `barrier` is T2. True: the caller has the baton, and what `may` found is still so.
-    /// Called by one thread of the process.
+    /// T1 to T4. `barrier` is T2. Returns true if the caller has the baton; then what `may` found
+    /// still holds. Called by one thread of the process.
     pub fn take(&self, barrier: impl FnOnce(), may: impl FnOnce() -> bool) -> bool {
         if self.word.compare_exchange(HELD, ASKED, AcqRel, Acquire).is_err() {
             return false;
@@ -115,13 +116,15 @@ impl Entry {
         self.word.compare_exchange(ASKED, to, AcqRel, Acquire).is_ok() && to == TAKEN
     }
 
-    /// Own thread, inside: whether the baton was taken. Says so once for each time.
+    /// Called inside, by its own thread: returns whether the baton was taken, true once for each
+    /// time.
     pub fn was_taken(&self) -> bool {
         self.word.compare_exchange(TAKEN, HELD, AcqRel, Acquire).is_ok()
     }
 }
 
-/// E2. The taker's barrier is for both; to the compiler the two accesses must stay in order.
+/// E2. The taker's barrier orders both processors; here the compiler must keep the two accesses in
+/// order.
 #[inline(always)]
 fn light_fence() {
     #[cfg(loom)]
@@ -136,30 +139,30 @@ thread_local! {
 
 static RETURN: OnceLock<fn()> = OnceLock::new();
 
-/// From now on this is called on a thread that finds at an entry that the baton was taken. It comes
-/// back with the baton.
+/// Sets the function that is called on a thread that finds at an entry that the baton was taken. It
+/// returns with the baton.
 pub fn return_with(call: fn()) {
     let _ = RETURN.set(call);
 }
 
-/// From now on the calling thread enters by this.
+/// Sets the entry of the calling thread.
 pub fn enter_by(entry: Option<&'static Entry>) {
     MINE.set(entry);
 }
 
-/// By which the calling thread enters, if it is a worker's.
+/// Returns the entry of the calling thread, if it is a worker's.
 #[inline]
 pub fn mine() -> Option<&'static Entry> {
     MINE.get()
 }
 
-/// Whether the calling thread is inside.
+/// Returns whether the calling thread is inside.
 #[inline]
 pub fn is_inside() -> bool {
     MINE.get().is_some_and(|mine| mine.depth.load(Relaxed) > 0)
 }
 
-/// The calling worker's thread is inside as long as this lives.
+/// Keeps the calling worker's thread inside as long as this lives.
 #[derive(Debug)]
 #[must_use = "dropping it is leaving"]
 pub struct Inside {
@@ -168,8 +171,8 @@ pub struct Inside {
 }
 
 impl Inside {
-    /// Enters. A worker whose baton was taken has it again when this returns. None: the thread is
-    /// no worker's.
+    /// Enters. A worker whose baton was taken has it again when this returns. Returns None if the
+    /// thread is no worker's.
     #[inline(always)]
     pub fn enter() -> Option<Inside> {
         let entry = MINE.get()?;
@@ -187,24 +190,23 @@ impl Drop for Inside {
     }
 }
 
-/// E3, when there is something.
+/// E3, if the word is not HELD.
 #[cold]
 #[inline(never)]
 fn see(entry: &Entry) {
     if !entry.keep() {
-        RETURN.get().expect("who takes batons has said how workers return")();
+        RETURN.get().expect("`return_with` is called before a baton is taken")();
     }
 }
 
-/// Runs code of the application's, on a thread that is inside: it is outside meanwhile. `f` must
-/// not panic.
+/// Runs application code on a thread that is inside: it is outside meanwhile. `f` must not panic.
 pub fn outside<R>(f: impl FnOnce() -> R) -> R {
     let entry = MINE.get();
     if let Some(entry) = entry {
         entry.leave();
     }
     let result = f();
-    // Inside as before; only the leaving is left out.
+    // Inside as before; only the step of leaving is omitted.
     std::mem::forget(Inside::enter());
     result
 }

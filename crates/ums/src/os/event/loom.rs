@@ -46,7 +46,7 @@ fn loom_what_was_written_before_the_set_is_seen_after_the_wait() {
         let word = Arc::new(::loom::cell::UnsafeCell::new(0));
         let (e, w) = (event.clone(), word.clone());
         let peer = ::loom::thread::spawn(move || {
-            // SAFETY: Live Word: loom checks that nobody else touches it meanwhile.
+            // SAFETY: Live Word: loom checks that no other thread touches it meanwhile.
             w.with_mut(|w| unsafe { *w = 7 });
             e.set();
         });

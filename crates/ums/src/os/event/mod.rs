@@ -1,4 +1,4 @@
-//! The event: what a thread waits on when it must not run (U10, U11).
+//! The event: what a thread waits on while it must not run (U10, U11).
 //!
 //! An auto-reset event on one futex word. Exactly one thread waits on an event, any thread sets it.
 //! A set that comes before the wait is kept, so there is no lost wake-up:
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A hand-off between two threads therefore costs one futex wake and one futex wait, which is the
-//! floor for kernel threads. It knows nothing of workers.
+//! minimum for kernel threads. It knows nothing of workers.
 
 #![allow(unsafe_code)] // Named invariant "Live Word": the futex word outlives the system call.
 
@@ -34,7 +34,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event that is not set.
+    /// Makes an event that is not set.
     pub fn new() -> Event {
         Event {
             word: AtomicU32::new(UNSET),
@@ -51,7 +51,8 @@ impl Event {
         }
     }
 
-    /// As [`Event::set`], by a worker that is saved only after it has said what to set.
+    /// Does what [`Event::set`] does, for a worker that is saved only after it has passed on what
+    /// to set.
     #[cfg(not(loom))]
     pub fn post(&self) -> context::Post<'_> {
         context::Post::event(&self.word)
@@ -69,14 +70,14 @@ impl Event {
     }
 
     /// Waits until the event is set (true), or until it is nudged while `instead` is true (false),
-    /// which takes that back. A nudge may come too early to be noticed: who nudges does so again.
+    /// which resets `instead`. A nudge may come too early to be noticed, so it must be repeated.
     pub fn wait_unless(&self, instead: &std::sync::atomic::AtomicBool) -> bool {
         loop {
             if self.word.compare_exchange(SET, UNSET, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return true;
             }
             if instead.swap(false, Ordering::AcqRel) {
-                // Nobody sleeps any more. If a set slipped in, it stays for the next wait.
+                // No thread sleeps any more. If a set came in between, it stays for the next wait.
                 let _ =
                     self.word.compare_exchange(ASLEEP, UNSET, Ordering::AcqRel, Ordering::Acquire);
                 return false;
@@ -89,12 +90,13 @@ impl Event {
         }
     }
 
-    /// Has whoever sleeps on it look around, without setting it.
+    /// Makes the thread that sleeps on it check `instead`, without setting it.
     pub fn nudge(&self) {
         self.wake_sleeper();
     }
 
-    /// Where its word is: what the kernel says of a thread that sleeps on it.
+    /// Returns the address of its word, by which the kernel names the wait of a thread that sleeps
+    /// on it.
     pub fn address(&self) -> u64 {
         std::ptr::from_ref(&self.word) as u64
     }
@@ -118,7 +120,7 @@ impl Event {
             } else {
                 let left = deadline.saturating_sub(now());
                 if left == 0 {
-                    // Take ASLEEP back; if a set slipped in, it counts.
+                    // Withdraws ASLEEP; if a set came in between, it counts.
                     return self.word.swap(UNSET, Ordering::AcqRel) == SET;
                 }
                 Some(left)
@@ -127,7 +129,7 @@ impl Event {
         }
     }
 
-    /// Sleeps as long as the word is ASLEEP and the time is not over. May end early.
+    /// Sleeps as long as the word is ASLEEP and the deadline has not passed. May end early.
     #[cfg(not(loom))]
     fn sleep(&self, timeout_ns: Option<u64>) {
         #[cfg(feature = "sim")]
@@ -177,8 +179,8 @@ fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
 #[cfg(not(loom))]
 fn futex_wake(word: &AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: Live Word: events live in waiters, which are never freed, so the word is still
-    // there even when its waiter has already gone on.
+    // SAFETY: Live Word: events live in waiters, which are never freed, so the word is still there
+    // even if its waiter has already continued.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, 1) };
 }
 

@@ -1,21 +1,21 @@
-//! The arena: memory for direct I/O that rings know beforehand.
+//! The arena: memory for direct I/O that rings register in advance.
 //!
 //! For each operation past the page cache the kernel looks up and pins the pages of its buffer. A
-//! ring that was told of them once (*registered* them) is spared that, a tenth of what a read of 4
-//! KiB costs. So small buffers for direct I/O are pieces of one mapping, the arena, which each ring
-//! registers as a whole before the first operation in it.
+//! ring that has *registered* them once is spared that, a tenth of the cost of a read of 4 KiB. So
+//! small buffers for direct I/O are pieces of one mapping, the arena, which each ring registers as
+//! a whole before the first operation in it.
 //!
 //! ```text
-//!   arena  [ piece | piece | piece | ...free... ]     begins where the first buffer is wanted; pieces are never given back
+//!   arena  [ piece | piece | piece | ...free... ]   made for the first buffer; no piece is given back
 //! ```
 //!
 //! Registered memory is pinned and counts against the user's limit of locked memory, once for each
-//! ring, as rings of `perf` do: the block watch of the Windows model may have to do without its
-//! best mechanism where the limit is low (`ulimit -l`). So the arena is small, only rings that do
-//! direct I/O register it, and where the limit is smaller still, they do without.
+//! ring, as rings of `perf` do: with a low limit (`ulimit -l`) the block watch of the Windows model
+//! may have to use a lesser mechanism. So the arena is small, only rings that do direct I/O
+//! register it, and with a smaller limit still, they do without.
 //!
 //! Files are not registered: a ring keeps a registered file open, with its locks, after its owner
-//! has closed it, and what that saves could not be measured.
+//! has closed it, and the saving was too small to measure.
 //!
 //! Named invariant **Own Memory**: each byte of the arena is part of one piece at most.
 
@@ -42,11 +42,11 @@ unsafe impl Send for Arena {}
 // SAFETY: Own Memory: as above.
 unsafe impl Sync for Arena {}
 
-/// None inside: there was no memory for it.
+/// None inside if there was no memory for it.
 static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
 
-/// A piece of so many bytes, all zero and the caller's for ever; a multiple of 4096, as all sizes
-/// must be. None: too large, or there is no room.
+/// Returns a piece of so many bytes, all zero, which the caller may use without end; a multiple of
+/// 4096, as all sizes must be. Returns None if it is too large or there is no room.
 pub fn carve(bytes: usize) -> Option<NonNull<u8>> {
     debug_assert!(bytes.is_multiple_of(4096));
     if bytes > PIECE_MAX {
@@ -55,13 +55,13 @@ pub fn carve(bytes: usize) -> Option<NonNull<u8>> {
     ARENA.get_or_init(Arena::map).as_ref()?.carve(bytes)
 }
 
-/// Where the arena is, once there is one.
+/// Returns where the arena is, once there is one.
 #[inline]
 pub fn start() -> Option<NonNull<u8>> {
     Some(ARENA.get()?.as_ref()?.start)
 }
 
-/// Whether all of these bytes are in the arena.
+/// Returns whether all of these bytes are in the arena.
 #[inline]
 pub fn holds(at: *const u8, len: usize) -> bool {
     start().is_some_and(|start| {

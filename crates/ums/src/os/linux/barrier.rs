@@ -1,5 +1,5 @@
-//! A memory barrier on all threads of the process at once (`membarrier`), so that what is done
-//! often needs none, and what is done rarely makes it for both.
+//! A memory barrier on all threads of the process at once (`membarrier`), so that the frequent side
+//! of a protocol needs none, and the rare side makes it for both.
 //!
 //! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
@@ -18,15 +18,15 @@ fn membarrier(command: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Why there is no such barrier here; None: there is. Asked for once.
+/// Returns why there is no such barrier here, or None if there is. The kernel is asked once.
 pub fn is_refused() -> Option<&'static str> {
     static REFUSED: OnceLock<Option<String>> = OnceLock::new();
     let register = || membarrier(REGISTER_PRIVATE_EXPEDITED).err().map(|error| error.to_string());
     REFUSED.get_or_init(register).as_deref()
 }
 
-/// Every thread of the process executes a barrier, the caller too. On this machine that is not
-/// refused.
+/// Makes every thread of the process execute a barrier, the caller too. Only for systems that do
+/// not refuse it.
 pub fn on_all_threads() {
     fence(Ordering::SeqCst);
     if is_refused().is_none() {

@@ -18,17 +18,17 @@ use std::os::fd::RawFd;
 
 use crate::os::driver::{CURRENT, Op, Side};
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried {
-    /// It is over; the result, `-errno` below zero.
+    /// It has ended; the result, `-errno` below zero.
     Finished(i32),
     /// Nothing happened yet: try again when the descriptor is ready.
     WouldBlock,
 }
 
 /// Performs an operation if that is possible without blocking. (Files on disks count as never
-/// blocking here; what must not wait for a disk gives them to the helpers.)
+/// blocking here; a caller that must not wait for a disk gives them to the helpers.)
 ///
 /// # Safety
 ///
@@ -57,7 +57,7 @@ pub unsafe fn try_now(op: &Op) -> Tried {
     }
 }
 
-/// Whether this error ends the operation.
+/// Decides whether this error ends the operation.
 fn judge(op: &Op, errno: i32) -> Tried {
     match (op, errno) {
         // A connection attempt is in progress: calling again when writable gives its outcome.
@@ -69,20 +69,20 @@ fn judge(op: &Op, errno: i32) -> Tried {
     }
 }
 
-/// Breaks a connection off, in both directions.
+/// Breaks a connection, in both directions.
 #[cfg(feature = "sim")]
 pub fn reset(fd: RawFd) {
     // SAFETY: Own Result: the call takes numbers only.
     unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
 }
 
-/// The abstract name of the socket that this one is connected to.
+/// Returns the abstract name of the socket that this one is connected to.
 #[cfg(feature = "sim")]
 pub fn peer_name(fd: RawFd) -> Option<String> {
     abstract_name(fd, libc::getpeername)
 }
 
-/// The abstract name of this socket.
+/// Returns the abstract name of this socket.
 #[cfg(feature = "sim")]
 pub fn own_name(fd: RawFd) -> Option<String> {
     abstract_name(fd, libc::getsockname)
@@ -105,7 +105,7 @@ fn abstract_name(
     String::from_utf8(path[1..].iter().map(|byte| *byte as u8).collect()).ok()
 }
 
-/// Whether the caller itself said `MSG_DONTWAIT`.
+/// Returns whether the caller has set `MSG_DONTWAIT` itself.
 pub fn asked_not_to_wait(op: &Op) -> bool {
     match op {
         Op::Recv { flags, .. }
@@ -116,11 +116,11 @@ pub fn asked_not_to_wait(op: &Op) -> bool {
     }
 }
 
-/// One call of the operation's own system call.
+/// Makes the operation's own system call once.
 ///
 /// # Safety
 ///
-/// As [`try_now`].
+/// As for [`try_now`].
 unsafe fn raw_call(op: &Op) -> isize {
     const NOW: i32 = libc::MSG_DONTWAIT;
     const SEND_NOW: i32 = NOW | libc::MSG_NOSIGNAL;
@@ -159,7 +159,7 @@ unsafe fn raw_call(op: &Op) -> isize {
     }
 }
 
-/// The `poll(2)` events that a side waits for.
+/// Returns the `poll(2)` events that a side waits for.
 pub fn poll_events(side: Side) -> i16 {
     match side {
         Side::In => libc::POLLIN | libc::POLLRDHUP,
@@ -167,7 +167,7 @@ pub fn poll_events(side: Side) -> i16 {
     }
 }
 
-/// Whether one side of a descriptor is ready now: the events, 0 for none, or `-EBADF`.
+/// Returns whether one side of a descriptor is ready now: the events, 0 for none, or `-EBADF`.
 pub fn poll_one(fd: RawFd, side: Side) -> i32 {
     let mut one = [libc::pollfd { fd, events: poll_events(side), revents: 0 }];
     match poll(&mut one, Some(0)) {

@@ -1,7 +1,7 @@
-//! Control groups: where the limits of this process are written down.
+//! Control groups: where the limits of this process are found.
 //!
 //! A *controller* (`cpu`, `cpuset`, `memory`, `pids`) lives in exactly one *hierarchy*: one of its
-//! own (version 1) or the unified one (version 2); a machine may mix both. Three texts together say
+//! own (version 1) or the unified one (version 2); a system may mix both. Three texts together say
 //! which directories limit us:
 //!
 //! ```text
@@ -73,9 +73,9 @@ impl Groups {
         }
     }
 
-    /// The chain for a controller; `None` where no hierarchy has it mounted.
+    /// Returns the chain for a controller, or `None` if no hierarchy has it mounted.
     ///
-    /// Where version 1 has the controller, version 2 can't have it, so version 1 is asked first.
+    /// If version 1 has the controller, version 2 cannot have it, so version 1 is asked first.
     pub fn chain(&self, controller: &str) -> Option<Chain> {
         let one = self.group_of(controller).and_then(|group| {
             let has = |m: &&Mount| m.version == Version::One && lists(&m.options, controller);
@@ -87,7 +87,7 @@ impl Groups {
         })
     }
 
-    /// The path of our group in the hierarchy with this controller; `""` is version 2.
+    /// Returns the path of our group in the hierarchy with this controller; `""` is version 2.
     fn group_of(&self, controller: &str) -> Option<&str> {
         self.cgroup.lines().find_map(|line| {
             let (number, rest) = line.split_once(':')?;
@@ -99,7 +99,8 @@ impl Groups {
         })
     }
 
-    /// The chain through the mount that shows our group best, that is with the longest group.
+    /// Returns the chain through the mount that shows our group best, that is with the longest
+    /// group.
     fn below<'a>(&self, group: &str, mounts: impl Iterator<Item = &'a Mount>) -> Option<Chain> {
         let depth = |m: &Mount| inside(group, &m.group).map(|_| m.group.len());
         let mount = mounts.max_by_key(|m| depth(m))?;
@@ -114,7 +115,7 @@ impl Groups {
 }
 
 impl Chain {
-    /// The text of `name` in each directory of the chain that has it, innermost first.
+    /// Returns the text of `name` in each directory of the chain that has it, innermost first.
     pub fn texts<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a Path, String)> {
         self.dirs.iter().filter_map(move |dir| {
             let text = fs::read_to_string(dir.join(name)).ok()?;
@@ -122,8 +123,8 @@ impl Chain {
         })
     }
 
-    /// The smallest number in the files of this name, and the directory that has it. Files that say
-    /// `max`, or a version 1 "no limit" of nearly 2^63, do not count.
+    /// Returns the smallest number in the files of this name, and the directory that has it. Files
+    /// that say `max`, or a version 1 "no limit" of nearly 2^63, do not count.
     pub fn smallest(&self, name: &str) -> Option<(u64, PathBuf)> {
         self.texts(name)
             .filter_map(|(dir, text)| Some((text.parse::<u64>().ok()?, dir.to_path_buf())))
@@ -132,19 +133,19 @@ impl Chain {
     }
 }
 
-/// Whether a comma-separated list names a word.
+/// Returns whether a comma-separated list names a word.
 fn lists(list: &str, word: &str) -> bool {
     list.split(',').any(|item| item == word)
 }
 
-/// The path of `group` seen from `top`; `None` when it is not inside.
+/// Returns the path of `group` seen from `top`, or `None` if it is not inside.
 fn inside(group: &str, top: &str) -> Option<PathBuf> {
     let rest = Path::new(group).strip_prefix(top).ok()?;
     // A group above the namespace's root is shown with "..", which must not be followed.
     rest.components().all(|c| matches!(c, Component::Normal(_))).then(|| rest.to_path_buf())
 }
 
-/// One line of mountinfo, if it mounts a hierarchy:
+/// Parses one line of mountinfo, if it mounts a hierarchy:
 /// `31 23 0:28 GROUP POINT rw,nosuid shared:9 - TYPE SOURCE OPTIONS`.
 fn parse_mount(line: &str) -> Option<Mount> {
     let (place, kind) = line.split_once(" - ")?;
@@ -160,7 +161,7 @@ fn parse_mount(line: &str) -> Option<Mount> {
     Some(Mount { version, group: unescape(group), point: unescape(point), options })
 }
 
-/// The kernel writes blanks and backslashes in a path as three octal digits.
+/// Replaces the three octal digits with which the kernel writes blanks and backslashes in a path.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut out = parts.next().unwrap_or_default().to_string();

@@ -1,4 +1,4 @@
-//! How many schedulers: one per processor that we may really use (U15, B55).
+//! How many schedulers: one per processor that the process may really use (U15, B55).
 //!
 //! Three limits apply, and the smallest decides:
 //!
@@ -13,13 +13,11 @@
 //!
 //! It reads once, at the start: a limit that changes later is not noticed.
 
-use std::cell::Cell;
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
+pub use super::affinity::pin_to;
+use super::affinity::{affinity, parse_cpu_list};
 use super::cgroup::{Chain, Groups, Version};
 
 /// Which limit decided the number of schedulers.
@@ -55,7 +53,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// The quota in processors, rounded up; never 0.
+    /// Returns the quota in processors, rounded up; never 0.
     pub fn cpus(&self) -> usize {
         let cpus = self.quota_us.div_ceil(self.period_us).max(1);
         usize::try_from(cpus).unwrap_or(usize::MAX)
@@ -96,7 +94,7 @@ impl Cpus {
         Cpus::from_limits(&affinity(root), &Groups::read(root))
     }
 
-    /// A simulated world's: two, whatever the machine has.
+    /// Returns a simulated world's processors: two, whatever the computer has.
     #[cfg(feature = "sim")]
     fn simulated() -> Cpus {
         let (cpuset, quota, allowed) = (None, None, affinity(Path::new("/")));
@@ -135,64 +133,7 @@ impl Cpus {
     }
 }
 
-/// Pins the calling thread to one processor.
-///
-/// # Errors
-///
-/// `InvalidInput` for a number beyond what a mask can hold (1024) or a processor that does not
-/// exist or is outside of the cpuset; `PermissionDenied` where a filter forbids the call.
-pub fn pin_to(cpu: usize) -> io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        let text = format!("processor {cpu} is beyond the {} of a mask", CpuSet::MAX_CPU);
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    let mut mask = CpuSet::new();
-    mask.set(cpu);
-    Ok(sched_setaffinity(None, &mask)?)
-}
-
-/// Gives the calling thread, alone of its process, this nice value.
-///
-/// # Errors
-///
-/// `PermissionDenied` where it is less than it was, and the process may not.
-pub fn stand_back(nice: i32) -> io::Result<()> {
-    // To the kernel a thread is a process of its own here, whatever POSIX says.
-    rustix::process::setpriority_process(None, nice)?;
-    STANDS_BACK.set(nice > 0);
-    Ok(())
-}
-
-thread_local! {
-    static STANDS_BACK: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread was made to stand back.
-pub fn stands_back() -> bool {
-    STANDS_BACK.get()
-}
-
-/// Lets the calling thread run wherever the process's first thread may. What is not allowed stays
-/// as it is.
-pub fn unpin() {
-    if let Ok(mask) = sched_getaffinity(Some(rustix::process::getpid())) {
-        let _ = sched_setaffinity(None, &mask);
-    }
-}
-
-/// The processors in the affinity mask of this thread.
-pub(in crate::os) fn affinity(root: &Path) -> Vec<usize> {
-    if let Ok(mask) = sched_getaffinity(None) {
-        return (0..CpuSet::MAX_CPU).filter(|&cpu| mask.is_set(cpu)).collect();
-    }
-    // A kernel built for more processors than the mask holds refuses the call; the same mask is in
-    // the thread's status, at any length.
-    let status = std::fs::read_to_string(root.join("proc/thread-self/status")).unwrap_or_default();
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    list.and_then(parse_cpu_list).unwrap_or_else(|| vec![0])
-}
-
-/// The processors of the innermost group that names any.
+/// Returns the processors of the innermost group that names any.
 ///
 /// Not the intersection of all ancestors: the kernel has already intersected, and an ancestor's
 /// *effective* set lacks what it has given to a partition below it, which may be ours.
@@ -205,7 +146,7 @@ fn cpuset(chain: &Chain) -> Option<Vec<usize>> {
     sets.filter_map(|(_, text)| parse_cpu_list(&text)).find(|set| !set.is_empty())
 }
 
-/// The tightest quota of our group and all its ancestors.
+/// Returns the tightest quota of our group and all its ancestors.
 fn quota(chain: &Chain) -> Option<Quota> {
     let quotas = chain.dirs.iter().filter_map(|dir| {
         let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
@@ -227,30 +168,12 @@ fn quota(chain: &Chain) -> Option<Quota> {
     })
 }
 
-/// A quota and its period; `None` for no limit (`max` or -1) and for what is no number.
+/// Parses a quota and its period; returns `None` for no limit (`max` or -1) and for a text without
+/// a number.
 fn parse_quota(quota: &str, period: &str) -> Option<(u64, u64)> {
     let quota = quota.trim().parse::<u64>().ok()?;
     let period = period.trim().parse::<u64>().ok().filter(|&us| us > 0)?;
     Some((quota, period))
-}
-
-/// A list such as `0-3,8,10-11`; `None` for what is not one. An empty text is an empty list.
-fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
-    /// Far beyond every machine: a damaged text must not fill the memory.
-    const CPU_MAX: usize = 1 << 20;
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let first = first.trim().parse::<usize>().ok()?;
-        let last = last.trim().parse::<usize>().ok()?;
-        if first > last || last >= CPU_MAX {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    cpus.sort_unstable();
-    cpus.dedup();
-    Some(cpus)
 }
 
 #[cfg(test)]
@@ -353,36 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_processors_are_parsed_or_refused() {
-        assert_eq!(parse_cpu_list("0-3,8,10-11\n"), Some(vec![0, 1, 2, 3, 8, 10, 11]));
-        assert_eq!(parse_cpu_list("\t5,1,5,0-1"), Some(vec![0, 1, 5]));
-        assert_eq!(parse_cpu_list(" \n"), Some(vec![]));
-        for bad in ["3-1", "a", "0-", "-", "1;2", "0-18446744073709551615"] {
-            assert_eq!(parse_cpu_list(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn this_machine_agrees_with_its_own_status_file_u15() {
+    fn the_count_of_processors_agrees_with_the_status_file_u15() {
         let cpus = Cpus::read();
         let list = affinity(Path::new("/"));
         assert_eq!(cpus.affinity, list.len());
         assert!(cpus.count >= 1 && cpus.count <= list.len());
         assert!(cpus.allowed.iter().all(|cpu| list.contains(cpu)));
-    }
-
-    #[test]
-    fn pinning_leaves_one_processor_and_refuses_what_does_not_exist() {
-        // On a thread of its own, so that no other test is pinned.
-        let test = std::thread::spawn(|| {
-            let last = *Cpus::read().allowed.last().unwrap();
-            pin_to(last).unwrap();
-            let cpus = Cpus::read();
-            assert_eq!((cpus.allowed, cpus.count), (vec![last], 1));
-            assert_eq!(rustix::thread::sched_getcpu(), last);
-            assert_eq!(pin_to(1 << 20).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-            assert!(pin_to(CpuSet::MAX_CPU - 1).is_err());
-        });
-        test.join().unwrap();
     }
 }

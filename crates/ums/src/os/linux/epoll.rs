@@ -1,10 +1,10 @@
-//! The epoll driver: readiness from the kernel, the calls by ourselves.
+//! The epoll driver: the kernel reports readiness, and the driver makes the calls.
 //!
 //! For schedulers of thread workers, whose baton moves between threads (a ring belongs to one), and
 //! wherever io_uring is denied. An operation is *tried first*: most sends and many receives
-//! complete at submission, without the kernel ever being asked to watch anything. What would block
-//! stands in line at its descriptor, one line per side, first come first served, and is tried again
-//! when the kernel reports the side ready.
+//! complete at submission, without a registration in the kernel. An operation that would block
+//! waits in line at its descriptor, one line per side, first in, first out, and is tried again when
+//! the kernel reports the side ready.
 //!
 //! ```text
 //!   submit --try--> Done
@@ -19,20 +19,21 @@
 //! * *adopted* descriptors (see `owned`) are registered once, edge-triggered, and a wait for one
 //!   costs no system call. The watch remembers a side as *perhaps ready* from an edge until a call
 //!   says it would block, or a short read shows that the stream is drained. An echo round on a
-//!   connection that is polled again and again is `epoll_pwait2`, `recv`, `send`: three calls.
+//!   connection that is polled repeatedly is `epoll_pwait2`, `recv`, `send`: three calls.
 //! * all others are registered one-shot and armed again for each wait, one call more. The kernel's
 //!   answer to the arming tells a reused number from a watched one (`ENOENT`).
 //!
 //! Level-triggered registration was the alternative for adopted descriptors: it needs no memory
-//! of readiness, but reports a connection again and again while its request waits in the work
+//! of readiness, but reports a connection repeatedly while its request waits in the work
 //! queue, and then costs two calls to switch it off and on.
 //!
 //! Invariants: *Frozen Buffer*, *One Completion* (the seam). *Fresh Event*: an event counts only
 //! if it carries the serial of the watch's current registration, so what a dead registration still
 //! reports (its file lives on in a duplicate) never touches the number's next owner.
 //!
-//! Files of disks are always ready and slow all the same: what is surely on one (an adopted file, a
-//! position in a file, a sync), and whatever epoll says it cannot watch, goes to the file helpers.
+//! Files of disks are always ready and yet slow: an operation that is certainly on one (an adopted
+//! file, a position in a file, a sync), or on a descriptor that epoll says it cannot watch, goes to
+//! the file helpers.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
 
@@ -63,21 +64,21 @@ const BROKEN: u32 = libc::EPOLLHUP as u32 | libc::EPOLLERR as u32;
 const ONESHOT: u32 = libc::EPOLLONESHOT as u32;
 const EDGE: u32 = libc::EPOLLET as u32;
 
-/// What the driver knows of one descriptor number.
+/// The driver's record of one descriptor number.
 struct Watch {
-    /// Who waits to read, and who waits to write.
+    /// The operations that wait to read, and those that wait to write.
     lines: [Line; 2],
     /// The adoption under which it was registered; `NONE` is the one-shot manner.
     stamp: Stamp,
     /// Ties events to this registration (*Fresh Event*).
     serial: u32,
-    /// Whether the kernel has a registration, as far as we know.
+    /// Whether the kernel is believed to have a registration.
     known: bool,
     /// The events armed in the kernel now.
     armed: u32,
-    /// Adopted only: the sides that may be ready although nobody was told.
+    /// Adopted only: the sides that may be ready although no operation was told.
     perhaps: u32,
-    /// Adopted only: hang-up was reported, so the sides stay *perhaps ready* for good.
+    /// Adopted only: hang-up was reported, so the sides stay *perhaps ready*.
     closed: bool,
 }
 
@@ -94,7 +95,7 @@ impl Watch {
         }
     }
 
-    /// The events that the lines ask for.
+    /// Returns the events that the lines ask for.
     fn wanted(&self) -> u32 {
         let [reads, writes] = &self.lines;
         (if reads.is_empty() { 0 } else { IN }) | (if writes.is_empty() { 0 } else { OUT })
@@ -108,7 +109,7 @@ fn events_of(side: Side) -> u32 {
     }
 }
 
-/// See the module's text.
+/// The driver; see the module's text.
 pub struct Epoll {
     epoll: OwnedFd,
     bell: Waker,
@@ -119,7 +120,7 @@ pub struct Epoll {
     events: Vec<libc::epoll_event>,
     serial: u32,
     looked_at: u64,
-    /// The bell was heard, and no wait has ended for it yet.
+    /// The bell was rung, and no wait has ended for it yet.
     rung: bool,
     has_pwait2: bool,
     why: String,
@@ -157,7 +158,7 @@ impl Epoll {
         !self.waiting.is_empty() && clock::now().saturating_sub(self.looked_at) >= LOOK_EVERY_NS
     }
 
-    /// The watch of a number, reset when the number has become another descriptor.
+    /// Returns the watch of a number, reset if the number has become another descriptor.
     fn watch(&mut self, fd: RawFd) -> &mut Watch {
         let stamp = owned::stamp(fd);
         if self.watches.get(&fd).is_none_or(|watch| watch.stamp != stamp) {
@@ -180,8 +181,8 @@ impl Epoll {
         }
     }
 
-    /// Whether an operation is worth trying at once: nobody is in line before it, and the side may
-    /// be ready for all we know. A poll of a descriptor that is armed anyway need not be tried.
+    /// Returns whether an operation is worth trying at once: no other is in line before it, and the
+    /// side may be ready. A poll of a descriptor that is armed anyway need not be tried.
     fn worth_trying(watch: &Watch, op: &Op) -> bool {
         let side = op.side();
         let alone = watch.lines[side as usize].is_empty();
@@ -191,7 +192,7 @@ impl Epoll {
         if op.is_poll() { adopted && armed && perhaps } else { alone && perhaps }
     }
 
-    /// Tries an operation and remembers what it taught about its descriptor.
+    /// Tries an operation and notes what the result tells about its descriptor.
     ///
     /// # Safety
     ///
@@ -229,8 +230,8 @@ impl Epoll {
             false => ctl(libc::EPOLL_CTL_ADD, watch.serial),
         };
         match result {
-            // The number was closed and is another file now: whoever still waits, waits for the
-            // dead one.
+            // The number was closed and is another file now: operations that still wait, wait for
+            // the closed file.
             Err(libc::ENOENT) => {
                 gone = true;
                 self.serial = self.serial.wrapping_add(1);
@@ -250,7 +251,7 @@ impl Epoll {
         result
     }
 
-    /// One look at the kernel, at most this long.
+    /// Takes one look at the kernel's events, for at most this long.
     fn look(&mut self, timeout_ns: Option<u64>) {
         let epoll = self.epoll.as_raw_fd();
         let mut events = std::mem::take(&mut self.events);
@@ -301,7 +302,8 @@ impl Epoll {
         }
     }
 
-    /// A side is ready: carries out who waits there, in order, until one would block.
+    /// Carries out the operations that wait for a side which is ready, in order, until one would
+    /// block.
     fn serve(&mut self, fd: RawFd, side: Side, mask: u32) {
         let watch = self.watches.get_mut(&fd).expect("only a watched descriptor is served");
         watch.perhaps |= events_of(side);
@@ -321,7 +323,7 @@ impl Epoll {
         }
     }
 
-    /// Nothing can be watched here any more: ends all who wait.
+    /// Ends all operations that wait here, because nothing can be watched here any more.
     #[cold]
     fn fail(&mut self, fd: RawFd, errno: i32) {
         let watch = self.watches.get_mut(&fd).expect("only a watched descriptor fails");
@@ -345,7 +347,7 @@ impl Epoll {
     }
 }
 
-/// Whether a stream's answer shows that there is no more: fewer bytes than asked for.
+/// Returns whether a stream's answer shows that there is no more: fewer bytes than asked for.
 fn is_short(op: &Op, n: i32) -> bool {
     match op {
         Op::Recv { len, flags: 0, .. } | Op::Send { len, .. } => n > 0 && (n as usize) < *len,
@@ -391,7 +393,7 @@ impl Driver for Epoll {
     fn cancel(&mut self, token: u64) {
         if let Some(op) = self.waiting.get(token) {
             let watch = self.watches.get_mut(&op.fd());
-            let watch = watch.expect("who waits stands in line at a watch");
+            let watch = watch.expect("an operation that waits is in line at a watch");
             self.waiting.remove(&mut watch.lines[op.side() as usize], token);
         } else if !self.chores.cancel(token) {
             return;

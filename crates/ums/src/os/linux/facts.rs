@@ -1,13 +1,13 @@
-//! What this machine offers, and what follows from it: the text of `ums probe`.
+//! Facts about this system, and what follows from them: the text of `ums probe`.
 //!
-//! Nothing is guessed from a version number where it can be tried: rings are set up with each flag,
+//! Nothing is guessed from a version number if it can be tried: rings are set up with each flag,
 //! events are opened, a page is guarded, and the kernel's answer is kept. Each [`Fact`] has a
-//! *name*, a *value* and a *consequence*: what ums does because of it, and where the machine
-//! refuses something, why and what would change that.
+//! *name*, a *value* and a *consequence*: what ums does because of it, and if the system refuses
+//! something, why and what would change that.
 //!
 //! Reading takes a few milliseconds and leaves nothing behind: every descriptor and mapping is gone
 //! on return. The probes are harmless for the process: no event is enabled, nothing is submitted.
-//! It does not choose the I/O back end, it only says what can be had.
+//! It does not choose the I/O back end, it only says what is available.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -27,11 +27,11 @@ use crate::limits;
 /// One line of `ums probe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// What was asked; stable, for programs.
+    /// The name of the fact; stable, for programs.
     pub name: &'static str,
-    /// The machine's answer.
+    /// The system's answer.
     pub value: String,
-    /// What follows from it; empty where nothing does.
+    /// What follows from it; empty if nothing does.
     pub consequence: String,
 }
 
@@ -56,7 +56,7 @@ pub struct Perf {
     pub notify: Result<(), i32>,
 }
 
-/// Everything that `ums probe` knows of a machine.
+/// Everything that `ums probe` finds about a system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Release of the kernel.
@@ -65,9 +65,9 @@ pub struct Facts {
     pub cpus: Cpus,
     /// Bytes in a page.
     pub page_size: usize,
-    /// What the kernel keeps time with.
+    /// The clock source of the kernel.
     pub clocksource: Option<String>,
-    /// io_uring: flags and operations, or the refusal.
+    /// The flags and operations of io_uring, or the refusal.
     pub uring: Uring,
     /// perf events.
     pub perf: Perf,
@@ -75,27 +75,27 @@ pub struct Facts {
     pub guard_install: Result<(), i32>,
     /// Whether user code may set the FS base (bit 1 of `AT_HWCAP2` on x86-64).
     pub fsgsbase: bool,
-    /// Most mappings of a process.
+    /// The most mappings of a process.
     pub max_map_count: Option<u64>,
     /// Soft and hard limit of open files; `None` is unlimited.
     pub open_files: (Option<u64>, Option<u64>),
     /// Soft limit of locked memory in bytes; `None` is unlimited.
     pub locked_memory: Option<u64>,
-    /// Most threads of the whole system.
+    /// The most threads of the whole system.
     pub threads_max: Option<u64>,
-    /// Most threads of our control group and its ancestors.
+    /// The most threads of our control group and its ancestors.
     pub group_threads: Option<u64>,
-    /// Most memory of our control group and its ancestors, in bytes.
+    /// The most memory of our control group and its ancestors, in bytes.
     pub group_memory: Option<u64>,
-    /// How many workers of each kind with their default stacks a node makes at most, and what sets
-    /// that.
+    /// How many workers of each kind with their default stacks a node creates at most, and what
+    /// sets that limit.
     pub workers: [(&'static str, usize, &'static str); 2],
     /// Whether a seccomp filter is on this process.
     pub seccomp: bool,
 }
 
 impl Facts {
-    /// Asks the machine.
+    /// Asks the system.
     ///
     /// ```
     /// # use ums::probe::Facts;
@@ -132,7 +132,7 @@ impl Facts {
         }
     }
 
-    /// The facts in the order in which they are printed.
+    /// Returns the facts in the order in which they are printed.
     pub fn lines(&self) -> Vec<Fact> {
         let mut lines = vec![fact("kernel", self.kernel.clone(), "")];
         self.cpu_lines(&mut lines);
@@ -282,7 +282,7 @@ impl Facts {
     }
 }
 
-/// The facts as one JSON object: each name with its value and consequence.
+/// Returns the facts as one JSON object: each name with its value and consequence.
 pub fn to_json(lines: &[Fact]) -> String {
     let mut json = String::from("{");
     for (n, fact) in lines.iter().enumerate() {
@@ -316,7 +316,7 @@ fn push_quoted(json: &mut String, text: &str) {
 fn workers() -> [(&'static str, usize, &'static str); 2] {
     let left = Left::read();
     let kinds = [
-        // Those with their own context cost the same.
+        // Workers with their own context cost the same.
         ("workers.thread", Cost::of_thread(limits::THREAD_STACK)),
         ("workers.fiber", Cost::of_fiber(limits::FIBER_STACK, false)),
     ];
@@ -361,7 +361,7 @@ fn errno(error: io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
 
-/// The name of an error number that a probe may see.
+/// Returns the name of an error number that a probe may see.
 fn errno_name(errno: i32) -> String {
     let name = match errno {
         libc::EPERM => "EPERM",
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fact_of_this_machine_has_a_value_and_a_name_of_its_own() {
+    fn every_fact_of_this_system_has_a_value_and_a_name_of_its_own() {
         let lines = Facts::read().lines();
         let mut names: Vec<_> = lines.iter().map(|fact| fact.name).collect();
         names.sort_unstable();

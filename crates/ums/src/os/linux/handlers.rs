@@ -1,22 +1,21 @@
-//! Handlers of signals that stand before others: whoever was there first is called afterwards.
+//! Signal handlers that stand before others, and call the earlier handler afterwards.
 //!
-//! Named invariant **Believed**: what a `sigaction` says of its handler is true, for whoever
-//! installed it told the kernel the same, which would call it so.
+//! Named invariant **Believed**: what a `sigaction` says of its handler is true, because its
+//! installer told the kernel the same, and the kernel would call the handler so.
 //!
-//! It does not do: the default actions. What becomes of a signal that nobody handled differs from
-//! signal to signal.
+//! What this file does not do: the default actions. They differ from signal to signal.
 
 #![allow(unsafe_code)]
 
 use libc::{c_int, c_void, siginfo_t};
 
-/// Calls the handler that was there before, as the kernel would have. False: there was none, the
-/// action was the default or to ignore the signal. For use in a handler: it allocates nothing and
-/// takes no lock.
+/// Calls the earlier handler, as the kernel would have. Returns false if there was none: the action
+/// was the default or to ignore the signal. For use in a handler: it allocates nothing and takes no
+/// lock.
 ///
 /// # Safety
-/// `before` is what `sigaction` gave for this signal, and the rest are the arguments of the calling
-/// handler.
+/// `before` is what `sigaction` returned for this signal, and the rest are the arguments of the
+/// calling handler.
 pub unsafe fn call_before(
     before: &libc::sigaction,
     signal: c_int,

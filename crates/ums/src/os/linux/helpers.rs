@@ -1,12 +1,12 @@
-//! The file helpers: threads that do what has no asynchronous form.
+//! The file helpers: threads that carry out operations which have no asynchronous form.
 //!
 //! No event tells when a file of a disk can be read without waiting, and a directory operation has
 //! no other form than a call that blocks. Such operations are *chores*: a driver hands them to a
 //! pool of threads and gets their completions back in its *mailbox*. The process has two pools: one
-//! for calls, which may wait for whoever is at the other end of a FIFO or of a network, and one for
-//! reads, writes and syncs, which wait for a disk: opening a FIFO that nobody writes, sixteen
-//! times, stops no file that is open. And it has two more of these for threads that stand back: a
-//! helper is as nice as the thread that made it, and cannot be less so again.
+//! for calls, which may wait for the other end of a FIFO or of a network, and one for reads, writes
+//! and syncs, which wait for a disk: so opening sixteen FIFOs that have no writer stops no file
+//! that is open. And it has two more of these for threads with a nice value: a helper inherits the
+//! nice value of the thread that made it, and cannot lower it again.
 //!
 //! ```text
 //!   driver (one baton holder)             pool (HELPERS_MAX threads each, on demand)
@@ -15,9 +15,9 @@
 //!                +---- cancel ----> Cancelled, and -ECANCELED at once
 //! ```
 //!
-//! A helper that finds nothing to do for [`IDLE_MAX`] ends. Who submits while every helper is busy
-//! makes one more, up to the bound; beyond it chores stand in line, first come first served. If
-//! not even one thread can be had, the submitter does the chore itself.
+//! A helper that finds nothing to do for [`IDLE_MAX`] ends. A thread that submits while every
+//! helper is busy makes one more, up to the bound; beyond it chores stand in line, first in, first
+//! out. If not even one thread can be created, the submitter does the chore itself.
 //!
 //! The mailbox and sleep (as scheduler/inbox does it), with the accesses named:
 //!
@@ -30,10 +30,10 @@
 //! ```
 //!
 //! If H1 comes after S3, then S1 and S2 come before H2 and H3 in the order of fences, so H3 rings.
-//! If it comes before, S3 sees it. A busy driver is never rung for.
+//! If it comes before, S3 sees it. The bell never rings for a busy driver.
 //!
 //! Invariants: *Frozen Buffer*, *One Completion* (the seam). *One Taker*: a chore leaves the state
-//! Queued once, by compare-and-swap; only who moved it to Started follows its pointers.
+//! Queued once, by compare-and-swap; only the thread that moved it to Started follows its pointers.
 //!
 //! It does not do: batches (each chore is one call), priorities, ending a call that has begun.
 
@@ -44,16 +44,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::affinity;
 use super::call::{self, Tried};
-use super::cpus;
 use super::waiting::TokenMap;
 use crate::os::driver::{Done, Op, Waker};
 
-/// Most helpers that a pool has.
+/// The most helpers of a pool.
 pub const HELPERS_MAX: u32 = 16;
 /// How long a helper waits for something to do before it ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-/// Stack of a helper: what it calls is the C library and `std::fs`.
+/// Stack of a helper, which calls only the C library and `std::fs`.
 const STACK: usize = 256 << 10;
 
 const QUEUED: u8 = 0;
@@ -90,7 +90,7 @@ struct Chore {
 }
 
 impl Chore {
-    /// Takes the chore out of the state Queued. False: somebody else has.
+    /// Takes the chore out of the state Queued. Returns false if another thread has.
     fn take(&self, to: u8) -> bool {
         self.state.compare_exchange(QUEUED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -99,7 +99,8 @@ impl Chore {
         if !self.take(STARTED) {
             return;
         }
-        // SAFETY: Frozen Buffer, One Taker: it has not completed, and nobody else carries it out.
+        // SAFETY: Frozen Buffer, One Taker: it has not completed, and no other thread carries it
+        // out.
         let result = match unsafe { call::try_now(&self.op) } {
             Tried::Finished(result) => result,
             Tried::WouldBlock => -libc::EAGAIN,
@@ -111,12 +112,12 @@ impl Chore {
 /// The chores of one driver.
 pub struct Chores {
     mailbox: Arc<Mailbox>,
-    /// What was sent and has not been collected or cancelled.
+    /// The chores that were sent and not collected or cancelled.
     sent: TokenMap<Arc<Chore>>,
 }
 
 impl Chores {
-    /// No chores yet; `bell` is what ends the driver's sleep.
+    /// Makes an empty set of chores; `bell` is what ends the driver's sleep.
     pub fn new(bell: Waker) -> Chores {
         let (done, news, asleep) =
             (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
@@ -138,8 +139,9 @@ impl Chores {
         Pool::of(&chore.op).push(chore);
     }
 
-    /// Asks for an end. True: it had not begun and never will; its completion is the caller's to
-    /// deliver. False: it is not here, or has begun, and its real result will be collected.
+    /// Asks for an end. Returns true if the chore had not begun and never will; its completion is
+    /// the caller's to deliver. Returns false if it is not here, or has begun, and its real result
+    /// will be collected.
     pub fn cancel(&mut self, token: u64) -> bool {
         let cancelled = self.sent.get(&token).is_some_and(|chore| chore.take(CANCELLED));
         if cancelled {
@@ -148,12 +150,12 @@ impl Chores {
         cancelled
     }
 
-    /// Whether there is something to collect. One load.
+    /// Returns whether there is something to collect. One load.
     pub fn has_news(&self) -> bool {
         self.mailbox.news.load(Ordering::Acquire)
     }
 
-    /// Appends the completions that have come.
+    /// Appends the completions that have arrived.
     pub fn collect(&mut self, out: &mut Vec<Done>) {
         if !self.has_news() {
             return;
@@ -168,7 +170,8 @@ impl Chores {
         }
     }
 
-    /// Says that the driver is about to sleep. False: it must not, there is news.
+    /// Notes that the driver is about to sleep. Returns false if it must not, because there is
+    /// news.
     pub fn may_sleep(&self) -> bool {
         if self.sent.is_empty() {
             return true;
@@ -178,24 +181,25 @@ impl Chores {
         !self.has_news() // S3
     }
 
-    /// Says that the driver is awake.
+    /// Notes that the driver is awake.
     pub fn awake(&self) {
         self.mailbox.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Chores sent and not yet collected.
+    /// Returns how many chores were sent and not yet collected.
     pub fn pending(&self) -> usize {
         self.sent.len()
     }
 
-    /// Chores done and not yet collected.
+    /// Returns how many chores are done and not yet collected.
     pub fn done(&self) -> usize {
         self.mailbox.done.lock().unwrap_or_else(|e| e.into_inner()).len()
     }
 }
 
 impl Drop for Chores {
-    /// Cancels what has not begun, and waits for what has: its buffers are in use until then.
+    /// Cancels the chores that have not begun, and waits for the others: their buffers are in use
+    /// until then.
     fn drop(&mut self) {
         self.sent.retain(|_, chore| !chore.take(CANCELLED));
         let mut dropped = Vec::new();
@@ -203,7 +207,7 @@ impl Drop for Chores {
             if self.may_sleep() {
                 let events = libc::POLLIN;
                 let mut bell = [libc::pollfd { fd: self.mailbox.bell.fd(), events, revents: 0 }];
-                // Rings that nobody silenced end this wait at once: then look a little later.
+                // A bell that was not silenced ends this wait at once: then look a little later.
                 match call::poll(&mut bell, Some(10_000_000)) {
                     Ok(0) => {}
                     _ => std::thread::sleep(Duration::from_micros(50)),
@@ -242,7 +246,7 @@ impl Pool {
     }
 
     fn of(op: &Op) -> &'static Pool {
-        match (matches!(op, Op::Call { .. }), cpus::stands_back()) {
+        match (matches!(op, Op::Call { .. }), affinity::is_nice()) {
             (true, false) => &CALLS,
             (false, false) => &TRANSFERS,
             (true, true) => &NICE_CALLS,
@@ -263,7 +267,7 @@ impl Pool {
             return self.work.notify_one();
         }
         if state.numbers.count_ones() == HELPERS_MAX {
-            return; // One of them will come to it.
+            return; // One of them will take it.
         }
         let number = state.numbers.trailing_ones();
         state.numbers |= 1 << number;
@@ -275,7 +279,8 @@ impl Pool {
         }
     }
 
-    /// A helper could not be made. If there is none at all, the caller does what stands in line.
+    /// Handles that a helper could not be created. If there is none at all, the caller does the
+    /// chores in line.
     #[cold]
     fn without(&self, number: u32) {
         let mut state = self.lock();
@@ -290,8 +295,8 @@ impl Pool {
     }
 
     fn helper(&self, number: u32) {
-        // It was made by whoever submitted, perhaps a worker pinned to one processor.
-        cpus::unpin();
+        // It was made by the submitting thread, perhaps a worker pinned to one processor.
+        affinity::unpin();
         let mut state = self.lock();
         loop {
             if let Some(chore) = state.line.pop_front() {

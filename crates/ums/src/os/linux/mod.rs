@@ -18,6 +18,8 @@ mod uring;
 
 pub mod open;
 
+pub mod affinity;
+
 pub mod cgroup;
 
 pub mod cpus;
@@ -27,7 +29,7 @@ pub mod perf;
 mod trial;
 
 pub mod uring_probe;
-/// How many workers the machine has room for.
+/// How many workers the system has room for.
 pub mod room;
 
 pub mod facts;

@@ -1,4 +1,4 @@
-//! The choice of a driver: probe, step down, say why (U58).
+//! The choice of a driver: probe the back ends in order, and say why one was not taken (U58).
 //!
 //! ```text
 //!                    one thread                     many threads
@@ -8,7 +8,7 @@
 //!   sync     sync                                   the same
 //! ```
 //!
-//! Containers deny io_uring by default, so stepping down is nothing unusual and needs no
+//! Containers deny io_uring by default, so another back end is nothing unusual and needs no
 //! configuration; the reason is kept in the driver's description.
 
 use std::io;
@@ -22,7 +22,7 @@ use crate::os::faulty;
 /// Which back end to open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// The best that this machine and this owner allow.
+    /// The best that this system and this owner allow.
     #[default]
     Auto,
     /// io_uring or an error; epoll for an owner with many threads (a ring belongs to one thread).
@@ -50,7 +50,7 @@ impl std::str::FromStr for Choice {
     }
 }
 
-/// Who will call the driver.
+/// Which threads will call the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The calling thread alone, for the driver's whole life (fiber workers).
@@ -63,9 +63,10 @@ pub enum Owner {
 /// Opens a driver for the calling thread's scheduler. The environment variable `UMS_IO` (`auto`,
 /// `uring`, `epoll`, `sync`) overrides `choice`.
 ///
+/// # Errors
 ///
-/// When a forced back end is denied here, with the reason; when `UMS_IO` names none; when the
-/// process is out of descriptors.
+/// If a forced back end is denied here, with the reason; if `UMS_IO` names none; if the process is
+/// out of descriptors.
 ///
 /// ```text
 /// let mut io = open(Choice::Auto, Owner::ManyThreads)?;
@@ -87,10 +88,11 @@ pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
     open_as(choice, owner).map(faulty::wrap)
 }
 
-/// As [`open`], without the environment.
+/// Does the same without the environment.
 ///
+/// # Errors
 ///
-/// As [`open`].
+/// As for [`open`].
 pub fn open_as(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
     const SHARED: &str = "a ring belongs to one thread, and this scheduler has many";
     match (choice, owner) {

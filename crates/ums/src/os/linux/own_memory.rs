@@ -1,29 +1,30 @@
 //! This process's memory, read through the kernel: an address where nothing is mapped is an error,
 //! and no fault. For memory that others may change or unmap meanwhile, such as the stack of a
-//! worker that does not run; whoever reads makes sure afterwards that it was what it was taken for.
+//! worker that does not run; the reader checks afterwards that the memory still was what it
+//! expected.
 //!
 //! What it does not do: it writes nothing.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// The way to it.
+/// The open file by which the kernel reads.
 pub struct OwnMemory(File);
 
 impl OwnMemory {
-    /// None: there is no `/proc`, or it is not for us.
+    /// Opens it. Returns None if there is no `/proc`, or access to it is denied.
     pub fn open() -> Option<OwnMemory> {
         File::open("/proc/self/mem").ok().map(OwnMemory)
     }
 
-    /// These bytes, if all of them are mapped.
+    /// Returns these bytes, if all of them are mapped.
     pub fn copy(&self, address: usize, len: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; len];
         self.0.read_exact_at(&mut bytes, address as u64).ok()?;
         Some(bytes)
     }
 
-    /// So many bytes, or fewer where the mapped memory ends before.
+    /// Returns so many bytes, or fewer if the mapped memory ends before.
     pub fn copy_up_to(&self, address: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let mut copied = 0;
@@ -37,7 +38,7 @@ impl OwnMemory {
         bytes
     }
 
-    /// The word at this address.
+    /// Returns the word at this address.
     pub fn word(&self, address: usize) -> Option<usize> {
         let bytes = self.copy(address, size_of::<usize>())?;
         Some(usize::from_ne_bytes(bytes.try_into().ok()?))
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mapped_is_read_and_what_is_not_is_no_fault() {
+    fn mapped_memory_is_read_and_unmapped_memory_is_no_fault() {
         let memory = OwnMemory::open().expect("there is a /proc");
         let words = std::hint::black_box([7usize, 8]);
         let at = std::ptr::from_ref(&words).expose_provenance();

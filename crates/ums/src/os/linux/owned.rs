@@ -1,22 +1,23 @@
-//! Whose descriptor a number is: the table that lets a driver keep a registration.
+//! Owners of descriptors: the table that lets a driver keep a registration.
 //!
-//! epoll forgets a descriptor when it is closed, and the number may come back the next moment for
-//! another file, unregistered. A driver that trusts its memory would then wait for ever; one that
-//! does not must ask the kernel again at each wait. This table settles it: who owns a descriptor
-//! and will announce its end *adopts* it, and *releases* it right before closing it. Each adoption
-//! gives the number a new stamp, so that a driver on any thread sees from one load whether the
-//! descriptor is still the one it registered.
+//! epoll forgets a descriptor when it is closed, and the number may be given to another file the
+//! next moment, unregistered. A driver that trusts its memory would then wait without end; one that
+//! does not must ask the kernel again at each wait. This table settles it: the owner that will
+//! close a descriptor *adopts* it, and *releases* it right before closing it. Each adoption gives
+//! the number a new stamp, so that a driver on any thread sees by one load whether the descriptor
+//! is still the one it registered.
 //!
 //! ```text
 //! word of a number | meaning
-//! n * 4 + 0        | nobody vouches for it (the beginning, and after release)
+//! n * 4 + 0        | not adopted (the beginning, and after release)
 //! n * 4 + 1        | adopted: a stream, whose short read means "drained"
 //! n * 4 + 2        | adopted: anything else
 //! n * 4 + 3        | adopted: a file of a disk, or a disk, which epoll cannot watch
 //! ```
 //!
-//! Adoption is an optimisation only: what is not adopted works, with one system call more per
-//! wait. Adopting a descriptor that someone else may close breaks I/O safety, as using it would.
+//! Adoption is an optimisation only: a descriptor that is not adopted works, with one system call
+//! more per wait. Adopting a descriptor that other code may close breaks I/O safety, as using it
+//! would.
 
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
@@ -32,42 +33,42 @@ const KIND: u32 = 3;
 type Chunk = Box<[AtomicU32]>;
 static TABLE: [OnceLock<Chunk>; CHUNKS] = [const { OnceLock::new() }; CHUNKS];
 
-/// What an adopted descriptor is.
+/// The kind of an adopted descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A connected stream socket or a pipe: bytes without boundaries.
     Stream,
     /// A listener, a datagram socket, or anything else.
     Other,
-    /// A file of a disk, or a disk: always ready, and slow all the same.
+    /// A file of a disk, or a disk: always ready, and yet slow.
     File,
 }
 
-/// One adoption of one number. `NONE` when nobody vouches for it.
+/// One adoption of one number; `NONE` if it is not adopted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp(u32);
 
 impl Stamp {
-    /// Nobody vouches.
+    /// The stamp of a number that is not adopted.
     pub const NONE: Stamp = Stamp(0);
 
-    /// Whether the descriptor is adopted.
+    /// Returns whether the descriptor is adopted.
     pub fn is_owned(self) -> bool {
         self.0 & KIND != 0
     }
 
-    /// Whether it is an adopted stream.
+    /// Returns whether it is an adopted stream.
     pub fn is_stream(self) -> bool {
         self.0 & KIND == STREAM
     }
 
-    /// Whether it is an adopted file of a disk.
+    /// Returns whether it is an adopted file of a disk.
     pub fn is_file(self) -> bool {
         self.0 & KIND == FILE
     }
 }
 
-/// Vouches for a descriptor: from now until [`release`] the number means this file.
+/// Adopts a descriptor: from now until [`release`] the number means this file.
 /// Numbers beyond the table (four million) are ignored.
 pub fn adopt(fd: RawFd, kind: Kind) {
     let kind = match kind {
@@ -82,14 +83,14 @@ pub fn adopt(fd: RawFd, kind: Kind) {
     }
 }
 
-/// Takes the adoption back, right before the descriptor is closed or given away.
+/// Ends the adoption, right before the descriptor is closed or given away.
 pub fn release(fd: RawFd) {
     if let Some(word) = word(fd, false) {
         word.store(word.load(Ordering::Relaxed) & !KIND, Ordering::Release);
     }
 }
 
-/// The stamp that a number has now.
+/// Returns the stamp that a number has now.
 pub(super) fn stamp(fd: RawFd) -> Stamp {
     let word = word(fd, false).map_or(0, |word| word.load(Ordering::Acquire));
     if word & KIND == 0 { Stamp::NONE } else { Stamp(word) }
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_outside_the_table_are_nobodys() {
+    fn numbers_outside_the_table_are_not_adopted() {
         for fd in [-1, i32::MAX] {
             adopt(fd, Kind::Other);
             assert_eq!(stamp(fd), Stamp::NONE);

@@ -1,9 +1,9 @@
 //! perf events of single threads: opening them, and reading context switches from their rings.
 //!
 //! An *event* belongs to one thread and counts something there. A *ring* is memory that the kernel
-//! writes records into and that anybody of the process may read: mapped without the right to write,
-//! so the kernel overwrites the oldest and nobody has to keep up. The ring keeps its event alive,
-//! also after the descriptor is closed.
+//! writes records into and that every thread of the process may read: mapped without the right to
+//! write, so the kernel overwrites the oldest and no reader has to keep up. The ring keeps its
+//! event alive, also after the descriptor is closed.
 //!
 //! ```text
 //! ... | sample (what the user registers were) | switch: out, blocked or preempted | switch: in | ...
@@ -12,10 +12,10 @@
 //!
 //! Named invariants. **Own Attempt**: the kernel is handed only memory and descriptors that the
 //! function made itself and that live until it returns. **Standing Pages**: the addresses of a ring
-//! stay mapped for ever. Closing one puts fresh pages of zeros in its place, which read as an empty
-//! ring, so that who still looks at it sees old records or none, and never faults.
+//! stay mapped until the process ends. Closing one puts fresh pages of zeros in its place, which
+//! read as an empty ring, so that a late reader sees old records or none, and never faults.
 //!
-//! It draws no conclusions about who may run; `watch` does.
+//! It draws no conclusions about which worker may run; `watch` does.
 
 #![allow(unsafe_code)]
 
@@ -35,9 +35,9 @@ pub struct Attr {
     pub size: u32,
     /// Which event of that kind.
     pub config: u64,
-    /// Every how many occurrences it acts.
+    /// The number of occurrences after which it acts.
     pub sample_period: u64,
-    /// What it writes down then.
+    /// What it then records.
     pub sample_type: u64,
     pub(super) read_format: u64,
     /// The bits below.
@@ -84,7 +84,7 @@ pub const DUMMY: u64 = 9;
 pub const BP_EXECUTE: u32 = 4;
 
 // Bits of `flags`.
-/// Not counting until it is told to.
+/// Not counting until it is enabled.
 pub const DISABLED: u64 = 1 << 0;
 /// Only what happens in user mode.
 pub const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -96,22 +96,22 @@ pub const WATERMARK: u64 = 1 << 14;
 pub const CONTEXT_SWITCH: u64 = 1 << 26;
 /// Ends at exec.
 pub const REMOVE_ON_EXEC: u64 = 1 << 36;
-/// Sends SIGTRAP to its thread, before that runs another instruction of the user's.
+/// Sends SIGTRAP to its thread, before that runs another instruction in user mode.
 pub const SIGTRAP: u64 = 1 << 37;
 
-/// A watermark that is never reached, so nobody is ever woken.
+/// A watermark that is never reached, so no reader is ever woken.
 pub const NEVER_WAKE: u32 = 0x7fff_ffff;
 
 const SAMPLE_REGS_USER: u64 = 1 << 12;
 
-/// The register that says "in a system call": on x86-64 the kernel puts -ENOSYS into rax at entry.
+/// The register that shows a system call: on x86-64 the kernel puts -ENOSYS into rax at entry.
 #[cfg(target_arch = "x86_64")]
 const CALL_REGISTER: u64 = 1 << 0;
 #[cfg(not(target_arch = "x86_64"))]
 const CALL_REGISTER: u64 = 0;
 
 impl Attr {
-    /// The event that gates a blocking thread: every context switch sends it SIGTRAP.
+    /// Makes the event that gates a blocking thread: every context switch sends it SIGTRAP.
     ///
     /// It includes the kernel on purpose: with `exclude_kernel` the event opens without privilege,
     /// but never counts, because a switch happens in the kernel.
@@ -129,7 +129,7 @@ impl Attr {
         }
     }
 
-    /// The event that only records context switches, which needs no privilege.
+    /// Makes the event that only records context switches, which needs no privilege.
     pub fn notify() -> Attr {
         Attr {
             kind: SOFTWARE,
@@ -140,7 +140,7 @@ impl Attr {
         }
     }
 
-    /// An event of this kind, with these bits, that acts every time. The rest is zero.
+    /// Makes an event of this kind, with these bits, that acts every time. The rest is zero.
     pub fn every_time(kind: u32, config: u64, flags: u64) -> Attr {
         Attr { kind, config, flags, sample_period: 1, ..Attr::default() }
     }
@@ -169,13 +169,13 @@ impl Attr {
     }
 }
 
-/// What a ring says last of its thread.
+/// What the last record of a ring says of its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
-    /// It waits in the kernel, and has since this position of the ring. True: in a system call;
-    /// false: in a fault, as far as can be told.
+    /// It waits in the kernel, and has since this position of the ring: in a system call if the
+    /// flag is true, else in a fault, as far as can be told.
     Blocked(u64, bool),
-    /// It runs, or could, or nothing is known.
+    /// It runs, or could run, or its state is unknown.
     Runs,
 }
 
@@ -187,24 +187,24 @@ const SWITCH_OUT_PREEMPTED: u16 = 1 << 14;
 /// Where `data_head` stands in the first page.
 const HEAD_AT: usize = 1024;
 
-/// The addresses of one ring, whatever is mapped there at the moment.
+/// The addresses of one ring, with whatever is mapped there at the moment.
 #[derive(Debug)]
 pub struct Ring {
     base: *mut u8,
     page: usize,
 }
 
-// SAFETY: Standing Pages: it is read with atomic loads, from memory that stays mapped; the one who
-// maps events into it is the one thread that `map` and `close` ask for.
+// SAFETY: Standing Pages: it is read with atomic loads, from memory that stays mapped; only one
+// thread at a time maps events into it, as `map` and `close` require.
 unsafe impl Send for Ring {}
 // SAFETY: Standing Pages: as above.
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Addresses for a ring: pages of zeros so far, for ever.
+    /// Reserves addresses for a ring: pages of zeros so far, mapped until the process ends.
     ///
     /// # Errors
-    /// No memory, or no more mappings.
+    /// There is no memory, or no more mappings are allowed.
     pub fn reserve() -> io::Result<Ring> {
         let page = rustix::param::page_size();
         let base = map(ptr::null_mut(), 2 * page, None)?;
@@ -231,15 +231,15 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
     }
 
-    /// How far the kernel has written.
+    /// Returns how far the kernel has written.
     pub fn head(&self) -> u64 {
         self.word(HEAD_AT).load(Ordering::Acquire)
     }
 
-    /// What was written last.
+    /// Returns what the last record says.
     ///
-    /// Records of events made here end with eight bytes that are a header for a switch. Of anything
-    /// else, or when the kernel writes meanwhile, the answer is the safe one: it runs.
+    /// Records of events made here end with eight bytes that are a header for a switch. For
+    /// anything else, or if the kernel writes meanwhile, the answer is the safe one: it runs.
     pub fn last(&self) -> Last {
         let head = self.head();
         if head < 8 {
@@ -266,7 +266,7 @@ impl Ring {
     }
 }
 
-/// Kind, notes and size of a record.
+/// Returns kind, notes and size of a record.
 fn header(word: u64) -> (u32, u16, u16) {
     (word as u32, (word >> 32) as u16, (word >> 48) as u16)
 }

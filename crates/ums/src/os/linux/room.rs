@@ -1,4 +1,4 @@
-//! Room: how many workers this machine can hold, and which of its resources says so.
+//! Room: how many workers this system can hold, and which of its resources sets the limit.
 //!
 //! A worker costs memory, address space, mappings and perhaps a thread ([`Cost`]). What is left of
 //! each is read once, when a node is built ([`Left::read`]), and workers may use a share of it:
@@ -16,21 +16,20 @@ use rustix::process::{Resource, getrlimit};
 
 use super::cgroup::Groups;
 
-/// Most mappings of a process.
+/// Returns the most mappings of a process.
 pub fn max_map_count() -> Option<u64> {
     number(Path::new("/"), "proc/sys/vm/max_map_count")
 }
 
-/// Most threads that this process can have, as the strictest limit says that is known, and its
-/// name.
+/// Returns the most threads that this process can have, by the strictest known limit, and its name.
 pub fn threads_left() -> Option<(u64, &'static str)> {
     thread_limits(Path::new("/")).min()
 }
 
-/// The limits of threads that are known, with their names.
+/// Returns the limits of threads that are known, with their names.
 fn thread_limits(root: &Path) -> impl Iterator<Item = (u64, &'static str)> {
     let groups = Groups::read(root);
-    // Of the user's, not of the process; the superuser is not held to it.
+    // A limit of the user's, not of the process; the superuser is exempt from it.
     let held = !rustix::process::geteuid().is_root();
     let all = [
         (number(root, "proc/sys/kernel/threads-max"), "kernel.threads-max"),
@@ -41,7 +40,7 @@ fn thread_limits(root: &Path) -> impl Iterator<Item = (u64, &'static str)> {
     all.into_iter().filter_map(|(most, what)| most.map(|most| (most, what)))
 }
 
-/// The smallest number in these files of the control group and its ancestors.
+/// Returns the smallest number in these files of the control group and its ancestors.
 pub fn smallest(groups: &Groups, controller: &str, names: &[&str]) -> Option<u64> {
     let chain = groups.chain(controller)?;
     names.iter().filter_map(|name| Some(chain.smallest(name)?.0)).min()
@@ -51,7 +50,7 @@ fn number(root: &Path, path: &str) -> Option<u64> {
     fs::read_to_string(root.join(path)).ok()?.trim().parse().ok()
 }
 
-/// What a resource is used up by.
+/// The unit in which workers use up a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Used {
     Memory,
@@ -67,7 +66,7 @@ pub const MAPPINGS_OF_THREAD: u64 = 4;
 /// What one worker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes that are typically touched, the kernel's own included.
+    /// Bytes that are typically touched, including the kernel's own.
     memory: u64,
     address_space: u64,
     mappings: u64,
@@ -75,7 +74,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// A worker that is a thread, with a stack of so many bytes.
+    /// Returns the cost of a worker that is a thread, with a stack of so many bytes.
     pub fn of_thread(stack: usize) -> Cost {
         Cost {
             memory: 64 << 10,
@@ -85,7 +84,7 @@ impl Cost {
         }
     }
 
-    /// A fiber. Where a guard splits no mapping, many small stacks share one.
+    /// Returns the cost of a fiber. If a guard splits no mapping, many small stacks share one.
     pub fn of_fiber(stack: usize, precommit: bool) -> Cost {
         let shares = super::trial::guard_install().is_ok();
         let mappings = match shares {
@@ -108,14 +107,14 @@ pub struct Left {
 /// How many workers there is room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// So many.
+    /// The number.
     pub workers: usize,
     /// The resource that sets the number.
     pub set_by: &'static str,
 }
 
 impl Left {
-    /// Asks the machine; a simulated world has its own.
+    /// Asks the system; a simulated world has its own.
     pub fn read() -> Vec<Left> {
         #[cfg(feature = "sim")]
         if crate::os::sim::is_here() {
@@ -169,7 +168,7 @@ impl Left {
 }
 
 impl Room {
-    /// How many workers of this cost fit into what is left.
+    /// Returns how many workers of this cost fit into what is left.
     pub fn for_workers(cost: Cost, left: &[Left]) -> Room {
         let room = |left: &Left| {
             let (cost, share) = match left.used {

@@ -1,23 +1,23 @@
 //! A sample of another thread: its registers and a copy of its stack, taken by a signal (B40).
 //!
-//! The signal's handler runs on the thread that is looked at, in the middle of anything, a switch
-//! between fibers or a panic included. So it does the least there is: it copies memory. Making
-//! sense of the copy, which takes locks and memory, is left to whoever asked.
+//! The signal's handler runs on the sampled thread, at an arbitrary place, such as a switch between
+//! fibers or a panic. So it does as little as possible: it copies memory. The caller that asked for
+//! the sample interprets the copy, which takes locks and memory.
 //!
 //! ```text
 //! FREE --take--> ASKED --the handler--> COPYING --> DONE --take reads it--> FREE
 //!                  \--no answer in time--> FREE: a handler that comes late finds nothing to do
 //! ```
 //!
-//! The signal is SIGURG, which does nothing where nobody expects it: Go uses it for the same end.
-//! A signal that is not ours goes to whichever handler was there before.
+//! The signal is SIGURG, which has no effect where it is not expected: Go uses it for the same
+//! purpose. A signal that is not ours goes to the earlier handler.
 //!
-//! Named invariants. **Own Stack**: what is copied lies between the stack pointer and the top of
+//! Named invariants. **Own Stack**: the copied bytes lie between the stack pointer and the top of
 //! the stack that it points into; that stack is in use, by the very code that was interrupted, so
-//! all of it is mapped. Which stack that is the thread itself has said, or the list of fiber stacks
-//! says. **One Sample**: who moved the state to COPYING alone writes the sample, and who sees DONE
-//! alone reads it; the thread that is asked is part of the state, so that a handler which comes
-//! late cannot answer a question for another. **Plain Call**: as in ARCHITECTURE.md.
+//! all of it is mapped. Which stack that is, the thread itself has noted, or the list of fiber
+//! stacks says. **One Sample**: only the thread that moved the state to COPYING writes the sample,
+//! and only the thread that sees DONE reads it; the thread that is asked is part of the state, so
+//! that a late handler cannot answer a question to another. **Plain Call**: as in ARCHITECTURE.md.
 //!
 //! What it does to the thread: a system call that it sleeps in may end early with EINTR, as by any
 //! signal; those that the kernel restarts are restarted.
@@ -35,7 +35,8 @@ use libc::{c_int, c_void, siginfo_t};
 const SIGNAL: c_int = libc::SIGURG;
 /// How much of a stack is copied at most, in bytes, from its innermost frame outward.
 pub const COPY_MAX: usize = 128 << 10;
-/// How long a thread may take to answer: one that waits in the kernel for a disk cannot at all.
+/// How long a thread may take to answer: one that waits in the kernel for a disk cannot answer at
+/// all.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 const FREE: u64 = 0;
@@ -62,17 +63,17 @@ struct Raw {
     stack: [u8; COPY_MAX],
 }
 
-/// What a thread was doing.
+/// What a thread was executing.
 pub struct Sample {
-    /// Its registers; see [`registers`] for which is where.
+    /// Its registers; see [`registers`] for their order.
     pub regs: [u64; REGS],
     /// Its stack from the stack pointer outward.
     pub stack: Vec<u8>,
 }
 
 impl Sample {
-    /// Of a fiber that is suspended: what the switch kept of its registers, and its stack from
-    /// there outward.
+    /// Makes the sample of a suspended fiber: the registers that the switch saved, and its stack
+    /// from there outward.
     pub fn of_suspended(kept: fiber::Registers, stack: Vec<u8>) -> Sample {
         let mut regs = [0; REGS];
         (regs[PC], regs[SP]) = (kept.instruction, kept.stack);
@@ -80,25 +81,25 @@ impl Sample {
         Sample { regs, stack }
     }
 
-    /// Of a thread that sleeps in the kernel, from what the kernel tells of it: nothing else is
-    /// known of its registers.
+    /// Makes the sample of a thread that sleeps in the kernel, from what the kernel tells of it: no
+    /// other registers are known.
     pub fn of_sleeping(instruction: u64, stack_pointer: u64, stack: Vec<u8>) -> Sample {
         let mut regs = [0; REGS];
         (regs[PC], regs[SP]) = (instruction, stack_pointer);
         Sample { regs, stack }
     }
 
-    /// The address of the first byte of `stack`.
+    /// Returns the address of the first byte of `stack`.
     pub fn stack_pointer(&self) -> u64 {
         self.regs[SP]
     }
 
-    /// The address of the instruction that was next.
+    /// Returns the address of the instruction that was next.
     pub fn instruction(&self) -> u64 {
         self.regs[PC]
     }
 
-    /// Eight bytes of the stack.
+    /// Returns eight bytes of the stack.
     pub fn word(&self, address: u64) -> Option<u64> {
         let at = usize::try_from(address.checked_sub(self.stack_pointer())?).ok()?;
         let bytes = self.stack.get(at..at.checked_add(8)?)?;
@@ -107,18 +108,18 @@ impl Sample {
 }
 
 thread_local! {
-    /// Where this thread's own stack lies. Has no destructor and is never first touched by the
+    /// The range of this thread's own stack. Has no destructor and is never first touched by the
     /// handler, which therefore may read it.
     static BOUNDS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Says where the calling thread's own stack lies, so that it can be sampled.
+/// Notes the range of the calling thread's own stack, so that it can be sampled.
 pub fn this_thread_is_on(stack: Option<StackRange>) {
     BOUNDS.set(stack.map_or((0, 0), |stack| (stack.low(), stack.top())));
 }
 
-/// Takes a sample of a thread of this process. None: it did not answer, or runs on a stack that
-/// nobody knows.
+/// Takes a sample of a thread of this process. Returns None if the thread did not answer, or runs
+/// on a stack that is not known.
 pub fn take(thread: u32) -> Option<Sample> {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
@@ -146,12 +147,12 @@ pub fn take(thread: u32) -> Option<Sample> {
     (!sample.stack.is_empty()).then_some(sample)
 }
 
-/// The state of a question to this thread.
+/// Returns the state of a question to this thread.
 const fn of(thread: u32, state: u64) -> u64 {
     (thread as u64) << 2 | state
 }
 
-/// Takes the question back. False: it is being answered, which takes no time.
+/// Withdraws the question. Returns false if it is being answered, which takes almost no time.
 fn withdraw(thread: u32) -> bool {
     let asked = of(thread, ASKED);
     STATE.compare_exchange(asked, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -160,7 +161,7 @@ fn withdraw(thread: u32) -> bool {
 fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
-        // SAFETY: Plain Call: all zeroes is a sigaction; the first call only asks.
+        // SAFETY: Plain Call: all zeroes is a sigaction; the first call only queries.
         unsafe {
             let mut old: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(SIGNAL, std::ptr::null(), &raw mut old) != 0 {
@@ -179,7 +180,7 @@ fn install() -> bool {
 extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: Plain Call: the thread's own errno, which the interrupted code may be about to read.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: Plain Call: asks for a number.
+    // SAFETY: Plain Call: returns a number.
     let me = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     let (asked, copying) = (of(me, ASKED), of(me, COPYING));
     let mine = STATE.compare_exchange(asked, copying, Ordering::AcqRel, Ordering::Relaxed);
@@ -213,7 +214,7 @@ fn copy(raw: &mut Raw, context: &libc::ucontext_t) {
 /// # Safety
 /// *Own Stack*.
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
-    // AddressSanitizer has red zones between variables, over which it lets nobody copy.
+    // AddressSanitizer has red zones between variables, and reports a copy over them.
     #[cfg(all(feature = "sanitizer", target_arch = "x86_64"))]
     // SAFETY: Own Stack: by the contract.
     unsafe {
@@ -226,7 +227,7 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Not our question: the handler that was there before shall have it.
+/// Passes a signal that is not ours to the earlier handler.
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(before) = BEFORE.get() else { return };
     // SAFETY: Plain Call: the arguments are the kernel's.
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_computes_is_sampled_and_one_that_is_gone_is_not_b40() {
+    fn a_running_thread_is_sampled_and_an_ended_one_is_not_b40() {
         let number = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -335,7 +336,7 @@ mod tests {
             assert_ne!(sample.instruction(), 0);
         });
         assert!(take(number.load(Ordering::SeqCst)).is_none(), "it has ended");
-        // A thread that never said where its stack is gives nothing that could be copied wrongly.
+        // A thread that never noted the range of its stack gives no bytes that could be wrong.
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {

@@ -1,10 +1,11 @@
-//! The synchronous driver: the fallback that needs nothing but `poll(2)` (U58, U66).
+//! The synchronous driver: the fallback that needs only `poll(2)` (U58, U66).
 //!
 //! Each operation is tried at submission and normally completes there, before `submit` returns,
-//! in the submitter's context. What would block stays on one plain list, in the order of arrival;
+//! in the submitter's context. An operation that would block stays on one plain list, in the order
+//! of arrival;
 //! `reap` and `wait` ask `poll(2)` about all of its descriptors and try the ready ones again.
 //!
-//! Costs grow with the length of the list, as they do with `poll(2)`: this driver is for machines
+//! Costs grow with the length of the list, as they do with `poll(2)`: this driver is for systems
 //! that deny everything else, for comparison, and as the simplest statement of what a driver does.
 //!
 //! Invariants: *Frozen Buffer*, *One Completion* (the seam). Per descriptor and side, operations
@@ -23,19 +24,19 @@ use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
 /// A busy scheduler polls its list at most this often: 50 us.
 const LOOK_EVERY_NS: u64 = 50_000;
 
-/// See the module's text.
+/// The driver; see the module's text.
 pub struct Sync {
     bell: Waker,
     list: Vec<(u64, Op)>,
     finished: Vec<Done>,
     looked_at: u64,
-    /// The bell was heard, and no wait has ended for it yet.
+    /// The bell was rung, and no wait has ended for it yet.
     rung: bool,
     why: String,
 }
 
 impl Sync {
-    /// A driver with an empty list.
+    /// Makes a driver with an empty list.
     pub fn new(why: String) -> io::Result<Sync> {
         let bell = Waker::new()?;
         let (list, finished) = (Vec::new(), Vec::new());
@@ -100,7 +101,7 @@ impl Sync {
         });
     }
 
-    /// Whether somebody already waits for this side of the descriptor.
+    /// Returns whether an operation already waits for this side of the descriptor.
     fn is_taken(&self, fd: RawFd, side: Side) -> bool {
         self.list.iter().any(|(_, op)| op.fd() == fd && op.side() == side && !op.is_poll())
     }

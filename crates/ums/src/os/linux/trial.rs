@@ -1,6 +1,6 @@
-//! Trying what only the kernel can answer: perf events and guard pages.
+//! Attempts at what only the kernel can answer: perf events and guard pages.
 //!
-//! Each function makes one attempt, undoes it, and gives back the kernel's answer. Named invariant
+//! Each function makes one attempt, undoes it, and returns the kernel's answer. Named invariant
 //! *Own Attempt*: the kernel is handed only memory and descriptors that the function made itself
 //! and that live until it returns; nothing is enabled, mapped or open afterwards.
 //!

@@ -1,10 +1,10 @@
-//! Whether io_uring can be had, and which ways of setting up a ring.
+//! Whether io_uring is available, and which ways of setting up a ring.
 //!
 //! Rings are set up with each flag and dropped again, because a version number does not say what a
-//! distribution has ported back, and because containers deny io_uring by their own rules. Where it
-//! is denied, the error number alone does not say by whom; together with the sysctl and the seccomp
-//! mode of the process it mostly does. A ring cannot be refused later for a flag that was tried
-//! here, except for want of descriptors or memory.
+//! distribution has ported back, and because containers deny io_uring by their own rules. If it is
+//! denied, the error number alone does not say what denies it; together with the sysctl and the
+//! seccomp mode of the process it mostly does. A ring cannot be refused later for a flag that was
+//! tried here, but for lack of descriptors or memory it can.
 //!
 //! It submits nothing and chooses nothing.
 
@@ -13,7 +13,7 @@ use std::io;
 
 use io_uring::{Builder, IoUring, Probe, opcode};
 
-/// What io_uring answered.
+/// The answer of io_uring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Uring {
     /// A ring could be set up.
@@ -22,7 +22,7 @@ pub enum Uring {
     Refused {
         /// The error number of `io_uring_setup`.
         errno: i32,
-        /// What most probably refuses, and how to change that.
+        /// The most probable cause of the refusal, and how to change it.
         cause: String,
     },
 }
@@ -42,7 +42,7 @@ pub struct UringFlags {
     pub missing_ops: Vec<&'static str>,
 }
 
-/// The operations that ums can use; all of them have another means where a kernel lacks one.
+/// The operations that ums can use; each has another means if a kernel lacks it.
 pub(super) const OPERATIONS: [(&str, u8); 22] = [
     ("READ", opcode::Read::CODE),
     ("WRITE", opcode::Write::CODE),
@@ -83,7 +83,7 @@ impl Uring {
         };
         let mut probe = Probe::new();
         let asked = ring.submitter().register_probe(&mut probe).is_ok();
-        // Its descriptor may be the last one there is, and the next rings need one too.
+        // Its descriptor may be the last one, and the next rings need one too.
         drop(ring);
         let missing = OPERATIONS.iter().filter(|(_, code)| !asked || !probe.is_supported(*code));
         Uring::Works(UringFlags {
@@ -104,7 +104,7 @@ fn ring_works(with: impl FnOnce(&mut Builder) -> &mut Builder) -> bool {
     ring(with).is_ok()
 }
 
-/// Who refuses io_uring, in one sentence for each cause that can be told apart.
+/// Returns what refuses io_uring, in one sentence for each cause that can be told apart.
 fn refusal(errno: i32, disabled: Option<u64>, seccomp: bool) -> &'static str {
     match (errno, disabled) {
         (libc::EPERM, Some(2)) => "sysctl kernel.io_uring_disabled is 2: off for everyone",
@@ -123,7 +123,7 @@ fn refusal(errno: i32, disabled: Option<u64>, seccomp: bool) -> &'static str {
     }
 }
 
-/// Whether a filter is on this process: `Seccomp: 2` in its status.
+/// Returns whether a filter is on this process: `Seccomp: 2` in its status.
 pub(super) fn under_seccomp() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));

@@ -6,14 +6,15 @@
 //! ```
 //!
 //! A *line* is a first-in first-out queue whose links are tokens, so any operation can leave it
-//! in constant time, and a descriptor nobody waits for costs two words. Safe code throughout.
+//! in constant time, and a descriptor without waiting operations costs two words. Safe code
+//! throughout.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::os::driver::Op;
 
-/// A map from tokens. The scheduler chooses its tokens, so no flooding is to be feared.
+/// A map from tokens. The scheduler chooses its tokens, so they cannot be chosen to collide.
 pub type TokenMap<V> = HashMap<u64, V, BuildHasherDefault<TokenHasher>>;
 
 /// Spreads an integer with one multiplication.
@@ -52,17 +53,17 @@ pub struct Line {
 }
 
 impl Line {
-    /// An empty queue.
+    /// Makes an empty queue.
     pub const fn new() -> Line {
         Line { first: NONE, last: NONE }
     }
 
-    /// Whether nobody waits here.
+    /// Returns whether no operation waits here.
     pub fn is_empty(&self) -> bool {
         self.first == NONE
     }
 
-    /// The token that has waited longest.
+    /// Returns the token that has waited longest.
     pub fn first(&self) -> Option<u64> {
         (self.first != NONE).then_some(self.first)
     }
@@ -82,18 +83,18 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// How many wait.
+    /// Returns how many operations wait.
     #[cfg_attr(not(test), allow(dead_code))] // For `pending`, which the tests ask.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether none waits.
+    /// Returns whether none waits.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The operation that waits under this token.
+    /// Returns the operation that waits under this token.
     pub fn get(&self, token: u64) -> Option<Op> {
         self.nodes.get(&token).map(|node| node.op)
     }
@@ -102,7 +103,7 @@ impl Waiting {
     ///
     /// # Panics
     ///
-    /// When the token is already waiting: it would come back twice.
+    /// If the token is already waiting: it would complete twice.
     pub fn push(&mut self, line: &mut Line, token: u64, op: Op) {
         let node = Node { op, before: line.last, after: NONE };
         assert!(self.nodes.insert(token, node).is_none(), "token {token} is already pending");
@@ -113,11 +114,11 @@ impl Waiting {
         line.last = token;
     }
 
-    /// Takes an operation out of the line it stands in.
+    /// Takes an operation out of its line.
     ///
     /// # Panics
     ///
-    /// When the token does not wait: callers look first.
+    /// If the token does not wait: callers look first.
     pub fn remove(&mut self, line: &mut Line, token: u64) -> Op {
         let node = self.nodes.remove(&token).expect("only a waiting token is removed");
         match self.nodes.get_mut(&node.before) {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_keeps_the_order_of_arrival_whoever_leaves() {
+    fn a_line_keeps_the_order_of_arrival_when_any_operation_leaves() {
         for leaver in [0, 1, 2, 3] {
             let (mut waiting, mut line) = (Waiting::default(), Line::new());
             for token in 0..4 {

@@ -20,32 +20,32 @@ use std::os::fd::RawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use super::{Dice, place};
+use super::plan::Dice;
 use crate::os::driver::Op;
 
 const SECTOR: usize = 512;
 
-struct Known {
-    file: File,
-    lasting: Vec<u8>,
+pub(super) struct Known {
+    pub(super) file: File,
+    pub(super) lasting: Vec<u8>,
 }
 
 /// What became of a name. The files that lost theirs are open here.
-enum Name {
+pub(super) enum Name {
     Made(PathBuf),
     Removed(PathBuf, File),
     Changed { from: PathBuf, to: PathBuf, instead_of: Option<File> },
 }
 
 /// A name that may not last.
-struct Recent {
+pub(super) struct Recent {
     name: Name,
     /// The folders that are to be synced.
     folders: Vec<PathBuf>,
 }
 
 impl Recent {
-    fn new(name: Name) -> Recent {
+    pub(super) fn new(name: Name) -> Recent {
         let paths = match &name {
             Name::Made(path) | Name::Removed(path, _) => vec![path],
             Name::Changed { from, to, .. } => vec![from, to],
@@ -72,14 +72,14 @@ impl Recent {
 #[derive(Default)]
 pub struct Disk {
     /// By device and number.
-    files: BTreeMap<(u64, u64), Known>,
+    pub(super) files: BTreeMap<(u64, u64), Known>,
     /// In the order in which it happened.
-    names: Vec<Recent>,
+    pub(super) names: Vec<Recent>,
     /// There is no power.
     pub off: bool,
 }
 
-fn content(file: &File) -> io::Result<Vec<u8>> {
+pub(super) fn content(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; file.metadata()?.len() as usize];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -90,6 +90,12 @@ fn content(file: &File) -> io::Result<Vec<u8>> {
     }
     bytes.truncate(filled);
     Ok(bytes)
+}
+
+/// Opens the file of this name, if there is one.
+pub(super) fn file_at(path: &Path) -> Option<File> {
+    std::fs::symlink_metadata(path).ok().filter(|about| about.is_file())?;
+    File::options().read(true).write(true).open(path).ok()
 }
 
 /// The file behind a descriptor, opened once more. None: it is no file of a disk.
@@ -120,7 +126,7 @@ impl Disk {
     }
 
     /// The file behind this descriptor is about to be changed.
-    fn keep(&mut self, fd: RawFd) {
+    pub(super) fn keep(&mut self, fd: RawFd) {
         if let Some((file, number)) = behind(fd)
             && !self.files.contains_key(&number)
             && let Ok(lasting) = content(&file)
@@ -129,7 +135,7 @@ impl Disk {
         }
     }
 
-    fn synced(&mut self, folder: &Path) {
+    pub(super) fn synced(&mut self, folder: &Path) {
         self.names.retain_mut(|recent| {
             recent.folders.retain(|other| other != folder);
             !recent.folders.is_empty()
@@ -179,105 +185,4 @@ impl Disk {
         self.names.clear();
         Ok(())
     }
-}
-
-/// Does something with a disk. In a world it sees to it, before and after, unless there is no
-/// power.
-fn with_disk<B, R>(
-    before: impl FnOnce(&mut Disk) -> io::Result<B>,
-    deed: impl FnOnce() -> io::Result<R>,
-    after: impl FnOnce(&mut Disk, B),
-) -> io::Result<R> {
-    let Some((world, _)) = place() else { return deed() };
-    let seen = {
-        let disk = &mut world.lock().disk;
-        if disk.off {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
-        before(disk)?
-    };
-    let result = deed()?;
-    after(&mut world.lock().disk, seen);
-    Ok(result)
-}
-
-/// The file of this name, if there is one.
-fn file_at(path: &Path) -> Option<File> {
-    std::fs::symlink_metadata(path).ok().filter(|about| about.is_file())?;
-    File::options().read(true).write(true).open(path).ok()
-}
-
-/// Opens a file, which may make it or cut it.
-pub fn open<R>(path: &Path, open: impl FnOnce() -> io::Result<R>) -> io::Result<R> {
-    let path = std::path::absolute(path)?;
-    let before = |_: &mut Disk| {
-        let file = file_at(&path);
-        let lasting = file.as_ref().map(content).transpose()?;
-        Ok(file.zip(lasting))
-    };
-    let was_there = std::fs::symlink_metadata(&path).is_ok();
-    with_disk(before, open, |disk, before| match before {
-        Some((file, lasting)) => {
-            if let Ok(about) = file.metadata()
-                && about.len() < lasting.len() as u64
-            {
-                let known = Known { file, lasting };
-                disk.files.entry((about.dev(), about.ino())).or_insert(known);
-            }
-        }
-        None if was_there => {}
-        None => disk.names.push(Recent::new(Name::Made(path.clone()))),
-    })
-}
-
-/// Writes a file as a whole.
-pub fn overwrite(path: &Path, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let Some((world, _)) = place() else { return write() };
-    let lasting = file_at(path).as_ref().map(content).transpose()?.unwrap_or_default();
-    open(path, write)?;
-    if let Some(file) = file_at(path) {
-        let (about, known) = (file.metadata()?, Known { file, lasting });
-        world.lock().disk.files.entry((about.dev(), about.ino())).or_insert(known);
-    }
-    Ok(())
-}
-
-/// Removes a file's name.
-pub fn remove(path: &Path, remove: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let path = std::path::absolute(path)?;
-    with_disk(
-        |_| Ok(file_at(&path)),
-        remove,
-        |disk, file| {
-            let removed = file.map(|file| Recent::new(Name::Removed(path.clone(), file)));
-            disk.names.extend(removed);
-        },
-    )
-}
-
-/// Gives a file another name.
-pub fn rename(from: &Path, to: &Path, rename: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let (from, to) = (std::path::absolute(from)?, std::path::absolute(to)?);
-    with_disk(
-        |_| Ok(file_at(&to)),
-        rename,
-        |disk, instead_of| {
-            disk.names.push(Recent::new(Name::Changed { from, to: to.clone(), instead_of }));
-        },
-    )
-}
-
-/// Changes the length of an open file.
-pub fn resize(fd: RawFd, resize: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let keep = |disk: &mut Disk| {
-        disk.keep(fd);
-        Ok(())
-    };
-    with_disk(keep, resize, |_, ()| ())
-}
-
-/// Syncs a folder.
-pub fn sync_folder(path: &Path, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let path = std::path::absolute(path)?;
-    with_disk(|_| Ok(()), sync, |disk, ()| disk.synced(&path))
 }

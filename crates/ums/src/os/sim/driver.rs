@@ -20,7 +20,8 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use super::{On, World, lateness, net, place};
+use super::plan::lateness;
+use super::{On, World, place, sockets};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
 use crate::os::linux::call::{self, Tried};
@@ -163,7 +164,7 @@ unsafe fn carry_out(op: &Op) -> Tried {
     let tried = unsafe { call::try_now(op) };
     if let Tried::Finished(result) = tried {
         world.lock().disk.after(op, result);
-        return Tried::Finished(net::result(op, result));
+        return Tried::Finished(sockets::result(op, result));
     }
     tried
 }

@@ -30,8 +30,10 @@
 pub mod carry;
 pub mod disk;
 pub mod driver;
+pub mod files;
 pub mod net;
 mod plan;
+pub mod sockets;
 mod trace;
 
 use std::cell::{Cell, RefCell};
@@ -41,7 +43,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::clock::NEVER;
-use super::linux::{call, cpus};
+use super::linux::{affinity, call};
 pub use plan::{Dice, Faults, Plan};
 use trace::Trace;
 
@@ -54,11 +56,6 @@ const POLL_IN: u64 = 8;
 /// When everybody waits, one time in so many it becomes a nanosecond earlier than what they wait
 /// for.
 const EARLY_IN: u64 = 8;
-/// How long an operation, a cancellation or a piece of a connection's bytes takes, at most, in most
-/// cases.
-const LATE_MAX_NS: u64 = 200_000;
-/// And in one of twenty.
-const VERY_LATE_MAX_NS: u64 = 20_000_000;
 /// A world in which so much happens does not come to an end.
 const STEPS_MAX: u64 = 20_000_000;
 
@@ -280,12 +277,6 @@ impl Enlisted {
             block(On::End(self.number), NEVER, "join");
         }
     }
-}
-
-/// How long something takes that nobody hurries.
-fn lateness(when: &mut Dice) -> u64 {
-    let max = if when.below(20) == 0 { VERY_LATE_MAX_NS } else { LATE_MAX_NS };
-    when.below(max)
 }
 
 impl State {
@@ -586,10 +577,10 @@ impl World {
 /// another. They have it from the first. Worlds beside each other take turns with the processors.
 fn stay_on_one_processor() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let allowed = cpus::affinity(std::path::Path::new("/"));
+    let allowed = affinity::affinity(std::path::Path::new("/"));
     let cpu = allowed.get(NEXT.fetch_add(1, Ordering::Relaxed) % allowed.len().max(1));
     // Where that is forbidden it is slower, and no more.
-    cpu.into_iter().for_each(|cpu| drop(cpus::pin_to(*cpu)));
+    cpu.into_iter().for_each(|cpu| drop(affinity::pin_to(*cpu)));
 }
 
 /// The text that somebody panicked with.

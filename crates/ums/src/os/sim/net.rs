@@ -23,7 +23,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::{Errno, Result};
@@ -32,10 +32,8 @@ use rustix::net::{
     connect, listen, recv, send, shutdown, socket_with, socketpair,
 };
 
-use super::plan::{Dice, Faults};
-use super::{State, lateness, place};
+use super::plan::{Dice, Faults, lateness};
 use crate::os::clock::NEVER;
-use crate::os::driver::Op;
 use crate::os::linux::call;
 
 /// Bytes that may be on one way.
@@ -63,19 +61,19 @@ struct Way {
 }
 
 /// A connection. Way 0 goes from end 0, who connected, to end 1.
-struct Wire {
+pub(super) struct Wire {
     /// The world's side of each end. None: it is over.
     ends: Option<[OwnedFd; 2]>,
-    addresses: Option<[SocketAddr; 2]>,
+    pub(super) addresses: Option<[SocketAddr; 2]>,
     ways: [Way; 2],
-    cut: bool,
+    pub(super) cut: bool,
 }
 
 /// See the module's text.
 pub struct Net {
     /// Which world of this process it is.
     number: u64,
-    wires: Vec<Wire>,
+    pub(super) wires: Vec<Wire>,
     next_port: u16,
 }
 
@@ -203,12 +201,12 @@ impl Wire {
     }
 }
 
-fn stream() -> Result<OwnedFd> {
+pub(super) fn stream() -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-fn two() -> Result<(OwnedFd, OwnedFd)> {
+pub(super) fn two() -> Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
@@ -230,19 +228,19 @@ impl Net {
     }
 
     /// What a name of this world tells.
-    fn told<'a>(&self, name: &'a str) -> Option<&'a str> {
+    pub(super) fn told<'a>(&self, name: &'a str) -> Option<&'a str> {
         name.strip_prefix(&format!("ums-sim/{}/{}/", std::process::id(), self.number))
     }
 
     /// Names the world's sides of the next wire. An accepted socket tells the far one's from the
     /// first.
-    fn name_ends(&self, ends: [&OwnedFd; 2]) -> Result<()> {
+    pub(super) fn name_ends(&self, ends: [&OwnedFd; 2]) -> Result<()> {
         let wire = self.wires.len();
         let name = |(side, end)| bind(end, &self.name(&format!("wire/{wire}/{side}"))?);
         ends.into_iter().enumerate().try_for_each(name)
     }
 
-    fn add(&mut self, ends: [OwnedFd; 2], addresses: Option<[SocketAddr; 2]>) {
+    pub(super) fn add(&mut self, ends: [OwnedFd; 2], addresses: Option<[SocketAddr; 2]>) {
         let (ends, ways, cut) = (Some(ends), Default::default(), false);
         self.wires.push(Wire { ends, addresses, ways, cut });
     }
@@ -253,7 +251,7 @@ impl Net {
         port
     }
 
-    fn bind(&mut self, address: &SocketAddr) -> Result<OwnedFd> {
+    pub(super) fn bind(&mut self, address: &SocketAddr) -> Result<OwnedFd> {
         let socket = stream()?;
         let mut address = *address;
         let any = address.port() == 0;
@@ -270,7 +268,7 @@ impl Net {
         Ok(socket)
     }
 
-    fn connect(&mut self, to: &SocketAddr) -> Result<OwnedFd> {
+    pub(super) fn connect(&mut self, to: &SocketAddr) -> Result<OwnedFd> {
         // Who listens at every address of the machine has none of its own.
         let ip = to.ip();
         let every: std::net::IpAddr = if ip.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
@@ -292,77 +290,9 @@ impl Net {
     }
 
     /// Which wire, and which of its ends the socket with this descriptor is.
-    fn end_of(&self, fd: RawFd) -> Option<(&Wire, usize)> {
+    pub(super) fn end_of(&self, fd: RawFd) -> Option<(&Wire, usize)> {
         let name = call::peer_name(fd)?;
         let (wire, side) = self.told(&name)?.strip_prefix("wire/")?.split_once('/')?;
         Some((self.wires.get(wire.parse::<usize>().ok()?)?, side.parse().ok()?))
     }
-}
-
-fn here<R>(ask: impl FnOnce(&mut State) -> R) -> Option<R> {
-    place().map(|(world, _)| ask(&mut world.lock()))
-}
-
-/// Two ends of a connection. None: the caller is in no world.
-pub fn pair() -> Option<Result<(OwnedFd, OwnedFd)>> {
-    here(|state| {
-        let ((mine, near), (theirs, far)) = (two()?, two()?);
-        state.net.name_ends([&near, &far])?;
-        state.net.add([near, far], None);
-        Ok((mine, theirs))
-    })
-}
-
-/// A socket that listens on a port of the caller's world.
-pub fn listener(address: &SocketAddr) -> Option<Result<OwnedFd>> {
-    here(|state| state.net.bind(address))
-}
-
-/// How long it takes until the other side has heard of a connection, in nanoseconds.
-pub fn until_connected() -> Option<u64> {
-    here(|state| lateness(&mut state.when))
-}
-
-/// A connection to a port of the caller's world. `AGAIN`: too many wait there.
-pub fn connect_to(address: &SocketAddr) -> Option<Result<OwnedFd>> {
-    here(|state| state.net.connect(address))
-}
-
-/// A connection to a Unix-domain listener. `AGAIN`: too many wait there.
-pub fn connect_to_unix(address: &SocketAddrUnix) -> Option<Result<OwnedFd>> {
-    here(|state| {
-        let ((mine, near), far) = (two()?, stream()?);
-        state.net.name_ends([&near, &far])?;
-        connect(&far, address)?;
-        state.net.add([near, far], None);
-        Ok(mine)
-    })
-}
-
-/// The addresses of a TCP connection of the caller's world, its own and the other end's.
-pub fn addresses(fd: &impl AsRawFd) -> Option<[SocketAddr; 2]> {
-    here(|state| {
-        let (wire, side) = state.net.end_of(fd.as_raw_fd())?;
-        let [from, to] = wire.addresses?;
-        Some(if side == 0 { [from, to] } else { [to, from] })
-    })?
-}
-
-/// The address of a listener of the caller's world.
-pub fn listens_at(fd: &impl AsRawFd) -> Option<SocketAddr> {
-    here(|state| {
-        let name = call::own_name(fd.as_raw_fd())?;
-        state.net.told(&name)?.strip_prefix("port/")?.parse().ok()
-    })?
-}
-
-/// What an operation came to: on a connection that broke, the end of the bytes is not their end.
-pub fn result(op: &Op, result: i32) -> i32 {
-    let reads = matches!(op, Op::Recv { .. } | Op::RecvMsg { .. }) && result == 0;
-    let writes = matches!(op, Op::Send { .. } | Op::SendMsg { .. }) && result == -libc::EPIPE;
-    let cut = |state: &mut State| {
-        let sockets = state.net.wires.iter().any(|wire| wire.cut);
-        sockets && state.net.end_of(op.fd()).is_some_and(|(wire, _)| wire.cut)
-    };
-    if (reads || writes) && here(cut) == Some(true) { -libc::ECONNRESET } else { result }
 }

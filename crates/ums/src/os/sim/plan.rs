@@ -53,6 +53,18 @@ impl Plan {
     }
 }
 
+/// The longest that an operation, a cancellation or a piece of a connection's bytes takes in most
+/// cases.
+const LATE_MAX_NS: u64 = 200_000;
+/// The longest in one case of twenty.
+const VERY_LATE_MAX_NS: u64 = 20_000_000;
+
+/// Returns how long such a step takes this time.
+pub(super) fn lateness(when: &mut Dice) -> u64 {
+    let max = if when.below(20) == 0 { VERY_LATE_MAX_NS } else { LATE_MAX_NS };
+    when.below(max)
+}
+
 /// A random sequence (splitmix64), the same for the same seed.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);

@@ -1,5 +1,5 @@
 //! Spans: workers and requests as `tracing` spans, with the names and fields by which tokio-console
-//! takes them for tasks. Only with the feature `spans`; without it all of this is nothing.
+//! recognises tasks. Only with the feature `spans`; without it all of this is empty.
 //!
 //! ```text
 //!   worker  begins ........................................... ends       one span

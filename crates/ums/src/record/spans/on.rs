@@ -1,11 +1,11 @@
-//! With the feature. Whoever collects spans is called on schedulers' threads and in the middle of
+//! With the feature. The collector of spans is called on schedulers' threads and in the middle of
 //! turns, so it must not use this crate's waits.
 
 use std::sync::{Mutex, MutexGuard};
 
 use tracing::{Span, trace, trace_span};
 
-/// The spans of one worker. Begun, paused and ended by the worker itself; anybody may wake it.
+/// The spans of one worker. Begun, paused and ended by the worker itself; any thread may wake it.
 pub(crate) struct Slot(Mutex<Spans>);
 
 struct Spans {
@@ -22,7 +22,7 @@ impl Spans {
         self.entered = true;
     }
 
-    /// The outer one first.
+    /// Calls `f` for each span, the outer one first.
     fn each(&self, f: impl FnMut(&Span)) {
         self.worker.iter().chain(&self.request).for_each(f);
     }
@@ -44,7 +44,7 @@ impl Slot {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The worker begins its life, and runs.
+    /// Notes that the worker begins to live and runs.
     pub fn begin_worker(&self, kind: &'static str, name: impl FnOnce() -> String) {
         let name = name();
         let span = trace_span!(
@@ -56,7 +56,7 @@ impl Slot {
         spans.enter();
     }
 
-    /// It ends.
+    /// Notes that the worker ends.
     pub fn end_worker(&self) {
         let mut spans = self.spans();
         if spans.entered {
@@ -65,7 +65,7 @@ impl Slot {
         (spans.worker, spans.request) = (None, None);
     }
 
-    /// It runs a request.
+    /// Notes that the worker begins a request.
     pub fn begin_request(&self, request: u64, user: u64) {
         let mut spans = self.spans();
         let name = match user {
@@ -82,7 +82,7 @@ impl Slot {
         spans.request = Some(span);
     }
 
-    /// The request has ended.
+    /// Notes that the request has ended.
     pub fn end_request(&self) {
         let mut spans = self.spans();
         if let Some(span) = spans.request.take() {
@@ -90,7 +90,7 @@ impl Slot {
         }
     }
 
-    /// It stops running, before another worker does on the same thread.
+    /// Leaves the spans, before another worker runs on the same thread.
     pub fn pause(&self) {
         let mut spans = self.spans();
         if spans.entered {
@@ -98,7 +98,7 @@ impl Slot {
         }
     }
 
-    /// It runs again.
+    /// Enters the spans again: the worker runs.
     pub fn go_on(&self) {
         let mut spans = self.spans();
         if !spans.entered {
@@ -106,7 +106,7 @@ impl Slot {
         }
     }
 
-    /// Its wait was ended.
+    /// Notes that its wait was ended.
     pub fn woken(&self) {
         let mut ids = Vec::new();
         self.spans().each(|span| ids.extend(span.id()));
@@ -116,7 +116,7 @@ impl Slot {
     }
 }
 
-/// tokio-console takes a task that has none for lost.
+/// Adds the waker without which tokio-console takes a task for lost.
 fn has_a_waker(span: &Span) {
     if let Some(id) = span.id() {
         trace!(target: "tokio::task::waker", op = "waker.clone", task.id = id.into_u64());

@@ -1,7 +1,8 @@
-//! Models of the inbox: nobody sleeps on a push (rule 4), and nothing is lost or comes twice (G6).
+//! Models of the inbox: no scheduler sleeps on a push (rule 4), and nothing is lost or arrives
+//! twice (G6).
 //!
-//! Bounds: one scheduler, one or two that come in; at most two preemptions of a thread while it
-//! could go on (what needs more is not tried).
+//! Bounds: one scheduler, one or two threads that push; at most two preemptions of a thread while
+//! it could continue (what needs more is not tried).
 
 use super::*;
 use crate::os::driver::Waker;
@@ -12,7 +13,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// A inbox, and its scheduler's side of the idle protocol: sleeps until something came.
+/// Makes an inbox, and its scheduler's waker.
 fn inbox() -> (&'static Inbox, Waker) {
     let waker = Waker::new().expect("a descriptor");
     (Inbox::take(waker.clone()), waker)
@@ -22,7 +23,7 @@ fn sleep_until_something_came(inbox: &Inbox, waker: &Waker) {
     while inbox.is_empty() {
         inbox.announce_sleep();
         if inbox.is_empty() {
-            // It hangs here when a push was not seen and did not ring.
+            // It hangs here if a push was not seen and did not ring.
             waker.heard.wait();
         }
         inbox.awake();
@@ -30,7 +31,7 @@ fn sleep_until_something_came(inbox: &Inbox, waker: &Waker) {
 }
 
 #[test]
-fn loom_who_comes_in_while_others_do_comes_in_once_g6() {
+fn loom_of_several_pushes_at_once_each_arrives_once_g6() {
     model(|| {
         let (inbox, _) = inbox();
         let pushers = [1, 2].map(|worker| {
@@ -48,7 +49,7 @@ fn loom_who_comes_in_while_others_do_comes_in_once_g6() {
 }
 
 #[test]
-fn loom_nobody_sleeps_on_a_push_and_it_brings_what_was_done_before_rule_4() {
+fn loom_no_scheduler_sleeps_on_a_push_and_sees_what_was_done_before_it_rule_4() {
     model(|| {
         let (inbox, waker) = inbox();
         let waiter = Waiter::take(inbox.address(), 1);
@@ -67,7 +68,7 @@ fn loom_nobody_sleeps_on_a_push_and_it_brings_what_was_done_before_rule_4() {
 }
 
 #[test]
-fn loom_a_worker_that_comes_twice_comes_in_twice_g8() {
+fn loom_a_worker_that_is_pushed_twice_arrives_twice_g8() {
     model(|| {
         let (inbox, waker) = inbox();
         let waiter = Waiter::take(inbox.address(), 1);
@@ -80,7 +81,7 @@ fn loom_a_worker_that_comes_twice_comes_in_twice_g8() {
             let again = came.iter().filter(|w| **w == 1).count();
             inbox.take_all(|waiter| came.push(waiter.worker.load(Ordering::Relaxed)));
             if again == 0 && came.contains(&1) {
-                // It ran, left, and comes home again.
+                // It ran, left, and rejoins once more.
                 inbox.push(waiter);
             }
         }

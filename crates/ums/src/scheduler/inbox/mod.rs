@@ -1,8 +1,9 @@
 //! The inbox: the one way into a scheduler from outside it.
 //!
-//! Many push, the scheduler's current worker takes all. What comes through are *waiters* (workers
-//! of this scheduler whose wait was ended elsewhere, or who come home from being preemptive) and
-//! *letters* (everything rarer). New work does not come this way: it has the work queue.
+//! Many threads push, the scheduler's current worker takes all. What comes through are *waiters*
+//! (workers of this scheduler whose wait was ended elsewhere, or that rejoin after being
+//! preemptive) and *letters* (everything rarer). New work does not come this way: it has the work
+//! queue.
 //!
 //! ```text
 //!   any thread                     the baton holder, in its turn
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! Pushing allocates nothing: the link is in the waiter, and a waiter passes one inbox at a time,
-//! because only the one who claimed its wait may push it (One Outcome).
+//! because only the thread that claimed its wait may push it (One Outcome).
 //!
 //! The idle protocol (rule 4), with the accesses named:
 //!
@@ -25,8 +26,8 @@
 //!
 //! If P1 comes after I3, then I1, I2 come before P2, P3 in the order of fences, so P3 sees 1 and
 //! writes the event, which stays readable until I4 sees it. If P1 comes before I3, the scheduler
-//! sees the push. Either way nobody sleeps on a push. Who swaps `asleep` alone writes, so a burst
-//! of pushes costs one system call.
+//! sees the push. Either way no scheduler sleeps on a push. Only the thread that swaps `asleep`
+//! writes, so a burst of pushes costs one system call.
 //!
 //! Named invariants. **Inbox**: another scheduler is reached only through its inbox (and its work
 //! queue). **Type Stable**: inboxes, like waiters, are never freed, only reused, so a late wake
@@ -44,19 +45,19 @@ use crate::os::short_lock::ShortLock;
 use crate::os::threads::point;
 use crate::wait::Waiter;
 
-/// What comes through the inbox besides workers.
+/// What comes through the inbox, other than workers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Letter {
     /// Ask for the cancellation of the I/O request with this token.
     CancelIo(u64),
-    /// Cancel what this worker carries out, if it is this request.
+    /// Cancel the request that this worker carries out, if it is this one.
     CancelRequest {
         /// The worker's number.
         worker: u32,
         /// The request's number.
         request: u64,
     },
-    /// Look at the shared state again: something about it has changed.
+    /// Look at the shared state again: a part of it has changed.
     LookAgain,
 }
 
@@ -74,10 +75,10 @@ pub(crate) struct Inbox {
 static FREE: Mutex<Vec<&'static Inbox>> = Mutex::new(Vec::new());
 
 impl Inbox {
-    /// A inbox for a scheduler that sleeps where `waker` wakes it.
+    /// Takes an inbox for a scheduler that sleeps where `waker` wakes it.
     pub(crate) fn take(waker: Waker) -> &'static Inbox {
         let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
-        // What a model used belongs to that run of it.
+        // What one run of a model has used cannot be used by the next.
         let free = if cfg!(loom) { None } else { free };
         let inbox: &'static Inbox = free.unwrap_or_else(|| {
             Box::leak(Box::new(Inbox {
@@ -103,12 +104,12 @@ impl Inbox {
         FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
     }
 
-    /// The inbox's address, as a waiter keeps it.
+    /// Returns the inbox's address, as a waiter keeps it.
     pub(crate) fn address(&'static self) -> *mut () {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The inbox of this waiter's home scheduler; None for a plain thread.
+    /// Returns the inbox of this waiter's scheduler, or None for a plain thread.
     #[inline]
     pub(crate) fn of(waiter: &Waiter) -> Option<&'static Inbox> {
         let inbox = waiter.home.load(Ordering::Relaxed).cast::<Inbox>();
@@ -116,7 +117,7 @@ impl Inbox {
         unsafe { inbox.as_ref() }
     }
 
-    /// Brings a worker home. The caller has claimed its wait, or is the worker itself.
+    /// Sends a worker to its scheduler. The caller has claimed its wait, or is the worker itself.
     pub(crate) fn push(&self, waiter: &'static Waiter) {
         let mut head = self.stack.load(Ordering::Relaxed);
         loop {
@@ -137,10 +138,10 @@ impl Inbox {
         self.wake();
     }
 
-    /// As [`Inbox::push`], by a worker that is saved only after it has said what to push.
+    /// Does the same for a worker that is saved only after it has passed on what to push.
     #[cfg(not(loom))]
     pub(crate) fn post(&'static self, waiter: &'static Waiter) -> context::Post<'static> {
-        // The scheduler of a worker that comes home is there, and so is its bell.
+        // A worker that rejoins keeps its scheduler alive, and so its waker.
         let bell = self.waker.lock().as_ref().map_or(-1, Waker::fd);
         context::Post::list(&self.stack, waiter, &waiter.next, &self.asleep, bell)
     }
@@ -159,8 +160,8 @@ impl Inbox {
         self.wake();
     }
 
-    /// Wakes the scheduler if it sleeps, P2 and P3 of the protocol. Whoever put something where
-    /// the scheduler looks before it sleeps calls this afterwards. True: it did sleep.
+    /// Wakes the scheduler if it sleeps: P2 and P3 of the protocol. Called after something was put
+    /// where the scheduler looks before it sleeps. Returns whether it slept.
     pub(crate) fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
         let slept =
@@ -178,13 +179,13 @@ impl Inbox {
         }
     }
 
-    /// Nothing came in: two loads.
+    /// Returns whether nothing has arrived: two loads.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.stack.load(Ordering::Relaxed).is_null() && self.mail_count.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes every worker that came in, oldest first, and hands each to `each`.
+    /// Takes every worker that has arrived, oldest first, and hands each to `each`.
     pub(crate) fn take_all(&self, mut each: impl FnMut(&'static Waiter)) {
         let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
         let mut oldest: *mut Waiter = null_mut();
@@ -193,8 +194,8 @@ impl Inbox {
             newest = waiter.next.swap(oldest, Ordering::Relaxed);
             oldest = std::ptr::from_ref(waiter).cast_mut();
         }
-        // SAFETY: Type Stable, as above. The link is read before the waiter is let go, for it may
-        // pass through the inbox again as soon as it runs.
+        // SAFETY: Type Stable, as above. The link is read before the waiter is handed on, for it
+        // may pass through the inbox again as soon as it runs.
         while let Some(waiter) = unsafe { oldest.as_ref() } {
             oldest = waiter.next.swap(null_mut(), Ordering::Relaxed);
             each(waiter);
@@ -211,20 +212,21 @@ impl Inbox {
         std::mem::take(&mut *mail)
     }
 
-    /// I1 and I2: about to sleep. The caller looks at everything again before it does (I3).
+    /// I1 and I2: announces that the scheduler is about to sleep. The caller looks at everything
+    /// again before it does (I3).
     pub(crate) fn announce_sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether its scheduler sleeps, as far as anybody can tell from outside.
+    /// Returns whether its scheduler sleeps. Seen from outside, the answer may be stale.
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::Relaxed)
     }
 
-    /// Awake again, for whatever reason. True: a pusher has woken this scheduler since it announced
-    /// its sleep, and what that pusher put down is visible from here on. False: no pusher has, and
-    /// the next one will find the scheduler awake.
+    /// Withdraws the announcement. Returns true if a pusher has woken this scheduler since then;
+    /// what that pusher has stored is visible from here on. Otherwise no pusher has, and the next
+    /// one will find the scheduler awake.
     pub(crate) fn awake(&self) -> bool {
         !self.asleep.swap(false, Ordering::AcqRel)
     }
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_come_in_oldest_first_g5() {
+    fn workers_are_taken_oldest_first_g5() {
         let inbox = inbox();
         let waiters: Vec<_> = (0..5).map(|i| Waiter::take(inbox.address(), i)).collect();
         waiters.iter().for_each(|p| inbox.push(p));

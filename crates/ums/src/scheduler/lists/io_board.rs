@@ -1,4 +1,4 @@
-//! The board of the I/O list: what is outstanding, for anybody to read (B46).
+//! The board of the I/O list: what is outstanding, for any thread to read (B46).
 //!
 //! The I/O list belongs to the baton's holder, so views read this instead. The holder writes a
 //! place when a request goes on the list and wipes it when the request leaves; places have the
@@ -28,7 +28,7 @@ pub(crate) struct IoBoard {
 
 #[derive(Default)]
 struct Place {
-    /// 0 when nothing stands here.
+    /// 0 if the place is empty.
     token: AtomicU64,
     /// The number of the operation, then the descriptor.
     what: AtomicU64,
@@ -36,18 +36,18 @@ struct Place {
     since: AtomicU64,
 }
 
-/// A request that was outstanding when it was looked at.
+/// A request that was outstanding when it was read.
 pub(crate) struct Seen {
     pub token: u64,
     pub operation: &'static str,
     pub fd: Option<i32>,
     pub offset: Option<u64>,
-    /// In ticks.
+    /// When it was submitted, in ticks.
     pub since: u64,
 }
 
 impl IoBoard {
-    /// A request goes on the list. Baton holder only.
+    /// Notes a request that goes on the list. Baton holder only.
     pub fn put(&self, token: u64, op: &Op, now: u64) {
         let Some(place) = self.place(token, true) else { return };
         let what = u64::from(number(op)) << 32 | u64::from(op.fd() as u32);
@@ -57,7 +57,7 @@ impl IoBoard {
         place.token.store(token, Ordering::Release);
     }
 
-    /// It leaves the list. Baton holder only.
+    /// Removes a request that leaves the list. Baton holder only.
     pub fn wipe(&self, token: u64) {
         if let Some(place) = self.place(token, false) {
             place.token.store(0, Ordering::Relaxed);
@@ -66,7 +66,7 @@ impl IoBoard {
         }
     }
 
-    /// Everything that stands here.
+    /// Returns the requests that stand here.
     pub fn read(&self) -> Vec<Seen> {
         let chunks = self.chunks.iter().filter_map(OnceLock::get);
         chunks.flat_map(|chunk| chunk.iter().filter_map(Place::read)).collect()
@@ -107,7 +107,7 @@ const NAMES: [&str; 14] = [
     "WRITE", "READV", "WRITEV", "FSYNC", "CALL",
 ];
 
-/// The place of an operation's name.
+/// Returns the number of an operation's name.
 fn number(op: &Op) -> u32 {
     match op {
         Op::PollIn { .. } => 0,
@@ -127,7 +127,7 @@ fn number(op: &Op) -> u32 {
     }
 }
 
-/// Where in the file; [`CURRENT`] for what has no places.
+/// Returns the offset in the file; [`CURRENT`] for operations without one.
 fn offset(op: &Op) -> u64 {
     match *op {
         Op::Read { offset, .. }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_seen_until_it_is_wiped_b46() {
+    fn a_request_that_is_put_is_seen_until_it_is_wiped_b46() {
         let board = IoBoard::default();
         let tokens: Vec<u64> = [0u64, 63, 64, 191, 192, 5000].map(|at| 7 << 32 | at).into();
         for (n, token) in tokens.iter().enumerate() {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_descriptor_and_no_place_says_so_b46() {
+    fn an_operation_without_descriptor_and_offset_shows_none_b46() {
         let board = IoBoard::default();
         let mut f = || 0;
         board.put(1 << 32, &Op::call(&mut f), 0);

@@ -12,17 +12,17 @@ use slab::Slab;
 
 use crate::wait::Ticket;
 
-/// What a completion routine gets: the byte count or file descriptor, or a negative `errno`.
+/// The argument of a completion routine: the byte count or file descriptor, or a negative `errno`.
 pub(crate) type IoResult = i32;
 
-/// A routine that runs once, in the context of whichever worker yields (U64).
+/// A routine that runs once, in the context of the worker that yields (U64).
 pub(crate) type Routine = Box<dyn FnOnce(IoResult) + Send>;
 
 /// What to do when the request has completed.
 pub(crate) enum Completion {
     /// A worker waits on its own stack for it.
     Wake(Ticket),
-    /// Call this.
+    /// A routine to call.
     Call(Routine),
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Completion {
 pub(crate) enum Completed {
     /// End this wait; the worker fetches the result with `take_result`.
     Wake(Ticket),
-    /// Call this with the result.
+    /// Call this routine with the result.
     Call(Routine, IoResult),
 }
 
@@ -49,12 +49,12 @@ pub(crate) struct IoList {
 }
 
 impl IoList {
-    /// An empty list.
+    /// Makes an empty list.
     pub fn new() -> IoList {
         IoList { slots: Slab::new(), generation: 0, outstanding: 0 }
     }
 
-    /// Puts a request on the list; gives its token, which is never 0.
+    /// Puts a request on the list; returns its token, which is never 0.
     pub fn insert(&mut self, completion: Completion) -> u64 {
         self.generation = self.generation.wrapping_add(1).max(1);
         let generation = self.generation;
@@ -63,7 +63,7 @@ impl IoList {
         u64::from(generation) << 32 | self.slots.insert(slot) as u64
     }
 
-    /// The driver is done with this token: the request leaves the list.
+    /// Takes the request with this token off the list, because the driver has completed it.
     pub fn complete(&mut self, token: u64, result: IoResult) -> Option<Completed> {
         let at = self.find(token)?;
         let slot = &mut self.slots[at];
@@ -81,28 +81,28 @@ impl IoList {
         }
     }
 
-    /// The waiting worker fetches the result of its completed request.
+    /// Takes the result of a completed request, for the worker that waited for it.
     ///
     /// # Panics
-    /// When the request is still outstanding: its worker must not run before (rule 10).
+    /// If the request is still outstanding: its worker must not run before (rule 10).
     pub fn take_result(&mut self, token: u64) -> IoResult {
-        let at = self.find(token).expect("an I/O request is fetched once");
+        let at = self.find(token).expect("the result of an I/O request is taken once");
         let slot = self.slots.remove(at);
         assert!(slot.completion.is_none(), "a worker ran while its I/O request was outstanding");
         slot.result
     }
 
-    /// Whether this request is still outstanding.
+    /// Returns whether this request is still outstanding.
     pub fn is_outstanding(&self, token: u64) -> bool {
         self.find(token).is_some_and(|at| self.slots[at].completion.is_some())
     }
 
-    /// How many requests the operating system still works on.
+    /// Returns how many requests the operating system still works on.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// The tokens of all outstanding requests.
+    /// Returns the tokens of all outstanding requests.
     pub fn tokens(&self) -> Vec<u64> {
         let outstanding = self.slots.iter().filter(|(_, s)| s.completion.is_some());
         outstanding.map(|(at, s)| u64::from(s.generation) << 32 | at as u64).collect()

@@ -26,13 +26,13 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Whether nothing is on it.
+    /// Returns whether it is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.head == NOBODY
     }
 
-    /// An empty list.
+    /// Makes an empty list.
     pub const fn new() -> List {
         List { head: NOBODY, tail: NOBODY, len: 0 }
     }

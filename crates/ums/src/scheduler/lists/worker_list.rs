@@ -16,11 +16,11 @@
 //! ```
 //!
 //! Named invariant **One List**: a worker is on the worker list when Idle, on the runnable list
-//! when Runnable, on the waiter list when Waiting, and on none otherwise. Whoever hosts the idle
-//! loop stays Idle or Waiting, and stays on that list.
+//! when Runnable, on the waiter list when Waiting, and on none otherwise. The host of the idle loop
+//! stays Idle or Waiting, and stays on that list.
 //!
 //! Workers are numbered; lists link numbers, so all of this is safe code. What this file does not
-//! do: it does not switch, and it does not know what a request is made of.
+//! do: it does not switch, and it does not know what is in a request.
 
 use std::sync::atomic::Ordering;
 
@@ -40,20 +40,20 @@ pub enum State {
     New = 0,
     /// It is its scheduler's current worker. On no list; it owns its stack and the baton.
     Running,
-    /// It could go on with its request. On the runnable list.
+    /// It could continue its request. On the runnable list.
     Runnable,
     /// It waits for something, with a reason. On the waiter list.
     Waiting,
     /// It has no request. On the worker list.
     Idle,
-    /// It runs outside its scheduler, which ignores it until it comes home. On no list.
+    /// It runs outside its scheduler, which ignores it until it rejoins. On no list.
     Preemptive,
     /// It is ending. On no list.
     Retired,
 }
 
 impl State {
-    /// The state with this number; New for a number that is none.
+    /// Returns the state with this number; New for an unknown number.
     pub(crate) fn from_number(n: u8) -> State {
         use State::*;
         [New, Running, Runnable, Waiting, Idle, Preemptive, Retired]
@@ -70,13 +70,13 @@ pub(crate) struct Worker<S> {
     pub state: State,
     pub prev: WorkerId,
     pub next: WorkerId,
-    /// It is Runnable because its wait was ended, not because it yielded.
+    /// Whether it is Runnable because its wait was ended, not because it yielded.
     waited: bool,
     /// When it entered its list, in ticks.
     pub since: u64,
-    /// The request it shall start with when it is next chosen.
+    /// The request that it starts when it is next chosen.
     pub request: Option<WorkRequest>,
-    /// The standby has none.
+    /// What makes it run. The standby has none.
     pub seat: Option<S>,
 }
 
@@ -99,23 +99,23 @@ impl<S> Worker<S> {
         self.state = to;
         self.waited = false;
         self.since = now;
-        self.waiter.view.state.store(to as u8, Ordering::Relaxed);
+        self.waiter.record.view.state.store(to as u8, Ordering::Relaxed);
     }
 }
 
 impl Waiter {
-    /// Whether the worker behind this waiter is in that state, as its scheduler's current worker
-    /// last said.
+    /// Returns whether the worker of this waiter is in that state, as its scheduler's current
+    /// worker last wrote it.
     #[inline]
     pub(crate) fn is(&self, state: State) -> bool {
-        self.view.state.load(Ordering::Relaxed) == state as u8
+        self.record.view.state.load(Ordering::Relaxed) == state as u8
     }
 }
 
 /// All workers of one scheduler, and the lists of them.
 pub(crate) struct Workers<S> {
     /// Number 0 is the standby, which is no worker and never leaves its state. A vacant place keeps
-    /// its last waiter, which is never freed, so that a look at a place is one look.
+    /// its last waiter, which is never freed, so that one look at a place is enough.
     slots: Vec<Worker<S>>,
     free: Vec<WorkerId>,
     /// The worker list: last in, first out, so that warm stacks are used; the front is the oldest.
@@ -125,15 +125,15 @@ pub(crate) struct Workers<S> {
     pub yielded: List,
     /// The waiter list.
     pub waiting: List,
-    /// Workers whose wait has ended have a list of their own; else they go behind those that
-    /// yielded.
+    /// Whether workers whose wait has ended have a list of their own; otherwise they go behind
+    /// those that yielded.
     apart: bool,
     count: usize,
 }
 
 impl<S> Workers<S> {
-    /// No workers yet. Unless those whose wait has ended stand `apart` from those that yielded, the
-    /// runnable list is plain FIFO.
+    /// Makes a table without workers. Unless workers whose wait has ended stand `apart` from those
+    /// that yielded, the runnable list is plain FIFO.
     pub fn new(apart: bool, standby: &'static Waiter) -> Workers<S> {
         Workers {
             slots: vec![Worker::new(standby, None, 0)],
@@ -147,12 +147,12 @@ impl<S> Workers<S> {
         }
     }
 
-    /// How many workers there are.
+    /// Returns how many workers there are.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// What is wrong with the lists, if anything (One List).
+    /// Returns what is wrong with the lists, if anything (One List).
     #[cfg(feature = "sim")]
     pub fn check(&self) -> Result<(), String> {
         let mut on_lists = 0;
@@ -196,18 +196,18 @@ impl<S> Workers<S> {
         Ok(())
     }
 
-    /// How many workers are in this state.
+    /// Returns how many workers are in this state.
     #[cfg(feature = "sim")]
     pub fn in_state(&self, state: State) -> usize {
         self.slots[1..].iter().filter(|w| w.seat.is_some() && w.state == state).count()
     }
 
-    /// The number that the next worker will get.
+    /// Returns the number that the next worker will get.
     pub fn next_id(&self) -> WorkerId {
         self.free.last().copied().unwrap_or(self.slots.len() as WorkerId)
     }
 
-    /// Adds a worker with the number that [`Workers::next_id`] gave.
+    /// Adds a worker with the number that [`Workers::next_id`] has returned.
     pub fn add(&mut self, waiter: &'static Waiter, seat: S, now: u64) -> WorkerId {
         let worker = Worker::new(waiter, Some(seat), now);
         let id = self.free.pop().unwrap_or(self.slots.len() as WorkerId);
@@ -220,21 +220,21 @@ impl<S> Workers<S> {
         id
     }
 
-    /// Takes a retired worker out.
+    /// Takes a retired worker out of the table.
     pub fn remove(&mut self, id: WorkerId) -> (&'static Waiter, S) {
         let worker = &mut self.slots[id as usize];
-        assert_eq!(worker.state, State::Retired, "only who is retired is taken out");
+        assert_eq!(worker.state, State::Retired, "only a retired worker is taken out");
         let seat = worker.seat.take().expect("a worker is removed once");
         self.free.push(id);
         self.count -= 1;
         (worker.waiter, seat)
     }
 
-    /// The worker of this number, or the standby. Numbers come from lists and waiters, which name
-    /// only living workers; that one which is not there does nothing is seen by its state.
+    /// Returns the worker of this number, or the standby. Numbers come from lists and waiters,
+    /// which name only living workers; a vacant place is recognised by its state, Retired.
     ///
     /// # Panics
-    /// When there never was one.
+    /// If there never was a worker of this number.
     #[inline]
     pub fn get(&mut self, id: WorkerId) -> &mut Worker<S> {
         let worker = &mut self.slots[id as usize];
@@ -242,14 +242,14 @@ impl<S> Workers<S> {
         worker
     }
 
-    /// The waiter of a worker with this number, if there is one.
+    /// Returns the waiter of the worker with this number, if there is one.
     pub fn find(&self, id: WorkerId) -> Option<&'static Waiter> {
         let worker = self.slots.get(id as usize).filter(|_| id != STANDBY)?;
         worker.seat.is_some().then_some(worker.waiter)
     }
 
     /// Moves a worker from one state to another, and so from list to list. New entries go to the
-    /// tail. One that becomes Runnable here has yielded; [`Workers::wake`] is for the others.
+    /// tail. A worker that becomes Runnable here has yielded; [`Workers::wake`] is for the others.
     #[inline]
     pub fn shift(&mut self, id: WorkerId, from: State, to: State, now: u64) {
         self.unlink(id, from);
@@ -262,7 +262,7 @@ impl<S> Workers<S> {
         }
     }
 
-    /// Makes a worker runnable whose wait has ended, or that returns: they stand in the order of
+    /// Makes a worker runnable whose wait has ended, or that rejoins: they stand in the order of
     /// their signals (B9).
     pub fn wake(&mut self, id: WorkerId, now: u64) {
         let from = self.get(id).state;
@@ -276,7 +276,7 @@ impl<S> Workers<S> {
         self.push_back(self.runnable_list(true), id);
     }
 
-    /// A yield where all that is ready is workers that yielded: the first becomes Running, and the
+    /// Yields while all ready workers are workers that yielded: the first becomes Running, and the
     /// yielder takes the last place. Both moves in one, because this is what a busy scheduler does
     /// most.
     #[inline]
@@ -308,25 +308,25 @@ impl<S> Workers<S> {
         };
         self.yielded.tail = yielder;
         let worker = self.get(yielder);
-        assert_eq!(worker.state, State::Running, "who yields runs");
+        assert_eq!(worker.state, State::Running, "only a running worker yields");
         worker.prev = last;
-        // Not the clock: this time is compared with that of others only, and what becomes ready
-        // after this is younger than both.
+        // Not the clock: this time is compared only with the times of others, and what becomes
+        // ready after this is younger than both.
         worker.put(State::Runnable, since);
         Rotated::To(next)
     }
 
-    /// How many workers are runnable.
+    /// Returns how many workers are runnable.
     pub fn runnable(&self) -> usize {
         (self.signalled.len + self.yielded.len) as usize
     }
 
-    /// Since when the first worker of a list has been on it.
+    /// Returns since when the first worker of a list has been on it.
     pub fn first_since(&mut self, list: List) -> Option<u64> {
         (!list.is_empty()).then(|| self.get(list.head).since)
     }
 
-    /// The list that a runnable worker is on.
+    /// Returns the list that a runnable worker is on.
     #[inline]
     fn runnable_list(&self, waited: bool) -> Which {
         if waited && self.apart { Which::Signalled } else { Which::Yielded }
@@ -384,7 +384,7 @@ impl<S> Workers<S> {
         }
     }
 
-    /// The numbers on a list, front to back.
+    /// Returns the numbers on a list, front to back.
     #[cfg(any(test, feature = "fuzz"))]
     pub fn on(&mut self, list: List) -> Vec<WorkerId> {
         let (mut at, mut out) = (list.head, Vec::new());
@@ -397,11 +397,11 @@ impl<S> Workers<S> {
     }
 }
 
-/// What became of a yield that looks at the runnable list only.
+/// The result of a yield that looks at the runnable list only.
 pub(crate) enum Rotated {
     /// This worker runs, and the yielder is the last that yielded.
     To(WorkerId),
-    /// No worker is runnable: the yielder runs on.
+    /// No worker is runnable: the yielder continues.
     Alone,
     /// Workers are runnable whose wait has ended. Nothing has changed.
     Not,
@@ -421,7 +421,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    /// Workers 1..=n, all idle.
+    /// Makes workers 1..=n, all idle.
     fn idle(n: u32, apart: bool) -> Workers<()> {
         let mut workers = Workers::new(apart, Waiter::take(std::ptr::null_mut(), STANDBY));
         for id in 1..=n {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     proptest! {
-        /// One List: whatever happens, each worker is on the list that its state says, once, and
+        /// One List: in every history, each worker is on the list that its state says, once, and
         /// the lists agree with a model of plain queues.
         #[test]
         fn each_worker_is_on_the_list_that_its_state_says_u20(

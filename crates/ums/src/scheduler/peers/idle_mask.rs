@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::os::atomic::{AtomicU64, fence};
 
-/// Who is about to sleep, or sleeps, and would take work: a bit for each scheduler.
+/// A bit for each scheduler: set if it is about to sleep, or sleeps, and would take work.
 pub(crate) struct IdleMask(Box<[AtomicU64]>);
 
 impl IdleMask {
@@ -15,20 +15,21 @@ impl IdleMask {
         IdleMask((0..count.div_ceil(64).max(1)).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// S1 and S2.
+    /// S1 and S2: sets the own bit.
     pub(super) fn announce(&self, index: usize) {
         self.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// S5. True: an enqueuer has taken the bit before, and its push is visible from here on.
+    /// S5. Returns true if an enqueuer has taken the bit before; its push is visible from here on.
     pub(super) fn withdraw(&self, index: usize) -> bool {
         let bit = 1 << (index % 64);
         self.0[index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0
     }
 
-    /// E3: takes the bit of one scheduler other than `index`. The caller has pushed and fenced. Who
-    /// clears a bit alone wakes its owner, so a burst wakes each idler once.
+    /// E3: takes the bit of one scheduler other than `index`. The caller has pushed and fenced.
+    /// Only the thread that clears a bit wakes its owner, so a burst wakes each idle scheduler
+    /// once.
     pub(super) fn take_other(&self, index: usize) -> Option<usize> {
         for (at, word) in self.0.iter().enumerate() {
             let mut bits = word.load(Ordering::Relaxed);

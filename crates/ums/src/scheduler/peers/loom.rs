@@ -1,8 +1,8 @@
-//! Models of the idle mask: work is not left lying beside a sleeping scheduler (B5).
+//! Models of the idle mask: no request is left waiting beside a sleeping scheduler (B5).
 //!
 //! Bounds: one busy scheduler that queues one request, and one or two that go to sleep, of which
 //! one may be woken for a worker of its own at the same time. At most two preemptions of a thread
-//! while it could go on.
+//! while it could continue.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::os::driver::Waker;
 use crate::scheduler::inbox::Inbox;
 use crate::wait::Waiter;
 
-/// A node without workers: the mask, a inbox for each scheduler, and one work queue.
+/// A node without workers: the mask, an inbox for each scheduler, and one work queue.
 struct World {
     mask: IdleMask,
     schedulers: Vec<(&'static Inbox, Waker)>,
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Takes the request. What else sleeps in this world may end then.
+    /// Takes the request. The sleeping schedulers of this world may end then.
     fn take(&self) -> bool {
         let waits = self.queued.load(Ordering::Relaxed) == 1;
         let took = waits
@@ -62,9 +62,9 @@ impl World {
         took
     }
 
-    /// As the idle loop and the turn after it do: announces, looks, sleeps, until it has taken the
-    /// request or another scheduler has; or a worker has come through its inbox, which it runs for
-    /// good.
+    /// Does what the idle loop and the turn after it do: announces, looks, sleeps, until it has
+    /// taken the request or another scheduler has; or until a worker has come through its inbox,
+    /// which it runs to the end of the model.
     fn idle(&self, me: usize) {
         let (inbox, waker) = &self.schedulers[me];
         let mut owes = false;
@@ -76,13 +76,13 @@ impl World {
                     return;
                 }
                 owes = false;
-                // It hangs here when neither saw the other.
+                // It hangs here if neither saw the other.
                 waker.heard.wait();
             }
             inbox.awake();
             owes |= self.mask.withdraw(me);
             if !inbox.is_empty() {
-                // Its own worker is next: it pays by telling a peer.
+                // Its own worker is next, so it tells a peer.
                 if owes && self.queued.load(Ordering::Relaxed) == 1 {
                     fence(Ordering::SeqCst);
                     self.wake_one(me);

@@ -1,7 +1,8 @@
-//! The schedulers of a node, as each of them sees the others: who is idle, who has work waiting.
+//! The schedulers of a node, as each of them sees the others: which are idle, and which have
+//! requests waiting.
 //!
 //! Only visible schedulers are peers. The idle mask has a bit for each scheduler that is about to
-//! sleep or sleeps, and would take a request. Protocol, so that work is not left lying beside a
+//! sleep or sleeps, and would take a request. Protocol, so that no request is left waiting beside a
 //! sleeping scheduler (B5):
 //!
 //! ```text
@@ -17,8 +18,8 @@
 //! Either S3 sees the push of E1, or E3 sees the bit of S1, by the same argument as in
 //! scheduler/inbox.
 //!
-//! A wake-up is for one scheduler, but what it is about concerns all of them. The woken scheduler
-//! may have something else to do: a worker came through its inbox, or a timer expired, at the same
+//! A wake-up goes to one scheduler, but its cause concerns all of them. The woken scheduler may
+//! have something else to do: a worker came through its inbox, or a timer expired, at the same
 //! moment. So a wake-up is a *debt* ([`PeersUnnotified`]), and is paid in one of two ways:
 //!
 //! * by a look at all work queues with the own bit set (S1 to S3), or
@@ -26,13 +27,13 @@
 //!   if a request waits it does E2 and E3 itself.
 //!
 //! The invariant: **while a request waits that a peer may take, either some scheduler owes a look,
-//! or no scheduler sleeps with its bit set that has not seen the request or been told of one.**
-//! A push makes it true: it wakes its sleeping home, which owes a look (S5 and S6 of the inbox:
-//! `Inbox::awake`); or it takes a bit, whose owner owes a look; or it finds no bit, and then each
-//! scheduler that goes to sleep later sees the request in S3. Paying keeps it true: a look with the
-//! bit set finds nothing, or takes a request and goes on owing (one wake-up for each scheduler that
-//! goes to work, as long as requests wait); and telling a peer is E3 again. A request that is taken
-//! by a scheduler that owes nothing changes nothing for the others.
+//! or no scheduler sleeps with its bit set that has not seen the request or been told of one.** A
+//! push makes it true: it wakes its own sleeping scheduler, which owes a look (S5 and S6 of the
+//! inbox: `Inbox::awake`); or it takes a bit, whose owner owes a look; or it finds no bit, and then
+//! each scheduler that goes to sleep later sees the request in S3. Paying keeps it true: a look
+//! with the bit set finds nothing, or takes a request and still owes (one wake-up for each
+//! scheduler that begins to work, as long as requests wait); and telling a peer is E3 again. A
+//! request that is taken by a scheduler that owes nothing changes nothing for the others.
 
 use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, Weak};
@@ -44,7 +45,7 @@ use crate::scheduler::{Peers, Scheduler};
 use idle_mask::IdleMask;
 
 impl Peers {
-    /// Room for this many schedulers.
+    /// Makes room for this many schedulers.
     pub fn new(count: usize) -> Peers {
         Peers { idle: IdleMask::new(count), list: OnceLock::new() }
     }
@@ -54,7 +55,7 @@ impl Peers {
         let _ = self.list.set(list);
     }
 
-    /// Whether there is more than one.
+    /// Returns whether there is more than one.
     pub fn has_others(&self) -> bool {
         self.list().len() > 1
     }
@@ -63,12 +64,14 @@ impl Peers {
         self.list.get().map_or(&[], |l| l)
     }
 
-    /// About to sleep; the caller looks at all work queues again before it does (S3).
+    /// Announces that the scheduler is about to sleep; the caller looks at all work queues again
+    /// before it does (S3).
     pub fn announce_idle(&self, index: usize) {
         self.idle.announce(index);
     }
 
-    /// Awake again. True: an enqueuer has told this scheduler of a request, so that it owes a look.
+    /// Withdraws the announcement. Returns true if an enqueuer has told this scheduler of a
+    /// request, so that it owes a look.
     pub fn busy(&self, index: usize) -> bool {
         self.idle.withdraw(index)
     }
@@ -82,14 +85,14 @@ impl Peers {
         }
     }
 
-    /// Whether a request waits in the work queue of any scheduler other than `index`.
+    /// Returns whether a request waits in the work queue of any scheduler other than `index`.
     pub fn others_have_work(&self, index: usize) -> bool {
         let mut others = self.list().iter().enumerate().filter(|(at, _)| *at != index);
         others.any(|(_, p)| p.upgrade().is_some_and(|p| p.queue.len() > 0))
     }
 
-    /// Tells the queue that has this request that it became urgent, at home or wherever it was
-    /// taken to, and wakes its scheduler.
+    /// Tells the queue that has this request, its own or the one it was taken to, that it became
+    /// urgent, and wakes its scheduler.
     pub fn promote(&self, home: &Scheduler, request: &RequestState) {
         if home.queue.promote(request) {
             home.inbox.wake();
@@ -101,7 +104,7 @@ impl Peers {
         }
     }
 
-    /// As [`Peers::promote`], for all requests that became urgent together.
+    /// Does the same for all requests that became urgent together.
     pub fn promote_all(&self, home: &Scheduler) {
         if home.queue.promote_all() {
             home.inbox.wake();

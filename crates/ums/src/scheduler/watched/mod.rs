@@ -3,10 +3,10 @@
 //!
 //! Each scheduler that detects has a *place* of the block watch, and its worker threads are
 //! *watched*. The current worker has the place. If it blocks, in a system call or a page fault, the
-//! watcher takes the baton away for it, and the standby, whose baton it is then, makes it
-//! Preemptive and chooses who is next. When the worker wakes it meets its gate, before any other
-//! instruction of its own: there it comes home through the inbox, and waits to be chosen, like one
-//! that had gone preemptive.
+//! watcher thread takes the baton away for it, and the standby, whose baton it is then, makes it
+//! Preemptive and chooses the next worker. When the worker wakes it meets its *gate*, before any
+//! other instruction of its own: there it goes through the inbox, and waits to be chosen, like a
+//! preemptive worker that rejoins.
 //!
 //! ```text
 //! worker                     watcher                     standby
@@ -15,34 +15,35 @@
 //!                            code; takes the word away
 //!                            holder := standby, event -> state := Preemptive, chooses, hands on
 //! wakes, meets its gate
-//! pushes itself through the inbox -----------------------> (whoever looks) runnable, chosen
-//! has the baton, goes on where it was interrupted
+//! pushes itself through the inbox -----------------------> (another worker looks) runnable, chosen
+//! has the baton, resumes where it was interrupted
 //! ```
 //!
-//! *User code* is all but this: between the lists ([`Scheduler::with`]), in a completion routine,
-//! with a wait begun and not ended, holding a short lock, in any state but Running, and parked. The
-//! worker writes these down anyway, so being ready for this costs the switch path nothing; the
+//! *User code* is all code except: between the lists ([`Scheduler::with`]), in a completion
+//! routine, with a wait begun and not ended, holding a short lock, in any state but Running, and
+//! parked. The worker writes these down anyway, so detection costs the switch path nothing; the
 //! watcher reads them while the worker is blocked, when everything that it did before is visible. A
 //! block anywhere else is left alone: it is short, or it is the idle loop's.
 //!
-//! *Workers with their own context* are hosted by one kernel thread at a time, which is poked when
-//! it is seen blocked (`watch/hosted.rs`). Its handler finds the worker, in the order of the
-//! program, in user code or not, and if so the worker goes preemptive there and then and makes its
-//! call, or its access to memory, once more on its own kernel thread. So it needs no gate: it comes
-//! home as from any other time away. Where the poke does not end the block, the scheduler is taken
-//! from that kernel thread, as the baton is from a worker (`carrier.rs`): the poke is the gate.
+//! *Workers with their own context* are hosted by one kernel thread at a time, which is interrupted
+//! by a signal (a *poke*) when it is seen blocked (`watch/hosted.rs`). The handler finds the
+//! worker, in the order of the program, in user code or not. If it is, the worker goes preemptive
+//! there and then, and makes its call, or its access to memory, once more on its own kernel thread.
+//! So it needs no gate: it rejoins like any preemptive worker. If the poke does not end the block,
+//! the scheduler is taken from that kernel thread, as the baton is from a worker (`carrier.rs`):
+//! the poke is the gate.
 //!
 //! An interposed call that will surely block goes preemptive by itself (`preempt::OF_THREADS`),
 //! which is faster.
 //!
-//! *Stuck.* What runs inside the machine may need a lock that a worker at its gate holds, such as
-//! the allocator's. The watchdog sees that the baton's holder waits for a lock, and lends workers
-//! at their gates the right to run on. Such a *loose* worker has no scheduler: the first question
-//! for one ([`super::here`]) takes it to its gate again. That is counted. Of workers with their own
-//! context: `lent.rs`.
+//! *Stuck.* The library's own code may need a lock that a worker at its gate holds, such as the
+//! allocator's. The watchdog sees that the baton's holder waits for a lock, and allows workers at
+//! their gates to run without the baton. Such a worker has no scheduler: its first entry into the
+//! library ([`super::here`]) takes it to its gate again. That is counted. For workers with their
+//! own context: `lent.rs`.
 //!
 //! Named invariant **Own Handler**: a [`WatchedWorker`] lives on the stack of its worker's thread,
-//! which ends the watch before it goes.
+//! which ends the watch before the frame ends.
 
 #![allow(unsafe_code)]
 
@@ -60,18 +61,19 @@ use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::wait::Waiter;
 use crate::watch::{self, GateHandler, Place, PlaceOwner, Watched, state};
 
-/// What an undeclared block is counted and waited as.
+/// The wait reason as which an undeclared block is counted.
 pub(super) const REASON: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
 
 const NOT_LOST: u8 = 0;
 const IN_CALL: u8 = 1;
 const IN_FAULT: u8 = 2;
 
-/// How many looks of the watchdog a scheduler may wait for one lock before workers are lent to it.
+/// In how many looks of the watchdog a scheduler must wait for one lock before workers are allowed
+/// to run without the baton.
 const STUCK_LOOKS: u64 = 4;
 
 impl Scheduler {
-    /// Opens the place of a scheduler that detects. On the thread that stands by.
+    /// Opens the place of a scheduler that detects. Called on the standby's thread.
     pub(super) fn open_place(self: &Arc<Self>) -> std::io::Result<()> {
         let cpu = self.options.pin.filter(|_| self.options.detect_blocking);
         let Some(cpu) = cpu else { return Ok(()) };
@@ -88,13 +90,13 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends the watcher, if there is one.
+    /// Ends the watcher thread, if there is one.
     pub(super) fn close_place(&self) {
         self.detection.place.get().inspect(|place| place.close());
         self.detection.host.close();
     }
 
-    /// Somebody is about to run here who was not running a moment ago.
+    /// Called when a thread is about to run here that did not run a moment ago.
     #[inline]
     pub(super) fn stir_place(&self) {
         self.detection.place.get().inspect(|place| place.stir());
@@ -103,18 +105,18 @@ impl Scheduler {
         }
     }
 
-    /// The waiter that has the baton.
+    /// Returns the waiter that has the baton.
     pub(super) fn holder(&self) -> Option<&'static Waiter> {
         // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
         unsafe { self.holder.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether the current worker, which is blocked or the caller, is in user code.
+    /// Returns whether the current worker, which is blocked or the caller, is in user code.
     pub(super) fn is_in_user_code(&self, waiter: &Waiter) -> bool {
-        waiter.entry.is_outside() && self.is_calm(waiter)
+        waiter.record.entry.is_outside() && self.is_calm(waiter)
     }
 
-    /// The same as far as the waiter and the scheduler tell.
+    /// Returns the same as far as the waiter and the scheduler tell.
     pub(super) fn is_calm(&self, waiter: &Waiter) -> bool {
         waiter.is(State::Running)
             && waiter.is_quiet()
@@ -123,21 +125,22 @@ impl Scheduler {
             && self.in_routine.load(Ordering::Relaxed) == 0
     }
 
-    /// Notes for the standby, which will have the baton, that it was taken from the current worker.
+    /// Notes for the standby, which gets the baton, that it was taken from the current worker.
     pub(super) fn baton_was_taken(&self, in_call: bool) {
         let lost = if in_call { IN_CALL } else { IN_FAULT };
         self.detection.lost.store(lost, Ordering::Relaxed);
     }
 
-    /// The caller has taken the baton from the current worker, and hands it to the standby.
+    /// Hands the baton, which the caller has taken from the current worker, to the standby.
     pub(super) fn pass_to_standby(&self, in_call: bool) {
         self.baton_was_taken(in_call);
         self.held_by(self.standby);
         self.standby.event.set();
     }
 
-    /// The standby has the baton: if it was taken from a worker, that is away from now on.
-    pub(super) fn see_to_the_blocked(&self) {
+    /// Called by the standby, which has the baton: a worker from which it was taken is Preemptive
+    /// now.
+    pub(super) fn make_blocked_preemptive(&self) {
         let lost = self.detection.lost.swap(NOT_LOST, Ordering::Relaxed);
         if lost == NOT_LOST {
             return;
@@ -164,8 +167,8 @@ impl Scheduler {
         });
     }
 
-    /// Makes the calling thread, which does not have the baton, one that is watched. It stays an
-    /// ordinary one where the scheduler does not detect, or the system refuses.
+    /// Prepares the watch of the calling thread, which does not have the baton. The thread stays
+    /// unwatched if the scheduler does not detect, or the system refuses.
     pub(super) fn watch_worker(&self, waiter: &'static Waiter) -> Option<WatchedWorker> {
         let place = self.detection.place.get()?;
         let watched_worker =
@@ -175,7 +178,7 @@ impl Scheduler {
     }
 }
 
-/// What a watched worker does while it has no baton. It stands on its thread's stack.
+/// A watched worker while it has no baton. It lives on its thread's stack.
 pub(super) struct WatchedWorker {
     scheduler: Arc<Scheduler>,
     waiter: &'static Waiter,
@@ -183,30 +186,30 @@ pub(super) struct WatchedWorker {
 }
 
 impl WatchedWorker {
-    /// Watches the calling thread until [`WatchedWorker::end`]. It is parked, inside the machine.
+    /// Watches the calling thread until [`WatchedWorker::end`]. It is parked, inside the library.
     pub(super) fn begin(&self) {
-        // SAFETY: Own Handler: `end` abandons, and whoever made this calls it on the same thread.
+        // SAFETY: Own Handler: `end` abandons, and the maker of this calls it on the same thread.
         let begun = unsafe { self.watched.adopt(std::ptr::from_ref(self), watch::mechanism()) };
         match begun {
-            Ok(()) => self.waiter.be_watched(Some(self.watched)),
-            // Its blocks hold up the scheduler, as without detection.
+            Ok(()) => self.waiter.record.be_watched(Some(self.watched)),
+            // Its blocks delay the scheduler, as without detection.
             Err(_) => {
                 self.scheduler.counters.unwatched_workers.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// It has the baton for the first time.
+    /// Called when it has the baton for the first time.
     pub(super) fn enter(&self) {
-        if self.waiter.watched().is_some() {
+        if self.waiter.record.watched().is_some() {
             self.watched.word.leave();
         }
     }
 
-    /// Its thread, which has no baton, is about to end.
+    /// Called when its thread, which has no baton, is about to end.
     pub(super) fn end(&self) {
-        if self.waiter.watched().is_some() {
-            self.waiter.be_watched(None);
+        if self.waiter.record.watched().is_some() {
+            self.waiter.record.be_watched(None);
             self.watched.enter_library();
             self.watched.abandon();
         }
@@ -221,7 +224,7 @@ impl GateHandler for WatchedWorker {
     }
 
     fn owns_place(&self) -> bool {
-        // Its event is set by who hands the baton on, and by nobody else.
+        // Only the thread that hands the baton on sets its event.
         true
     }
 
@@ -233,7 +236,7 @@ impl GateHandler for WatchedWorker {
         let _inside = Inside::enter();
         set_here(Some(&self.scheduler));
         super::AWAY.set(None);
-        self.scheduler.come_home(self.waiter, REASON);
+        self.scheduler.end_preemptive(self.waiter, REASON);
     }
 
     fn resumes_without_place(&self) {
@@ -244,21 +247,21 @@ impl GateHandler for WatchedWorker {
     fn stop(&self) {}
 }
 
-/// The scheduler as the watcher and the watchdog see it.
+/// The scheduler as the watcher thread and the watchdog see it.
 struct DetectingScheduler(Weak<Scheduler>);
 
 impl PlaceOwner for DetectingScheduler {
     fn seated(&self) -> Option<&'static Watched> {
         let scheduler = self.0.upgrade()?;
         let asleep = scheduler.counters.asleep_since.load(Ordering::Acquire) != 0;
-        scheduler.holder().filter(|_| !asleep)?.watched()
+        scheduler.holder().filter(|_| !asleep)?.record.watched()
     }
 
     fn may_take(&self, who: &Watched) -> bool {
         let Some(scheduler) = self.0.upgrade() else { return false };
-        let waiter = scheduler
-            .holder()
-            .filter(|waiter| waiter.watched().is_some_and(|watched| std::ptr::eq(watched, who)));
+        let waiter = scheduler.holder().filter(|waiter| {
+            waiter.record.watched().is_some_and(|watched| std::ptr::eq(watched, who))
+        });
         waiter.is_some_and(|waiter| scheduler.is_in_user_code(waiter))
             && !who.runs_without_place()
             && is_no_short_wait(who.tid())
@@ -305,7 +308,7 @@ impl PlaceOwner for DetectingScheduler {
                 }
                 true
             }
-            Some(carriers) => scheduler.see_to_carrier(carriers, waits),
+            Some(carriers) => scheduler.handle_blocked_carrier(carriers, waits),
         }
     }
 
@@ -315,21 +318,21 @@ impl PlaceOwner for DetectingScheduler {
     }
 }
 
-/// Whether a wait may last, as far as the kernel tells: not one for the address space, which
-/// allocators make while they hold a lock.
+/// Returns whether a wait may last, as far as the kernel tells: not a wait for the address space,
+/// which allocators make while they hold a lock.
 fn is_no_short_wait(tid: i32) -> bool {
     let Some(waits) = state::look_at(tid) else { return false };
     !waits.changes_memory_map() && (waits.call.is_some() || !state::waits_for_memory_map(tid))
 }
 
 impl Scheduler {
-    /// Whether workers may run on the host now that are looked after.
+    /// Returns whether watched workers may run on the host now.
     fn hosts(&self) -> bool {
         self.options.kind == WorkerKind::OwnContext
             && self.counters.asleep_since.load(Ordering::Acquire) == 0
     }
 
-    /// The call or fault that the host is blocked in, unless it is the machine's own: then the
+    /// Returns the call or fault that the host is blocked in, unless it is the scheduler's own: the
     /// worker there need not be in user code, which its handler finds out.
     fn blocks_hosted(&self) -> Option<state::Waits> {
         let waits = self.host_waits()?;
@@ -340,7 +343,7 @@ impl Scheduler {
         (seen && self.hosts() && !machine).then_some(waits)
     }
 
-    /// The same only for the same sight of the same block, as far as can be told.
+    /// Returns a number that is the same only for the same block, as far as can be told.
     fn number_of(&self, waits: state::Waits) -> u64 {
         self.progress() << 16 | waits.pc & 0xffff | 1
     }
@@ -352,8 +355,8 @@ impl Scheduler {
         progress.map(|n| n.load(Ordering::Relaxed)).iter().sum()
     }
 
-    /// For the watchdog: whether the baton's holder, inside the machine, has waited for a lock for
-    /// some looks.
+    /// Called by the watchdog: returns whether the baton's holder, inside the library, has waited
+    /// for one lock for several looks.
     fn is_stuck(&self) -> bool {
         let [seen, looks] = &self.detection.stuck;
         let now = 1 + self.progress();
@@ -364,7 +367,8 @@ impl Scheduler {
         looks.fetch_add(1, Ordering::Relaxed) >= STUCK_LOOKS
     }
 
-    /// Whether the baton's holder waits for a lock inside the machine, or where it cannot leave.
+    /// Returns whether the baton's holder waits for a lock inside the library, or where it cannot
+    /// leave.
     fn waits_for_lock(&self) -> bool {
         if self.options.kind == WorkerKind::OwnContext {
             let futex = self.host_waits().and_then(|waits| waits.futex());
@@ -379,7 +383,7 @@ impl Scheduler {
     }
 }
 
-/// Whether workers of this kind can be watched.
+/// Returns whether workers of this kind can be watched.
 pub(crate) fn can_detect(kind: WorkerKind) -> bool {
     kind != WorkerKind::Fiber
 }

@@ -21,9 +21,10 @@ fn node(kind: WorkerKind) -> Node {
     builder.build().unwrap()
 }
 
-/// A worker blocks, between finding its scheduler and using it, with a lock held that a completion
-/// routine wants. If it lost the baton there, another worker would run that routine in its turn,
-/// the scheduler would wait for the lock, and the first would be let run on without the baton.
+/// Blocks a worker, between finding its scheduler and using it, with a lock held that a completion
+/// routine needs. If it lost the baton there, another worker would run that routine in its turn,
+/// the scheduler would wait for the lock, and the first worker would be allowed to run without the
+/// baton.
 fn blocks_inside(kind: WorkerKind) {
     let node = node(kind);
     let lock = Arc::new(Mutex::new(0));
@@ -40,7 +41,7 @@ fn blocks_inside(kind: WorkerKind) {
         let scheduler = here().expect("a worker has a scheduler");
         tell.store(true, SeqCst);
         std::thread::sleep(Duration::from_millis(300));
-        // The use. Builds with assertions look whether the worker has the baton.
+        // The use. Builds with assertions check that the worker has the baton.
         let me = scheduler.with(|core| core.current);
         *count += 10;
         me

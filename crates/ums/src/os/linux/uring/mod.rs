@@ -14,7 +14,7 @@
 //!
 //! When is a batch flushed? By `wait` always; by `reap` once [`BATCH`] entries are queued, or the
 //! oldest has waited for [`PATIENCE`] looks of `ready` or for [`AGE_MAX_NS`]; by `submit` only when
-//! the queue is full. So an entry is late by less than a look when a worker keeps the processor.
+//! the queue is full. So an entry is late by less than a look if a worker keeps the processor.
 //!
 //! The kernel answers `-EAGAIN` where a descriptor is in non-blocking mode. The other drivers wait
 //! in that case, so this one does as well: it polls, and submits the operation again. That, and the
@@ -26,10 +26,10 @@
 //! * *One Thread*: the ring is created, used and dropped on one kernel thread. The kernel checks it
 //!   (`EEXIST`), and so do we.
 //!
-//! What has no entry of its own (a call) goes to the file helpers, and comes back by the bell.
+//! An operation without an entry (a call) goes to the file helpers, and completes by the bell.
 //!
-//! Buffers in the [`arena`] are registered, when the first of them comes; why files are not is said
-//! there.
+//! Buffers in the [`arena`] are registered, when the first of them is used; the arena says why
+//! files are not.
 //!
 //! It does not do: registered files, zero-copy sends, multishot receives.
 
@@ -63,7 +63,7 @@ const PATIENCE: u32 = 16;
 /// been working on it.
 const AGE_MAX_NS: u64 = 50_000;
 
-/// User data of the bell's poll, and of cancellations, whose own results mean nothing.
+/// User data of the bell's poll, and of cancellations, whose own results have no meaning.
 const BELL: u64 = TOKEN_MAX + 1;
 const CANCEL: u64 = TOKEN_MAX + 2;
 
@@ -72,21 +72,21 @@ struct Flight {
     op: Op,
     /// The kernel has a poll in its place, because the operation itself answered `-EAGAIN`.
     polling: bool,
-    /// Its end was asked for, so it is not tried again.
+    /// It was cancelled, so it is not tried again.
     cancelled: bool,
 }
 
-/// Whether the ring knows the arena.
+/// Whether the arena is registered with the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Registered {
-    /// Nobody has needed it.
+    /// Not needed yet.
     NotYet,
     Yes,
     /// The kernel does not lock that much for us.
     Refused,
 }
 
-/// See the module's text.
+/// The driver; see the module's text.
 pub struct Uring {
     ring: IoUring,
     flights: TokenMap<Flight>,
@@ -98,13 +98,13 @@ pub struct Uring {
     /// When the oldest of them was queued, and the age that makes a flush due, in ticks.
     queued_at: u64,
     age_max: u64,
-    /// What was handed to the file helpers.
+    /// The operations that were handed to the file helpers.
     chores: Chores,
-    /// Ended without the kernel's knowing.
+    /// Operations that ended without the kernel.
     finished: Vec<Done>,
     bell: Waker,
     bell_armed: bool,
-    /// The bell was heard, and no wait has ended for it yet.
+    /// The bell was rung, and no wait has ended for it yet.
     rung: bool,
     arena: Registered,
     /// Flags of every `io_uring_enter`.
@@ -118,12 +118,12 @@ impl Uring {
     ///
     /// # Errors
     ///
-    /// When io_uring is denied (containers often do) or too old: the text says what was tried.
+    /// If io_uring is denied (containers often do) or too old: the text says what was tried.
     pub fn new() -> io::Result<Uring> {
         Uring::with_modes_from(0)
     }
 
-    /// As [`Uring::new`], without the best modes before this one.
+    /// Does the same without the best modes before this one.
     pub(super) fn with_modes_from(first: usize) -> io::Result<Uring> {
         let (ring, mode) = open_ring(first)?;
         check(&ring)?;
@@ -167,7 +167,7 @@ impl Uring {
         if self.queued == 0 {
             self.queued_at = clock::ticks();
             if self.age_max == 0 {
-                // 0 as long as it is too early to tell.
+                // 0 as long as the rate of ticks is not known.
                 self.age_max = clock::ticks_within(AGE_MAX_NS);
             }
         }
@@ -184,7 +184,7 @@ impl Uring {
         self.backlog.push_back(entry);
     }
 
-    /// The submission entry of an operation: by its registered buffer, if it has one.
+    /// Returns the submission entry of an operation: by its registered buffer, if it has one.
     #[inline]
     fn entry(&mut self, op: &Op) -> Entry {
         match *op {
@@ -198,7 +198,7 @@ impl Uring {
         }
     }
 
-    /// Whether the kernel has pinned these bytes already.
+    /// Returns whether the kernel has pinned these bytes already.
     #[inline]
     fn knows(&mut self, buf: *const u8, len: usize) -> bool {
         arena::holds(buf, len)
@@ -228,8 +228,8 @@ impl Uring {
     }
 
     /// Enters the kernel: flushes the queue and the backlog, runs deferred work and waits for
-    /// `want` completions at most this long. Returns early on a signal or when the kernel is short
-    /// of memory; what was not taken then stays queued.
+    /// `want` completions at most this long. Returns early on a signal or if the kernel is short of
+    /// memory; entries that were not taken stay queued.
     fn enter(&mut self, want: u32, timeout_ns: Option<u64>) {
         let ts = timeout_ns
             .map(|ns| Timespec::new().sec(ns / 1_000_000_000).nsec((ns % 1_000_000_000) as u32));
@@ -260,7 +260,7 @@ impl Uring {
         }
     }
 
-    /// Sorts the errors of `io_uring_enter`: true when the kernel took nothing for now.
+    /// Sorts the errors of `io_uring_enter`: returns true if the kernel took nothing for now.
     #[cold]
     fn is_stuck(&self, error: &io::Error) -> bool {
         match error.raw_os_error() {
@@ -278,7 +278,8 @@ impl Uring {
         }
     }
 
-    /// Whether only the kernel can bring us on: deferred or overflowed completions, or a flush.
+    /// Returns whether only the kernel can make progress: deferred or overflowed completions, or a
+    /// flush.
     fn must_enter(&mut self) -> bool {
         // Without its destructor the borrowed queue writes nothing back: loads only.
         let sq = ManuallyDrop::new(self.ring.submission());
@@ -312,7 +313,7 @@ impl Uring {
         out.append(&mut self.finished);
     }
 
-    /// One operation's completion has come: delivers it, or sends the operation round again.
+    /// Handles the completion of one operation: delivers it, or submits the operation again.
     fn land(&mut self, token: u64, result: i32, out: &mut Vec<Done>) {
         let flight = self.flights.get_mut(&token).expect("a completion belongs to a submission");
         let would_block = match flight.op {
@@ -371,7 +372,7 @@ impl Driver for Uring {
             return;
         };
         if !std::mem::replace(&mut flight.cancelled, true) {
-            // Queued behind the operation itself, so the kernel knows what is meant.
+            // Queued behind the operation itself, so the kernel finds it.
             self.push(opcode::AsyncCancel::new(token).build().user_data(CANCEL));
         }
     }
@@ -457,7 +458,7 @@ fn open_ring(first: usize) -> io::Result<(IoUring, &'static str)> {
         setup(&mut builder).setup_cqsize(CQ_ENTRIES).setup_clamp().dontfork();
         match builder.build(SQ_ENTRIES) {
             Ok(ring) => return Ok((ring, mode)),
-            // EINVAL: the kernel does not know a flag. Anything else is said to all flags.
+            // EINVAL: the kernel does not know a flag. Any other error is the same for all flags.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refused = Some(error),
             Err(error) => return Err(reason(&error)),
         }
@@ -465,7 +466,7 @@ fn open_ring(first: usize) -> io::Result<(IoUring, &'static str)> {
     Err(refused.map_or_else(|| io::ErrorKind::Unsupported.into(), |error| reason(&error)))
 }
 
-/// Says in words why the kernel gave no ring.
+/// Returns in words why the kernel gave no ring.
 fn reason(error: &io::Error) -> io::Error {
     let why = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has none, or a filter hides it",
@@ -477,7 +478,7 @@ fn reason(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{why}: {error}"))
 }
 
-/// Whether the ring can do what this driver needs: Linux 5.13.
+/// Returns whether the ring can do what this driver needs: Linux 5.13.
 fn check(ring: &IoUring) -> io::Result<()> {
     let no = |what: &str| Err(io::Error::new(io::ErrorKind::Unsupported, format!("lacks {what}")));
     let can = ring.params();
@@ -507,13 +508,13 @@ fn check(ring: &IoUring) -> io::Result<()> {
     needed.iter().find(|&&(_, code)| !probe.is_supported(code)).map_or(Ok(()), |(op, _)| no(op))
 }
 
-/// The poll that stands in for an operation whose side is not ready.
+/// Returns the poll that replaces an operation whose side is not ready.
 fn poll_entry(op: &Op) -> Entry {
     let events = call::poll_events(op.side()) as u32;
     opcode::PollAdd::new(Fd(op.fd()), events).build()
 }
 
-/// The submission entry of an operation whose buffer the kernel looks up.
+/// Returns the submission entry of an operation whose buffer the kernel looks up.
 fn entry(op: &Op) -> Entry {
     const QUIET: i32 = libc::MSG_NOSIGNAL;
     // Longer than the kernel moves in one call: shorten, as the system calls do.

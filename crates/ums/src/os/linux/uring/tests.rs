@@ -1,4 +1,5 @@
-//! What this machine's kernel does not do by itself: answers of older ones, put in by hand.
+//! Behaviour that the present kernel does not show by itself: answers of older ones, put in by
+//! hand.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": each test keeps its buffers to the end.
 
@@ -8,13 +9,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::*;
 
-/// A ring and a pipe; `None`, and a word, where the machine has no ring.
+/// Returns a ring and a pipe; `None`, and a message, if the system has no ring.
 fn ring() -> Option<(Uring, OwnedFd, OwnedFd)> {
     let (reader, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     match Uring::new() {
         Ok(ring) => Some((ring, reader, writer)),
         Err(error) => {
-            eprintln!("not run, this machine has no ring: {error}");
+            eprintln!("not run, this system has no ring: {error}");
             None
         }
     }
@@ -64,7 +65,7 @@ fn a_cancel_between_the_poll_and_the_next_try_counts() {
     let Some((mut ring, reader, _writer)) = ring() else { return };
     let mut buf = [0; 8];
     let op = read_op(&reader, &mut buf);
-    // The poll has answered, nobody has looked yet, and the cancellation finds nothing to cancel.
+    // The poll has completed, its completion is not reaped yet, and the cancellation finds nothing.
     ring.flights.insert(1, Flight { op, polling: true, cancelled: false });
     ring.cancel(1);
     let mut out = Vec::new();
@@ -74,7 +75,7 @@ fn a_cancel_between_the_poll_and_the_next_try_counts() {
 }
 
 #[test]
-fn a_bell_that_went_out_is_armed_again() {
+fn a_bell_whose_poll_ended_is_armed_again() {
     let Some((mut ring, _reader, _writer)) = ring() else { return };
     let mut out = Vec::new();
     ring.wait(Some(0), &mut out);
@@ -112,7 +113,7 @@ fn the_backlog_reaches_the_kernel_in_order() {
 fn an_old_entry_is_flushed_at_the_first_look() {
     let Some((mut ring, reader, writer)) = ring() else { return };
     clock::start();
-    std::thread::sleep(Duration::from_millis(2)); // Until then nobody can tell how old it is.
+    std::thread::sleep(Duration::from_millis(2)); // Until then its age is not known.
     let mut out = Vec::new();
     ring.wait(Some(0), &mut out);
     rustix::io::write(&writer, b"abc").unwrap();
@@ -151,7 +152,7 @@ fn write_and_read_back(ring: &mut Uring, file: &std::fs::File, buf: &mut [u8]) {
 
 fn piece() -> &'static mut [u8] {
     let start = arena::carve(4096).expect("there is room");
-    // SAFETY: Frozen Buffer: a piece is the caller's for ever, and all zero.
+    // SAFETY: Frozen Buffer: a piece is the caller's without end, and all zero.
     unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), 4096) }
 }
 
@@ -173,7 +174,7 @@ fn buffers_in_the_arena_are_registered_with_the_first_and_others_are_not() {
 }
 
 #[test]
-fn where_nothing_may_be_locked_the_arena_is_memory_like_any_other() {
+fn without_lockable_memory_the_arena_is_memory_like_any_other() {
     let Some((mut ring, ..)) = ring() else { return };
     ring.arena = Registered::Refused;
     write_and_read_back(&mut ring, &file(), piece());

@@ -34,7 +34,7 @@ pub(crate) enum Line {
     Queued,
 }
 
-/// Since when the first thing of each line has been ready, in ticks; None: the line is empty.
+/// Since when the first thing of each line has been ready, in ticks; None for an empty line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ready {
     pub urgent: Option<u64>,
@@ -53,7 +53,8 @@ impl Ready {
         }
     }
 
-    /// The line whose first has been ready longest. What is preferred least wins a tie.
+    /// Returns the line whose first thing has been ready longest. The least preferred line wins a
+    /// tie.
     fn oldest(&self, lines: &[Line]) -> Option<Line> {
         let first = |line: &Line| self.since(*line).map(|since| (since, *line));
         let first = lines.iter().filter_map(first);
@@ -63,9 +64,9 @@ impl Ready {
 
 const ALL: [Line; 4] = [Line::Urgent, Line::Signalled, Line::Yielded, Line::Queued];
 
-/// The rule, and what it has counted.
+/// The rule, and its counts.
 pub(crate) struct Fairness {
-    /// K; 0: everything goes by age.
+    /// K; with 0 everything goes by age.
     max: u32,
     /// Choices that left something older behind, since the last period by age.
     passed: u32,
@@ -76,18 +77,19 @@ pub(crate) struct Fairness {
 }
 
 impl Fairness {
-    /// At most `max` choices pass over something older before age alone decides.
+    /// Makes a rule by which at most `max` choices pass over something older before age alone
+    /// decides.
     pub fn new(max: u32) -> Fairness {
         Fairness { max, passed: 0, by_age: 0, longest: 0 }
     }
 
-    /// Whether age alone decides now.
+    /// Returns whether age alone decides now.
     #[inline]
     pub fn goes_by_age(&self) -> bool {
         self.by_age > 0
     }
 
-    /// The line whose first is next; None: nothing is ready.
+    /// Returns the line whose first thing is next, or None if nothing is ready.
     pub fn choose(&self, ready: &Ready) -> Option<Line> {
         if self.max == 0 || self.goes_by_age() {
             return ready.oldest(&ALL);
@@ -97,7 +99,7 @@ impl Fairness {
         preferred.into_iter().find(|line| ready.since(*line).is_some()).or_else(others)
     }
 
-    /// Counts a choice: the first of this line was taken, and so many things are left.
+    /// Counts a choice: the first thing of this line was taken, and `left` things are left.
     pub fn chosen(&mut self, line: Line, ready: &Ready, left: usize) {
         if self.goes_by_age() {
             self.by_age -= 1;
@@ -115,7 +117,7 @@ impl Fairness {
         }
     }
 
-    /// What is wrong with the counts, if anything.
+    /// Returns what is wrong with the counts, if anything.
     #[cfg(feature = "sim")]
     pub fn check(&self) -> Result<(), String> {
         let fine = self.passed <= self.max && self.longest <= self.max && self.by_age <= self.max;

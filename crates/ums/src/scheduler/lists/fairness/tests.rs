@@ -1,4 +1,4 @@
-//! The bound of the rule, over histories; the lines are plain queues.
+//! The bound of the rule, over many histories; the lines are plain queues.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A thing that is ready: since when, how many others were, and how many were chosen since.
+/// A thing that is ready: since when, how many others were ready, and how many were chosen since.
 struct Thing {
     since: u64,
     others: u32,
@@ -48,7 +48,7 @@ impl World {
 const SOME_LINES: [Line; 4] = ALL;
 
 proptest! {
-    /// No thing waits for more choices than the bound, whatever arrives meanwhile and when.
+    /// Nothing waits for more choices than the bound, whatever arrives meanwhile and when.
     #[test]
     fn nothing_waits_for_more_choices_than_the_bound_b9(
         max in 1..12_u32,

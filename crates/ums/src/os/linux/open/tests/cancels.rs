@@ -1,4 +1,4 @@
-//! Operations taken back: one completion each, whatever happens.
+//! Cancelled operations: one completion each, in every case.
 
 use super::*;
 
@@ -39,7 +39,7 @@ pub fn each_kind_of_operation_can_be_cancelled(mut rig: Rig) {
             assert_eq!(rig.take(token as u64), -libc::ECANCELED, "{op:?}, flushed: {flushed}");
         }
     }
-    // All together, in one go.
+    // All together, in one turn.
     for (token, op) in ops.into_iter().enumerate() {
         rig.submit(token as u64, op);
     }
@@ -117,7 +117,7 @@ pub fn a_cancel_frees_the_line_behind_it(mut rig: Rig) {
     rig.finish();
 }
 
-pub fn what_is_not_pending_cannot_be_cancelled(mut rig: Rig) {
+pub fn an_operation_that_is_not_pending_cannot_be_cancelled(mut rig: Rig) {
     let (a, b) = rig.pair();
     rig.io.cancel(7);
     b.write(b"x");
@@ -126,7 +126,7 @@ pub fn what_is_not_pending_cannot_be_cancelled(mut rig: Rig) {
     rig.finish();
 }
 
-pub fn a_driver_dropped_in_the_middle_lets_go_of_its_buffers(mut rig: Rig) {
+pub fn a_driver_dropped_in_the_middle_no_longer_uses_its_buffers(mut rig: Rig) {
     let (a, b) = rig.pair();
     let mut bufs = vec![0u8; 500];
     for (token, buf) in bufs.chunks_mut(1).enumerate() {

@@ -1,4 +1,4 @@
-//! What drivers hand to the file helpers: calls, and where the kernel has no ring, files.
+//! Operations that drivers hand to the file helpers: calls, and without a ring, files.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -45,10 +45,11 @@ pub fn many_calls_each_come_back_once(mut rig: Rig) {
     rig.finish();
 }
 
-/// Nor do calls that hang keep anybody from reading a file.
+/// A chore that is cancelled in time never begins; and calls that hang keep no file from being
+/// read.
 pub fn a_call_that_has_not_begun_never_begins_when_cancelled(mut rig: Rig) {
     if is_sync(&rig) {
-        return; // There they have ended when they are submitted.
+        return; // There they end at submission.
     }
     // Two of these would wait for each other's helpers.
     static ALL_HELPERS: Mutex<()> = Mutex::new(());

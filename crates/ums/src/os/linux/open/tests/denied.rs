@@ -9,12 +9,12 @@ use super::*;
 
 const CHILD: &str = "UMS_TEST_CHILD";
 
-/// Whether this process is the child that test `name` started.
+/// Returns whether this process is the child that test `name` started.
 fn is_child(name: &str) -> bool {
     std::env::var(CHILD).is_ok_and(|child| child == name)
 }
 
-/// Runs test `name` in a child; its output, and whether it ended well.
+/// Runs test `name` in a child; returns its output, and whether it ended successfully.
 fn run_child(name: &str, env: &[(&str, &str)]) -> (String, bool) {
     let path = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
     let output = Command::new(std::env::current_exe().unwrap())
@@ -52,7 +52,7 @@ fn deny(number: libc::c_long, errno: i32) {
     filter(number, libc::SECCOMP_RET_ERRNO | errno as u32, libc::SECCOMP_RET_ALLOW);
 }
 
-/// A driver that works: one byte through a socket.
+/// Checks that a driver works: one byte through a socket.
 fn prove(io: Box<dyn Driver>) {
     let mut rig = Rig { io, adopt: false, done: Vec::new() };
     let (a, b) = rig.pair();
@@ -126,7 +126,7 @@ fn looking_at_nothing_makes_no_system_call_u59() {
         io.wait(Some(0), &mut done); // Flushes what the opening has queued.
         io.wait(Some(0), &mut done);
     }
-    // From here on every system call but the last one kills the process.
+    // From here on every system call but the last kills the process.
     filter(libc::SYS_exit_group, libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
     let mut wrong = 0;
     for _ in 0..10_000 {

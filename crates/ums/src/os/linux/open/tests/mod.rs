@@ -1,7 +1,7 @@
 //! One suite for all drivers: each behaviour is a function, run on io_uring in each of its
 //! modes, on epoll in both of its manners, and on the synchronous driver.
 //!
-//! `sockets` moves bytes, `cancels` takes operations back, `waits` is about time and wakes,
+//! `sockets` moves bytes, `cancels` cancels operations, `waits` is about time and wakes,
 //! `chores` is about files and calls, `denied` runs children under a system call filter.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": each test keeps its buffers to the end.
@@ -89,12 +89,13 @@ impl Sock {
 }
 
 impl Rig {
-    /// A ring with the flags of this mode; `None`, and a word, where the machine has no ring.
+    /// Returns a ring with the flags of this mode; `None`, and a message, if the system has no
+    /// ring.
     fn ring(mode: usize) -> Option<Rig> {
         match Uring::with_modes_from(mode) {
             Ok(ring) => Some(Rig { io: Box::new(ring), adopt: false, done: Vec::new() }),
             Err(error) => {
-                eprintln!("not run, this machine has no ring: {error}");
+                eprintln!("not run, this system has no ring: {error}");
                 None
             }
         }
@@ -171,7 +172,7 @@ impl Rig {
         assert_eq!(self.done, [], "nothing may complete here");
     }
 
-    /// Asserts that every operation has come back once, and no more.
+    /// Asserts that every operation has completed once, and no more.
     fn finish(mut self) {
         assert_eq!(self.io.pending(), 0);
         self.quiet();
@@ -224,7 +225,7 @@ on_every_driver! {
     sockets::a_refused_connection_says_so,
     sockets::polls_tell_readable_writable_and_hang_up,
     sockets::many_readers_of_one_socket_share_its_bytes,
-    sockets::who_came_first_reads_first,
+    sockets::the_first_reader_in_line_reads_first,
     sockets::a_late_adoption_is_noticed,
     sockets::a_reader_and_a_writer_share_a_socket,
     sockets::a_reused_number_is_the_new_descriptor,
@@ -240,8 +241,8 @@ on_every_driver! {
     cancels::a_cancel_that_races_the_completion_leaves_one_completion,
     cancels::three_thousand_cancels_lose_none,
     cancels::a_cancel_frees_the_line_behind_it,
-    cancels::what_is_not_pending_cannot_be_cancelled,
-    cancels::a_driver_dropped_in_the_middle_lets_go_of_its_buffers,
+    cancels::an_operation_that_is_not_pending_cannot_be_cancelled,
+    cancels::a_driver_dropped_in_the_middle_no_longer_uses_its_buffers,
     chores::a_call_runs_elsewhere_and_its_result_comes_back,
     chores::many_calls_each_come_back_once,
     chores::a_call_that_has_not_begun_never_begins_when_cancelled,

@@ -89,7 +89,7 @@ pub fn many_readers_of_one_socket_share_its_bytes(mut rig: Rig) {
     rig.finish();
 }
 
-pub fn who_came_first_reads_first(mut rig: Rig) {
+pub fn the_first_reader_in_line_reads_first(mut rig: Rig) {
     if rig.io.name() == "io_uring" {
         return; // A ring serves its readers in any order.
     }
@@ -107,7 +107,7 @@ pub fn who_came_first_reads_first(mut rig: Rig) {
     rig.submit(2, a.poll_in());
     b.write(b"z");
     assert_eq!(rig.take(1), 1);
-    rig.quiet(); // The one byte is taken, so the poll behind the reader has nothing to tell.
+    rig.quiet(); // The one byte is taken, so the poll behind the reader reports nothing.
     b.write(b"!");
     assert!(rig.take(2) > 0);
     rig.finish();
@@ -186,8 +186,8 @@ pub fn a_replaced_descriptor_is_told_from_its_twin(mut rig: Rig) {
         assert!(rig.take(2) > 0);
         drop(twin);
     }
-    // Against the rules: an operation still waits when its descriptor is replaced. It comes back
-    // once, and does not disturb the next one's.
+    // Against the rules: an operation still waits when its descriptor is replaced. It completes
+    // once, and does not disturb the operation on the new file.
     let (mut a, _b) = rig.pair();
     let (c, d) = rig.pair();
     rig.submit(1, a.poll_in());

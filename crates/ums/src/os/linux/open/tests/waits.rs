@@ -46,7 +46,7 @@ pub fn a_wake_before_the_wait_is_kept(mut rig: Rig) {
     for round in 0..100 {
         waker.wake();
         if round % 2 == 0 {
-            // Whoever looks in between does not swallow it.
+            // A look in between does not consume it.
             std::thread::sleep(Duration::from_micros(100));
             rig.io.reap(&mut rig.done);
         }

@@ -1,0 +1,159 @@
+//! What a waiter has besides if it is a worker.
+//!
+//! It is part of the [`Waiter`](super::Waiter), and so Type Stable too: other threads read it
+//! without a lock, also when the worker has ended.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crate::os::atomic;
+use crate::os::entry::Entry;
+use crate::record::spans::Slot;
+use crate::record::wait_stats::RequestWaits;
+use crate::watch::Watched;
+use crate::watch::lending::Lending;
+
+/// What only workers have. A plain thread's stays as it was made.
+pub(crate) struct WorkerRecord {
+    /// The thread of a worker with its own context, to switch to.
+    pub(crate) context: context::Context,
+    /// Whether it may run without the baton while it waits to be chosen.
+    pub(crate) lending: Lending,
+    /// Whether its thread is inside the library.
+    pub(crate) entry: Entry,
+    /// The I/O request it waits for, as the I/O list numbers it; 0 for none.
+    pub(crate) io: atomic::AtomicU64,
+    /// Its thread, if that is watched for undeclared blocks; null otherwise.
+    watched: AtomicPtr<Watched>,
+    /// What views show of it.
+    pub(crate) view: View,
+    /// What a collector of spans sees of it.
+    pub(crate) spans: Slot,
+}
+
+impl WorkerRecord {
+    pub(super) fn new() -> WorkerRecord {
+        WorkerRecord {
+            context: context::Context::new(),
+            lending: Lending::new(),
+            entry: Entry::new(),
+            io: atomic::AtomicU64::new(0),
+            watched: AtomicPtr::new(null_mut()),
+            view: View::new(),
+            spans: Slot::new(),
+        }
+    }
+
+    /// Prepares it for the next worker.
+    pub(super) fn reset(&self) {
+        self.view.reset();
+        // A worker is outside the library in a request's own code only.
+        self.entry.begin_inside();
+    }
+
+    /// Returns its thread, if that is watched.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn watched(&self) -> Option<&'static Watched> {
+        // SAFETY: Type Stable: null, or came from a `&'static Watched`.
+        unsafe { self.watched.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Sets by what its thread is watched from now on, if it is. Called by that thread.
+    pub(crate) fn be_watched(&self, watched: Option<&'static Watched>) {
+        let watched = watched.map_or(null_mut(), |watched| std::ptr::from_ref(watched).cast_mut());
+        self.watched.store(watched, Ordering::Release);
+    }
+}
+
+/// What views show of a worker: written by its scheduler's current worker, read by any thread.
+pub(crate) struct View {
+    /// A state of the worker list as a number.
+    pub state: AtomicU8,
+    /// The work request it runs; 0 for none.
+    pub request: AtomicU64,
+    /// The user of that request; 0 for none.
+    pub user: AtomicU64,
+    /// When that request began, in ticks.
+    pub started: AtomicU64,
+    /// How long it had been queued then, in ticks.
+    pub queued: AtomicU64,
+    /// The value of `switches` at that time.
+    pub switches_before: AtomicU64,
+    /// What it has waited for.
+    pub waits: RequestWaits,
+    /// How many requests it has finished.
+    pub requests_done: AtomicU64,
+    /// How often the scheduler has switched to it.
+    pub switches: AtomicU64,
+    /// Its kernel thread number; 0 for a fiber.
+    pub thread: AtomicU32,
+    /// The lowest address of its stack; 0 if that is not known.
+    pub stack_low: AtomicUsize,
+    /// One past the highest address of its stack.
+    pub stack_top: AtomicUsize,
+    /// For a fiber or an own context, the address of the word that holds its stack pointer while it
+    /// is suspended and 0 while it runs; 0 for a thread.
+    pub saved_at: AtomicUsize,
+}
+
+impl View {
+    fn new() -> View {
+        View {
+            state: AtomicU8::new(0),
+            request: AtomicU64::new(0),
+            user: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+            switches_before: AtomicU64::new(0),
+            waits: RequestWaits::default(),
+            requests_done: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
+            thread: AtomicU32::new(0),
+            stack_low: AtomicUsize::new(0),
+            stack_top: AtomicUsize::new(0),
+            saved_at: AtomicUsize::new(0),
+        }
+    }
+
+    /// Sets the range of the worker's stack.
+    pub(crate) fn stack_is(&self, range: fiber::StackRange) {
+        self.stack_low.store(range.low(), Ordering::Relaxed);
+        self.stack_top.store(range.top(), Ordering::Relaxed);
+    }
+
+    /// Returns the range of its stack, if that is known.
+    pub(crate) fn stack(&self) -> Option<fiber::StackRange> {
+        let low = self.stack_low.load(Ordering::Relaxed);
+        let range = fiber::StackRange::new(low, self.stack_top.load(Ordering::Relaxed));
+        range.filter(|range| range.low() != 0)
+    }
+
+    /// Notes that a request begins, `queued` ticks after it was enqueued.
+    pub(crate) fn begin_request(&self, id: u64, user: u64, now: u64, queued: u64) {
+        self.waits.clear();
+        self.started.store(now, Ordering::Relaxed);
+        self.queued.store(queued, Ordering::Relaxed);
+        self.switches_before.store(self.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.user.store(user, Ordering::Relaxed);
+        self.request.store(id, Ordering::Relaxed);
+    }
+
+    /// Notes that the request has ended.
+    pub(crate) fn end_request(&self) {
+        self.request.store(0, Ordering::Relaxed);
+        self.user.store(0, Ordering::Relaxed);
+    }
+
+    fn reset(&self) {
+        let View { state, request, user, requests_done, switches, thread, .. } = self;
+        state.store(0, Ordering::Relaxed);
+        thread.store(0, Ordering::Relaxed);
+        self.stack_top.store(0, Ordering::Relaxed);
+        self.stack_low.store(0, Ordering::Relaxed);
+        self.saved_at.store(0, Ordering::Relaxed);
+        for counter in [request, user, requests_done, switches] {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Tests of waits, tickets and the waiters of threads.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::record::reason::WaitReason;
+
+#[test]
+fn a_wait_ends_once_and_a_stale_ticket_is_harmless_u53() {
+    let me = thread_waiter();
+    let first = me.begin(What::new(WaitReason::OTHER));
+    assert!(first.is_waiting());
+    first.claim(Outcome::Granted).unwrap().set_event();
+    assert!(first.claim(Outcome::TimedOut).is_none());
+    assert_eq!(first.park_thread(crate::os::clock::NEVER), Outcome::Granted);
+    let second = me.begin(What::new(WaitReason::OTHER));
+    assert!(first.claim(Outcome::Granted).is_none());
+    assert_eq!(second.park_thread(crate::os::clock::now() + 1_000_000), Outcome::TimedOut);
+}
+
+#[test]
+fn claim_races_with_the_deadline_and_one_side_wins_b23() {
+    let wins = AtomicUsize::new(0);
+    for round in 0..2_000u64 {
+        let me = thread_waiter();
+        let ticket = me.begin(What::new(WaitReason::OTHER));
+        let (wins, deadline) = (&wins, crate::os::clock::now() + round % 7 * 10_000);
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                if let Some(c) = ticket.claim(Outcome::Granted) {
+                    wins.fetch_add(1, Ordering::Relaxed);
+                    c.set_event();
+                }
+            });
+            if ticket.park_thread(deadline) == Outcome::TimedOut {
+                wins.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    assert_eq!(wins.into_inner(), 2_000);
+}
+
+#[test]
+fn the_waiter_that_a_thread_takes_in_its_last_destructor_is_given_back() {
+    struct Last(std::sync::mpsc::Sender<usize>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let waiter: *const Waiter = thread_waiter();
+            self.0.send(waiter.addr()).unwrap();
+        }
+    }
+    thread_local! {
+        static LAST: Cell<Option<Last>> = const { Cell::new(None) };
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    for _ in 0..200 {
+        let last = Last(tell.clone());
+        let thread = std::thread::spawn(move || {
+            LAST.set(Some(last));
+            thread_waiter();
+        });
+        thread.join().unwrap();
+    }
+    drop(tell);
+    // Other tests take some of them meanwhile.
+    let used: std::collections::HashSet<_> = told.iter().collect();
+    assert!(used.len() < 150, "{} waiters for 200 threads, one after the other", used.len());
+}
+
+#[test]
+fn cancelling_ends_a_cancellable_wait_only_b59() {
+    let me = thread_waiter();
+    let uncancellable = me.begin(What::new(WaitReason::OTHER).uncancellable());
+    assert!(me.cancel().is_none());
+    assert!(!uncancellable.sees_cancel());
+    assert!(uncancellable.abandon());
+    let cancellable = me.begin(What::new(WaitReason::OTHER));
+    assert!(cancellable.sees_cancel());
+    me.cancel().unwrap().set_event();
+    assert_eq!(cancellable.park_thread(crate::os::clock::NEVER), Outcome::Cancelled);
+    me.cancelled.store(false, Ordering::Relaxed);
+}

@@ -1,0 +1,128 @@
+//! The transitions of a wait: begin, claim, cancel, abandon, and taking the outcome.
+
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering;
+
+use super::deadlock::DeadlockId;
+use super::error::WaitError;
+use super::outcome::Outcome;
+use super::waiter::{QUIET, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, What};
+use crate::os::atomic;
+
+/// Proof that the caller has ended a wait, and must now make its waiter run (One Outcome).
+#[must_use = "a claimed waiter never wakes up unless it is made ready"]
+pub(crate) struct Claimed {
+    pub(crate) waiter: &'static Waiter,
+}
+
+impl Waiter {
+    /// Starts a wait. Only the waiter itself calls this, and it parks next, or abandons the wait.
+    #[inline]
+    pub(crate) fn begin(&'static self, what: What) -> Ticket {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(word & STATE_MASK, QUIET, "a waiter waits for one thing at a time");
+        let number = (word >> STATE_BITS) + 1;
+        self.reason.store(what.reason.index() as u16, Ordering::Relaxed);
+        self.resource.store(what.resource as u64, Ordering::Relaxed);
+        let blocker = what.blocker.map_or(null_mut(), |b| std::ptr::from_ref(b).cast_mut());
+        self.blocker.store(blocker, Ordering::Relaxed);
+        self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
+        self.cancellable.store(what.cancellable, Ordering::Relaxed);
+        // SeqCst pairs with `cancel`: either we see its flag, or it sees our wait. An uncancellable
+        // wait needs no such order, which costs as much as the rest of this.
+        let order = if what.cancellable { Ordering::SeqCst } else { Ordering::Release };
+        self.word.store(number << STATE_BITS | WAITING, order);
+        atomic::no_overtaking();
+        Ticket { waiter: self, number }
+    }
+
+    /// Cancels: marks the waiter, and ends its present wait if that may be cancelled.
+    pub(crate) fn cancel(&'static self) -> Option<Claimed> {
+        self.cancelled.store(true, Ordering::SeqCst);
+        atomic::no_overtaking();
+        let word = self.word.load(Ordering::SeqCst);
+        let waiting = word & STATE_MASK == WAITING && self.cancellable.load(Ordering::Relaxed);
+        let ticket = Ticket { waiter: self, number: word >> STATE_BITS };
+        waiting.then(|| ticket.claim(Outcome::Cancelled)).flatten()
+    }
+}
+
+impl Ticket {
+    /// Ends the wait with this outcome, unless it has ended already.
+    #[inline]
+    pub(crate) fn claim(self, outcome: Outcome) -> Option<Claimed> {
+        let from = self.number << STATE_BITS | WAITING;
+        let to = self.number << STATE_BITS | outcome as u64;
+        let swap = self.waiter.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed);
+        // Not `then_some`, which would make a claim, and drop it, where there is none.
+        swap.ok().map(|_| Claimed { waiter: self.waiter })
+    }
+
+    /// Returns whether the wait has not ended yet.
+    #[inline]
+    pub(crate) fn is_waiting(self) -> bool {
+        self.waiter.word.load(Ordering::Acquire) == self.number << STATE_BITS | WAITING
+    }
+
+    /// Returns whether the wait is cancellable and its work request was cancelled.
+    #[inline]
+    pub(crate) fn sees_cancel(self) -> bool {
+        self.waiter.cancellable.load(Ordering::Relaxed)
+            && self.waiter.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Takes the outcome of the ended wait; its waiter is quiet then. Returns None while it waits.
+    #[inline]
+    pub(crate) fn take_outcome(self) -> Option<Outcome> {
+        let word = self.waiter.word.load(Ordering::Acquire);
+        debug_assert_eq!(word >> STATE_BITS, self.number, "only the waiter itself takes it");
+        let outcome = Outcome::from_state(word & STATE_MASK)?;
+        self.waiter.word.store(self.number << STATE_BITS | QUIET, Ordering::Relaxed);
+        Some(outcome)
+    }
+
+    /// Returns the result of this ended wait for its caller.
+    #[inline]
+    pub(crate) fn result(self, outcome: Outcome) -> Result<(), WaitError> {
+        match outcome {
+            Outcome::Deadlock => Err(WaitError::Deadlock(DeadlockId::from_number(
+                self.waiter.deadlock.load(Ordering::Relaxed),
+            ))),
+            other => other.ok(),
+        }
+    }
+
+    /// Gives up a wait that was begun and not parked. Returns false if it has been claimed
+    /// meanwhile; then the waiter must park to take the outcome.
+    pub(crate) fn abandon(self) -> bool {
+        let from = self.number << STATE_BITS | WAITING;
+        let to = self.number << STATE_BITS | QUIET;
+        self.waiter.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Claimed {
+    /// Wakes a plain thread.
+    pub(crate) fn set_event(self) {
+        self.waiter.event.set();
+        std::mem::forget(self);
+    }
+
+    /// Returns the waiter, which the caller makes run by itself: it is the waiter, or it holds the
+    /// waiter's baton.
+    #[inline]
+    pub(crate) fn kept(self) -> &'static Waiter {
+        let waiter = self.waiter;
+        std::mem::forget(self);
+        waiter
+    }
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        debug_assert!(
+            std::thread::panicking(),
+            "a claimed wait was dropped: its waiter would never wake up"
+        );
+    }
+}

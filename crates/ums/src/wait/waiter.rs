@@ -1,0 +1,291 @@
+//! The types of a wait, which name each other: a waiter, what it waits for, the ticket of its wait,
+//! and the question by which the resource can be asked for its owners. And the pool of waiters.
+//!
+//! Named invariant **Held Waiter**: see `owners`, where questions are put.
+
+#![allow(unsafe_code)] // Type Stable and Held Waiter: pointers to waiters and to what they borrow.
+
+use std::ptr::null_mut;
+use std::sync::Mutex;
+/// For what is no part of a protocol.
+use std::sync::atomic as plain;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+#[cfg(debug_assertions)]
+use super::foreign::ForeignLocks;
+use super::record::WorkerRecord;
+use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use crate::os::event::Event;
+use crate::record::reason::WaitReason;
+
+pub(super) const STATE_BITS: u32 = 3;
+pub(super) const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+pub(super) const QUIET: u64 = 0;
+pub(super) const WAITING: u64 = 1;
+
+/// What a wait is for, as views show it (B22).
+#[derive(Clone, Copy)]
+pub(crate) struct What {
+    pub reason: WaitReason,
+    /// The resource's address, 0 when there is none.
+    pub resource: usize,
+    /// The waiter that holds the resource, where it is known.
+    pub blocker: Option<&'static Waiter>,
+    /// The user that holds the resource, where a user does.
+    pub blocking_user: u64,
+    /// Whether cancelling the work request ends this wait.
+    pub cancellable: bool,
+}
+
+impl What {
+    pub(crate) fn new(reason: WaitReason) -> What {
+        What { reason, resource: 0, blocker: None, blocking_user: 0, cancellable: true }
+    }
+
+    /// Names the resource by the address of the thing that holds its waiters.
+    pub(crate) fn on<T>(mut self, resource: &T) -> What {
+        self.resource = std::ptr::from_ref(resource) as usize;
+        self
+    }
+
+    /// Names a file descriptor as the resource.
+    pub(crate) fn fd(mut self, fd: i32) -> What {
+        self.resource = fd as usize;
+        self
+    }
+
+    /// Names the waiter that holds the resource.
+    pub(crate) fn blocked_by(mut self, holder: Option<&'static Waiter>) -> What {
+        self.blocker = holder;
+        self
+    }
+
+    /// Names the user that holds the resource.
+    pub(crate) fn blocked_by_user(mut self, user: u64) -> What {
+        self.blocking_user = user;
+        self
+    }
+
+    /// Makes the wait uninterruptible by cancellation: for waits that must not fail.
+    pub(crate) fn uncancellable(mut self) -> What {
+        self.cancellable = false;
+        self
+    }
+}
+
+/// A worker or a plain thread, as what can wait. Never freed (Type Stable).
+pub(crate) struct Waiter {
+    /// `wait number << 3 | state`.
+    pub(super) word: AtomicU64,
+    /// The inbox of the worker's scheduler, which only `scheduler/inbox` dereferences; null for a
+    /// plain thread.
+    pub(crate) home: AtomicPtr<()>,
+    /// The worker's number in its scheduler.
+    pub(crate) worker: AtomicU32,
+    /// Link of the inbox it is passing through.
+    pub(crate) next: AtomicPtr<Waiter>,
+    /// What its thread waits on (U10). Fibers do not use it.
+    pub(crate) event: Event,
+    /// Set by the canceller of the work request that this waiter runs (B59).
+    pub(crate) cancelled: AtomicBool,
+    pub(super) cancellable: AtomicBool,
+    /// What the present wait is for. Written by the waiter, read by views.
+    pub(crate) reason: AtomicU16,
+    pub(crate) resource: plain::AtomicU64,
+    pub(crate) blocker: plain::AtomicPtr<Waiter>,
+    pub(crate) blocking_user: plain::AtomicU64,
+    /// The waiter for which this one carries out a closure on a hidden scheduler; null for none.
+    pub(crate) origin: AtomicPtr<Waiter>,
+    /// When the present wait began, in ticks of the clock (B20).
+    pub(crate) began: plain::AtomicU64,
+    /// When it was claimed: the end of its resource wait, the start of its signal wait (B20).
+    pub(crate) signalled: plain::AtomicU64,
+    /// How to ask which owners the present wait is for.
+    pub(super) asking: Asking,
+    /// The foreign locks that it says it holds.
+    #[cfg(debug_assertions)]
+    pub(crate) foreign: ForeignLocks,
+    /// The last deadlock of which it was the victim.
+    pub(crate) deadlock: plain::AtomicU64,
+    /// What it has besides as a worker.
+    pub(crate) record: WorkerRecord,
+    /// The waiter that was made before this one, for debuggers.
+    pub(crate) made_before: plain::AtomicPtr<Waiter>,
+    /// Set between `take` and `give_back`.
+    pub(crate) in_use: plain::AtomicBool,
+}
+
+/// The waiter that was made last: where debuggers begin.
+pub(crate) static LAST_MADE: plain::AtomicPtr<Waiter> = plain::AtomicPtr::new(null_mut());
+
+static FREE: Mutex<Vec<&'static Waiter>> = Mutex::new(Vec::new());
+
+/// One wait of one waiter.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    pub(crate) waiter: &'static Waiter,
+    pub(super) number: u64,
+}
+
+impl PartialEq for Ticket {
+    fn eq(&self, other: &Ticket) -> bool {
+        std::ptr::eq(self.waiter, other.waiter) && self.number == other.number
+    }
+}
+
+/// What holds a resource that others wait for.
+#[derive(Clone, Copy)]
+pub(crate) enum Owner {
+    /// A worker or thread.
+    Waiter(&'static Waiter),
+    /// A user, through the worker that carries out its request.
+    User(u64),
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Owner) -> bool {
+        match (self, other) {
+            (Owner::Waiter(a), Owner::Waiter(b)) => std::ptr::eq(*a, *b),
+            (Owner::User(a), Owner::User(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// What happens to a wait that is chosen as a deadlock's victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AsVictim {
+    /// It fails with an error.
+    Fails,
+    /// Its verb cannot fail, so it panics.
+    Panics,
+    /// It is never chosen.
+    Never,
+}
+
+/// A resource with owners, which others wait for.
+pub(crate) trait Owned {
+    /// Tells each owner that this wait is for.
+    fn owners(&self, waiter: Ticket, tell: &mut dyn FnMut(Owner));
+}
+
+/// How to ask a resource whose type is known to the waiter only.
+pub(super) struct Question {
+    /// # Safety
+    /// Held Waiter: the pointer is the one that the waiter gave with the question.
+    pub(super) ask: unsafe fn(resource: *const (), waiter: Ticket, tell: &mut dyn FnMut(Owner)),
+}
+
+/// # Safety
+/// As for [`Question::ask`].
+pub(super) unsafe fn ask<R: Owned>(
+    resource: *const (),
+    waiter: Ticket,
+    tell: &mut dyn FnMut(Owner),
+) {
+    // SAFETY: Held Waiter: it points to what the waiter borrows, which is an `R`.
+    unsafe { &*resource.cast::<R>() }.owners(waiter, tell);
+}
+
+/// The question that a waiter's present wait carries, and whether it is being asked.
+pub(super) struct Asking {
+    pub(super) question: AtomicPtr<Question>,
+    pub(super) resource: AtomicPtr<()>,
+    pub(super) as_victim: AtomicU32,
+    pub(super) held: AtomicBool,
+}
+
+impl Asking {
+    fn new() -> Asking {
+        Asking {
+            question: AtomicPtr::new(null_mut()),
+            resource: AtomicPtr::new(null_mut()),
+            as_victim: AtomicU32::new(0),
+            held: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Waiter {
+    fn new() -> Waiter {
+        Waiter {
+            word: AtomicU64::new(0),
+            home: AtomicPtr::new(null_mut()),
+            worker: AtomicU32::new(0),
+            next: AtomicPtr::new(null_mut()),
+            event: Event::new(),
+            cancelled: AtomicBool::new(false),
+            cancellable: AtomicBool::new(false),
+            reason: AtomicU16::new(0),
+            resource: plain::AtomicU64::new(0),
+            blocker: plain::AtomicPtr::new(null_mut()),
+            blocking_user: plain::AtomicU64::new(0),
+            origin: AtomicPtr::new(null_mut()),
+            began: plain::AtomicU64::new(0),
+            signalled: plain::AtomicU64::new(0),
+            asking: Asking::new(),
+            #[cfg(debug_assertions)]
+            foreign: ForeignLocks::new(),
+            deadlock: plain::AtomicU64::new(0),
+            record: WorkerRecord::new(),
+            made_before: plain::AtomicPtr::new(null_mut()),
+            in_use: plain::AtomicBool::new(false),
+        }
+    }
+
+    /// Makes one more, which will never be freed.
+    fn make() -> &'static Waiter {
+        let waiter: &'static Waiter = Box::leak(Box::new(Waiter::new()));
+        let me = std::ptr::from_ref(waiter).cast_mut();
+        let link = |before| {
+            waiter.made_before.store(before, Ordering::Relaxed);
+            Some(me)
+        };
+        let _ = LAST_MADE.fetch_update(Ordering::Release, Ordering::Relaxed, link);
+        waiter
+    }
+
+    /// Takes a waiter for worker number `worker` of the scheduler with the inbox `home`, or for a
+    /// plain thread (null).
+    pub(crate) fn take(home: *mut (), worker: u32) -> &'static Waiter {
+        let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        // What one run of a model has used cannot be used by the next.
+        let free = if cfg!(loom) { None } else { free };
+        let waiter = free.unwrap_or_else(Waiter::make);
+        waiter.home.store(home, Ordering::Relaxed);
+        waiter.worker.store(worker, Ordering::Relaxed);
+        waiter.cancelled.store(false, Ordering::Relaxed);
+        waiter.record.reset();
+        waiter.in_use.store(true, Ordering::Relaxed);
+        waiter
+    }
+
+    /// Gives the waiter back for reuse. Its owner must have ended and must not be waiting.
+    pub(crate) fn give_back(&'static self) {
+        debug_assert_eq!(self.word.load(Ordering::Relaxed) & STATE_MASK, QUIET);
+        // A set that was not consumed must not wake the next owner.
+        while self.event.wait_until(0) {}
+        self.in_use.store(false, Ordering::Relaxed);
+        FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+    }
+
+    /// Returns whether this waiter is in no wait.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & STATE_MASK == QUIET
+    }
+
+    /// Returns the holder of what the present wait is for, if it is known.
+    pub(crate) fn blocker(&self) -> Option<&'static Waiter> {
+        // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
+        unsafe { self.blocker.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Returns whether the work request was cancelled that this waiter runs, or runs a part of for
+    /// another worker.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
+        let origin = unsafe { self.origin.load(Ordering::Relaxed).as_ref() };
+        self.cancelled.load(Ordering::Relaxed)
+            || origin.is_some_and(|o| o.cancelled.load(Ordering::Relaxed))
+    }
+}
