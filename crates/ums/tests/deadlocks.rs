@@ -283,7 +283,7 @@ fn users_that_own_what_the_other_waits_for_are_found() {
 }
 
 #[test]
-fn a_user_with_another_request_queued_is_in_no_circle_for_that_may_give_its_lock_back() {
+fn a_user_with_another_request_queued_is_in_no_circle_since_that_may_release_its_lock() {
     for kind in kinds() {
         let told = Told::default();
         let build = |b: Builder| watched(b.schedulers(1).max_workers(2), deadlocks(), &told);
@@ -367,7 +367,7 @@ fn a_long_wait_is_no_deadlock_b22() {
 }
 
 #[test]
-fn locks_that_go_from_hand_to_hand_in_good_order_are_never_called_a_deadlock() {
+fn locks_that_are_taken_in_good_order_are_never_reported_as_a_deadlock() {
     // Looked at all the time, while everything moves.
     both_watched(
         || deadlocks().deadlock(ms(1)),
@@ -480,8 +480,8 @@ fn takes_the_lock(lock: &RwLock<u32>) -> ums::sync::RwLockReadGuard<'_, u32> {
 }
 
 #[test]
-fn with_traced_locks_readers_are_known_and_where_each_took_its_lock() {
-    in_a_child("with_traced_locks_readers_are_known_and_where_each_took_its_lock", |kind| {
+fn with_traced_locks_readers_are_known_and_where_each_lock_was_taken() {
+    in_a_child("with_traced_locks_readers_are_known_and_where_each_lock_was_taken", |kind| {
         let told = Told::default();
         let options = deadlocks().trace_locks(true);
         let node = build(kind, |b| watched(b.schedulers(1), options, &told));

@@ -1,5 +1,5 @@
-//! A worker that keeps its scheduler is told in one sentence on stderr, without any option of the
-//! builder's; and the thread that finds it costs an idle process nothing.
+//! A worker that keeps its scheduler is reported in one sentence on stderr, without any option of
+//! the builder; and the monitor's thread costs an idle process nothing.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -16,7 +16,7 @@ use ums::monitor::Condition;
 use ums::{Builder, WorkerKind};
 
 static ENOUGH: AtomicBool = AtomicBool::new(false);
-/// Longer than a worker may keep its scheduler, and than the monitor takes to see it.
+/// Longer than a worker may keep its scheduler, plus the time that the monitor needs to find it.
 const LONG: Duration = ms(2500);
 
 const FIRST_LINE: u32 = line!();
@@ -42,8 +42,7 @@ fn kind_and_act(errand: &str) -> (WorkerKind, &str) {
     (kind_named(kind), act)
 }
 
-/// Ends this process's work when the parent has read what it waits for, or has waited for long
-/// enough.
+/// Ends this process when its parent has read what it waits for, or has waited long enough.
 fn end_with_stdin() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -67,8 +66,7 @@ fn program(errand: &str) {
     assert_eq!(on(&node, 0, || "goes on"), "goes on");
 }
 
-/// Runs the program until it says a sentence, and ends it. Gives all that it said of its own
-/// accord.
+/// Runs the program until it prints a sentence, and ends it. Returns all that it printed before.
 fn sentences(test: &str, errand: &str) -> Vec<String> {
     let mut child = child(test, errand)
         .stdin(Stdio::piped())
@@ -92,7 +90,8 @@ fn sentences(test: &str, errand: &str) -> Vec<String> {
     said
 }
 
-/// Exactly one sentence with these words, which names the guilty function and its line.
+/// Checks that there is exactly one sentence with these words, which names the guilty function and
+/// its line.
 #[track_caller]
 fn one_sentence(said: &[String], words: &[&str], function: &str) {
     let [sentence] = said else { panic!("one sentence: {said:#?}") };
@@ -155,7 +154,7 @@ fn expected_monitor() -> u32 {
     monitor_thread().expect("it is there")
 }
 
-/// Works that are told nothing of.
+/// Programs for which no sentence is printed.
 fn silent(errand: &str) {
     let (kind, act) = kind_and_act(errand);
     let node = build(kind, |b: Builder| b.schedulers(1).warnings(act != "unwarned"));
@@ -170,15 +169,15 @@ fn silent(errand: &str) {
 }
 
 #[test]
-fn without_warnings_or_harm_nothing_is_told_b31() {
+fn without_warnings_or_harm_no_sentence_is_printed_b31() {
     if let Some(errand) = child_errand() {
         return silent(&errand);
     }
     let _turn = turn();
-    let test = "without_warnings_or_harm_nothing_is_told_b31";
+    let test = "without_warnings_or_harm_no_sentence_is_printed_b31";
     for kind in kinds() {
         let mut acts = vec!["unwarned", "alone"];
-        // It loses its scheduler, which goes on.
+        // It loses its scheduler, which continues with another worker.
         if kind == WorkerKind::Thread && ums::probe::taking_over_is_refused().is_none() {
             acts.push("blocks");
         }
@@ -190,7 +189,7 @@ fn without_warnings_or_harm_nothing_is_told_b31() {
     }
 }
 
-/// Workers that never become free, though each of their waits ends.
+/// Workers that never become free, although each of their waits ends.
 fn pool_of_two() {
     end_with_stdin();
     let node = build(WorkerKind::Thread, |b| b.schedulers(1).max_workers(2));
@@ -205,12 +204,12 @@ fn pool_of_two() {
 }
 
 #[test]
-fn requests_that_no_worker_becomes_free_for_are_told_in_one_sentence_b37() {
+fn requests_that_get_no_worker_are_reported_in_one_sentence_b37() {
     if child_errand().is_some() {
         return pool_of_two();
     }
     let _turn = turn();
-    let test = "requests_that_no_worker_becomes_free_for_are_told_in_one_sentence_b37";
+    let test = "requests_that_get_no_worker_are_reported_in_one_sentence_b37";
     let said = sentences(test, "Thread stay");
     let [sentence] = &said[..] else { panic!("one sentence: {said:#?}") };
     for word in [
@@ -222,7 +221,7 @@ fn requests_that_no_worker_becomes_free_for_are_told_in_one_sentence_b37() {
     }
 }
 
-/// A standstill at the hard limit, which the scheduler tells itself.
+/// A standstill at the hard limit, which the scheduler reports itself.
 fn standstill() {
     let node = build(WorkerKind::Thread, |b| b.schedulers(1).max_workers(2));
     let gate = Gate::shut();
@@ -241,19 +240,20 @@ fn standstill() {
 }
 
 #[test]
-fn a_standstill_that_was_told_is_not_told_by_the_monitor_again() {
+fn a_standstill_that_its_scheduler_reported_is_not_reported_by_the_monitor_again() {
     if child_errand().is_some() {
         return standstill();
     }
     let _turn = turn();
-    let test = "a_standstill_that_was_told_is_not_told_by_the_monitor_again";
+    let test = "a_standstill_that_its_scheduler_reported_is_not_reported_by_the_monitor_again";
     let output = run_child(test, "Thread stand");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("stands still") && said.lines().count() == 1, "{said}");
 }
 
-/// The monitor of an idle process sleeps, and one that wakes often does not wake it each time.
+/// The monitor of an idle process sleeps, and a scheduler that wakes often does not wake it each
+/// time.
 fn idle() {
     let node = build(WorkerKind::Thread, |b| b.schedulers(2));
     assert_eq!(on(&node, 0, || 7), 7);
@@ -284,7 +284,7 @@ fn the_monitor_of_an_idle_node_does_not_wake_b39() {
     assert!(output.status.success(), "{said}");
 }
 
-/// Nodes that come and go.
+/// Nodes that are built and dropped.
 fn many_nodes() {
     let numbers: HashSet<u32> = (0..100)
         .map(|n| {

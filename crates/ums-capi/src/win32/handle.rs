@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_lives_until_who_uses_it_leaves() {
+    fn an_object_lives_until_its_last_use_ends() {
         let handle = event();
         let used = get(handle).unwrap();
         assert_eq!(CloseHandle(handle), 1);

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_removed_is_not_found_and_is_removed_once() {
+    fn a_removed_pointer_is_not_found_and_is_removed_once() {
         static SET: Registry = Registry::new();
         for pointer in (0x1000..0x200_000).step_by(64) {
             assert!(!SET.has(pointer));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_believes_what_it_does_not_know() {
+    fn a_full_table_takes_unknown_pointers_as_valid() {
         static SET: Registry = Registry::new();
         (1..=PLACES + PROBES).for_each(|n| SET.add(n * 64));
         assert!(SET.has(0xdead_0000));

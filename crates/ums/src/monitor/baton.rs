@@ -1,24 +1,27 @@
 //! The baton: a worker, or a completion routine, that keeps it and does not yield.
 //!
 //! ```text
-//!   unchanged for half of what is allowed --> figures
-//!   for all of it, while the monitor was in time --> figures again: who is to blame?
-//!        the machine, another process --> only when it has lasted much longer
-//!        somebody here                --> report
+//!   unchanged for half of the limit --> read figures
+//!   unchanged for the limit, while the monitor was in time --> figures again: what is the cause?
+//!        outside the process --> report only when it has lasted much longer
+//!        inside the process  --> report
 //! ```
 //!
-//! The time in which the monitor could not look either is not the worker's (see [`Slow`]). Where
-//! that is most of it there is a report only if it was very long, and it blames nobody here.
+//! The time in which the monitor could not look is not counted against the worker (see [`Slow`]).
+//! If that is most of the time, there is a report only after a very long time, and its diagnosis
+//! exonerates the process.
 //!
-//! What this file does not do: it reads no figures and names no functions.
+//! This file reads no figures and names no functions itself.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::figures::{Figures, ProcessUse, ThreadUse};
+use super::options::Options;
+use super::report::{Condition, Report};
 use super::slow::{Beat, Slow, ns};
-use super::watch::{Node, has_nothing_to_do, progress, somebody_waits};
-use super::{Condition, Diagnosis, Options, Report, Thief, profile, sentence, unwind};
+use super::watch::{Node, has_nothing_to_do, has_ready_work, progress};
+use super::{Diagnosis, Thief, profile, sentence, unwind};
 use crate::os::linux::sample;
 use crate::record::frame::{Frame, guilty};
 use crate::scheduler::Scheduler;
@@ -26,7 +29,7 @@ use crate::scheduler::inbox::Letter;
 use crate::watch::{Waits, state};
 
 impl Node {
-    /// A worker or a completion routine that does not yield.
+    /// Looks for a worker or a completion routine that does not yield.
     pub(super) fn look_at_baton(&mut self, s: &Scheduler, beat: Beat) -> Option<Report> {
         let options = &self.options;
         let slow = &mut self.tracks[s.index].baton;
@@ -38,8 +41,8 @@ impl Node {
             slow.clear(mark, beat.now);
             return None;
         }
-        // Work on a hidden scheduler may take as long as it likes, unless somebody waits for it.
-        if !s.options.visible && !somebody_waits(s) {
+        // Work on a hidden scheduler may take any time, unless other work waits for it.
+        if !s.options.visible && !has_ready_work(s) {
             return None;
         }
         if options.by_default && !holds_something_up(s) {
@@ -51,19 +54,19 @@ impl Node {
         }
         let condition = condition(s, slow, age, options)?;
         let too_long = age >= ns(options.cancel_after) && !slow.cancelled;
-        let again = is_to_be_told(slow, age, beat.now, options);
+        let again = must_be_reported(slow, age, beat.now, options);
         if !(again || too_long) || has_nothing_to_do(s) {
             return None;
         }
         let (used, process) = Figures::read(thread).since(slow.before.as_ref()?);
         let diagnosis = diagnose(s, &used, &process, age >= ns(options.stall));
-        // Who has no processor is left alone.
+        // The request of a worker that gets no processor is not cancelled.
         let cancels = too_long && !diagnosis.exonerates();
         if lasted < ns(patience(diagnosis, options)) || !(again || cancels) {
             return None;
         }
         slow.reported(beat.now, options.repeat);
-        slow.told_long |= age >= ns(options.non_yield);
+        slow.reported_as_long |= age >= ns(options.non_yield);
         let mut report = Report::new(condition, diagnosis, lasted, s);
         report.stood_still = Duration::from_nanos(slow.stood_still);
         report.name_the_worker(s);
@@ -81,12 +84,12 @@ impl Node {
         let asleep = asleep.unwrap_or_default();
         let asks = guilty(&asleep).is_none() && may_be_asked(waits.as_ref(), &asleep);
         let sample = if left_out || !asks { None } else { sample::take(thread) };
-        // If it has yielded meanwhile, this is somebody else's stack.
+        // If the worker has yielded meanwhile, this is the stack of another worker.
         let sample = sample.filter(|_| progress(s) == mark.0);
         report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or(asleep);
         if by_default {
             if progress(s) != mark.0 {
-                // What was found of the thread may be another worker's.
+                // What was read of the thread may belong to another worker.
                 return None;
             }
             report.sentence = sentence::of_stall(&report, s, waits.as_ref());
@@ -101,30 +104,31 @@ impl Node {
     }
 }
 
-/// The functions of a thread that sleeps in the kernel, if it can be seen without waking it; else
-/// none.
+/// Returns the functions of a thread that sleeps in the kernel, if they can be found without waking
+/// it; otherwise none.
 fn frames_of_sleeper(thread: u32, waits: &Waits) -> Vec<Frame> {
     let frames = unwind::frames_of_waiting(waits);
     let stays = state::look_at(thread as i32) == Some(*waits);
     if stays { frames } else { Vec::new() }
 }
 
-/// Whether a signal to a thread that waits there, in these functions, changes nothing for the
-/// application: the system makes the call again, or the standard library does.
+/// Returns true if a signal to a thread that waits in this call, in these functions, changes
+/// nothing for the application: the kernel makes the call again, or the standard library does.
 fn may_be_asked(waits: Option<&Waits>, frames: &[Frame]) -> bool {
     let Some(call) = waits.and_then(|waits| waits.call) else { return true };
     state::is_restarted(call) || frames.iter().any(|frame| frame.name.starts_with("std::"))
 }
 
-/// Whether there is anything on this scheduler that could get on if it were let, now or in a while.
+/// Returns true if there is work on this scheduler that could run now or later, if the worker
+/// yielded.
 fn holds_something_up(s: &Scheduler) -> bool {
     let c = &s.counters;
     let pending = [&c.waiting, &c.pending_io, &c.timers];
-    somebody_waits(s) || pending.iter().any(|n| n.load(Ordering::Relaxed) > 0)
+    has_ready_work(s) || pending.iter().any(|n| n.load(Ordering::Relaxed) > 0)
 }
 
 impl Report {
-    /// Whoever has the baton.
+    /// Records the worker that has the baton.
     fn name_the_worker(&mut self, s: &Scheduler) {
         if let Some(waiter) = s.running() {
             self.worker = Some(waiter.worker.load(Ordering::Relaxed));
@@ -134,8 +138,8 @@ impl Report {
     }
 }
 
-/// What it is, if it is anything: in time the monitor has seen it stand still for so long; or the
-/// monitor has been away for most of a very long time.
+/// Returns the condition, if there is one: either the monitor was in time and has seen no progress
+/// for long enough, or it was late itself for most of a very long time.
 fn condition(s: &Scheduler, slow: &Slow, age: u64, options: &Options) -> Option<Condition> {
     let lasted = age + slow.stood_still;
     let stood_still = slow.stood_still >= lasted / 2 && lasted >= ns(options.starved);
@@ -147,11 +151,12 @@ fn condition(s: &Scheduler, slow: &Slow, age: u64, options: &Options) -> Option<
     }
 }
 
-/// Whether there was no report of it yet, or none for a while, or none that says how long it is.
-fn is_to_be_told(slow: &Slow, age: u64, now: u64, options: &Options) -> bool {
+/// Returns true if there was no report yet, or none for a while, or none that says how long it has
+/// lasted.
+fn must_be_reported(slow: &Slow, age: u64, now: u64, options: &Options) -> bool {
     match slow.reports {
         0 => true,
-        _ if !slow.told_long => age >= ns(options.non_yield),
+        _ if !slow.reported_as_long => age >= ns(options.non_yield),
         _ => now >= slow.next,
     }
 }
@@ -165,12 +170,14 @@ fn diagnose(
     match Diagnosis::of(used, process) {
         known @ (Diagnosis::Starved(_) | Diagnosis::Crowded) => known,
         _ if !has_had_its_time => Diagnosis::Starved(Thief::Standstill),
-        Diagnosis::Blocked if s.stuck_on_short_lock.load(Ordering::Relaxed) => Diagnosis::Sick,
+        Diagnosis::Blocked if s.stuck_on_short_lock.load(Ordering::Relaxed) => {
+            Diagnosis::StuckOnShortLock
+        }
         known => known,
     }
 }
 
-/// How long it must have lasted to be told.
+/// Returns how long it must have lasted to be reported.
 fn patience(diagnosis: Diagnosis, options: &Options) -> Duration {
     match diagnosis {
         Diagnosis::Starved(_) | Diagnosis::Crowded => options.starved,

@@ -4,28 +4,27 @@
 //!   wait of A --owner?--> B --its wait--> owner? --> C --its wait--> owner? --> A: a circle
 //! ```
 //!
-//! *When.* A circle is closed by the wait in it that began last, for nobody is made an owner while
-//! it waits. So each wait is looked at once, when it is as old as
-//! [`Options::deadlock`](super::Options::deadlock) says; while none is, nothing is done. A wait
-//! that leads to a plain thread which does not wait is looked at again, since nobody looks at waits
-//! of plain threads. A look costs what there are waits and owners, once each, whatever leads to
-//! what.
+//! *When.* The wait that began last closes a circle, because no waiter becomes an owner while it
+//! waits. So each wait is looked at once, when it is as old as
+//! [`Options::deadlock`](super::Options::deadlock) says; until then nothing is done. A wait that
+//! leads to a plain thread which does not wait is looked at again, since the waits of plain threads
+//! are not looked at themselves. One look follows each wait and each owner once, in whatever way
+//! they are linked.
 //!
-//! *No circle is found that is none.* Every link is looked at twice. The number of a wait only
-//! grows, so one that is going on at both looks has gone on in between, and all waits of the circle
-//! at once from the end of the first look to the start of the second. Who waits does not run, so
-//! whatever it owns at the second look it has owned, and kept, since its wait began. A user's lock
-//! could be given back by another request of that user: it counts as waiting only as long as the
-//! waiting request is its last and only one.
+//! *Every reported circle is real.* Every link is looked at twice. The number of a wait only grows,
+//! so a wait that is found at both looks has lasted from one to the other, and all waits of the
+//! circle existed together from the end of the first look to the start of the second. A waiter does
+//! not run, so what it owns at the second look it has owned, and kept, since its wait began. A
+//! user's lock could be released by another request of that user: a user counts as waiting only as
+//! long as the waiting request is its last and only one.
 //!
 //! *The victim* is the wait that began last among those that can fail with an error; if there is
-//! none, the last among those whose verb can only panic; if there is none, nobody, and the report
-//! says so. It is claimed as by a granter (One Outcome); the others go on when the victim has let
-//! go.
+//! none, the last among those whose verb can only panic; if there is none, no wait is ended, and
+//! the report says so. The victim is claimed as a granter would claim it (One Outcome); the other
+//! waits end when the victim has released what it holds.
 //!
 //! What it does not see: waits for things without an owner (events, semaphores, channels, condition
-//! variables), readers of a lock unless locks are traced, and what a worker that is preemptive
-//! waits for.
+//! variables), readers of a lock unless locks are traced, and what a preemptive worker waits for.
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -35,7 +34,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::looker::Looker;
-use super::{Condition, Diagnosis, Report, unwind};
+use super::report::{Condition, Report};
+use super::{Diagnosis, unwind};
 use crate::current::ready;
 use crate::os::clock;
 use crate::record::reason::WaitReason;
@@ -46,36 +46,36 @@ use crate::sync::traced;
 use crate::wait::deadlock::{self, Deadlock, DeadlockId, DeadlockWaiter};
 use crate::wait::{AsVictim, Outcome, Owner, Ticket, Waiter};
 
-/// Waiters of one circle of which it is told in which functions they wait: naming them takes long.
+/// Number of waiters of one circle whose functions are named: naming them takes long.
 const NAMED: usize = 32;
 
-/// Says which request of a user was enqueued last.
+/// Returns the request of a user that was enqueued last.
 pub(super) type LastRequest = dyn Fn(UserId) -> Option<RequestId> + Send;
 
-/// A wait, and who has what it is for: the wait of the next link, or of the first.
+/// A wait, and the owner of what it waits for. The owner's own wait is the next link, or the first.
 #[derive(Clone, Copy)]
 struct Link {
     wait: Ticket,
     owner: Owner,
 }
 
-/// What names a wait in a table.
+/// A key for a wait in a table.
 type Name = (usize, u64);
 
 fn name(wait: Ticket) -> Name {
     (from_ref(wait.waiter).addr(), wait.number())
 }
 
-/// What was seen of a node's waits.
+/// What the monitor has seen of a node's waits.
 #[derive(Default)]
 pub(super) struct Deadlocks {
     /// Waits that need not be looked at again.
     examined: HashSet<Name>,
-    /// Before this time nothing is looked at.
+    /// Before this time no wait is looked at.
     next: u64,
 }
 
-/// A circle that was found, and where.
+/// A circle that was found.
 pub(super) struct Circle {
     links: Vec<Link>,
     /// The scheduler of the wait from which it was found.
@@ -113,14 +113,14 @@ impl Deadlocks {
         let is_real = |links: &Vec<Link>| is_still_so(links, &Graph::of(all, last));
         let mut circles = Vec::new();
         for links in std::mem::take(&mut search.circles).into_iter().filter(is_real) {
-            // Without a worker of this node it is the matter of another monitor, or of none.
+            // A circle without a worker of this node belongs to another monitor, or to none.
             let Some(at) = links.iter().find_map(|link| home_of(link.wait.waiter, all)) else {
                 continue;
             };
             let circle = Circle { links, at: at.clone() };
             if circle.victim().is_none() {
-                // It stays, and is told once. Any other is looked for again when it has been
-                // broken: its waits may be in more than one.
+                // It stays, and is reported once. Any other circle is looked for again after it was
+                // broken: its waits may be in several circles.
                 self.examined.extend(circle.links.iter().map(|link| name(link.wait)));
             }
             circles.push(circle);
@@ -128,19 +128,19 @@ impl Deadlocks {
         circles
     }
 
-    /// When there will be something to look at, if nothing changes: never, mostly.
+    /// Returns when there will be a wait to look at, if nothing changes; usually never.
     pub fn due(&self, all: &[Arc<Scheduler>], limit: Duration) -> u64 {
         if limit == Duration::MAX {
             return clock::NEVER;
         }
         let unexamined = askable(all).filter(|(_, wait)| !self.examined.contains(&name(*wait)));
         let left = unexamined.map(|(_, wait)| limit.saturating_sub(age(wait.waiter)));
-        // One that leads outside is old already, and looked at again after a while.
+        // A wait that leads outside is old already, and is looked at again after a while.
         left.min().map_or(clock::NEVER, |left| clock::after(left.max(limit / 4)))
     }
 }
 
-/// The waits of a node's workers that can be asked whom they are for.
+/// Returns the waits of a node's workers whose owners can be asked for.
 fn askable(all: &[Arc<Scheduler>]) -> impl Iterator<Item = (&Arc<Scheduler>, Ticket)> {
     let busy = all.iter().filter(|s| s.counters.waiting.load(Ordering::Relaxed) > 0);
     busy.flat_map(|s| {
@@ -153,7 +153,7 @@ fn age(waiter: &Waiter) -> Duration {
     Duration::from_nanos(clock::ticks_to_ns(clock::ticks().saturating_sub(began)))
 }
 
-/// Which waiter waits for which. Parties know it themselves; for users it is gathered.
+/// Which waiter waits for which. Waiters know that themselves; for users it is collected.
 struct Graph<'a> {
     all: &'a [Arc<Scheduler>],
     last: &'a LastRequest,
@@ -165,8 +165,8 @@ impl<'a> Graph<'a> {
         Graph { all, last, users: OnceCell::new() }
     }
 
-    /// The one wait of each user that does nothing else: gathered once, and only if a user is asked
-    /// for.
+    /// Returns the wait of each user that does nothing else. It is collected once, and only if a
+    /// user is an owner.
     fn users(&self) -> &HashMap<UserId, Ticket> {
         self.users.get_or_init(|| {
             let mut busy: HashMap<UserId, Vec<&'static Waiter>> = HashMap::new();
@@ -186,7 +186,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// What the owner waits for itself.
+    /// Returns the wait of the owner itself.
     fn wait_of(&self, owner: Owner) -> Option<Ticket> {
         match owner {
             Owner::Waiter(waiter) => waiter.askable_wait(),
@@ -195,8 +195,9 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// A search for circles that looks at each wait once, however many lead to it. It keeps its path
-/// itself, since a chain of waits may be longer than a thread's stack allows calls.
+/// A search for circles that looks at each wait once, however many waits lead to it. It keeps its
+/// path in a vector, since a chain of waits may be longer than the depth of calls that a thread's
+/// stack allows.
 struct Search<'a> {
     graph: &'a Graph<'a>,
     path: Vec<Step>,
@@ -215,10 +216,10 @@ struct Step {
 /// What is known of a wait.
 #[derive(Clone, Copy)]
 enum Seen {
-    /// It is on the path, in this place.
+    /// It is on the path, at this index.
     OnPath(usize),
-    /// All that it leads to was looked at. *Open*: a way from it leads to a circle, or to a plain
-    /// thread that could close one unseen; so it is looked at again the next time.
+    /// Everything that it leads to was looked at. *Open*: a way from it leads to a circle, or to a
+    /// plain thread that could close one unnoticed; so it is looked at again the next time.
     Done { open: bool },
 }
 
@@ -227,12 +228,12 @@ impl<'a> Search<'a> {
         Search { graph, path: Vec::new(), seen: HashMap::new(), circles: Vec::new() }
     }
 
-    /// Whether this wait need not be looked at again.
+    /// Returns true if this wait need not be looked at again.
     fn is_over(&self, wait: &Name) -> bool {
         matches!(self.seen.get(wait), Some(Seen::Done { open: false }))
     }
 
-    /// Looks at everything that this wait leads to and that was not looked at.
+    /// Looks at everything that this wait leads to and that was not looked at before.
     fn from(&mut self, start: Ticket) {
         if !self.seen.contains_key(&name(start)) {
             self.enter(start);
@@ -285,7 +286,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The second look: each wait goes on, and its owner is the one who waits next.
+/// The second look: returns true if each wait still lasts, and its owner is still the next waiter.
 fn is_still_so(links: &[Link], graph: &Graph<'_>) -> bool {
     links.iter().enumerate().all(|(at, link)| {
         let next = links[(at + 1) % links.len()].wait;
@@ -294,15 +295,16 @@ fn is_still_so(links: &[Link], graph: &Graph<'_>) -> bool {
     })
 }
 
-/// The scheduler of a worker of this node.
+/// Returns the scheduler of a waiter, if it is a worker of this node.
 fn home_of<'a>(waiter: &Waiter, all: &'a [Arc<Scheduler>]) -> Option<&'a Arc<Scheduler>> {
     let inbox = Inbox::of(waiter)?;
     all.iter().find(|s| std::ptr::eq(s.inbox, inbox))
 }
 
 impl Circle {
-    /// Ends one of its waits, and says what it was. None: it came apart by itself. Names of
-    /// functions cost more than all else, so they are left out where nobody would read them.
+    /// Ends one of its waits, and returns the report. Returns None if the circle ended by itself.
+    /// The names of functions cost more than everything else, so they are left out if they would
+    /// not be printed.
     pub fn break_up(
         &self,
         all: &[Arc<Scheduler>],
@@ -320,7 +322,7 @@ impl Circle {
         };
         let waiters = self.links.iter().enumerate().map(waiter).collect();
         let deadlock = Arc::new(Deadlock { id, waiters, victim });
-        // Naming functions took its time.
+        // Naming the functions took a while.
         if !is_still_so(&self.links, &Graph::of(all, last)) {
             return None;
         }
@@ -333,7 +335,7 @@ impl Circle {
         Some(self.report(deadlock))
     }
 
-    /// The wait that began last among those that can fail best.
+    /// Returns the wait that began last among those that prefer to be the victim.
     fn victim(&self) -> Option<usize> {
         let links = self.links.iter().enumerate();
         let could = links.filter_map(|(at, link)| {
@@ -366,13 +368,13 @@ impl Circle {
     }
 }
 
-/// Scheduler and worker; None for a plain thread.
+/// Returns scheduler and worker; None for a plain thread.
 fn number_of(waiter: &Waiter) -> Option<(u32, u32)> {
     let inbox = Inbox::of(waiter)?;
     Some((inbox.number.load(Ordering::Relaxed), waiter.worker.load(Ordering::Relaxed)))
 }
 
-/// With names, if there is somebody to look for them.
+/// Describes a link; with names of functions, if there is a looker.
 fn describe(link: &Link, all: &[Arc<Scheduler>], looker: Option<&mut Looker>) -> DeadlockWaiter {
     let waiter = link.wait.waiter;
     let resource = waiter.resource.load(Ordering::Relaxed);
@@ -404,7 +406,7 @@ mod tests {
     use crate::sync::Mutex;
 
     #[test]
-    fn a_circle_that_came_apart_between_two_looks_is_none_and_nobody_is_its_victim() {
+    fn a_circle_that_ended_between_two_looks_is_not_reported_and_has_no_victim() {
         let node = crate::Node::builder().schedulers(1).build().unwrap();
         let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
         let users = [node.user(), node.user()];
@@ -414,7 +416,7 @@ mod tests {
             let run = move || {
                 let _mine = mine.lock();
                 holders.fetch_add(1, Ordering::Relaxed);
-                // The first may come here long before the second is enqueued.
+                // The first worker may come here long before the second is enqueued.
                 while holders.load(Ordering::Relaxed) < 2 {
                     crate::yield_now();
                 }

@@ -1,72 +1,74 @@
-//! Who is to blame, from figures alone (B34): the rules by which the original's support read its
-//! reports, with the kernel's own account of who waited for a processor in place of guesses.
+//! The cause of a stall, from figures alone (B34): the rules by which the original's support read
+//! its reports, with the kernel's own count of the time spent waiting for a processor in place of
+//! guesses.
 //!
 //! In this order, over the time that was measured:
 //!
-//! 1. The thread ran for 40 % of it or more: it *computes*, or is *in the kernel*, by where it
+//! 1. The thread ran for 40 % of the time or more: it *computes*, or is *in the kernel*, where it
 //!    spent most.
-//! 2. It was ready and had no processor for half of it: *crowded* when our own other threads used
-//!    most of what the process may use, else *starved*, by whoever took most.
+//! 2. It was ready and had no processor for half of the time: *crowded* if other threads of this
+//!    process used most of what the process may use, otherwise *starved*, by what took most.
 //! 3. It sleeps: it is *blocked* in a system call.
-//! 4. Anything else is *unclear*, and said to be.
+//! 4. Anything else is *unclear*, and the report says so.
 //!
-//! The figures say nothing of time in which the monitor itself could not look; see `baton.rs`.
+//! The figures do not cover the time in which the monitor itself could not look; see `baton.rs`.
 
 use super::figures::{ProcessUse, ThreadUse};
 use crate::record::reason::WaitReason;
 
-/// Who is to blame.
+/// The cause of what was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Diagnosis {
     /// The worker computes in user mode and does not yield.
     Computes,
-    /// The worker computes in the kernel: a system call that works hard.
+    /// The worker computes in the kernel, in a system call.
     InKernel,
     /// The worker sleeps in a system call that blocks its thread: it should go preemptive.
     Blocked,
-    /// The worker sleeps because a lock that is held for moments is not let go (B48).
-    Sick,
-    /// The thread is ready and gets no processor: nobody here is to blame.
+    /// The worker sleeps for a lock that is normally held for a few instructions and is not
+    /// released.
+    StuckOnShortLock,
+    /// The thread is ready and gets no processor: the cause is outside the process.
     Starved(Thief),
     /// The thread is ready, and the process's own other threads use the processors: preemptive
     /// calls, hidden schedulers, threads of the application.
     Crowded,
-    /// Workers wait for something that nobody gives, this for most of them.
+    /// Workers wait for something that does not happen; most of them for this reason.
     WaitsFor(WaitReason),
-    /// Workers wait, each for something else.
+    /// Workers wait, for different reasons.
     WorkersWait,
-    /// Workers could not be made: the system refuses threads or memory.
+    /// The kernel refuses threads or memory for new workers.
     CannotCreateWorkers,
-    /// The disk, or whatever carries the file, is slow.
+    /// The disk or the file system is slow.
     Disk,
-    /// Workers wait for each other.
+    /// Workers wait for each other in a circle.
     Circle,
-    /// The figures do not tell.
+    /// The figures do not show the cause.
     Unclear,
 }
 
-/// Who took the processor.
+/// What took the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thief {
-    /// Other processes of this machine.
+    /// Other processes of this computer.
     Others,
     /// The hypervisor: stolen time.
     Hypervisor,
     /// The control group's quota.
     Quota,
-    /// Nobody knows who: the monitor itself got none either. The process was stopped, or the
-    /// machine stood still.
+    /// Unknown: the monitor itself got no processor either. The process was stopped, or the
+    /// computer stood still.
     Standstill,
 }
 
 impl Diagnosis {
-    /// Whether neither the application nor this library is to blame.
+    /// Returns true if the cause is neither the application nor this library.
     pub fn exonerates(self) -> bool {
         matches!(self, Diagnosis::Starved(_) | Diagnosis::Disk)
     }
 
-    /// Of a thread that should have yielded.
+    /// Diagnoses a thread that should have yielded.
     pub(super) fn of(thread: &ThreadUse, process: &ProcessUse) -> Diagnosis {
         let span = process.interval.as_nanos().max(1);
         let percent = |part: std::time::Duration| part.as_nanos() * 100 / span;
@@ -104,7 +106,9 @@ impl std::fmt::Display for Diagnosis {
             Diagnosis::Computes => "it computes and does not yield",
             Diagnosis::InKernel => "it works in the kernel and does not yield",
             Diagnosis::Blocked => "it sleeps in a system call, which should go preemptive",
-            Diagnosis::Sick => "it sleeps for a lock that is held for moments and is not let go",
+            Diagnosis::StuckOnShortLock => {
+                "it sleeps for a lock that is held for moments and is not released"
+            }
             Diagnosis::Starved(Thief::Others) => {
                 "not its fault: other processes use the processors"
             }
@@ -161,7 +165,7 @@ mod tests {
         allowed: 2,
     };
 
-    /// Over a second, on two processors.
+    /// Diagnoses figures of one second, on two processors.
     fn of(case: &Case) -> Diagnosis {
         let thread = ThreadUse {
             user: ms(case.user),
@@ -186,14 +190,14 @@ mod tests {
     fn each_of_the_rules_has_its_figures_b34() {
         let cases = [
             (Case { user: 950, used: 960, ..QUIET }, Diagnosis::Computes),
-            // Half a processor is all it gets, and it uses that: still its own doing.
+            // It gets half a processor and uses all of that: the cause is still its own code.
             (Case { user: 480, ready: 510, used: 480, ..QUIET }, Diagnosis::Computes),
             (Case { kernel: 700, user: 100, used: 800, ..QUIET }, Diagnosis::InKernel),
             (Case { state: 'S', ..QUIET }, Diagnosis::Blocked),
             (Case { state: 'D', user: 10, ..QUIET }, Diagnosis::Blocked),
             (Case { user: 100, ready: 890, used: 110, ..QUIET }, Diagnosis::Starved(Thief::Others)),
             (Case { user: 100, ready: 890, used: 1900, ..QUIET }, Diagnosis::Crowded),
-            // All of the one processor that it may use is used by its own other threads.
+            // Other threads of the process use all of the one processor that it may use.
             (Case { user: 100, ready: 890, used: 990, allowed: 1, ..QUIET }, Diagnosis::Crowded),
             (
                 Case { user: 100, ready: 890, used: 200, throttled: 800, ..QUIET },

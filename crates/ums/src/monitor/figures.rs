@@ -1,7 +1,7 @@
-//! What a thread, the process and the machine used of the processors, as the kernel counts it.
+//! The processor time of a thread, the process and the computer, as the kernel counts it.
 //!
-//! Read twice, and only when something is suspected: the difference is what a diagnosis is made of.
-//! Whatever cannot be read counts as nothing used.
+//! The figures are read twice, and only when something is suspected: the diagnosis is made of the
+//! difference. A figure that cannot be read counts as zero.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::os::linux::cgroup::Groups;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadUse {
-    /// The kernel's number of it.
+    /// Its kernel thread id.
     pub id: u32,
     /// How old it is.
     pub age: Duration,
-    /// What it does: `R` runs or is ready, `S` sleeps, `D` sleeps and hears no signals.
+    /// Its state: `R` runs or is ready, `S` sleeps, `D` sleeps uninterruptibly.
     pub state: char,
     /// Processor time in user mode.
     pub user: Duration,
@@ -31,17 +31,18 @@ pub struct ThreadUse {
     pub voluntary: u64,
     /// Times the processor was taken from it.
     pub involuntary: u64,
-    /// Where in the kernel it sleeps, the innermost first, as far as may be read.
+    /// The functions in the kernel that it sleeps in, the innermost first, as far as they may be
+    /// read.
     pub kernel_stack: Vec<String>,
 }
 
-/// What the process and the machine used between two looks.
+/// What the process and the computer used between two looks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessUse {
     /// The time between the looks.
     pub interval: Duration,
-    /// Processors of the machine that are online.
+    /// Processors of the computer that are online.
     pub processors: u32,
     /// How many of them the process may use, by its affinity.
     pub allowed: u32,
@@ -51,17 +52,17 @@ pub struct ProcessUse {
     pub idle: Duration,
     /// Time that the hypervisor took, of all processors together.
     pub stolen: Duration,
-    /// Time for which the control group was not let run.
+    /// Time for which the control group's quota kept it from running.
     pub throttled: Duration,
 }
 
 impl ProcessUse {
-    /// What the process used, in per cent of all processors.
+    /// Returns what the process used, in per cent of all processors.
     pub fn percent_used(&self) -> u128 {
         self.percent(self.used)
     }
 
-    /// What was idle, in per cent of all processors.
+    /// Returns what was idle, in per cent of all processors.
     pub fn percent_idle(&self) -> u128 {
         self.percent(self.idle).min(100)
     }
@@ -72,10 +73,10 @@ impl ProcessUse {
     }
 }
 
-/// One look.
+/// The figures of one look.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Figures {
-    /// In nanoseconds of the clock.
+    /// The time of the look, in nanoseconds of the clock.
     pub at: u64,
     thread: ThreadFigures,
     process_ns: u64,
@@ -92,7 +93,7 @@ struct ThreadFigures {
     state: char,
     user_ns: u64,
     kernel_ns: u64,
-    /// Exact, where the two above are counted in hundredths of a second.
+    /// Exact, whereas the two above are counted in hundredths of a second.
     ran_ns: u64,
     ready_ns: u64,
     voluntary: u64,
@@ -100,7 +101,7 @@ struct ThreadFigures {
 }
 
 impl Figures {
-    /// Looks at this thread, the process and the machine.
+    /// Reads the figures of this thread, the process and the computer.
     pub fn read(thread: u32) -> Figures {
         let stat = read("/proc/stat");
         let (idle_ns, stolen_ns) = machine(&stat);
@@ -115,7 +116,7 @@ impl Figures {
         }
     }
 
-    /// What was used since `before`.
+    /// Returns what was used since `before`.
     pub fn since(&self, before: &Figures) -> (ThreadUse, ProcessUse) {
         let process = ProcessUse {
             interval: ns(self.at, before.at),
@@ -164,9 +165,9 @@ impl ThreadFigures {
         let ran = self.ran_ns.saturating_sub(before.ran_ns);
         let (user, kernel) = split(ran, user, kernel);
         let asleep = matches!(self.state, 'S' | 'D');
-        // The kernel adds up how long a thread was ready when it runs again, so one that still
-        // waits for a processor has waited for nothing yet. But who was awake at both looks and did
-        // not sleep in between has waited whenever it did not run.
+        // The kernel adds the time that a thread was ready only when the thread runs again, so a
+        // thread that still waits for a processor shows no such time. But a thread that was ready
+        // at both looks and did not sleep in between has waited whenever it did not run.
         let stayed_awake = (self.id, self.state, before.state) == (before.id, 'R', 'R')
             && self.voluntary == before.voluntary;
         let at_least = if stayed_awake { interval.saturating_sub(user + kernel) } else { ns(0, 0) };
@@ -184,8 +185,8 @@ impl ThreadFigures {
     }
 }
 
-/// Splits the exact time by the share of ticks; without a tick it was too short to tell, and user
-/// time is the better guess. Without the exact time the ticks are all there is.
+/// Splits the exact time by the share of ticks. Without a tick the time was too short to split, and
+/// counts as user time. Without the exact time, the ticks are used.
 fn split(ran: u64, user_ticks: u64, kernel_ticks: u64) -> (Duration, Duration) {
     let ticks = user_ticks + kernel_ticks;
     if ran == 0 {
@@ -198,7 +199,8 @@ fn split(ran: u64, user_ticks: u64, kernel_ticks: u64) -> (Duration, Duration) {
     (Duration::from_nanos(ran - kernel), Duration::from_nanos(kernel))
 }
 
-/// Where in the kernel a thread sleeps: its stack where that may be read, else the one function.
+/// Returns where in the kernel a thread sleeps: its stack if that may be read, otherwise one
+/// function.
 fn kernel_stack(thread: u32) -> Vec<String> {
     let file = |name: &str| read(&format!("/proc/self/task/{thread}/{name}"));
     let stack = file("stack");
@@ -229,7 +231,8 @@ fn ns_per_tick() -> u64 {
     1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// As the affinity of this thread says, which it has from the one that built the first node.
+/// Returns the size of this thread's affinity, which it has from the thread that built the first
+/// node.
 fn allowed() -> u32 {
     rustix::thread::sched_getaffinity(None).map_or(u32::MAX, |set| set.count())
 }
@@ -238,7 +241,7 @@ fn is_processor(line: &str) -> bool {
     line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Idle and stolen time of all processors together, from `/proc/stat`.
+/// Returns idle and stolen time of all processors together, from `/proc/stat`.
 fn machine(stat: &str) -> (u64, u64) {
     let line = stat.lines().find(|line| line.starts_with("cpu ")).unwrap_or_default();
     let fields: Vec<&str> = line.split_whitespace().skip(1).collect();
@@ -252,7 +255,7 @@ fn time_ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long our control group, or one above it, was not let run.
+/// Returns for how long the process's control group, or one above it, was throttled.
 fn throttled_ns() -> u64 {
     let Some(chain) = Groups::read(Path::new("/")).chain("cpu") else { return 0 };
     let of = |text: &str| {
@@ -289,15 +292,15 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_processor_all_the_time_was_ready_all_the_time_b33_b34() {
+    fn a_thread_that_always_waits_for_a_processor_was_ready_all_the_time_b33_b34() {
         let ms = Duration::from_millis;
         let before = ThreadFigures { id: 7, state: 'R', ran_ns: 5_000_000, ..Default::default() };
-        // Not a figure has changed: it has been waiting, and the kernel has not counted that yet.
+        // No figure has changed: it has been waiting, and the kernel has not counted that yet.
         let used = before.since(&before, ms(80));
         assert_eq!((used.ready, used.user + used.kernel), (ms(80), ms(0)));
         let after = ThreadFigures { ran_ns: 35_000_000, ..before.clone() };
         assert_eq!(after.since(&before, ms(80)).ready, ms(50));
-        // Of one that slept meanwhile, or does so now, only the kernel knows.
+        // For a thread that slept meanwhile, or sleeps now, only the kernel's count is valid.
         for after in [
             ThreadFigures { voluntary: 1, ..before.clone() },
             ThreadFigures { state: 'S', ..before.clone() },
@@ -318,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_line_is_found_b33() {
+    fn the_line_of_all_processors_is_found_b33() {
         let stat = "cpu  10 0 5 70 30 0 0 9 0 0\ncpu0 1 2\ncpu1 1 2\nintr 5\n";
         let tick = ns_per_tick();
         assert_eq!(machine(stat), (100 * tick, 9 * tick));

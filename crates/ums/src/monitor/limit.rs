@@ -1,4 +1,4 @@
-//! How many reports are too many (B38): a few in any minute, and a count of the rest.
+//! The limit on reports: a few in any minute, and a count of the rest (B38).
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// Whether none may go at this time: then what a report costs can be saved.
+    /// Returns true if no report may go at this time. Then the work of making one can be saved.
     pub fn is_reached(&mut self, now: u64, per_minute: usize) -> bool {
         while self.let_through.front().is_some_and(|then| now.saturating_sub(*then) >= MINUTE_NS) {
             self.let_through.pop_front();
@@ -20,12 +20,13 @@ impl Limit {
         self.let_through.len() >= per_minute
     }
 
-    /// Some were left out before anybody asked.
+    /// Counts reports that were left out without asking.
     pub fn left_out(&mut self, reports: u64) {
         self.suppressed += reports;
     }
 
-    /// Asks for one at this time. Some: it may go, and so many were suppressed before it.
+    /// Asks to send one report at this time. Returns how many were suppressed before it, or None if
+    /// it must not go.
     pub fn ask(&mut self, now: u64, per_minute: usize) -> Option<u64> {
         if self.is_reached(now, per_minute) {
             self.suppressed += 1;
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_go_in_a_minute_and_the_next_one_tells_of_the_others_b38() {
+    fn five_go_in_a_minute_and_the_next_one_counts_the_suppressed_ones_b38() {
         let mut limit = Limit::default();
         let second = MINUTE_NS / 60;
         for n in 0..5 {

@@ -1,14 +1,14 @@
-//! The looker: which functions a worker is in, whether it runs, waits or is suspended.
+//! The looker: finds which functions a worker is in, whether it runs, waits or is suspended.
 //!
 //! ```text
 //!   a fiber that is suspended      its stack pointer is known, its frames are copied
 //!   a thread, or the running fiber its thread is sampled by a signal
 //! ```
 //!
-//! Named invariant **Looked Twice**: a stack is read through the kernel while its fiber may be
-//! resumed or end and its memory may be unmapped; what was copied counts only if the fiber was
-//! suspended at the same place, and had been switched to as often, before and after. There is no
-//! unsafe code in this.
+//! Named invariant **Looked Twice**: a stack is read through the kernel, while its fiber may be
+//! resumed or end and its memory may be unmapped. What was copied counts only if the fiber was
+//! suspended at the same place, and had been switched to equally often, before and after the copy.
+//! There is no unsafe code in this.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -20,16 +20,16 @@ use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::{Scheduler, WorkerKind};
 use crate::wait::Waiter;
 
-/// Times that a worker is looked at which changes its state meanwhile.
+/// How often a worker is looked at if it changes its state meanwhile.
 const LOOKS: usize = 3;
 
-/// What looking at stacks needs, read once for all of them.
+/// What it takes to look at stacks, read once for all of them.
 pub(crate) struct Looker {
     walker: Walker,
     memory: Option<OwnMemory>,
 }
 
-/// What changes when a worker goes on.
+/// Returns numbers that change when the worker runs.
 fn moment(waiter: &Waiter) -> (u64, u8) {
     fence(Ordering::Acquire);
     let view = &waiter.record.view;
@@ -41,8 +41,8 @@ impl Looker {
         Looker { walker: Walker::new(), memory: OwnMemory::open() }
     }
 
-    /// The functions that a worker of this scheduler is in, the innermost first; none when nothing
-    /// could be seen of them: its thread did not answer, or it went on and on meanwhile.
+    /// Returns the functions that a worker of this scheduler is in, the innermost first. Returns
+    /// none if its thread did not answer, or if it kept running meanwhile.
     pub(crate) fn look(&mut self, s: &Scheduler, waiter: &'static Waiter) -> Vec<Frame> {
         let mut looks = 0;
         loop {
@@ -56,7 +56,7 @@ impl Looker {
         }
     }
 
-    /// Of a fiber that is suspended (Looked Twice).
+    /// Samples a fiber that is suspended (Looked Twice).
     fn suspended(&self, waiter: &Waiter) -> Option<Sample> {
         let (view, memory) = (&waiter.record.view, self.memory.as_ref()?);
         let place = || (moment(waiter).0, view.saved_at.load(Ordering::Relaxed), view.stack());
@@ -80,7 +80,7 @@ impl Looker {
     }
 }
 
-/// Of a worker whose thread runs, or waits in the kernel.
+/// Samples a worker whose thread runs, or waits in the kernel.
 fn awake(s: &Scheduler, waiter: &Waiter) -> Option<Sample> {
     let thread = match s.options.kind {
         WorkerKind::Fiber => s.baton_thread(),
@@ -95,6 +95,6 @@ fn awake(s: &Scheduler, waiter: &Waiter) -> Option<Sample> {
     };
     let stack = waiter.record.view.stack()?;
     let sample = sample::take(thread).filter(|_| thread != 0)?;
-    // Else another fiber ran on that thread, or a thread that has got its number since.
+    // Otherwise another fiber ran on that thread, or another thread has this thread id by now.
     stack.contains(sample.stack_pointer() as usize).then_some(sample)
 }

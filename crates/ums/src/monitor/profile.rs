@@ -1,25 +1,25 @@
 //! The profile of stalls: their backtraces, merged, with the time that was spent in each (B42).
 //!
-//! Many reports of one function are one problem. What matters is how long schedulers stood still in
-//! it, all in all, so equal backtraces are added up. The text form is that of flame graphs, a line
-//! for each stack, outermost function first:
+//! Many reports of one function are one problem. What matters is the total time that schedulers
+//! stood still in it, so the times of equal backtraces are added up. The text form is that of flame
+//! graphs, one line for each stack, outermost function first:
 //!
 //! ```text
 //! app::main;app::import;app::parse 1834
 //! ```
 //!
-//! A stall is counted up to the last look at it. One whose backtrace was not taken, because there
-//! were too many reports, is counted as such.
+//! A stall is counted up to the last look at it. If its backtrace was not taken, because there were
+//! too many reports, it is counted under `(no backtrace)`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::Frame;
+use crate::record::frame::Frame;
 
-/// Different stacks that are kept; more are counted together.
+/// Number of different stacks that are kept; the others are counted together.
 const STACKS_MAX: usize = 256;
-/// What stands for a stack that is not known.
+/// The name of a stack that is not known.
 const NOT_TAKEN: &str = "(no backtrace)";
 const TOO_MANY: &str = "(other stacks)";
 
@@ -29,9 +29,9 @@ const TOO_MANY: &str = "(other stacks)";
 pub struct StallStack {
     /// Its functions, the outermost first, with `;` between them.
     pub stack: String,
-    /// How long schedulers stood still in it.
+    /// The total time that schedulers stood still in it.
     pub total: Duration,
-    /// How often.
+    /// The number of these stalls.
     pub stalls: u64,
 }
 
@@ -44,7 +44,7 @@ impl Profile {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Adds to a stack.
+    /// Adds time and stalls to a stack.
     pub fn add(&self, stack: &str, ns: u64, stalls: u64) {
         let mut all = self.lock();
         let known = all.contains_key(stack) || all.len() < STACKS_MAX;
@@ -52,7 +52,7 @@ impl Profile {
         *sum = (sum.0 + ns, sum.1 + stalls);
     }
 
-    /// The worst first.
+    /// Returns the stacks, the one with most time first.
     pub fn read(&self) -> Vec<StallStack> {
         let stack = |(stack, (ns, stalls)): (&String, &(u64, u64))| StallStack {
             stack: stack.clone(),
@@ -65,7 +65,7 @@ impl Profile {
     }
 }
 
-/// A backtrace as one text.
+/// Returns a backtrace as one text.
 pub(super) fn folded(backtrace: &[Frame]) -> String {
     if backtrace.is_empty() {
         return NOT_TAKEN.to_owned();

@@ -1,25 +1,26 @@
-//! The sentence: what is said on stderr where the builder was given no options for the monitor.
+//! The sentence that is printed on stderr if the builder was given no options for the monitor.
 //!
 //! ```text
 //! scheduler '0' is held up: its fiber worker 1 has not yielded for 1.0 s and computes,
 //! in app::parse (main.rs:12). Call ums::yield_now() in such code, or hand it to ums::go_preemptive
 //! ```
 //!
-//! It says what is so, in which function, and what to do. A report has much more, which is for
-//! programs that asked for it; see `text.rs`.
+//! It says what is the case, in which function, and what to do. A report has much more, for
+//! programs that asked for reports; see `text.rs`.
 
 use std::sync::atomic::Ordering;
 
-use super::{Condition, Diagnosis, Report};
+use super::Diagnosis;
+use super::report::{Condition, Report};
 use crate::record::frame::{Frame, guilty};
 use crate::record::report::Kind;
 use crate::scheduler::{Scheduler, WorkerKind};
 use crate::watch::Waits;
 
-/// Longer names of functions are cut, so that what to do is not.
+/// Longer names of functions are cut, so that the advice is not.
 const NAME_MAX: usize = 200;
 
-/// Which sentences it is counted with.
+/// Returns the kind of sentence that it is counted as.
 pub(super) fn kind(report: &Report) -> Kind {
     match report.condition {
         Condition::NoWorkers | Condition::NotPickedUp => Kind::Standstill,
@@ -27,8 +28,8 @@ pub(super) fn kind(report: &Report) -> Kind {
     }
 }
 
-/// Of a worker, or a completion routine, that keeps the scheduler. With what it was seen to wait
-/// in.
+/// Returns the sentence about a worker or a completion routine that keeps the scheduler. `waits` is
+/// what its thread was seen to wait in.
 pub(super) fn of_stall(report: &Report, s: &Scheduler, waits: Option<&Waits>) -> String {
     let seconds = report.lasted.as_secs_f64();
     let worker = match s.options.kind {
@@ -36,7 +37,7 @@ pub(super) fn of_stall(report: &Report, s: &Scheduler, waits: Option<&Waits>) ->
         WorkerKind::Fiber => "fiber worker",
         WorkerKind::OwnContext => "own-context worker",
     };
-    let who = match (report.condition, report.worker) {
+    let what = match (report.condition, report.worker) {
         (Condition::SlowRoutine, _) => format!("a completion routine has run for {seconds:.1} s"),
         (_, Some(n)) => format!("its {worker} {n} has not yielded for {seconds:.1} s"),
         (_, None) => format!("its {worker} has not yielded for {seconds:.1} s"),
@@ -44,14 +45,16 @@ pub(super) fn of_stall(report: &Report, s: &Scheduler, waits: Option<&Waits>) ->
     let does = what_it_does(report.diagnosis, waits);
     let place = guilty(&report.backtrace).map(place).unwrap_or_default();
     let advice = advice(report, s);
-    format!("scheduler '{}' is held up: {who} and {does}{place}. {advice}", s.name())
+    format!("scheduler '{}' is held up: {what} and {does}{place}. {advice}", s.name())
 }
 
 fn what_it_does(diagnosis: Diagnosis, waits: Option<&Waits>) -> String {
     match (diagnosis, waits) {
         (Diagnosis::Computes, _) => "computes".to_owned(),
         (Diagnosis::InKernel, _) => "works in the kernel".to_owned(),
-        (Diagnosis::Sick, _) => "sleeps for a lock that should be free in a moment".to_owned(),
+        (Diagnosis::StuckOnShortLock, _) => {
+            "sleeps for a lock that should be free in a moment".to_owned()
+        }
         (Diagnosis::Blocked, Some(Waits { call: Some(number), .. })) => match name_of(*number) {
             Some(name) => format!("is blocked in the system call {name}"),
             None => format!("is blocked in the system call with the number {number}"),
@@ -81,7 +84,7 @@ fn advice(report: &Report, s: &Scheduler) -> &'static str {
         (Diagnosis::Computes, _) => {
             "Call ums::yield_now() now and then in such code, or hand it to ums::go_preemptive"
         }
-        (Diagnosis::Sick, _) => {
+        (Diagnosis::StuckOnShortLock, _) => {
             "What its threads are doing is shown by `ums stacks`, or by a debugger"
         }
         (_, WorkerKind::Thread) => {
@@ -99,7 +102,7 @@ fn advice(report: &Report, s: &Scheduler) -> &'static str {
     }
 }
 
-/// Of requests that wait and of which none is begun.
+/// Returns the sentence about requests that wait, none of which was begun.
 pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     let workers = s.counters.workers.load(Ordering::Relaxed);
     let (name, queued, seconds) = (s.name(), report.queued, report.lasted.as_secs_f64());
@@ -124,7 +127,7 @@ pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     )
 }
 
-/// The name of a system call in which threads are blocked.
+/// Returns the name of a system call in which threads block.
 fn name_of(number: i64) -> Option<&'static str> {
     macro_rules! names {
         ($($name:ident $call:ident,)*) => {
@@ -175,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_blocked_worker_waits_in_has_its_name() {
+    fn the_sentence_names_the_call_that_a_worker_is_blocked_in() {
         let waits = |call| Waits { call, args: [0; 6], pc: 0, sp: 0 };
         let said = |call| what_it_does(Diagnosis::Blocked, Some(&waits(call)));
         assert_eq!(said(Some(libc::SYS_futex)), "is blocked in the system call futex");
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_leaves_room_for_what_to_do() {
+    fn a_long_name_leaves_room_for_the_advice() {
         let long = Frame::new("a::".repeat(400), None);
         assert_eq!(place(&long).chars().count(), ", in ".len() + NAME_MAX + "...".len());
         assert_eq!(place(&Frame::new("a::b".into(), Some("b.rs:3".into()))), ", in a::b (b.rs:3)");

@@ -1,11 +1,11 @@
-//! A report as text: one line that says it all, and what it is based on below.
+//! A report as text: one line with the finding, and the figures behind it below.
 
 use std::fmt::{Display, Formatter, Result};
 use std::time::Duration;
 
-use super::{Condition, Report};
+use super::report::{Condition, Report};
 
-/// Frames beyond this are counted and not shown.
+/// Number of frames shown; the others are counted.
 const FRAMES_SHOWN: usize = 24;
 
 impl Display for Report {

@@ -1,11 +1,11 @@
 //! From a sample to names: which functions a thread was in (B40).
 //!
-//! Done on the monitor's thread, from a copy, so that neither the loader's lock nor memory for
-//! debug information is a danger: the thread that was sampled runs on meanwhile.
+//! This runs on the monitor's thread, from a copy, so that neither the loader's lock nor memory for
+//! debug information is a danger: the sampled thread keeps running meanwhile.
 //!
 //! Named invariant **Loaded**: the sections of an object are mapped while `dl_iterate_phdr`, which
-//! holds the loader's lock, calls us with it; they are copied there. An object of which a function
-//! is being called is not unloaded. **Plain Call**: as in ARCHITECTURE.md.
+//! holds the loader's lock, calls the callback with it; they are copied there. An object is not
+//! unloaded while one of its functions is being called. **Plain Call**: as in ARCHITECTURE.md.
 
 #![allow(unsafe_code)]
 
@@ -23,10 +23,10 @@ use crate::os::linux::sample::{self, Sample};
 use crate::record::frame::Frame;
 use crate::watch::Waits;
 
-/// Frames beyond this are left out.
+/// Number of frames that are kept.
 const FRAMES_MAX: usize = 64;
 
-/// Finds the frames in samples: what is needed for that, read once for many.
+/// Finds the frames in samples. What that needs is read once for many samples.
 pub(crate) struct Walker {
     unwinder: UnwinderNative<Vec<u8>, MayAllocateDuringUnwind>,
     cache: CacheNative<MayAllocateDuringUnwind>,
@@ -41,7 +41,7 @@ impl Walker {
         Walker { unwinder, cache: CacheNative::new(), names: HashMap::new() }
     }
 
-    /// The frames of a sample, the innermost first.
+    /// Returns the frames of a sample, the innermost first.
     pub(crate) fn frames(&mut self, sample: &Sample) -> Vec<Frame> {
         let addresses = self.walk(sample);
         let name = |address: usize| {
@@ -51,7 +51,7 @@ impl Walker {
         addresses.into_iter().flat_map(name).collect()
     }
 
-    /// Return addresses, the innermost first.
+    /// Returns the addresses of the frames, the innermost first.
     fn walk(&mut self, sample: &Sample) -> Vec<usize> {
         let mut read = |address| sample.word(address).ok_or(());
         let (instruction, registers) = (sample.instruction(), registers(sample));
@@ -70,27 +70,27 @@ impl Walker {
 
 impl Drop for Walker {
     fn drop(&mut self) {
-        // Kept, what names were read from would cost tens of megabytes for good.
+        // Without this, the debug information would take tens of megabytes forever.
         backtrace::clear_symbol_cache();
     }
 }
 
-/// The frames of a sample, the innermost first.
+/// Returns the frames of a sample, the innermost first.
 pub(super) fn frames(sample: &Sample) -> Vec<Frame> {
     Walker::new().frames(sample)
 }
 
-/// The frames of a thread that was seen to wait in the kernel, without a signal to it, which could
-/// end a system call. A function that keeps a frame pointer, as those of the standard library do,
-/// is the last: where its own frame lies is not known. The caller looks whether the thread waits
-/// there still.
+/// Returns the frames of a thread that was seen to wait in the kernel, without sending it a signal,
+/// which could end a system call. A function that keeps a frame pointer, as those of the standard
+/// library do, is the last one: the position of its own frame is not known. The caller checks that
+/// the thread still waits there.
 pub(super) fn frames_of_waiting(waits: &Waits) -> Vec<Frame> {
     let Some(memory) = OwnMemory::open() else { return Vec::new() };
     let stack = memory.copy_up_to(waits.sp as usize, sample::COPY_MAX);
     frames(&Sample::of_sleeping(waits.pc, waits.sp, stack))
 }
 
-/// The frames with these return addresses, which a worker noted of itself.
+/// Returns the frames with these return addresses, which a worker recorded itself.
 pub(super) fn frames_of(addresses: &[usize]) -> Vec<Frame> {
     let addresses: Vec<_> = addresses.iter().map(|address| address.saturating_sub(1)).collect();
     let names = named(&addresses);
@@ -131,7 +131,7 @@ fn registers(sample: &Sample) -> UnwindRegsNative {
     UnwindRegsNative::new(sample.regs[3], sample.stack_pointer(), sample.regs[2])
 }
 
-/// The name of a source file; of a module's `mod.rs` with its folder, for there are many.
+/// Returns the name of a source file; for a `mod.rs` with its folder, for there are many.
 fn short(file: &Path) -> String {
     let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy();
     match file.parent().and_then(Path::file_name) {
@@ -140,14 +140,14 @@ fn short(file: &Path) -> String {
     }
 }
 
-/// Names of these addresses of instructions; where functions were inlined, all of them.
+/// Returns the names of these instruction addresses; where functions were inlined, all of them.
 fn named(addresses: &[usize]) -> Vec<Frame> {
     let mut frames = Vec::new();
     for address in addresses {
         let system = is_the_systems(*address);
         let before = frames.len();
-        // `resolve` takes a return address, and looks at the byte before it. That of a function's
-        // first instruction, where a loop may stand, is another function's.
+        // `resolve` takes a return address, and looks at the byte before it. Before a function's
+        // first instruction, which may begin a loop, stands another function.
         backtrace::resolve((*address + 1) as *mut c_void, |symbol| {
             let Some(name) = symbol.name() else { return };
             let place = symbol.filename().zip(symbol.lineno());
@@ -162,12 +162,12 @@ fn named(addresses: &[usize]) -> Vec<Frame> {
     frames
 }
 
-/// Whether this is code of the C library, the loader or the kernel's page of calls.
+/// Returns true if this is code of the C library, the loader or the kernel's vDSO.
 fn is_the_systems(address: usize) -> bool {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: Plain Call: it looks an address up and writes our own structure.
+    // SAFETY: Plain Call: it looks an address up and writes a local structure.
     let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) } != 0;
-    // SAFETY: Plain Call: zeroes are a value.
+    // SAFETY: Plain Call: zeroes are a valid value.
     let name = unsafe { info.assume_init() }.dli_fname;
     if !found || name.is_null() {
         return false;
@@ -180,10 +180,10 @@ fn is_the_systems(address: usize) -> bool {
     of.iter().any(|start| file.starts_with(start))
 }
 
-/// Every object that is loaded, with what is needed to unwind through its code.
+/// Returns every loaded object, with what is needed to unwind through its code.
 fn loaded_objects() -> Vec<Module<Vec<u8>>> {
     let mut modules: Vec<Module<Vec<u8>>> = Vec::new();
-    // SAFETY: Loaded: `each` has the signature that is asked for, and is given our vector.
+    // SAFETY: Loaded: `each` has the required signature, and gets the vector above.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut modules).cast()) };
     modules
 }
@@ -219,7 +219,7 @@ unsafe fn module(base: u64, headers: &[libc::Elf64_Phdr]) -> Option<Module<Vec<u
         std::slice::from_raw_parts(at, (to - from) as usize).to_vec()
     };
     let header = bytes(index, index_end);
-    // Its fifth to eighth byte tell how far the frames are from there, in the one encoding that
+    // Its fifth to eighth byte hold the distance from there to the frames, in the one encoding that
     // linkers use (relative, signed, four bytes).
     let [1, 0x1b, ..] = header[..] else { return None };
     let distance = i32::from_ne_bytes(header.get(4..8)?.try_into().ok()?);
@@ -333,14 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_noted_of_itself_is_named_b40() {
+    fn what_a_worker_recorded_of_itself_is_named_b40() {
         let mut addresses = Vec::new();
         backtrace::trace(|frame| {
             addresses.push(frame.ip() as usize);
             true
         });
         let frames = frames_of(&addresses);
-        let name = "what_a_worker_noted_of_itself_is_named_b40";
+        let name = "what_a_worker_recorded_of_itself_is_named_b40";
         assert!(frames.iter().any(|frame| frame.name.contains(name)), "{frames:#?}");
     }
 }

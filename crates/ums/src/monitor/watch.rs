@@ -1,28 +1,31 @@
-//! The watch: the monitor's thread, and what it remembers of each scheduler between two looks.
+//! The monitor's thread, and what it remembers of each scheduler between two looks.
 //!
 //! ```text
 //!   look at every scheduler of every node
 //!     |- asleep, or its marks have changed ---> forget what was suspected
 //!     '- unchanged --half the time--> read figures --the time--> read again, sample, report
-//!   nobody awake and nothing queued, a few times in a row ---> sleep until a scheduler wakes us
+//!   no scheduler awake and nothing queued, a few times in a row ---> sleep until one wakes
 //!   no node left for a second ---> the thread ends
 //! ```
 //!
-//! That a mark has not changed between two looks proves that nothing happened in between, however
-//! late the second look was. But where the monitor is late, or does not get on in the middle of a
-//! look, others may have been kept from the processors like it, so that time is held against nobody
-//! (see [`Slow`]).
+//! If a mark has not changed between two looks, nothing happened in between, however late the
+//! second look was. But if the monitor is late, or stops in the middle of a look, the workers may
+//! have been kept from the processors too, so that time is not counted against them (see [`Slow`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use super::counts::Counts;
 use super::deadlock::{Deadlocks, LastRequest};
-use super::deliver::{Counts, deliver};
+use super::deliver::deliver;
+use super::diagnose::Diagnosis;
 use super::figures::Figures;
 use super::limit::Limit;
+use super::options::Options;
+use super::report::{Condition, Report};
 use super::slow::{Beat, Slow, ns};
-use super::{Condition, Diagnosis, Options, Report, sentence, unwind, writer};
+use super::{sentence, unwind, writer};
 use crate::os::clock;
 use crate::record::reason::WaitReason;
 use crate::record::report::{self, Kind};
@@ -31,52 +34,53 @@ use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{RequestId, UserId};
 use crate::scheduler::{Scheduler, contain};
 
-/// For how long the thread stays when no node is left: there may be another soon.
+/// How long the thread stays when no node is left, in case another node is built.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// After so many looks in a row with nobody awake, sleep until somebody is.
+/// After so many looks in a row that find no scheduler awake, the thread sleeps until one wakes.
 const QUIET_LOOKS: u32 = 4;
 
-/// How long the end of a node waits for its reports to be written.
+/// How long the end of a node waits until its reports are written.
 const WRITES_OUT: Duration = Duration::from_millis(200);
 
 type Schedulers = Box<dyn Fn() -> Vec<Arc<Scheduler>> + Send>;
 
-/// What is watched, by one thread for the whole process.
+/// What one thread watches for the whole process.
 #[derive(Default)]
-struct Post {
+struct Monitored {
     nodes: Vec<Node>,
     next_id: u64,
-    /// Whether the thread is there.
-    manned: bool,
+    /// The thread exists.
+    has_thread: bool,
 }
 
-static POST: Mutex<Post> = Mutex::new(Post { nodes: Vec::new(), next_id: 0, manned: false });
+static MONITORED: Mutex<Monitored> =
+    Mutex::new(Monitored { nodes: Vec::new(), next_id: 0, has_thread: false });
 
-fn post() -> MutexGuard<'static, Post> {
-    POST.lock().unwrap_or_else(|e| e.into_inner())
+fn monitored() -> MutexGuard<'static, Monitored> {
+    MONITORED.lock().unwrap_or_else(|e| e.into_inner())
 }
 
 /// A node that is watched until this is dropped.
 pub(crate) struct Watching {
     id: u64,
-    /// What was found.
+    /// The reports so far.
     pub counts: Arc<Counts>,
 }
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let mut post = post();
-        post.nodes.retain(|node| node.id != self.id);
-        post.listen();
-        drop(post);
+        let mut monitored = monitored();
+        monitored.nodes.retain(|node| node.id != self.id);
+        monitored.set_threshold();
+        drop(monitored);
         alarm::ring();
-        // The process may be about to end.
+        // Before the process ends, perhaps.
         writer::settle(WRITES_OUT);
     }
 }
 
-/// Watches the schedulers that this gives.
+/// Watches the schedulers that this function returns, until the result is dropped.
 pub(crate) fn watch(
     options: Options,
     schedulers: impl Fn() -> Vec<Arc<Scheduler>> + Send + 'static,
@@ -85,15 +89,15 @@ pub(crate) fn watch(
     if options.trace_locks {
         crate::sync::traced::turn_on();
     }
-    let mut post = post();
-    if !post.manned {
-        std::thread::Builder::new().name("ums-monitor".into()).spawn(stand_watch)?;
-        post.manned = true;
+    let mut monitored = monitored();
+    if !monitored.has_thread {
+        std::thread::Builder::new().name("ums-monitor".into()).spawn(watch_all)?;
+        monitored.has_thread = true;
     }
-    post.next_id += 1;
+    monitored.next_id += 1;
     let counts = Arc::<Counts>::default();
-    let watching = Watching { id: post.next_id, counts: counts.clone() };
-    post.nodes.push(Node {
+    let watching = Watching { id: monitored.next_id, counts: counts.clone() };
+    monitored.nodes.push(Node {
         id: watching.id,
         schedulers: Box::new(schedulers),
         last_request: Box::new(last_request),
@@ -103,18 +107,19 @@ pub(crate) fn watch(
         tracks: Vec::new(),
         all_stuck: Slow::default(),
     });
-    post.listen();
-    drop(post);
+    monitored.set_threshold();
+    drop(monitored);
     alarm::ring();
     Ok(watching)
 }
 
-/// A look that takes so much longer than the monitor's own work was stopped, in nanoseconds. It may
-/// take less when a thread that is sampled has no processor, and that says nothing of the others.
+/// If a look takes so much longer than the monitor's own work, the monitor was stopped, in
+/// nanoseconds. A shorter delay may be due to a sampled thread that has no processor, which says
+/// nothing about the others.
 const STOP: u64 = 100_000_000;
 
-/// The thread.
-fn stand_watch() {
+/// The body of the thread.
+fn watch_all() {
     let mut quiet_looks = 0;
     let mut due = clock::NEVER;
     let mut stood_still = 0;
@@ -122,13 +127,13 @@ fn stand_watch() {
     loop {
         let (mut found, mut busy) = (Vec::new(), true);
         let interval = {
-            let mut post = post();
-            if post.nodes.is_empty() {
+            let mut monitored = monitored();
+            if monitored.nodes.is_empty() {
                 let at = *ends_at.get_or_insert_with(|| clock::after(LINGER));
                 let ends = clock::now() >= at;
-                post.manned = !ends;
-                drop(post);
-                // They keep schedulers.
+                monitored.has_thread = !ends;
+                drop(monitored);
+                // The notes keep schedulers alive.
                 drop(alarm::notes());
                 if ends {
                     return;
@@ -138,21 +143,21 @@ fn stand_watch() {
                 continue;
             }
             ends_at = None;
-            // Whatever goes wrong in a look, there will be another.
+            // A panic in a look does not end the monitor.
             let (began, used) = (clock::now(), clock::used_by_this_thread());
-            contain(|| busy = post.look(due.saturating_sub(stood_still), &mut found));
-            // Who is stopped in the middle of a look is late as well.
+            contain(|| busy = monitored.look(due.saturating_sub(stood_still), &mut found));
+            // A stop in the middle of a look counts as lateness too.
             let used = clock::used_by_this_thread() - used;
             let without = (clock::now() - began).saturating_sub(used);
             stood_still = if without < STOP { 0 } else { without };
-            post.interval()
+            monitored.interval()
         };
         for (report, options, counts) in found {
             deliver(&report, &options, &counts);
         }
         quiet_looks = if busy { 0 } else { quiet_looks + 1 };
         if quiet_looks > QUIET_LOOKS {
-            alarm::sleep_while(|| post().quiet_until());
+            alarm::sleep_while(|| monitored().quiet_until());
             (quiet_looks, due) = (0, clock::NEVER);
         } else {
             due = clock::after(interval);
@@ -163,8 +168,9 @@ fn stand_watch() {
 
 type Found = Vec<(Arc<Report>, Options, Arc<Counts>)>;
 
-impl Post {
-    /// Looks once, which it should have done at this time. True: somebody is awake, or has work.
+impl Monitored {
+    /// Looks once; `due` is when it should have done so. Returns true if a scheduler is awake or
+    /// has work.
     fn look(&mut self, due: u64, found: &mut Found) -> bool {
         let now = clock::now();
         let beat = Beat { now, late: now.saturating_sub(due) };
@@ -182,16 +188,17 @@ impl Post {
         busy
     }
 
-    /// None: somebody is awake, or has work. Else when there is something to look at all the same.
+    /// Returns None if a scheduler is awake or has work, otherwise the time of the next look that
+    /// is needed nevertheless.
     fn quiet_until(&self) -> Option<u64> {
         let due = |node: &Node| node.deadlocks.due(&(node.schedulers)(), node.options.deadlock);
         let quiet = self.nodes.iter().all(Node::is_quiet);
         quiet.then(|| self.nodes.iter().map(due).min().unwrap_or(clock::NEVER))
     }
 
-    /// Says what workers shall tell of themselves.
-    fn listen(&self) {
-        // What workers tell is slow I/O, of which there is no sentence.
+    /// Sets from what duration on workers report slow I/O themselves. There is no sentence for slow
+    /// I/O, so nodes without options do not count.
+    fn set_threshold(&self) {
         let asked = self.nodes.iter().filter(|node| !node.options.by_default);
         let all = asked.map(|node| ns(node.options.stall).min(alarm::NOBODY - 1));
         alarm::listen(all.min().unwrap_or(alarm::NOBODY));
@@ -211,7 +218,7 @@ pub(super) struct Node {
     deadlocks: Deadlocks,
     pub(super) options: Options,
     pub(super) counts: Arc<Counts>,
-    /// By the schedulers' numbers.
+    /// Indexed by the schedulers' numbers.
     pub(super) tracks: Vec<Track>,
     all_stuck: Slow,
 }
@@ -221,7 +228,8 @@ pub(super) struct Node {
 pub(super) struct Track {
     pub(super) baton: Slow,
     queue: Slow,
-    /// Workers that could not be created: until the last look, and until requests began to wait.
+    /// The count of workers that could not be created: at the last look, and when requests began to
+    /// wait.
     not_created: (u64, u64),
     limit: Limit,
 }
@@ -246,7 +254,7 @@ impl Node {
         !all.iter().all(|s| is_quiet(s))
     }
 
-    /// A report goes out, unless there have been too many.
+    /// Sends a report, unless there have been too many.
     fn keep(&mut self, report: Option<Report>, now: u64, found: &mut Found) {
         let Some(mut report) = report else { return };
         let limit = &mut self.tracks[report.scheduler].limit;
@@ -260,8 +268,8 @@ impl Node {
         }
     }
 
-    /// Whether a report of this scheduler would be left out: names of functions cost more than all
-    /// else together, and nobody would read them.
+    /// Returns true if a report of this scheduler would be left out. Naming functions costs more
+    /// than everything else together, and the names would not be printed.
     pub(super) fn is_left_out(&mut self, scheduler: usize, now: u64) -> bool {
         if self.options.by_default {
             return report::is_closed(Kind::Stall);
@@ -269,7 +277,7 @@ impl Node {
         self.tracks[scheduler].limit.is_reached(now, self.options.per_minute)
     }
 
-    /// Requests that no worker picks up.
+    /// Looks for requests that no worker picks up.
     fn look_at_queue(&mut self, s: &Scheduler, beat: Beat) -> Option<Report> {
         let now = beat.now;
         let options = &self.options;
@@ -281,10 +289,10 @@ impl Node {
             track.not_created.1 = before;
         }
         if age == 0 || track.baton.reports > 0 {
-            // None waits, or the worker that does not yield is known to be the reason.
+            // No request waits, or a worker that does not yield is known to be the reason.
             return None;
         }
-        if options.by_default && is_told_otherwise(s, track, now, options) {
+        if options.by_default && is_reported_otherwise(s, track, now, options) {
             return None;
         }
         let (condition, limit) = match is_exhausted(s) {
@@ -313,7 +321,7 @@ impl Node {
         Some(report)
     }
 
-    /// No scheduler of the node picks up requests.
+    /// Looks whether no scheduler of the node picks up requests.
     fn look_at_all(&mut self, all: &[Arc<Scheduler>], now: u64) -> Option<Report> {
         let visible = || all.iter().filter(|s| s.options.visible);
         let tracks = &self.tracks;
@@ -321,7 +329,7 @@ impl Node {
             (0, _) => now,
             (_, queue) => queue.since,
         });
-        // The last one to get stuck counts.
+        // The scheduler that got stuck last counts.
         let since = since.max().unwrap_or(now);
         let age = now.saturating_sub(since);
         if age < ns(self.options.all_stuck) {
@@ -341,7 +349,7 @@ impl Node {
         Some(report)
     }
 
-    /// Workers that wait for each other.
+    /// Looks for workers that wait for each other.
     fn look_at_waits(&mut self, all: &[Arc<Scheduler>], now: u64, found: &mut Found) {
         let limit = self.options.deadlock;
         for circle in self.deadlocks.look(all, limit, &self.last_request, now) {
@@ -351,20 +359,20 @@ impl Node {
         }
     }
 
-    /// Something that a worker noticed itself.
+    /// Makes a report of what a worker noticed itself.
     fn read_note(&mut self, note: &Note, now: u64, found: &mut Found) {
         if self.options.by_default {
             return;
         }
         if note.at.index >= self.tracks.len() {
-            // It came to be after the look.
+            // The scheduler was created after the look.
             self.tracks.resize_with(note.at.index + 1, Track::default);
         }
         let condition = match note.what {
             Noticed::SlowIo => Condition::SlowIo,
             Noticed::SlowSubmission => Condition::SlowSubmission,
         };
-        // A submission that lost the processor for a moment is nothing special.
+        // A submission that lost the processor for a moment is normal.
         let too_short = note.took_ns < ns(self.options.stall);
         if condition == Condition::SlowSubmission && too_short {
             return;
@@ -381,39 +389,7 @@ impl Node {
     }
 }
 
-impl Report {
-    pub(super) fn new(
-        condition: Condition,
-        diagnosis: Diagnosis,
-        lasted_ns: u64,
-        s: &Scheduler,
-    ) -> Report {
-        Report {
-            condition,
-            diagnosis,
-            lasted: Duration::from_nanos(lasted_ns),
-            scheduler: s.index,
-            scheduler_name: s.name().to_owned(),
-            worker: None,
-            request: 0,
-            user: 0,
-            runnable: s.counters.runnable.load(Ordering::Relaxed),
-            queued: s.queue.len(),
-            common_wait: None,
-            fd: None,
-            thread: None,
-            process: None,
-            backtrace: Vec::new(),
-            cancelled: false,
-            deadlock: None,
-            stood_still: Duration::ZERO,
-            suppressed: 0,
-            sentence: String::new(),
-        }
-    }
-}
-
-/// Everything that changes when a scheduler gets anywhere.
+/// Returns the sum of all counters that grow when a scheduler makes progress.
 pub(super) fn progress(s: &Scheduler) -> u64 {
     let c = &s.counters;
     let away = &c.preemptive_switches;
@@ -427,16 +403,18 @@ fn is_quiet(s: &Scheduler) -> bool {
     s.inbox.is_asleep() && s.queue.len() == 0
 }
 
-/// Awake, and yet nobody runs nor wants to: it looks for something before it sleeps.
+/// Returns true if it is awake, but has neither a running worker nor work: it searches before it
+/// sleeps.
 pub(super) fn has_nothing_to_do(s: &Scheduler) -> bool {
-    s.running().is_none() && !s.is_in_routine() && !somebody_waits(s)
+    s.running().is_none() && !s.is_in_routine() && !has_ready_work(s)
 }
 
-pub(super) fn somebody_waits(s: &Scheduler) -> bool {
+/// Returns true if a request is queued, a message is in the inbox, or a worker is ready.
+pub(super) fn has_ready_work(s: &Scheduler) -> bool {
     s.queue.len() > 0 || !s.inbox.is_empty() || s.counters.runnable.load(Ordering::Relaxed) > 0
 }
 
-/// For how long requests have been waiting without one being picked up; 0 when none waits.
+/// Returns for how long requests have waited without one being picked up; 0 if none waits.
 fn unpicked(s: &Scheduler, slow: &mut Slow, beat: Beat) -> u64 {
     let fronts = if s.queue.len() > 0 { s.queue.fronts() } else { [None; 2] };
     let Some(enqueued) = fronts.into_iter().flatten().next() else {
@@ -447,7 +425,7 @@ fn unpicked(s: &Scheduler, slow: &mut Slow, beat: Beat) -> u64 {
     slow.unchanged((begun, enqueued), beat)
 }
 
-/// Every worker that there may be waits or is away.
+/// Returns true if every worker that there may be waits or is preemptive.
 fn is_exhausted(s: &Scheduler) -> bool {
     let c = s.counters.read();
     let away = c.waiting + c.preemptive;
@@ -457,16 +435,16 @@ fn is_exhausted(s: &Scheduler) -> bool {
         && away >= c.workers
 }
 
-/// Whether another sentence says why requests wait, or a worker that does not yield is the reason:
-/// that is told, or is the machine's doing.
-fn is_told_otherwise(s: &Scheduler, track: &Track, now: u64, options: &Options) -> bool {
+/// Returns true if another sentence says why requests wait, or if a worker that does not yield is
+/// the reason: that is reported by itself, or its cause is outside the process.
+fn is_reported_otherwise(s: &Scheduler, track: &Track, now: u64, options: &Options) -> bool {
     let not_created = s.counters.failed_to_create_worker.load(Ordering::Relaxed);
     s.standstill_told.load(Ordering::Relaxed)
         || not_created > track.not_created.1
         || now.saturating_sub(track.baton.since) >= ns(options.stall)
 }
 
-/// What at least half of the workers wait for.
+/// Returns the reason for which at least half of the workers wait, if there is one.
 fn common_wait<'a>(schedulers: impl Iterator<Item = &'a Scheduler>) -> Option<WaitReason> {
     let mut count = vec![0usize; crate::record::reason::REASONS_MAX];
     let mut workers = 0;

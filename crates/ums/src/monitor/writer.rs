@@ -1,19 +1,17 @@
-//! The writer: reports on their way to stderr, which may be a pipe that nobody reads.
+//! The writer: prints reports on stderr, which may be a pipe that no process reads.
 //!
-//! The monitor must not stand still because a terminal is stopped or a log collector hangs. So it
-//! puts each report into a short queue, and a thread that exists only while there is something to
-//! write takes them out. What finds the queue full is counted, and the next text says how much is
-//! missing.
-//!
-//! What it does not do: it keeps no thread while all is well.
+//! The monitor must not stop because a terminal is stopped or a log collector hangs. So it puts
+//! each report into a short queue, and a second thread writes the queue to stderr. That thread
+//! exists only while there is something to write. A report that finds the queue full is counted,
+//! and the next text says how many are missing.
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::Condition;
-use super::deliver::Counts;
+use super::counts::Counts;
+use super::report::Condition;
 
 /// Reports that may wait to be written.
 const QUEUE_MAX: usize = 16;
@@ -28,7 +26,7 @@ struct Queue {
     lines: VecDeque<Line>,
     /// Whether a thread is writing.
     writing: bool,
-    /// Left out since the last one that was taken.
+    /// Reports left out since the last one that was queued.
     missing: u64,
 }
 
@@ -40,7 +38,7 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Has a report written as soon as that can be.
+/// Queues a report to be written.
 pub(super) fn write(text: String, condition: Condition, counts: &Arc<Counts>) {
     let mut queue = queue();
     if queue.lines.len() >= QUEUE_MAX {
@@ -57,14 +55,14 @@ pub(super) fn write(text: String, condition: Condition, counts: &Arc<Counts>) {
         let thread = std::thread::Builder::new().name("ums-reports".into()).spawn(write_all);
         queue.writing = thread.is_ok();
         if thread.is_err() {
-            // There will be another try with the next one.
+            // The next report tries again.
             queue.missing += queue.lines.len() as u64;
             queue.lines.drain(..).for_each(|line| line.counts.unwritten(line.condition));
         }
     }
 }
 
-/// The thread.
+/// The body of the thread.
 fn write_all() {
     loop {
         let line = {
@@ -76,14 +74,14 @@ fn write_all() {
             };
             line
         };
-        // Not eprintln: that panics when stderr is gone.
+        // Not `eprintln`: it panics when stderr is closed.
         if writeln!(std::io::stderr(), "{}", line.text).is_err() {
             line.counts.unwritten(line.condition);
         }
     }
 }
 
-/// Waits until everything is written, or for so long.
+/// Waits until everything is written, or until the time is over.
 pub(super) fn settle(at_most: Duration) {
     let queue = queue();
     let _ = EMPTY.wait_timeout_while(queue, at_most, |queue| queue.writing);

@@ -1,15 +1,17 @@
 //! How a worker thread begins and ends.
 //!
 //! ```text
-//! start ---> thread: become watched, queue the context ---> tell the creator, park
-//!                                                              | executed
-//!                                   end <--- thread-key routine <--- user's routine, or pthread_exit
+//! start ---> thread: become watched ---> tell the creator, park     (the creator queues it)
+//!                                                           | executed
+//!                              end <--- thread-key routine <--- user's routine, or pthread_exit
 //! ```
 //!
-//! A worker with its own context is saved when its creator is told, and queued by that (`own.rs`).
+//! A worker with its own context is saved before its creator is told; its creator queues it
+//! (`own.rs`).
 //!
-//! The end is told by a thread-specific key, whose routine the C library calls whatever way the
-//! thread ends, and which renews itself so that it is called after those of others.
+//! The end is noticed by a thread-specific key. The C library calls the key's routine in whatever
+//! way the thread ends; the routine renews the key, so that it is called after the routines of
+//! other keys.
 //!
 //! Named invariant **Handed Over**: the pointer that a new thread gets is a box that only it opens;
 //! the key's value is the context, which its thread holds.
@@ -24,46 +26,30 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::context::Context;
-use super::list::List;
+use super::context::{self, Context, List, Routine};
 use super::own::{self, Life};
 use crate::os::event::Event;
 use crate::watch::{self, Watched, signals};
-
-/// What a worker runs. It may return or call `pthread_exit`.
-pub type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 struct Boot {
     context: Arc<Context>,
     own: bool,
     routine: Routine,
     arg: *mut c_void,
-    told: Arc<Told>,
+    started: Arc<Started>,
 }
 
-/// How the start went: 0 or an error number.
-pub(super) struct Told {
-    pub error: AtomicI32,
-    pub event: Event,
+/// The result of the start, for the creator: 0 or an error number.
+struct Started {
+    error: AtomicI32,
+    event: Event,
 }
 
-impl Told {
+impl Started {
     fn failed(&self, error: i32) {
         self.error.store(error, Ordering::Release);
         self.event.set();
     }
-}
-
-thread_local! {
-    static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
-}
-
-/// The context of the calling worker.
-#[inline]
-pub(super) fn current<'a>() -> Option<&'a Context> {
-    watch::thread::me()?;
-    // SAFETY: Handed Over: cleared at the thread's end, and held by the thread until then.
-    unsafe { CURRENT.get().as_ref() }
 }
 
 /// Creates the thread of a worker, which is queued to its list when this returns. `own`: with its
@@ -86,17 +72,17 @@ pub(super) fn start(
         return Err(io::ErrorKind::AlreadyExists.into());
     }
     context.has_own_context.store(own, Ordering::Relaxed);
-    let told = Arc::new(Told { error: AtomicI32::new(0), event: Event::new() });
-    let boot = Boot { context: context.clone(), own, routine, arg, told: told.clone() };
+    let started = Arc::new(Started { error: AtomicI32::new(0), event: Event::new() });
+    let boot = Boot { context: context.clone(), own, routine, arg, started: started.clone() };
     if let Err(error) = create_thread(Box::new(boot), stack) {
         context.unstart();
         return Err(error);
     }
-    told.event.wait();
-    match told.error.load(Ordering::Acquire) {
+    started.event.wait();
+    match started.error.load(Ordering::Acquire) {
         0 => {
-            // Saved, or in its park.
-            context.queue_first();
+            // It is saved, or parked.
+            context.queue();
             Ok(())
         }
         error => {
@@ -122,92 +108,93 @@ fn create_thread(boot: Box<Boot>, stack: usize) -> io::Result<()> {
         error
     };
     if error != 0 {
-        // SAFETY: Handed Over: there is no thread that could have it.
+        // SAFETY: Handed Over: there is no thread that could open the box.
         drop(unsafe { Box::from_raw(boot) });
         return Err(io::Error::from_raw_os_error(error));
     }
     Ok(())
 }
 
-/// The C library's declaration knows no unwinding; its `pthread_exit` unwinds all the same.
+/// Returns `main` with the type of the C library, which declares thread routines without unwinding; its `pthread_exit` unwinds all the
+/// same.
 fn thread_main() -> extern "C" fn(*mut c_void) -> *mut c_void {
     type Declared = extern "C" fn(*mut c_void) -> *mut c_void;
     // SAFETY: Handed Over: the same function with the same arguments.
     unsafe { std::mem::transmute::<Routine, Declared>(main) }
 }
 
-/// A worker thread. Nothing here needs to be dropped while the user's routine runs, so that
+/// The body of a worker thread. Nothing here needs to be dropped while the user's routine runs, so that
 /// `pthread_exit` may unwind through.
 extern "C-unwind" fn main(boot: *mut c_void) -> *mut c_void {
     match begin(boot.cast()) {
-        Some(Begun { life, told: None, .. }) => (life.routine)(life.arg),
-        Some(Begun { mut life, told: Some(told), context }) => {
-            // SAFETY: Handed Over: this thread holds the context from `settle_in` on, and whoever
-            // created it holds what it is told by until it is told.
-            let begun = unsafe { own::live(&*context, &*told, &mut life) };
-            if let Err(error) = begun {
-                // SAFETY: Handed Over: as above; the creator holds both until it is told.
-                unsafe { refused(&*context, &*told, error) };
+        Some(Begun { life, started: None, .. }) => (life.routine)(life.arg),
+        Some(Begun { mut life, started: Some(started), context }) => {
+            // SAFETY: Handed Over: this thread holds the context from `settle_in` on, and its
+            // creator holds `started` until its event is set.
+            let lived = unsafe { own::live(&*context, &(*started).event, &mut life) };
+            if let Err(error) = lived {
+                // SAFETY: Handed Over: as above; the creator holds both until the event is set.
+                unsafe { refused(&*context, &*started, error) };
             }
             ptr::null_mut()
         }
         None => ptr::null_mut(),
     }
 }
-
-/// What a worker thread goes on with. `told`: where its creator is told that it is saved; null, it
-/// was told.
+/// What a worker thread runs next. `started`: where its creator is told that the worker is saved;
+/// None if it was told already.
 struct Begun {
     context: *const Context,
     life: Life,
-    told: Option<*const Told>,
+    started: Option<*const Started>,
 }
 
-/// From a new thread to one that a scheduler has just executed, or that is about to be saved. None:
-/// the start failed.
+/// Turns a new thread into one that a scheduler has just executed, or that is about to be saved.
+/// Returns None if the start failed.
 fn begin(boot: *mut Boot) -> Option<Begun> {
     // SAFETY: Handed Over.
-    let Boot { context, own, routine, arg, told } = *unsafe { Box::from_raw(boot) };
+    let Boot { context, own, routine, arg, started } = *unsafe { Box::from_raw(boot) };
     let watched = match become_watched(&context) {
         Ok(watched) => watched,
         Err(error) => {
-            told.failed(error.raw_os_error().unwrap_or(libc::EAGAIN));
+            started.failed(error.raw_os_error().unwrap_or(libc::EAGAIN));
             return None;
         }
     };
     let address = Arc::as_ptr(&context);
-    CURRENT.set(address);
+    context::set_current(address);
     let life = Life { routine, arg };
     if own {
         context.settle_in(watched);
-        return Some(Begun { context: address, life, told: Some(Arc::as_ptr(&told)) });
+        return Some(Begun { context: address, life, started: Some(Arc::as_ptr(&started)) });
     }
-    // Executed before anybody can do that, so that it is in place when it matters.
+    // The signal handler runs once here, before any scheduler can execute the worker, so that its
+    // code is resident when it is needed.
     signals::masked(|| {
         context.settle_in(watched);
-        told.event.set();
-        drop(told);
+        started.event.set();
+        drop(started);
         // SAFETY: Handed Over: this thread holds it from `settle_in` on.
         unsafe { (*address).wait_to_run() };
         signals::swallow();
     });
     watched.word.leave();
     watched.look_for_stop();
-    Some(Begun { context: address, life, told: None })
+    Some(Begun { context: address, life, started: None })
 }
 
-/// The thread cannot have its own context: it ends as an ordinary one.
+/// Ends a thread that cannot have its own context, as an ordinary thread.
 ///
 /// # Safety
-/// Handed Over: its creator holds the context and waits to be told.
-unsafe fn refused(context: &Context, told: &Told, error: i32) {
-    CURRENT.set(ptr::null());
+/// Handed Over: its creator holds the context and waits for `started`.
+unsafe fn refused(context: &Context, started: &Started, error: i32) {
+    context::set_current(ptr::null());
     let watched = context.watched();
     watched.abandon();
     watched.give_back();
     // SAFETY: Handed Over, by the contract.
     unsafe { context.unsettle() };
-    told.failed(error);
+    started.failed(error);
 }
 
 fn become_watched(context: &Arc<Context>) -> io::Result<&'static Watched> {
@@ -234,7 +221,7 @@ thread_local! {
     static ROUNDS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The C library calls routines of keys that were set again so many times in all.
+/// How often in all the C library calls the routine of a key that was set again.
 const ROUNDS_MAX: u32 = 4;
 
 fn end_key() -> io::Result<libc::pthread_key_t> {
@@ -250,10 +237,10 @@ fn end_key() -> io::Result<libc::pthread_key_t> {
     made.map_err(io::Error::from_raw_os_error)
 }
 
-/// The end of a worker thread, in whatever way.
+/// Ends a worker thread, whatever ended its routine.
 unsafe extern "C" fn at_end(context: *mut c_void) {
     if watch::thread::me().is_none() {
-        // The child of a fork.
+        // The child of a fork: an ordinary thread.
         return;
     }
     let round = ROUNDS.get() + 1;
@@ -271,7 +258,7 @@ unsafe extern "C" fn at_end(context: *mut c_void) {
     if let Some(me) = watch::thread::me() {
         me.enter_library();
         signals::block_all();
-        CURRENT.set(ptr::null());
+        context::set_current(ptr::null());
         context.end(&list);
     }
 }

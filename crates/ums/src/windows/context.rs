@@ -1,32 +1,35 @@
-//! A worker context: what a scheduler knows and moves of one worker thread.
+//! A worker context: what a scheduler knows and changes of one worker thread.
 //!
-//! States, and who makes each step:
+//! The states, and what makes each step:
 //!
 //! ```text
 //! UNBORN --start--> STARTING --its thread--> PARKED --claim--> CLAIMED --run--> RUNNING
 //!                                              ^                  |                |
-//!                                              +---- given back --+                |
+//!                                              +-- claim dropped -+                |
 //!                                              +------- its thread: yields, or woke at its gate
 //!                                              +-- resumed -- OUT <-- its thread: suspended
-//!                                                                    its thread: ends --> TERMINATED
+//!                                                                         ends --> TERMINATED
 //! ```
 //!
-//! A blocked worker is still RUNNING here: only its ownership word and its place know that it lost
-//! its processor, so that a worker which wakes early never meets a late writer. PARKED means that
-//! it may be claimed; whether it is in a chain of the completion list is a separate mark, and
-//! claiming one that is gives *Locked*.
+//! A blocked worker is still RUNNING here: only its ownership word and its place record that it
+//! lost its processor, so that no late write can reach a worker that wakes early. PARKED means that
+//! it may be claimed. Whether it is in a chain of the completion list is a separate mark; claiming
+//! a worker that is in one gives *Locked*.
 //!
-//! A worker with its own context (`own.rs`) that is PARKED is saved, or stands at its gate on its
-//! own kernel thread; how it is executed says that. It is made PARKED by its scheduler, or by who
-//! made it, once it is saved.
+//! A PARKED worker with its own context (`own.rs`) is either saved, or stands at its gate on its
+//! own kernel thread; which of the two decides how it is executed. Its scheduler, or the thread
+//! that created it, makes it PARKED once it is saved.
 //!
-//! Named invariants. **Held**: a worker's thread holds its context until it has ended; then the
-//! completion list does. **Own Thread**: see `watch/thread.rs`. **Executed**: while a worker is
-//! RUNNING and owns its place, its scheduler waits for news of it, so the scheduler behind its
-//! pointer is alive.
+//! Named invariants. **Held**: a worker's thread holds its context until the thread has ended; then
+//! the completion list does. **Own Thread**: see `watch/thread.rs`. **Executed**: while a worker is
+//! RUNNING and owns its place, its scheduler waits for news of it, so the executor behind its
+//! pointer is alive. **Current**: the pointer to the calling worker's context is cleared at the end
+//! of the worker's thread, which holds the context until then.
 
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -35,29 +38,35 @@ use std::sync::{Arc, OnceLock};
 
 use fiber::StackRange;
 
-use super::list::List;
-use super::primary::{News, Primary};
-use super::{ExecuteError, WorkerCounts};
+use super::error::ExecuteError;
+use super::executor::{Executor, News};
+use super::list::{self, Link, Linked};
 use crate::os::event::Event;
 use crate::record::counters::add;
-use crate::watch::{GateHandler, Watched, signals};
+use crate::watch::{self, Watched};
+
+/// A completion list of worker contexts.
+pub type List = list::List<Context>;
+
+/// What a worker runs. It may return or call `pthread_exit`.
+pub type Routine = extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 const UNBORN: u32 = 0;
 const STARTING: u32 = 1;
 const PARKED: u32 = 2;
 const CLAIMED: u32 = 3;
 const RUNNING: u32 = 4;
-const OUT: u32 = 5;
+pub(super) const OUT: u32 = 5;
 const TERMINATED: u32 = 6;
 
-/// What a thread is to this layer.
+/// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadKind {
     /// An ordinary thread.
     Plain,
-    /// In scheduling mode.
+    /// It is in scheduling mode.
     Scheduler,
-    /// A worker.
+    /// It is a worker.
     Worker,
 }
 
@@ -65,50 +74,44 @@ const PLAIN: u8 = 0;
 const SCHEDULER: u8 = 1;
 const WORKER: u8 = 2;
 
-/// A worker's context, or a scheduler's own.
+/// The context of a worker or of a scheduler.
 #[derive(Debug)]
 pub struct Context {
     kind: AtomicU8,
     state: AtomicU32,
-    /// The next of its chain; it is in one while `linked`.
-    pub(super) link: AtomicPtr<Context>,
-    pub(super) linked: AtomicBool,
-    /// Its chain was taken out of the list.
-    pub(super) taken: AtomicBool,
-    /// Deleted while it was on the list: whoever takes it from there lets it go.
-    pub(super) deleted: AtomicBool,
-    /// How many hold its context still.
+    pub(super) link: Link<Context>,
+    /// Number of locks that hold its context still.
     pub(super) locks: AtomicU32,
     suspends: AtomicU32,
     resumed: Event,
-    /// What the application keeps here.
+    /// A value of the application's.
     pub(super) user: AtomicUsize,
     pub(super) teb: AtomicUsize,
     pub(super) tid: AtomicU32,
     pub(super) priority: AtomicI32,
-    /// Processors that may run it, one bit each; 0 means all.
+    /// The processors that may run it, one bit each; 0 means all.
     pub(super) affinity: AtomicU64,
-    /// Where its thread was pinned last; `usize::MAX` for nowhere.
+    /// The processor that its thread was pinned to last; `usize::MAX` for none.
     pinned: AtomicUsize,
     list: OnceLock<Arc<List>>,
     watched: AtomicPtr<Watched>,
-    primary: AtomicPtr<Primary>,
-    /// The hold of the thread, and after its end of the completion list, is still to be released.
+    executor: AtomicPtr<Executor>,
+    /// The hold of the thread, or after its end of the completion list, has not been released yet.
     system_hold: AtomicBool,
-    /// Its registers while it is saved. Never, if it is an ordinary thread.
+    /// Its registers while it is saved. Never used by a worker without its own context.
     pub(super) own: ::context::Context,
     pub(super) has_own_context: AtomicBool,
-    /// Whether it can be saved: its thread has detached, and has not come to its end.
+    /// It can be saved: its thread has detached from its kernel thread, and is not ending.
     pub(super) detached: AtomicBool,
-    /// Where its stack lies, if it has its own context.
+    /// The range of its stack, if it has its own context.
     stack_low: AtomicUsize,
     stack_top: AtomicUsize,
-    /// The C library's state of that, as it is on its own kernel thread.
+    /// Whether the C library may cancel the thread while it is on its own kernel thread.
     pub(super) is_cancellable: AtomicI32,
     pub(super) counts: Counts,
 }
 
-/// How often what happened to a worker. Written by its thread, and by whoever executes it.
+/// How often each event happened to a worker. Written by its thread and by its scheduler.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub executed: AtomicU64,
@@ -117,15 +120,56 @@ pub(super) struct Counts {
     pub mixed_yields: AtomicU64,
 }
 
+/// How often a worker was executed and has yielded, as Windows counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerCounts {
+    /// Executions (Windows: SwitchCount).
+    pub executed: u64,
+    /// Yields in user mode, without a system call (YieldCount).
+    pub yields: u64,
+    /// Yields from its own kernel thread (KernelYieldCount). For a worker without its own context
+    /// these are all its yields.
+    pub kernel_yields: u64,
+    /// Of these, the yields of a worker with its own context after which it could not be executed
+    /// in user mode, because it was ending (MixedYieldCount).
+    pub mixed_yields: u64,
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
+}
+
+/// Returns the context of the calling worker; None on any other thread.
+#[inline]
+pub(super) fn current<'a>() -> Option<&'a Context> {
+    watch::thread::me()?;
+    // SAFETY: Current.
+    unsafe { CURRENT.get().as_ref() }
+}
+
+/// Sets the context that [`current`] returns on this thread; null for none. The thread holds the
+/// context, and clears the pointer before it ends: Current.
+pub(super) fn set_current(context: *const Context) {
+    CURRENT.set(context);
+}
+
+impl Linked for Context {
+    fn link(&self) -> &Link<Context> {
+        &self.link
+    }
+
+    unsafe fn release_deleted(&self) {
+        // SAFETY: Members, by the contract: the chain holds it, so the caller does.
+        unsafe { self.release_system_hold() };
+    }
+}
 impl Context {
     pub(super) fn new() -> Arc<Context> {
         Arc::new(Context {
             kind: AtomicU8::new(PLAIN),
             state: AtomicU32::new(UNBORN),
-            link: AtomicPtr::new(ptr::null_mut()),
-            linked: AtomicBool::new(false),
-            taken: AtomicBool::new(false),
-            deleted: AtomicBool::new(false),
+            link: Link::new(),
             locks: AtomicU32::new(0),
             suspends: AtomicU32::new(0),
             resumed: Event::new(),
@@ -137,7 +181,7 @@ impl Context {
             pinned: AtomicUsize::new(usize::MAX),
             list: OnceLock::new(),
             watched: AtomicPtr::new(ptr::null_mut()),
-            primary: AtomicPtr::new(ptr::null_mut()),
+            executor: AtomicPtr::new(ptr::null_mut()),
             system_hold: AtomicBool::new(false),
             own: ::context::Context::new(),
             has_own_context: AtomicBool::new(false),
@@ -149,7 +193,7 @@ impl Context {
         })
     }
 
-    /// The context of a thread that enters scheduling mode.
+    /// Returns the context of a thread that enters scheduling mode.
     pub(super) fn of_scheduler() -> Arc<Context> {
         let context = Context::new();
         context.kind.store(SCHEDULER, Ordering::Relaxed);
@@ -173,7 +217,7 @@ impl Context {
         self.state.load(Ordering::Acquire) == TERMINATED
     }
 
-    /// Whether its memory may go: it never had a thread, or that has ended.
+    /// Returns true if its memory may be freed: it never had a thread, or that has ended.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state.load(Ordering::Acquire), UNBORN | TERMINATED)
     }
@@ -193,9 +237,10 @@ impl Context {
         self.suspends.load(Ordering::Acquire) > 0
     }
 
-    // --- What others do to it -----------------------------------------------------------------
+    // --- What other threads do to it ----------------------------------------------------------
 
-    /// Becomes a worker of this list. False: it has a thread already, or is a scheduler's.
+    /// Makes it a worker of this list. Returns false if it has a thread already or is a
+    /// scheduler's.
     pub(super) fn start(self: &Arc<Self>, list: &Arc<List>) -> bool {
         let free = self.kind() == ThreadKind::Plain
             && self
@@ -209,12 +254,12 @@ impl Context {
         free
     }
 
-    /// The part of executing that may fail: from here on it is the caller's to run.
+    /// Does the part of executing that may fail. On success the caller has the right to run it.
     pub(super) fn claim(&self, cpu: usize) -> Result<(), ExecuteError> {
         if self.kind() != ThreadKind::Worker {
             return Err(ExecuteError::NotAWorker);
         }
-        if self.linked.load(Ordering::Acquire) {
+        if self.link.linked.load(Ordering::Acquire) {
             return Err(ExecuteError::Locked);
         }
         match self.state.compare_exchange(PARKED, CLAIMED, Ordering::SeqCst, Ordering::SeqCst) {
@@ -224,7 +269,8 @@ impl Context {
             Err(OUT) => return Err(ExecuteError::Suspended),
             Err(_) => return Err(ExecuteError::Running),
         }
-        // After the exchange: who locks or suspends adds first and looks at the state then.
+        // After the exchange: a thread that locks or suspends the context counts first and reads
+        // the state then.
         let affinity = self.affinity.load(Ordering::Relaxed);
         let refusal = match () {
             () if self.locks.load(Ordering::SeqCst) > 0 => ExecuteError::Locked,
@@ -236,15 +282,15 @@ impl Context {
         Err(refusal)
     }
 
-    /// The thread could not be had.
+    /// Undoes `start` after the thread could not be created.
     pub(super) fn unstart(&self) {
         self.kind.store(PLAIN, Ordering::Release);
         self.state.store(UNBORN, Ordering::Release);
     }
 
-    /// Back into its list, by who took it out of a chain and does not want it.
+    /// Puts it back into its list, after it was taken out of a chain and not used.
     pub(super) fn requeue(&self, list: &List) {
-        self.linked.store(true, Ordering::Relaxed);
+        self.link.linked.store(true, Ordering::Relaxed);
         list.push(self);
     }
 
@@ -253,31 +299,32 @@ impl Context {
         self.state.store(PARKED, Ordering::Release);
     }
 
-    /// A claimed worker is this scheduler's from now on.
+    /// Makes a claimed worker run under this scheduler.
     #[inline]
-    pub(super) fn executed_by(&self, primary: &Primary) {
+    pub(super) fn executed_by(&self, executor: &Executor) {
         add(&self.counts.executed, 1);
-        self.primary.store(ptr::from_ref(primary).cast_mut(), Ordering::Relaxed);
+        self.executor.store(ptr::from_ref(executor).cast_mut(), Ordering::Relaxed);
         self.state.store(RUNNING, Ordering::Release);
     }
 
-    /// Lets a claimed worker run at this scheduler's place, on its own kernel thread.
-    pub(super) fn run(&self, primary: &Primary) {
-        let place = primary.place();
+    /// Runs a claimed worker at this scheduler's place, on the worker's own kernel thread.
+    pub(super) fn run(&self, executor: &Executor) {
+        let place = executor.place();
         self.stay_on(place.cpu);
-        self.executed_by(primary);
+        self.executed_by(executor);
         let watched = self.watched();
         place.seat(watched);
         watched.go.set();
     }
 
-    /// It has yielded and is saved, or has not come to its list yet: it may be claimed from now on.
+    /// Allows it to be claimed: it has yielded and is saved, or has not been queued to its list
+    /// yet.
     #[inline]
     pub(super) fn may_be_claimed(&self) {
         self.state.store(PARKED, Ordering::Release);
     }
 
-    /// Its own kernel thread stays on this processor from now on.
+    /// Pins its own kernel thread to this processor.
     pub(super) fn stay_on(&self, cpu: usize) {
         use rustix::thread::{CpuSet, Pid, sched_setaffinity};
         if self.pinned.swap(cpu, Ordering::Relaxed) == cpu {
@@ -286,7 +333,8 @@ impl Context {
         let mut mask = CpuSet::new();
         mask.set(cpu);
         let tid = Pid::from_raw(self.tid.load(Ordering::Relaxed) as i32);
-        // Where that is refused it runs elsewhere, and the watchdog detects its blocks instead of the watcher.
+        // If the kernel refuses, the worker runs elsewhere; then the watchdog notices its blocks
+        // instead of the idle-priority watcher.
         let _ = sched_setaffinity(tid, &mask);
     }
 
@@ -295,7 +343,7 @@ impl Context {
         unsafe { &*self.watched.load(Ordering::Acquire) }
     }
 
-    /// One more who wants it stopped; gives how many there were.
+    /// Suspends it once more; returns how often it was suspended before.
     pub(super) fn suspend(&self) -> u32 {
         let before = self.suspends.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -305,8 +353,8 @@ impl Context {
         before
     }
 
-    /// One less; gives how many there were. The last lets it come on the completion list again, if
-    /// it ran when it was suspended.
+    /// Resumes it once; returns how often it was suspended before. The last resume puts it on the
+    /// completion list again, if it ran when it was suspended.
     pub(super) fn resume(&self) -> u32 {
         let less = |now: u32| now.checked_sub(1);
         let before = self.suspends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
@@ -316,7 +364,7 @@ impl Context {
         before.unwrap_or(0)
     }
 
-    /// Releases the hold that its thread had, once it has ended.
+    /// Releases the hold of its thread, if the thread has ended.
     ///
     /// # Safety
     /// The caller holds the context itself.
@@ -325,14 +373,15 @@ impl Context {
             if let Some(list) = self.list() {
                 list.members.fetch_sub(1, Ordering::Relaxed);
             }
-            // SAFETY: Held: `settle_in` forgot one `Arc`, and the exchange makes this its only end.
+            // SAFETY: Held: `settle_in` forgot one `Arc`, and only the first caller of this
+            // exchange drops it.
             unsafe { Arc::decrement_strong_count(ptr::from_ref(self)) };
         }
     }
 
     // --- What its own thread does -------------------------------------------------------------
 
-    /// Its thread is there and watched. The context is held by it from now on: see
+    /// Records that its thread exists and is watched. From now on the thread holds the context: see
     /// [`Context::release_system_hold`].
     pub(super) fn settle_in(self: Arc<Self>, watched: &'static Watched) {
         self.watched.store(ptr::from_ref(watched).cast_mut(), Ordering::Release);
@@ -344,8 +393,8 @@ impl Context {
         std::mem::forget(self);
     }
 
-    /// Says where the stack of the calling thread lies, which is this worker's. Where nobody knows,
-    /// every stack is taken for it.
+    /// Records the stack of the calling thread, which is this worker's. If the range is unknown,
+    /// every stack counts as the worker's.
     pub(super) fn stack_is_here(&self) {
         if let Some(stack) = StackRange::of_this_thread() {
             self.stack_low.store(stack.low(), Ordering::Relaxed);
@@ -353,10 +402,10 @@ impl Context {
         }
     }
 
-    /// Takes back what [`Context::settle_in`] has done.
+    /// Undoes [`Context::settle_in`].
     ///
     /// # Safety
-    /// The caller holds the context itself, and nobody was told of it.
+    /// The caller holds the context itself, and no other thread knows of it.
     pub(super) unsafe fn unsettle(&self) {
         self.system_hold.store(false, Ordering::Relaxed);
         self.list().inspect(|list| _ = list.members.fetch_sub(1, Ordering::Relaxed));
@@ -364,117 +413,84 @@ impl Context {
         unsafe { Arc::decrement_strong_count(ptr::from_ref(self)) };
     }
 
-    /// Queues it for the first time.
-    pub(super) fn queue_first(&self) {
+    /// Queues it to its list.
+    pub(super) fn queue(&self) {
         if let Some(list) = self.list() {
             self.queue_on(list);
         }
     }
 
     fn queue_on(&self, list: &List) {
-        // Before it may be claimed: who knows it already must not run it while it is on its way.
-        self.linked.store(true, Ordering::Relaxed);
+        // Before it may be claimed: a scheduler that knows it already must not run it before it is
+        // on the list.
+        self.link.linked.store(true, Ordering::Relaxed);
         self.state.store(PARKED, Ordering::Release);
         list.push(self);
     }
 
     /// Parks until a scheduler runs it.
     pub(super) fn wait_to_run(&self) {
-        while !self.owns_place() {
-            self.event().wait();
+        while !self.is_running() {
+            self.watched().go.wait();
         }
     }
 
-    /// Gives the processor to the scheduler that runs it, with news, and is in this state then.
-    /// From there on it may be run again, by another scheduler even.
-    fn hand_back(&self, state: u32, news: News, param: usize) {
-        let primary = self.primary();
-        primary.place().vacate(self.watched());
+    pub(super) fn is_running(&self) -> bool {
+        self.state.load(Ordering::Acquire) == RUNNING
+    }
+
+    /// Marks it as suspended and stopped.
+    pub(super) fn set_out(&self) {
+        self.state.store(OUT, Ordering::Release);
+    }
+
+    /// Waits until it is no longer suspended.
+    pub(super) fn wait_until_resumed(&self) {
+        while self.is_suspended() {
+            self.set_out();
+            self.resumed.wait();
+        }
+    }
+
+    /// Returns true if the calling code runs on its stack.
+    pub(super) fn is_on_its_stack(&self) -> bool {
+        let [low, top] = [&self.stack_low, &self.stack_top].map(|end| end.load(Ordering::Relaxed));
+        StackRange::new(low, top).is_some_and(StackRange::is_here)
+    }
+
+    /// Gives the processor back to the scheduler that runs it, reports how the run ended, and
+    /// enters this state. From there on another scheduler may already run it.
+    pub(super) fn hand_back(&self, state: u32, news: News, param: usize) {
+        let executor = self.executor();
+        executor.place().vacate(self.watched());
         self.state.store(state, Ordering::Release);
-        primary.tell(news, self, param);
+        executor.report(news, param);
     }
 
-    /// The scheduler that has executed it.
+    /// Returns what it reaches of the scheduler that has executed it.
     #[inline]
-    pub(super) fn primary(&self) -> &Primary {
+    pub(super) fn executor(&self) -> &Executor {
         // SAFETY: Executed.
-        unsafe { &*self.primary.load(Ordering::Relaxed) }
+        unsafe { &*self.executor.load(Ordering::Relaxed) }
     }
 
-    /// Yields, inside the machine; returns when it is run again.
+    /// Yields, inside the library; returns when it is run again.
     pub(super) fn yield_to_scheduler(&self, param: usize) {
         self.hand_back(PARKED, News::Yielded, param);
         self.wait_to_run();
     }
 
-    /// Ends, inside the machine. The thread is an ordinary one from here on, about to exit.
+    /// Ends, inside the library. The thread is an ordinary one from here on, and about to exit.
     pub(super) fn end(&self, list: &List) {
         let watched = self.watched();
         watched.abandon();
-        let primary = self.primary();
-        primary.place().vacate(watched);
+        let executor = self.executor();
+        executor.place().vacate(watched);
         watched.give_back();
-        self.linked.store(true, Ordering::Relaxed);
+        self.link.linked.store(true, Ordering::Relaxed);
         self.state.store(TERMINATED, Ordering::Release);
         list.push(self);
-        // The context may be gone now.
-        primary.tell(News::BlockedInCall, ptr::null(), 0);
-    }
-}
-
-impl GateHandler for Context {
-    fn report(&self) {
-        while self.is_suspended() {
-            self.state.store(OUT, Ordering::Release);
-            self.resumed.wait();
-        }
-        if let Some(list) = self.list() {
-            self.queue_on(list);
-        }
-    }
-
-    fn owns_place(&self) -> bool {
-        self.state.load(Ordering::Acquire) == RUNNING
-    }
-
-    fn event(&self) -> &'static Event {
-        &self.watched().go
-    }
-
-    fn stop(&self) {
-        if self.is_suspended() {
-            self.hand_back(OUT, News::BlockedInTrap, 0);
-            GateHandler::report(self);
-            self.wait_to_run();
-        }
-    }
-
-    fn leave_host(&self, blocks: bool) {
-        self.couple(blocks.then_some(News::BlockedInCall));
-    }
-
-    fn may_leave_host(&self) -> bool {
-        let [low, top] = [&self.stack_low, &self.stack_top].map(|end| end.load(Ordering::Relaxed));
-        StackRange::new(low, top).is_some_and(StackRange::is_here)
-            && signals::mask_here() == self.primary().host_mask
-    }
-
-    fn stop_on_host(&self) -> bool {
-        if !self.is_suspended() {
-            return false;
-        }
-        // Said before others can run: who resumes it from now on sets an event that is kept.
-        self.state.store(OUT, Ordering::Release);
-        self.couple(Some(News::BlockedInTrap));
-        signals::masked(|| {
-            GateHandler::report(self);
-            self.wait_to_run();
-            signals::swallow();
-        });
-        true
-    }
-
-    fn before_exit(&self) {
-        super::own::leave_for_good();
+        // The context may be freed by now.
+        executor.report(News::BlockedInCall, 0);
     }
 }

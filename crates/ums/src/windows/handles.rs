@@ -1,7 +1,7 @@
-//! The safe side: handles that keep what they name alive.
+//! The safe interface to lists and workers: handles that keep what they name alive.
 //!
-//! Named invariant **Held**: a handle owns one count of its context; see `context.rs` for the
-//! thread's.
+//! Named invariant **Held**: a handle owns one count of its context; `context.rs` describes the
+//! count that the worker's thread owns.
 
 #![allow(unsafe_code)]
 
@@ -14,37 +14,37 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::context::Context;
-use super::list::{self, List};
-use super::{TimedOut, WorkerCounts, boot, nanoseconds, own, primary};
-use crate::watch::Blocks;
-use crate::watch::calls::may_block;
+use super::context::{Context, List, WorkerCounts};
+use super::error::TimedOut;
+use super::list;
+use super::primary::{take_within, waiting};
+use super::{boot, own};
 
-/// Where workers appear that may be executed: new ones, and those that were blocked and are no
-/// more. Cloning it gives another handle of the same list.
+/// A list on which workers appear that may be executed: new workers, and workers whose block has
+/// ended. A clone is another handle of the same list.
 #[derive(Clone, Debug)]
 pub struct CompletionList(pub(super) Arc<List>);
 
 impl CompletionList {
-    /// An empty list.
+    /// Creates an empty list.
     ///
     /// # Errors
-    /// No descriptor for its event.
+    /// If there is no file descriptor left for its event.
     pub fn new() -> io::Result<CompletionList> {
         Ok(CompletionList(Arc::new(List::new()?)))
     }
 
-    /// Takes all workers that are there, waiting for at most `timeout` for one; None waits for
-    /// ever.
+    /// Takes all workers that are on the list, and waits for at most `timeout` until there is one;
+    /// None waits without a limit.
     ///
     /// # Errors
-    /// Nothing came within the time.
+    /// [`TimedOut`] if no worker appeared within the time.
     pub fn dequeue(&self, timeout: Option<Duration>) -> Result<Items, TimedOut> {
-        let chain = super::take_within(&self.0, nanoseconds(timeout));
+        let chain = take_within(&self.0, nanoseconds(timeout));
         if chain.is_null() { Err(TimedOut) } else { Ok(self.items(chain)) }
     }
 
-    /// Takes all workers that are there, perhaps none.
+    /// Takes all workers that are on the list, without waiting. There may be none.
     pub fn poll(&self) -> Items {
         self.items(self.0.take())
     }
@@ -53,18 +53,18 @@ impl CompletionList {
         Items { chain, list: self.clone() }
     }
 
-    /// Its event: signalled when the list stops being empty.
+    /// Returns its event, which is signalled when the list stops being empty.
     pub fn event(&self) -> ListEvent<'_> {
         ListEvent(&self.0)
     }
 
-    /// Whether nothing is there at the moment.
+    /// Returns true if no worker is on the list at the moment.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many workers were created with this list and have not been taken out of it after their
-    /// end.
+    /// Returns how many workers were created with this list and have not been taken from it after
+    /// their end.
     pub fn members(&self) -> usize {
         self.0.members.load(Ordering::Relaxed)
     }
@@ -76,17 +76,12 @@ impl CompletionList {
 pub struct ListEvent<'a>(&'a List);
 
 impl ListEvent<'_> {
-    /// Waits until it is signalled (true) and resets it, or until the time is over (false).
+    /// Waits until it is signalled and resets it. Returns false if the time was over first.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
-        let wait = || self.0.wait(nanoseconds(timeout));
-        match primary::here() {
-            Some(primary) => primary.resting(wait),
-            // A worker's wait, perhaps.
-            None => may_block(|| Blocks::Unknown, wait),
-        }
+        waiting(|| self.0.wait(nanoseconds(timeout)))
     }
 
-    /// Resets it. True: it was signalled.
+    /// Resets it. Returns true if it was signalled.
     pub fn reset(&self) -> bool {
         self.0.reset()
     }
@@ -98,7 +93,7 @@ impl AsFd for ListEvent<'_> {
     }
 }
 
-/// Workers taken from a list, oldest first. Those that are not taken out of it are queued again.
+/// Workers taken from a list, oldest first. Dropping this queues the remaining workers again.
 #[derive(Debug)]
 #[must_use = "workers that are not taken out are queued again"]
 pub struct Items {
@@ -117,7 +112,7 @@ impl Iterator for Items {
         let context = unsafe { &*self.chain };
         let worker = WorkerContext::of(context);
         self.chain = list::next(context);
-        // SAFETY: Held: by the handle made above.
+        // SAFETY: Held: the handle made above holds it.
         unsafe { context.release_system_hold() };
         Some(worker)
     }
@@ -134,7 +129,7 @@ impl Drop for Items {
     }
 }
 
-/// A worker thread, as its scheduler sees it. Clones are handles of the same.
+/// A worker thread, as its scheduler sees it. A clone is another handle of the same worker.
 #[derive(Clone)]
 pub struct WorkerContext(pub(super) Arc<Context>);
 
@@ -143,7 +138,7 @@ impl WorkerContext {
     /// scheduler executes it. Its thread ends with `f`; a panic in it ends only this worker.
     ///
     /// # Errors
-    /// No thread, or no means to watch it, can be had.
+    /// If the thread cannot be created, or cannot be watched.
     pub fn spawn(
         list: &CompletionList,
         f: impl FnOnce() + Send + 'static,
@@ -151,7 +146,7 @@ impl WorkerContext {
         WorkerContext::builder().spawn(list, f)
     }
 
-    /// Options for a worker.
+    /// Returns the options for a new worker.
     pub fn builder() -> WorkerBuilder {
         let own_context = own::by_default();
         WorkerBuilder { stack_size: 256 << 10, user_context: 0, name: None, own_context }
@@ -165,45 +160,46 @@ impl WorkerContext {
         }
     }
 
-    /// What the application keeps here.
+    /// Returns the value that the application stored with
+    /// [`set_user_context`](Self::set_user_context).
     pub fn user_context(&self) -> usize {
         self.0.user.load(Ordering::Acquire)
     }
 
-    /// Keeps something here.
+    /// Stores a value of the application's.
     pub fn set_user_context(&self, value: usize) {
         self.0.user.store(value, Ordering::Release);
     }
 
-    /// Whether it is suspended.
+    /// Returns true if it is suspended.
     pub fn is_suspended(&self) -> bool {
         self.0.is_suspended()
     }
 
-    /// Whether its thread has ended.
+    /// Returns true if its thread has ended.
     pub fn is_terminated(&self) -> bool {
         self.0.is_terminated()
     }
 
-    /// Suspends it once more, and gives how often it was before. If it runs it stops, and its
-    /// scheduler is called as if it had blocked.
+    /// Suspends it once more, and returns how often it was suspended before. If it runs it stops,
+    /// and its scheduler is called as if it had blocked.
     pub fn suspend(&self) -> u32 {
         self.0.suspend()
     }
 
-    /// Resumes it once, and gives how often it was suspended before. If it ran when it was
-    /// suspended it comes on the completion list; otherwise it can just be executed again.
+    /// Resumes it once, and returns how often it was suspended before. If it was running when it
+    /// was suspended, it appears on the completion list; otherwise it can simply be executed again.
     pub fn resume(&self) -> u32 {
         self.0.resume()
     }
 
-    /// Holds the context still: as long as the guard lives, claiming it gives `Locked`.
+    /// Holds the context still: while the guard exists, claiming it fails with `Locked`.
     pub fn lock(&self) -> ContextLock {
         self.0.locks.fetch_add(1, Ordering::SeqCst);
         ContextLock(self.clone())
     }
 
-    /// A number for the application's scheduler to go by; 0 at first.
+    /// Returns a number that the application's scheduler may use as a priority; 0 at first.
     pub fn priority(&self) -> i32 {
         self.0.priority.load(Ordering::Relaxed)
     }
@@ -213,28 +209,28 @@ impl WorkerContext {
         self.0.priority.store(priority, Ordering::Relaxed);
     }
 
-    /// The processors it may be executed on, one bit for each of the first 64; 0 means all.
+    /// Returns the processors it may be executed on, one bit for each of the first 64; 0 means all.
     pub fn affinity(&self) -> u64 {
         self.0.affinity.load(Ordering::Relaxed)
     }
 
-    /// Sets them. Schedulers of other processors cannot claim it from then on.
+    /// Sets these processors. Schedulers of other processors cannot claim it from then on.
     pub fn set_affinity(&self, cpus: u64) {
         self.0.affinity.store(cpus, Ordering::Relaxed);
     }
 
-    /// Whether it is executed in user mode: see [`WorkerBuilder::own_context`].
+    /// Returns true if it is executed in user mode: see [`WorkerBuilder::own_context`].
     pub fn has_own_context(&self) -> bool {
         self.0.has_own_context.load(Ordering::Relaxed)
     }
 
-    /// How often it was executed, and has yielded in which way. While it runs, the numbers of a
-    /// moment ago.
+    /// Returns how often it was executed, and has yielded in which way. While it runs, the numbers
+    /// may be slightly out of date.
     pub fn counts(&self) -> WorkerCounts {
         self.0.counted()
     }
 
-    /// The kernel's number of its thread.
+    /// Returns the kernel thread id of its thread.
     pub fn thread_id(&self) -> u32 {
         self.0.tid.load(Ordering::Relaxed)
     }
@@ -260,7 +256,7 @@ impl fmt::Debug for WorkerContext {
     }
 }
 
-/// Options for a worker.
+/// Options for a new worker.
 #[derive(Clone, Debug)]
 pub struct WorkerBuilder {
     stack_size: usize,
@@ -270,34 +266,34 @@ pub struct WorkerBuilder {
 }
 
 impl WorkerBuilder {
-    /// Bytes of its stack; 256 KiB by default.
+    /// Sets the bytes of its stack; 256 KiB by default.
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> WorkerBuilder {
         self.stack_size = bytes;
         self
     }
 
-    /// What [`WorkerContext::user_context`] gives at first.
+    /// Sets what [`WorkerContext::user_context`] returns at first.
     #[must_use]
     pub fn user_context(mut self, value: usize) -> WorkerBuilder {
         self.user_context = value;
         self
     }
 
-    /// The name of its thread, of which the system keeps 15 bytes.
+    /// Sets the name of its thread, of which the kernel keeps 15 bytes.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> WorkerBuilder {
         self.name = Some(name.into());
         self
     }
 
-    /// Whether it has its own context, and is executed in user mode, on the kernel thread of its
-    /// scheduler: then executing it and its yield make no system call. The default is false, or
-    /// what `UMS_WINDOWS_WORKERS=context` in the environment says.
+    /// Sets whether it has its own context, and is executed in user mode, on the kernel thread of
+    /// its scheduler: then executing it and its yields make no system call. The default is false,
+    /// unless `UMS_WINDOWS_WORKERS=context` is in the environment.
     ///
-    /// It is a thread all the same, with its own thread-locals, `errno` and identity. What is keyed
-    /// to the kernel thread, and calls that block and are not interposed ([`crate::interpose`]),
-    /// docs/windows.md is about. x86-64 and glibc only.
+    /// It is a thread all the same, with its own thread-locals, `errno` and identity.
+    /// docs/windows.md says what differs: what the kernel keeps by kernel thread, and blocking
+    /// calls that are not interposed ([`crate::interpose`]). x86-64 and glibc only.
     #[must_use]
     pub fn own_context(mut self, yes: bool) -> WorkerBuilder {
         self.own_context = yes;
@@ -307,8 +303,8 @@ impl WorkerBuilder {
     /// Creates the worker; see [`WorkerContext::spawn`].
     ///
     /// # Errors
-    /// `Unsupported`, with the reason: it cannot have its own context here. No thread, or no means
-    /// to watch it, can be had.
+    /// `Unsupported`, with the reason, if it cannot have its own context here. Another error if the
+    /// thread cannot be created, or cannot be watched.
     pub fn spawn(
         self,
         list: &CompletionList,
@@ -321,7 +317,7 @@ impl WorkerBuilder {
         if let Err(error) =
             boot::start(&context, &list.0, self.own_context, self.stack_size, run_work, arg.cast())
         {
-            // SAFETY: Held: the routine was not started, so the box is ours still.
+            // SAFETY: Held: the routine was not started, so the box is still this function's.
             drop(unsafe { Box::from_raw(arg) });
             return Err(error);
         }
@@ -336,9 +332,9 @@ impl WorkerBuilder {
 type Work = Box<dyn FnOnce() + Send>;
 
 extern "C-unwind" fn run_work(work: *mut c_void) -> *mut c_void {
-    // SAFETY: Held: `spawn` made this box for us alone.
+    // SAFETY: Held: `spawn` made this box for this function alone.
     let work = *unsafe { Box::from_raw(work.cast::<Work>()) };
-    // The panic has been told by the hook; its payload is nobody's.
+    // The panic hook has reported the panic; the payload has no reader.
     if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
         std::mem::forget(payload);
     }
@@ -351,11 +347,11 @@ fn name_thread(tid: u32, name: &str) {
         (*n <= 15).then_some(c)
     };
     let short: String = name.chars().scan(0, fits).collect();
-    // The name is for people; without it nothing is lost.
+    // The name is for diagnostics only: failing to set it has no other effect.
     let _ = std::fs::write(format!("/proc/self/task/{tid}/comm"), short.as_bytes());
 }
 
-/// Holds a context still until it is dropped.
+/// Keeps a context locked until it is dropped.
 #[derive(Debug)]
 pub struct ContextLock(WorkerContext);
 
@@ -363,4 +359,8 @@ impl Drop for ContextLock {
     fn drop(&mut self) {
         self.0.0.locks.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+fn nanoseconds(timeout: Option<Duration>) -> Option<u64> {
+    timeout.map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
 }

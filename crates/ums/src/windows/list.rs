@@ -1,45 +1,86 @@
-//! The completion list: where contexts appear that may be run again, and its event.
+//! The completion list: where contexts appear that may be executed again, and its event.
 //!
-//! Pushed by workers that have woken, from inside a signal handler perhaps; taken as a whole by a
-//! scheduler. So it is a chain with one atomic head, and no lock. It is handed out oldest first.
+//! A worker that has woken pushes itself, perhaps from inside a signal handler; a scheduler takes
+//! everything at once. So the list is a chain with one atomic head, and no lock. It is handed out
+//! oldest first.
 //!
 //! ```text
-//! head -> newest -> .. -> oldest          push: exchange the head; the list was empty: signal the event
-//! take: head := none, turn the chain round
-//! first -> second -> .. -> last           next(first): unlink it, give second
+//! head -> newest -> .. -> oldest          push: exchange the head, signal if the list was empty
+//! take: head := none, reverse the chain
+//! first -> second -> .. -> last           next(first): unlink it, return second
 //! ```
 //!
-//! The event is an eventfd that is read to reset it: signalled when the list stops being empty. It
-//! may be signalled while the list is empty, if somebody took the items without waiting for it.
+//! The event is an eventfd, which is reset by reading it. It is signalled when the list stops being
+//! empty. It may be signalled while the list is empty, if a thread took the items without waiting
+//! for it.
 //!
-//! Named invariant **Members**: a context in a chain is alive: a worker's thread holds it until it
-//! has ended, and from then on the chain does, until whoever takes it out releases that hold.
+//! The list is generic over its items, so that it depends on no other file of this layer: the items
+//! are worker contexts (`context.rs`), which hold the list that they belong to.
+//!
+//! Named invariant **Members**: an item in a chain is alive. A worker's thread holds it until the
+//! thread has ended; from then on the chain does, until the caller that takes the item out of the
+//! chain releases that hold.
 
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use super::context::Context;
 use crate::os::clock;
+
+/// An item of a completion list: it has its link in itself.
+pub trait Linked: Sized {
+    /// Returns the item's link.
+    fn link(&self) -> &Link<Self>;
+
+    /// Releases the hold that the chain has on this item, which was deleted while it was there.
+    ///
+    /// # Safety
+    /// Members: the caller has just taken the item out of the chain.
+    unsafe fn release_deleted(&self);
+}
+
+/// The link of one item.
+#[derive(Debug)]
+pub struct Link<T> {
+    /// The next item of its chain.
+    next: AtomicPtr<T>,
+    /// It is in a chain.
+    pub(super) linked: AtomicBool,
+    /// Its chain was taken out of the list.
+    pub(super) taken: AtomicBool,
+    /// It was deleted while it was on the list: the next `take` releases it.
+    pub(super) deleted: AtomicBool,
+}
+
+impl<T> Link<T> {
+    pub(super) fn new() -> Link<T> {
+        Link {
+            next: AtomicPtr::new(ptr::null_mut()),
+            linked: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
+            deleted: AtomicBool::new(false),
+        }
+    }
+}
 
 /// A completion list.
 #[derive(Debug)]
-pub struct List {
-    head: AtomicPtr<Context>,
+pub struct List<T> {
+    head: AtomicPtr<T>,
     event: OwnedFd,
-    /// Contexts created with this list whose end nobody has taken out.
+    /// Number of items created with this list that have not been taken out of it after their end.
     pub(super) members: AtomicUsize,
 }
 
-impl List {
-    /// An empty list.
+impl<T: Linked> List<T> {
+    /// Returns an empty list.
     ///
     /// # Errors
-    /// No descriptor for its event.
-    pub(super) fn new() -> io::Result<List> {
+    /// If there is no file descriptor left for its event.
+    pub(super) fn new() -> io::Result<List<T>> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let head = AtomicPtr::new(ptr::null_mut());
@@ -54,14 +95,15 @@ impl List {
         self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Queues a context that is in no chain, and is marked as linked already.
-    pub(super) fn push(&self, context: &Context) {
-        debug_assert!(context.linked.load(Ordering::Relaxed), "marked before it may be claimed");
-        context.taken.store(false, Ordering::Relaxed);
-        let item = ptr::from_ref(context).cast_mut();
+    /// Queues an item that is in no chain and is marked as linked already.
+    pub(super) fn push(&self, item: &T) {
+        let link = item.link();
+        debug_assert!(link.linked.load(Ordering::Relaxed), "marked before it may be claimed");
+        link.taken.store(false, Ordering::Relaxed);
+        let item = ptr::from_ref(item).cast_mut();
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            context.link.store(head, Ordering::Relaxed);
+            link.next.store(head, Ordering::Relaxed);
             let swapped =
                 self.head.compare_exchange_weak(head, item, Ordering::AcqRel, Ordering::Relaxed);
             match swapped {
@@ -69,7 +111,7 @@ impl List {
                 Err(now) => head = now,
             }
         }
-        // From here on the context may be running already.
+        // From here on the worker may be running already.
         if head.is_null() {
             self.signal();
         }
@@ -82,22 +124,23 @@ impl List {
         unsafe { libc::write(self.event.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
     }
 
-    /// Takes everything there is, oldest first; null when there is nothing.
-    pub(super) fn take(&self) -> *const Context {
+    /// Takes all items and returns the first, which is the oldest; null if there is none.
+    pub(super) fn take(&self) -> *const T {
         let mut rest = self.head.swap(ptr::null_mut(), Ordering::AcqRel);
         let mut first = ptr::null_mut();
         while let Some(item) = deref(rest) {
-            let older = item.link.swap(first, Ordering::AcqRel);
-            item.taken.store(true, Ordering::Relaxed);
-            if item.deleted.load(Ordering::Acquire) {
+            let link = item.link();
+            let older = link.next.swap(first, Ordering::AcqRel);
+            link.taken.store(true, Ordering::Relaxed);
+            if link.deleted.load(Ordering::Acquire) {
                 rest = older;
-                // SAFETY: Members: this is the hold of the chain, which is left here.
-                unsafe { item.release_system_hold() };
+                // SAFETY: Members: the chain's hold ends here.
+                unsafe { item.release_deleted() };
                 continue;
             }
             if first.is_null() {
                 // The last of the chain: nothing is left to unlink it from.
-                item.linked.store(false, Ordering::Release);
+                link.linked.store(false, Ordering::Release);
             }
             first = rest;
             rest = older;
@@ -105,9 +148,9 @@ impl List {
         first
     }
 
-    /// As `take`, and waits for at most so many nanoseconds for something; None: for ever. Null
-    /// when the time is over.
-    pub(super) fn take_within(&self, timeout_ns: Option<u64>) -> *const Context {
+    /// As `take`, but waits for at most `timeout_ns` nanoseconds until there is an item; None waits
+    /// without a limit. Returns null when the time is over.
+    pub(super) fn take_within(&self, timeout_ns: Option<u64>) -> *const T {
         let deadline = timeout_ns.map(|ns| clock::now().saturating_add(ns));
         loop {
             let chain = self.take();
@@ -122,7 +165,7 @@ impl List {
         }
     }
 
-    /// Waits for the event and resets it. False: the time was over first.
+    /// Waits for the event and resets it. Returns false if the time was over first.
     pub(super) fn wait(&self, timeout_ns: Option<u64>) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let timeout = timeout_ns.map(|ns| Timespec {
@@ -130,27 +173,28 @@ impl List {
             tv_nsec: (ns % 1_000_000_000) as i64,
         });
         let mut ready = [PollFd::new(&self.event, PollFlags::IN)];
-        // Interrupted counts as woken for nothing: the caller looks again.
+        // An interrupted wait counts as a spurious wake-up: the caller looks again.
         let woken = poll(&mut ready, timeout.as_ref()).is_ok_and(|n| n > 0);
         woken && self.reset()
     }
 
-    /// Resets the event. True: it was signalled.
+    /// Resets the event. Returns true if it was signalled.
     pub(super) fn reset(&self) -> bool {
         rustix::io::read(&self.event, &mut [0_u8; 8]).is_ok()
     }
 }
 
-/// Takes the first of a chain out of it and gives the next; null at the end, and for one that is
-/// in no chain.
-pub(super) fn next(context: &Context) -> *const Context {
-    let next = context.link.swap(ptr::null_mut(), Ordering::AcqRel);
-    context.linked.store(false, Ordering::Release);
-    // The next one may be the last: then it was marked as unlinked when the chain was made.
+/// Takes the first item of a chain out of it and returns the next; null at the end, and for an item
+/// that is in no chain.
+pub(super) fn next<T: Linked>(item: &T) -> *const T {
+    let link = item.link();
+    let next = link.next.swap(ptr::null_mut(), Ordering::AcqRel);
+    link.linked.store(false, Ordering::Release);
+    // The next item may be the last: that one was marked as unlinked when the chain was made.
     next
 }
 
-fn deref<'a>(context: *mut Context) -> Option<&'a Context> {
+fn deref<'a, T>(item: *mut T) -> Option<&'a T> {
     // SAFETY: Members.
-    unsafe { context.as_ref() }
+    unsafe { item.as_ref() }
 }

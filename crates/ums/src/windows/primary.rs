@@ -1,63 +1,48 @@
 //! A thread in scheduling mode: the *primary* of its workers.
 //!
-//! It has one place. It calls its entry point, runs the worker that this names, and waits for news
-//! of it; then again.
+//! It has one place, where at most one worker runs at a time. It calls its entry point, runs the
+//! worker that the entry point names, and waits until that run ends; then again.
 //!
 //! ```text
-//! enter -> proc(Startup) -> run(w) ..news.. -> proc(Blocked | Yield) -> run(w') ..news.. -> proc leaves
+//! enter -> proc(Startup) -> run(w) ..ends.. -> proc(Blocked | Yield) -> run(w') ..ends.. -> leave
 //! ```
 //!
-//! News comes exactly once for each run, because exactly one exchange of the worker's word ends its
-//! ownership: the watcher's, the watchdog's, or its own.
+//! Each run ends exactly once, because exactly one exchange of the worker's word ends its
+//! ownership: the idle-priority watcher's, the watchdog's, or the worker's own.
 //!
-//! A worker with its own context runs on this very kernel thread, inside `run`, until it yields or
-//! goes on on its own (`own.rs`).
+//! A worker with its own context runs on the scheduler's own kernel thread, inside `run`, until it
+//! yields or continues on its own kernel thread (`own.rs`).
 //!
-//! *Stuck.* A scheduler may wait for a lock that a gated worker holds, malloc's for instance. The
-//! watchdog sees it wait in a futex while it should decide, and lends gated workers the right to
-//! run until their next switch, again and again, until it goes on. That is counted.
+//! *Stuck.* A scheduler may wait for a lock that a worker at its gate holds, malloc's for instance.
+//! The watchdog sees it wait in a futex while its entry point should decide, and allows the workers
+//! at their gates to run until their next switch, again and again, until the scheduler proceeds.
+//! That is counted.
 //!
-//! Named invariant **Entered**: the pointer in the thread-local is cleared by the same thread
-//! before what it points at goes.
+//! Named invariants. **Entered**: the thread that sets the pointer in the thread-local clears it
+//! before the primary is freed. **One Place**, **Host Outlives**: see `own.rs`.
 
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ::context::Host;
 
-use super::EnterError;
-use super::context::Context;
-use crate::os::event::Event;
+use super::context::{Context, List};
+use super::error::EnterError;
+use super::executor::{Ended, Executor, News};
 use crate::os::linux::cpus::{self, Cpus};
 use crate::record::counters::add;
 use crate::scheduler;
-use crate::watch::{self, Place, PlaceOwner};
+use crate::watch::calls::may_block;
+use crate::watch::{self, Blocks, PlaceOwner, Place};
 
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
-    BlockedInCall = 1,
-    BlockedInTrap = 2,
-    Yielded = 3,
-}
-
-/// News, with what belongs to it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Heard {
-    pub news: News,
-    /// Who yielded; null otherwise.
-    pub who: *const Context,
-    pub param: usize,
-}
-
-/// Deciding: its entry point runs.
+/// Its entry point runs.
 const DECIDING: u32 = 0;
-/// It waits for news, or for a completion list.
+/// It waits for the end of a run, or for a completion list.
 const RESTING: u32 = 1;
 /// A worker runs on this kernel thread.
 const HOSTING: u32 = 2;
@@ -65,31 +50,20 @@ const HOSTING: u32 = 2;
 /// A thread in scheduling mode.
 pub struct Primary {
     pub(super) context: Arc<Context>,
-    place: OnceLock<Arc<Place>>,
-    news: AtomicU32,
-    /// News of a worker that has switched back to this thread.
-    here: AtomicU32,
-    who: AtomicPtr<Context>,
-    param: AtomicUsize,
-    pub(super) event: Event,
-    /// What workers with their own context switch back to; null where there are none. And the
-    /// kernel's number of the thread.
-    root: AtomicPtr<::context::Context>,
-    pub(super) thread: i32,
-    /// The signals that the thread blocks when no worker's handler runs on it.
-    pub(super) host_mask: u64,
+    pub(super) executor: Executor,
     phase: AtomicU32,
     /// Whether it has ever hosted a worker.
     has_hosted: AtomicBool,
-    /// What this thread was poked for last.
+    /// The block of a hosted worker that this thread was signalled for last.
     poked: AtomicU64,
     pokes: watch::Pokes,
-    /// Grows with every decision.
+    /// Incremented by each decision.
     decisions: AtomicU64,
     state_file: watch::StateFile,
-    /// What the watchdog saw last time, and how often.
+    /// What the watchdog saw last time, and how often in succession.
     stuck: [AtomicU64; 2],
-    /// How often workers were lent the right to run because this thread waited for them.
+    /// How often workers were allowed to run because this thread waited for a lock that they may
+    /// hold.
     pub(super) lent: AtomicU64,
 }
 
@@ -97,20 +71,35 @@ thread_local! {
     static HERE: Cell<*const Primary> = const { Cell::new(ptr::null()) };
 }
 
-/// The primary that the calling thread is.
+/// Returns the primary of the calling thread.
 pub(super) fn here<'a>() -> Option<&'a Primary> {
-    // SAFETY: Entered: uses stay within the call that asked.
+    // SAFETY: Entered: the reference is not used after the call that asked for it.
     unsafe { HERE.get().as_ref() }
 }
 
-/// What tells the primary; it does not keep it alive, for the place belongs to it.
-struct Tell(std::sync::Weak<Primary>);
+/// Waits by `f`, on a thread of any kind. A scheduler is RESTING meanwhile: it waits for no
+/// worker's lock. A worker may lose its processor.
+pub(super) fn waiting<R>(f: impl FnOnce() -> R) -> R {
+    match here() {
+        Some(primary) => primary.resting(f),
+        None => may_block(|| Blocks::Unknown, f),
+    }
+}
 
-impl PlaceOwner for Tell {
+/// Takes all contexts of a list, and waits at most so long for one.
+pub(super) fn take_within(list: &List, timeout_ns: Option<u64>) -> *const Context {
+    waiting(|| list.take_within(timeout_ns))
+}
+
+/// The owner of a primary's place. It does not keep the primary alive: the place belongs to the
+/// primary.
+struct Owner(std::sync::Weak<Primary>);
+
+impl PlaceOwner for Owner {
     fn place_is_free(&self, in_call: bool) {
         let news = if in_call { News::BlockedInCall } else { News::BlockedInTrap };
         if let Some(primary) = self.0.upgrade() {
-            primary.tell(news, ptr::null(), 0);
+            primary.executor.report(news, 0);
         }
     }
 
@@ -131,14 +120,15 @@ impl PlaceOwner for Tell {
     }
 }
 
-/// How many looks of the watchdog a scheduler may wait in a futex before workers are lent to it.
+/// For how many looks of the watchdog a scheduler may wait in a futex before workers are allowed to
+/// run.
 const STUCK_LOOKS: u64 = 4;
 
 impl Primary {
-    /// Enters scheduling mode on the calling thread: pins it, and opens its place.
+    /// Enters scheduling mode on the calling thread: pins the thread, and opens its place.
     pub(super) fn enter() -> Result<Entered, EnterError> {
-        let is_a_nodes = scheduler::here().is_some() || scheduler::away().is_some();
-        if here().is_some() || watch::thread::me().is_some() || is_a_nodes {
+        let is_a_nodes_worker = scheduler::here().is_some() || scheduler::away().is_some();
+        if here().is_some() || watch::thread::me().is_some() || is_a_nodes_worker {
             return Err(EnterError::AlreadyUms);
         }
         watch::prepare();
@@ -147,15 +137,7 @@ impl Primary {
         cpus::pin_to(cpu.0)?;
         let primary = Arc::new(Primary {
             context: Context::of_scheduler(),
-            place: OnceLock::new(),
-            news: AtomicU32::new(0),
-            here: AtomicU32::new(0),
-            who: AtomicPtr::new(ptr::null_mut()),
-            param: AtomicUsize::new(0),
-            event: Event::new(),
-            root: AtomicPtr::new(ptr::null_mut()),
-            thread: crate::os::thread_number() as i32,
-            host_mask: watch::mask_here(),
+            executor: Executor::new(),
             phase: AtomicU32::new(DECIDING),
             has_hosted: AtomicBool::new(false),
             poked: AtomicU64::new(0),
@@ -165,118 +147,75 @@ impl Primary {
             stuck: [const { AtomicU64::new(0) }; 2],
             lent: AtomicU64::new(0),
         });
-        // Without it a stuck scheduler is not noticed, and nothing else is lost.
-        let _ = primary.state_file.open(primary.thread);
+        // Without the state file a stuck scheduler is not noticed; nothing else is lost.
+        let _ = primary.state_file.open(primary.executor.thread);
         watch::install();
         let host = primary.host_here()?;
-        let owner = Box::new(Tell(Arc::downgrade(&primary)));
+        let owner = Box::new(Owner(Arc::downgrade(&primary)));
         let place = Place::open(cpu.0, watch::mechanism(), owner)?;
-        let _ = primary.place.set(place);
+        primary.executor.set_place(place);
         schedulers().push(crate::os::thread_number());
         HERE.set(Arc::as_ptr(&primary));
         Ok(Entered { primary, before, host, cpu })
     }
 
     pub(super) fn place(&self) -> &Place {
-        self.place.get().expect("a primary has a place while it is entered")
+        self.executor.place()
     }
 
-    /// Makes the calling thread a host, where there can be workers with their own context.
+    /// Makes the calling thread a host, if workers can have their own context here.
     fn host_here(&self) -> io::Result<Option<Host>> {
         if ::context::supported().is_err() {
             return Ok(None);
         }
         let host = Host::here().map_err(io::Error::other)?;
-        self.root.store(ptr::from_ref(host.root()).cast_mut(), Ordering::Relaxed);
+        self.executor.set_root(host.root());
         Ok(Some(host))
     }
 
-    /// What a worker in user mode switches back to.
-    #[inline]
-    pub(super) fn root(&self) -> *const ::context::Context {
-        self.root.load(Ordering::Relaxed)
-    }
-
-    /// By the worker on this kernel thread, which switches back then: how its run ended. None: it
-    /// has not, it goes on on its own kernel thread. Not where other threads write down their news:
-    /// those may be quicker than this one.
-    #[inline]
-    pub(super) fn note_here(&self, news: Option<News>, who: *const Context, param: usize) {
-        self.here.store(news.map_or(0, |news| news as u32), Ordering::Relaxed);
-        self.note_whose(who, param);
-    }
-
-    /// By a worker on its own kernel thread, which will set the event: its run has ended by a
-    /// yield.
-    pub(super) fn note_yield(&self, who: *const Context, param: usize) {
-        self.note_whose(who, param);
-        self.news.store(News::Yielded as u32, Ordering::Release);
-    }
-
-    #[inline]
-    fn note_whose(&self, who: *const Context, param: usize) {
-        self.who.store(who.cast_mut(), Ordering::Relaxed);
-        self.param.store(param, Ordering::Relaxed);
-    }
-
-    /// What was written down by the worker that has just switched back.
-    #[inline]
-    pub(super) fn heard_here(&self) -> Option<Heard> {
-        self.heard(self.here.load(Ordering::Relaxed))
-    }
-
-    #[inline]
-    fn heard(&self, news: u32) -> Option<Heard> {
-        let news = match news {
-            1 => News::BlockedInCall,
-            2 => News::BlockedInTrap,
-            3 => News::Yielded,
-            _ => return None,
-        };
-        let (who, param) = (self.who.load(Ordering::Relaxed), self.param.load(Ordering::Relaxed));
-        Some(Heard { news, who, param })
-    }
-
-    /// Any thread: the run is over.
-    pub(super) fn tell(&self, news: News, who: *const Context, param: usize) {
-        self.note_whose(who, param);
-        let before = self.news.swap(news as u32, Ordering::AcqRel);
-        debug_assert_eq!(before, 0, "a run ends once");
-        self.event.set();
-    }
-
-    /// Runs a claimed worker until there is news.
+    /// Runs a claimed worker until its run ends.
     #[inline(always)]
-    pub(super) fn run(&self, context: &Context) -> Heard {
+    pub(super) fn run(&self, context: &Context) -> Ended {
         add(&self.decisions, 1);
         if context.own.is_saved() {
-            if let Some(heard) = self.run_in_user_mode(context) {
-                return heard;
+            if let Some(ended) = self.run_in_user_mode(context) {
+                return ended;
             }
         } else {
-            context.run(self);
+            context.run(&self.executor);
         }
-        self.wait_for_news(context)
+        self.wait_for_end(context)
     }
 
-    /// The worker runs on its own kernel thread, at this place: waits until it does no more.
+    /// Executes a claimed and saved worker by a switch. Returns None if the worker continues on its
+    /// own kernel thread, where its run has not ended.
+    #[inline(always)]
+    fn run_in_user_mode(&self, context: &Context) -> Option<Ended> {
+        context.executed_by(&self.executor);
+        self.begins_to_host();
+        // SAFETY: One Place: it is claimed and saved. Host Outlives: this frame. See `own.rs`.
+        unsafe { (*self.executor.root()).switch_to(&context.own) };
+        self.ends_hosting();
+        let ended = self.executor.ended_here()?;
+        if ended.news == News::Yielded {
+            context.may_be_claimed();
+        }
+        Some(ended)
+    }
+
+    /// Waits for the end of the run of a worker that is on its own kernel thread, at this place.
     #[cold]
-    fn wait_for_news(&self, context: &Context) -> Heard {
+    fn wait_for_end(&self, context: &Context) -> Ended {
         self.phase.store(RESTING, Ordering::Relaxed);
-        let heard = loop {
-            self.event.wait();
-            if let Some(heard) = self.heard(self.news.swap(0, Ordering::AcqRel)) {
-                break heard;
-            }
-        };
-        if heard.news == News::Yielded && context.own.is_saved() {
+        let ended = self.executor.wait_for_end();
+        if ended.news == News::Yielded && context.own.is_saved() {
             context.may_be_claimed();
         }
         self.decides_again();
-        heard
+        ended
     }
 
-    /// The calling scheduler waits for something that workers do not hold.
+    /// Calls `f`, in which the scheduler waits for something that workers do not hold.
     pub(super) fn resting<R>(&self, f: impl FnOnce() -> R) -> R {
         self.phase.store(RESTING, Ordering::Relaxed);
         let result = f();
@@ -284,9 +223,9 @@ impl Primary {
         result
     }
 
-    /// A worker is about to run on this kernel thread.
+    /// Records that a worker is about to run on this kernel thread.
     #[inline]
-    pub(super) fn begins_to_host(&self) {
+    fn begins_to_host(&self) {
         self.phase.store(HOSTING, Ordering::Relaxed);
         if !self.has_hosted.load(Ordering::Relaxed) {
             self.has_hosted.store(true, Ordering::Relaxed);
@@ -294,14 +233,14 @@ impl Primary {
         }
     }
 
-    /// It does no more.
+    /// Records that the worker has switched back.
     #[inline]
-    pub(super) fn ends_hosting(&self) {
+    fn ends_hosting(&self) {
         self.phase.store(DECIDING, Ordering::Relaxed);
     }
 
-    /// It waits no more. Between here and the next wait nobody rings for the watcher when a worker
-    /// begins to run.
+    /// Records that the wait is over. Between here and the next wait no worker that begins to run
+    /// wakes the watcher.
     fn decides_again(&self) {
         self.phase.store(DECIDING, Ordering::Relaxed);
         match self.has_hosted.load(Ordering::Relaxed) {
@@ -310,13 +249,15 @@ impl Primary {
         }
     }
 
-    /// For the watcher and the watchdog: whether there may be a hosted worker to look after.
+    /// Returns, to the watcher and the watchdog, whether there may be a hosted worker to look
+    /// after.
     fn hosts(&self) -> bool {
         self.has_hosted.load(Ordering::Relaxed) && self.phase.load(Ordering::SeqCst) != RESTING
     }
 
-    /// For them: the call that a hosted worker is blocked in, on this kernel thread. What it has
-    /// stored before is seen, for it is blocked; so the phase is looked at after that.
+    /// Returns, to the same two, the call in which a hosted worker is blocked on this kernel
+    /// thread. The phase is read after the block was seen: what a blocked worker has stored before
+    /// is visible.
     fn blocks_hosted(&self) -> Option<watch::Waits> {
         let waits = self.state_file.waits()?;
         (watch::can_be_carried(waits) && self.phase.load(Ordering::SeqCst) == HOSTING)
@@ -328,12 +269,13 @@ impl Primary {
         let now = self.number_of(waits);
         let news = self.poked.swap(now, Ordering::Relaxed) != now;
         if self.pokes.is_worth_one_more(news) {
-            watch::poke_blocked(self.thread, &self.state_file, waits);
+            watch::poke_blocked(self.executor.thread, &self.state_file, waits);
         }
         news
     }
 
-    /// The same only for the same sight of the same block, as far as can be told.
+    /// Returns a number that is the same only if the same block was seen before, as far as can be
+    /// told.
     fn number_of(&self, waits: watch::Waits) -> u64 {
         self.decisions.load(Ordering::Relaxed) << 16 | waits.pc & 0xffff | 1
     }
@@ -342,7 +284,8 @@ impl Primary {
         self.blocks_hosted().map_or(0, |waits| self.number_of(waits))
     }
 
-    /// For the watchdog: whether it decides, and on the way whether it is stuck in that.
+    /// Returns, to the watchdog, whether its entry point decides or a worker is hosted. Also
+    /// notices on the way that it is stuck.
     fn is_deciding_or_stuck(&self) -> bool {
         match self.phase.load(Ordering::Relaxed) {
             DECIDING => {}
@@ -360,13 +303,13 @@ impl Primary {
     }
 }
 
-/// The time in scheduling mode: ends it when dropped.
+/// The time in scheduling mode, which ends when this is dropped.
 pub(super) struct Entered {
     pub primary: Arc<Primary>,
     before: Option<rustix::thread::CpuSet>,
-    #[allow(dead_code)] // Held for its drop: workers with their own context switch back to it.
+    #[allow(dead_code)] // Kept until it is dropped: workers with their own context switch to it.
     host: Option<Host>,
-    #[allow(dead_code)] // Held for its drop.
+    #[allow(dead_code)] // Kept until it is dropped.
     cpu: CpuLease,
 }
 
@@ -375,9 +318,7 @@ impl Drop for Entered {
         HERE.set(ptr::null());
         let tid = crate::os::thread_number();
         schedulers().retain(|other| *other != tid);
-        if let Some(place) = self.primary.place.get() {
-            place.close();
-        }
+        self.primary.executor.close_place();
         self.primary.state_file.close();
         if let Some(before) = &self.before {
             let _ = rustix::thread::sched_setaffinity(None, before);
@@ -385,19 +326,19 @@ impl Drop for Entered {
     }
 }
 
-/// The numbers of the threads that are in scheduling mode.
+/// Returns the kernel thread ids of the threads in scheduling mode.
 pub(super) fn schedulers() -> std::sync::MutexGuard<'static, Vec<u32>> {
     static ALL: Mutex<Vec<u32>> = Mutex::new(Vec::new());
     ALL.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// A processor that a scheduler uses, so that the next takes another.
+/// A processor that a scheduler uses, so that the next scheduler takes another.
 struct CpuLease(usize);
 
 static LEASES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 impl CpuLease {
-    /// The one of those allowed that has the fewest schedulers.
+    /// Takes the allowed processor that has the fewest schedulers.
     fn take() -> CpuLease {
         let allowed = Cpus::read().allowed;
         let mut leases = LEASES.lock().unwrap_or_else(|e| e.into_inner());
@@ -414,11 +355,5 @@ impl Drop for CpuLease {
         if let Some(at) = leases.iter().position(|cpu| *cpu == self.0) {
             leases.swap_remove(at);
         }
-    }
-}
-
-impl From<io::Error> for EnterError {
-    fn from(error: io::Error) -> EnterError {
-        EnterError::Watch(error)
     }
 }

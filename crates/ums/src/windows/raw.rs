@@ -1,14 +1,14 @@
-//! The same machine for C: pointers instead of handles, and an entry point that does not return.
+//! The interface for C: pointers instead of handles, and an entry point that does not return.
 //!
-//! `ums-capi` puts the Windows names and errors on top. Every pointer to a [`Context`] or [`List`]
-//! that a function takes is one that a function here gave and that has not been deleted; each says
-//! what else it needs.
+//! `ums-capi` gives it the Windows names and errors. Every pointer to a [`Context`] or [`List`]
+//! that a function takes must come from a function here and must not have been deleted; each
+//! function says what else it needs.
 //!
 //! Named invariants. **No Drops**: see `snap.rs`. **Given Pointer**: the caller's contract, as
 //! above.
 
 #![allow(unsafe_code)]
-#![allow(clippy::missing_safety_doc)] // The header has it, once for all.
+#![allow(clippy::missing_safety_doc)] // The header of this file has it for all functions.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -18,82 +18,82 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub use super::boot::Routine;
-pub use super::context::Context;
-pub use super::list::List;
-use super::primary::{News, Primary, here};
-use super::{
-    EnterError, ExecuteError, NotAWorker, ThreadKind, WorkerCounts, boot, list, own, snap,
-};
+use super::context::{self, ThreadKind, WorkerCounts};
+pub use super::context::{Context, List, Routine};
+use super::error::{EnterError, ExecuteError, NotAWorker};
+use super::executor::News;
+use super::primary::{Primary, here, take_within};
+use super::{boot, list, mode, own, snap};
 
 /// An entry point: reason, payload, parameter.
 pub type Proc = extern "C-unwind" fn(u32, usize, *mut c_void);
 
-/// The context has a thread that has not ended.
+/// The error of deleting a context whose thread has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alive;
 
-/// A new list.
+/// Creates a list.
 ///
 /// # Errors
-/// No descriptor.
+/// If there is no file descriptor left for its event.
 pub fn list_new() -> io::Result<*const List> {
     Ok(Arc::into_raw(Arc::new(List::new()?)))
 }
 
-/// Gives the pointer up. The list itself lives on until its last member has gone.
+/// Gives the pointer up. The list itself exists until its last member has ended and was taken out.
 pub unsafe fn list_delete(list: *const List) {
     // SAFETY: Given Pointer.
     drop(unsafe { Arc::from_raw(list) });
 }
 
-/// How many contexts were created with this list, and their end not taken out of it.
+/// Returns how many contexts were created with this list and have not been taken out after their
+/// end.
 pub unsafe fn list_members(list: *const List) -> usize {
     // SAFETY: Given Pointer.
     unsafe { (*list).members.load(Ordering::Relaxed) }
 }
 
-/// The list's eventfd: readable while signalled; reading eight bytes resets it.
+/// Returns the list's eventfd: readable while signalled; reading eight bytes resets it.
 pub unsafe fn list_event_fd(list: *const List) -> RawFd {
     // SAFETY: Given Pointer.
     unsafe { (*list).event().as_raw_fd() }
 }
 
-/// Takes everything out of the list, waiting for at most so many milliseconds. Null: the time is
-/// over.
+/// Takes all contexts of the list, and waits for at most so many milliseconds until there is one.
+/// Returns null if the time is over.
 pub unsafe fn list_dequeue(list: *const List, timeout_ms: Option<u32>) -> *const Context {
     // SAFETY: Given Pointer.
     let list = unsafe { &*list };
-    super::take_within(list, timeout_ms.map(|ms| u64::from(ms) * 1_000_000))
+    take_within(list, timeout_ms.map(|ms| u64::from(ms) * 1_000_000))
 }
 
-/// Unlinks a context from the chain that it heads, and gives the next.
+/// Unlinks a context from the chain that it heads, and returns the next.
 pub unsafe fn next_item(context: *const Context) -> *const Context {
     // SAFETY: Given Pointer.
     list::next(unsafe { &*context })
 }
 
-/// A context without a thread.
+/// Creates a context without a thread.
 pub fn context_new() -> *const Context {
     Arc::into_raw(Context::new())
 }
 
-/// Deletes a context that has no thread any more. One that is still on its list may be deleted: it
-/// will not be seen there.
+/// Deletes a context whose thread has ended or never existed. It may still be on its list: then it
+/// does not appear there any more.
 ///
 /// # Errors
-/// It has a thread, or stands in a chain that was taken from its list; nothing is deleted.
+/// If it has a thread, or is in a chain that was taken from its list; nothing is deleted then.
 pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
     // SAFETY: Given Pointer.
     let it = unsafe { &*context };
-    let linked = it.linked.load(Ordering::Acquire);
-    if !it.is_over() || linked && it.taken.load(Ordering::Acquire) {
+    let linked = it.link.linked.load(Ordering::Acquire);
+    if !it.is_over() || linked && it.link.taken.load(Ordering::Acquire) {
         return Err(Alive);
     }
     if linked {
-        it.deleted.store(true, Ordering::Release);
+        it.link.deleted.store(true, Ordering::Release);
     } else {
-        // SAFETY: Given Pointer: held by the caller still.
+        // SAFETY: Given Pointer: the caller still holds it.
         unsafe { it.release_system_hold() };
     }
     // SAFETY: Given Pointer: the caller's hold.
@@ -101,10 +101,11 @@ pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
     Ok(())
 }
 
-/// Creates the thread of a context, queued to this list. Gives the kernel's number of it.
+/// Creates the thread of a context and queues the context to this list. Returns the kernel thread
+/// id.
 ///
 /// # Errors
-/// `AlreadyExists` if it has one; what creating a thread and watching it may say otherwise.
+/// `AlreadyExists` if it has a thread; otherwise what creating a thread or watching it returned.
 pub unsafe fn context_start(
     context: *const Context,
     list: *const List,
@@ -116,10 +117,10 @@ pub unsafe fn context_start(
     unsafe { context_start_as(own::by_default(), context, list, stack, routine, arg) }
 }
 
-/// As [`context_start`], and says whether the worker has its own context.
+/// As [`context_start`]; `own` says whether the worker has its own context.
 ///
 /// # Errors
-/// As [`context_start`]; `Unsupported` if it cannot have that here.
+/// As [`context_start`]; `Unsupported` if it cannot have its own context here.
 pub unsafe fn context_start_as(
     own: bool,
     context: *const Context,
@@ -138,79 +139,78 @@ pub unsafe fn context_start_as(
     Ok(context.tid.load(Ordering::Relaxed))
 }
 
-/// Decides, instead of the environment, whether workers of whom nobody says it have their own
-/// context.
+/// Sets, instead of the environment, whether workers have their own context by default.
 pub fn own_contexts_by_default(yes: bool) {
     own::set_default(yes);
 }
 
-/// The calling thread is about to end, by `pthread_exit` perhaps: a worker in user mode leaves its
-/// scheduler's kernel thread first. Nothing, on any other thread.
+/// Prepares the end of the calling thread, by `pthread_exit` for instance: a worker in user mode
+/// leaves its scheduler's kernel thread first. Does nothing on any other thread.
 pub fn before_exit() {
     own::leave_for_good();
 }
 
-/// The kernel's number of the calling worker's own kernel thread, wherever it runs; None on any
-/// other thread.
+/// Returns the kernel thread id of the calling worker's own kernel thread, wherever it runs; None
+/// on any other thread.
 pub fn own_thread_id() -> Option<u32> {
-    boot::current().map(|context| context.tid.load(Ordering::Relaxed))
+    context::current().map(|context| context.tid.load(Ordering::Relaxed))
 }
 
-/// How often it was executed, and has yielded in which way.
+/// Returns how often it was executed, and has yielded in which way.
 pub unsafe fn counts(context: *const Context) -> WorkerCounts {
     // SAFETY: Given Pointer.
     unsafe { (*context).counted() }
 }
 
-/// What the application keeps in a context.
+/// Returns the application's value in a context.
 pub unsafe fn user_context(context: *const Context) -> usize {
     // SAFETY: Given Pointer.
     unsafe { (*context).user.load(Ordering::Acquire) }
 }
 
-/// Keeps something in a context.
+/// Stores a value of the application's in a context.
 pub unsafe fn set_user_context(context: *const Context, value: usize) {
     // SAFETY: Given Pointer.
     unsafe { (*context).user.store(value, Ordering::Release) };
 }
 
-/// Whether it is suspended.
+/// Returns true if it is suspended.
 pub unsafe fn is_suspended(context: *const Context) -> bool {
     // SAFETY: Given Pointer.
     unsafe { (*context).is_suspended() }
 }
 
-/// Whether its thread has ended.
+/// Returns true if its thread has ended.
 pub unsafe fn is_terminated(context: *const Context) -> bool {
     // SAFETY: Given Pointer.
     unsafe { (*context).is_terminated() }
 }
 
-/// What the C library knows its thread by; null before it has one.
+/// Returns the C library's handle of its thread; null before it has one.
 pub unsafe fn teb(context: *const Context) -> *mut c_void {
     // SAFETY: Given Pointer.
     unsafe { (*context).teb.load(Ordering::Relaxed) as *mut c_void }
 }
 
-/// What it is a context of.
+/// Returns the role of its thread.
 pub unsafe fn kind(context: *const Context) -> ThreadKind {
     // SAFETY: Given Pointer.
     unsafe { (*context).kind() }
 }
 
-/// Suspends it once more; gives how often it was before.
+/// Suspends it once more; returns how often it was suspended before.
 pub unsafe fn suspend(context: *const Context) -> u32 {
     // SAFETY: Given Pointer.
     unsafe { (*context).suspend() }
 }
 
-/// Resumes it once; gives how often it was suspended before.
+/// Resumes it once; returns how often it was suspended before.
 pub unsafe fn resume(context: *const Context) -> u32 {
     // SAFETY: Given Pointer.
     unsafe { (*context).resume() }
 }
 
-/// Holds it still, or no longer: while somebody does, executing it gives `Locked`.
+/// Locks the context, or unlocks it: while it is locked, executing it fails with `Locked`.
 pub unsafe fn lock(context: *const Context, hold: bool) {
     // SAFETY: Given Pointer.
     let locks = unsafe { &(*context).locks };
@@ -220,9 +220,9 @@ pub unsafe fn lock(context: *const Context, hold: bool) {
     };
 }
 
-/// The context of the calling worker or scheduler; null on any other thread.
+/// Returns the context of the calling worker or scheduler; null on any other thread.
 pub fn current() -> *const Context {
-    match boot::current() {
+    match context::current() {
         Some(context) => ptr::from_ref(context),
         None => here().map_or(ptr::null(), |primary| Arc::as_ptr(&primary.context)),
     }
@@ -231,19 +231,19 @@ pub fn current() -> *const Context {
 /// Yields to the scheduler.
 ///
 /// # Errors
-/// The calling thread is no worker.
+/// [`NotAWorker`] if the calling thread is not a worker.
 pub fn thread_yield(param: usize) -> Result<(), NotAWorker> {
-    super::thread_yield(param)
+    mode::thread_yield(param)
 }
 
-/// What an entry point is called with, and where it goes when it executes somebody.
+/// What an entry point is called with, and where its stack is cut off when it executes a worker.
 struct Call {
     frame: snap::Frame,
     proc: Proc,
     reason: u32,
     payload: usize,
     param: *mut c_void,
-    /// Whom it has executed.
+    /// The worker that it has executed.
     claimed: *const Context,
 }
 
@@ -261,10 +261,10 @@ unsafe extern "C-unwind" fn call_proc(call: *mut c_void) {
 }
 
 /// Enters scheduling mode: calls the entry point with reason 0, and again with 1 (blocked) or 2
-/// (yield) after each worker that it executes. Returns when it returns.
+/// (yield) after each worker that it executes. Returns when the entry point returns.
 ///
 /// # Errors
-/// The thread is a worker or scheduler already; or there can be no block watch.
+/// If the thread is a worker or scheduler already, or if blocks cannot be noticed here.
 ///
 /// # Safety
 /// `param` is what the entry point expects.
@@ -280,16 +280,19 @@ pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
     };
     let at = &raw mut call;
     CALL.set(at);
-    // SAFETY: No Drops: `call_proc` owns nothing, and what C does between is its promise.
+    // SAFETY: No Drops: `call_proc` owns nothing, and the C code in between keeps the rule by
+    // contract.
     while unsafe { snap::call(&raw mut (*at).frame, call_proc, at.cast()) } == 1 {
-        // SAFETY: Given Pointer: `execute` claimed it, so it is alive.
-        let heard = entered.primary.run(unsafe { &*(*at).claimed });
-        let (reason, payload, param) = match heard.news {
+        // SAFETY: Given Pointer: `execute` claimed it, so it is alive. After the run it is used
+        // only if the worker has yielded, and is alive therefore.
+        let worker = unsafe { &*(*at).claimed };
+        let ended = entered.primary.run(worker);
+        let (reason, payload, param) = match ended.news {
             News::BlockedInCall => (1, 1, 0),
             News::BlockedInTrap => (1, 0, 0),
-            News::Yielded => (2, heard.who as usize, heard.param),
+            News::Yielded => (2, ptr::from_ref(worker) as usize, ended.param),
         };
-        // SAFETY: No Drops: our own structure, which nobody else uses now.
+        // SAFETY: No Drops: this function's own structure, which no other code uses now.
         unsafe {
             (*at).reason = reason;
             (*at).payload = payload;
@@ -300,11 +303,12 @@ pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
     Ok(())
 }
 
-/// Executes a worker: returns only when that fails. On success the stack is snapped back to
+/// Executes a worker. Returns only if that fails; on success the stack is snapped back to
 /// [`enter`].
 ///
 /// # Safety
-/// Null, or a given pointer. Between [`enter`] and here stands nothing that needs to be dropped.
+/// `context` is null, or a given pointer. Between [`enter`] and here stands nothing that needs to
+/// be dropped.
 pub unsafe fn execute(context: *const Context) -> ExecuteError {
     let Some(primary) = here() else { return ExecuteError::NotAScheduler };
     let call = CALL.get();

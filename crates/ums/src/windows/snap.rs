@@ -1,25 +1,25 @@
 //! Leaving a C function for good: the scheduler's stack is snapped back.
 //!
-//! `ExecuteUmsThread` does not return when it succeeds. [`call`] calls a function and remembers
-//! where the stack stood; [`back`], from anywhere below it on the same thread, makes that call
-//! return. Unlike `setjmp`, `call` returns once.
+//! `ExecuteUmsThread` does not return when it succeeds. [`call`] calls a function and records the
+//! stack pointer; [`back`], from anywhere below it on the same thread, makes that call return.
+//! Unlike `setjmp`, `call` returns once.
 //!
 //! ```text
 //! call: | saved registers | <- *frame          back: stack pointer := *frame, restore, return 1
 //!       | frames of C ... | <- gone
 //! ```
 //!
-//! Frames in between vanish without a word: nothing in them may need to be dropped. That is why
-//! safe Rust has another shape, where the entry point returns what to do next.
+//! The frames in between vanish without destructors: nothing in them may need to be dropped. That
+//! is why safe Rust has another interface, where the entry point returns what to do next.
 //!
-//! Named invariant **No Drops**: between `call` and `back` stand only frames of C, and of Rust
-//! functions that own nothing when they call on.
+//! Named invariant **No Drops**: between `call` and `back` stand only frames of C, and frames of
+//! Rust functions that own nothing when they call on.
 
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 
-/// Where a stack stood.
+/// The stack pointer of a [`call`].
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Frame(usize);
@@ -30,10 +30,10 @@ impl Frame {
     }
 }
 
-/// What [`call`] calls.
+/// The function that [`call`] calls.
 pub(super) type Called = unsafe extern "C-unwind" fn(*mut c_void);
 
-/// Calls `f(data)`. 0: it returned; 1: [`back`] was called in it.
+/// Calls `f(data)`. Returns 0 if `f` returned, and 1 if [`back`] was called in it.
 ///
 /// # Safety
 /// `f` may be called with `data`; `frame` lives until this returns.

@@ -1,5 +1,5 @@
-//! A worker blocks in the kernel: its scheduler is called, another runs, and the one that wakes
-//! runs no instruction of its own until it is executed.
+//! A worker blocks in the kernel: its scheduler is called, another worker runs, and the blocked
+//! worker runs no instruction of its own after its wake-up until it is executed.
 //!
 //! Unsafe only for system calls that the library has no safe form of. Named invariant **Own
 //! Memory**: they are given only memory that this test made and keeps.
@@ -15,13 +15,13 @@ use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
 use crate::faults;
 use crate::harness::{Heard, Rounds, alone, eventually};
 
-/// Whether calls that are not interposed hold up the processor here.
+/// Returns true if calls that are not interposed hold up the processor here.
 fn only_calls() -> bool {
     mechanism() == Mechanism::Calls && !crate::INTERPOSED
 }
 
-/// Runs one worker that does this and one that computes until it has; the number of times that the
-/// first one blocked, before it ended.
+/// Runs one worker that executes this and one that computes until the first has finished. Returns
+/// how often the first one blocked before it ended.
 fn beside_a_computing_worker(
     name: &'static str,
     blocks: impl FnOnce() + Send + 'static,
@@ -64,7 +64,7 @@ fn blocks_in_a_call(name: &'static str, blocks: impl FnOnce() + Send + 'static) 
     assert!(calls >= 1, "{name}: its scheduler was not called: {seen:?}");
 }
 
-/// Does this on a plain thread a little later.
+/// Calls this on a plain thread a little later.
 fn later(f: impl FnOnce() + Send + 'static) {
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
@@ -90,7 +90,7 @@ fn read_on_two_pages(file: &impl std::os::fd::AsRawFd, bytes: &mut [u8]) -> isiz
     type Read = extern "C" fn(libc::c_int, *mut u8, usize) -> isize;
     const PAGE: usize = 4096;
     // SAFETY: Own Memory: two new pages, which become code; that is a function of this type and
-    // keeps what such a one must keep.
+    // preserves the registers that it must.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let writable = libc::PROT_READ | libc::PROT_WRITE;
@@ -177,7 +177,7 @@ fn a_page_fault_lets_another_run_and_is_told_from_a_call_w2() {
     assert!(seen.contains(&(false, false)), "a fault is no system call: {seen:?}");
 }
 
-/// A blocked in a read and woken, B computing: how long did A wait for its turn, as seen by B?
+/// A is blocked in a read and woken, B computes. Returns whether B saw A wait for its turn.
 fn woken_beside_a_computing_worker() -> bool {
     alone(|| {
         let list = CompletionList::new().unwrap();
@@ -222,23 +222,23 @@ fn a_woken_worker_runs_nothing_until_it_is_executed_and_would_without_its_gate()
         return;
     }
     assert!(!woken_beside_a_computing_worker(), "the gate leaks");
-    // The positive control: the same harness sees a gate that is switched off.
+    // The positive control: the same harness detects a gate that is switched off.
     ums::watch::switch_gate(false);
-    // On a starved machine the woken worker may not get a processor in time to be seen: again,
-    // then.
+    // On a starved computer the woken worker may not get a processor in time to be detected: then
+    // try again.
     let leaked = (0..10).any(|_| woken_beside_a_computing_worker());
     ums::watch::switch_gate(true);
     assert!(leaked, "the harness does not notice a missing gate");
 }
 
 #[test]
-fn the_scheduler_is_called_when_everybody_is_blocked_and_may_wait() {
+fn the_scheduler_is_called_when_all_workers_are_blocked_and_may_wait() {
     if only_calls() {
         return;
     }
     alone(|| {
         let list = CompletionList::new().unwrap();
-        // Long enough to be noticed where nobody has a processor to notice it at once.
+        // Long enough to be noticed even if no thread has a processor to notice it at once.
         for ms in [40, 60, 80, 100] {
             let work = move || std::thread::sleep(Duration::from_millis(ms));
             WorkerContext::spawn(&list, work).unwrap();
@@ -271,7 +271,7 @@ fn a_scheduler_that_waits_for_a_blocked_workers_lock_is_no_deadlock_w8() {
         let mut rounds = Rounds::new(&list);
         let mut lent = 0;
         windows::enter_scheduling_mode(|scheduler, reason| {
-            // As malloc would: the worker sleeps with the lock, wakes, and waits at its gate.
+            // As in malloc: the worker sleeps with the lock, wakes, and waits at its gate.
             if held.load(Ordering::SeqCst) {
                 drop(lock.lock().unwrap());
             }
@@ -279,7 +279,7 @@ fn a_scheduler_that_waits_for_a_blocked_workers_lock_is_no_deadlock_w8() {
             rounds.next(scheduler, reason)
         })
         .unwrap();
-        assert!(lent >= 1, "the worker was let run on for the scheduler's sake");
+        assert!(lent >= 1, "the worker was allowed to run because the scheduler waited");
     });
 }
 
@@ -289,7 +289,8 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Ordering::SeqCst);
 }
 
-/// What a raw read says that is interrupted by a signal with these flags, and then written to.
+/// Returns the result of a raw read that is interrupted by a signal with these flags, and then gets
+/// data.
 fn interrupted_read(signal: i32, flags: i32) -> (isize, i32) {
     alone(move || {
         // SAFETY: Own Memory: a handler that only counts.

@@ -1,9 +1,10 @@
 //! Misuse: each has its documented error.
 //!
-//! Unsafe where the side for C is tried. Named invariants. **Given Pointer**: contexts and lists
-//! are made and deleted in the same test. **No Drops**: an entry point owns nothing when it
-//! executes.
+//! Unsafe for tests of the interface for C. Named invariants. **Given Pointer**: contexts and lists
+//! are created and deleted in the same test. **No Drops**: an entry point owns nothing when it
+//! executes a worker.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -94,7 +95,7 @@ fn a_worker_that_another_scheduler_runs_cannot_be_executed() {
         let other = std::thread::spawn(move || drop(Rounds::run(&theirs)));
         let mut seen = None;
         windows::enter_scheduling_mode(|scheduler, _| {
-            // The other takes it out of the list and executes it, at some time.
+            // The other scheduler takes it out of the list and executes it at some time.
             eventually("the other scheduler runs it", || match scheduler.claim(&worker) {
                 Err(error) => {
                     seen = Some(error);
@@ -139,7 +140,7 @@ fn a_locked_context_says_try_again() {
 }
 
 #[test]
-fn a_suspended_worker_that_was_ready_never_comes_back_by_itself_w5() {
+fn a_suspended_worker_that_was_ready_never_returns_to_the_list_by_itself_w5() {
     alone(|| {
         let list = CompletionList::new().unwrap();
         let worker = WorkerContext::spawn(&list, || {}).unwrap();
@@ -166,7 +167,7 @@ fn a_suspended_worker_that_was_ready_never_comes_back_by_itself_w5() {
 }
 
 #[test]
-fn a_running_worker_that_is_suspended_stops_and_comes_on_the_list_when_resumed() {
+fn a_running_worker_that_is_suspended_stops_and_appears_on_the_list_when_resumed() {
     alone(|| {
         let list = CompletionList::new().unwrap();
         let (beats, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
@@ -209,7 +210,7 @@ fn a_running_worker_that_is_suspended_stops_and_comes_on_the_list_when_resumed()
 }
 
 #[test]
-fn a_worker_keeps_off_processors_outside_its_affinity() {
+fn a_worker_does_not_run_on_processors_outside_its_affinity() {
     alone(|| {
         let list = CompletionList::new().unwrap();
         let worker = WorkerContext::spawn(&list, || {}).unwrap();
@@ -235,7 +236,7 @@ fn next_of_an_item_unlinks_it_so_asking_twice_gives_nothing() {
         extern "C-unwind" fn nothing(arg: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
             arg
         }
-        // SAFETY: Given Pointer: made here, and deleted at the end.
+        // SAFETY: Given Pointer: created here, and deleted at the end.
         unsafe {
             for &context in &contexts {
                 raw::context_start(context, list, 64 << 10, nothing, std::ptr::null_mut()).unwrap();
@@ -262,13 +263,13 @@ fn next_of_an_item_unlinks_it_so_asking_twice_gives_nothing() {
 }
 
 thread_local! {
-    static LEFT: std::cell::RefCell<Vec<*const raw::Context>> = const { std::cell::RefCell::new(Vec::new()) };
+    static LEFT: RefCell<Vec<*const raw::Context>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An entry point as C would write it: executing does not return.
 extern "C-unwind" fn run_left(_: u32, _: usize, _: *mut std::ffi::c_void) {
     let Some(next) = LEFT.with_borrow_mut(Vec::pop) else { return };
-    // SAFETY: No Drops: a raw pointer is all that this frame has.
+    // SAFETY: No Drops: this frame has only a raw pointer.
     let error = unsafe { raw::execute(next) };
     panic!("executing failed: {error}");
 }
@@ -277,7 +278,7 @@ fn run_all(contexts: &[*const raw::Context], list: *const raw::List) {
     LEFT.set(contexts.to_vec());
     // SAFETY: Given Pointer: no parameter.
     unsafe { raw::enter(run_left, std::ptr::null_mut()) }.unwrap();
-    // SAFETY: Given Pointer: the caller's list, and what stands in its chain.
+    // SAFETY: Given Pointer: the caller's list, and the contexts of its chain.
     unsafe {
         let mut item = raw::list_dequeue(list, Some(1000));
         assert!(!item.is_null(), "their ends are queued");
@@ -292,7 +293,7 @@ fn executing_without_a_scheduler_or_a_worker_fails() {
     alone(|| {
         extern "C-unwind" fn misuse(_: u32, _: usize, _: *mut std::ffi::c_void) {
             let context = raw::context_new();
-            // SAFETY: Given Pointer: null, our own, and a context without a thread.
+            // SAFETY: Given Pointer: null, the caller's own, and a context without a thread.
             unsafe {
                 assert_eq!(raw::execute(std::ptr::null()), ExecuteError::NotAWorker);
                 assert_eq!(raw::execute(raw::current()), ExecuteError::NotAWorker);
@@ -310,14 +311,14 @@ fn executing_without_a_scheduler_or_a_worker_fails() {
 }
 
 #[test]
-fn a_context_deleted_before_its_end_was_taken_from_the_list_is_not_seen_there() {
+fn a_context_that_is_deleted_while_it_is_on_the_list_does_not_appear_there() {
     alone(|| {
         extern "C-unwind" fn nothing(arg: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
             arg
         }
         let list = raw::list_new().unwrap();
         let contexts = [raw::context_new(), raw::context_new()];
-        // SAFETY: Given Pointer: made above, and deleted below.
+        // SAFETY: Given Pointer: created above, and deleted below.
         unsafe {
             for context in contexts {
                 raw::context_start(context, list, 64 << 10, nothing, std::ptr::null_mut()).unwrap();

@@ -1,7 +1,7 @@
-//! A scheduler to test with, and a watch over tests that hang.
+//! A scheduler for tests, and a watchdog for tests that hang.
 //!
-//! [`Rounds`] runs what is ready, first in, first out, until every worker of its list has ended,
-//! and tells what it was called with.
+//! [`Rounds`] runs the ready workers, first in, first out, until every worker of its list has
+//! ended, and records what it was called with.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -12,7 +12,7 @@ use ums::windows::{
     self, Claim, CompletionList, ExecuteError, Next, Reason, Scheduler, WorkerContext,
 };
 
-/// How long one test may take before it is taken for hung.
+/// How long one test may take before it counts as hung.
 const HUNG: Duration = Duration::from_secs(120);
 
 /// Runs the body on a thread of its own, one test at a time, and fails if it hangs.
@@ -42,16 +42,17 @@ pub fn alone<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T 
     }
 }
 
-/// What a scheduler was called with.
+/// The calls of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Startup,
-    /// The worker that had been executed, whether in a system call, whether it had ended by then.
+    /// The worker that had been executed, whether it blocked in a system call, whether it had ended
+    /// by then.
     Blocked(WorkerContext, bool, bool),
     Yield(WorkerContext, usize),
 }
 
-/// First in, first out, until nobody is left.
+/// First in, first out, until no worker is left.
 pub struct Rounds<'a> {
     pub list: &'a CompletionList,
     pub ready: VecDeque<WorkerContext>,
@@ -64,14 +65,14 @@ impl<'a> Rounds<'a> {
         Rounds { list, ready: VecDeque::new(), heard: Vec::new(), executed: None }
     }
 
-    /// Runs everybody to the end on the calling thread; gives what was heard.
+    /// Runs all workers to their end on the calling thread; returns the calls.
     pub fn run(list: &'a CompletionList) -> Vec<Heard> {
         let mut rounds = Rounds::new(list);
         windows::enter_scheduling_mode(|scheduler, reason| rounds.next(scheduler, reason)).unwrap();
         rounds.heard
     }
 
-    /// Notes what came, and takes what is there.
+    /// Records the call, and takes what is on the list.
     pub fn note(&mut self, reason: Reason) {
         self.heard.push(match reason {
             Reason::Startup => Heard::Startup,
@@ -94,19 +95,20 @@ impl<'a> Rounds<'a> {
         self.ready.extend(self.list.poll().filter(|worker| !worker.is_terminated()));
     }
 
-    /// The whole entry point.
+    /// The whole entry point: records the call, and chooses what to do next.
     pub fn next(&mut self, scheduler: &Scheduler, reason: Reason) -> Next {
         self.note(reason);
         self.choose(scheduler)
     }
 
-    /// Executes this one.
+    /// Executes the claimed worker.
     pub fn execute(&mut self, claim: Claim) -> Next {
         self.executed = Some(claim.worker().clone());
         Next::Execute(claim)
     }
 
-    /// Executes the first that is ready, waiting for one; leaves when nobody is left.
+    /// Executes the first worker that is ready, and waits if there is none; leaves when no worker
+    /// is left.
     pub fn choose(&mut self, scheduler: &Scheduler) -> Next {
         loop {
             while let Some(worker) = self.ready.pop_front() {
@@ -126,11 +128,11 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Whether a condition becomes true in time.
+/// Waits until a condition becomes true; fails if that takes too long.
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(30), "it never came to be that {what}");
+        assert!(began.elapsed() < Duration::from_secs(30), "it never happened that {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,7 +1,7 @@
-//! Leaving scheduling mode, in every way; and what becomes of the workers.
+//! Leaving scheduling mode, in every way, and what happens to the workers then.
 //!
-//! Unsafe only to fork. Named invariant **Alone After Fork**: the child calls only what is allowed
-//! there.
+//! Unsafe only to fork. Named invariant **Alone After Fork**: the child calls only functions that
+//! are allowed there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ fn the_entry_point_may_leave_at_its_first_call_and_the_thread_may_enter_again_w7
 }
 
 #[test]
-fn a_worker_whose_scheduler_left_goes_on_under_another_w7() {
+fn a_worker_whose_scheduler_left_continues_under_another_w7() {
     alone(|| {
         let list = CompletionList::new().unwrap();
         let steps = Arc::new(AtomicU32::new(0));
@@ -40,7 +40,7 @@ fn a_worker_whose_scheduler_left_goes_on_under_another_w7() {
         })
         .unwrap();
         let mut waiting = list.poll().next();
-        // Each scheduler runs it once, and leaves by the call that says that it yielded.
+        // Each scheduler runs it once, and leaves at the call for its yield.
         for step in 1..=3 {
             windows::enter_scheduling_mode(|scheduler, reason| match reason {
                 Reason::Startup => {
@@ -63,7 +63,7 @@ fn a_worker_whose_scheduler_left_goes_on_under_another_w7() {
 }
 
 #[test]
-fn a_panic_of_the_entry_point_comes_out_and_scheduling_mode_is_left() {
+fn a_panic_of_the_entry_point_leaves_scheduling_mode_and_continues_in_the_caller() {
     alone(|| {
         let panicked = std::panic::catch_unwind(|| {
             windows::enter_scheduling_mode(|_, _| panic!("expected by the test"))
@@ -104,13 +104,13 @@ fn the_child_of_a_fork_in_a_worker_is_an_ordinary_thread() {
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let plain = windows::thread_yield(0).is_err() && windows::current().is_none();
-                // It may block: nobody takes anything from it.
+                // It may block: it has no scheduler that could lose it.
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 // SAFETY: Alone After Fork.
                 unsafe { libc::_exit(if plain { 0 } else { 1 }) };
             }
             let mut told = 0;
-            // SAFETY: Alone After Fork: our own child, and a local.
+            // SAFETY: Alone After Fork: the own child, and a local.
             let waited = unsafe { libc::waitpid(child, &mut told, 0) };
             assert_eq!(waited, child);
             mine.store(told as u32, Ordering::SeqCst);

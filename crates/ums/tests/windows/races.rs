@@ -1,4 +1,4 @@
-//! Races of the block watch that need more than a random run: they are made to happen here.
+//! Races of the block watch that a random run does not reach: they are provoked here.
 //! docs/windows.md has the table of all of them.
 //!
 //! Unsafe for bare calls. Named invariant **Own Memory**: they get locals and numbers.
@@ -12,7 +12,7 @@ use ums::windows::{self, CompletionList, Next, WorkerContext};
 
 use crate::harness::{Heard, Rounds, alone, eventually};
 
-/// Whether bare system calls are noticed and gated here.
+/// Returns true if bare system calls are noticed and gated here.
 fn only_calls() -> bool {
     let only = mechanism() == Mechanism::Calls;
     if only {
@@ -21,7 +21,7 @@ fn only_calls() -> bool {
     only
 }
 
-/// A worker that computes until it is told to stop, and counts.
+/// Creates a worker that computes until the flag is set, and counts.
 fn computes(list: &CompletionList) -> (Arc<AtomicBool>, Arc<AtomicU64>) {
     let (stop, beats) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (mine, count) = (stop.clone(), beats.clone());
@@ -38,7 +38,7 @@ fn bare_read(pipe: &std::io::PipeReader) -> rustix::io::Result<usize> {
     rustix::io::read(pipe, &mut [0])
 }
 
-/// The kernel's set with this signal in it.
+/// Returns the kernel's signal set with this signal in it.
 fn set_of(signal: i32) -> u64 {
     1 << (signal - 1)
 }
@@ -68,7 +68,7 @@ fn a_worker_that_blocks_sigtrap_meets_its_gate_when_it_unblocks_it_r8() {
         let (stage, gone_on) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let (mine, last) = (stage.clone(), gone_on.clone());
         WorkerContext::spawn(&list, move || {
-            // Not by the C library's function, which a program may have interposed.
+            // A bare call: a program may have interposed the C library's function.
             change_mask(libc::SIG_BLOCK, set_of(libc::SIGTRAP));
             mine.store(1, SeqCst);
             bare_read(&pipe).unwrap();
@@ -83,7 +83,8 @@ fn a_worker_that_blocks_sigtrap_meets_its_gate_when_it_unblocks_it_r8() {
             assert_eq!(stage.load(SeqCst), 1);
             std::io::Write::write_all(&mut &feed, b"x").unwrap();
             std::thread::sleep(Duration::from_millis(100));
-            // With the signal blocked it ran on, as documented; not beyond where it unblocked it.
+            // With the signal blocked it kept running, as documented, but not beyond the point
+            // where it unblocked the signal.
             let early = gone_on.load(SeqCst);
             stop.store(true, SeqCst);
             early
@@ -110,7 +111,7 @@ fn a_worker_that_changes_its_affinity_is_noticed_all_the_same_r10() {
         let (mine, done) = (steps.clone(), over.clone());
         WorkerContext::spawn(&list, move || {
             for step in 0..50_usize {
-                // Anywhere but where it is.
+                // Any processor but its own.
                 let mut mask = before;
                 mask.unset(rustix::thread::sched_getcpu());
                 rustix::thread::sched_setaffinity(None, &mask).unwrap();
@@ -123,7 +124,7 @@ fn a_worker_that_changes_its_affinity_is_noticed_all_the_same_r10() {
         let yields = Arc::new(AtomicU64::new(0));
         let count = yields.clone();
         WorkerContext::spawn(&list, move || {
-            // If a block is not noticed nobody feeds, and the test hangs.
+            // If a block is not noticed, no thread writes, and the test hangs.
             while !over.load(SeqCst) {
                 if steps.load(SeqCst) < 50 {
                     std::io::Write::write_all(&mut &feed, b"x").unwrap();
@@ -139,10 +140,10 @@ fn a_worker_that_changes_its_affinity_is_noticed_all_the_same_r10() {
     });
 }
 
-/// The kernel wakes many workers beside one that computes: each takes the processor for the way to
-/// its gate and no further, and the one that computes loses it for that long only.
+/// The kernel wakes many workers beside one that computes: each gets the processor for the way to
+/// its gate and no further, and the computing worker loses it only for that time.
 #[test]
-fn workers_woken_together_pass_no_gate_and_let_the_running_one_go_on_r11() {
+fn workers_woken_together_pass_no_gate_and_leave_the_running_one_its_processor_r11() {
     if only_calls() {
         return;
     }
@@ -178,12 +179,12 @@ fn workers_woken_together_pass_no_gate_and_let_the_running_one_go_on_r11() {
             (woken, early, after > before)
         });
         Rounds::run(&list);
-        let (woken, early, went_on) = outside.join().unwrap();
+        let (woken, early, kept_running) = outside.join().unwrap();
         let woken = woken.unwrap() as u32;
-        // One whose call is being carried over may not have begun it again yet.
+        // A worker whose call is being moved may not have begun it again yet.
         assert!(woken == SLEEPERS || crate::OWN && woken > 0, "all of them were blocked: {woken}");
         assert_eq!(early, 0, "a woken worker ran its code");
-        assert!(went_on, "the running worker lost the processor");
+        assert!(kept_running, "the running worker lost the processor");
         assert_eq!(awake.load(SeqCst), SLEEPERS);
     });
 }
@@ -204,8 +205,8 @@ fn the_watchdog_detects_a_block_when_the_watcher_gets_no_processor_r12() {
         let mut hogs = Vec::new();
         let mut rescues = 0;
         windows::enter_scheduling_mode(|scheduler, reason| {
-            // Ordinary threads that keep this processor busy, so that the watcher gets next to
-            // none.
+            // Ordinary threads keep this processor busy, so that the watcher gets almost none of
+            // it.
             while hogs.len() < 2 {
                 let (cpu, stop) = (scheduler.cpu(), over.clone());
                 hogs.push(std::thread::spawn(move || {
@@ -230,7 +231,7 @@ fn the_watchdog_detects_a_block_when_the_watcher_gets_no_processor_r12() {
         }
         println!("{rescues} of 12 blocks were noticed by the watchdog");
         let blocks = rounds.heard.iter().filter(|heard| matches!(heard, Heard::Blocked(..)));
-        // And two for their ends.
+        // Two more for the ends of the workers.
         assert!(blocks.count() >= 2 + 6, "blocks went unnoticed: {:?}", rounds.heard);
     });
 }
@@ -241,9 +242,9 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, SeqCst);
 }
 
-/// Runs a worker that reads 300 bytes, each written when it waits, beside one that computes and
-/// yields, while `torment` does what it wants to the reader's thread. The reader sees every byte
-/// and no error.
+/// Runs a worker that reads 300 bytes, each written while it waits, beside one that computes and
+/// yields, while `torment` acts on the reader's thread. The reader must get every byte and no
+/// error.
 fn tormented(torment: impl FnOnce(i32, &AtomicBool) + Send + 'static) {
     alone(move || {
         const BYTES: u32 = 300;
@@ -309,15 +310,15 @@ fn a_storm_of_signals_at_a_worker_opens_no_gate_and_interrupts_nothing() {
     assert!(SIGNALS.load(SeqCst) > before + 10, "the signals did not arrive");
 }
 
-/// In the child of a fork: attaches to the thread and lets it go, again and again. Only system
+/// In the child of a fork: attaches to the thread and detaches again, forever. Makes only system
 /// calls.
-fn attach_for_ever(tid: i32) -> ! {
+fn attach_forever(tid: i32) -> ! {
     for before in 0.. {
         let nobody = std::ptr::null_mut::<libc::c_void>();
         // SAFETY: Own Memory: numbers and null.
         unsafe {
             if libc::ptrace(libc::PTRACE_SEIZE, tid, nobody, nobody) != 0 {
-                // The thread has ended, or it was never allowed.
+                // The thread has ended, or attaching is not allowed.
                 libc::_exit(i32::from(before == 0));
             }
             libc::ptrace(libc::PTRACE_INTERRUPT, tid, nobody, nobody);
@@ -326,11 +327,11 @@ fn attach_for_ever(tid: i32) -> ! {
             libc::usleep(200);
         }
     }
-    unreachable!("it does that until it is killed")
+    unreachable!("the loop ends only when the process is killed")
 }
 
 #[test]
-fn a_debugger_that_comes_and_goes_opens_no_gate() {
+fn a_debugger_that_attaches_and_detaches_opens_no_gate() {
     if only_calls() {
         return;
     }
@@ -339,7 +340,7 @@ fn a_debugger_that_comes_and_goes_opens_no_gate() {
         let child = unsafe { libc::fork() };
         assert!(child >= 0);
         if child == 0 {
-            attach_for_ever(tid);
+            attach_forever(tid);
         }
         eventually("the reader is done", || over.load(SeqCst));
         let mut status = 0;
@@ -351,7 +352,7 @@ fn a_debugger_that_comes_and_goes_opens_no_gate() {
         };
         assert!(ended);
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 1 {
-            println!("the system allows no attaching here");
+            println!("skipped: the kernel allows no attaching here");
         }
     });
 }

@@ -1,5 +1,5 @@
-//! What the documentation says in plain words: new workers wait, yields carry a parameter, lists
-//! hand out everything once, contexts keep values.
+//! The documented behaviour: new workers wait, yields carry a parameter, lists return every item
+//! once, contexts keep values.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn workers_pass_a_number_round_by_yields_alone() {
             let turn = turn.clone();
             let work = move || {
                 for round in 0..ROUNDS {
-                    // First in, first out, and nobody blocks: each finds exactly its own turn.
+                    // First in, first out, and no worker blocks: each finds exactly its own turn.
                     assert_eq!(turn.fetch_add(1, Ordering::SeqCst), round * WORKERS + me);
                     windows::thread_yield(me).unwrap();
                 }
@@ -76,7 +76,7 @@ fn workers_pass_a_number_round_by_yields_alone() {
 }
 
 #[test]
-fn each_thread_knows_what_it_is() {
+fn each_thread_knows_its_role() {
     alone(|| {
         let list = CompletionList::new().unwrap();
         let seen = Arc::new(AtomicU32::new(0));
@@ -101,7 +101,7 @@ fn each_thread_knows_what_it_is() {
         .unwrap();
         assert_eq!(windows::thread_kind(me), ThreadKind::Plain);
         assert_eq!(seen.load(Ordering::SeqCst), worker.thread_id());
-        // Its number may be given to another thread, but not to a worker: there is none.
+        // Its thread id may be used for another thread, but not for a worker: there is none.
         assert_eq!(windows::thread_kind(worker.thread_id()), ThreadKind::Plain);
     });
 }
@@ -157,7 +157,7 @@ fn what_is_not_taken_out_of_a_dequeued_chain_is_queued_again() {
 }
 
 #[test]
-fn dequeue_waits_as_long_as_it_was_told() {
+fn dequeue_waits_as_long_as_its_timeout() {
     alone(|| {
         let list = CompletionList::new().unwrap();
         let began = Instant::now();
@@ -240,7 +240,7 @@ fn thread_locals_and_their_destructors_are_the_workers_own() {
     struct Last(Arc<AtomicU32>);
     impl Drop for Last {
         fn drop(&mut self) {
-            // In scheduling mode still: the worker may even yield in a destructor.
+            // Still in scheduling mode: the worker may even yield in a destructor.
             windows::thread_yield(99).unwrap();
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -271,7 +271,7 @@ fn ten_thousand_workers_a_thousand_at_a_time_leave_nothing_behind() {
     alone(|| {
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-        // Warm up: the watchdog and the pool of watches stay.
+        // First a warm-up: the watchdog and the pool of watch records stay.
         let list = CompletionList::new().unwrap();
         WorkerContext::spawn(&list, || {}).unwrap();
         Rounds::run(&list);

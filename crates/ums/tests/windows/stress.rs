@@ -1,9 +1,9 @@
-//! Random blocking calls, faults and yields of many workers, with an eye on every instruction.
+//! Random blocking calls, faults and yields of many workers, with a check between any two steps.
 //!
-//! The harness knows nothing of how the library does it. Each scheduler writes down whom it has
-//! executed, and erases that when it is called. Between any two steps a worker looks whether it is
-//! the one written down: if not, it runs outside of its ownership, a *violation*. Executions,
-//! yields and completions of each worker are counted, so that one lost or given twice shows.
+//! The harness does not know how the library works. Each scheduler records which worker it has
+//! executed, and erases that when it is called. Between any two steps a worker checks that it is
+//! the recorded one: if it is not, it runs without ownership, which is a *violation*. Executions,
+//! yields and completions of each worker are counted, so that a lost or duplicated one shows.
 //!
 //! Each mechanism runs in a process of its own, chosen by `UMS_WATCH`; as root also as an ordinary
 //! user.
@@ -46,11 +46,12 @@ struct Counts {
 
 struct World {
     counts: Counts,
-    /// For each scheduler, whom it has executed.
+    /// For each scheduler, the worker that it has executed.
     running: Vec<AtomicUsize>,
-    /// For each worker, by whom it was executed last.
+    /// For each worker, the scheduler that executed it last.
     by: Vec<AtomicUsize>,
-    /// For each worker, how often it came on the list or yielded, less how often it was executed.
+    /// For each worker, how often it appeared on the list or yielded, minus how often it was
+    /// executed.
     balance: Vec<AtomicI64>,
     stop: AtomicBool,
     /// A futex that never changes.
@@ -72,7 +73,7 @@ impl World {
     }
 }
 
-/// A small generator: the same run for the same worker.
+/// A small random generator: the same sequence for the same worker.
 struct Dice(u64);
 
 impl Dice {
@@ -82,7 +83,7 @@ impl Dice {
     }
 }
 
-/// A worker's own pipe, and a page of a file that can be thrown out of memory.
+/// A worker's own pipe, and a page of a file that can be evicted from memory.
 struct Tools {
     pipe: std::io::PipeReader,
     file: Option<(std::fs::File, usize)>,
@@ -101,10 +102,10 @@ fn tools(dir: &std::path::Path, me: usize) -> (Tools, std::io::PipeWriter) {
         .and_then(|mut file| {
             file.write_all(&[7; FILE_PAGES * 4096]).and(file.sync_all()).map(|()| file)
         });
-    // A worker in user mode that waits for a disk holds up its scheduler, and that is all there is
-    // to see.
+    // A worker in user mode that waits for a disk holds up its scheduler; there is nothing else to
+    // check.
     let file = file.ok().filter(|_| !crate::OWN).map(|file| {
-        // SAFETY: Own Memory: a new mapping, which stays for ever.
+        // SAFETY: Own Memory: a new mapping, which is never removed.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -135,8 +136,8 @@ fn one_step(world: &World, me: usize, dice: &mut Dice, tools: &Tools) -> bool {
             2 => {
                 let word = world.word.as_ptr();
                 let failed = libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 0, &short) != 0;
-                // Where such a call is seen only once it blocks, it may say EINTR, rarely: its
-                // number cannot be told.
+                // If such a call is noticed only when it blocks, it may rarely return EINTR: its
+                // number cannot be determined.
                 failed && (crate::INTERPOSED || !crate::OWN)
             }
             3 => {
@@ -155,7 +156,7 @@ fn one_step(world: &World, me: usize, dice: &mut Dice, tools: &Tools) -> bool {
     failed && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
 }
 
-/// A major fault, where the file system lets go of its pages.
+/// Causes a major fault, if the file system evicts its pages.
 unsafe fn touch_what_was_thrown_out(
     world: &World,
     me: usize,
@@ -207,7 +208,7 @@ fn schedule(world: &World, me: usize, list: &CompletionList) {
                 ready.push_back(worker);
             }
             ready.retain(|worker: &WorkerContext| !worker.is_terminated());
-            // Any of those that are ready.
+            // Any of the ready workers.
             if !ready.is_empty() {
                 let n = dice.roll(ready.len() as u64) as usize;
                 ready.swap(0, n);
@@ -238,7 +239,7 @@ fn schedule(world: &World, me: usize, list: &CompletionList) {
     .unwrap();
 }
 
-/// Runs it and gives the counts. Hangs when a worker is lost.
+/// Runs it and returns the counts. Hangs if a worker is lost.
 fn run(workers: usize, schedulers: usize, time: Duration) -> Counts {
     let dir = tempfile::tempdir_in(std::env::var_os("UMS_STRESS_DIR").unwrap_or(".".into()))
         .or_else(|_| tempfile::tempdir())
@@ -272,7 +273,7 @@ fn run(workers: usize, schedulers: usize, time: Duration) -> Counts {
     let mut dice = Dice(5);
     while began.elapsed() < time {
         let n = dice.roll(workers as u64) as usize;
-        // Enough for a worker to find some, too little for it never to wait.
+        // Enough for a worker to find some, but too little for it never to wait.
         let _ = feeds[n].write_all(b"x");
         std::thread::sleep(Duration::from_micros(100));
     }
@@ -312,7 +313,8 @@ fn stress_in_this_process() {
     done.store(true, Ordering::SeqCst);
     let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
     println!(
-        "{}: {} s, {} steps, {} revokes ({} by the watchdog), lent {}, violations {}, duplicates {}, EINTR {}",
+        "{}: {} s, {} steps, {} revokes ({} by the watchdog), lent {}, violations {}, \
+         duplicates {}, EINTR {}",
         ums::watch::mechanism().name(),
         began.elapsed().as_secs(),
         get(&counts.steps),
@@ -347,9 +349,9 @@ fn child(how: Mechanism, as_nobody: bool, gate: bool, stress: &str) {
     let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
     let dir = tempfile::tempdir().unwrap();
     let exe = dir.path().join("stress");
-    // A program that some process has open for writing cannot be started (ETXTBSY). Were the copy
-    // made by this process, a child that another test forks meanwhile would hold the descriptor
-    // until its own exec; `cp` forks nothing.
+    // A program that a process has open for writing cannot be started (ETXTBSY). If this process
+    // made the copy, a child that another test forks meanwhile would hold the descriptor until its
+    // own exec; `cp` forks nothing.
     let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&exe).status();
     assert!(copied.unwrap().success(), "cp could not copy this test's program");
     use std::os::unix::fs::PermissionsExt;
@@ -384,7 +386,7 @@ fn stress(how: Mechanism) {
         return;
     }
     let seconds = std::env::var("UMS_STRESS_SECS").unwrap_or("2".into());
-    // What needs no privilege is tried without any.
+    // Mechanisms that need no privilege are tried without any.
     let users = if is_root() && how != Mechanism::Trap { &[false, true][..] } else { &[false] };
     for &as_nobody in users {
         child(how, as_nobody, true, &format!("6 1 {seconds}"));

@@ -1,7 +1,7 @@
 //! The same behaviours in a program that interposes blocking calls: `ums::interpose!()`.
 //!
-//! Here blocking calls hand the processor over before they block, and where perf is refused this is
-//! what notices and gates. The files are those of the tests without interposed calls.
+//! Here blocking calls hand the processor over before they block. If perf is refused, they are what
+//! notices and gates. The files are those of the tests without interposed calls.
 
 #![allow(unsafe_code)] // Named invariant **Passed On**, see `ums::watch::calls`.
 
@@ -16,7 +16,7 @@ mod blocking;
 #[path = "../windows/stress.rs"]
 mod stress;
 
-/// Whether this program interposes blocking calls.
+/// This program interposes blocking calls.
 const INTERPOSED: bool = true;
-/// Whether workers have their own context.
+/// Its workers have their own context.
 const OWN: bool = false;

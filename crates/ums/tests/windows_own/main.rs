@@ -1,8 +1,9 @@
-//! The behaviours of `ums::windows` once more, with workers that have their own context: all that
-//! is said in the files of the other tests holds for them too, but for what [`OWN`] leaves out
-//! there. `own` has what only they do.
+//! The behaviours of `ums::windows` once more, with workers that have their own context: everything
+//! in the files of the other tests holds for them too, except what [`OWN`] leaves out there. `own`
+//! has what only they do.
 
-#![allow(unsafe_code)] // Named invariant **Passed On**, see `ums::watch::calls`; and as each file says.
+// Named invariant **Passed On**, see `ums::watch::calls`; and as each file says.
+#![allow(unsafe_code)]
 
 ums::interpose!();
 
@@ -24,7 +25,7 @@ mod leaving;
 mod stress;
 mod own;
 
-/// Whether this program interposes blocking calls.
+/// This program interposes blocking calls.
 const INTERPOSED: bool = true;
-/// Whether workers have their own context.
+/// Its workers have their own context.
 const OWN: bool = true;

@@ -1,5 +1,5 @@
-//! What workers with their own context do and no others: they are executed in user mode, without a
-//! system call, on their scheduler's kernel thread; calls that may block take them to their own.
+//! What only workers with their own context do: they are executed in user mode, without a system
+//! call, on their scheduler's kernel thread; calls that may block move them to their own.
 //!
 //! Unsafe for a filter of system calls. Named invariant **Own Memory**: it is given locals.
 
@@ -16,8 +16,8 @@ use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, WorkerConte
 use crate::harness::{Heard, Rounds, alone};
 use crate::signals::blocked_signals;
 
-/// Whether there can be such workers here. The rest of this program's tests run with threads where
-/// there cannot.
+/// Returns true if there can be such workers here. Otherwise the other tests of this program run
+/// with threads.
 fn supported() -> bool {
     let why = ums::probe::own_contexts_are_refused();
     why.iter().for_each(|why| println!("skipped: {why}"));
@@ -52,7 +52,7 @@ fn a_worker_runs_on_its_schedulers_kernel_thread_and_is_another_thread() {
         assert_ne!(worker.thread_id(), scheduler as u32);
         Rounds::run(&list);
         let counts = worker.counts();
-        // The last time it is executed, it ends.
+        // At its last execution it ends.
         assert_eq!((counts.executed, counts.yields, counts.kernel_yields), (11, 10, 0));
     });
 }
@@ -90,7 +90,7 @@ fn after_a_call_that_blocked_it_stays_on_its_own_kernel_thread_until_it_yields()
 }
 
 #[test]
-fn a_call_that_might_block_and_does_not_takes_it_to_its_own_kernel_thread_without_a_call() {
+fn a_call_that_might_block_and_does_not_moves_it_to_its_own_kernel_thread_without_a_call() {
     if !supported() {
         return;
     }
@@ -100,7 +100,7 @@ fn a_call_that_might_block_and_does_not_takes_it_to_its_own_kernel_thread_withou
         let mine = seen.clone();
         let worker = WorkerContext::spawn(&list, move || {
             let file = tempfile::tempfile().unwrap();
-            // Nobody can tell whether that blocks. Here there is nothing to write.
+            // Whether this blocks is unknown before. Here nothing has to be written.
             file.sync_all().unwrap();
             mine.store(kernel_thread(), SeqCst);
             yields(1);
@@ -137,7 +137,7 @@ fn what_is_ready_is_read_in_user_mode() {
     });
 }
 
-/// The kernel thread that the handler below ran on, before and after it slept.
+/// The kernel thread that the handler below ran on, before and after its sleep.
 static HANDLED: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 extern "C" fn sleeps(_signal: libc::c_int) {
@@ -155,7 +155,7 @@ fn a_call_that_blocks_in_a_handler_of_the_applications_stays_on_the_host_which_k
         return;
     }
     alone(|| {
-        // SAFETY: Own Memory: zeros are a value of it.
+        // SAFETY: Own Memory: zeros are a valid value.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = sleeps as extern "C" fn(libc::c_int) as usize;
         // SAFETY: Own Memory: a local, and a handler for this signal.
@@ -164,8 +164,8 @@ fn a_call_that_blocks_in_a_handler_of_the_applications_stays_on_the_host_which_k
         let scheduler = kernel_thread();
         let worker = WorkerContext::spawn(&list, move || {
             let before = blocked_signals();
-            // SAFETY: Own Memory: numbers. To the kernel thread that this runs on, which the C
-            // library would not do.
+            // SAFETY: Own Memory: numbers. The signal goes to the current kernel thread, which the
+            // C library would not do.
             unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), kernel_thread(), SIGNAL) };
             assert_eq!(HANDLED.each_ref().map(|at| at.load(SeqCst)), [scheduler; 2]);
             assert_eq!((kernel_thread(), blocked_signals()), (scheduler, before));
@@ -178,7 +178,7 @@ fn a_call_that_blocks_in_a_handler_of_the_applications_stays_on_the_host_which_k
 }
 
 #[test]
-fn a_yield_of_one_that_ends_cannot_bring_it_to_user_mode_and_is_counted_apart() {
+fn a_yield_while_a_worker_ends_stays_on_its_own_kernel_thread_and_is_counted_apart() {
     if !supported() {
         return;
     }
@@ -207,8 +207,8 @@ fn errno() -> *mut i32 {
     unsafe { libc::__errno_location() }
 }
 
-/// Workers that go from scheduler to scheduler, and look after every step whether they are still
-/// themselves.
+/// Workers that move from scheduler to scheduler, and check after every step that their identity is
+/// unchanged.
 fn wander(workers: usize, schedulers: usize, rounds: usize) -> HashSet<i32> {
     thread_local! {
         static CELL: Cell<usize> = const { Cell::new(0) };
@@ -267,7 +267,7 @@ fn wander(workers: usize, schedulers: usize, rounds: usize) -> HashSet<i32> {
     places.intersection(&hosts).copied().collect()
 }
 
-/// A scheduler of many: who yields can be executed by any of them.
+/// A scheduler of several: any of them can execute a worker that yields.
 fn share(list: &CompletionList) {
     static READY: Mutex<VecDeque<WorkerContext>> = Mutex::new(VecDeque::new());
     windows::enter_scheduling_mode(|scheduler, reason| {
@@ -324,7 +324,7 @@ fn sixty_four_workers_stay_themselves_on_one_scheduler_and_between_two() {
 }
 
 #[test]
-fn one_that_computes_is_stopped_where_it_is_when_it_is_suspended_again_and_again() {
+fn a_computing_worker_is_stopped_where_it_is_when_it_is_suspended_again_and_again() {
     if !supported() {
         return;
     }
@@ -341,8 +341,8 @@ fn one_that_computes_is_stopped_where_it_is_when_it_is_suspended_again_and_again
                     let expected = sum(1.5);
                     while !end.load(SeqCst) {
                         assert_eq!(sum(std::hint::black_box(1.5)), expected, "registers are kept");
-                        // One yields now and then, so that the other runs and the scheduler is
-                        // called.
+                        // One worker yields now and then, so that the other runs and the scheduler
+                        // is called.
                         if n == 1 || beats.fetch_add(1, SeqCst).is_multiple_of(64) {
                             yields(1);
                         }
@@ -380,7 +380,7 @@ fn one_that_computes_is_stopped_where_it_is_when_it_is_suspended_again_and_again
                 };
                 match scheduler.claim(&worker) {
                     Ok(claim) => return rounds.execute(claim),
-                    // One that was ready when it was suspended does not come by itself.
+                    // A worker that was ready when it was suspended does not appear by itself.
                     Err(ExecuteError::Suspended) => rounds.ready.push_back(worker),
                     Err(error) => assert_eq!(error, ExecuteError::Terminated),
                 }
@@ -391,7 +391,7 @@ fn one_that_computes_is_stopped_where_it_is_when_it_is_suspended_again_and_again
     });
 }
 
-/// Kills the process at any system call of the calling kernel thread but these two.
+/// Kills the process at any system call of the calling kernel thread except these two.
 fn forbid_system_calls() {
     let load = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
     let jump_to_allow =
@@ -426,14 +426,15 @@ fn yields_under_a_filter_in_this_process() {
         let list = CompletionList::new().unwrap();
         for n in 0..workers {
             let work = move || {
-                // Once round, so that all are there, and whatever is made at its first use is made.
+                // One round, so that all have started, and everything exists that is created at its
+                // first use.
                 yields(10);
                 if n == 0 {
                     forbid_system_calls();
                     yields(FORBIDDEN_YIELDS);
                     let said = b"no system call\n";
-                    // SAFETY: Own Memory: constants. Nobody else's destructors, for they make
-                    // system calls.
+                    // SAFETY: Own Memory: constants. No destructors run, because they make system
+                    // calls.
                     unsafe {
                         libc::syscall(libc::SYS_write, 1, said.as_ptr(), said.len());
                         libc::syscall(libc::SYS_exit_group, 0);
@@ -500,7 +501,7 @@ fn thousands_come_and_go_and_leave_nothing_behind() {
             Rounds::run(&list);
             assert_eq!(list.members(), 0);
         };
-        // What watches them is kept for the next ones.
+        // Their watch records are kept for the next workers.
         come_and_go();
         let before = (threads(), files(), mappings());
         (0..3).for_each(|_| come_and_go());

@@ -1,5 +1,5 @@
 //! Workers with their own context in a program that interposes nothing: their calls block on their
-//! scheduler's kernel thread, and are carried over to their own when that is seen. The files are
+//! scheduler's kernel thread, and are moved to their own when they are found blocked. The files are
 //! those of the other tests.
 
 #![allow(unsafe_code)] // Each file says why, where it has any.
@@ -17,7 +17,7 @@ mod races;
 #[path = "../windows/stress.rs"]
 mod stress;
 
-/// Whether this program interposes blocking calls.
+/// This program interposes blocking calls.
 const INTERPOSED: bool = false;
-/// Whether workers have their own context.
+/// Its workers have their own context.
 const OWN: bool = true;

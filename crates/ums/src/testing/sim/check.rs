@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_typed_as_it_is_read() {
+    fn the_text_of_a_plan_is_what_the_environment_is_read_as() {
         let faults = Faults { short: 1, stall: 2, ..Faults::default() };
         let whole = Plan::new(7, faults);
         assert_eq!(typed(&whole, faults), "UMS_SEED=7");

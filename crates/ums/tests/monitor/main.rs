@@ -1,32 +1,32 @@
 //! The monitor: each condition is found once, with the right diagnosis and the guilty function; a
-//! starved process is exonerated; health and idleness are silent (B31-B39, B50, B51).
+//! starved process is exonerated; health and idleness give no report (B31-B39, B50, B51).
 //!
-//! Provocations go on until they are reported, so that a slow machine only makes them longer.
+//! Each provocation lasts until it is reported, so that a slow computer only makes it longer.
 
 #![allow(unsafe_code)] // For the harness.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod reports;
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::watching::*;
 use common::*;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use ums::monitor::{Condition, Diagnosis, Options, Report, Thief};
-use ums::node::IoChoice;
 use ums::{Builder, Node, WaitReason, WorkerKind};
 
-/// Looks for stalls of 60 ms and nothing else.
+/// Returns options that look for stalls of 60 ms and nothing else.
 fn stalls() -> Options {
     nothing().stall(ms(60))
 }
 
-/// Runs the body with the monitor watching, in both kinds.
+/// Runs the body with the monitor watching, with both kinds of workers.
 fn both_watched(
     schedulers: usize,
     options: impl Fn() -> Options,
@@ -91,7 +91,7 @@ fn guilty_nap(wake: &std::sync::mpsc::Receiver<()>) -> bool {
     wake.recv().is_err()
 }
 
-/// A worker of scheduler 0 that blocks its thread. It is found at any load, for it needs no
+/// A worker of scheduler 0 that blocks its thread. It is found at any load, because it needs no
 /// processor.
 struct Nap {
     wake: std::sync::mpsc::Sender<()>,
@@ -129,25 +129,25 @@ fn a_worker_that_blocks_its_thread_is_told_apart_b34() {
 }
 
 #[test]
-fn a_worker_that_sleeps_for_a_lock_that_is_held_for_moments_is_sick_b34_b48() {
+fn a_worker_that_sleeps_for_a_short_lock_is_diagnosed_as_stuck_on_it_b34_b48() {
     both_watched(
         1,
         stalls,
         |b| b,
         |node, told, kind| {
-            let is_sick = || node.snapshot().workers.iter().any(|worker| worker.is_sick);
+            let is_stuck = || node.snapshot().workers.iter().any(|worker| worker.is_sick);
             let held = ums::testing::take_a_short_lock();
             let request = start(node, 0, || drop(ums::testing::take_a_short_lock()));
             let report = the_only(told);
-            assert_eq!(report.diagnosis, Diagnosis::Sick, "{report}");
+            assert_eq!(report.diagnosis, Diagnosis::StuckOnShortLock, "{report}");
             assert!(report.to_string().contains("a lock that is held for moments"), "{report}");
-            assert!(is_sick(), "and is shown as such: {kind:?}");
+            assert!(is_stuck(), "and is shown as such: {kind:?}");
             drop(held);
             request.join().unwrap();
-            // What blocks it next is something else.
+            // Its next block has another cause.
             let nap = Nap::start(node);
             eventually("it is reported", || told.len() == 2);
-            assert!(!is_sick(), "{kind:?}");
+            assert!(!is_stuck(), "{kind:?}");
             nap.end();
             assert_eq!(told.all()[1].diagnosis, Diagnosis::Blocked, "{:#?}", told.all());
         },
@@ -184,7 +184,7 @@ fn a_worker_that_works_in_the_kernel_is_told_apart_b34() {
 }
 
 #[test]
-fn one_that_goes_on_for_long_is_non_yielding_and_reported_again_at_growing_intervals_b32_b38() {
+fn a_stall_that_lasts_is_non_yielding_and_reported_again_at_growing_intervals_b32_b38() {
     let options = || stalls().non_yield(ms(1000)).repeat(ms(100));
     both_watched(
         1,
@@ -195,7 +195,7 @@ fn one_that_goes_on_for_long_is_non_yielding_and_reported_again_at_growing_inter
             eventually("it is reported four times", || told.len() >= 4);
             nap.end();
             let all = told.all();
-            // Unless the machine was too busy to tell before.
+            // Unless the computer was too busy for a report before that.
             let in_time = all[0].lasted - all[0].stood_still < ms(1000);
             assert_eq!(all[0].condition == Condition::Stall, in_time, "{all:#?}");
             assert!(all[1..].iter().all(|r| r.condition == Condition::NonYielding), "{all:#?}");
@@ -206,8 +206,8 @@ fn one_that_goes_on_for_long_is_non_yielding_and_reported_again_at_growing_inter
 }
 
 #[test]
-fn one_that_is_non_yielding_when_it_is_found_is_reported_once_as_such_b32() {
-    // Who looks for stalls at longer times than for this, and a machine that is starved.
+fn a_stall_that_is_non_yielding_when_it_is_found_is_reported_once_as_such_b32() {
+    // This happens if the limit for stalls is the longer one, and on a starved computer.
     both_watched(
         1,
         || stalls().stall(ms(200)).non_yield(ms(100)),
@@ -215,7 +215,7 @@ fn one_that_is_non_yielding_when_it_is_found_is_reported_once_as_such_b32() {
         |node, told, _| {
             let nap = Nap::start(node);
             eventually("it is reported", || told.len() > 0);
-            // Time for many looks, and to find the names for another report.
+            // Enough time for many looks, and to name the functions for another report.
             std::thread::sleep(ms(1500));
             let report = the_only(told);
             nap.end();
@@ -248,14 +248,14 @@ fn a_completion_routine_that_takes_long_is_found_and_named_b36() {
             assert_eq!(report.condition, Condition::SlowRoutine, "{report}");
             assert_eq!(report.diagnosis, Diagnosis::Computes, "{report}");
             assert_names(&report, "guilty_routine");
-            // The routine has ended when a request is served again.
+            // When a request is served again, the routine has ended.
             on(node, 0, || ());
         },
     );
 }
 
 #[test]
-fn workers_that_all_wait_while_requests_do_are_reported_with_what_they_wait_for_b37() {
+fn workers_that_all_wait_while_requests_are_queued_are_reported_with_their_reason_b37() {
     let options = || stalls().no_workers(ms(80));
     both_watched(
         1,
@@ -271,7 +271,7 @@ fn workers_that_all_wait_while_requests_do_are_reported_with_what_they_wait_for_
                 .collect();
             eventually("all workers wait", || gate.waiters() == 3);
             std::thread::sleep(ms(300));
-            assert_eq!(told.len(), 0, "nobody else wants one: {:#?}", told.all());
+            assert_eq!(told.len(), 0, "no request needs a worker: {:#?}", told.all());
             let late = start(node, 0, || ());
             let report = the_only(told);
             gate.open();
@@ -286,7 +286,7 @@ fn workers_that_all_wait_while_requests_do_are_reported_with_what_they_wait_for_
 }
 
 #[test]
-fn a_node_of_which_no_scheduler_picks_anything_up_is_reported_once_as_a_whole_b35() {
+fn a_node_whose_schedulers_pick_up_nothing_is_reported_once_as_a_whole_b35() {
     let options = || stalls().all_stuck(ms(200));
     both_watched(
         2,
@@ -315,7 +315,7 @@ fn a_node_of_which_no_scheduler_picks_anything_up_is_reported_once_as_a_whole_b3
 }
 
 #[test]
-fn a_scheduler_that_cannot_make_workers_is_reported_as_such_b17_b37() {
+fn a_scheduler_that_cannot_create_workers_is_reported_as_such_b17_b37() {
     if let Some(errand) = child_errand() {
         let kind = kind_named(errand);
         let told = Told::default();
@@ -344,14 +344,14 @@ fn a_scheduler_that_cannot_make_workers_is_reported_as_such_b17_b37() {
         return;
     }
     for kind in kinds() {
-        let me = "a_scheduler_that_cannot_make_workers_is_reported_as_such_b17_b37";
+        let me = "a_scheduler_that_cannot_create_workers_is_reported_as_such_b17_b37";
         let output = run_child(me, &format!("{kind:?}"));
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("as expected"), "{kind:?}: {output:?}");
     }
 }
 
-/// Other processes that compute on the processors that this one may use.
+/// Other processes that compute on the processors of this process.
 struct Hogs(Vec<Child>);
 
 impl Hogs {
@@ -377,7 +377,7 @@ impl Drop for Hogs {
 fn a_starved_process_is_exonerated_b34_b39() {
     if let Some(errand) = child_errand() {
         let kind = kind_named(errand);
-        // One processor, shared with two that compute and come first.
+        // One processor, shared with two processes that compute and have a higher priority.
         let mut one = CpuSet::new();
         let allowed = sched_getaffinity(None).unwrap();
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
@@ -390,7 +390,7 @@ fn a_starved_process_is_exonerated_b34_b39() {
         let node = build(kind, |b| watched(b.schedulers(1), options, &told));
         let stop = Arc::new(AtomicBool::new(false));
         let s = stop.clone();
-        // A worker that behaves: it yields after some milliseconds of its own time.
+        // A worker that behaves well: it yields after some milliseconds of processor time.
         let request = start(&node, 0, move || {
             while !s.load(SeqCst) {
                 let used = || {
@@ -424,7 +424,7 @@ fn a_starved_process_is_exonerated_b34_b39() {
 }
 
 #[test]
-fn who_does_nothing_wrong_is_not_reported_b31() {
+fn workers_that_do_nothing_wrong_are_not_reported_b31() {
     let options = || stalls().stall(ms(300)).no_workers(ms(500)).not_picked_up(ms(800));
     both_watched(
         2,
@@ -457,16 +457,16 @@ fn who_does_nothing_wrong_is_not_reported_b31() {
 }
 
 #[test]
-fn who_goes_outside_again_and_again_and_who_has_nothing_to_do_is_not_reported_b31() {
+fn workers_that_are_often_preemptive_or_idle_are_not_reported_b31() {
     both_watched(
         1,
         || stalls().stall(ms(100)).starved(ms(500)),
-        // Whoever hosts the idle loop meanwhile does not sleep either.
+        // The worker that hosts the idle loop meanwhile does not sleep either.
         |b| b.idle_spin(ms(300)),
         |node, told, _| {
             let gate = Gate::shut();
             let g = gate.clone();
-            // Its worker looks after the scheduler meanwhile.
+            // Its worker runs the scheduler meanwhile.
             let waiter = start(node, 0, move || g.pass());
             eventually("it waits", || gate.waiters() == 1);
             let end = Instant::now() + ms(2000);
@@ -491,182 +491,15 @@ fn the_monitor_sleeps_while_everything_does_and_wakes_when_something_does_b39() 
         |b| b,
         |node, told, _| {
             on(node, 1, || ());
-            eventually("it sleeps for good", || {
+            eventually("it sleeps without waking", || {
                 let before = switches_of_the_monitor();
                 std::thread::sleep(ms(400));
                 switches_of_the_monitor() == before
             });
-            // And yet it finds what happens next.
+            // Nevertheless it finds what happens next.
             let nap = Nap::start(node);
             the_only(told);
             nap.end();
-        },
-    );
-}
-
-#[test]
-fn slow_io_and_a_submission_that_blocks_are_reported_with_who_did_it_b50_b51() {
-    for (io, condition) in
-        [(IoChoice::Epoll, Condition::SlowIo), (IoChoice::Sync, Condition::SlowSubmission)]
-    {
-        let told = Told::default();
-        // Long enough that the stall itself is none.
-        let options = stalls().stall(ms(100));
-        let build = |b: Builder| watched(b.schedulers(1).io(io), options, &told);
-        one_kind(WorkerKind::Thread, build, |node| {
-            ums::io::set_slow_after(ms(10));
-            guilty_open(node, ms(250));
-            ums::io::set_slow_after(Duration::from_secs(15));
-            eventually("it is reported", || told.all().iter().any(|r| r.condition == condition));
-            std::thread::sleep(ms(200));
-            let all: Vec<_> = told.all().into_iter().filter(|r| r.condition == condition).collect();
-            assert_eq!(all.len(), 1, "{all:#?}");
-            assert!(all[0].lasted >= ms(100), "{}", all[0]);
-            assert_names(&all[0], "opens_a_slow_file");
-            assert!(all[0].diagnosis.exonerates());
-        });
-    }
-}
-
-#[test]
-fn what_happens_while_the_monitor_is_held_up_is_counted_b38_b51() {
-    let (go, held) = std::sync::mpsc::channel::<()>();
-    let held = Mutex::new(held);
-    let options = stalls().stall(ms(20)).on_report(move |_| {
-        let _ = held.lock().unwrap().recv();
-    });
-    let build = |b: Builder| b.schedulers(1).io(IoChoice::Sync).monitor(options);
-    one_kind(WorkerKind::Thread, build, |node| {
-        let slow = || {
-            let counts = node.monitor_counts();
-            let of = |c: &ums::monitor::ConditionCount| c.reports + c.suppressed;
-            counts.iter().filter(|c| c.condition == Condition::SlowSubmission).map(of).sum::<u64>()
-        };
-        let opened = 45;
-        for _ in 0..opened {
-            guilty_open(node, ms(60));
-        }
-        drop(go);
-        // A few may not have been slow, for the other side did not wait for this one.
-        eventually("all are counted", || slow() > opened - 5);
-        assert!(slow() <= opened);
-    });
-}
-
-#[inline(never)]
-fn opens_a_slow_file(path: &std::path::Path) {
-    drop(std::hint::black_box(ums::fs::File::open(path).unwrap()));
-}
-
-/// Opens a named pipe that a plain thread opens from the other side a while later.
-fn guilty_open(node: &Node, after: Duration) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("pipe");
-    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    let there = path.clone();
-    let other = std::thread::spawn(move || {
-        std::thread::sleep(after);
-        std::fs::OpenOptions::new().write(true).open(there).unwrap();
-    });
-    on(node, 0, move || opens_a_slow_file(&path));
-    other.join().unwrap();
-}
-
-/// Keeps the fields of the monitor's events, and panics at reports.
-struct Collector(Arc<Mutex<Vec<HashMap<String, String>>>>);
-
-impl tracing::Subscriber for Collector {
-    fn enabled(&self, about: &tracing::Metadata<'_>) -> bool {
-        about.target() == "ums::monitor"
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        struct Fields(HashMap<String, String>);
-        impl tracing::field::Visit for Fields {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0.insert(field.name().to_owned(), format!("{value:?}"));
-            }
-        }
-        let mut fields = Fields(HashMap::new());
-        event.record(&mut fields);
-        let is_report = fields.0.contains_key("condition");
-        self.0.lock().unwrap().push(fields.0);
-        assert!(!is_report, "on purpose");
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
-#[test]
-fn a_report_is_an_event_and_text_and_who_panics_when_told_harms_nobody_b38() {
-    if child_errand().is_some() {
-        let events = Arc::default();
-        tracing::subscriber::set_global_default(Collector(Arc::clone(&events))).unwrap();
-        let calls = Arc::new(AtomicU64::new(0));
-        let c = calls.clone();
-        let options = stalls().stderr(true).on_report(move |_| {
-            c.fetch_add(1, SeqCst);
-            panic!("on purpose");
-        });
-        let node = build(WorkerKind::Thread, |b| {
-            b.schedulers(1).take_over_blocked(false).monitor(options)
-        });
-        for round in 1..=2 {
-            let nap = Nap::start(&node);
-            eventually("the callback was called", || calls.load(SeqCst) == round);
-            nap.end();
-        }
-        let events = events.lock().unwrap();
-        let stalls: Vec<_> = events.iter().filter(|e| e.contains_key("condition")).collect();
-        assert_eq!(stalls.len(), 2, "{events:#?}");
-        assert_eq!(stalls[0]["condition"], "\"STALL\"");
-        assert_eq!(stalls[0]["scheduler"], "0");
-        assert!(stalls[0]["message"].contains("guilty_nap"), "{stalls:#?}");
-        println!("as expected");
-        return;
-    }
-    let me = "a_report_is_an_event_and_text_and_who_panics_when_told_harms_nobody_b38";
-    let output = run_child(me, "go");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("as expected"), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().find(|line| line.starts_with("ums: STALL: scheduler 0, worker 1 has"));
-    assert!(
-        line.is_some_and(
-            |line| line.contains("it sleeps in a system call, which should go preemptive, in ")
-        ),
-        "{text}"
-    );
-    assert!(text.contains("ums:   at ") && text.contains("guilty_nap"), "{text}");
-}
-
-#[test]
-fn too_many_reports_are_counted_and_not_told_b38() {
-    both_watched(
-        1,
-        || stalls().stall(ms(30)).per_minute(2),
-        |b| b,
-        |node, told, _| {
-            let count = |what: fn(&ums::monitor::ConditionCount) -> u64| {
-                node.monitor_counts().iter().map(what).sum::<u64>()
-            };
-            for n in 1..=4 {
-                let nap = Nap::start(node);
-                eventually("it is found", || count(|c| c.reports + c.suppressed) == n);
-                nap.end();
-            }
-            assert_eq!((count(|c| c.reports), count(|c| c.suppressed)), (2, 2));
-            assert_eq!(told.len(), 2);
         },
     );
 }

@@ -1,0 +1,137 @@
+//! What a worker reaches of the scheduler that executes it: the place where it runs, the news that
+//! it leaves when its run ends, and the context that it switches back to.
+//!
+//! Each run ends with exactly one piece of news. A worker that switches back to its scheduler's
+//! kernel thread leaves its news in `here`. A worker on its own kernel thread, and the block watch,
+//! leave it in `news` and set the event: these may be faster than the switch, so the two never
+//! share a field.
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::os::event::Event;
+use crate::watch::{self, Place};
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    BlockedInCall = 1,
+    BlockedInTrap = 2,
+    Yielded = 3,
+}
+
+/// How a run ended, and the parameter of the yield if it ended by one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub news: News,
+    pub param: usize,
+}
+
+/// The part of a scheduler that its worker uses.
+pub(super) struct Executor {
+    place: OnceLock<Arc<Place>>,
+    news: AtomicU32,
+    /// The news of a worker that has switched back to this thread.
+    here: AtomicU32,
+    param: AtomicUsize,
+    pub(super) event: Event,
+    /// What workers with their own context switch back to; null where there are none.
+    root: AtomicPtr<::context::Context>,
+    /// The kernel thread id of the scheduler.
+    pub(super) thread: i32,
+    /// The signals that the thread blocks when no worker's handler runs on it.
+    pub(super) host_mask: u64,
+}
+
+impl Executor {
+    /// Returns the executor of the calling thread, which has no place yet.
+    pub(super) fn new() -> Executor {
+        Executor {
+            place: OnceLock::new(),
+            news: AtomicU32::new(0),
+            here: AtomicU32::new(0),
+            param: AtomicUsize::new(0),
+            event: Event::new(),
+            root: AtomicPtr::new(ptr::null_mut()),
+            thread: crate::os::thread_number() as i32,
+            host_mask: watch::mask_here(),
+        }
+    }
+
+    pub(super) fn set_place(&self, place: Arc<Place>) {
+        let _ = self.place.set(place);
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        self.place.get().expect("a scheduler has a place while it is in scheduling mode")
+    }
+
+    /// Ends the place, if there is one.
+    pub(super) fn close_place(&self) {
+        if let Some(place) = self.place.get() {
+            place.close();
+        }
+    }
+
+    pub(super) fn set_root(&self, root: &::context::Context) {
+        self.root.store(ptr::from_ref(root).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Returns what a worker in user mode switches back to.
+    #[inline]
+    pub(super) fn root(&self) -> *const ::context::Context {
+        self.root.load(Ordering::Relaxed)
+    }
+
+    /// Records how the run of the worker on this kernel thread ended, just before that worker
+    /// switches back. None means that the run has not ended: the worker continues on its own kernel
+    /// thread.
+    #[inline]
+    pub(super) fn note_here(&self, news: Option<News>, param: usize) {
+        self.here.store(news.map_or(0, |news| news as u32), Ordering::Relaxed);
+        self.param.store(param, Ordering::Relaxed);
+    }
+
+    /// Records that the run of a worker on its own kernel thread has ended by a yield. The event is
+    /// set afterwards, when the worker is saved.
+    pub(super) fn note_yield(&self, param: usize) {
+        self.param.store(param, Ordering::Relaxed);
+        self.news.store(News::Yielded as u32, Ordering::Release);
+    }
+
+    /// Returns what the worker that has just switched back recorded.
+    #[inline]
+    pub(super) fn ended_here(&self) -> Option<Ended> {
+        self.ended(self.here.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn ended(&self, news: u32) -> Option<Ended> {
+        let news = match news {
+            1 => News::BlockedInCall,
+            2 => News::BlockedInTrap,
+            3 => News::Yielded,
+            _ => return None,
+        };
+        Some(Ended { news, param: self.param.load(Ordering::Relaxed) })
+    }
+
+    /// Reports, from any thread, that the run has ended.
+    pub(super) fn report(&self, news: News, param: usize) {
+        self.param.store(param, Ordering::Relaxed);
+        let before = self.news.swap(news as u32, Ordering::AcqRel);
+        debug_assert_eq!(before, 0, "a run ends once");
+        self.event.set();
+    }
+
+    /// Waits until a thread other than this one reports that the run has ended.
+    pub(super) fn wait_for_end(&self) -> Ended {
+        loop {
+            self.event.wait();
+            if let Some(ended) = self.ended(self.news.swap(0, Ordering::AcqRel)) {
+                return ended;
+            }
+        }
+    }
+}

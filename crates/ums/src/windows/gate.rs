@@ -1,0 +1,58 @@
+//! What the block watch asks of a worker of this layer: to appear on its list when it has woken, to
+//! stop when it is suspended, and to move to its own kernel thread.
+
+use super::context::{Context, OUT};
+use super::executor::News;
+use super::own;
+use crate::os::event::Event;
+use crate::watch::{GateHandler, signals};
+
+impl GateHandler for Context {
+    fn report(&self) {
+        self.wait_until_resumed();
+        self.queue();
+    }
+
+    fn owns_place(&self) -> bool {
+        self.is_running()
+    }
+
+    fn event(&self) -> &'static Event {
+        &self.watched().go
+    }
+
+    fn stop(&self) {
+        if self.is_suspended() {
+            self.hand_back(OUT, News::BlockedInTrap, 0);
+            self.report();
+            self.wait_to_run();
+        }
+    }
+
+    fn leave_host(&self, blocks: bool) {
+        self.couple(blocks.then_some(News::BlockedInCall));
+    }
+
+    fn may_leave_host(&self) -> bool {
+        self.is_on_its_stack() && signals::mask_here() == self.executor().host_mask
+    }
+
+    fn stop_on_host(&self) -> bool {
+        if !self.is_suspended() {
+            return false;
+        }
+        // Marked before others can run: from now on a resume sets an event that is not lost.
+        self.set_out();
+        self.couple(Some(News::BlockedInTrap));
+        signals::masked(|| {
+            self.report();
+            self.wait_to_run();
+            signals::swallow();
+        });
+        true
+    }
+
+    fn before_exit(&self) {
+        own::leave_for_good();
+    }
+}

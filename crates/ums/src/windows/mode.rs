@@ -1,0 +1,175 @@
+//! Scheduling mode for Rust: the entry point is a closure that returns what to do next.
+
+use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
+
+use super::context::{self, ThreadKind};
+use super::error::{EnterError, ExecuteError, NotAWorker};
+use super::executor::News;
+use super::handles::WorkerContext;
+use super::primary::{self, Entered, Primary};
+use crate::watch::thread;
+
+/// Why the entry point is called.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The thread has just entered scheduling mode.
+    Startup,
+    /// The worker that was executed has blocked in a system call or a page fault, was suspended, or
+    /// has ended. The call does not name the worker: it is the one that the scheduler executed
+    /// last.
+    Blocked {
+        /// True if it blocked in a system call, as far as can be determined.
+        syscall: bool,
+    },
+    /// The worker yielded. It is on no list: only this entry point knows that it is ready.
+    Yield {
+        /// The worker.
+        worker: WorkerContext,
+        /// The argument that it passed to [`thread_yield`].
+        param: usize,
+    },
+}
+
+/// What a scheduler does next.
+#[derive(Debug)]
+#[must_use]
+pub enum Next {
+    /// Runs this worker until it yields or blocks.
+    Execute(Claim),
+    /// Leaves scheduling mode.
+    Leave,
+}
+
+/// The right to execute one worker. Dropping it gives the right back.
+#[derive(Debug)]
+#[must_use = "dropping a claim gives it back: return it in Next::Execute"]
+pub struct Claim(Option<WorkerContext>);
+
+impl Claim {
+    /// Returns the claimed worker.
+    pub fn worker(&self) -> &WorkerContext {
+        self.0.as_ref().expect("a claim has its worker until it is used")
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(worker) = self.0.take() {
+            worker.0.unclaim();
+        }
+    }
+}
+
+/// The scheduler, as its entry point sees it.
+#[derive(Debug)]
+pub struct Scheduler {
+    cpu: usize,
+    /// Neither `Send` nor `Sync`: it stays on its thread.
+    here: PhantomData<*const ()>,
+}
+
+impl Scheduler {
+    /// Claims a worker in order to execute it.
+    ///
+    /// # Errors
+    /// [`ExecuteError`] says why it cannot be executed now.
+    pub fn claim(&self, worker: &WorkerContext) -> Result<Claim, ExecuteError> {
+        worker.0.claim(self.cpu)?;
+        Ok(Claim(Some(worker.clone())))
+    }
+
+    /// Returns the processor that this scheduler runs its workers on.
+    pub fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    /// Returns how often a blocked worker lost the processor so far, and how many of these times
+    /// the watchdog noticed it first.
+    pub fn revokes(&self) -> (u64, u64) {
+        primary::here().map_or((0, 0), |primary| primary.place().counts())
+    }
+
+    /// Returns how often woken workers were allowed to run without being executed, because this
+    /// scheduler waited for a lock that one of them may hold.
+    pub fn lent(&self) -> u64 {
+        primary::here().map_or(0, |p| p.lent.load(Ordering::Relaxed))
+    }
+}
+
+/// Makes the calling thread a scheduler until the entry point returns [`Next::Leave`].
+///
+/// The thread is pinned to one processor meanwhile, and so are the workers it executes. It may take
+/// workers from any completion list. A worker whose block has ended appears on the list that it was
+/// created with.
+///
+/// # Errors
+/// [`EnterError::AlreadyUms`] if the thread is a worker or scheduler already;
+/// [`EnterError::Watch`] if the system offers no way to notice that a worker blocks.
+///
+/// # Panics
+/// If the entry point panics; the thread has left scheduling mode then.
+pub fn enter_scheduling_mode(
+    mut proc: impl FnMut(&Scheduler, Reason) -> Next,
+) -> Result<(), EnterError> {
+    let entered: Entered = Primary::enter()?;
+    let cpu = entered.primary.place().cpu;
+    let scheduler = Scheduler { cpu, here: PhantomData };
+    let mut reason = Reason::Startup;
+    while let Next::Execute(mut claim) = proc(&scheduler, reason) {
+        let worker = claim.0.take().expect("a claim has its worker until it is used");
+        let heard = entered.primary.run(&worker.0);
+        reason = match heard.news {
+            News::BlockedInCall => Reason::Blocked { syscall: true },
+            News::BlockedInTrap => Reason::Blocked { syscall: false },
+            News::Yielded => Reason::Yield { worker, param: heard.param },
+        };
+    }
+    Ok(())
+}
+
+/// Gives the processor to the scheduler, and `param` to its entry point. Returns when the worker is
+/// executed again.
+///
+/// # Errors
+/// [`NotAWorker`] if the calling thread is not a worker.
+#[inline]
+pub fn thread_yield(param: usize) -> Result<(), NotAWorker> {
+    let context = context::current().ok_or(NotAWorker)?;
+    let me = thread::me().ok_or(NotAWorker)?;
+    match me.leave_if_hosted() {
+        true => context.yield_in_user_mode(me, param),
+        false => context.yield_from_own_thread(me, param),
+    }
+    Ok(())
+}
+
+/// The role of the calling thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Current {
+    /// It is in scheduling mode.
+    Scheduler,
+    /// It is the worker with this context.
+    Worker(WorkerContext),
+}
+
+/// Returns the role of the calling thread; None for an ordinary thread.
+pub fn current() -> Option<Current> {
+    match context::current() {
+        Some(context) => Some(Current::Worker(WorkerContext::of(context))),
+        None => primary::here().map(|_| Current::Scheduler),
+    }
+}
+
+/// Returns the role of the thread with this kernel thread id: a debugger asks this before it stops
+/// a thread.
+pub fn thread_kind(tid: u32) -> ThreadKind {
+    let is_worker = thread::every().any(|watched| watched.tid() as u32 == tid);
+    match () {
+        () if tid == 0 => ThreadKind::Plain,
+        () if is_worker => ThreadKind::Worker,
+        () if primary::schedulers().contains(&tid) => ThreadKind::Scheduler,
+        () => ThreadKind::Plain,
+    }
+}
