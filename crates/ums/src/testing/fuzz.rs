@@ -1,8 +1,7 @@
-//! What fuzzers try on the machine's lists, and tests with fewer inputs: bytes become a history,
-//! and a plain model says what must come of it.
+//! What fuzzers, and tests with fewer inputs, run on the scheduler's lists: bytes become a sequence
+//! of operations, and a plain model says what the result must be.
 //!
-//! Not part of the API: it is there in tests and with the feature `fuzz`, for the targets in
-//! `fuzz/`.
+//! Not part of the API: it exists in tests and with the feature `fuzz`, for the targets in `fuzz/`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +10,7 @@ use crate::scheduler::lists::timer_list::{TimerId, TimerList};
 use crate::scheduler::lists::worker_list::{Rotated, STANDBY, State, Workers};
 use crate::wait::Waiter;
 
-/// The bytes of a history, one step after another.
+/// The bytes of a sequence of operations.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -21,14 +20,14 @@ impl Bytes<'_> {
         Some(*first)
     }
 
-    /// A number that may be small or large.
+    /// Returns a number that may be small or large.
     fn number(&mut self) -> Option<u64> {
         let (bits, mantissa) = (self.next()? % 56, self.next()?);
         Some(u64::from(mantissa) << bits)
     }
 }
 
-/// A timer list agrees with a sorted map, whatever is set, taken back and waited for.
+/// Checks a timer list against a sorted map while timers are set, cancelled and waited for.
 pub fn timers(data: &[u8]) {
     let (mut bytes, mut now) = (Bytes(data), 1_u64 << 40);
     let mut list = TimerList::new(now);
@@ -47,7 +46,7 @@ pub fn timers(data: &[u8]) {
                 let at = usize::from(step / 4) % model.len();
                 let key = *model.keys().nth(at).expect("it is shorter than that");
                 let id = model.remove(&key).expect("it was there");
-                assert_eq!(list.cancel(id), Some(key.1), "what is set can be taken back");
+                assert_eq!(list.cancel(id), Some(key.1), "a timer that is set can be cancelled");
                 assert_eq!(list.cancel(id), None, "once");
             }
             _ => {
@@ -55,7 +54,7 @@ pub fn timers(data: &[u8]) {
                 now = now.saturating_add(span);
                 let mut expired = Vec::new();
                 list.expire(now, |item| expired.push(item));
-                // The last nanosecond of the clock has nothing after it.
+                // The last nanosecond of the clock has no successor.
                 let later = now.checked_add(1).map(|after| model.split_off(&(after, 0)));
                 let due = std::mem::replace(&mut model, later.unwrap_or_default());
                 let due: Vec<u32> = due.into_keys().map(|(_, item)| item).collect();
@@ -64,16 +63,16 @@ pub fn timers(data: &[u8]) {
         }
         assert_eq!(list.len(), model.len());
         let earliest = model.keys().next().map(|(deadline, _)| *deadline);
-        assert!(list.next_expiry() <= earliest.or(list.next_expiry()), "nobody oversleeps");
+        assert!(list.next_expiry() <= earliest.or(list.next_expiry()), "no wake-up is late");
         assert!(earliest.is_none_or(|at| !list.due(at.saturating_sub(1)) || list.bound() < at));
         assert!(earliest.is_none_or(|at| list.due(at.max(now))), "what is due is not overlooked");
     }
 }
 
-/// How many workers the lists are tried with.
+/// Number of workers in the lists.
 const WORKERS: u32 = 6;
 
-/// The lists of workers agree with plain queues, whatever starts, waits, wakes, yields and ends.
+/// Checks the lists of workers against plain queues while workers start, wait, wake, yield and end.
 pub fn workers(data: &[u8]) {
     let waiters: Vec<_> = (0..=WORKERS).map(|id| Waiter::take(std::ptr::null_mut(), id)).collect();
     let mut bytes = Bytes(data);
@@ -95,14 +94,14 @@ pub fn workers(data: &[u8]) {
     waiters.into_iter().for_each(Waiter::give_back);
 }
 
-/// Plain queues.
+/// The lists as plain queues.
 struct Model {
     idle: VecDeque<u32>,
     signalled: VecDeque<u32>,
     yielded: VecDeque<u32>,
     waiting: VecDeque<u32>,
     current: Option<u32>,
-    /// Those whose wait ended, and that have not run since.
+    /// Workers whose wait has ended and that have not run since.
     waited: Vec<u32>,
     apart: bool,
 }
@@ -117,7 +116,7 @@ impl Model {
     fn step(&mut self, workers: &mut Workers<()>, step: u8) {
         match (step % 8, self.current) {
             (0, None) if !self.idle.is_empty() => {
-                let id = self.idle.pop_back().expect("somebody is idle");
+                let id = self.idle.pop_back().expect("a worker is idle");
                 workers.shift(id, State::Idle, State::Running, 0);
                 self.current = Some(id);
             }
@@ -182,7 +181,7 @@ mod kept;
 
 #[cfg(test)]
 mod tests {
-    /// Some thousand histories, the same each time.
+    /// Runs some thousand sequences, the same each time.
     fn many(target: fn(&[u8])) {
         let mut word = 0x9E37_79B9_7F4A_7C15_u64;
         for length in 0..6000 {

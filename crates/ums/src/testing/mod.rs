@@ -1,8 +1,8 @@
-//! What the tests of the behaviours look at: lists, states and limits, read and never changed.
+//! What the tests of the behaviours read: lists, states and limits, without changing them.
 //!
-//! Not part of the API, and hidden from its documentation. Two views: [`lists`] is exact, because
-//! the calling worker holds the baton; [`scheduler`] is a reading from outside, and may be a moment
-//! old.
+//! Not part of the API, and hidden from its documentation. There are two views: [`lists`] is exact,
+//! because the calling worker holds the baton; [`scheduler`] reads from outside, and may be
+//! slightly out of date.
 
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
@@ -20,7 +20,7 @@ use crate::scheduler::lists::{List, NOBODY};
 use crate::scheduler::{Core, Scheduler, here};
 use crate::wait::Waiter;
 
-/// The five lists of the caller's scheduler and who is where (U19).
+/// The five lists of the caller's scheduler, and the workers on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lists {
     /// The scheduler's number.
@@ -33,60 +33,60 @@ pub struct Lists {
     pub runnable: Vec<u32>,
     /// The waiter list, the longest waiting first.
     pub waiting: Vec<u32>,
-    /// Outstanding I/O requests.
+    /// Number of outstanding I/O requests.
     pub io: usize,
-    /// Timed requests.
+    /// Number of timed requests.
     pub timers: usize,
-    /// Requests without a worker.
+    /// Number of requests without a worker.
     pub queued: usize,
-    /// How many workers there are.
+    /// Number of workers.
     pub workers: usize,
-    /// Workers outside the scheduler.
+    /// Number of workers that are preemptive.
     pub preemptive: usize,
 }
 
-/// A scheduler from outside.
+/// A scheduler, read from outside.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// What it counts.
+    /// Its counters.
     pub counters: SchedulerCounters,
-    /// Requests without a worker.
+    /// Number of requests without a worker.
     pub queued: usize,
-    /// Requests queued, running and waiting (B2).
+    /// Number of requests that are queued, running or waiting.
     pub load: usize,
-    /// Its part of the worker maximum.
+    /// Its share of the maximum number of workers.
     pub workers_max: usize,
-    /// Its workers, in the order in which they were made.
+    /// Its workers, in the order of creation.
     pub workers: Vec<Seen>,
 }
 
-/// A worker from outside.
+/// A worker, read from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Its number on its scheduler.
     pub id: u32,
-    /// Where it is.
+    /// Its state.
     pub state: State,
     /// The request it carries out; 0 for none.
     pub request: u64,
-    /// Why it waits, or waited last.
+    /// The reason of its wait, or of the last one.
     pub reason: WaitReason,
     /// Its kernel thread; 0 for a fiber.
     pub thread: u32,
-    /// Times it was switched to.
+    /// How often it was switched to.
     pub switches: u64,
-    /// Requests it has finished.
+    /// Number of requests it has finished.
     pub requests_done: u64,
-    /// The address of the event it parks on (U10).
+    /// The address of the event that it parks on.
     pub event: usize,
 }
 
-/// The lists of the caller's scheduler, now.
+/// Returns the lists of the caller's scheduler.
 ///
 /// # Panics
 /// On a plain thread.
 pub fn lists() -> Lists {
-    let scheduler = here().expect("the lists are looked at by a worker, which holds the baton");
+    let scheduler = here().expect("only a worker, which holds the baton, can read the lists");
     scheduler.with(|core| Lists {
         scheduler: scheduler.index,
         current: core.current,
@@ -114,8 +114,8 @@ fn on(core: &mut Core, list: List) -> Vec<u32> {
 }
 
 /// Puts a request on the I/O list of the caller's scheduler that completes when the descriptor is
-/// readable, and then runs this routine (U64). False: it completed at once, and the routine has
-/// been called.
+/// readable, and then runs this routine. Returns false if it completed at once; the routine has
+/// been called then.
 ///
 /// # Panics
 /// On a plain thread.
@@ -123,33 +123,33 @@ pub fn when_readable(fd: std::os::fd::RawFd, routine: impl FnOnce(i32) + Send + 
     crate::io::submit_poll(fd, Box::new(routine)).is_some()
 }
 
-/// Runs `f`, which gets the scheduler's number, inside the library: the calling worker has the
-/// baton and cannot lose it meanwhile.
+/// Runs `f`, which gets the scheduler's number, inside the library, where the calling worker has
+/// the baton and cannot lose it.
 ///
 /// # Panics
 /// On a plain thread.
 pub fn with_the_baton<R>(f: impl FnOnce(usize) -> R) -> R {
-    let scheduler = here().expect("a worker has a baton");
+    let scheduler = here().expect("only a worker has the baton");
     f(scheduler.index)
 }
 
-/// The clock that turns are timed with.
+/// Reads the clock that measures turns.
 pub fn ticks() -> u64 {
     crate::os::clock::ticks()
 }
 
-/// The workers of the caller's scheduler, as anybody sees them.
+/// Returns the workers of the caller's scheduler, read as from outside.
 ///
 /// # Panics
 /// On a plain thread.
 pub fn workers() -> Vec<Seen> {
-    seen(&here().expect("a worker asks for its siblings"))
+    seen(&here().expect("only a worker has a scheduler"))
 }
 
-/// A scheduler of the node, visible ones first.
+/// Returns a scheduler of the node, counting visible ones first.
 ///
 /// # Panics
-/// When there is none of this number.
+/// If there is no scheduler of this number.
 pub fn scheduler(node: &Node, index: usize) -> View {
     let scheduler = &node.inner.all()[index];
     View {
@@ -181,7 +181,7 @@ fn see(waiter: &'static Waiter) -> Seen {
 
 pub use crate::os::faulty::Faults;
 
-/// Schedulers made while this lives have drivers with these faults.
+/// While this exists, new schedulers have drivers with these faults.
 pub struct Injected(());
 
 /// Injects faults into the drivers of schedulers made from now on, in the whole process.
@@ -196,8 +196,7 @@ impl Drop for Injected {
     }
 }
 
-/// Takes a lock of the kind that is held for moments, the same one each time, until what this gives
-/// is dropped (B48).
+/// Takes a short lock, the same one each time, until the result is dropped.
 pub fn take_a_short_lock() -> impl Sized {
     static LOCK: ShortLock<()> = ShortLock::new(());
     LOCK.lock()

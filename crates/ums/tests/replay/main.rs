@@ -28,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
 /// Where a child writes what it saw.
 const WRITE_TO: &str = "UMS_TEST_TRACE";
 
-/// What a person sees of a run.
+/// Returns what a person sees of a run.
 fn text(ended: &Ended) -> String {
     let Ended { steps, now, hash, trace, failed } = ended;
     format!("{steps} {now} {hash:x} {failed:?}\n{trace}\n")

@@ -28,7 +28,7 @@ fn the_mixed_story_has_a_bug() {
     ums::sim::check(&check, mixed::day);
 }
 
-/// The mixed story with a bug, in a process of its own. None: it hung, and was ended.
+/// Returns the mixed story with a bug, in a process of its own. None: it hung, and was ended.
 fn told(bug: &str, seed: Option<u64>) -> Option<Output> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "planted::the_mixed_story_has_a_bug", "--nocapture"]);
@@ -56,7 +56,7 @@ fn told(bug: &str, seed: Option<u64>) -> Option<Output> {
     (!hung).then_some(Output { status, stdout: Vec::new(), stderr })
 }
 
-/// The first seed that ends its process, and how.
+/// Returns the first seed that ends its process, and how.
 fn first_that_ends_it(bug: &str) -> String {
     for seed in 0..100 {
         match told(bug, Some(seed)) {
@@ -68,7 +68,7 @@ fn first_that_ends_it(bug: &str) -> String {
     "it ends its process, with no seed alone".into()
 }
 
-/// How a bug was found. None: it was not.
+/// Returns how a bug was found. None: it was not.
 fn found(bug: &str) -> Option<String> {
     let Some(output) = told(bug, None) else { return Some(first_that_ends_it(bug)) };
     if output.status.success() {

@@ -13,7 +13,7 @@ use super::{check, node};
 
 const RECORD: usize = 200;
 
-/// A record says which one it is in every byte pair, so that a torn one shows.
+/// Returns a record that has its number in every byte pair, so that a torn one shows.
 fn record(number: u64) -> [u8; RECORD] {
     std::array::from_fn(|at| (number as u8).wrapping_add(1).wrapping_mul(1 + (at % 2) as u8))
 }
@@ -94,7 +94,7 @@ fn what_was_not_synced_may_be_gone() {
     assert!(failed.iter().any(|why| why.contains("said to be there for good")), "{failed:?}");
 }
 
-/// What a version of the file that is replaced holds.
+/// Returns the content of a version of the file that is replaced.
 fn version(number: u64) -> Vec<u8> {
     vec![number as u8; 700 + number as usize * 10]
 }

@@ -113,7 +113,7 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// A word that every story's tasks share, to see that each did its part.
+/// Returns a word that every story's tasks share, to see that each did its part.
 fn tally() -> Arc<AtomicU64> {
     Arc::default()
 }
@@ -427,7 +427,7 @@ fn a_planted_deadlock_is_found_and_named() {
     let failed = (0..50).map(|seed| ums::sim::run(seed, Faults::default(), mixed::two_locks));
     let failed: Vec<_> = failed.filter_map(|ended| ended.failed).collect();
     assert!(!failed.is_empty(), "some seed makes them meet");
-    assert!(failed[0].contains("nobody can run"), "{}", failed[0]);
+    assert!(failed[0].contains("no thread can run"), "{}", failed[0]);
 }
 
 /// What a server's tasks do, all at once: each kind in a random measure, with everything that can
@@ -525,7 +525,7 @@ fn everything_at_once_keeps_every_promise() {
     check("everything_at_once_keeps_every_promise", mixed::FAULTS, mixed::day);
 }
 
-/// The first seed with which a story fails, and why; it fails again in the same steps.
+/// Returns the first seed with which a story fails, and why; it fails again in the same steps.
 fn first_failure(story: fn()) -> (u64, String) {
     let told = |seed| ums::sim::run(seed, Faults::default(), story);
     let failed =
@@ -544,7 +544,7 @@ fn the_lost_update_of_the_example_is_found() {
 #[test]
 fn the_deadlock_of_the_example_is_found() {
     let (_, why) = first_failure(lock_order::story);
-    assert!(why.contains("nobody can run, and nothing is waited for"), "{why}");
+    assert!(why.contains("no thread can run, and none waits for a time"), "{why}");
 }
 
 /// Workers that leave again as soon as they are home.

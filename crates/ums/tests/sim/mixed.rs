@@ -134,7 +134,7 @@ pub fn of_some_kind(builder: Builder, kind: u64) -> Builder {
     }
 }
 
-/// A node of some kind. The world may refuse a thread; then it is asked again.
+/// Returns a node of some kind. The world may refuse a thread; then it is asked again.
 fn node(schedulers: usize) -> Node {
     let placement = [Placement::Hinted, Placement::Classic, Placement::LeastLoaded];
     let (placement, kind) = (placement[below(3) as usize], below(3));
@@ -155,7 +155,7 @@ fn node(schedulers: usize) -> Node {
 
 type Requests = Vec<(Entry, JoinHandle<()>)>;
 
-/// A request's closure: some deeds, and perhaps a panic.
+/// Returns a request's closure: some deeds, and perhaps a panic.
 fn work(day: &Arc<Day>, user: UserId, entry: &Entry, deeds: u64) -> impl FnOnce() + Send + use<> {
     let (day, entry) = (Arc::clone(day), entry.clone());
     move || {
@@ -174,7 +174,7 @@ fn work(day: &Arc<Day>, user: UserId, entry: &Entry, deeds: u64) -> impl FnOnce(
     }
 }
 
-/// A request that no other scheduler takes, in a line.
+/// Returns a request that no other scheduler takes, in a line.
 fn bound(node: &Node, day: &Arc<Day>, at: usize, number: u64) -> (Entry, JoinHandle<()>) {
     let entry = Entry::default();
     let (theirs, line) = (entry.clone(), Arc::clone(day));
@@ -262,7 +262,7 @@ pub fn day() {
     assert_eq!(report, ums::node::ShutdownReport::default(), "nothing is cancelled or left over");
 }
 
-/// A plain thread uses what the workers use. The world may refuse it.
+/// Starts a plain thread that uses what the workers use. The world may refuse it.
 fn a_plain_thread(day: &Arc<Day>) -> Option<ums::sim::Thread> {
     let day = Arc::clone(day);
     let main = move || {

@@ -56,7 +56,7 @@ struct Script {
     outcome: String,
 }
 
-/// The stories of a file.
+/// Returns the stories of a file.
 fn scripts(name: &str, text: &str) -> Vec<Script> {
     let (mut all, mut commands, mut told) = (Vec::new(), Vec::new(), None::<String>);
     let mut numbers = Vec::new();
@@ -103,7 +103,7 @@ fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thing of this name, made at its first use.
+/// Returns the thing of this name, made at its first use.
 fn named<T>(all: &Mutex<BTreeMap<String, Arc<T>>>, name: &str, new: impl FnOnce() -> T) -> Arc<T> {
     held(all).entry(name.to_owned()).or_insert_with(|| Arc::new(new())).clone()
 }
@@ -179,7 +179,7 @@ impl Stage {
         });
     }
 
-    /// The lock of this name. A story is short, and what it makes may stay.
+    /// Returns the lock of this name. A story is short, and what it makes may stay.
     fn with_readers(&self, name: &str) -> &'static RwLock<()> {
         let new = || &*Box::leak(Box::new(RwLock::new(())));
         held(&self.shared).entry(name.to_owned()).or_insert_with(new)
@@ -294,7 +294,7 @@ fn tell(commands: &[String], kind: WorkerKind) -> String {
     held(&stage.said).clone()
 }
 
-/// The users come and go in the order of the lines.
+/// Creates the users and ends them in the order of the lines.
 fn come(node: &Node, lines: &[(String, String)]) -> (Vec<Option<User>>, Vec<Request>) {
     let (mut users, mut names, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     for (verb, rest) in lines {

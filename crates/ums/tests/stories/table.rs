@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The numbers of behaviours in a line: `U` with digits.
+/// Returns the numbers of behaviours in a line: `U` with digits.
 pub fn numbers(line: &str) -> Vec<String> {
     let words = line.split(|c: char| !c.is_alphanumeric());
     let is_number = |word: &&str| {

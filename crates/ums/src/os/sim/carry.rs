@@ -1,22 +1,25 @@
 //! Threads that leave their kernel thread, in a world.
 //!
-//! What has the token is a kernel thread: a host, or a worker's own. A worker with its own context
-//! finds all that is a thread's, and so its place in the world too, by a register that changes when
-//! it goes from one kernel thread to another. So the place is carried:
+//! The token belongs to a kernel thread: a host, or a worker's own. A worker with its own context
+//! finds its thread-locals, and so its membership in the world, by a register that changes when the
+//! worker moves from one kernel thread to another. So the membership is carried along:
 //!
 //! ```text
-//!   switch on a host      from's place is put down, `to` picks it up: the token stays with the host
-//!   couple                the same; and the worker's own kernel thread can run, and waits for its turn there
-//!   come in, detach       a ferryman takes the place of the worker's own kernel thread, until the worker is saved:
-//!                         then he tells others so, and gives the token on for it
-//!   release               its own kernel thread can run
+//!   switch on a host      the context that is left puts the membership down, the next picks it up:
+//!                         the token stays with the host
+//!   couple                the same; and the worker's own kernel thread becomes runnable
+//!   come in, detach       a helper thread takes the membership of the worker's own kernel thread
+//!                         until the worker is saved; then it notifies the scheduler, and passes the
+//!                         token on
+//!   release               the worker's own kernel thread becomes runnable
 //! ```
 //!
-//! The ferryman is a thread of the system that is nobody in the world: a worker that is saved has
-//! no code left to say so with, but the few instructions that crate `context` has for it, and these
-//! set an event.
+//! The helper is a real thread without a membership of its own. It is needed because a worker that
+//! is being saved has no code left to notify anything: only the few instructions of crate
+//! `context`, which set an event.
 //!
-//! Invariant: *One Token*. Between putting the place down and picking it up no point is passed.
+//! Invariant: *One Token*. Between putting the membership down and picking it up no point is
+//! passed.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +29,7 @@ use crate::os;
 use crate::os::clock::NEVER;
 use crate::os::event::Event;
 
-/// Where the place of a host's kernel thread is while no context has it. One for each scheduler.
+/// The membership of a host's kernel thread while no context has it. One for each scheduler.
 #[derive(Default)]
 pub struct Carried(Mutex<Option<Place>>);
 
@@ -34,17 +37,17 @@ pub struct Carried(Mutex<Option<Place>>);
 struct Home {
     world: Arc<World>,
     number: usize,
-    /// By the kernel's number.
+    /// Its kernel thread id.
     thread: u32,
 }
 
 thread_local! {
-    /// Of the context that runs; none for a host's own.
+    /// The home of the running context; None for a host's own context.
     static HOME: RefCell<Option<Home>> = const { RefCell::new(None) };
 }
 
 impl Place {
-    /// The calling context has it from now on.
+    /// Gives the membership to the calling context.
     fn settle(self) {
         self.world.lock().members[self.number].os = Some(std::thread::current());
         PLACE.set(Some(self));
@@ -52,7 +55,7 @@ impl Place {
 }
 
 impl World {
-    /// A kernel thread that sleeps at home can go on, when it has the token.
+    /// Makes a kernel thread runnable that sleeps while its worker runs elsewhere.
     fn release(&self, number: usize) {
         let member = &mut self.lock().members[number];
         if matches!(member.condition, Condition::Blocked { on: On::Home, .. }) {
@@ -60,7 +63,7 @@ impl World {
         }
     }
 
-    /// A kernel thread sleeps at home. Gives the token on.
+    /// Puts a kernel thread to sleep while its worker runs elsewhere. Passes the token on.
     fn sleeps_at_home(&self, number: usize) {
         let mut state = self.lock();
         state.note(number, "is saved");
@@ -71,13 +74,14 @@ impl World {
 }
 
 impl super::Enlisted {
-    /// Its context was released.
+    /// Records that its context was released.
     pub fn release(&self) {
         self.world.release(self.number);
     }
 }
 
-/// The calling thread is a worker that will leave its kernel thread. False: it is in no world.
+/// Prepares the calling thread, a worker that will leave its kernel thread. Returns false if it is
+/// in no world.
 pub fn is_at_home() -> bool {
     let home = place().map(|(world, number)| Home { world, number, thread: os::thread_number() });
     HOME.set(home);
@@ -85,7 +89,7 @@ pub fn is_at_home() -> bool {
 }
 
 impl Carried {
-    /// Runs a switch, and comes back where and when this context is continued.
+    /// Runs a switch, and returns where and when this context is continued.
     pub fn along(&self, switch: impl FnOnce()) {
         if place().is_none() {
             return switch();
@@ -95,7 +99,7 @@ impl Carried {
         self.arrive();
     }
 
-    /// As [`Carried::along`], of a switch that also continues this context on its own kernel
+    /// As [`Carried::along`], for a switch that also continues this context on its own kernel
     /// thread.
     pub fn home(&self, switch: impl FnOnce()) {
         if place().is_some() {
@@ -109,8 +113,8 @@ impl Carried {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
     }
 
-    /// This context has been continued: on a host, whose place it picks up, or on its own kernel
-    /// thread.
+    /// Picks up the membership, after this context was continued: on a host, the host's; on its own
+    /// kernel thread, its own.
     pub fn arrive(&self) {
         let own = |home: &Home| home.thread == os::thread_number();
         let place_of = |home: &Home| Place { world: Arc::clone(&home.world), number: home.number };
@@ -125,8 +129,8 @@ impl Carried {
     }
 }
 
-/// The calling thread, which is at home, is about to be saved and to set this event. Then `tell` is
-/// called for it, and its kernel thread sleeps.
+/// Returns an event that the calling thread, which is on its own kernel thread, sets when it is
+/// saved. Then `tell` is called on its behalf, and its kernel thread sleeps.
 pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<Event> {
     let saved = Arc::new(Event::new());
     let (seen, place) = (Arc::clone(&saved), PLACE.take());
@@ -135,11 +139,11 @@ pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<Event> {
         let Some(place) = place else { return };
         let (world, number) = (Arc::clone(&place.world), place.number);
         place.settle();
-        // Who hears of it must not run before the kernel thread is known to sleep: he may be told
-        // to send it home again.
+        // The receiver must not run before the kernel thread is known to sleep: it may send the
+        // worker back to that thread.
         UNINTERRUPTED.set(true);
         tell();
-        // It has not ended: its place is only put away.
+        // It has not ended: the membership is only dropped.
         PLACE.take().into_iter().for_each(|mut place| place.number = 0);
         world.sleeps_at_home(number);
     };

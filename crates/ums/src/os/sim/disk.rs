@@ -1,17 +1,17 @@
 //! The disk of a world: what was written and not synced may be lost.
 //!
-//! The files are real. Of each file that is written to or cut, the disk keeps what it held at its
-//! last sync: its *lasting* image. When the power comes back, every sector of 512 bytes that is
-//! another now is as it lasts, or, in half of the cases, as it lasts or as it was written, each by
-//! a throw of the dice; and so is the length. So a write may be torn, and a later one may survive
-//! an earlier one.
+//! The files are real. For each file that is written to or truncated, the disk keeps the content at
+//! its last sync: the *lasting* image. When the power returns, every sector of 512 bytes that
+//! differs is replaced by its lasting content, or, in half of the cases, is chosen at random
+//! between that and what was written; and so is the length. So a write may be torn, and a later
+//! write may survive an earlier one.
 //!
-//! Names last when their folder is synced. Of the names that were made, changed and removed since,
-//! those that came first survive, as with a journal: none, or in half of the cases a random number
+//! Names last when their folder is synced. Of the names that were created, changed and removed
+//! since, the first ones survive, as with a journal: none, or in half of the cases a random number
 //! of them.
 //!
-//! What it does not do: what is written past `ums::fs` is taken for part of the next operation;
-//! folders, links and copies last as soon as they are made.
+//! Writes that bypass `ums::fs` count as part of the next operation. Folders, links and copies last
+//! as soon as they are made.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,7 +40,7 @@ pub(super) enum Name {
 /// A name that may not last.
 pub(super) struct Recent {
     name: Name,
-    /// The folders that are to be synced.
+    /// The folders that must be synced before it lasts.
     folders: Vec<PathBuf>,
 }
 
@@ -55,7 +55,7 @@ impl Recent {
         Recent { name, folders }
     }
 
-    /// It has not lasted.
+    /// Reverts it, because it has not lasted.
     fn undo(self) -> io::Result<()> {
         match self.name {
             Name::Made(path) => std::fs::remove_file(path),
@@ -106,7 +106,7 @@ fn behind(fd: RawFd) -> Option<(File, (u64, u64))> {
     Some((file, (about.dev(), about.ino())))
 }
 
-/// Whether the operation is on a disk.
+/// Returns true if the operation is on a regular file.
 pub fn is_on_a_disk(op: &Op) -> bool {
     let moves =
         matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Readv { .. } | Op::Writev { .. });
@@ -114,7 +114,7 @@ pub fn is_on_a_disk(op: &Op) -> bool {
 }
 
 impl Disk {
-    /// The operation is about to be carried out. Err: there is no power.
+    /// Prepares an operation. Returns an error if the power is off.
     pub fn before(&mut self, op: &Op) -> Result<(), i32> {
         if self.off && is_on_a_disk(op) {
             return Err(-libc::EIO);
@@ -142,14 +142,14 @@ impl Disk {
         });
     }
 
-    /// The operation has been carried out, with this result.
+    /// Records the result of an operation.
     pub fn after(&mut self, op: &Op, result: i32) {
         let Op::Fsync { fd, .. } = op else { return };
         if result != 0 {
             return;
         }
         match behind(*fd) {
-            // All of it lasts; the next write looks again.
+            // All of the file lasts; the next write keeps its content again.
             Some((_, number)) => drop(self.files.remove(&number)),
             None => {
                 let folder = std::fs::read_link(format!("/proc/self/fd/{fd}"));
@@ -158,7 +158,7 @@ impl Disk {
         }
     }
 
-    /// The power is back: what did not last is gone, or a part of it.
+    /// Turns the power on: what did not last is lost, or a part of it.
     pub fn power_on(&mut self, dice: &mut Dice) -> io::Result<()> {
         self.off = false;
         for Known { file, lasting } in std::mem::take(&mut self.files).into_values() {

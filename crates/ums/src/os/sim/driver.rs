@@ -1,4 +1,4 @@
-//! I/O in a world: each operation is carried out by a plain call, when the seed says.
+//! I/O in a world: each operation is carried out by a plain system call, when the seed says.
 //!
 //! ```text
 //!   submit --dice--> at once: Done             (U66)
@@ -7,10 +7,10 @@
 //!   cancel --dice--> due after a while, in a race with the operation itself
 //! ```
 //!
-//! What is read and written is real: sockets and files of this process; what goes from socket to
-//! socket is the network's (`net.rs`), and what of a file lasts is the disk's (`disk.rs`). So the
-//! machine above the seam is the one that is shipped, and only the order, the time and the luck of
-//! its operations are the seed's.
+//! What is read and written is real: sockets and files of this process. Data between sockets is the
+//! network's (`net.rs`), and the disk decides which content of a file lasts (`disk.rs`). So the
+//! library above the seam is the shipped one, and only the order, the time and the faults of its
+//! operations depend on the seed.
 //!
 //! Invariants: *Frozen Buffer*, *One Completion* (the seam). Operations on one side of a descriptor
 //! are carried out in the order of arrival.
@@ -29,27 +29,27 @@ use crate::os::linux::call::{self, Tried};
 struct Flight {
     token: u64,
     op: Op,
-    /// When it is tried for the first time.
+    /// The time of the first try.
     due: u64,
     /// It would have blocked.
     blocked: bool,
-    /// What it fails with instead.
+    /// The error that it fails with instead, if any.
     fails: Option<i32>,
-    /// When a cancellation takes effect.
+    /// The time at which a cancellation takes effect.
     cancel: u64,
 }
 
 /// See the module's text.
 pub struct Simulated {
     bell: Waker,
-    /// What can complete at once does, as where the system completes synchronously.
+    /// Operations that can complete at once do so, as where the kernel completes synchronously.
     eager: bool,
     flights: Vec<Flight>,
     finished: Vec<Done>,
 }
 
 impl Simulated {
-    /// A driver with nothing to do.
+    /// Returns a driver with nothing to do.
     pub fn new(eager: bool) -> io::Result<Simulated> {
         let bell = Waker::new()?;
         Ok(Simulated { bell, eager, flights: Vec::new(), finished: Vec::new() })
@@ -63,7 +63,7 @@ impl Simulated {
         self.world(|world| lateness(&mut world.lock().when)).unwrap_or(0)
     }
 
-    /// The operation, perhaps with less to do, and what it fails with, perhaps.
+    /// Returns the operation, perhaps shortened, and the error that it fails with, if any.
     fn fate(&self, mut op: Op) -> (Op, Option<i32>) {
         let roll = |world: &World| {
             let mut state = world.lock();
@@ -98,7 +98,7 @@ impl Simulated {
         (op, error)
     }
 
-    /// Tries what is due.
+    /// Tries the operations that are due.
     fn look(&mut self) {
         let now = clock::now();
         let mut closed: Vec<(RawFd, bool)> = Vec::new();
@@ -144,23 +144,23 @@ impl Simulated {
         blocked.map(|f| (f.op.fd(), call::poll_events(f.op.side()))).collect()
     }
 
-    /// When something is due that no descriptor tells.
+    /// Returns when the next operation is due that waits for no descriptor.
     fn next_due(&self) -> u64 {
         let due = |f: &Flight| if f.blocked { f.cancel } else { f.due.min(f.cancel) };
         self.flights.iter().map(due).min().unwrap_or(NEVER)
     }
 }
 
-/// Carries an operation out, if the disk lets it.
+/// Carries an operation out, if the disk allows it.
 ///
 /// # Safety
-/// Frozen Buffer: the pointers in `op` are valid for what it does.
+/// Frozen Buffer: the pointers in `op` are valid for the operation.
 unsafe fn carry_out(op: &Op) -> Tried {
     let Some((world, _)) = place() else { return Tried::WouldBlock };
     if let Err(error) = world.lock().disk.before(op) {
         return Tried::Finished(error);
     }
-    // SAFETY: Frozen Buffer: passed on from our caller.
+    // SAFETY: Frozen Buffer: by this function's contract.
     let tried = unsafe { call::try_now(op) };
     if let Tried::Finished(result) = tried {
         world.lock().disk.after(op, result);
@@ -185,7 +185,7 @@ impl Driver for Simulated {
         let side = |op: &Op| (op.fd(), op.side() == Side::In);
         let is_first = self.flights.iter().all(|f| side(&f.op) != side(&op));
         if at_once && is_first && fails.is_none() {
-            // SAFETY: Frozen Buffer: the caller's promise.
+            // SAFETY: Frozen Buffer: by the contract of `submit`.
             if let Tried::Finished(result) = unsafe { carry_out(&op) } {
                 return Submitted::Done(result);
             }
@@ -222,7 +222,7 @@ impl Driver for Simulated {
 
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>) {
         let until = timeout_ns.map_or(NEVER, |ns| clock::now().saturating_add(ns));
-        // Who was woken early for nothing says so, once: the machine has to bear it.
+        // A spurious wake-up is reported as one, at most once: the scheduler has to tolerate it.
         for slept in [false, true] {
             self.look();
             let bell = self.bell.fd();

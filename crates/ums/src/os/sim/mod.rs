@@ -1,10 +1,10 @@
-//! A world in which one thread runs at a time, and a seed says which.
+//! A simulated world in which one thread runs at a time, and a seed decides which.
 //!
 //! Schedulers, workers and plain threads are real threads, and run the code that they always run.
-//! But only one has the *token*; it gives the token on where it would block, and now and then at a
-//! *point*, a place in the machine where another thread could come in between. Time is a number
-//! that goes on by a little at each point, and jumps to the next deadline when everybody waits. So
-//! a run depends on the seed and nothing else, and can be had again.
+//! But only one has the *token*. It passes the token on where it would block, and now and then at a
+//! *point*: a place in the library where another thread could run in between. Time is a number that
+//! grows a little at each point, and jumps to the next deadline when all threads wait. So a run
+//! depends on the seed alone, and can be repeated.
 //!
 //! ```text
 //!   thread 0 (the story)   scheduler 0        scheduler 1        a thread worker
@@ -16,16 +16,16 @@
 //!                              turn <------ token ---------+
 //! ```
 //!
-//! Nobody can run and no deadline is left: a wake-up was lost, or there is a deadlock. The world
-//! ends, its threads never run again, and who began it is told what each of them waits for.
+//! If no thread can run and there is no deadline left, a wake-up was lost or there is a deadlock.
+//! The world ends, its threads never run again, and the result says what each of them waits for.
 //!
-//! Invariants. *One Token*: of the threads in a world, the one whose number is `running` runs, the
-//! others are parked. So what the threads share needs no order but theirs. *No Lock*: no point is
-//! passed with a lock of the standard library held, for who wants it next would block with the
-//! token in his hand.
+//! Invariants. *One Token*: of the threads in a world, the one whose number is `running` runs, and
+//! the others are parked. So accesses to what the threads share need no other ordering. *No Lock*:
+//! no point is passed with a lock of the standard library held, because the next thread that takes
+//! this lock would block while it has the token.
 //!
-//! What it does not do: it does not reorder memory accesses (the models in `loom.rs` do), and it
-//! does not see blocking calls that come from the story itself.
+//! It does not reorder memory accesses (the models in `loom.rs` do), and it does not see blocking
+//! calls of the simulated program itself.
 
 pub mod carry;
 pub mod disk;
@@ -47,17 +47,19 @@ use super::linux::{affinity, call};
 pub use plan::{Dice, Faults, Plan};
 use trace::Trace;
 
-/// How much later it is at a point than at the one before, at most, in nanoseconds.
+/// The most by which time grows from one point to the next, in nanoseconds.
 const STEP_MAX_NS: u64 = 4_000;
-/// At one point in so many the token goes to a thread that is chosen anew.
+/// At one point in so many the token goes to a thread chosen at random.
 const CHANGE_IN: u64 = 3;
-/// At one point in so many the descriptors are looked at that sleeping schedulers wait for.
+/// At one point in so many the descriptors are polled that sleeping schedulers wait for.
 const POLL_IN: u64 = 8;
-/// When everybody waits, one time in so many it becomes a nanosecond earlier than what they wait
-/// for.
+/// When all threads wait, in one case of so many the time becomes a nanosecond less than the
+/// earliest deadline.
 const EARLY_IN: u64 = 8;
 /// A world in which so much happens does not come to an end.
 const STEPS_MAX: u64 = 20_000_000;
+/// The failure of a world in which no thread will ever run again.
+const STUCK: &str = "no thread can run, and none waits for a time";
 
 /// What a thread waits on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +72,7 @@ pub enum On {
     Bell(RawFd),
     /// The end of a thread.
     End(usize),
-    /// A worker's own kernel thread waits for the worker.
+    /// The end of the stay of a worker elsewhere: its own kernel thread waits.
     Home,
 }
 
@@ -84,15 +86,16 @@ enum Condition {
 struct Member {
     name: String,
     condition: Condition,
-    /// Where it was seen last.
+    /// The last point that it passed.
     at: &'static str,
     os: Option<std::thread::Thread>,
 }
 
 struct State {
     plan: Plan,
-    /// Who runs, what time it is, what goes wrong, and what the story asks: each has its own, so
-    /// that a story which is told with fewer faults changes as little as it can.
+    /// One sequence each for which thread runs, what time it is, what goes wrong, and what the
+    /// story asks for, so that a story which is run with fewer faults changes as little as
+    /// possible.
     who: Dice,
     when: Dice,
     luck: Dice,
@@ -102,36 +105,36 @@ struct State {
     disk: disk::Disk,
     net: net::Net,
     trace: Trace,
-    /// The world is over.
+    /// The result, once the world has ended.
     ended: Option<Ended>,
 }
 
 /// See the module's text.
 pub struct World {
     state: Mutex<State>,
-    /// Told at the end.
+    /// Notified when the world ends.
     over: Condvar,
-    /// Who has the token.
+    /// The number of the thread that has the token.
     running: AtomicUsize,
 }
 
-/// What became of a world.
+/// The result of a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Points passed.
+    /// Number of points passed.
     pub steps: u64,
-    /// Its time, in nanoseconds.
+    /// Its time at the end, in nanoseconds.
     pub now: u64,
-    /// A number that two runs share only if they were the same.
+    /// A hash of all points: equal for two runs only if they were the same.
     pub hash: u64,
-    /// What happened last, a line each.
+    /// The last points, one line for each time that a thread had the token.
     pub trace: String,
-    /// What failed.
+    /// The failure, if there was one.
     pub failed: Option<String>,
 }
 
-/// The calling thread's place in a world. Dropped when the thread ends, after everything else that
-/// is the thread's: it was made first.
+/// The calling thread's membership in a world. It was made first, so it is dropped after all other
+/// thread-locals of the thread.
 struct Place {
     world: Arc<World>,
     number: usize,
@@ -139,7 +142,7 @@ struct Place {
 
 thread_local! {
     static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
-    /// Nobody comes in between what the calling thread does.
+    /// No other thread runs between the actions of the calling thread.
     static UNINTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -151,7 +154,7 @@ impl Drop for Place {
     }
 }
 
-/// The caller's world and number. None: a thread of the real one.
+/// Returns the caller's world and number; None for a thread outside every world.
 fn place() -> Option<(Arc<World>, usize)> {
     let place = |place: &RefCell<Option<Place>>| {
         place.try_borrow().ok()?.as_ref().map(|p| (Arc::clone(&p.world), p.number))
@@ -159,21 +162,21 @@ fn place() -> Option<(Arc<World>, usize)> {
     PLACE.try_with(place).ok().flatten()
 }
 
-/// So many threads there is room for in a world.
+/// Number of threads that a world has room for.
 pub const THREADS: u64 = 4096;
 
-/// Whether the caller is in a world.
+/// Returns true if the caller is in a world.
 pub fn is_here() -> bool {
     place().is_some()
 }
 
-/// The time of the caller's world.
+/// Returns the time of the caller's world.
 #[inline]
 pub fn now() -> Option<u64> {
     place().map(|(world, _)| world.lock().now)
 }
 
-/// Another thread may come in between here.
+/// Lets another thread run here, if the seed says so.
 pub fn point(what: &'static str) {
     if let Some((world, me)) = place()
         && !UNINTERRUPTED.get()
@@ -182,21 +185,23 @@ pub fn point(what: &'static str) {
     }
 }
 
-/// Waits until `wake` with the same, or until this time. The caller looks again: it may end early.
+/// Waits until `wake` is called with the same, or until this time. It may end early: the caller
+/// checks its condition again.
 pub fn block(on: On, until: u64, what: &'static str) {
     if let Some((world, me)) = place() {
         world.block(me, on, until, Vec::new(), what);
     }
 }
 
-/// Lets those run that wait on this.
+/// Makes the threads runnable that wait for this.
 pub fn wake(on: On) {
     if let Some((world, _)) = place() {
         world.lock().wake(on);
     }
 }
 
-/// Something is wrong that no code could have noticed. In a world it does not come back.
+/// Ends the caller's world with this failure, which no assertion could have found. Does not return
+/// then.
 pub fn fail(why: &str) {
     if let Some((world, _)) = place() {
         let state = world.lock();
@@ -204,27 +209,28 @@ pub fn fail(why: &str) {
     }
 }
 
-/// A throw of the caller's world's dice; 0 in the real one.
+/// Returns a random number of the caller's world; 0 outside every world.
 pub fn below(sides: u64) -> u64 {
     place().map_or(0, |(world, _)| world.lock().asked.below(sides))
 }
 
-/// From now on every operation on a file fails.
+/// Makes every operation on a file fail from now on.
 pub fn power_off() {
     place().into_iter().for_each(|(world, _)| world.lock().disk.off = true);
 }
 
-/// The power is back, and what was not synced is gone, or a random part of it.
+/// Turns the power on again. What was not synced is lost, or a random part of it.
 ///
 /// # Errors
-/// The system's.
+/// An error of the file system.
 pub fn power_on() -> std::io::Result<()> {
     let Some((world, _)) = place() else { return Ok(()) };
     let State { disk, luck, .. } = &mut *world.lock();
     disk.power_on(luck)
 }
 
-/// A thread that is about to be made: its number, or None when the world refuses it.
+/// Adds a thread that is about to be created. Returns an error if the world refuses it, and None
+/// outside every world.
 pub fn enlist(name: &str) -> Option<Result<Enlisted, std::io::Error>> {
     let (world, _) = place()?;
     let mut state = world.lock();
@@ -239,7 +245,7 @@ pub fn enlist(name: &str) -> Option<Result<Enlisted, std::io::Error>> {
     Some(Ok(Enlisted { world, number }))
 }
 
-/// A thread of a world that is not there yet, and by which it can be waited for.
+/// A thread that was added to a world, and may not run yet. Other threads can wait for its end.
 #[derive(Clone)]
 pub struct Enlisted {
     world: Arc<World>,
@@ -253,7 +259,7 @@ impl std::fmt::Debug for Enlisted {
 }
 
 impl Enlisted {
-    /// The calling thread is it. Waits for the token.
+    /// Makes the calling thread this thread of the world. Waits for the token.
     pub fn enter(self) {
         let Enlisted { world, number } = self;
         world.lock().members[number].os = Some(std::thread::current());
@@ -261,12 +267,12 @@ impl Enlisted {
         world.until_running(number);
     }
 
-    /// It was not made after all.
+    /// Removes the thread, which could not be created.
     pub fn strike(self) {
         self.world.lock().members[self.number].condition = Condition::Gone;
     }
 
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     pub fn is_gone(&self) -> bool {
         matches!(self.world.lock().members[self.number].condition, Condition::Gone)
     }
@@ -297,13 +303,14 @@ impl State {
         self.plan.wild.contains(&self.trace.steps)
     }
 
-    /// Whether what goes wrong in so many of ten thousand cases does so now. The dice are thrown in
-    /// any case: what happens later stays the same.
+    /// Returns true if a fault with so many cases in ten thousand happens now. It takes a random
+    /// number in any case, so that what happens later stays the same.
     fn happens(&mut self, cases: u64) -> bool {
         self.luck.below(10_000) < cases && self.is_wild()
     }
 
-    /// Whose descriptors are ready may run, when the network has given what is due.
+    /// Makes threads runnable whose descriptors are ready, after the network has delivered what is
+    /// due.
     fn look_at_descriptors(&mut self) {
         let is_wild = self.is_wild();
         let State { net, when, luck, plan, now, .. } = self;
@@ -318,7 +325,7 @@ impl State {
         }
     }
 
-    /// One of those that can run.
+    /// Returns one of the runnable threads.
     fn any_ready(&mut self) -> Option<usize> {
         let is_ready = |m: &Member| matches!(m.condition, Condition::Ready);
         let count = self.members.iter().filter(|m| is_ready(m)).count();
@@ -327,7 +334,7 @@ impl State {
         all.filter(|(_, m)| is_ready(m)).map(|(number, _)| number).nth(chosen)
     }
 
-    /// Who runs next. None: nobody ever.
+    /// Returns the thread that runs next; None if no thread can ever run.
     fn next(&mut self) -> Option<usize> {
         loop {
             if let Some(ready) = self.any_ready() {
@@ -337,7 +344,7 @@ impl State {
             if let Some(ready) = self.any_ready() {
                 return Some(ready);
             }
-            // Everybody waits: it is later.
+            // All threads wait: time jumps.
             let until = |m: &Member| match &m.condition {
                 Condition::Blocked { until, .. } => *until,
                 _ => NEVER,
@@ -358,8 +365,8 @@ impl State {
         }
     }
 
-    /// Nobody will run but for a descriptor. Those are real: an end that was closed may be kept
-    /// open for a moment, by a process that is being made.
+    /// Waits for descriptors, since nothing else can make a thread runnable. They are real: a
+    /// closed end may be kept open for a moment by a process that is being started.
     fn wait_for_descriptors(&mut self) -> Option<usize> {
         let waits =
             |m: &Member| matches!(&m.condition, Condition::Blocked { fds, .. } if !fds.is_empty());
@@ -382,8 +389,8 @@ impl State {
         self.ended.get_or_insert(Ended { steps, now, hash, trace, failed });
     }
 
-    /// What each thread waits for. Addresses and descriptors are others in another process: what
-    /// two wait for together has one number here.
+    /// Describes what each thread waits for. Addresses and descriptors differ between processes, so
+    /// they are replaced by numbers: two threads that wait for the same have the same number.
     fn describe(&self) -> String {
         let (mut text, mut seen) = (String::new(), Vec::new());
         for (number, member) in self.members.iter().enumerate() {
@@ -401,7 +408,7 @@ impl State {
                         On::Event(_) => format!("event {nth}"),
                         On::Bell(_) => format!("bell {nth}, and {} descriptors", fds.len()),
                         On::End(thread) => format!("the end of thread {thread}"),
-                        On::Home => "its worker, who is elsewhere".to_owned(),
+                        On::Home => "its worker, which runs elsewhere".to_owned(),
                     };
                     let until = if *until == NEVER { "ever".into() } else { until.to_string() };
                     format!("waits for {what}, until {until},")
@@ -460,7 +467,7 @@ impl World {
         World { state: Mutex::new(state), running: AtomicUsize::new(0), over: Condvar::new() }
     }
 
-    /// The story's thread has come to its end.
+    /// Ends the world, after the story's thread has ended.
     fn tell(&self, why: Option<String>) {
         let mut state = self.lock();
         let left = |m: &Member| !matches!(m.condition, Condition::Gone);
@@ -480,7 +487,7 @@ impl World {
         let mut state = self.lock();
         state.note(me, what);
         let faults = state.plan.faults;
-        // Often no time at all: what is wrong by a nanosecond shows.
+        // Often no time passes: then an error of one nanosecond shows.
         state.now += state.when.below(STEP_MAX_NS) * u64::from(state.when.below(4) > 0);
         if state.happens(faults.jump) {
             state.now += state.when.below(1_000_000_000);
@@ -513,10 +520,10 @@ impl World {
         self.pass_on(state, me);
     }
 
-    /// Gives the token to whoever is next, and comes back with it.
+    /// Gives the token to the next thread, and returns when the caller has it again.
     fn pass_on(&self, mut state: MutexGuard<'_, State>, me: usize) {
         let Some(next) = state.next() else {
-            let text = format!("nobody can run, and nothing is waited for:\n{}", state.describe());
+            let text = format!("{STUCK}:\n{}", state.describe());
             return self.fail(state, text);
         };
         if next != me {
@@ -539,7 +546,7 @@ impl World {
         }
     }
 
-    /// The thread has ended.
+    /// Ends the membership of a thread that has ended.
     fn leave(&self, me: usize) {
         let mut state = self.lock();
         state.members[me].condition = Condition::Gone;
@@ -548,21 +555,20 @@ impl World {
         self.give_on(state);
     }
 
-    /// Gives the token to whoever is next, for a thread that does not wait for it.
+    /// Gives the token to the next thread, on behalf of a thread that does not wait for it.
     fn give_on(&self, mut state: MutexGuard<'_, State>) {
         match state.next() {
             Some(next) => self.give(state, next),
             None => {
-                let text =
-                    format!("nobody can run, and nothing is waited for:\n{}", state.describe());
+                let text = format!("{STUCK}:\n{}", state.describe());
                 state.end(Some(text));
                 self.over.notify_all();
             }
         }
     }
 
-    /// Ends the world, and does not come back: what its threads have in hand is broken, and is left
-    /// alone.
+    /// Ends the world, and does not return: the state that its threads share is broken, and is not
+    /// touched any more.
     fn fail(&self, mut state: MutexGuard<'_, State>, why: String) {
         state.end(Some(why));
         drop(state);
@@ -573,8 +579,9 @@ impl World {
     }
 }
 
-/// The threads of a world run one at a time: on one processor they hand the token on without waking
-/// another. They have it from the first. Worlds beside each other take turns with the processors.
+/// Pins the thread to one processor. The threads of a world run one at a time: on one processor
+/// they pass the token on without waking another. Its threads inherit the affinity from the first.
+/// Worlds beside each other use different processors.
 fn stay_on_one_processor() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let allowed = affinity::affinity(std::path::Path::new("/"));
@@ -583,7 +590,7 @@ fn stay_on_one_processor() {
     cpu.into_iter().for_each(|cpu| drop(affinity::pin_to(*cpu)));
 }
 
-/// The text that somebody panicked with.
+/// Returns the text of a panic.
 pub fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));

@@ -1,25 +1,23 @@
-//! The network of a world: connections whose bytes are on their way for as long as the seed says.
+//! The network of a world: connections whose bytes travel for as long as the seed says.
 //!
 //! ```text
-//!   one end's socket --taken--> [ due, bytes ] [ due, bytes ] [ due, end ] --given--> the other end's
+//!   one end's socket --taken--> [ due, bytes ] [ due, bytes ] [ due, end ] --given--> other end's
 //!                                       a way, in the world's memory
-//! ```
 //!
-//! The ends are real sockets of this process, so that everything that is done with a descriptor
-//! works. But they are not connected to each other: each has the world behind it, which takes what
-//! was sent when it looks at its descriptors, cuts it in pieces, and gives each piece to the other
-//! end when it is due. On one way nothing overtakes; ways are late independently, so what is sent
-//! on two connections arrives in any order. A connection may break while a piece is on its way
-//! ([`Faults::cut`](super::Faults)): both ends are told that it was reset, and what was on its way
-//! is lost.
+//! The ends are real sockets of this process, so that every operation on a descriptor works. But
+//! they are not connected to each other. Behind each is the world, which takes what was sent when
+//! it polls its descriptors, cuts it into pieces, and gives each piece to the other end when it is
+//! due. Pieces on one way stay in order; different ways have different delays, so the data of two
+//! connections arrives in any order. A connection may break while a piece travels
+//! ([`Faults::cut`](super::Faults)): both ends see a reset, and what was travelling is lost.
 //!
-//! A port of the world is a listening Unix-domain socket whose abstract name tells the address, so
-//! a port is free again when its listener is closed, and no other process meets it. A connection to
-//! it takes a while, as on a real network. The world's sides have names too, by which a socket is
-//! known to be an end of a connection.
+//! A port of the world is a listening Unix-domain socket whose abstract name contains the address,
+//! so a port is free again when its listener is closed, and no other process can reach it.
+//! Connecting to it takes a while, as on a real network. The world's sockets have names too, by
+//! which the socket of a connection is recognised.
 //!
-//! What it does not do: datagrams, and sockets that the standard library made, are real. Who asks a
-//! Unix-domain connection for its other end's address is told a name of the world's.
+//! Datagrams, and sockets that the standard library made, are real. For a Unix-domain connection,
+//! the address of the other end is a name of the world's.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -36,25 +34,25 @@ use super::plan::{Dice, Faults, lateness};
 use crate::os::clock::NEVER;
 use crate::os::linux::call;
 
-/// Bytes that may be on one way.
+/// Number of bytes that may travel on one way.
 const WINDOW: usize = 64 << 10;
-/// Connections that may wait at a port.
+/// Number of connections that may wait at a port.
 const BACKLOG: i32 = 128;
-/// The first port that is given to who asks for any.
+/// The first port that is given to a listener or a connection that asks for any port.
 const FREE_PORTS: u16 = 49_152;
 
 enum Piece {
     Bytes(Vec<u8>),
-    /// Nothing more comes.
+    /// The end of the bytes.
     End,
 }
 
-/// What is on its way from one end to the other.
+/// The data that travels from one end to the other.
 #[derive(Default)]
 struct Way {
     pieces: VecDeque<(u64, Piece)>,
     bytes: usize,
-    /// The sender has said that nothing more comes.
+    /// The sender has shut its side down.
     ended: bool,
     /// The receiver has no room.
     stuck: bool,
@@ -71,7 +69,7 @@ pub(super) struct Wire {
 
 /// See the module's text.
 pub struct Net {
-    /// Which world of this process it is.
+    /// The number of its world in this process.
     number: u64,
     pub(super) wires: Vec<Wire>,
     next_port: u16,
@@ -85,7 +83,7 @@ impl Default for Net {
     }
 }
 
-/// What the world throws for a piece.
+/// The random sequences and limits for one look at the network.
 pub struct Luck<'a> {
     pub now: u64,
     pub when: &'a mut Dice,
@@ -101,14 +99,15 @@ impl Luck<'_> {
 }
 
 impl Way {
-    /// Puts a piece on its way, behind those that are on it.
+    /// Adds a piece, which arrives after those that are travelling already.
     fn add(&mut self, piece: Piece, luck: &mut Luck<'_>) {
         let due = luck.now + lateness(luck.when);
         let before = self.pieces.back().map_or(0, |(due, _)| *due);
         self.pieces.push_back((due.max(before), piece));
     }
 
-    /// Takes what was sent. Err: the sender has gone, and did not read everything.
+    /// Takes what was sent. Returns an error if the sender has closed its end without reading
+    /// everything.
     fn take(&mut self, from: &OwnedFd, luck: &mut Luck<'_>) -> Result<()> {
         let mut buffer = [0; 4096];
         while !self.ended && self.bytes < WINDOW {
@@ -135,7 +134,7 @@ impl Way {
         Ok(())
     }
 
-    /// Gives what is due. Err: the receiver has gone.
+    /// Gives what is due. Returns an error if the receiver has closed its end.
     fn give(&mut self, to: &OwnedFd, now: u64) -> Result<()> {
         self.stuck = false;
         while let Some((due, piece)) = self.pieces.front_mut()
@@ -212,12 +211,12 @@ pub(super) fn two() -> Result<(OwnedFd, OwnedFd)> {
 }
 
 impl Net {
-    /// Takes what was sent, and gives what is due.
+    /// Takes what was sent, and gives what is due, on all connections.
     pub fn look(&mut self, mut luck: Luck<'_>) {
         self.wires.iter_mut().for_each(|wire| wire.look(&mut luck));
     }
 
-    /// When something is due.
+    /// Returns when the next piece is due.
     pub fn next_due(&self) -> u64 {
         self.wires.iter().flat_map(|wire| &wire.ways).map(Way::next_due).min().unwrap_or(NEVER)
     }

@@ -1,26 +1,26 @@
-//! What a seed decides: the dice, and what may go wrong.
+//! What a seed decides: the random sequences, and the faults.
 
 use std::ops::Range;
 
-/// What goes wrong in a world, each in so many of ten thousand cases.
+/// The faults of a world, each in so many of ten thousand cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// I/O operations that move only a part.
     pub short: u64,
     /// Operations on files and sockets that fail: `EIO` on a file, a reset on a socket.
     pub fail: u64,
-    /// Connections that break while a piece of their bytes is on its way, of so many pieces.
+    /// Connections that break while a piece of their bytes travels, of so many pieces.
     pub cut: u64,
-    /// Threads that the system refuses.
+    /// Threads that the operating system refuses.
     pub no_thread: u64,
-    /// Points after which the clock has jumped by up to a second.
+    /// Points after which the clock jumps by up to a second.
     pub jump: u64,
-    /// Points at which a thread stands still for up to ten milliseconds.
+    /// Points at which a thread stops for up to ten milliseconds.
     pub stall: u64,
 }
 
 impl Faults {
-    /// Each of them, by its name.
+    /// Returns each fault with its name.
     pub fn each(&mut self) -> [(&'static str, &mut u64); 6] {
         let Faults { short, fail, cut, no_thread, jump, stall } = self;
         [
@@ -34,20 +34,20 @@ impl Faults {
     }
 }
 
-/// A whole run: who plans the same again gets the same again.
+/// A whole run: equal plans give equal runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What everything that is not said here is taken from.
+    /// The seed of all random sequences.
     pub seed: u64,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
-    /// Between which points threads give way unasked, and things go wrong. Before and after, a
-    /// thread runs until it waits for something.
+    /// The range of points at which threads are preempted and faults happen. Outside it a thread
+    /// runs until it waits for something.
     pub wild: Range<u64>,
 }
 
 impl Plan {
-    /// Everything that the seed says.
+    /// Returns the plan of a seed, without further restrictions.
     pub fn new(seed: u64, faults: Faults) -> Plan {
         Plan { seed, faults, wild: 0..u64::MAX }
     }
@@ -70,18 +70,18 @@ pub(super) fn lateness(when: &mut Dice) -> u64 {
 pub struct Dice(u64);
 
 impl Dice {
-    /// The sequence of this seed.
+    /// Returns the sequence of this seed.
     pub fn new(seed: u64) -> Dice {
         Dice(seed)
     }
 
-    /// One of several sequences of a seed: what is taken from one leaves the others as they are.
+    /// Returns one of several independent sequences of a seed.
     pub(super) fn of(seed: u64, which: u64) -> Dice {
         let mut dice = Dice(seed ^ which.wrapping_mul(0xD6E8_FEB8_6659_FD93));
         Dice(dice.below(u64::MAX))
     }
 
-    /// A number below `sides`.
+    /// Returns a number below `sides`.
     pub fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -90,7 +90,7 @@ impl Dice {
         (z ^ (z >> 31)) % sides.max(1)
     }
 
-    /// True in so many of ten thousand cases.
+    /// Returns true in so many of ten thousand cases.
     pub fn in_10_000(&mut self, cases: u64) -> bool {
         cases > 0 && self.below(10_000) < cases
     }

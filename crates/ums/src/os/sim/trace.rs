@@ -1,9 +1,9 @@
-//! What happened in a world: the last of it in words, all of it in a number.
+//! The record of a world: the last points as text, and all points as one number.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-/// How many points are kept: those of the end.
+/// Number of points that are kept, counted from the end.
 const KEPT: usize = 1 << 15;
 
 #[derive(Clone, Copy)]
@@ -16,26 +16,26 @@ struct Line {
 /// See the module's text.
 pub struct Trace {
     lines: VecDeque<Line>,
-    /// Points passed.
+    /// Number of points passed.
     pub steps: u64,
-    /// A number that two runs share only if they were the same.
+    /// A hash of all points: equal for two runs only if they were the same.
     pub hash: u64,
 }
 
 impl Trace {
-    /// Nothing has happened.
+    /// Returns an empty record.
     pub fn new() -> Trace {
         Trace { lines: VecDeque::new(), steps: 0, hash: 0xCBF2_9CE4_8422_2325 }
     }
 
-    /// A thread has passed a point.
+    /// Records that a thread has passed a point.
     pub fn note(&mut self, now: u64, thread: usize, what: &'static str) {
         self.steps += 1;
         let mix = |hash: u64, word: u64| {
             (hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29)
         };
         self.hash = mix(mix(self.hash, now), thread as u64);
-        // The words themselves, not where they lie: that is another place in another process.
+        // The words themselves, not their address, which differs between processes.
         self.hash = what.as_bytes().chunks(8).fold(self.hash, |hash, bytes| {
             mix(hash, bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)))
         });
@@ -45,8 +45,8 @@ impl Trace {
         self.lines.push_back(Line { now, thread, what });
     }
 
-    /// A line for each time that a thread had the token: since when, who, and which points it
-    /// passed.
+    /// Returns a line for each time that a thread had the token: since when, which thread, and the
+    /// points that it passed.
     pub fn text<'a>(&self, name: impl Fn(usize) -> &'a str) -> String {
         let (mut text, mut last) = (String::new(), None);
         for line in &self.lines {

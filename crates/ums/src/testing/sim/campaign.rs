@@ -1,12 +1,12 @@
-//! A campaign: very many seeds of one story, on every processor, until one fails.
+//! A campaign: very many seeds of one story, on all processors, until one fails.
 //!
 //! ```text
-//!   parent ---- starts itself again, once for each processor ----> part 0, part 1, ..
+//!   parent ---- starts its program again, once for each processor ----> part 0, part 1, ..
 //!          <--- "begin 12", "end 12 5301", a report ----------------
 //! ```
 //!
-//! A part is a process: a story that ends its process (a crash, an abort) or hangs is a failure of
-//! the seed that it had begun, and what one part does to its process the others do not see.
+//! Each part is a process. A story that ends its process (by a crash or an abort) or hangs counts
+//! as a failure of the seed that it had begun, and cannot affect the other parts.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -19,27 +19,27 @@ use super::check::{Check, report};
 use super::{replays, run_plan};
 use crate::os::linux::cpus;
 
-/// Which part a process is: `number/of`.
+/// The variable that tells a process which part it is: `number/of`.
 const PART: &str = "UMS_CAMPAIGN_PART";
-/// After so many worlds what a process holds is taken as what it needs.
+/// After so many worlds, the descriptors and threads of a process count as its normal number.
 const WARM: u64 = 50;
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
-/// A seed that takes longer than this is looked at: a story takes milliseconds.
+/// A seed that takes longer than this is suspect: a story takes milliseconds.
 const LATE_AFTER: Duration = Duration::from_secs(30);
-/// It hangs when so much time more has passed in which it was not kept waiting for a processor.
+/// A suspect seed hangs after so much more time during which it had a processor.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
 
-/// What [`campaign`] is told.
+/// The options of [`campaign`].
 #[derive(Clone, Debug)]
 pub struct Campaign {
     /// The seeds, the faults, and the command that replays one.
     pub check: Check,
-    /// How many processes.
+    /// Number of processes.
     pub jobs: usize,
 }
 
-/// Runs a story with each seed of a campaign. The process that calls this is started again with its
-/// own arguments, once for each job, so nothing but this is to be done before.
+/// Runs a story with each seed of a campaign. It starts the program again with the same arguments,
+/// once for each job, so the program should do nothing else before this call.
 pub fn campaign(campaign: &Campaign, story: impl Fn() + Send + Sync + 'static) -> ExitCode {
     let story: super::shrink::Story = Arc::new(story);
     let part = std::env::var(PART).ok().and_then(|part| {
@@ -59,7 +59,7 @@ pub fn campaign(campaign: &Campaign, story: impl Fn() + Send + Sync + 'static) -
     }
 }
 
-/// What a process holds: descriptors, threads.
+/// Returns the numbers of descriptors and threads of this process.
 fn held() -> [usize; 2] {
     let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
     [count("/proc/self/fd"), count("/proc/self/task")]
@@ -74,7 +74,7 @@ fn run_part(check: &Check, story: &super::shrink::Story, number: usize, of: usiz
     let mut out = std::io::stdout();
     for (nth, plan) in (0..).zip(check.plans().skip(number).step_by(of)) {
         if writeln!(out, "begin {}", plan.seed).is_err() {
-            // Who started it is gone.
+            // The parent has ended.
             return ExitCode::FAILURE;
         }
         let told = Arc::clone(story);
@@ -97,7 +97,7 @@ fn run_part(check: &Check, story: &super::shrink::Story, number: usize, of: usiz
     ExitCode::SUCCESS
 }
 
-/// What a part says.
+/// A message from a part.
 enum Said {
     Line(usize, String),
     /// It has closed its output.
@@ -106,17 +106,17 @@ enum Said {
 
 struct Part {
     child: Child,
-    /// The seed that it has begun, and when.
+    /// The seed that it has begun, and the time.
     at: Option<(u64, Instant)>,
-    /// Since when that is late, and how long its threads had been starved by then.
+    /// When the seed became suspect, and how long its threads had been starved by then.
     late: Option<(Instant, Duration)>,
     report: String,
     over: bool,
 }
 
 impl Part {
-    /// The seed in which it hangs, if it does: neither computing without an end nor asleep for ever
-    /// is being starved.
+    /// Returns the seed in which it hangs, if it does. A part that computes forever or sleeps
+    /// forever is not starved.
     fn hangs(&mut self) -> Option<u64> {
         let (_, since) = self.at?;
         if since.elapsed() < LATE_AFTER {
@@ -126,7 +126,7 @@ impl Part {
         self.hangs_still(starved(self.child.id()))
     }
 
-    /// The seed is late; its threads have been starved for so long until now.
+    /// As `hangs`, for a suspect seed whose threads have been starved for so long until now.
     fn hangs_still(&mut self, starved: Duration) -> Option<u64> {
         let (seed, _) = self.at?;
         let (late, before) = *self.late.get_or_insert((Instant::now(), starved));
@@ -135,7 +135,7 @@ impl Part {
     }
 }
 
-/// How long the threads of a process that live have been ready without a processor, all together.
+/// Returns for how long the live threads of a process have been ready without a processor, in sum.
 fn starved(process: u32) -> Duration {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else {
         return Duration::ZERO;
@@ -143,10 +143,10 @@ fn starved(process: u32) -> Duration {
     tasks.flatten().filter_map(|task| starved_thread(&task.path())).sum()
 }
 
-/// The same of one thread, by its folder.
+/// Returns the same for one thread, by its folder.
 fn starved_thread(task: &Path) -> Option<Duration> {
     let text = std::fs::read_to_string(task.join("schedstat")).ok()?;
-    // Nanoseconds on a processor, nanoseconds without one, turns.
+    // The fields: nanoseconds on a processor, nanoseconds without one, number of turns.
     text.split(' ').nth(1)?.parse().ok().map(Duration::from_nanos)
 }
 
@@ -169,7 +169,7 @@ impl Parent {
         for number in 0..jobs {
             let mut command = Command::new(std::env::current_exe()?);
             command.args(std::env::args_os().skip(1)).env(PART, format!("{number}/{jobs}"));
-            // What stories panic with on purpose nobody wants to read a hundred thousand times.
+            // Stories panic on purpose, very often: these messages are not printed.
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
             let out = child.stdout.take();
             let say = say.clone();
@@ -185,7 +185,7 @@ impl Parent {
     fn watch(mut self) -> ExitCode {
         let failed = loop {
             match self.said.recv_timeout(Duration::from_secs(1)) {
-                Ok(Said::Line(from, line)) => self.hear(from, &line),
+                Ok(Said::Line(from, line)) => self.receive(from, &line),
                 Ok(Said::Ended(from)) => {
                     if let Some(failed) = self.ended(from) {
                         break Some(failed);
@@ -215,7 +215,7 @@ impl Parent {
             .map_or(ExitCode::SUCCESS, |_| ExitCode::FAILURE)
     }
 
-    fn hear(&mut self, from: usize, line: &str) {
+    fn receive(&mut self, from: usize, line: &str) {
         let part = &mut self.parts[from];
         let mut words = line.split(' ');
         let (what, seed) = (words.next(), words.next().and_then(|seed| seed.parse().ok()));
@@ -231,7 +231,7 @@ impl Parent {
         }
     }
 
-    /// A part has come to its end. Some: it failed.
+    /// Records that a part has ended. Returns the failure, if it failed.
     fn ended(&mut self, from: usize) -> Option<String> {
         let part = &mut self.parts[from];
         part.over = true;
@@ -256,7 +256,8 @@ impl Parent {
         let seconds = self.began.elapsed().as_secs_f64();
         let rate = self.points as f64 / seconds;
         format!(
-            "{} of {} seeds in {seconds:.0} s: {} points, median {median} a seed, {rate:.0} points/s",
+            "{} of {} seeds in {seconds:.0} s: {} points, median {median} a seed, \
+             {rate:.0} points/s",
             self.steps.len(),
             self.seeds,
             self.points

@@ -1,36 +1,36 @@
-//! A story with many seeds, until one fails; and then what a person needs to know of it.
+//! Runs a story with many seeds until one fails, and reports the failure.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::{Ended, Faults, Plan, run_plan, shrink};
 
-/// How many lines of a trace are printed.
+/// Number of lines of a trace that are printed.
 const LINES: usize = 40;
 
-/// What [`check`] is told.
+/// The options of [`check`].
 #[derive(Clone, Debug)]
 pub struct Check {
     /// The seeds; `UMS_SEED` overrides them with one.
     pub seeds: std::ops::Range<u64>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
-    /// What a person types to run this check again, with `UMS_SEED` before it.
+    /// The command that runs this check again, without the `UMS_SEED` before it.
     pub command: String,
 }
 
-/// What the seeds of a check came to.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
-    /// How many were run.
+    /// Number of seeds that were run.
     pub seeds: u64,
-    /// Points that they passed: the median.
+    /// The median of the numbers of points that they passed.
     pub median_steps: u64,
 }
 
 impl Check {
-    /// The plans of its seeds; with `UMS_SEED`, and `UMS_WITHOUT` and `UMS_WILD` if they are set,
-    /// that one alone.
+    /// Returns the plans of its seeds; if `UMS_SEED` is set, the plan of that seed alone, narrowed
+    /// by `UMS_WITHOUT` and `UMS_WILD`.
     pub(super) fn plans(&self) -> impl Iterator<Item = Plan> + use<> {
         let (faults, seeds) = (self.faults, self.seeds.clone());
         let one = variable("UMS_SEED").and_then(|seed| seed.parse().ok());
@@ -45,7 +45,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The plan of this seed as the environment narrows it.
+/// Returns the plan of this seed as the environment narrows it.
 fn told(seed: u64, faults: Faults) -> Plan {
     let mut plan = Plan::new(seed, faults);
     let without = variable("UMS_WITHOUT").unwrap_or_default();
@@ -61,7 +61,7 @@ fn told(seed: u64, faults: Faults) -> Plan {
     plan
 }
 
-/// What a person types before a command to have this plan again.
+/// Returns the variables that, before a command, give this plan again.
 fn typed(plan: &Plan, faults: Faults) -> String {
     let mut text = format!("UMS_SEED={}", plan.seed);
     let (mut whole, mut less) = (faults, plan.faults);
@@ -82,7 +82,7 @@ fn typed(plan: &Plan, faults: Faults) -> String {
     text
 }
 
-/// Whether the environment asks for one seed.
+/// Returns true if the environment asks for one seed.
 pub fn replays() -> bool {
     variable("UMS_SEED").is_some()
 }
@@ -90,7 +90,7 @@ pub fn replays() -> bool {
 /// Runs a story with each seed, until one fails.
 ///
 /// # Panics
-/// When one fails: with what failed, the end of its trace, and the command that replays it.
+/// If a seed fails: with the failure, the end of its trace, and the command that replays it.
 pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked {
     let story: super::shrink::Story = Arc::new(story);
     let mut steps = Vec::new();
@@ -98,7 +98,7 @@ pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked
         let told = Arc::clone(&story);
         let ended = run_plan(&plan, move || told());
         if let Some(why) = &ended.failed {
-            // Said at once: what follows tells the story again and again, to find a shorter one.
+            // Printed at once: the search for a shorter failure runs the story many times.
             let why = why.lines().next().unwrap_or_default();
             eprintln!("seed {} fails after {} steps: {why}", plan.seed, ended.steps);
             panic!("{}", report(check, &plan, &ended, &story));
@@ -110,7 +110,7 @@ pub fn check(check: &Check, story: impl Fn() + Send + Sync + 'static) -> Checked
     Checked { seeds: steps.len() as u64, median_steps }
 }
 
-/// What failed, in the shortest way that is found to it.
+/// Describes the failure, as the shortest run that was found.
 pub(super) fn report(
     check: &Check,
     plan: &Plan,
@@ -125,8 +125,8 @@ pub(super) fn report(
     let mut text = format!("seed {seed} fails after {steps} steps: {}\n", why.trim_end());
     if short != *plan {
         let when = match &short.wild {
-            wild if wild.is_empty() => "nobody gives way unasked".to_owned(),
-            wild => format!("threads give way and things go wrong at steps {wild:?} only"),
+            wild if wild.is_empty() => "threads switch only where they wait".to_owned(),
+            wild => format!("threads are preempted and things go wrong at steps {wild:?} only"),
         };
         let _ = writeln!(text, "shrunk: {} steps, {:?}, {when}", fails.steps, short.faults);
     }

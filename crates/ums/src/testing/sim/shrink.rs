@@ -1,17 +1,17 @@
-//! A shorter way to a failure: with fewer faults, and with threads that give way unasked for a part
-//! of the story only.
+//! Finds a shorter way to a failure: with fewer faults, and with preemptions in a part of the run
+//! only.
 //!
-//! Each try is a run of its own, and is kept when it fails in the same words. So what comes out
-//! fails for sure; that it is the shortest is not promised.
+//! Each try is a run of its own, and is kept if it fails with the same words. So the result fails
+//! for certain; it may not be the shortest.
 
 use std::sync::Arc;
 
 use super::{Ended, Plan, run_plan};
 
-/// A story that can be told again.
+/// A story that can be run again.
 pub(super) type Story = Arc<dyn Fn() + Send + Sync>;
 
-/// The shortest way that is found to this failure, and the failure.
+/// Returns the shortest run that was found for this failure, and its result.
 pub fn shrink(plan: &Plan, ended: &Ended, story: &Arc<dyn Fn() + Send + Sync>) -> (Plan, Ended) {
     let mut best = (plan.clone(), ended.clone());
     let wanted = words(ended);
@@ -50,7 +50,7 @@ pub fn shrink(plan: &Plan, ended: &Ended, story: &Arc<dyn Fn() + Send + Sync>) -
     best
 }
 
-/// How it failed, without the numbers.
+/// Returns the first line of the failure, without the numbers.
 fn words(ended: &Ended) -> Option<String> {
     let first = ended.failed.as_ref()?.lines().next().unwrap_or_default();
     Some(first.chars().filter(|c| !c.is_ascii_digit()).collect())
