@@ -33,7 +33,7 @@
 #define UMS_PLACEMENT_HINTED 0
 
 /**
- * A user stays for life on the scheduler that had the fewest users.
+ * A user stays forever on the scheduler that had the fewest users.
  */
 #define UMS_PLACEMENT_CLASSIC 1
 
@@ -48,7 +48,7 @@
 #define UMS_PLACEMENT_ALWAYS_PREFERRED 3
 
 /**
- * The best I/O back end that the machine allows.
+ * The best I/O back end that the system allows.
  */
 #define UMS_IO_AUTO 0
 
@@ -79,13 +79,13 @@
 #define UMS_PIN 2
 
 /**
- * Backs the stacks of fibers with memory when they are made.
+ * Backs the stacks of fibers with memory when they are created.
  */
 #define UMS_PRECOMMIT_STACKS 4
 
 /**
- * Writes no sentences to stderr about what the program's user can mend, such as a worker that does
- * not yield. There is no thread that looks for such workers then.
+ * Writes no sentences to stderr about what the program's user can correct, such as a worker that
+ * does not yield. There is no thread that looks for such workers then.
  */
 #define UMS_NO_WARNINGS 8
 
@@ -112,7 +112,7 @@
 typedef struct ums_condvar ums_condvar;
 
 /**
- * An event: set by anyone, waited for by many.
+ * An event, which any thread may set and many may wait for.
  */
 typedef struct ums_event ums_event;
 
@@ -147,7 +147,7 @@ typedef struct ums_task ums_task;
 typedef struct ums_user ums_user;
 
 /**
- * What a worker carries out. It must return: neither exceptions nor longjmp, pthread_exit or
+ * A function that a worker runs. It must return: neither exceptions nor longjmp, pthread_exit or
  * thread cancellation may leave it.
  */
 typedef void *(*ums_function)(void *arg);
@@ -161,27 +161,28 @@ typedef struct ums_options {
      */
     size_t size;
     /**
-     * Schedulers; 0: one per processor that the process may use.
+     * Number of schedulers; 0: one per processor that the process may use.
      */
     size_t schedulers;
     /**
-     * Most workers in all; 0: as many as the machine has room for.
+     * Maximum number of workers; 0: as many as the computer has room for.
      */
     size_t max_workers;
     /**
-     * Workers that each scheduler keeps however long they are idle; 0: one.
+     * Number of workers that each scheduler keeps however long they are idle; 0: one.
      */
     size_t min_workers;
     /**
-     * Requests that may wait for a worker on one scheduler before more are refused; 0: 1048576.
+     * Number of requests that may wait for a worker on one scheduler before more are refused; 0:
+     * 1048576.
      */
     size_t queue_limit;
     /**
-     * Stack of a worker in bytes; 0: 2 MiB for threads, 256 KiB for fibers.
+     * Bytes of a worker's stack; 0: 2 MiB for threads, 256 KiB for fibers.
      */
     size_t stack_size;
     /**
-     * Most workers of one scheduler that may be preemptive at once; 0: no limit.
+     * Maximum number of workers of one scheduler that may be preemptive at once; 0: no limit.
      */
     size_t preemptive_limit;
     /**
@@ -189,11 +190,11 @@ typedef struct ums_options {
      */
     uint64_t idle_worker_timeout_ns;
     /**
-     * How long a scheduler without work looks for some before it sleeps; 0: not at all.
+     * How long a scheduler without work spins before it sleeps; 0: not at all.
      */
     uint64_t idle_spin_ns;
     /**
-     * How long a request may wait for a worker; 0: as long as it takes.
+     * How long a request may wait for a worker; 0: no limit.
      */
     uint64_t queue_timeout_ns;
     /**
@@ -215,7 +216,7 @@ typedef struct ums_options {
 } ums_options;
 
 /**
- * What a shutdown found.
+ * The result of a shutdown.
  */
 typedef struct ums_shutdown_report {
     /**
@@ -223,15 +224,16 @@ typedef struct ums_shutdown_report {
      */
     size_t cancelled;
     /**
-     * Workers that could not be ended; their threads and stacks are left alone on purpose.
+     * Workers that could not be ended; their threads and stacks are leaked on purpose.
      */
     size_t left;
 } ums_shutdown_report;
 
 /**
- * Called once when the request is over, with the number of bytes (accept: the new descriptor), or
- * a negative errno (-ECANCELED: it was cancelled). It runs in the middle of another worker's turn,
- * or before the submitting call returns: it may enqueue, submit and set events, and must not wait.
+ * Called once when the request has ended, with the number of bytes (accept: the new descriptor),
+ * or a negative errno (-ECANCELED: it was cancelled). It runs in the middle of another worker's
+ * turn, or before the submitting call returns: it may enqueue, submit and set events, and must not
+ * wait.
  */
 typedef void (*ums_routine)(void *arg, int64_t result);
 
@@ -240,48 +242,48 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The sentence of the calling thread's last failed call; empty when none has failed. It is good
- * until the next call that fails on the same thread; workers that are fibers share a thread.
+ * Returns the sentence of the calling thread's last failed call; empty when none has failed. It is
+ * good until the next call that fails on the same thread; workers that are fibers share a thread.
  */
 const char *ums_last_error(void);
 
 /**
- * The version of the library: major << 16 | minor << 8 | patch.
+ * Returns the version of the library: major << 16 | minor << 8 | patch.
  */
 uint32_t ums_version(void);
 
 /**
- * Queues a task on the scheduler of the calling worker. `task` may be NULL: then it runs by
- * itself. On a plain thread: -EPERM (use ums_node_spawn). -EAGAIN: the work queue is full.
+ * Queues a task on the scheduler of the calling worker. `task` may be NULL: then it runs
+ * detached. On a plain thread: -EPERM (use ums_node_spawn). -EAGAIN: the work queue is full.
  */
 int ums_spawn(ums_function function, void *arg, struct ums_task **task);
 
 /**
- * Waits for the task's end, for at most this long (UMS_FOREVER: however long), and gives its
- * result; `result` may be NULL. Then the task pointer is gone. It stays only on -ETIMEDOUT, on
+ * Waits for the task's end, for at most this long (UMS_FOREVER: no limit), and returns its result;
+ * `result` may be NULL. Then the task pointer is freed. It stays valid only on -ETIMEDOUT, on
  * -ECANCELED (the caller's own work request was cancelled while it waited with a limit) and on
- * -EBUSY (somebody else waits for it). -ENODATA: the task was cancelled before it began.
+ * -EBUSY (another caller waits for it). -ENODATA: the task was cancelled before it began.
  */
 int ums_task_join(struct ums_task *task, uint64_t timeout_ns, void **result);
 
 /**
- * Lets the task run by itself; the pointer is gone. -EBUSY: somebody waits for it.
+ * Detaches the task; the pointer is freed. -EBUSY: a caller waits for it.
  */
 int ums_task_detach(struct ums_task *task);
 
 /**
- * Asks for the task's end: if no worker has begun it, it never runs; else its waits fail with
- * -ECANCELED and its checkpoints say so. It is never stopped by force.
+ * Asks for the task's end: if no worker has begun it, it never runs; otherwise its waits fail with
+ * -ECANCELED, and so do its checkpoints. It is never stopped by force.
  */
 int ums_task_cancel(struct ums_task *task);
 
 /**
- * Whether the task has ended; false for a bad pointer too.
+ * Returns true if the task has ended; false also for a bad pointer.
  */
 bool ums_task_is_finished(const struct ums_task *task);
 
 /**
- * The number of its work request, as statistics show it; 0 for a bad pointer.
+ * Returns the number of its work request, as statistics show it; 0 for a bad pointer.
  */
 uint64_t ums_task_request_id(const struct ums_task *task);
 
@@ -291,32 +293,33 @@ uint64_t ums_task_request_id(const struct ums_task *task);
 int ums_node_new(const struct ums_options *options, struct ums_node **node);
 
 /**
- * Shuts the node down in order: takes no more work, lets what runs finish for the grace time,
- * cancels what has not, ends every worker. `report` may be NULL. On a worker: -EDEADLK. A second
- * call does nothing.
+ * Shuts the node down in order: takes no more work, lets running requests finish during the grace
+ * time, cancels the others, ends every worker. `report` may be NULL. On a worker: -EDEADLK. A
+ * second call does nothing.
  */
 int ums_node_shutdown(struct ums_node *node, uint64_t grace_ns, struct ums_shutdown_report *report);
 
 /**
- * Frees the node; one that was not shut down is, with a grace time of 10 seconds. NULL is fine.
- * Users, tasks and pending requests of the node may be freed afterwards. On a worker: -EDEADLK.
+ * Frees the node. If it was not shut down, shuts it down with a grace time of 10 seconds. NULL is
+ * allowed. Users, tasks and pending requests of the node may be freed afterwards. On a worker:
+ * -EDEADLK.
  */
 int ums_node_free(struct ums_node *node);
 
 /**
- * How many schedulers it has; 0 for a bad pointer.
+ * Returns how many schedulers it has; 0 for a bad pointer.
  */
 size_t ums_node_scheduler_count(const struct ums_node *node);
 
 /**
  * Runs the function on a worker and waits for its result: the way in from a plain thread.
- * `result` may be NULL. -ENODATA: the node was shut down before it began.
+ * `result` may be NULL. -ENODATA: the node was shut down before the function began.
  */
 int ums_node_run(struct ums_node *node, ums_function function, void *arg, void **result);
 
 /**
  * Queues a task on the least loaded scheduler, or, on a worker, on its own. `task` may be NULL:
- * then it runs by itself. -EAGAIN: the work queue is full. -ESHUTDOWN: no more work is taken.
+ * then it runs detached. -EAGAIN: the work queue is full. -ESHUTDOWN: no more work is taken.
  */
 int ums_node_spawn(struct ums_node *node, ums_function function, void *arg, struct ums_task **task);
 
@@ -331,7 +334,7 @@ int ums_node_spawn_on(struct ums_node *node,
 
 /**
  * Queues a task on the hidden scheduler of this name, whose workers are threads: for work that
- * should not stand in the way of the others. It is made on first use, with at most
+ * should not delay the others. It is created at its first use, with at most
  * `max_workers` workers (0: as many as a node for one processor).
  */
 int ums_node_spawn_hidden(struct ums_node *node,
@@ -348,33 +351,34 @@ int ums_node_spawn_hidden(struct ums_node *node,
 int ums_node_cancel(struct ums_node *node, uint64_t user);
 
 /**
- * Takes a scheduler out of service for new work, or puts it back. -EBUSY: it is the last one.
+ * Takes a scheduler out of service for new work, or puts it back. -EBUSY: it is the last one
+ * online.
  */
 int ums_node_set_online(struct ums_node *node, size_t scheduler_number, bool online);
 
 /**
- * A new user, on the scheduler that the node's placement chooses.
+ * Creates a user, on the scheduler that the node's placement chooses.
  */
 int ums_user_new(struct ums_node *node, struct ums_user **user);
 
 /**
  * Ends the user's association with its scheduler and frees it; requests that it enqueued are
- * carried out all the same. NULL is fine.
+ * carried out nevertheless. NULL is allowed.
  */
 int ums_user_free(struct ums_user *user);
 
 /**
- * Its number, which no other user of the process has; 0 for a bad pointer.
+ * Returns its number, which no other user of the process has; 0 for a bad pointer.
  */
 uint64_t ums_user_id(const struct ums_user *user);
 
 /**
- * The number of the scheduler it prefers, or a negative errno.
+ * Returns the number of the scheduler it prefers, or a negative errno.
  */
 int ums_user_scheduler(const struct ums_user *user);
 
 /**
- * Enqueues a work request of the user. `task` may be NULL: then nobody waits for it.
+ * Enqueues a work request of the user. `task` may be NULL: then it runs detached.
  * -EAGAIN: the work queue is full. -ESHUTDOWN: the node takes no more work.
  */
 int ums_user_enqueue(struct ums_user *user,
@@ -383,7 +387,7 @@ int ums_user_enqueue(struct ums_user *user,
                      struct ums_task **task);
 
 /**
- * From now on the user holds something that others may wait for, so that its requests never wait
+ * Records that the user holds something that others may wait for, so that its requests never wait
  * for a worker. Holds nest.
  */
 int ums_user_hold(struct ums_user *user);
@@ -399,27 +403,28 @@ int ums_user_release(struct ums_user *user);
 int ums_user_cancel(struct ums_user *user);
 
 /**
- * Whether the user's last request is queued or being carried out; false for a bad pointer.
+ * Returns true if the user's last request is queued or being carried out; false for a bad pointer.
  */
 bool ums_user_is_busy(const struct ums_user *user);
 
 /**
- * Gives the other workers of this scheduler a turn. On a plain thread, the other threads.
+ * Gives the other workers of this scheduler a turn; on a plain thread, other threads.
  */
 void ums_yield(void);
 
 /**
- * Yields if the caller has run for 4 ms since it was last switched to, and says whether it did.
+ * Yields if the caller has run for 4 ms since it was last switched to. Returns true if it did.
  */
 bool ums_yield_if_due(void);
 
 /**
- * For long loops: yields if it is due, and gives -ECANCELED if the work request was cancelled.
+ * For long loops: yields if that is due, and returns -ECANCELED if the work request was cancelled.
  */
 int ums_checkpoint(void);
 
 /**
- * Whether the work request that the caller carries out was cancelled. False on a plain thread.
+ * Returns true if the work request that the caller carries out was cancelled. False on a plain
+ * thread.
  */
 bool ums_is_cancelled(void);
 
@@ -429,38 +434,35 @@ bool ums_is_cancelled(void);
 int ums_sleep(uint64_t ns);
 
 /**
- * Whether the caller is a worker that runs on its scheduler now.
+ * Returns true if the caller is a worker that runs on its scheduler now.
  */
 bool ums_is_worker(void);
 
 /**
- * The number of the caller's scheduler. -EPERM on a plain thread and while preemptive.
+ * Returns the number of the caller's scheduler. -EPERM on a plain thread and while preemptive.
  */
 int ums_scheduler_id(void);
 
 /**
- * Runs external code that may block or run long without holding up the scheduler: others run
- * there meanwhile. `reason` names the kind of call in statistics, NULL is PREEMPTIVE_EXTERNAL;
- * a process can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
+ * Runs external code that may block or run long without holding up the scheduler: others run on it
+ * meanwhile. `reason` names the kind of call in statistics, NULL is PREEMPTIVE_EXTERNAL; a process
+ * can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
  * may be NULL. On a plain thread the function is just called.
  */
-int ums_go_preemptive(const char *reason,
-                      ums_function function,
-                      void *arg,
-                      void **result);
+int ums_go_preemptive(const char *reason, ums_function function, void *arg, void **result);
 
 /**
- * A new mutex.
+ * Creates a mutex.
  */
 int ums_mutex_new(struct ums_mutex **mutex);
 
 /**
- * Frees it; NULL is fine. -EBUSY: it is locked.
+ * Frees it; NULL is allowed. -EBUSY: it is locked.
  */
 int ums_mutex_free(struct ums_mutex *mutex);
 
 /**
- * Locks it within this time. -EDEADLK: the caller has it already.
+ * Locks it within this time. -EDEADLK: the caller has locked it already.
  */
 int ums_mutex_lock(struct ums_mutex *mutex, uint64_t timeout_ns);
 
@@ -470,39 +472,39 @@ int ums_mutex_lock(struct ums_mutex *mutex, uint64_t timeout_ns);
 int ums_mutex_unlock(struct ums_mutex *mutex);
 
 /**
- * A new condition variable.
+ * Creates a condition variable.
  */
 int ums_condvar_new(struct ums_condvar **condvar);
 
 /**
- * Frees it; NULL is fine. -EBUSY: somebody waits.
+ * Frees it; NULL is allowed. -EBUSY: it has waiters.
  */
 int ums_condvar_free(struct ums_condvar *condvar);
 
 /**
  * Unlocks the mutex, waits to be notified, and locks it again, also on -ETIMEDOUT and -ECANCELED.
- * The condition may have changed meanwhile: look again. -EPERM: the caller has not locked it.
+ * The condition may have changed meanwhile: check it again. -EPERM: the caller has not locked it.
  */
 int ums_condvar_wait(struct ums_condvar *condvar, struct ums_mutex *mutex, uint64_t timeout_ns);
 
 /**
- * Lets the first waiter look again.
+ * Wakes the first waiter.
  */
 int ums_condvar_notify_one(struct ums_condvar *condvar);
 
 /**
- * Lets all who wait now look again.
+ * Wakes all current waiters.
  */
 int ums_condvar_notify_all(struct ums_condvar *condvar);
 
 /**
- * A new event. A manual one stays set until it is reset; an automatic one lets one waiter through
- * for each time it is set.
+ * Creates an event. A manual one stays set until it is reset; an automatic one lets one waiter
+ * through for each time it is set.
  */
 int ums_event_new(bool manual, bool is_set, struct ums_event **event);
 
 /**
- * Frees it; NULL is fine. -EBUSY: somebody waits.
+ * Frees it; NULL is allowed. -EBUSY: it has waiters.
  */
 int ums_event_free(struct ums_event *event);
 
@@ -512,12 +514,12 @@ int ums_event_free(struct ums_event *event);
 int ums_event_set(struct ums_event *event);
 
 /**
- * Resets it. 1: it was set, 0: it was not.
+ * Resets it. Returns 1 if it was set, 0 if it was not.
  */
 int ums_event_reset(struct ums_event *event);
 
 /**
- * Whether it is set; false for a bad pointer.
+ * Returns true if it is set; false for a bad pointer.
  */
 bool ums_event_is_set(const struct ums_event *event);
 
@@ -527,12 +529,12 @@ bool ums_event_is_set(const struct ums_event *event);
 int ums_event_wait(struct ums_event *event, uint64_t timeout_ns);
 
 /**
- * A new semaphore with this many permits.
+ * Creates a semaphore with this many permits.
  */
 int ums_semaphore_new(size_t permits, struct ums_semaphore **semaphore);
 
 /**
- * Frees it; NULL is fine. -EBUSY: somebody waits.
+ * Frees it; NULL is allowed. -EBUSY: it has waiters.
  */
 int ums_semaphore_free(struct ums_semaphore *semaphore);
 
@@ -542,19 +544,20 @@ int ums_semaphore_free(struct ums_semaphore *semaphore);
 int ums_semaphore_acquire(struct ums_semaphore *semaphore, uint64_t timeout_ns);
 
 /**
- * Gives permits, whoever took them. -EOVERFLOW: there would be more than half of SIZE_MAX.
+ * Releases permits, which another worker may have taken. -EOVERFLOW: there would be more than half
+ * of SIZE_MAX.
  */
 int ums_semaphore_release(struct ums_semaphore *semaphore, size_t permits);
 
 /**
- * How many permits can be had now; 0 for a bad pointer.
+ * Returns how many permits are available; 0 for a bad pointer.
  */
 size_t ums_semaphore_available(const struct ums_semaphore *semaphore);
 
 /**
- * Submits a read. Gives 1 when it completed at once: then the routine has been called and
- * `*pending` is NULL; else 0. `pending` may be NULL. The buffer is lent until the routine is called.
- * On a plain thread the read blocks, and completes at once.
+ * Submits a read. Returns 1 if it completed at once: then the routine has been called and
+ * `*pending` is NULL; otherwise 0. `pending` may be NULL. The buffer is lent until the routine is
+ * called. On a plain thread the read blocks, and completes at once.
  */
 int ums_submit_read(int fd,
                     void *buffer,
@@ -565,7 +568,7 @@ int ums_submit_read(int fd,
                     struct ums_pending **pending);
 
 /**
- * As ums_submit_read, to write what the buffer holds.
+ * As ums_submit_read, but writes the bytes of the buffer.
  */
 int ums_submit_write(int fd,
                      const void *buffer,
@@ -576,7 +579,8 @@ int ums_submit_write(int fd,
                      struct ums_pending **pending);
 
 /**
- * As ums_submit_read, into several buffers one after another. The array may go; the buffers stay.
+ * As ums_submit_read, into several buffers one after another. The array may be freed; the buffers
+ * must stay.
  */
 int ums_submit_readv(int fd,
                      const struct iovec *iov,
@@ -587,7 +591,8 @@ int ums_submit_readv(int fd,
                      struct ums_pending **pending);
 
 /**
- * As ums_submit_write, from several buffers one after another. The array may go; the buffers stay.
+ * As ums_submit_write, from several buffers one after another. The array may be freed; the buffers
+ * must stay.
  */
 int ums_submit_writev(int fd,
                       const struct iovec *iov,
@@ -598,8 +603,8 @@ int ums_submit_writev(int fd,
                       struct ums_pending **pending);
 
 /**
- * As ums_submit_read, until what was written is on the disk; with `metadata` also what describes
- * the file.
+ * As ums_submit_read, but waits until what was written is on the disk; with `metadata` also what
+ * describes the file.
  */
 int ums_submit_sync(int fd,
                     bool metadata,
@@ -623,28 +628,28 @@ int ums_submit_connect(int fd,
                        struct ums_pending **pending);
 
 /**
- * Asks for an end of the request. Its routine is called all the same, with -ECANCELED or with the
- * real result. A request that is over is left alone.
+ * Asks for the end of the request. Its routine is called nevertheless, with -ECANCELED or with the
+ * real result. A request that has ended is left alone.
  */
 int ums_pending_cancel(struct ums_pending *pending);
 
 /**
- * Frees the pointer, not the request, which goes on. NULL is fine.
+ * Frees the pointer, not the request, which continues. NULL is allowed.
  */
 int ums_pending_free(struct ums_pending *pending);
 
 /**
- * Reads, and waits for it; other workers run meanwhile. Gives the number of bytes.
+ * Reads, and waits for it; other workers run meanwhile. Returns the number of bytes.
  */
 int64_t ums_read(int fd, void *buffer, size_t len, uint64_t offset, uint64_t timeout_ns);
 
 /**
- * Writes, and waits for it; other workers run meanwhile. Gives the number of bytes.
+ * Writes, and waits for it; other workers run meanwhile. Returns the number of bytes.
  */
 int64_t ums_write(int fd, const void *buffer, size_t len, uint64_t offset, uint64_t timeout_ns);
 
 /**
- * Accepts one connection, and waits for it. Gives its descriptor, in non-blocking mode.
+ * Accepts one connection, and waits for it. Returns its descriptor, in non-blocking mode.
  */
 int ums_accept(int fd, uint64_t timeout_ns);
 
@@ -654,20 +659,20 @@ int ums_accept(int fd, uint64_t timeout_ns);
 int ums_connect(int fd, const struct sockaddr *addr, socklen_t len, uint64_t timeout_ns);
 
 /**
- * The statistics of the original: a header, then name and value in each line. The text is the
- * caller's, to be freed by ums_text_free.
+ * Returns the statistics of the original: a header, then name and value in each line. The text is
+ * the caller's, to be freed by ums_text_free.
  */
 int ums_node_stats_text(const struct ums_node *node, char **text);
 
 /**
- * Everything the node tells about itself, as a JSON object with an array of objects for each
+ * Returns all statistics of the node, as a JSON object with an array of objects for each
  * table: ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others.
- * The text is the caller's, to be freed by ums_text_free.
+ * The caller frees the text with ums_text_free.
  */
 int ums_node_stats_json(const struct ums_node *node, char **text);
 
 /**
- * Frees a text. NULL is fine.
+ * Frees a text. NULL is allowed.
  */
 void ums_text_free(char *text);
 

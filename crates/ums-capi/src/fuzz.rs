@@ -1,13 +1,14 @@
-//! What is fuzzed in here: the C interface as a function of bytes.
+//! Fuzzing of the C interface, as a function of bytes.
 //!
-//! The bytes choose calls and what they are given: an object of the right kind, of another kind,
-//! one that is gone, or NULL. A model, a map from each pointer to what should live behind it, says
-//! what each call must answer. The calls come from a plain thread and wait for nothing.
+//! The bytes choose calls and their arguments: an object of the right kind, of another kind, a
+//! freed one, or NULL. A model, a map from each pointer to the object that should be behind it,
+//! says what each call must return. The calls come from a plain thread and never wait.
 //!
-//! It does not do: anything in programs. The module is there for tests, and with the feature
+//! Not part of the library: the module exists in tests, and with the feature
 //! `fuzz`.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: every pointer is NULL or came from this library.
+// Named invariant "C Caller" of lib.rs: every pointer is NULL or came from this library.
+#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -18,7 +19,7 @@ use libc::{EBADF, EBUSY, EDEADLK, EINVAL, EOVERFLOW, EPERM, ETIMEDOUT};
 
 use crate::native::sync::*;
 
-/// What should live behind a pointer.
+/// The object that should be behind a pointer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Object {
     Mutex { locked: bool },
@@ -39,12 +40,12 @@ fn kind(object: Object) -> usize {
     }
 }
 
-/// Every pointer that was ever given, its kind, and what lives there now.
+/// Every pointer that was ever returned, its kind, and the object behind it now.
 #[derive(Default)]
 struct Model(BTreeMap<usize, (usize, Option<Object>)>);
 
 impl Model {
-    /// Some pointer, often of that kind.
+    /// Returns some pointer, often of that kind.
     fn choose(&self, bytes: &mut Unstructured<'_>, wanted: usize) -> Result<usize> {
         let fits = |kind: usize, any: bool| any || kind == wanted;
         let any = bytes.ratio(1, 8)?;
@@ -53,11 +54,11 @@ impl Model {
         if all.is_empty() || bytes.ratio(1, 32)? { Ok(0) } else { Ok(*bytes.choose(&all)?) }
     }
 
-    /// What a call of that kind finds there, or the error that says why it finds nothing.
+    /// Returns what a call of that kind finds there, or the error that says why it finds nothing.
     fn find(&mut self, at: usize, wanted: usize) -> std::result::Result<&mut Object, c_int> {
         match self.0.get_mut(&at) {
             Some((kind, Some(object))) if *kind == wanted => Ok(object),
-            // It is gone, or of another kind.
+            // It was freed, or is of another kind.
             Some(_) => Err(-EBADF),
             None => Err(-EINVAL),
         }
@@ -71,14 +72,14 @@ impl Model {
     }
 }
 
-/// Calls of the C interface. One after the other: the model has the process's places for objects to
+/// Calls the C interface. One sequence at a time: the model has the process's slots for objects to
 /// itself.
 pub fn calls(bytes: &[u8]) {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut model = Model::default();
     let _ = calls_of(&mut Unstructured::new(bytes), &mut model);
-    // Whatever happened, all that lives can be freed.
+    // Whatever happened, every object can be freed.
     let all: Vec<_> =
         model.0.iter().filter_map(|(at, (_, object))| Some((*at, (*object)?))).collect();
     for (at, object) in all {

@@ -2,16 +2,17 @@
 //!
 //! * `ums.h`, the *native* interface to the cooperative scheduler: node, users, tasks, waits, I/O
 //!   requests with completion routines, statistics. docs/c-api.md is its manual.
-//! * `windows/windows.h`: User-Mode Scheduling as Windows 7 had it, and the Win32 calls around it,
+//! * `windows/windows.h`: User-Mode Scheduling of Windows 7, and the Win32 calls around it,
 //!   so that programs written for it compile for Linux unchanged. docs/windows-c.md says what
 //!   differs.
 //!
-//! Two rules hold for every function here. No panic leaves it: it becomes an error code. And what
-//! can be checked is checked: NULL, a pointer to the wrong kind of object, an object that is gone.
+//! Two rules hold for every function here. No panic leaves it: a panic becomes an error code. And
+//! what can be checked is checked: NULL, a pointer to the wrong kind of object, an object that was
+//! freed.
 //!
-//! Named invariant **C Caller**: a C caller's pointers are NULL or good for what the header says
+//! Named invariant **C Caller**: a C caller's pointers are NULL or valid for what the header says
 //! of them, opaque ones came from this library, and a callback may be called with its argument on
-//! any worker's thread. The library is called from C, where nobody can write `unsafe`; that is why
+//! any worker's thread. The library is called from C, which has no `unsafe`; that is why
 //! the functions carry no `# Safety` section each.
 
 #![allow(clippy::missing_safety_doc)]
@@ -25,6 +26,6 @@ pub mod win32;
 pub mod fuzz;
 
 // A C worker's calls that block let others run, as a Rust worker's do. On a thread that is no
-// worker they are two thread-local looks and the C library's own function.
+// worker they read two thread-locals and call the C library's own function.
 #[cfg(feature = "interpose")]
 ums::interpose!();

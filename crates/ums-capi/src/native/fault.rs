@@ -1,4 +1,4 @@
-//! What went wrong: a negative errno for the program, a sentence for the person.
+//! Errors: a negative errno for the program, and a sentence for people.
 //!
 //! Every function of `ums.h` that can fail does its work inside [`guard`]. So a panic, which would
 //! be undefined behaviour in a C caller, ends here as `-ENOTRECOVERABLE`, and each failure leaves
@@ -27,17 +27,17 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault with this error number (positive) and sentence.
+    /// Returns a fault with this error number (positive) and sentence.
     pub fn new(errno: c_int, text: impl Into<Cow<'static, str>>) -> Fault {
         Fault { errno, text: text.into() }
     }
 
-    /// A parameter that must not be NULL.
+    /// Returns the fault of a parameter that must not be NULL.
     pub fn null(what: &'static str) -> Fault {
         Fault::new(libc::EINVAL, format!("{what} is NULL"))
     }
 
-    /// Its error number, positive.
+    /// Returns its error number, positive.
     pub fn errno(&self) -> c_int {
         self.errno
     }
@@ -94,7 +94,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Carries out a function's work: its result, or the negative error number.
+/// Runs a function's work; returns its result, or the negative error number.
 pub fn guard(work: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(ToString::to_string);
@@ -108,7 +108,7 @@ pub fn guard(work: impl FnOnce() -> Result<c_int, Fault>) -> c_int {
     })
 }
 
-/// As [`guard`], for functions that answer a question: `otherwise` when it cannot be answered.
+/// As [`guard`], for functions that answer a question; returns `otherwise` if that fails.
 pub fn answer<T>(otherwise: T, work: impl FnOnce() -> Result<T, Fault>) -> T {
     let mut given = None;
     guard(|| {
@@ -120,18 +120,18 @@ pub fn answer<T>(otherwise: T, work: impl FnOnce() -> Result<T, Fault>) -> T {
 
 fn remember(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // While a thread ends there is nowhere to keep it, and nobody to read it.
+    // While a thread ends there is no place to keep it, and no code that reads it.
     let _ = LAST.try_with(|last| *last.borrow_mut() = text);
 }
 
-/// The sentence of the calling thread's last failed call; empty when none has failed. It is good
-/// until the next call that fails on the same thread; workers that are fibers share a thread.
+/// Returns the sentence of the calling thread's last failed call; empty when none has failed. It is
+/// good until the next call that fails on the same thread; workers that are fibers share a thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// The version of the library: major << 16 | minor << 8 | patch.
+/// Returns the version of the library: major << 16 | minor << 8 | patch.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_version() -> u32 {
     let part = |text: &str| text.parse::<u32>().unwrap_or(0);

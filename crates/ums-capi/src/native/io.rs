@@ -1,13 +1,13 @@
-//! I/O: requests with completion routines (U60..U66), and calls that wait.
+//! I/O: requests with completion routines, and calls that wait.
 //!
 //! A request borrows the caller's buffers until its routine has been called. Files are read at an
 //! offset; pipes and sockets have only `UMS_CURRENT` and must be in non-blocking mode.
 //!
-//! A call that waits is a request whose routine sets an event, so a time limit asks for the end of
+//! A call that waits is a request whose routine sets an event. A time limit asks for the end of
 //! the operation and then still waits for it: the buffer is the caller's again on return.
 //!
 //! Named invariants **C Caller** of lib.rs, and **Lent Buffer**: what a request points at stays
-//! valid and untouched until its routine is called, by the header's demand or because the caller
+//! valid and untouched until its routine is called, because the header demands it or the caller
 //! waits.
 
 #![allow(unsafe_code)]
@@ -30,9 +30,10 @@ use super::task::UMS_FOREVER;
 /// The offset that means the file's own position; the only one that pipes and sockets have.
 pub const UMS_CURRENT: u64 = u64::MAX;
 
-/// Called once when the request is over, with the number of bytes (accept: the new descriptor), or
-/// a negative errno (-ECANCELED: it was cancelled). It runs in the middle of another worker's turn,
-/// or before the submitting call returns: it may enqueue, submit and set events, and must not wait.
+/// Called once when the request has ended, with the number of bytes (accept: the new descriptor),
+/// or a negative errno (-ECANCELED: it was cancelled). It runs in the middle of another worker's
+/// turn, or before the submitting call returns: it may enqueue, submit and set events, and must not
+/// wait.
 pub type ums_routine = Option<unsafe extern "C-unwind" fn(arg: *mut c_void, result: i64)>;
 
 /// A submitted request, to be cancelled.
@@ -47,7 +48,7 @@ objects! {
 /// Bytes of the caller's.
 struct Lent(*mut u8, usize);
 
-// SAFETY: Lent Buffer: nobody else touches the bytes, whichever thread the operation is done on.
+// SAFETY: Lent Buffer: no other code touches the bytes, on whichever thread the operation runs.
 unsafe impl Send for Lent {}
 
 // SAFETY: Lent Buffer: the bytes stay valid and where they are.
@@ -77,7 +78,7 @@ impl Finish {
     }
 }
 
-/// Whoever learns the result of a request.
+/// The receiver of a request's result.
 trait Told: Send + 'static {
     fn tell(self, result: i64);
 }
@@ -147,7 +148,7 @@ fn lent(buffer: *mut c_void, len: usize) -> Result<Lent, Fault> {
     Ok(Lent(start, len))
 }
 
-/// The buffers of an array of them.
+/// Returns the buffers of an array of them.
 ///
 /// # Safety
 /// C Caller: NULL, or `count` readable elements.
@@ -163,7 +164,7 @@ unsafe fn lent_all(parts: *const iovec, count: usize) -> Result<Vec<Lent>, Fault
     parts.iter().map(|part| lent(part.iov_base, part.iov_len)).collect()
 }
 
-/// The bytes of an address.
+/// Returns the bytes of an address.
 ///
 /// # Safety
 /// C Caller: NULL, or `len` readable bytes.
@@ -178,7 +179,7 @@ unsafe fn address(from: *const sockaddr, len: socklen_t) -> Result<Vec<u8>, Faul
     Ok(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len as usize) }.to_vec())
 }
 
-/// Submits it, and gives the pending request to the caller if it wants it and there still is one.
+/// Submits a request. Stores a pointer to it in `pending`, or NULL if it has completed.
 ///
 /// # Safety
 /// C Caller: `pending` is NULL or writable.
@@ -202,8 +203,8 @@ unsafe fn submit(
     })
 }
 
-/// Submits a read. Gives 1 when it completed at once: then the routine has been called and
-/// `*pending` is NULL; else 0. `pending` may be NULL. The buffer is lent until the routine is
+/// Submits a read. Returns 1 if it completed at once: then the routine has been called and
+/// `*pending` is NULL; otherwise 0. `pending` may be NULL. The buffer is lent until the routine is
 /// called. On a plain thread the read blocks, and completes at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_read(
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn ums_submit_read(
     unsafe { submit(fd, what, (routine, arg), pending) }
 }
 
-/// As ums_submit_read, to write what the buffer holds.
+/// As ums_submit_read, but writes the bytes of the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_write(
     fd: c_int,
@@ -236,7 +237,8 @@ pub unsafe extern "C" fn ums_submit_write(
     unsafe { submit(fd, what, (routine, arg), pending) }
 }
 
-/// As ums_submit_read, into several buffers one after another. The array may go; the buffers stay.
+/// As ums_submit_read, into several buffers one after another. The array may be freed; the buffers
+/// must stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_readv(
     fd: c_int,
@@ -253,7 +255,8 @@ pub unsafe extern "C" fn ums_submit_readv(
     unsafe { submit(fd, what, (routine, arg), pending) }
 }
 
-/// As ums_submit_write, from several buffers one after another. The array may go; the buffers stay.
+/// As ums_submit_write, from several buffers one after another. The array may be freed; the buffers
+/// must stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_writev(
     fd: c_int,
@@ -270,8 +273,8 @@ pub unsafe extern "C" fn ums_submit_writev(
     unsafe { submit(fd, what, (routine, arg), pending) }
 }
 
-/// As ums_submit_read, until what was written is on the disk; with `metadata` also what describes
-/// the file.
+/// As ums_submit_read, but waits until what was written is on the disk; with `metadata` also what
+/// describes the file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_sync(
     fd: c_int,
@@ -312,8 +315,8 @@ pub unsafe extern "C" fn ums_submit_connect(
     unsafe { submit(fd, what, (routine, arg), pending) }
 }
 
-/// Asks for an end of the request. Its routine is called all the same, with -ECANCELED or with the
-/// real result. A request that is over is left alone.
+/// Asks for the end of the request. Its routine is called nevertheless, with -ECANCELED or with the
+/// real result. A request that has ended is left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_pending_cancel(pending: *mut ums_pending) -> c_int {
     guard(|| {
@@ -322,7 +325,7 @@ pub unsafe extern "C" fn ums_pending_cancel(pending: *mut ums_pending) -> c_int 
     })
 }
 
-/// Frees the pointer, not the request, which goes on. NULL is fine.
+/// Frees the pointer, not the request, which continues. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_pending_free(pending: *mut ums_pending) -> c_int {
     guard(|| {
@@ -346,7 +349,7 @@ impl Told for Arc<Shared> {
     }
 }
 
-/// Does the operation and waits for it.
+/// Submits the operation and waits for it.
 fn wait(fd: c_int, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
     let mut result = 0;
     let code = guard(|| {
@@ -359,7 +362,7 @@ fn wait(fd: c_int, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
         let waited = shared.over.wait_for(span(timeout_ns));
         if waited.is_err() {
             pending.cancel();
-            // Lent Buffer: the caller's buffer is in use until the operation is over.
+            // Lent Buffer: the caller's buffer is in use until the operation has ended.
             shared.over.wait();
         }
         result = shared.result.load(Ordering::Relaxed);
@@ -372,7 +375,7 @@ fn wait(fd: c_int, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
     if code < 0 { i64::from(code) } else { result }
 }
 
-/// On a plain thread a time limit is kept by asking first.
+/// On a plain thread a time limit is kept by polling first.
 fn poll(fd: c_int, what: &What, timeout_ns: u64) -> Result<(), Fault> {
     let events = match what {
         What::Read(_, UMS_CURRENT) | What::Scatter(_, UMS_CURRENT) | What::Accept => libc::POLLIN,
@@ -389,7 +392,7 @@ fn poll(fd: c_int, what: &What, timeout_ns: u64) -> Result<(), Fault> {
     }
 }
 
-/// Reads, and waits for it; other workers run meanwhile. Gives the number of bytes.
+/// Reads, and waits for it; other workers run meanwhile. Returns the number of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_read(
     fd: c_int,
@@ -401,7 +404,7 @@ pub unsafe extern "C" fn ums_read(
     wait(fd, lent(buffer, len).map(|buffer| What::Read(buffer, offset)), timeout_ns)
 }
 
-/// Writes, and waits for it; other workers run meanwhile. Gives the number of bytes.
+/// Writes, and waits for it; other workers run meanwhile. Returns the number of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_write(
     fd: c_int,
@@ -414,7 +417,7 @@ pub unsafe extern "C" fn ums_write(
     wait(fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
 }
 
-/// Accepts one connection, and waits for it. Gives its descriptor, in non-blocking mode.
+/// Accepts one connection, and waits for it. Returns its descriptor, in non-blocking mode.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_accept(fd: c_int, timeout_ns: u64) -> c_int {
     wait(fd, Ok(What::Accept), timeout_ns) as c_int

@@ -1,7 +1,7 @@
 //! `ums.h`: the cooperative scheduler for C.
 //!
 //! ```text
-//!   fault    what went wrong: a negative errno and a sentence; no panic gets past it
+//!   fault    errors: a negative errno and a sentence; no panic passes it
 //!   object   what is behind an opaque pointer: alive, of the right kind, not in use when freed
 //!   options, node, task, user, worker, sync, io, stats       the functions, by subject
 //! ```

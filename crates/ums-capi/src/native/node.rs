@@ -1,4 +1,4 @@
-//! The node: made from options, given work, shut down.
+//! The node: building it from options, giving it work, shutting it down.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
 
@@ -23,23 +23,23 @@ objects! {
     ums_node = b"ums node": Owned;
 }
 
-/// What a node pointer stands for.
+/// What is behind a node pointer.
 pub struct Owned {
     pub(super) node: Node,
     was_shut_down: AtomicBool,
 }
 
-/// What a shutdown found.
+/// The result of a shutdown.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ums_shutdown_report {
     /// Requests that had not ended when the grace time was over and were cancelled.
     pub cancelled: usize,
-    /// Workers that could not be ended; their threads and stacks are left alone on purpose.
+    /// Workers that could not be ended; their threads and stacks are leaked on purpose.
     pub left: usize,
 }
 
-/// The scheduler with this number, or the fault that there is none.
+/// Returns the scheduler with this number, or the fault that there is none.
 fn scheduler(owned: &Ref<ums_node>, number: usize) -> Result<usize, Fault> {
     let count = owned.node.scheduler_count();
     let none = || Fault::new(libc::EINVAL, format!("scheduler {number} of {count}"));
@@ -71,9 +71,9 @@ pub unsafe extern "C" fn ums_node_new(
     })
 }
 
-/// Shuts the node down in order: takes no more work, lets what runs finish for the grace time,
-/// cancels what has not, ends every worker. `report` may be NULL. On a worker: -EDEADLK. A second
-/// call does nothing.
+/// Shuts the node down in order: takes no more work, lets running requests finish during the grace
+/// time, cancels the others, ends every worker. `report` may be NULL. On a worker: -EDEADLK. A
+/// second call does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_shutdown(
     node: *mut ums_node,
@@ -94,8 +94,9 @@ pub unsafe extern "C" fn ums_node_shutdown(
     })
 }
 
-/// Frees the node; one that was not shut down is, with a grace time of 10 seconds. NULL is fine.
-/// Users, tasks and pending requests of the node may be freed afterwards. On a worker: -EDEADLK.
+/// Frees the node. If it was not shut down, shuts it down with a grace time of 10 seconds. NULL is
+/// allowed. Users, tasks and pending requests of the node may be freed afterwards. On a worker:
+/// -EDEADLK.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_free(node: *mut ums_node) -> c_int {
     guard(|| {
@@ -112,14 +113,14 @@ pub unsafe extern "C" fn ums_node_free(node: *mut ums_node) -> c_int {
     })
 }
 
-/// How many schedulers it has; 0 for a bad pointer.
+/// Returns how many schedulers it has; 0 for a bad pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_scheduler_count(node: *const ums_node) -> usize {
     answer(0, || Ok(object::get(node)?.node.scheduler_count()))
 }
 
 /// Runs the function on a worker and waits for its result: the way in from a plain thread.
-/// `result` may be NULL. -ENODATA: the node was shut down before it began.
+/// `result` may be NULL. -ENODATA: the node was shut down before the function began.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_run(
     node: *mut ums_node,
@@ -139,7 +140,7 @@ pub unsafe extern "C" fn ums_node_run(
 }
 
 /// Queues a task on the least loaded scheduler, or, on a worker, on its own. `task` may be NULL:
-/// then it runs by itself. -EAGAIN: the work queue is full. -ESHUTDOWN: no more work is taken.
+/// then it runs detached. -EAGAIN: the work queue is full. -ESHUTDOWN: no more work is taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_spawn(
     node: *mut ums_node,
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn ums_node_spawn_on(
 }
 
 /// Queues a task on the hidden scheduler of this name, whose workers are threads: for work that
-/// should not stand in the way of the others. It is made on first use, with at most
+/// should not delay the others. It is created at its first use, with at most
 /// `max_workers` workers (0: as many as a node for one processor).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_spawn_hidden(
@@ -214,7 +215,8 @@ pub unsafe extern "C" fn ums_node_cancel(node: *mut ums_node, user: u64) -> c_in
     })
 }
 
-/// Takes a scheduler out of service for new work, or puts it back. -EBUSY: it is the last one.
+/// Takes a scheduler out of service for new work, or puts it back. -EBUSY: it is the last one
+/// online.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_set_online(
     node: *mut ums_node,
@@ -235,7 +237,7 @@ pub unsafe extern "C" fn ums_node_set_online(
     })
 }
 
-/// A C string as text.
+/// Returns a C string as text.
 ///
 /// # Safety
 /// C Caller: NULL, or a string that outlives the use of the result.
@@ -251,7 +253,7 @@ pub(super) unsafe fn text<'a>(
     text.map_err(|_| Fault::new(libc::EILSEQ, format!("{what} is not UTF-8")))
 }
 
-/// Whether a time limit is none.
+/// Returns true if there is no time limit.
 pub(super) fn is_forever(timeout_ns: u64) -> bool {
     timeout_ns == UMS_FOREVER
 }

@@ -1,22 +1,22 @@
-//! What stands behind an opaque pointer of `ums.h`.
+//! The object behind an opaque pointer of `ums.h`.
 //!
-//! A pointer points at a *slot*: what kind of object it is for, whether one lives there, how many
+//! A pointer points at a *slot*: the kind of object it is for, whether it has one, how many
 //! calls use it at this moment, and the object.
 //!
 //! ```text
 //!   state word      | meaning                                    | enter      | free
-//!   0               | nothing lives here                         | EBADF      | EBADF
+//!   0               | no object                                  | EBADF      | EBADF
 //!   LIVE + n        | an object, n calls use it                  | LIVE + n+1 | n = 0: -> 0, else EBUSY
-//!   n (without LIVE)| gone for new calls; the last call ends it  | EBADF      | EBADF
+//!   n (without LIVE)| freed for new calls; the last call ends it | EBADF      | EBADF
 //! ```
 //!
 //! Named invariants:
 //!
 //! * **Stable Slot**: a slot is never given back to the allocator, only used again for the same
-//!   kind. So a stale pointer reads live memory, and is told so; only a slot that was used again
-//!   meanwhile fools it, and then it meets an object of its own kind.
-//! * **Counted Use**: the object is written and dropped only by whoever found the count at 0
-//!   without LIVE, and read only by who is counted.
+//!   kind. So a stale pointer reads live memory, and is recognised; only a slot that was used again
+//!   meanwhile is not recognised, and then has an object of the same kind.
+//! * **Counted Use**: the object is written and dropped only by the thread that found the count at
+//!   0 without LIVE, and read only by a counted call.
 
 #![allow(unsafe_code)]
 
@@ -32,17 +32,17 @@ const LIVE: u64 = 1 << 63;
 
 /// A kind of object, named by the opaque type that stands for it in the header.
 pub trait Object: 'static {
-    /// What lives in the slot.
+    /// The type of the object.
     type Value: Send + Sync + 'static;
-    /// A number that no other kind has, and that is unlikely to be found anywhere else.
+    /// A number that no other kind has, and that is unlikely elsewhere in memory.
     const KIND: u64;
-    /// What the sentences call it.
+    /// Its name in error sentences.
     const NAME: &'static str;
-    /// Its free slots.
+    /// Returns its free slots.
     fn pool() -> &'static Pool<Self::Value>;
 }
 
-/// Where an object lives. The kind comes first, in every slot.
+/// The place of an object. The kind comes first, in every slot.
 #[repr(C)]
 pub struct Slot<T: 'static> {
     kind: u64,
@@ -50,7 +50,7 @@ pub struct Slot<T: 'static> {
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: Counted Use: the value is shared as `&T`, and moved in and out by one at a time.
+// SAFETY: Counted Use: the value is shared as `&T`, and moved in and out by one thread at a time.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
 /// The free slots of a kind.
@@ -69,7 +69,7 @@ impl<T> Default for Pool<T> {
     }
 }
 
-/// Says what stands behind opaque types.
+/// Defines the kinds of objects behind opaque types.
 macro_rules! objects {
     ($($name:ident = $kind:literal: $value:ty;)*) => {
         $(
@@ -95,21 +95,21 @@ impl<O: Object> Deref for Ref<O> {
     type Target = O::Value;
 
     fn deref(&self) -> &O::Value {
-        // SAFETY: Counted Use: we are counted, so the value is there and nobody writes it.
+        // SAFETY: Counted Use: this use is counted, so the value exists and is not written.
         unsafe { (*self.0.value.get()).assume_init_ref() }
     }
 }
 
 impl<O: Object> Drop for Ref<O> {
     fn drop(&mut self) {
-        // Release: what we did with the object is before its end. Acquire: we may be its end.
+        // Release: this use is before the object's end. Acquire: this may be its end.
         if self.0.state.fetch_sub(1, Ordering::AcqRel) == 1 {
             end::<O>(self.0);
         }
     }
 }
 
-/// Makes an object and gives the pointer for C.
+/// Creates an object and returns the pointer for C.
 pub fn make<O: Object>(value: O::Value) -> *mut O {
     let free = O::pool().0.lock().unwrap_or_else(|e| e.into_inner()).pop();
     let slot = free.unwrap_or_else(|| {
@@ -119,13 +119,13 @@ pub fn make<O: Object>(value: O::Value) -> *mut O {
             value: UnsafeCell::new(MaybeUninit::uninit()),
         }))
     });
-    // SAFETY: Counted Use: a slot from the pool, or a new one, is ours alone.
+    // SAFETY: Counted Use: a slot from the pool, or a new one, has no other user.
     unsafe { (*slot.value.get()).write(value) };
     slot.state.store(LIVE, Ordering::Release);
     std::ptr::from_ref(slot).cast_mut().cast()
 }
 
-/// The object behind a pointer, for the time of a call.
+/// Returns the object behind a pointer, for the time of a call.
 pub fn get<O: Object>(pointer: *const O) -> Result<Ref<O>, Fault> {
     let slot = slot(pointer)?;
     let mut state = slot.state.load(Ordering::Relaxed);
@@ -146,7 +146,7 @@ pub fn get<O: Object>(pointer: *const O) -> Result<Ref<O>, Fault> {
     }
 }
 
-/// Frees an object that nobody uses, if `idle` finds that it may go. Else `EBUSY`.
+/// Frees an object that no call uses, if `idle` allows it. Returns `EBUSY` otherwise.
 pub fn free<O: Object>(
     pointer: *const O,
     idle: impl FnOnce(&O::Value) -> bool,
@@ -157,21 +157,22 @@ pub fn free<O: Object>(
         return Err(busy());
     }
     let slot = object.0;
-    // LIVE + 1: we alone use it. Without LIVE nobody comes in, and our leaving ends it.
+    // LIVE + 1: this is the only use. Without LIVE no other begins, and the end of this one ends
+    // it.
     slot.state
         .compare_exchange(LIVE + 1, 1, Ordering::AcqRel, Ordering::Relaxed)
         .map_err(|state| if state & LIVE == 0 { gone::<O>() } else { busy() })?;
     Ok(())
 }
 
-/// Takes an object away from its pointer: from now on no call finds it. It ends with the last call
-/// that uses it, the latest when `object` is dropped.
+/// Takes an object away from its pointer: from now on no call finds it. It is dropped with the last
+/// call that uses it, the latest when `object` is dropped.
 pub fn retire<O: Object>(object: &Ref<O>) {
     object.0.state.fetch_and(!LIVE, Ordering::AcqRel);
 }
 
 fn end<O: Object>(slot: &'static Slot<O::Value>) {
-    // SAFETY: Counted Use: the count is 0 without LIVE, so we are the last.
+    // SAFETY: Counted Use: the count is 0 without LIVE, so this is the last use.
     let value = unsafe { (*slot.value.get()).assume_init_read() };
     drop(value);
     O::pool().0.lock().unwrap_or_else(|e| e.into_inner()).push(slot);
@@ -190,7 +191,8 @@ fn slot<O: Object>(pointer: *const O) -> Result<&'static Slot<O::Value>, Fault> 
     if !pointer.cast::<Slot<O::Value>>().is_aligned() || !kind.is_aligned() {
         return Err(other());
     }
-    // SAFETY: C Caller, Stable Slot: it came from `make` of some kind, and each begins with that.
+    // SAFETY: C Caller, Stable Slot: it came from `make` of some kind, and each slot begins with
+    // the kind.
     if unsafe { *kind } != O::KIND {
         return Err(other());
     }

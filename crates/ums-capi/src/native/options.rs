@@ -1,7 +1,7 @@
 //! The options of a node, as a C structure in which zero means the default.
 //!
 //! The structure may grow. Its first field says how large the caller's is: a smaller one lacks the
-//! newer fields, which are then zero; in a larger one, what we do not know must be zero.
+//! newer fields, which are then zero; in a larger one, the unknown fields must be zero.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: the caller's structure.
 
@@ -20,7 +20,7 @@ pub const UMS_WORKERS_FIBER: u32 = 1;
 
 /// A user's requests go to its scheduler unless that is much busier than the least loaded one.
 pub const UMS_PLACEMENT_HINTED: u32 = 0;
-/// A user stays for life on the scheduler that had the fewest users.
+/// A user stays forever on the scheduler that had the fewest users.
 pub const UMS_PLACEMENT_CLASSIC: u32 = 1;
 /// Each request goes to the scheduler with the least load.
 pub const UMS_PLACEMENT_LEAST_LOADED: u32 = 2;
@@ -28,7 +28,7 @@ pub const UMS_PLACEMENT_LEAST_LOADED: u32 = 2;
 /// Each request goes to its user's scheduler, whatever its load.
 pub const UMS_PLACEMENT_ALWAYS_PREFERRED: u32 = 3;
 
-/// The best I/O back end that the machine allows.
+/// The best I/O back end that the system allows.
 pub const UMS_IO_AUTO: u32 = 0;
 /// io_uring, or the node is not built.
 pub const UMS_IO_URING: u32 = 1;
@@ -42,10 +42,10 @@ pub const UMS_IO_SYNC: u32 = 3;
 pub const UMS_CLASSIC: u32 = 1;
 /// Pins each scheduler's threads to a processor of its own.
 pub const UMS_PIN: u32 = 2;
-/// Backs the stacks of fibers with memory when they are made.
+/// Backs the stacks of fibers with memory when they are created.
 pub const UMS_PRECOMMIT_STACKS: u32 = 4;
-/// Writes no sentences to stderr about what the program's user can mend, such as a worker that does
-/// not yield. There is no thread that looks for such workers then.
+/// Writes no sentences to stderr about what the program's user can correct, such as a worker that
+/// does not yield. There is no thread that looks for such workers then.
 pub const UMS_NO_WARNINGS: u32 = 8;
 /// Leaves the scheduler to a thread worker that is blocked in the kernel. Without this flag such a
 /// worker loses it after some 10 milliseconds, and the code after its block runs in parallel with
@@ -58,23 +58,24 @@ pub const UMS_KEEP_BLOCKED: u32 = 16;
 pub struct ums_options {
     /// sizeof(ums_options).
     pub size: usize,
-    /// Schedulers; 0: one per processor that the process may use.
+    /// Number of schedulers; 0: one per processor that the process may use.
     pub schedulers: usize,
-    /// Most workers in all; 0: as many as the machine has room for.
+    /// Maximum number of workers; 0: as many as the computer has room for.
     pub max_workers: usize,
-    /// Workers that each scheduler keeps however long they are idle; 0: one.
+    /// Number of workers that each scheduler keeps however long they are idle; 0: one.
     pub min_workers: usize,
-    /// Requests that may wait for a worker on one scheduler before more are refused; 0: 1048576.
+    /// Number of requests that may wait for a worker on one scheduler before more are refused; 0:
+    /// 1048576.
     pub queue_limit: usize,
-    /// Stack of a worker in bytes; 0: 2 MiB for threads, 256 KiB for fibers.
+    /// Bytes of a worker's stack; 0: 2 MiB for threads, 256 KiB for fibers.
     pub stack_size: usize,
-    /// Most workers of one scheduler that may be preemptive at once; 0: no limit.
+    /// Maximum number of workers of one scheduler that may be preemptive at once; 0: no limit.
     pub preemptive_limit: usize,
     /// How long a worker may be idle before it is destroyed; 0: 15 minutes.
     pub idle_worker_timeout_ns: u64,
-    /// How long a scheduler without work looks for some before it sleeps; 0: not at all.
+    /// How long a scheduler without work spins before it sleeps; 0: not at all.
     pub idle_spin_ns: u64,
-    /// How long a request may wait for a worker; 0: as long as it takes.
+    /// How long a request may wait for a worker; 0: no limit.
     pub queue_timeout_ns: u64,
     /// UMS_WORKERS_...
     pub worker_kind: u32,
@@ -87,7 +88,7 @@ pub struct ums_options {
 }
 
 impl ums_options {
-    /// The caller's options, whatever the size of its structure; NULL is all defaults.
+    /// Reads the caller's options, whatever the size of its structure; NULL means all defaults.
     ///
     /// # Safety
     /// C Caller: NULL, or as many readable bytes as its first field says.
@@ -117,7 +118,7 @@ impl ums_options {
         Ok(options)
     }
 
-    /// The builder with these options.
+    /// Returns the builder with these options.
     pub fn builder(&self) -> Result<Builder, Fault> {
         let mut builder = Node::builder();
         for (value, set) in [
@@ -176,7 +177,7 @@ fn unknown(field: &str, value: u32) -> Fault {
     Fault::new(libc::EINVAL, format!("ums_options.{field} cannot be {value}"))
 }
 
-/// A time as C says it; the largest value is for ever.
+/// Returns a time as C gives it; the largest value means no limit.
 pub(super) fn span(ns: u64) -> Duration {
     if ns == u64::MAX { Duration::MAX } else { Duration::from_nanos(ns) }
 }

@@ -12,8 +12,8 @@ use super::fault::{Fault, guard};
 use super::node::ums_node;
 use super::object;
 
-/// The statistics of the original: a header, then name and value in each line. The text is the
-/// caller's, to be freed by ums_text_free.
+/// Returns the statistics of the original: a header, then name and value in each line. The text is
+/// the caller's, to be freed by ums_text_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_stats_text(
     node: *const ums_node,
@@ -30,9 +30,9 @@ pub unsafe extern "C" fn ums_node_stats_text(
     })
 }
 
-/// Everything the node tells about itself, as a JSON object with an array of objects for each
+/// Returns all statistics of the node, as a JSON object with an array of objects for each
 /// table: ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others.
-/// The text is the caller's, to be freed by ums_text_free.
+/// The caller frees the text with ums_text_free.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_node_stats_json(
     node: *const ums_node,
@@ -46,11 +46,11 @@ pub unsafe extern "C" fn ums_node_stats_json(
     })
 }
 
-/// Frees a text. NULL is fine.
+/// Frees a text. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_text_free(text: *mut c_char) {
     if !text.is_null() {
-        // SAFETY: C Caller: it came from `give`, and comes back once.
+        // SAFETY: C Caller: it came from `give`, and is freed once.
         drop(unsafe { CString::from_raw(text) });
     }
 }

@@ -1,7 +1,7 @@
 //! Waits: mutex, condition variable, event, semaphore, for workers and plain threads alike.
 //!
-//! Every wait takes a time limit (0: do not wait, `UMS_FOREVER`: no limit) and hears the
-//! cancellation of its work request. What somebody waits for is in use, so it cannot be freed.
+//! Every wait takes a time limit (0: do not wait, `UMS_FOREVER`: no limit) and ends with the
+//! cancellation of its work request. An object that has waiters is in use, so it cannot be freed.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: out-pointers.
 
@@ -28,7 +28,7 @@ pub struct ums_condvar {
     _opaque: [u8; 0],
 }
 
-/// An event: set by anyone, waited for by many.
+/// An event, which any thread may set and many may wait for.
 pub struct ums_event {
     _opaque: [u8; 0],
 }
@@ -45,7 +45,7 @@ objects! {
     ums_semaphore = b"ums sema": Semaphore;
 }
 
-/// Makes an object and gives it to the caller.
+/// Creates an object and gives it to the caller.
 ///
 /// # Safety
 /// C Caller: `out` is NULL or writable.
@@ -58,25 +58,25 @@ unsafe fn give<O: Object>(out: *mut *mut O, value: O::Value) -> Result<c_int, Fa
     Ok(0)
 }
 
-/// Frees what nobody uses; NULL is fine.
+/// Frees an object that is not in use; NULL is allowed.
 fn free<O: Object>(pointer: *mut O, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
     guard(|| if pointer.is_null() { Ok(0) } else { object::free(pointer, idle).map(|()| 0) })
 }
 
-/// A new mutex.
+/// Creates a mutex.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_mutex_new(mutex: *mut *mut ums_mutex) -> c_int {
     // SAFETY: C Caller: passed on.
     guard(|| unsafe { give(mutex, RawMutex::new()) })
 }
 
-/// Frees it; NULL is fine. -EBUSY: it is locked.
+/// Frees it; NULL is allowed. -EBUSY: it is locked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_mutex_free(mutex: *mut ums_mutex) -> c_int {
     free(mutex, |mutex| !mutex.is_locked())
 }
 
-/// Locks it within this time. -EDEADLK: the caller has it already.
+/// Locks it within this time. -EDEADLK: the caller has locked it already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_mutex_lock(mutex: *mut ums_mutex, timeout_ns: u64) -> c_int {
     guard(|| {
@@ -111,21 +111,21 @@ fn mine(mutex: &RawMutex) -> Result<(), Fault> {
     mutex.is_mine().then_some(()).ok_or_else(not)
 }
 
-/// A new condition variable.
+/// Creates a condition variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_condvar_new(condvar: *mut *mut ums_condvar) -> c_int {
     // SAFETY: C Caller: passed on.
     guard(|| unsafe { give(condvar, Mutex::default()) })
 }
 
-/// Frees it; NULL is fine. -EBUSY: somebody waits.
+/// Frees it; NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_condvar_free(condvar: *mut ums_condvar) -> c_int {
     free(condvar, |_| true)
 }
 
 /// Unlocks the mutex, waits to be notified, and locks it again, also on -ETIMEDOUT and -ECANCELED.
-/// The condition may have changed meanwhile: look again. -EPERM: the caller has not locked it.
+/// The condition may have changed meanwhile: check it again. -EPERM: the caller has not locked it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_condvar_wait(
     condvar: *mut ums_condvar,
@@ -159,13 +159,13 @@ fn sleepers(condvar: &Mutex<VecDeque<Sleeper>>) -> std::sync::MutexGuard<'_, Vec
     condvar.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Lets the first waiter look again.
+/// Wakes the first waiter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_condvar_notify_one(condvar: *mut ums_condvar) -> c_int {
     guard(|| {
         let condvar = object::get(condvar)?;
         let mut list = sleepers(&condvar);
-        // A notification is given to one who still waits: claims of failed waits give nothing.
+        // A notification goes to a wait that has not ended: claims of failed waits give nothing.
         let mut woken = None;
         while woken.is_none()
             && let Some(sleeper) = list.pop_front()
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn ums_condvar_notify_one(condvar: *mut ums_condvar) -> c_
     })
 }
 
-/// Lets all who wait now look again.
+/// Wakes all current waiters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_condvar_notify_all(condvar: *mut ums_condvar) -> c_int {
     guard(|| {
@@ -191,8 +191,8 @@ pub unsafe extern "C" fn ums_condvar_notify_all(condvar: *mut ums_condvar) -> c_
     })
 }
 
-/// A new event. A manual one stays set until it is reset; an automatic one lets one waiter through
-/// for each time it is set.
+/// Creates an event. A manual one stays set until it is reset; an automatic one lets one waiter
+/// through for each time it is set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_event_new(
     manual: bool,
@@ -206,7 +206,7 @@ pub unsafe extern "C" fn ums_event_new(
     })
 }
 
-/// Frees it; NULL is fine. -EBUSY: somebody waits.
+/// Frees it; NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_event_free(event: *mut ums_event) -> c_int {
     free(event, |_| true)
@@ -221,13 +221,13 @@ pub unsafe extern "C" fn ums_event_set(event: *mut ums_event) -> c_int {
     })
 }
 
-/// Resets it. 1: it was set, 0: it was not.
+/// Resets it. Returns 1 if it was set, 0 if it was not.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_event_reset(event: *mut ums_event) -> c_int {
     guard(|| Ok(object::get(event)?.reset().into()))
 }
 
-/// Whether it is set; false for a bad pointer.
+/// Returns true if it is set; false for a bad pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_event_is_set(event: *const ums_event) -> bool {
     answer(false, || Ok(object::get(event)?.is_set()))
@@ -242,7 +242,7 @@ pub unsafe extern "C" fn ums_event_wait(event: *mut ums_event, timeout_ns: u64) 
     })
 }
 
-/// A new semaphore with this many permits.
+/// Creates a semaphore with this many permits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_semaphore_new(
     permits: usize,
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn ums_semaphore_new(
     })
 }
 
-/// Frees it; NULL is fine. -EBUSY: somebody waits.
+/// Frees it; NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_semaphore_free(semaphore: *mut ums_semaphore) -> c_int {
     free(semaphore, |_| true)
@@ -280,7 +280,8 @@ pub unsafe extern "C" fn ums_semaphore_acquire(
     })
 }
 
-/// Gives permits, whoever took them. -EOVERFLOW: there would be more than half of SIZE_MAX.
+/// Releases permits, which another worker may have taken. -EOVERFLOW: there would be more than half
+/// of SIZE_MAX.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_semaphore_release(
     semaphore: *mut ums_semaphore,
@@ -300,7 +301,7 @@ fn room(more: usize, there: usize) -> Result<(), Fault> {
     fits.then_some(()).ok_or_else(too_many)
 }
 
-/// How many permits can be had now; 0 for a bad pointer.
+/// Returns how many permits are available; 0 for a bad pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_semaphore_available(semaphore: *const ums_semaphore) -> usize {
     answer(0, || Ok(object::get(semaphore)?.available()))

@@ -1,7 +1,7 @@
-//! Tasks: C functions that a worker carries out, and waiting for their results.
+//! Tasks: C functions that a worker runs, and waiting for their results.
 //!
 //! A task pointer ends with the call that takes its result, or with `ums_task_detach`. While one
-//! caller waits for a task others may ask and cancel, but not wait too.
+//! caller waits for a task, others may query and cancel it, but not wait too.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
 
@@ -18,11 +18,11 @@ use super::options::span;
 /// No time limit.
 pub const UMS_FOREVER: u64 = u64::MAX;
 
-/// What a worker carries out. It must return: neither exceptions nor longjmp, pthread_exit or
+/// A function that a worker runs. It must return: neither exceptions nor longjmp, pthread_exit or
 /// thread cancellation may leave it.
 pub type ums_function = Option<unsafe extern "C-unwind" fn(arg: *mut c_void) -> *mut c_void>;
 
-/// A pointer of the caller's that goes along to a worker.
+/// A pointer of the caller's that is passed to a worker.
 pub(super) struct Carried(*mut c_void);
 
 // SAFETY: C Caller: the argument of a callback may be used on any worker's thread.
@@ -40,7 +40,7 @@ impl Call {
         Ok(Call { function, arg: Carried(arg) })
     }
 
-    /// Carries it out.
+    /// Runs it.
     pub(super) fn run(self) -> Carried {
         // SAFETY: C Caller: the function may be called with its argument, once, here.
         Carried(unsafe { (self.function)(self.arg.0) })
@@ -56,9 +56,9 @@ objects! {
     ums_task = b"ums task": Task;
 }
 
-/// What a task pointer stands for.
+/// What is behind a task pointer.
 pub struct Task {
-    /// Gone while somebody waits for it.
+    /// None while a caller waits for it.
     handle: Mutex<Option<JoinHandle<Carried>>>,
     cancel: CancelHandle,
     request: u64,
@@ -70,7 +70,7 @@ impl Task {
     }
 }
 
-/// Gives the task to the caller, or lets it run by itself if it does not want it.
+/// Gives the task to the caller, or detaches it if the caller does not ask for it.
 ///
 /// # Safety
 /// C Caller: `out` is NULL or writable.
@@ -84,7 +84,7 @@ pub(super) unsafe fn give(handle: JoinHandle<Carried>, out: *mut *mut ums_task) 
     unsafe { *out = task };
 }
 
-/// Gives a task's result to the caller, if it wants it.
+/// Gives a task's result to the caller, if the caller asks for it.
 ///
 /// # Safety
 /// C Caller: `out` is NULL or writable.
@@ -95,8 +95,8 @@ pub(super) unsafe fn deliver(result: Carried, out: *mut *mut c_void) {
     }
 }
 
-/// Queues a task on the scheduler of the calling worker. `task` may be NULL: then it runs by
-/// itself. On a plain thread: -EPERM (use ums_node_spawn). -EAGAIN: the work queue is full.
+/// Queues a task on the scheduler of the calling worker. `task` may be NULL: then it runs
+/// detached. On a plain thread: -EPERM (use ums_node_spawn). -EAGAIN: the work queue is full.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_spawn(
     function: ums_function,
@@ -116,10 +116,10 @@ pub unsafe extern "C" fn ums_spawn(
     })
 }
 
-/// Waits for the task's end, for at most this long (UMS_FOREVER: however long), and gives its
-/// result; `result` may be NULL. Then the task pointer is gone. It stays only on -ETIMEDOUT, on
+/// Waits for the task's end, for at most this long (UMS_FOREVER: no limit), and returns its result;
+/// `result` may be NULL. Then the task pointer is freed. It stays valid only on -ETIMEDOUT, on
 /// -ECANCELED (the caller's own work request was cancelled while it waited with a limit) and on
-/// -EBUSY (somebody else waits for it). -ENODATA: the task was cancelled before it began.
+/// -EBUSY (another caller waits for it). -ENODATA: the task was cancelled before it began.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_task_join(
     task: *mut ums_task,
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn ums_task_join(
         let task = object::get(task)?;
         let handle = task.handle().take();
         let mut handle = handle
-            .ok_or_else(|| Fault::new(libc::EBUSY, "somebody waits for this task already"))?;
+            .ok_or_else(|| Fault::new(libc::EBUSY, "another caller waits for this task already"))?;
         let joined = if timeout_ns == UMS_FOREVER {
             handle.join()
         } else {
@@ -150,14 +150,14 @@ pub unsafe extern "C" fn ums_task_join(
     })
 }
 
-/// Lets the task run by itself; the pointer is gone. -EBUSY: somebody waits for it.
+/// Detaches the task; the pointer is freed. -EBUSY: a caller waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_task_detach(task: *mut ums_task) -> c_int {
     guard(|| object::free(task, |task| task.handle().is_some()).map(|()| 0))
 }
 
-/// Asks for the task's end: if no worker has begun it, it never runs; else its waits fail with
-/// -ECANCELED and its checkpoints say so. It is never stopped by force.
+/// Asks for the task's end: if no worker has begun it, it never runs; otherwise its waits fail with
+/// -ECANCELED, and so do its checkpoints. It is never stopped by force.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_task_cancel(task: *mut ums_task) -> c_int {
     guard(|| {
@@ -166,13 +166,13 @@ pub unsafe extern "C" fn ums_task_cancel(task: *mut ums_task) -> c_int {
     })
 }
 
-/// Whether the task has ended; false for a bad pointer too.
+/// Returns true if the task has ended; false also for a bad pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_task_is_finished(task: *const ums_task) -> bool {
     answer(false, || Ok(object::get(task)?.cancel.is_finished()))
 }
 
-/// The number of its work request, as statistics show it; 0 for a bad pointer.
+/// Returns the number of its work request, as statistics show it; 0 for a bad pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_task_request_id(task: *const ums_task) -> u64 {
     answer(0, || Ok(object::get(task)?.request))

@@ -1,4 +1,4 @@
-//! Users: logical connections that hold no worker while they are idle (U30, U31).
+//! Users: logical connections that hold no worker while they are idle.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
 
@@ -18,7 +18,7 @@ objects! {
     ums_user = b"ums user": ums::User;
 }
 
-/// A new user, on the scheduler that the node's placement chooses.
+/// Creates a user, on the scheduler that the node's placement chooses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_user_new(node: *mut ums_node, user: *mut *mut ums_user) -> c_int {
     guard(|| {
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn ums_user_new(node: *mut ums_node, user: *mut *mut ums_u
 }
 
 /// Ends the user's association with its scheduler and frees it; requests that it enqueued are
-/// carried out all the same. NULL is fine.
+/// carried out nevertheless. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_user_free(user: *mut ums_user) -> c_int {
     guard(|| {
@@ -44,19 +44,19 @@ pub unsafe extern "C" fn ums_user_free(user: *mut ums_user) -> c_int {
     })
 }
 
-/// Its number, which no other user of the process has; 0 for a bad pointer.
+/// Returns its number, which no other user of the process has; 0 for a bad pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_user_id(user: *const ums_user) -> u64 {
     answer(0, || Ok(object::get(user)?.id()))
 }
 
-/// The number of the scheduler it prefers, or a negative errno.
+/// Returns the number of the scheduler it prefers, or a negative errno.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_user_scheduler(user: *const ums_user) -> c_int {
     guard(|| Ok(object::get(user)?.scheduler() as c_int))
 }
 
-/// Enqueues a work request of the user. `task` may be NULL: then nobody waits for it.
+/// Enqueues a work request of the user. `task` may be NULL: then it runs detached.
 /// -EAGAIN: the work queue is full. -ESHUTDOWN: the node takes no more work.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_user_enqueue(
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ums_user_enqueue(
     })
 }
 
-/// From now on the user holds something that others may wait for, so that its requests never wait
+/// Records that the user holds something that others may wait for, so that its requests never wait
 /// for a worker. Holds nest.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_user_hold(user: *mut ums_user) -> c_int {
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn ums_user_cancel(user: *mut ums_user) -> c_int {
     })
 }
 
-/// Whether the user's last request is queued or being carried out; false for a bad pointer.
+/// Returns true if the user's last request is queued or being carried out; false for a bad pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_user_is_busy(user: *const ums_user) -> bool {
     answer(false, || Ok(object::get(user)?.is_busy()))

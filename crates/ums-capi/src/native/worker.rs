@@ -12,7 +12,7 @@ use super::node::text;
 use super::options::span;
 use super::task::{Call, deliver, ums_function};
 
-/// Gives the other workers of this scheduler a turn. On a plain thread, the other threads.
+/// Gives the other workers of this scheduler a turn; on a plain thread, other threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_yield() {
     guard(|| {
@@ -21,13 +21,13 @@ pub extern "C" fn ums_yield() {
     });
 }
 
-/// Yields if the caller has run for 4 ms since it was last switched to, and says whether it did.
+/// Yields if the caller has run for 4 ms since it was last switched to. Returns true if it did.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_yield_if_due() -> bool {
     answer(false, || Ok(ums::yield_if_due()))
 }
 
-/// For long loops: yields if it is due, and gives -ECANCELED if the work request was cancelled.
+/// For long loops: yields if that is due, and returns -ECANCELED if the work request was cancelled.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_checkpoint() -> c_int {
     guard(|| {
@@ -36,7 +36,8 @@ pub extern "C" fn ums_checkpoint() -> c_int {
     })
 }
 
-/// Whether the work request that the caller carries out was cancelled. False on a plain thread.
+/// Returns true if the work request that the caller carries out was cancelled. False on a plain
+/// thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_is_cancelled() -> bool {
     answer(false, || Ok(ums::is_cancelled()))
@@ -51,13 +52,13 @@ pub extern "C" fn ums_sleep(ns: u64) -> c_int {
     })
 }
 
-/// Whether the caller is a worker that runs on its scheduler now.
+/// Returns true if the caller is a worker that runs on its scheduler now.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_is_worker() -> bool {
     ums::worker::is_worker()
 }
 
-/// The number of the caller's scheduler. -EPERM on a plain thread and while preemptive.
+/// Returns the number of the caller's scheduler. -EPERM on a plain thread and while preemptive.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_scheduler_id() -> c_int {
     guard(|| {
@@ -66,7 +67,7 @@ pub extern "C" fn ums_scheduler_id() -> c_int {
     })
 }
 
-/// Runs external code that may block or run long without holding up the scheduler: others run there
+/// Runs external code that may block or run long without holding up the scheduler: others run on it
 /// meanwhile. `reason` names the kind of call in statistics, NULL is PREEMPTIVE_EXTERNAL; a process
 /// can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
 /// may be NULL. On a plain thread the function is just called.
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn ums_go_preemptive(
     })
 }
 
-/// The reason of this name. A new name is kept for ever, as the table of reasons is.
+/// Returns the reason of this name. A new name is kept forever, like the table of reasons.
 fn named(name: &str) -> Result<WaitReason, Fault> {
     if let Some(known) = WaitReason::all().find(|reason| reason.name() == name) {
         return Ok(known);

@@ -4,10 +4,10 @@
 //!   +0 mark   +8 room   +16 used   +24 entries: attribute, a copy of the value
 //! ```
 //!
-//! Of the attributes of Windows, the UMS one means something here. A wish for a processor or a
-//! group of them is accepted and left alone: a worker runs where its scheduler does.
+//! Of the attributes of Windows, only the UMS one has an effect here. Attributes for a processor or
+//! a group of them are accepted and ignored: a worker runs where its scheduler does.
 //!
-//! Windows demands that the value outlives the list. Programs are known that break this; so it is
+//! Windows demands that the value outlives the list. Some programs break this rule, so the value is
 //! copied.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: the program's memory.
@@ -18,7 +18,7 @@ use super::error::{
     BOOL, ERROR_BAD_LENGTH, ERROR_GEN_FAILURE, ERROR_INSUFFICIENT_BUFFER, ERROR_INVALID_PARAMETER,
     ERROR_NOT_SUPPORTED, done,
 };
-use super::scheduling::{UMS_VERSION, Worker};
+use super::worker::{UMS_VERSION, Worker};
 
 /// The worker's context and completion list.
 pub const PROC_THREAD_ATTRIBUTE_UMS_THREAD: usize = 0x0003_0006;
@@ -30,7 +30,7 @@ pub const PROC_THREAD_ATTRIBUTE_IDEAL_PROCESSOR: usize = 0x0003_0005;
 const MARK: u64 = u64::from_be_bytes(*b"umsattrs");
 const ROOM_MAX: usize = 64;
 
-/// An attribute list; what it looks like is no business of the program's.
+/// An attribute list, opaque to the program.
 #[repr(C)]
 pub struct AttributeList {
     mark: u64,
@@ -58,7 +58,7 @@ fn size_for(count: usize) -> usize {
     size_of::<AttributeList>() + count * size_of::<Entry>()
 }
 
-/// The list, if it has been initialised.
+/// Returns the list, if it has been initialised.
 ///
 /// # Safety
 /// C Caller: NULL or a list.
@@ -79,7 +79,7 @@ fn entries(list: *mut AttributeList) -> *mut Entry {
     list.wrapping_add(1).cast()
 }
 
-/// Initialises a list for `count` attributes, or says how large it must be.
+/// Initialises a list for `count` attributes, or stores how large it must be.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeProcThreadAttributeList(
     list: *mut AttributeList,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn UpdateProcThreadAttribute(
             PROC_THREAD_ATTRIBUTE_UMS_THREAD if size != size_of::<CreateThreadAttributes>() => {
                 return Err(ERROR_BAD_LENGTH);
             }
-            // SAFETY: C Caller: as many bytes as the size says, which was looked at.
+            // SAFETY: C Caller: as many bytes as the size says, which was checked.
             PROC_THREAD_ATTRIBUTE_UMS_THREAD => unsafe {
                 value.cast::<CreateThreadAttributes>().read_unaligned()
             },
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn UpdateProcThreadAttribute(
     done(update())
 }
 
-/// Ends the use of a list; its memory is the program's.
+/// Ends the use of a list; its memory belongs to the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn DeleteProcThreadAttributeList(list: *mut AttributeList) {
     // SAFETY: C Caller: NULL or a list.
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn DeleteProcThreadAttributeList(list: *mut AttributeList)
     }
 }
 
-/// What the list says of a UMS worker, if it says anything.
+/// Returns the context and list of a UMS worker, if the list has this attribute.
 ///
 /// # Safety
 /// C Caller: NULL, or a list.

@@ -9,21 +9,21 @@ pub type BOOL = i32;
 
 /// It succeeded.
 pub const ERROR_SUCCESS: u32 = 0;
-/// No such handle.
+/// There is no such handle.
 pub const ERROR_INVALID_HANDLE: u32 = 6;
-/// The system is out of memory, or of something like it.
+/// The system is out of memory, or of a similar resource.
 pub const ERROR_NOT_ENOUGH_MEMORY: u32 = 8;
 /// A structure of the wrong size; here also `STATUS_INFO_LENGTH_MISMATCH`.
 pub const ERROR_BAD_LENGTH: u32 = 24;
 /// There is no room for another attribute.
 pub const ERROR_GEN_FAILURE: u32 = 31;
-/// What is asked for does not exist here.
+/// The feature does not exist here.
 pub const ERROR_NOT_SUPPORTED: u32 = 50;
-/// A parameter that makes no sense.
+/// A parameter is invalid.
 pub const ERROR_INVALID_PARAMETER: u32 = 87;
 /// The buffer is too small; the size it needs has been stored.
 pub const ERROR_INSUFFICIENT_BUFFER: u32 = 122;
-/// It is in use.
+/// The object is in use.
 pub const ERROR_BUSY: u32 = 170;
 /// The caller does not own the mutex.
 pub const ERROR_NOT_OWNER: u32 = 288;
@@ -31,11 +31,11 @@ pub const ERROR_NOT_OWNER: u32 = 288;
 pub const ERROR_TOO_MANY_POSTS: u32 = 298;
 /// The context is locked for a moment: try again.
 pub const ERROR_RETRY: u32 = 1237;
-/// Somebody else runs the context; also, a failure that should not be.
+/// Another scheduler runs the context; also, an unexpected failure.
 pub const ERROR_INTERNAL_ERROR: u32 = 1359;
 /// The worker is suspended or terminated.
 pub const ERROR_INVALID_THREAD_ID: u32 = 1444;
-/// The time is over.
+/// The time limit has expired.
 pub const ERROR_TIMEOUT: u32 = 1460;
 
 /// False and true.
@@ -48,7 +48,7 @@ thread_local! {
     static LAST: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The last error of the calling thread.
+/// Returns the last error of the calling thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetLastError() -> u32 {
     LAST.get()
@@ -60,7 +60,7 @@ pub extern "C" fn SetLastError(code: u32) {
     LAST.set(code);
 }
 
-/// True, or false with the error set.
+/// Returns true, or false with the error set.
 pub(super) fn done(result: Result<(), u32>) -> BOOL {
     match result {
         Ok(()) => TRUE,
@@ -71,7 +71,7 @@ pub(super) fn done(result: Result<(), u32>) -> BOOL {
     }
 }
 
-/// The value, or `failed` with the error set.
+/// Returns the value, or `failed` with the error set.
 pub(super) fn given<T>(failed: T, result: Result<T, u32>) -> T {
     result.unwrap_or_else(|code| {
         SetLastError(code);
@@ -79,14 +79,14 @@ pub(super) fn given<T>(failed: T, result: Result<T, u32>) -> T {
     })
 }
 
-/// As [`given`], for work that uses more than this crate's own few lines: a panic in it becomes
-/// `ERROR_INTERNAL_ERROR`. Not for functions out of which the stack may be cut off.
+/// As [`given`], for work that uses more than a few lines of this crate: a panic in it becomes
+/// `ERROR_INTERNAL_ERROR`. Not for functions whose stack may be cut off.
 pub(super) fn guarded<T>(failed: T, work: impl FnOnce() -> Result<T, u32>) -> T {
     let work = std::panic::AssertUnwindSafe(work);
     given(failed, std::panic::catch_unwind(work).unwrap_or(Err(ERROR_INTERNAL_ERROR)))
 }
 
-/// What the system's last error is called here.
+/// Returns the Windows error for the last `errno`.
 pub(super) fn os() -> u32 {
     match std::io::Error::last_os_error().raw_os_error() {
         Some(libc::EINVAL) => ERROR_INVALID_PARAMETER,

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ums::watch::calls::may_block;
 
-/// Sleeps while the word is `seen`, for at most this many milliseconds (None: however long). False:
-/// the time is over.
+/// Sleeps while the word is `seen`, for at most this many milliseconds (None: no limit). Returns
+/// false if the time is over.
 pub fn wait(word: &AtomicU32, seen: u32, ms: Option<u32>) -> bool {
     let span = ms.map(|ms| libc::timespec {
         tv_sec: i64::from(ms / 1000),
@@ -25,7 +25,7 @@ pub fn wait(word: &AtomicU32, seen: u32, ms: Option<u32>) -> bool {
     result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 
-/// Wakes at most this many who sleep on the word.
+/// Wakes at most this many threads that sleep on the word.
 pub fn wake(word: &AtomicU32, count: i32) {
     // SAFETY: Plain Call: the kernel uses the address as a name only.
     unsafe {

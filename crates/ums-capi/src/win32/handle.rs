@@ -6,19 +6,19 @@
 //! ```
 //!
 //! A handle finds its slot by its number, and the generation says whether the object it was made
-//! for is still open. Whoever uses an object is counted; closing takes OPEN away, and the last to
-//! leave drops the object and gives the slot to the list of free ones. All of this is done with
+//! for is still open. The uses of an object are counted; closing clears OPEN, and the last use to
+//! end drops the object and puts the slot on the list of free ones. All of this is done with
 //! compare-and-swap alone, because an entry point must not wait for a stopped worker's lock. Only
-//! more slots than ever before cost an allocation, when an object is made.
+//! an object that needs more slots than ever before costs an allocation.
 //!
-//! A handle that was closed is answered with ERROR_INVALID_HANDLE until its slot has been used
+//! A call with a closed handle fails with ERROR_INVALID_HANDLE until its slot has been used
 //! another 1023 times.
 //!
 //! Named invariants:
 //!
 //! * **Stable Slot**: slots are never freed.
-//! * **Counted Use**: an object is written and dropped only by whoever brought its slot's word to
-//!   no use and not OPEN, and read only by who is counted.
+//! * **Counted Use**: an object is written and dropped only by the thread that brought its slot's
+//!   word to no use and not OPEN, and read only by a counted use.
 
 #![allow(unsafe_code)]
 
@@ -26,17 +26,19 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::error::{BOOL, ERROR_INVALID_HANDLE, ERROR_NOT_ENOUGH_MEMORY, done};
-use super::object::Object;
+use super::pthread::Thread;
+use super::waitable::Object;
 
-/// What programs hold.
+/// A handle, as programs have it.
 pub type HANDLE = *mut c_void;
 
-/// What stands for the calling process.
+/// The pseudo handle of the calling process.
 pub const CURRENT_PROCESS: HANDLE = usize::MAX as HANDLE;
-/// What stands for the calling thread.
+/// The pseudo handle of the calling thread.
 pub const CURRENT_THREAD: HANDLE = (usize::MAX - 1) as HANDLE;
 
 const SEGMENT: usize = 1024;
@@ -52,19 +54,20 @@ struct Slot {
     object: UnsafeCell<MaybeUninit<Object>>,
 }
 
-// SAFETY: Counted Use: an object is shared as `&Object`, and moved in and out by one at a time.
+// SAFETY: Counted Use: an object is shared as `&Object`, and moved in and out by one thread at a
+// time.
 unsafe impl Sync for Slot {}
 
 static TABLE: [AtomicPtr<[Slot; SEGMENT]>; SEGMENTS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; SEGMENTS];
-/// How many slots have ever been used.
+/// Number of slots that have ever been used.
 static USED: AtomicU32 = AtomicU32::new(0);
-/// The first free slot plus one, and above it a number that changes with every change.
+/// The first free slot plus one, and in the upper half a number that changes with every change.
 static FREE: AtomicU64 = AtomicU64::new(0);
 
 fn slot(index: u32) -> Option<&'static Slot> {
     let segment = TABLE.get(index as usize / SEGMENT)?.load(Ordering::Acquire);
-    // SAFETY: Stable Slot: a segment, once there, stays.
+    // SAFETY: Stable Slot: a segment is never freed.
     let segment = unsafe { segment.as_ref() }?;
     Some(&segment[index as usize % SEGMENT])
 }
@@ -85,7 +88,7 @@ fn new_slot() -> Option<u32> {
         let made = Box::into_raw(slots).cast::<[Slot; SEGMENT]>();
         let null = std::ptr::null_mut();
         if place.compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: Stable Slot: this one never was there, another was quicker.
+            // SAFETY: Stable Slot: this segment was never published, another thread was faster.
             drop(unsafe { Box::from_raw(made) });
         }
     }
@@ -118,14 +121,14 @@ fn set_free(index: u32) {
     }
 }
 
-/// A handle for this object.
+/// Creates a handle for this object.
 pub fn make(object: Object) -> Result<HANDLE, u32> {
     let index = free_slot().or_else(new_slot).ok_or(ERROR_NOT_ENOUGH_MEMORY)?;
     let slot = slot(index).ok_or(ERROR_NOT_ENOUGH_MEMORY)?;
     // Generations begin at 1, so that no handle is NULL.
     let before = slot.word.load(Ordering::Relaxed) >> 32;
     let generation = if before + 1 == GENERATIONS { 1 } else { before + 1 };
-    // SAFETY: Counted Use: the slot is new or came from the free list, so it is ours alone.
+    // SAFETY: Counted Use: the slot is new or came from the free list, so it has no other user.
     unsafe { (*slot.object.get()).write(object) };
     slot.word.store(generation << 32 | OPEN, Ordering::Release);
     Ok(((generation << 22 | u64::from(index) << 2) as usize) as HANDLE)
@@ -141,7 +144,7 @@ impl Deref for Use {
     type Target = Object;
 
     fn deref(&self) -> &Object {
-        // SAFETY: Counted Use: we are counted.
+        // SAFETY: Counted Use: this use is counted.
         unsafe { (*self.slot.object.get()).assume_init_ref() }
     }
 }
@@ -150,7 +153,7 @@ impl Drop for Use {
     fn drop(&mut self) {
         let before = self.slot.word.fetch_sub(1, Ordering::AcqRel);
         if before & (OPEN | USES) == 1 {
-            // SAFETY: Counted Use: closed, and nobody uses it.
+            // SAFETY: Counted Use: closed, and this was the last use.
             let object = unsafe { (*self.slot.object.get()).assume_init_read() };
             drop(object);
             set_free(self.index);
@@ -158,10 +161,10 @@ impl Drop for Use {
     }
 }
 
-/// The object behind a handle. Pseudo handles have none.
+/// Returns the object behind a handle. Pseudo handles have none.
 pub fn get(handle: HANDLE) -> Result<Use, u32> {
     let number = handle.addr() as u64;
-    // As on Windows, the lowest two bits are the program's own.
+    // As on Windows, the lowest two bits belong to the program.
     let (index, generation) = ((number >> 2) as u32 & 0xf_ffff, number >> 22);
     let slot = slot(index).ok_or(ERROR_INVALID_HANDLE)?;
     let mut word = slot.word.load(Ordering::Relaxed);
@@ -177,7 +180,15 @@ pub fn get(handle: HANDLE) -> Result<Use, u32> {
     }
 }
 
-/// Closes a handle. Who waits for its object goes on waiting. Of a pseudo handle nothing is closed.
+/// Returns the thread behind a handle.
+pub(super) fn thread(handle: HANDLE) -> Result<Arc<Thread>, u32> {
+    match &*get(handle)? {
+        Object::Thread(thread) => Ok(thread.clone()),
+        _ => Err(ERROR_INVALID_HANDLE),
+    }
+}
+
+/// Closes a handle. Waits for its object continue. Closing a pseudo handle does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn CloseHandle(handle: HANDLE) -> BOOL {
     if handle == CURRENT_PROCESS || handle == CURRENT_THREAD {
@@ -193,7 +204,7 @@ pub extern "C" fn CloseHandle(handle: HANDLE) -> BOOL {
 mod tests {
     use super::super::error::GetLastError;
     use super::*;
-    use crate::win32::object::Event;
+    use crate::win32::waitable::Event;
 
     fn event() -> HANDLE {
         make(Object::Event(Event::new(true, false).unwrap())).unwrap()

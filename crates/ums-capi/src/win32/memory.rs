@@ -3,7 +3,7 @@
 //! Only the process heap exists: any heap handle means it. As on Windows, an entry point of a
 //! scheduler must not allocate: a stopped worker may hold the heap's lock.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: blocks came from here.
+#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: blocks came from this file.
 
 use std::ffi::c_void;
 
@@ -13,16 +13,16 @@ use super::handle::HANDLE;
 /// The block is filled with zeroes.
 pub const HEAP_ZERO_MEMORY: u32 = 8;
 
-/// The process heap.
+/// Returns the process heap.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetProcessHeap() -> HANDLE {
     std::ptr::without_provenance_mut(0x4_0000_0000)
 }
 
-/// A block of memory; NULL when there is none left.
+/// Allocates a block of memory; returns NULL if there is none left.
 #[unsafe(no_mangle)]
 pub extern "C" fn HeapAlloc(_heap: HANDLE, flags: u32, size: usize) -> *mut c_void {
-    // A block of no bytes is a block all the same.
+    // A block of no bytes is a block too.
     let size = size.max(1);
     // SAFETY: Plain Call.
     let block = unsafe {
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn HeapReAlloc(
     size: usize,
 ) -> *mut c_void {
     let size = size.max(1);
-    // SAFETY: C Caller: a block of ours; what is new in it is ours to fill.
+    // SAFETY: C Caller: a block of this heap; its new part may be written.
     unsafe {
         let before = if block.is_null() { 0 } else { libc::malloc_usable_size(block) };
         let moved = libc::realloc(block, size);
@@ -56,18 +56,18 @@ pub unsafe extern "C" fn HeapReAlloc(
     }
 }
 
-/// Frees a block; NULL is fine.
+/// Frees a block; NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn HeapFree(_heap: HANDLE, _flags: u32, block: *mut c_void) -> BOOL {
-    // SAFETY: C Caller: a block of ours, or NULL.
+    // SAFETY: C Caller: a block of this heap, or NULL.
     unsafe { libc::free(block) };
     TRUE
 }
 
-/// How large a block is at least.
+/// Returns a lower bound of a block's size.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn HeapSize(_heap: HANDLE, _flags: u32, block: *const c_void) -> usize {
-    // SAFETY: C Caller: a block of ours.
+    // SAFETY: C Caller: a block of this heap.
     unsafe { libc::malloc_usable_size(block.cast_mut()) }
 }
 
@@ -78,10 +78,10 @@ pub extern "C" fn LocalAlloc(flags: u32, size: usize) -> *mut c_void {
     HeapAlloc(std::ptr::null_mut(), zeroed, size)
 }
 
-/// As `HeapFree`; gives NULL.
+/// As `HeapFree`; returns NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn LocalFree(block: *mut c_void) -> *mut c_void {
-    // SAFETY: C Caller: a block of ours, or NULL.
+    // SAFETY: C Caller: a block of this heap, or NULL.
     unsafe { libc::free(block) };
     std::ptr::null_mut()
 }

@@ -1,16 +1,20 @@
-//! `windows.h`: User-Mode Scheduling as Windows 7 had it, and the Win32 calls that its programs
+//! `windows.h`: User-Mode Scheduling of Windows 7, and the Win32 calls that its programs
 //! need.
 //!
 //! ```text
 //!   error        the caller's last error
-//!   handle       numbers for objects: what is behind a HANDLE
 //!   futex        waits on a word, for what is no kernel object on Windows either
-//!   thread       threads, their exit codes, their ends
-//!   object       event, semaphore, mutex, and waiting for one or several of them
+//!   eventfd      what every object that can be waited for has
+//!   pthread      a thread, its exit code, its end
+//!   waitable     event, semaphore, mutex, thread: what a handle stands for
+//!   handle       numbers for objects: what is behind a HANDLE
+//!   registry     a set of pointers that are alive
+//!   worker       the contexts and lists that are alive; starting and suspending a worker
 //!   attributes   the attribute list of CreateRemoteThreadEx
-//!   registry     which contexts and completion lists are alive
+//!   object       the functions for events, semaphores and mutexes, and for waiting
+//!   thread       the functions for threads
 //!   scheduling   the UMS functions themselves
-//!   section, local, slist, memory, time      the rest of what such programs use
+//!   section, local, slist, memory, time      the other calls that such programs use
 //! ```
 //!
 //! A scheduler's entry point runs while a worker may be stopped anywhere, inside `malloc` for
@@ -22,11 +26,15 @@
 
 pub mod error;
 mod futex;
+mod eventfd;
+mod pthread;
+mod waitable;
 pub mod handle;
-pub mod thread;
-pub mod object;
-pub mod attributes;
 mod registry;
+mod worker;
+pub mod attributes;
+pub mod object;
+pub mod thread;
 pub mod scheduling;
 pub mod section;
 pub mod local;

@@ -1,186 +1,36 @@
-//! What can be waited for: events, semaphores, mutexes, threads, completion lists.
+//! The functions for objects: events, semaphores and mutexes, and waits for one or several.
 //!
-//! Each has an eventfd, and the kernel's count in it is the truth: an object is signalled while its
-//! descriptor is readable, and *taking* it is what a successful wait does to it.
-//!
-//! ```text
-//!   object            | taking it                | given by
-//!   event, manual     | looks only               | SetEvent
-//!   event, automatic  | reads the count away     | SetEvent
-//!   completion list   | reads the count away     | a worker that is queued to an empty list
-//!   semaphore         | reads one                | ReleaseSemaphore
-//!   mutex             | reads the one token      | ReleaseMutex
-//!   thread            | looks only               | its end
-//! ```
-//!
-//! A wait tries to take, polls all descriptors, and tries again; so who loses a race waits on.
+//! A wait tries to take its object (`waitable.rs`), polls all descriptors, and tries again; so a
+//! wait that loses a race continues.
 
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs, "Plain Call" of ARCHITECTURE.md.
 
 use std::ffi::c_void;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::{
     BOOL, ERROR_INVALID_HANDLE, ERROR_INVALID_PARAMETER, ERROR_NOT_OWNER, ERROR_TOO_MANY_POSTS,
-    SetLastError, done, guarded, os,
+    SetLastError, done, guarded,
 };
+use super::eventfd::{eventfd, signal, take};
 use super::handle::{self, CURRENT_PROCESS, HANDLE, Use};
-use super::thread::{GetCurrentThreadId, Thread};
+use super::pthread::this_thread;
+use super::waitable::{Event, Mutex, Object, Semaphore};
 
-/// A wait ended because the object was signalled; the object's place is added.
+/// A wait ended because the object was signalled; the object's index is added.
 pub const WAIT_OBJECT_0: u32 = 0;
-/// The time was over first.
+/// The time limit expired first.
 pub const WAIT_TIMEOUT: u32 = 258;
-/// The wait could not be made; the last error says why.
+/// The wait failed; the last error says why.
 pub const WAIT_FAILED: u32 = u32::MAX;
 /// No time limit.
 pub const INFINITE: u32 = u32::MAX;
-/// Most objects that one wait can have.
+/// Maximum number of objects of one wait.
 pub const MAXIMUM_WAIT_OBJECTS: usize = 64;
 
-/// An eventfd.
-pub(super) fn eventfd(count: u32, flags: i32) -> Result<OwnedFd, u32> {
-    // SAFETY: Plain Call; a descriptor that is not negative is new and ours.
-    unsafe {
-        let fd = libc::eventfd(count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | flags);
-        if fd < 0 { Err(os()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
-    }
-}
-
-/// Adds to the count of an eventfd.
-pub(super) fn signal(fd: RawFd, count: u64) {
-    // SAFETY: Plain Call: eight bytes. It fails only when the count is full, which signals as well.
-    unsafe { libc::write(fd, (&raw const count).cast(), 8) };
-}
-
-/// Reads the count of an eventfd away. False: it was 0.
-fn take(fd: RawFd) -> bool {
-    let mut count = 0u64;
-    // SAFETY: Plain Call: eight bytes.
-    unsafe { libc::read(fd, (&raw mut count).cast(), 8) == 8 }
-}
-
-fn is_readable(fd: RawFd) -> bool {
-    let mut set = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: Plain Call: the structure outlives it.
-    unsafe { libc::poll(&mut set, 1, 0) > 0 }
-}
-
-/// An event.
-pub struct Event {
-    fd: OwnedFd,
-    manual: bool,
-}
-
-impl Event {
-    /// A new one.
-    pub fn new(manual: bool, set: bool) -> Result<Event, u32> {
-        Ok(Event { fd: eventfd(set.into(), 0)?, manual })
-    }
-}
-
-/// A semaphore.
-pub struct Semaphore {
-    fd: OwnedFd,
-    count: AtomicI64,
-    max: i64,
-}
-
-/// A mutex, which its owner can lock again.
-pub struct Mutex {
-    fd: OwnedFd,
-    owner: AtomicU32,
-    depth: AtomicU32,
-}
-
-/// What a handle can stand for.
-pub enum Object {
-    /// An event.
-    Event(Event),
-    /// A semaphore.
-    Semaphore(Semaphore),
-    /// A mutex.
-    Mutex(Mutex),
-    /// A thread.
-    Thread(Arc<Thread>),
-    /// The event of a completion list.
-    List(OwnedFd),
-}
-
-impl Object {
-    fn fd(&self) -> Result<RawFd, u32> {
-        match self {
-            Object::Event(event) => Ok(event.fd.as_raw_fd()),
-            Object::Semaphore(semaphore) => Ok(semaphore.fd.as_raw_fd()),
-            Object::Mutex(mutex) => Ok(mutex.fd.as_raw_fd()),
-            Object::List(fd) => Ok(fd.as_raw_fd()),
-            Object::Thread(thread) => thread.signal(),
-        }
-    }
-
-    /// Takes it, if it is signalled.
-    fn take(&self) -> bool {
-        match self {
-            Object::Event(Event { fd, manual: true }) => is_readable(fd.as_raw_fd()),
-            Object::Event(Event { fd, .. }) | Object::List(fd) => take(fd.as_raw_fd()),
-            Object::Thread(thread) => thread.has_ended(),
-            Object::Semaphore(semaphore) => {
-                let taken = take(semaphore.fd.as_raw_fd());
-                semaphore.count.fetch_sub(taken.into(), Ordering::AcqRel);
-                taken
-            }
-            Object::Mutex(mutex) => {
-                let me = GetCurrentThreadId();
-                let mine = mutex.owner.load(Ordering::Relaxed) == me;
-                if !mine && !take(mutex.fd.as_raw_fd()) {
-                    return false;
-                }
-                mutex.owner.store(me, Ordering::Relaxed);
-                mutex.depth.fetch_add(1, Ordering::Relaxed);
-                true
-            }
-        }
-    }
-
-    /// Whether a take would succeed, at some moment during the call.
-    fn is_signalled(&self) -> bool {
-        match self {
-            Object::Thread(thread) => thread.has_ended(),
-            Object::Mutex(mutex) if mutex.owner.load(Ordering::Relaxed) == GetCurrentThreadId() => {
-                true
-            }
-            other => other.fd().is_ok_and(is_readable),
-        }
-    }
-
-    /// Undoes a take.
-    fn put_back(&self) {
-        match self {
-            Object::Event(Event { manual: true, .. }) | Object::Thread(_) => {}
-            Object::Event(Event { fd, .. }) | Object::List(fd) => signal(fd.as_raw_fd(), 1),
-            Object::Semaphore(semaphore) => {
-                semaphore.count.fetch_add(1, Ordering::AcqRel);
-                signal(semaphore.fd.as_raw_fd(), 1);
-            }
-            Object::Mutex(mutex) => mutex.release(),
-        }
-    }
-}
-
-impl Mutex {
-    /// By its owner.
-    fn release(&self) {
-        if self.depth.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.owner.store(0, Ordering::Relaxed);
-            signal(self.fd.as_raw_fd(), 1);
-        }
-    }
-}
-
-/// A new event. Names are not supported: processes share nothing here.
+/// Creates an event. Names are not supported: processes share no objects here.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateEventA(
     _security: *mut c_void,
@@ -231,7 +81,7 @@ pub extern "C" fn ResetEvent(event: HANDLE) -> BOOL {
     with_event(event, |fd| _ = take(fd))
 }
 
-/// A new semaphore, without a name.
+/// Creates a semaphore, without a name.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateSemaphoreA(
     _security: *mut c_void,
@@ -287,7 +137,7 @@ pub unsafe extern "C" fn ReleaseSemaphore(
     done(release())
 }
 
-/// A new mutex, without a name.
+/// Creates a mutex, without a name.
 #[unsafe(no_mangle)]
 pub extern "C" fn CreateMutexA(_security: *mut c_void, owned: BOOL, name: *const c_void) -> HANDLE {
     guarded(std::ptr::null_mut(), || {
@@ -310,11 +160,11 @@ pub extern "C" fn CreateMutexW(security: *mut c_void, owned: BOOL, name: *const 
     CreateMutexA(security, owned, name)
 }
 
-/// Lets a mutex go, once for each time it was taken.
+/// Releases a mutex; once for each time it was taken.
 #[unsafe(no_mangle)]
 pub extern "C" fn ReleaseMutex(mutex: HANDLE) -> BOOL {
     done(handle::get(mutex).and_then(|object| match &*object {
-        Object::Mutex(mutex) if mutex.owner.load(Ordering::Relaxed) == GetCurrentThreadId() => {
+        Object::Mutex(mutex) if mutex.owner.load(Ordering::Relaxed) == this_thread() => {
             mutex.release();
             Ok(())
         }
@@ -326,11 +176,11 @@ pub extern "C" fn ReleaseMutex(mutex: HANDLE) -> BOOL {
 /// Waits for one object.
 #[unsafe(no_mangle)]
 pub extern "C" fn WaitForSingleObject(object: HANDLE, ms: u32) -> u32 {
-    // SAFETY: C Caller: one handle, of ours.
+    // SAFETY: C Caller: one handle, in this frame.
     unsafe { WaitForMultipleObjects(1, &raw const object, 0, ms) }
 }
 
-/// As `WaitForSingleObject`; there are no asynchronous procedure calls here to be alerted by.
+/// As `WaitForSingleObject`; there are no asynchronous procedure calls here that could alert it.
 #[unsafe(no_mangle)]
 pub extern "C" fn WaitForSingleObjectEx(object: HANDLE, ms: u32, _alertable: BOOL) -> u32 {
     WaitForSingleObject(object, ms)
@@ -388,7 +238,8 @@ fn find(handle: HANDLE) -> Result<Use, u32> {
     if handle == CURRENT_PROCESS { Err(ERROR_INVALID_HANDLE) } else { handle::get(handle) }
 }
 
-/// The place of the object that was taken (of all: 0), or None when the time was over.
+/// Returns the index of the object that was taken (0 for a wait for all), or None if the time is
+/// over.
 fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> {
     let began = Instant::now();
     let objects = || uses.iter().flatten().map(|u| &**u);
@@ -405,13 +256,13 @@ fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> 
                 if left.is_zero() {
                     return Ok(None);
                 }
-                // Rounded up: a wait never ends before its time.
+                // Rounded up: a wait never ends early.
                 i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
             }
         };
         let none = libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 };
         let mut set = [none; MAXIMUM_WAIT_OBJECTS];
-        // For all: only what is missing is waited for, or those that are there would end each poll.
+        // A wait for all polls only the missing objects; a signalled one would end each poll.
         for (entry, object) in set.iter_mut().zip(objects()) {
             entry.fd = if all && object.is_signalled() { -1 } else { object.fd()? };
         }
@@ -423,7 +274,7 @@ fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> 
     }
 }
 
-/// Takes all or none.
+/// Takes all objects or none. Returns true if it took all.
 fn take_all(uses: &[Option<Use>]) -> bool {
     let objects = || uses.iter().flatten().map(|u| &**u);
     if !objects().all(Object::is_signalled) {
@@ -433,12 +284,12 @@ fn take_all(uses: &[Option<Use>]) -> bool {
     if taken == uses.len() {
         return true;
     }
-    // Somebody was quicker at one of them.
+    // Another thread was faster at one of them.
     objects().take(taken).for_each(Object::put_back);
     false
 }
 
-/// Signals one object and waits for another. Another thread can see the moment in between.
+/// Signals one object and waits for another. Another thread can observe the state in between.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn SignalObjectAndWait(
     signalled: HANDLE,

@@ -1,16 +1,16 @@
-//! Which contexts and completion lists are alive.
+//! A set of pointers: the contexts or completion lists that are alive.
 //!
-//! Programs hold bare pointers to them. Before one is followed it is looked up here, so that a
-//! pointer that was deleted, or never was one, is answered with an error. Looking is lock-free and
+//! Programs hold bare pointers to them. Before a pointer is followed it is looked up here, so that
+//! a call with a deleted or invalid pointer fails with an error. The search is lock-free and
 //! allocates nothing, because entry points do it all the time.
 //!
 //! ```text
-//!   place: 0 empty, a search ends here | 1 deleted, a search goes on | else a pointer that is alive
+//!   place: 0 empty, a search ends here | 1 deleted, a search continues | else a live pointer
 //! ```
 //!
-//! The table has a fixed size. When it is too full to take a pointer within a few places, that one
-//! is not kept, and from then on a pointer that is not found is believed. A pointer whose memory
-//! was given out again is a live one: that mistake is not found.
+//! The table has a fixed size. If it is too full to take a pointer within a few places, that
+//! pointer is not kept, and from then on a pointer that is not found counts as valid. A pointer
+//! whose memory was allocated again is a live one: that mistake is not found.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -26,7 +26,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// An empty one.
+    /// Returns an empty set.
     pub const fn new() -> Registry {
         Registry {
             places: [const { AtomicUsize::new(EMPTY) }; PLACES],
@@ -40,7 +40,7 @@ impl Registry {
         (0..PROBES).map(move |probe| &self.places[(hash + probe) % PLACES])
     }
 
-    /// Keeps it. Nobody else adds or removes the same pointer meanwhile.
+    /// Adds a pointer. No other thread adds or removes the same pointer meanwhile.
     pub fn add(&self, pointer: usize) {
         for place in self.places(pointer) {
             let mut seen = place.load(Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Registry {
         self.overflowed.store(true, Ordering::Release);
     }
 
-    /// Whether it is kept.
+    /// Returns true if the pointer counts as valid.
     pub fn has(&self, pointer: usize) -> bool {
         if matches!(pointer, EMPTY | DELETED) {
             return false;
@@ -69,7 +69,7 @@ impl Registry {
         self.overflowed.load(Ordering::Acquire)
     }
 
-    /// Forgets it. False: it was not kept.
+    /// Removes a pointer. Returns false if it was not in the set.
     pub fn remove(&self, pointer: usize) -> bool {
         if matches!(pointer, EMPTY | DELETED) {
             return false;
@@ -78,7 +78,7 @@ impl Registry {
             match place.load(Ordering::Acquire) {
                 EMPTY => break,
                 found if found == pointer => {
-                    // Two who remove the same pointer: one succeeds.
+                    // If two threads remove the same pointer, one succeeds.
                     let swapped = place.compare_exchange(
                         pointer,
                         DELETED,

@@ -1,21 +1,20 @@
 //! The UMS functions: completion lists, worker contexts, scheduling mode.
 //!
-//! All of it is `ums::windows`; here are the C shapes, the checks of what C programs can get wrong,
-//! and the numbers of errors. Nothing here that an entry point may call locks or allocates.
+//! The work is done by `ums::windows`; here are the C types, the checks of what C programs can get
+//! wrong, and the error numbers. Nothing here that an entry point may call locks or allocates.
 //!
 //! `ExecuteUmsThread` does not return when it succeeds: the scheduler's stack is cut back to where
-//! `EnterUmsSchedulingMode` calls the entry point. So between the two nothing of ours may stand
-//! that needs a destructor, and no `catch_unwind`.
+//! `EnterUmsSchedulingMode` calls the entry point. So between the two there must be no frame of
+//! this crate that needs a destructor, and no `catch_unwind`.
 //!
-//! Named invariant **Live Pointer**: a context or list is followed only after `Registry` has found
-//! it, and a program does not delete what it uses at the same time.
+//! Named invariant **Live Pointer**: see `worker.rs`.
 
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::os::fd::{BorrowedFd, RawFd};
 
-use ums::windows::raw::{self, Context, List};
+use ums::windows::raw::{self, Context};
 use ums::windows::{ExecuteError, ThreadKind};
 
 use super::error::{
@@ -24,21 +23,10 @@ use super::error::{
     ERROR_TIMEOUT, FALSE, SetLastError, done, guarded,
 };
 use super::handle::{self, CURRENT_THREAD, HANDLE};
-use super::object::{INFINITE, Object};
-use super::registry::Registry;
-use super::thread::{GetCurrentThreadId, find};
-
-/// The version of the structures.
-pub const UMS_VERSION: u32 = 0x0100;
-
-static CONTEXTS: Registry = Registry::new();
-static LISTS: Registry = Registry::new();
-
-/// What a worker is created with.
-pub(super) struct Worker {
-    pub context: *mut c_void,
-    pub list: *mut c_void,
-}
+use super::object::INFINITE;
+use super::pthread::this_thread;
+use super::waitable::Object;
+use super::worker::{CONTEXTS, LISTS, UMS_VERSION, context, list};
 
 /// `UMS_SCHEDULER_STARTUP_INFO`.
 #[repr(C)]
@@ -67,28 +55,16 @@ const AFFINITY: u32 = 3;
 const TEB: u32 = 4;
 const IS_SUSPENDED: u32 = 5;
 const IS_TERMINATED: u32 = 6;
-/// This library's own.
+/// Exists only in this library.
 const COUNTS: u32 = 0x100;
 
-/// `UMS_THREAD_COUNTS`, by Windows' names for them.
+/// `UMS_THREAD_COUNTS`, with Windows' names.
 #[repr(C)]
 pub struct Counts {
     switches: u64,
     yields: u64,
     kernel_yields: u64,
     mixed_yields: u64,
-}
-
-/// A worker's context that is alive.
-fn context(pointer: *mut c_void) -> Result<*const Context, u32> {
-    let alive = CONTEXTS.has(pointer.addr());
-    if alive { Ok(pointer.cast_const().cast()) } else { Err(ERROR_INVALID_PARAMETER) }
-}
-
-/// A list that is alive.
-fn list(pointer: *mut c_void) -> Result<*const List, u32> {
-    let alive = LISTS.has(pointer.addr());
-    if alive { Ok(pointer.cast_const().cast()) } else { Err(ERROR_INVALID_PARAMETER) }
 }
 
 /// Gives a pointer to the caller.
@@ -104,7 +80,7 @@ unsafe fn give(out: *mut *mut c_void, pointer: *const c_void) -> Result<(), u32>
     Ok(())
 }
 
-/// A new completion list.
+/// Creates a completion list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn CreateUmsCompletionList(out: *mut *mut c_void) -> BOOL {
     guarded(FALSE, || {
@@ -118,7 +94,7 @@ pub unsafe extern "C" fn CreateUmsCompletionList(out: *mut *mut c_void) -> BOOL 
     })
 }
 
-/// Deletes a completion list. One that has workers still is not deleted: ERROR_BUSY.
+/// Deletes a completion list. ERROR_BUSY: it still has workers, and is not deleted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn DeleteUmsCompletionList(pointer: *mut c_void) -> BOOL {
     guarded(FALSE, || {
@@ -130,13 +106,13 @@ pub unsafe extern "C" fn DeleteUmsCompletionList(pointer: *mut c_void) -> BOOL {
         if !LISTS.remove(pointer.addr()) {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: Live Pointer: we removed it, so the reference is ours to give back.
+        // SAFETY: Live Pointer: this call removed it, so the reference is released once.
         unsafe { raw::list_delete(found) };
         Ok(1)
     })
 }
 
-/// The event of a completion list: automatic, signalled when the list stops being empty.
+/// Returns the event of a completion list: automatic, signalled when the list stops being empty.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GetUmsCompletionListEvent(
     pointer: *mut c_void,
@@ -148,7 +124,7 @@ pub unsafe extern "C" fn GetUmsCompletionListEvent(
         if event.is_null() {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: Live Pointer: the descriptor is open as long as the list is there.
+        // SAFETY: Live Pointer: the descriptor is open as long as the list exists.
         let own = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
         let made = handle::make(Object::List(own.map_err(|_| ERROR_NOT_ENOUGH_MEMORY)?))?;
         // SAFETY: C Caller: `event` is writable.
@@ -156,7 +132,7 @@ pub unsafe extern "C" fn GetUmsCompletionListEvent(
     })
 }
 
-/// Takes all items of a completion list; waits for at most this long for there to be one.
+/// Takes all items of a completion list; waits for at most this long until there is one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn DequeueUmsCompletionListItems(
     pointer: *mut c_void,
@@ -178,8 +154,8 @@ pub unsafe extern "C" fn DequeueUmsCompletionListItems(
     done(dequeue())
 }
 
-/// Unlinks the context from the chain it was dequeued in, and gives the next one. So a second call
-/// on the same context gives NULL.
+/// Unlinks the context from the chain it was dequeued in, and returns the next one. So a second
+/// call on the same context returns NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GetNextUmsListItem(pointer: *mut c_void) -> *mut c_void {
     // SAFETY: Live Pointer.
@@ -187,7 +163,7 @@ pub unsafe extern "C" fn GetNextUmsListItem(pointer: *mut c_void) -> *mut c_void
     super::error::given(std::ptr::null_mut(), next.map(|next| next.cast_mut().cast()))
 }
 
-/// A new worker context, without a worker yet.
+/// Creates a worker context, without a worker yet.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn CreateUmsThreadContext(out: *mut *mut c_void) -> BOOL {
     guarded(FALSE, || {
@@ -201,7 +177,7 @@ pub unsafe extern "C" fn CreateUmsThreadContext(out: *mut *mut c_void) -> BOOL {
     })
 }
 
-/// Deletes a context whose worker has terminated, or never was.
+/// Deletes a context whose worker has terminated or never existed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn DeleteUmsThreadContext(pointer: *mut c_void) -> BOOL {
     guarded(FALSE, || {
@@ -210,40 +186,13 @@ pub unsafe extern "C" fn DeleteUmsThreadContext(pointer: *mut c_void) -> BOOL {
         if !CONTEXTS.remove(pointer.addr()) {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: Live Pointer: we removed it; a refusal leaves it alive.
+        // SAFETY: Live Pointer: this call removed it; a refusal leaves it alive.
         let deleted = unsafe { raw::context_delete(found) };
         deleted.map(|()| 1).map_err(|_| {
             CONTEXTS.add(pointer.addr());
             ERROR_INVALID_PARAMETER
         })
     })
-}
-
-/// Starts a worker's thread; it waits to be executed. Gives its context and its number. `own`:
-/// surely with its own context.
-pub(super) fn start(
-    worker: &Worker,
-    own: bool,
-    stack: usize,
-    begin: extern "C-unwind" fn(*mut c_void) -> *mut c_void,
-    argument: *mut c_void,
-) -> Result<(usize, u32), u32> {
-    let (context, list) = (context(worker.context)?, list(worker.list)?);
-    // SAFETY: Live Pointer; the function is good for its argument.
-    let started = unsafe {
-        match own {
-            true => raw::context_start_as(true, context, list, stack, begin, argument),
-            false => raw::context_start(context, list, stack, begin, argument),
-        }
-    };
-    let id = started.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => ERROR_INVALID_PARAMETER,
-        std::io::ErrorKind::Unsupported | std::io::ErrorKind::PermissionDenied => {
-            ERROR_NOT_SUPPORTED
-        }
-        _ => ERROR_NOT_ENOUGH_MEMORY,
-    })?;
-    Ok((context.addr(), id))
 }
 
 /// Makes the calling thread a scheduler until its entry point returns.
@@ -255,7 +204,7 @@ pub unsafe extern "C-unwind" fn EnterUmsSchedulingMode(info: *const StartupInfo)
     }
     // SAFETY: C Caller: a structure.
     let StartupInfo { version, list: pointer, entry, parameter } = unsafe { info.read_unaligned() };
-    // The list is the program's own affair: which list it takes from, the entry point says.
+    // The list is checked only: the entry point decides which list it takes from.
     let (Some(entry), Ok(_)) = (entry, list(pointer)) else {
         return done(Err(ERROR_INVALID_PARAMETER));
     };
@@ -264,11 +213,11 @@ pub unsafe extern "C-unwind" fn EnterUmsSchedulingMode(info: *const StartupInfo)
     }
     // SAFETY: C Caller: the entry point may be called with this parameter.
     let entered = unsafe { raw::enter(entry, parameter) };
-    // A scheduler or worker already, or no block watch on this machine.
+    // The caller is a scheduler or worker already, or there is no block watch on this system.
     done(entered.map_err(|_| ERROR_NOT_SUPPORTED))
 }
 
-/// Runs a worker. Returns only when that is not possible; the last error says why.
+/// Runs a worker. Returns only if that is not possible; the last error says why.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ExecuteUmsThread(pointer: *mut c_void) -> BOOL {
     let Ok(found) = context(pointer) else {
@@ -294,13 +243,13 @@ pub unsafe extern "C" fn UmsThreadYield(parameter: *mut c_void) -> BOOL {
     done(raw::thread_yield(parameter.addr()).map_err(|_| ERROR_INVALID_PARAMETER))
 }
 
-/// The context of the calling worker or scheduler; NULL on a plain thread.
+/// Returns the context of the calling worker or scheduler; NULL on a plain thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetCurrentUmsThread() -> *mut c_void {
     raw::current().cast_mut().cast()
 }
 
-/// A worker's context, or the caller's own.
+/// Returns a worker's context, or the caller's own.
 fn context_or_own(pointer: *mut c_void) -> Result<*const Context, u32> {
     let own = raw::current();
     if !own.is_null() && own.addr() == pointer.addr() { Ok(own) } else { context(pointer) }
@@ -319,7 +268,7 @@ unsafe fn counts(context: *const Context) -> Counts {
     }
 }
 
-/// Asks about a worker. The length must be exactly that of the answer.
+/// Queries a worker. The length must be exactly that of the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryUmsThreadInformation(
     pointer: *mut c_void,
@@ -392,7 +341,7 @@ pub unsafe extern "C" fn SetUmsThreadInformation(
     done(set())
 }
 
-/// What a thread is: a scheduler, a worker, or neither. For debuggers.
+/// Stores whether a thread is a scheduler, a worker, or neither. For debuggers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GetUmsSystemThreadInformation(
     thread: HANDLE,
@@ -404,7 +353,8 @@ pub unsafe extern "C" fn GetUmsSystemThreadInformation(
         if information.version != UMS_VERSION {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        let id = if thread == CURRENT_THREAD { GetCurrentThreadId() } else { find(thread)?.id() };
+        let id =
+            if thread == CURRENT_THREAD { this_thread() } else { handle::thread(thread)?.id() };
         information.flags = match ums::windows::thread_kind(id) {
             ThreadKind::Plain => 0,
             ThreadKind::Scheduler => 1,
@@ -413,19 +363,4 @@ pub unsafe extern "C" fn GetUmsSystemThreadInformation(
         Ok(())
     };
     done(ask())
-}
-
-/// Suspends a worker, by the address of its context (0: it is no worker). Gives how often it had
-/// been.
-pub(super) fn suspend(address: usize) -> Option<u32> {
-    let found = context(std::ptr::with_exposed_provenance_mut(address)).ok()?;
-    // SAFETY: Live Pointer.
-    Some(unsafe { raw::suspend(found) })
-}
-
-/// Lets a suspended worker go on. Gives how often it had been suspended.
-pub(super) fn resume(address: usize) -> Option<u32> {
-    let found = context(std::ptr::with_exposed_provenance_mut(address)).ok()?;
-    // SAFETY: Live Pointer.
-    Some(unsafe { raw::resume(found) })
 }

@@ -1,8 +1,8 @@
 //! Locks inside a process: critical sections, slim reader-writer locks, condition variables,
-//! one-time initialisation. They lie in the program's memory and are words with a futex.
+//! one-time initialisation. They are words in the program's memory, with a futex.
 //!
 //! Named invariant **Program Lock**: the pointer is to a lock of that kind in the program's memory,
-//! which stays there as long as anybody uses it; all its words are used as atomics here alone.
+//! which stays valid while it is used; only this file uses its words, as atomics.
 
 #![allow(unsafe_code)]
 
@@ -19,8 +19,8 @@ use super::thread::GetCurrentThreadId;
 /// ```text
 ///   word | meaning
 ///   0    | free
-///   1    | owned, nobody sleeps
-///   2    | owned, somebody may sleep
+///   1    | owned, no thread sleeps
+///   2    | owned, threads may sleep
 /// ```
 #[repr(C)]
 pub struct CriticalSection {
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn InitializeCriticalSectionAndSpinCount(
     section: *mut CriticalSection,
     spins: u32,
 ) -> BOOL {
-    // SAFETY: Program Lock: nobody uses it yet.
+    // SAFETY: Program Lock: it is not in use yet.
     unsafe { section.write_bytes(0, 1) };
     // SAFETY: Program Lock.
     unsafe { &*section }.spins.store(spins as usize, Ordering::Relaxed);
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn InitializeCriticalSectionEx(
     unsafe { InitializeCriticalSectionAndSpinCount(section, spins) }
 }
 
-/// Enters it, however long it takes.
+/// Enters it, without a time limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EnterCriticalSection(section: *mut CriticalSection) {
     // SAFETY: Program Lock.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn LeaveCriticalSection(section: *mut CriticalSection) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn DeleteCriticalSection(_section: *mut CriticalSection) {}
 
-/// `SRWLOCK`: the number of readers, or WRITER; SLEEPERS while somebody may sleep.
+/// `SRWLOCK`: the number of readers, or WRITER; SLEEPERS while threads may sleep.
 #[repr(C)]
 pub struct SlimLock {
     word: AtomicU32,
@@ -164,7 +164,7 @@ impl SlimLock {
     fn unlock(&self, by: u32) {
         let word = self.word.fetch_sub(by, Ordering::Release) - by;
         if word == SLEEPERS {
-            // The last one out wakes all: they sort it out among themselves.
+            // The last owner wakes all, and they compete for the lock.
             self.word.fetch_and(!SLEEPERS, Ordering::Relaxed);
             futex::wake(&self.word, i32::MAX);
         }
@@ -175,22 +175,22 @@ fn no_writer(word: u32) -> bool {
     word & WRITER == 0
 }
 
-fn nobody(word: u32) -> bool {
+fn no_owner(word: u32) -> bool {
     word == 0
 }
 
 /// Initialises it; a lock that is all zero is initialised too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeSRWLock(lock: *mut SlimLock) {
-    // SAFETY: Program Lock: nobody uses it yet.
+    // SAFETY: Program Lock: it is not in use yet.
     unsafe { lock.write_bytes(0, 1) };
 }
 
-/// Locks it alone.
+/// Locks it exclusively.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn AcquireSRWLockExclusive(lock: *mut SlimLock) {
     // SAFETY: Program Lock.
-    unsafe { &*lock }.lock(WRITER, nobody);
+    unsafe { &*lock }.lock(WRITER, no_owner);
 }
 
 /// Locks it together with other readers.
@@ -200,11 +200,11 @@ pub unsafe extern "C" fn AcquireSRWLockShared(lock: *mut SlimLock) {
     unsafe { &*lock }.lock(1, no_writer);
 }
 
-/// Locks it alone, if that can be done at once.
+/// Locks it exclusively, if that can be done at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn TryAcquireSRWLockExclusive(lock: *mut SlimLock) -> u8 {
     // SAFETY: Program Lock.
-    unsafe { &*lock }.try_lock(WRITER, nobody).into()
+    unsafe { &*lock }.try_lock(WRITER, no_owner).into()
 }
 
 /// Locks it together with other readers, if that can be done at once.
@@ -255,10 +255,10 @@ impl ConditionVariable {
     }
 }
 
-/// Initialises it; one that is all zero is initialised too.
+/// Initialises it; an all-zero variable is initialised too.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeConditionVariable(variable: *mut ConditionVariable) {
-    // SAFETY: Program Lock: nobody uses it yet.
+    // SAFETY: Program Lock: it is not in use yet.
     unsafe { variable.write_bytes(0, 1) };
 }
 
@@ -287,32 +287,32 @@ pub unsafe extern "C" fn SleepConditionVariableSRW(
     if flags & 1 == 1 {
         variable.sleep(ms, || lock.unlock(1), || lock.lock(1, no_writer))
     } else {
-        variable.sleep(ms, || lock.unlock(WRITER), || lock.lock(WRITER, nobody))
+        variable.sleep(ms, || lock.unlock(WRITER), || lock.lock(WRITER, no_owner))
     }
 }
 
-/// Wakes one who sleeps.
+/// Wakes one sleeping thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn WakeConditionVariable(variable: *mut ConditionVariable) {
     // SAFETY: Program Lock.
     unsafe { &*variable }.wake(1);
 }
 
-/// Wakes all who sleep.
+/// Wakes all sleeping threads.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn WakeAllConditionVariable(variable: *mut ConditionVariable) {
     // SAFETY: Program Lock.
     unsafe { &*variable }.wake(i32::MAX);
 }
 
-/// `INIT_ONCE`: 0 not yet, 1 somebody is at it, 2 done.
+/// `INIT_ONCE`: 0 not begun, 1 running, 2 done.
 #[repr(C)]
 pub struct InitOnce {
     state: AtomicU32,
     unused: u32,
 }
 
-/// What `InitOnceExecuteOnce` calls.
+/// The function that `InitOnceExecuteOnce` calls.
 pub type InitOnceCallback = Option<
     unsafe extern "C-unwind" fn(
         *mut InitOnce,
@@ -321,8 +321,8 @@ pub type InitOnceCallback = Option<
     ) -> BOOL,
 >;
 
-/// Calls the function once, however many ask; the others wait. If it says false, the next one
-/// tries.
+/// Calls the function once, for all callers; the other callers wait. If it returns false, the next
+/// caller tries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn InitOnceExecuteOnce(
     once: *mut InitOnce,

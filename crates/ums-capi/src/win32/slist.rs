@@ -1,15 +1,15 @@
-//! Interlocked singly linked lists: a stack that many push to and pop from without a lock, as
-//! schedulers' ready lists often are.
+//! Interlocked singly linked lists: a stack that many threads push to and pop from without a lock,
+//! as schedulers' ready lists often are.
 //!
 //! ```text
 //!   word: 63 .. 20 the first entry's address, without its four low bits | 19 .. 0 number of changes
 //! ```
 //!
-//! The number of changes keeps a pop from mistaking an entry that went and came back for one that
-//! never left, for about a million changes.
+//! The number of changes keeps a pop from mistaking an entry that was popped and pushed again for
+//! one that was never popped, for about a million changes.
 //!
-//! Named invariant **Program List**: header and entries are the program's, aligned to 16 bytes, and
-//! an entry's memory stays readable as long as somebody may pop.
+//! Named invariant **Program List**: header and entries belong to the program, are aligned to 16
+//! bytes, and an entry's memory stays readable as long as a pop is possible.
 
 #![allow(unsafe_code)]
 
@@ -38,14 +38,14 @@ fn word(first: *mut Entry, before: u64) -> u64 {
     ((first.expose_provenance() as u64) >> 4) << 20 | ((before + 1) & CHANGES)
 }
 
-/// Makes the list empty; a header that is all zero is one.
+/// Makes the list empty; an all-zero header is an empty list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeSListHead(list: *mut Header) {
-    // SAFETY: Program List: nobody uses it yet.
+    // SAFETY: Program List: it is not in use yet.
     unsafe { list.write_bytes(0, 1) };
 }
 
-/// Pushes an entry, and gives the one that was first.
+/// Pushes an entry, and returns the one that was first.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InterlockedPushEntrySList(
     list: *mut Header,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn InterlockedPushEntrySList(
     first(before)
 }
 
-/// Pops the first entry; NULL when there is none.
+/// Pops the first entry; returns NULL if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InterlockedPopEntrySList(list: *mut Header) -> *mut Entry {
     // SAFETY: Program List.
@@ -77,7 +77,8 @@ pub unsafe extern "C" fn InterlockedPopEntrySList(list: *mut Header) -> *mut Ent
         if entry.is_null() {
             return entry;
         }
-        // SAFETY: Program List: readable even if another popped it meanwhile; then the swap fails.
+        // SAFETY: Program List: readable even if another thread popped it meanwhile; then the swap
+        // fails.
         let next = unsafe { &*entry }.next.load(Ordering::Relaxed);
         let to = word(next, before);
         match list.word.compare_exchange_weak(before, to, Ordering::AcqRel, Ordering::Acquire) {
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn InterlockedFlushSList(list: *mut Header) -> *mut Entry 
     first(before.unwrap_or(0))
 }
 
-/// About how many entries there are.
+/// Returns the approximate number of entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryDepthSList(list: *mut Header) -> u16 {
     // SAFETY: Program List.

@@ -1,4 +1,4 @@
-//! Clocks, sleeping, and what the machine is.
+//! Clocks, sleeping, and the description of the computer.
 
 #![allow(unsafe_code)] // Named invariants "C Caller" of lib.rs, "Plain Call" of ARCHITECTURE.md.
 
@@ -15,7 +15,7 @@ fn now(clock: libc::clockid_t) -> libc::timespec {
     time
 }
 
-/// The performance counter.
+/// Reads the performance counter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryPerformanceCounter(count: *mut i64) -> BOOL {
     let time = now(libc::CLOCK_MONOTONIC);
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn QueryPerformanceCounter(count: *mut i64) -> BOOL {
     TRUE
 }
 
-/// How often the performance counter counts in a second.
+/// Stores how often the performance counter counts in a second.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn QueryPerformanceFrequency(frequency: *mut i64) -> BOOL {
     // SAFETY: C Caller: writable.
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn QueryPerformanceFrequency(frequency: *mut i64) -> BOOL 
     TRUE
 }
 
-/// Milliseconds since the system started.
+/// Returns the milliseconds since the system started.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetTickCount64() -> u64 {
     let time = now(libc::CLOCK_BOOTTIME);
@@ -45,7 +45,7 @@ pub extern "C" fn GetTickCount() -> u32 {
     GetTickCount64() as u32
 }
 
-/// The time of day, in steps of 100 ns since 1601, as two halves.
+/// Stores the time of day, in steps of 100 ns since 1601, as two halves.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GetSystemTimeAsFileTime(halves: *mut [u32; 2]) {
     const FROM_1601_TO_1970_S: u64 = 11_644_473_600;
@@ -71,7 +71,7 @@ pub extern "C" fn Sleep(ms: u32) {
     {}
 }
 
-/// As `Sleep`; nothing can alert it here. Gives 0.
+/// As `Sleep`; nothing can alert it here. Returns 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn SleepEx(ms: u32, _alertable: BOOL) -> u32 {
     Sleep(ms);
@@ -94,7 +94,7 @@ pub struct SystemInfo {
     revision: u16,
 }
 
-/// What the machine is: processors that the process may use, the size of a page.
+/// Describes the computer: the processors that the process may use, the size of a page.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GetSystemInfo(info: *mut SystemInfo) {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn GetSystemInfo(info: *mut SystemInfo) {
     unsafe { info.write_unaligned(found) };
 }
 
-/// The processor that the caller runs on at this moment.
+/// Returns the processor that the caller runs on at this moment.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetCurrentProcessorNumber() -> u32 {
     // SAFETY: Plain Call.

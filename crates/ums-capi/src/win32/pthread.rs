@@ -1,0 +1,215 @@
+//! A thread of this library: a pthread, its exit code and its end.
+//!
+//! It may end by returning, by `ExitThread` or by `pthread_exit`: no frame below its start routine
+//! needs a destructor when it is unwound. However it ends, a destructor of thread-specific data
+//! stores its exit code and signals its end.
+//!
+//! The eventfd for a thread's end is created by the first waiter, so that a thousand threads need
+//! no thousand descriptors.
+//!
+//! Named invariant **Own Thread**: `CURRENT` is null or points at the calling thread's own
+//! [`Thread`], of which the thread keeps a reference until it has ended.
+
+#![allow(unsafe_code)] // Named invariants "C Caller" of lib.rs, "Plain Call" of ARCHITECTURE.md.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use ums::windows::raw;
+
+use super::error::ERROR_NOT_ENOUGH_MEMORY;
+use super::eventfd::{eventfd, signal};
+use super::futex;
+
+/// The exit code of a thread that has not ended.
+pub const STILL_ACTIVE: u32 = 259;
+/// A thread, as its handles and the thread itself see it.
+pub struct Thread {
+    /// The kernel thread id; 0 until it runs.
+    pub(super) id: AtomicU32,
+    pub(super) exit_code: AtomicU32,
+    ended: AtomicU32,
+    /// How often it was suspended before it began.
+    pub(super) suspended: AtomicU32,
+    /// The eventfd that its end signals; -1 until there is a waiter.
+    signal: AtomicI32,
+    /// Its UMS context, if it is a worker.
+    pub(super) context: AtomicUsize,
+    start: unsafe extern "C-unwind" fn(*mut c_void) -> u32,
+    argument: usize,
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let fd = *self.signal.get_mut();
+        if fd >= 0 {
+            // SAFETY: Plain Call: it belongs to this thread alone by now.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+}
+
+impl Thread {
+    pub(super) fn new(
+        start: unsafe extern "C-unwind" fn(*mut c_void) -> u32,
+        argument: *mut c_void,
+    ) -> Thread {
+        Thread {
+            id: AtomicU32::new(0),
+            exit_code: AtomicU32::new(STILL_ACTIVE),
+            ended: AtomicU32::new(0),
+            suspended: AtomicU32::new(0),
+            signal: AtomicI32::new(-1),
+            context: AtomicUsize::new(0),
+            start,
+            argument: argument.addr(),
+        }
+    }
+
+    /// Returns its kernel thread id.
+    pub fn id(&self) -> u32 {
+        self.id.load(Ordering::Acquire)
+    }
+
+    /// Returns true if it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst) != 0
+    }
+
+    /// Returns the descriptor that becomes readable when it ends.
+    pub fn signal(&self) -> Result<RawFd, u32> {
+        let there = self.signal.load(Ordering::Acquire);
+        if there >= 0 {
+            return Ok(there);
+        }
+        let made = eventfd(0, 0)?;
+        match self.signal.compare_exchange(
+            -1,
+            made.as_raw_fd(),
+            Ordering::SeqCst,
+            Ordering::Acquire,
+        ) {
+            Err(other) => return Ok(other),
+            Ok(_) => _ = made.into_raw_fd(),
+        }
+        // SeqCst on both sides: its end sees this descriptor, or this call sees its end.
+        let fd = self.signal.load(Ordering::SeqCst);
+        if self.has_ended() {
+            signal(fd, 1);
+        }
+        Ok(fd)
+    }
+
+    fn end(&self) {
+        let unsaid = (STILL_ACTIVE, 0);
+        // A thread that left by pthread_exit has set no exit code.
+        let _ = self.exit_code.compare_exchange(
+            unsaid.0,
+            unsaid.1,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        self.ended.store(1, Ordering::SeqCst);
+        let fd = self.signal.load(Ordering::SeqCst);
+        if fd >= 0 {
+            signal(fd, 1);
+        }
+    }
+}
+
+thread_local! {
+    static CURRENT: Cell<*const Thread> = const { Cell::new(std::ptr::null()) };
+}
+
+/// Returns the calling thread, if this library created it.
+pub(super) fn current() -> Option<&'static Thread> {
+    // SAFETY: Own Thread: it lives as long as the thread, and no caller keeps the borrow longer.
+    unsafe { CURRENT.get().as_ref() }
+}
+
+/// Returns the key whose destructor is called at the end of each thread of this library.
+fn key() -> libc::pthread_key_t {
+    static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
+    *KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: Plain Call: `key` outlives it, and the function accepts every value that is set.
+        let made = unsafe { libc::pthread_key_create(&mut key, Some(over)) };
+        assert_eq!(made, 0, "the process has a key left");
+        key
+    })
+}
+
+/// Ends a thread: the destructor of the key.
+extern "C" fn over(value: *mut c_void) {
+    // SAFETY: Own Thread: the value is the thread's own reference, set in `begin`, taken here.
+    let thread = unsafe { Arc::from_raw(value.cast_const().cast::<Thread>()) };
+    CURRENT.set(std::ptr::null());
+    thread.end();
+}
+
+/// The first function of each thread. It owns nothing: an exit cuts it off.
+pub(super) extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
+    let thread = argument.cast_const().cast::<Thread>();
+    CURRENT.set(thread);
+    // SAFETY: Plain Call: the key exists.
+    unsafe { libc::pthread_setspecific(key(), argument) };
+    // SAFETY: Own Thread: the key keeps the reference from now on.
+    let thread = unsafe { &*thread };
+    thread.id.store(this_thread(), Ordering::Release);
+    futex::wake(&thread.id, i32::MAX);
+    let mut suspended = thread.suspended.load(Ordering::Acquire);
+    while suspended != 0 {
+        futex::wait(&thread.suspended, suspended, None);
+        suspended = thread.suspended.load(Ordering::Acquire);
+    }
+    // SAFETY: C Caller: the start routine may be called with its argument on a new thread.
+    let code = unsafe { (thread.start)(std::ptr::with_exposed_provenance_mut(thread.argument)) };
+    thread.exit_code.store(code, Ordering::Release);
+    std::ptr::null_mut()
+}
+
+/// Creates the pthread of a thread, and waits until it has its kernel thread id.
+pub(super) fn start(thread: &Arc<Thread>, stack: usize) -> Result<(), u32> {
+    let argument = Arc::into_raw(thread.clone());
+    // SAFETY: Plain Call: the attributes outlive the call. The function gets the argument that it
+    // expects. It may unwind, as pthread_exit needs; its type in libc cannot express that.
+    let failed = unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        // If the size is refused, the default remains.
+        libc::pthread_attr_setstacksize(&mut attributes, stack);
+        let entry = std::mem::transmute::<
+            extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+            extern "C" fn(*mut c_void) -> *mut c_void,
+        >(begin);
+        let mut id = 0;
+        let made = libc::pthread_create(&mut id, &attributes, entry, argument.cast_mut().cast());
+        libc::pthread_attr_destroy(&mut attributes);
+        made != 0
+    };
+    if failed {
+        // SAFETY: Own Thread: there is no thread that could take it.
+        drop(unsafe { Arc::from_raw(argument) });
+        return Err(ERROR_NOT_ENOUGH_MEMORY);
+    }
+    while thread.id() == 0 {
+        futex::wait(&thread.id, 0, None);
+    }
+    Ok(())
+}
+
+/// Returns true if this is the calling thread.
+pub(super) fn is_caller(thread: &Arc<Thread>) -> bool {
+    std::ptr::eq(Arc::as_ptr(thread), CURRENT.get())
+}
+
+/// Returns the kernel thread id of the calling thread: of its own kernel thread, if it is a worker
+/// that has its own context.
+pub(super) fn this_thread() -> u32 {
+    // SAFETY: Plain Call.
+    raw::own_thread_id().unwrap_or_else(|| unsafe { libc::gettid() as u32 })
+}

@@ -1,0 +1,131 @@
+//! What can be waited for: events, semaphores, mutexes, threads, completion lists.
+//!
+//! Each has an eventfd, and the kernel's count in it is the truth: an object is signalled while its
+//! descriptor is readable, and *taking* it is what a successful wait does to it.
+//!
+//! ```text
+//!   object            | taking it                | given by
+//!   event, manual     | changes nothing          | SetEvent
+//!   event, automatic  | resets the count         | SetEvent
+//!   completion list   | resets the count         | a worker that is queued to an empty list
+//!   semaphore         | reads one                | ReleaseSemaphore
+//!   mutex             | reads the one token      | ReleaseMutex
+//!   thread            | changes nothing          | its end
+//! ```
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use super::eventfd::{eventfd, is_readable, signal, take};
+use super::pthread::{Thread, this_thread};
+
+/// An event.
+pub struct Event {
+    pub(super) fd: OwnedFd,
+    pub(super) manual: bool,
+}
+
+impl Event {
+    /// Creates an event.
+    pub fn new(manual: bool, set: bool) -> Result<Event, u32> {
+        Ok(Event { fd: eventfd(set.into(), 0)?, manual })
+    }
+}
+
+/// A semaphore.
+pub struct Semaphore {
+    pub(super) fd: OwnedFd,
+    pub(super) count: AtomicI64,
+    pub(super) max: i64,
+}
+
+/// A mutex, which its owner can lock several times.
+pub struct Mutex {
+    pub(super) fd: OwnedFd,
+    pub(super) owner: AtomicU32,
+    pub(super) depth: AtomicU32,
+}
+
+/// The object behind a handle.
+pub enum Object {
+    /// An event.
+    Event(Event),
+    /// A semaphore.
+    Semaphore(Semaphore),
+    /// A mutex.
+    Mutex(Mutex),
+    /// A thread.
+    Thread(Arc<Thread>),
+    /// The event of a completion list.
+    List(OwnedFd),
+}
+
+impl Object {
+    /// Returns the descriptor that is readable while it is signalled.
+    pub(super) fn fd(&self) -> Result<RawFd, u32> {
+        match self {
+            Object::Event(event) => Ok(event.fd.as_raw_fd()),
+            Object::Semaphore(semaphore) => Ok(semaphore.fd.as_raw_fd()),
+            Object::Mutex(mutex) => Ok(mutex.fd.as_raw_fd()),
+            Object::List(fd) => Ok(fd.as_raw_fd()),
+            Object::Thread(thread) => thread.signal(),
+        }
+    }
+
+    /// Takes it, if it is signalled. Returns false if it is not.
+    pub(super) fn take(&self) -> bool {
+        match self {
+            Object::Event(Event { fd, manual: true }) => is_readable(fd.as_raw_fd()),
+            Object::Event(Event { fd, .. }) | Object::List(fd) => take(fd.as_raw_fd()),
+            Object::Thread(thread) => thread.has_ended(),
+            Object::Semaphore(semaphore) => {
+                let taken = take(semaphore.fd.as_raw_fd());
+                semaphore.count.fetch_sub(taken.into(), Ordering::AcqRel);
+                taken
+            }
+            Object::Mutex(mutex) => {
+                let me = this_thread();
+                let mine = mutex.owner.load(Ordering::Relaxed) == me;
+                if !mine && !take(mutex.fd.as_raw_fd()) {
+                    return false;
+                }
+                mutex.owner.store(me, Ordering::Relaxed);
+                mutex.depth.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+
+    /// Returns true if a take would have succeeded at some moment during the call.
+    pub(super) fn is_signalled(&self) -> bool {
+        match self {
+            Object::Thread(thread) => thread.has_ended(),
+            Object::Mutex(mutex) if mutex.owner.load(Ordering::Relaxed) == this_thread() => true,
+            other => other.fd().is_ok_and(is_readable),
+        }
+    }
+
+    /// Undoes a take.
+    pub(super) fn put_back(&self) {
+        match self {
+            Object::Event(Event { manual: true, .. }) | Object::Thread(_) => {}
+            Object::Event(Event { fd, .. }) | Object::List(fd) => signal(fd.as_raw_fd(), 1),
+            Object::Semaphore(semaphore) => {
+                semaphore.count.fetch_add(1, Ordering::AcqRel);
+                signal(semaphore.fd.as_raw_fd(), 1);
+            }
+            Object::Mutex(mutex) => mutex.release(),
+        }
+    }
+}
+
+impl Mutex {
+    /// Releases it once. The caller owns it.
+    pub(super) fn release(&self) {
+        if self.depth.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.owner.store(0, Ordering::Relaxed);
+            signal(self.fd.as_raw_fd(), 1);
+        }
+    }
+}
