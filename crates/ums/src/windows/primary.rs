@@ -38,7 +38,7 @@ use crate::os::linux::cpus::{self, Cpus};
 use crate::record::counters::add;
 use crate::scheduler;
 use crate::watch::calls::may_block;
-use crate::watch::{self, Blocks, PlaceOwner, Place};
+use crate::watch::{self, Blocks, Place, PlaceOwner};
 
 /// Its entry point runs.
 const DECIDING: u32 = 0;
