@@ -20,6 +20,7 @@ mod install;
 mod links;
 mod sanitize;
 mod sizes;
+mod structure;
 mod unsafety;
 
 use std::path::Path;
@@ -55,18 +56,20 @@ fn tidy() -> ExitCode {
         println!("{finding}");
     }
     println!("{}", behaviours::summary(&house));
+    println!("{}", structure::summary(&house));
     println!("{} files read, {} findings", house.files.len(), findings.len());
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Every check over the whole house.
 fn check(house: &House) -> Vec<Finding> {
-    let checks: [fn(&House) -> Vec<Finding>; 7] = [
+    let checks: [fn(&House) -> Vec<Finding>; 8] = [
         arrows::check,
         cycles::check,
         unsafety::check,
         habits::check,
         sizes::check,
+        structure::check,
         behaviours::check,
         links::check,
     ];
