@@ -17,8 +17,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::limits::QUANTUM_NS;
 use crate::os::clock::{self, NEVER};
+use crate::os::limits::QUANTUM_NS;
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::scheduler::{self, away, here};

@@ -36,7 +36,6 @@
 #![debugger_visualizer(gdb_script_file = "../gdb/ums.py")]
 
 // A module uses only modules that are declared above it.
-mod limits;
 #[cfg(feature = "planted")]
 pub mod planted;
 mod os;

@@ -21,9 +21,9 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::limits::{QUANTUM_NS, SLOW_IO_NS};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::Op;
+use crate::os::limits::{QUANTUM_NS, SLOW_IO_NS};
 use crate::os::linux::call::{self, Tried};
 use crate::record::counters::add;
 use crate::record::reason::WaitReason;

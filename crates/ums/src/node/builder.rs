@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::limits;
 use crate::monitor;
 use crate::node::placement::Placement;
 use crate::node::stats_socket::StatsSocket;
+use crate::os::limits;
 use crate::os::linux::open::Choice;
 use crate::scheduler::WorkerKind;
 

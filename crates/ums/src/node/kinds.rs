@@ -5,7 +5,7 @@
 //! code on fiber workers does not rely on thread-scoped state across a wait or yield.
 
 use super::builder::Builder;
-use crate::limits;
+use crate::os::limits;
 use crate::os::linux::room;
 use crate::scheduler::{self, WorkerKind};
 use crate::wait::error::BuildError;

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::limits::HINT_SLACK_PERCENT;
+use crate::os::limits::HINT_SLACK_PERCENT;
 use crate::scheduler::Scheduler;
 
 /// How users and requests are spread over schedulers.

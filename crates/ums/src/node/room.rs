@@ -4,7 +4,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::builder::Builder;
 use super::kinds;
-use crate::limits;
+use crate::os::limits;
 use crate::os::linux::room::{Cost, Left, Room};
 use crate::scheduler::{self, Options, WorkerKind};
 

@@ -2,7 +2,8 @@
 //!
 //! Time ([`clock`]), threads ([`threads`]) and their events ([`event`]), I/O ([`driver`]) and the
 //! number of processors (`linux::cpus`) are passed in or asked for here and nowhere else, so that a
-//! simulation can put its own in their place. This module knows nothing of workers or schedulers.
+//! simulation can put its own in their place. The limits that the library sets itself stand beside
+//! those of the machine, in [`limits`]. Nothing here knows a worker or a scheduler.
 
 pub mod atomic;
 pub mod clock;
@@ -11,6 +12,7 @@ pub mod driver;
 pub mod entry;
 pub mod event;
 pub mod faulty;
+pub mod limits;
 pub mod linux;
 pub mod op;
 pub mod short_lock;

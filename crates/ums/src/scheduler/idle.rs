@@ -218,11 +218,11 @@ impl Core {
         let worker = self.workers.get(id);
         let idle_for = clock::ticks_to_ns(clock::ticks().saturating_sub(worker.since));
         if self.workers.count() > scheduler.options.workers_max {
-            return crate::limits::TRIM_RESERVE_AFTER_NS.saturating_sub(idle_for);
+            return crate::os::limits::TRIM_RESERVE_AFTER_NS.saturating_sub(idle_for);
         }
         if self.workers.count() > scheduler.options.workers_soft {
             let after =
-                crate::limits::TRIM_BEYOND_SOFT_AFTER_NS.min(scheduler.options.trim_after_ns);
+                crate::os::limits::TRIM_BEYOND_SOFT_AFTER_NS.min(scheduler.options.trim_after_ns);
             return after.saturating_sub(idle_for);
         }
         if self.workers.count() <= scheduler.options.workers_floor {

@@ -24,8 +24,8 @@
 use std::sync::atomic::Ordering;
 
 use super::{Core, Scheduler};
-use crate::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS, STANDSTILL_TOLD_NS};
 use crate::os::clock;
+use crate::os::limits::{OVERDUE_NS, OVERDUE_PAUSE_NS, STANDSTILL_NS, STANDSTILL_TOLD_NS};
 use crate::record::report::Kind;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 

@@ -56,7 +56,7 @@ impl Options {
     /// Returns whether the limit of workers is what the computer has room for, not a number of the
     /// builder's.
     pub fn limit_is_the_machines(&self) -> bool {
-        self.limit_set_by != crate::limits::SET_BY_BUILDER
+        self.limit_set_by != crate::os::limits::SET_BY_BUILDER
     }
 
     /// Stacks for fiber workers.
@@ -64,7 +64,7 @@ impl Options {
         StackPool::new(fiber::StackConfig {
             size: self.stack_size,
             precommit: self.precommit,
-            keep_warm: crate::limits::WARM_STACKS,
+            keep_warm: crate::os::limits::WARM_STACKS,
         })
     }
 }

@@ -172,7 +172,7 @@ pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     }
     let began = clock::now();
     let result = f();
-    if clock::now() - began > crate::limits::QUANTUM_NS
+    if clock::now() - began > crate::os::limits::QUANTUM_NS
         && let Some(scheduler) = here()
     {
         add(&scheduler.counters.short_overruns, 1);

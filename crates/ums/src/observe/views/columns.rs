@@ -6,9 +6,9 @@ use super::rows::{
     WorkerRow,
 };
 use super::table::{Cell, Column, ColumnKind, Table, View};
-use crate::limits::QUANTUM_NS;
 use crate::monitor::{ConditionCount, Frame, PastReport, StallStack};
 use crate::observe::trace::TraceEvent;
+use crate::os::limits::QUANTUM_NS;
 use crate::os::short_lock::ShortLockCounts;
 use crate::record::event_ring::RingEvent;
 use crate::record::reason::WaitReason;

@@ -22,7 +22,7 @@ use super::cpus::{Cpus, Limit};
 use super::room::{Cost, Left, MAPPINGS_OF_THREAD, Room, smallest};
 use super::trial;
 use super::uring_probe::{OPERATIONS, Uring, under_seccomp};
-use crate::limits;
+use crate::os::limits;
 
 /// One line of `ums probe`.
 #[derive(Clone, Debug, PartialEq, Eq)]

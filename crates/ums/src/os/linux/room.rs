@@ -183,7 +183,7 @@ impl Room {
         // A resource of which workers take nothing sets no limit.
         let least = left.iter().filter_map(room).min_by_key(|room| room.workers);
         let most =
-            Room { workers: crate::limits::WORKERS_PER_SCHEDULER_MAX, set_by: "this library" };
+            Room { workers: crate::os::limits::WORKERS_PER_SCHEDULER_MAX, set_by: "this library" };
         least.filter(|room| room.workers < most.workers).unwrap_or(most)
     }
 }
