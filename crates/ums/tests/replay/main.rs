@@ -1,9 +1,9 @@
-//! A seed is had again exactly: twice in one process, and in another one. And bugs that are planted
-//! on purpose are found.
+//! A seed repeats a run exactly: twice in one process, and in another process. And planted bugs are
+//! found.
 //!
 //! These tests start processes, and a process that starts holds copies of all sockets for a moment:
-//! an end that is closed is not closed yet. So they are here, where no other test tells stories,
-//! and one at a time.
+//! a closed end is not closed yet. So they are in this program, where no other test runs stories,
+//! and run one at a time.
 
 #[path = "../sim/deeds.rs"]
 mod deeds;
@@ -25,10 +25,10 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where a child writes what it saw.
+/// The file in which a child writes its traces.
 const WRITE_TO: &str = "UMS_TEST_TRACE";
 
-/// Returns what a person sees of a run.
+/// Returns the text of a run.
 fn text(ended: &Ended) -> String {
     let Ended { steps, now, hash, trace, failed } = ended;
     format!("{steps} {now} {hash:x} {failed:?}\n{trace}\n")

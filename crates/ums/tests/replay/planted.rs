@@ -1,11 +1,10 @@
-//! Ten bugs that are planted on purpose are found, each in a process of its own (feature
-//! `planted`).
+//! Ten planted bugs are found, each in a process of its own (feature `planted`).
 //!
 //! ```text
 //! cargo test --release -p ums --features planted --test replay ten_planted_bugs -- --nocapture
 //! ```
 //!
-//! It prints which seed found each, after how long, and in which words: the table in
+//! It prints which seed found each, after how long, and with which failure: the table in
 //! docs/reliability.md.
 
 use std::os::unix::process::ExitStatusExt;
@@ -14,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use super::{alone, mixed};
 
-/// Nobody needs longer to be found; what has broken memory may hang.
+/// No bug needs longer to be found; a run with broken memory may hang.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What the children do.
+/// The work of the children.
 #[test]
 fn the_mixed_story_has_a_bug() {
     if std::env::var_os("UMS_PLANTED").is_none() {
@@ -28,7 +27,7 @@ fn the_mixed_story_has_a_bug() {
     ums::sim::check(&check, mixed::day);
 }
 
-/// Returns the mixed story with a bug, in a process of its own. None: it hung, and was ended.
+/// Runs the mixed story with a bug, in a process of its own. Returns None if it hung and was ended.
 fn told(bug: &str, seed: Option<u64>) -> Option<Output> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "planted::the_mixed_story_has_a_bug", "--nocapture"]);
@@ -68,7 +67,7 @@ fn first_that_ends_it(bug: &str) -> String {
     "it ends its process, with no seed alone".into()
 }
 
-/// Returns how a bug was found. None: it was not.
+/// Returns how a bug was found; None if it was not.
 fn found(bug: &str) -> Option<String> {
     let Some(output) = told(bug, None) else { return Some(first_that_ends_it(bug)) };
     if output.status.success() {

@@ -1,5 +1,5 @@
-//! Deeds: each uses one thing that the machine offers, and sees that its promise is kept. Waits may
-//! be cancelled, and connections break; who was told so gives up.
+//! Deeds: each uses one feature of the library, and checks that its promise is kept. Waits may be
+//! cancelled, and connections may break; the deed ends then.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -12,7 +12,7 @@ use ums::{WaitReason, yield_now};
 
 use super::mixed::{Day, Line, PERMITS};
 
-/// One deed of a request of this user's; 0 is nobody.
+/// One deed of a request of this user; 0 for no user.
 pub fn one(day: &Day, user: UserId) {
     match below(14) {
         0 => add(day),
@@ -32,7 +32,7 @@ pub fn one(day: &Day, user: UserId) {
     }
 }
 
-/// A lock has one owner, whether it is had at once, after a while, or not in time.
+/// A lock has one owner, whether it is granted at once, after a while, or not in time.
 pub fn add(day: &Day) {
     let span = Duration::from_micros(below(3000));
     let guard = if below(2) == 0 { Some(day.sum.lock()) } else { day.sum.lock_for(span).ok() };
@@ -60,7 +60,7 @@ pub fn look_at_the_pair(day: &Day) {
     pair.1 += 1;
 }
 
-/// No more are inside than there are permits.
+/// No more requests are inside than there are permits.
 pub fn enter(day: &Day) {
     let span = Duration::from_micros(below(3000));
     let permit = if below(2) == 0 {
@@ -86,14 +86,14 @@ fn pass_the_gate(day: &Day, user: UserId) {
     day.gate.release(user);
 }
 
-/// Nobody waits for what has happened.
+/// No request waits for an event that is set.
 fn hear_the_whistle(day: &Day) -> Result<(), ums::WaitError> {
     let heard = day.whistle.wait_for(Duration::from_secs(3600));
     assert_ne!(heard, Err(ums::WaitError::TimedOut), "the whistle was not heard for an hour");
     heard
 }
 
-/// Who puts a card down tells one who waits for one.
+/// A notification wakes one waiter.
 fn play_cards(day: &Day) {
     let mut cards = day.cards.lock();
     if below(2) == 0 {
@@ -152,7 +152,7 @@ fn talk() {
     assert!(matches!(echoed, Ok(()) | Err(ums::task::TaskError::Cancelled)), "an echo ends");
 }
 
-/// A completion routine runs once, also when it panics, and others do not notice.
+/// A completion routine runs once, even if it panics, and others are not affected.
 fn ask_for_a_routine(day: &Day) {
     let Ok((here, there)) = std::os::unix::net::UnixStream::pair() else { return };
     let [asked, run] = &day.routines;
@@ -171,14 +171,14 @@ fn ask_for_a_routine(day: &Day) {
     let _ = (&here).write(b"!");
     while told.try_recv().is_err() {
         if ums::sleep(Duration::from_micros(100)).is_err() {
-            // Cancelled: sleeping is no use any more, and the node's end runs the routine.
+            // Cancelled: sleeping returns at once, and the node's end runs the routine.
             yield_now();
         }
     }
     run.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What blocks outside holds nobody up, and its result comes back.
+/// A preemptive call that blocks holds no other worker up, and its result is returned.
 fn go_outside() {
     let number = below(1000);
     let back = ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
@@ -188,7 +188,7 @@ fn go_outside() {
     assert_eq!(back, number + 1);
 }
 
-/// Who waits for a child never waits for a worker.
+/// A wait for a child never waits for a worker.
 fn have_children() {
     let children: Vec<_> = (0..1 + below(3)).map(|n| ums::task::try_spawn(move || n)).collect();
     for (n, child) in (0..).zip(children) {
@@ -222,7 +222,8 @@ fn have_borrowing_children() {
     }
 }
 
-/// First come, first served: on one scheduler, nobody comes between taking a number and waiting.
+/// First come, first served: on one scheduler, no other request runs between taking a number and
+/// waiting.
 pub fn wait_in_line(line: &Line) {
     for _ in 0..2 {
         let number = line.came.fetch_add(1, Ordering::Relaxed);

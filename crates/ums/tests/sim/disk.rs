@@ -1,4 +1,4 @@
-//! A journal, and files that replace each other, on a disk that loses what was not synced.
+//! A journal, and files that replace each other, on a disk that loses data that was not synced.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,7 @@ fn record(number: u64) -> [u8; RECORD] {
     std::array::from_fn(|at| (number as u8).wrapping_add(1).wrapping_mul(1 + (at % 2) as u8))
 }
 
-/// Writes records one after another, and counts those that are there for good, until the disk is
-/// gone.
+/// Writes records one after another, and counts those that are durable, until the power is off.
 fn write(path: &Path, syncs: bool, told: &AtomicU64) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     if syncs {
@@ -35,7 +34,7 @@ fn write(path: &Path, syncs: bool, told: &AtomicU64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What a node with two schedulers finds after the power has failed at some moment.
+/// Checks what a node with two schedulers finds after the power has failed at some moment.
 fn power_fails(path: PathBuf, syncs: bool) {
     let told = Arc::new(AtomicU64::new(0));
     let before = node(2);
@@ -50,7 +49,7 @@ fn power_fails(path: PathBuf, syncs: bool) {
     let after = node(2);
     let found = after.run(move || {
         let mut bytes = vec![0; 20 * RECORD];
-        // The power may have failed before its name was there for good.
+        // The power may have failed before its name was durable.
         let Ok(file) = File::open(&path) else { return Vec::new() };
         let mut filled = 0;
         // An operation may fail, and may be short.
@@ -99,8 +98,8 @@ fn version(number: u64) -> Vec<u8> {
     vec![number as u8; 700 + number as usize * 10]
 }
 
-/// Replaces a file again and again, as one does it: under another name first. Says which version is
-/// there for good.
+/// Replaces a file again and again, in the usual way: under another name first. Records which
+/// version is durable.
 fn replace(path: &Path, sync_names: bool, told: &AtomicU64) -> std::io::Result<()> {
     let (new, folder) = (path.with_extension("new"), path.parent().unwrap());
     for number in 1..8 {
@@ -122,7 +121,7 @@ fn replace(path: &Path, sync_names: bool, told: &AtomicU64) -> std::io::Result<(
     Ok(())
 }
 
-/// Ends a node in the middle of this, without power.
+/// Ends a node in the middle of this work, without power.
 fn until_the_power_fails(
     path: &Path,
     deed: impl FnOnce(&Path, &AtomicU64) -> std::io::Result<()> + Send + 'static,
@@ -153,9 +152,9 @@ fn power_fails_while_replacing(sync_names: bool) {
 }
 
 #[test]
-fn who_replaces_a_file_and_syncs_its_name_finds_the_old_or_the_new_one() {
+fn a_replaced_file_whose_name_was_synced_is_the_old_or_the_new_one() {
     check(
-        "who_replaces_a_file_and_syncs_its_name",
+        "a_replaced_file_whose_name_was_synced",
         Faults { stall: 20, ..Faults::default() },
         || {
             power_fails_while_replacing(true);

@@ -1,5 +1,5 @@
-//! Nothing that is ready starves (B9, G4): beside endless signals, endless requests and workers
-//! that yield, whatever is ready runs within a bounded number of choices.
+//! No ready work starves (B9, G4): beside endless signals, endless requests and workers that yield,
+//! ready work runs within a bounded number of choices.
 //!
 //! The stories count the turns of the others, as they run, on one scheduler.
 
@@ -11,13 +11,13 @@ use ums::Node;
 use ums::sim::{Check, Faults};
 use ums::sync::Event;
 
-/// The limit of choices in a row that leave something older behind.
+/// The limit of consecutive choices that pass over older work.
 const K: u64 = 1000;
 
 /// Some turns are those of the story itself, which begins and ends it.
 const SPARE: u64 = 20;
 
-/// A storm ends after so many turns, so that a story in which something starves ends too.
+/// A storm ends after so many turns, so that a story with starvation ends too.
 const ENOUGH: u64 = 16 * K;
 
 fn check(name: &str, story: impl Fn(&Node) + Send + Sync + 'static) {
@@ -34,8 +34,8 @@ fn check(name: &str, story: impl Fn(&Node) + Send + Sync + 'static) {
     });
 }
 
-/// Two workers that signal each other again and again: each counts its turns. [`ENOUGH`] of them
-/// are the end.
+/// Two workers that signal each other again and again, and count their turns. They end after
+/// [`ENOUGH`] turns.
 fn storm(turns: &Arc<AtomicU64>, stop: &Arc<AtomicBool>) -> Vec<ums::JoinHandle<()>> {
     let events = [0, 1].map(|_| Arc::new(Event::auto(false)));
     (0..2)
@@ -154,8 +154,8 @@ fn workers_that_are_signalled_again_and_again_are_all_served_evenly_b9() {
             let waiting = Arc::new(AtomicU64::new(0));
             let all = Arc::new(AtomicU64::new(0));
             let served: Arc<Vec<_>> = Arc::new((0..PAIRS).map(|_| AtomicU64::new(0)).collect());
-            // The two of a pair signal each other. The pairs share the number of turns, so one that
-            // has more of them takes them from the others.
+            // The two workers of a pair signal each other. The pairs share the turns, so a pair
+            // that gets more of them takes them from the others.
             let players: Vec<_> = (0..PAIRS)
                 .flat_map(|pair| {
                     let events = [0, 1].map(|_| Arc::new(Event::auto(false)));

@@ -1,6 +1,6 @@
 //! Stories of idle schedulers: no request waits in a queue while a scheduler that could take it
-//! sleeps, whichever one was woken for it and whatever that one has to do; and none that was taken
-//! is lost when the node ends.
+//! sleeps, whichever scheduler was woken for it and whatever work that one has; and no taken
+//! request is lost when the node ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,8 +65,8 @@ fn what_a_node_that_ends_has_taken_it_finishes_within_the_grace_time_g13() {
         let handle = node.clone();
         let client = ums::sim::thread("client", move || {
             let mut taken = Vec::new();
-            // A request that is taken queues one more, as a session's request does. Refused ones
-            // are no trouble.
+            // A request that is taken queues one more, as a session's request does. A refusal is
+            // allowed.
             for _ in 0..50 {
                 taken.extend(handle.spawn(|| ums::spawn(|| ()).join().is_ok()));
                 thread_sleep(Duration::from_micros(below(100)));

@@ -1,7 +1,8 @@
-//! Stories from seeds: what the machine promises, whoever runs when, whatever is late or fails.
+//! Stories from seeds: the library keeps its promises in whatever order threads run, and whatever
+//! is late or fails.
 //!
-//! * **Contract**: stories keep nothing of their thread's over a wait, as fiber workers ask; each
-//!   story sees to it.
+//! * **Contract**: stories keep no thread-scoped state over a wait, as fiber workers require; each
+//!   story ensures that.
 
 mod deeds;
 mod disk;
@@ -24,7 +25,7 @@ use ums::Node;
 use ums::node::Placement;
 use ums::sim::{Check, Faults};
 
-/// Tells a story with many seeds. `UMS_SEEDS` says with how many.
+/// Runs a story with many seeds; `UMS_SEEDS` sets how many.
 fn check(name: &str, faults: Faults, story: impl Fn() + Send + Sync + 'static) {
     let count = std::env::var("UMS_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
     let command = format!("cargo test -p ums --features sim --test sim {name}");
@@ -36,7 +37,7 @@ fn node(schedulers: usize) -> Node {
     node_with(schedulers, 1)
 }
 
-/// With at least so many workers on each scheduler.
+/// Returns a node with at least so many workers on each scheduler.
 fn node_with(schedulers: usize, workers: usize) -> Node {
     let placement = [Placement::Hinted, Placement::Classic, Placement::LeastLoaded];
     let builder = Node::builder()
@@ -113,7 +114,7 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// Returns a word that every story's tasks share, to see that each did its part.
+/// Returns a counter that every story's tasks share, to check that each did its part.
 fn tally() -> Arc<AtomicU64> {
     Arc::default()
 }
@@ -121,8 +122,8 @@ fn tally() -> Arc<AtomicU64> {
 const STALLS: Faults = Faults { short: 0, fail: 0, cut: 0, no_thread: 0, jump: 2, stall: 20 };
 
 #[test]
-fn a_lock_has_one_owner_and_nobody_waits_for_ever() {
-    check("a_lock_has_one_owner_and_nobody_waits_for_ever", STALLS, || {
+fn a_lock_has_one_owner_and_no_worker_waits_forever() {
+    check("a_lock_has_one_owner_and_no_worker_waits_forever", STALLS, || {
         let node = node(1 + ums::sim::below(3) as usize);
         let lock = Arc::new(ums::sync::Mutex::new((0_u64, false)));
         let tasks: Vec<_> = (0..6)
@@ -153,7 +154,7 @@ fn a_lock_has_one_owner_and_nobody_waits_for_ever() {
 #[test]
 fn what_is_sent_arrives_once_and_in_order() {
     check("what_is_sent_arrives_once_and_in_order", STALLS, || {
-        // Who takes must not wait for a worker that a sender has.
+        // The receivers must not wait for a worker that a sender has.
         let node = node_with(2, 4);
         let (sender, receiver) = ums::sync::channel::bounded(1 + ums::sim::below(4) as usize);
         let senders: Vec<_> = (0..3_u64)
@@ -180,8 +181,8 @@ fn what_is_sent_arrives_once_and_in_order() {
 }
 
 #[test]
-fn nobody_wakes_before_the_time_u69() {
-    check("nobody_wakes_before_the_time_u69", STALLS, || {
+fn no_sleeper_wakes_before_its_time_u69() {
+    check("no_sleeper_wakes_before_its_time_u69", STALLS, || {
         let node = node(2);
         let tasks: Vec<_> = (0..10)
             .map(|_| {
@@ -201,8 +202,8 @@ fn nobody_wakes_before_the_time_u69() {
 }
 
 #[test]
-fn who_goes_preemptive_comes_home_and_holds_nobody_up_u77() {
-    check("who_goes_preemptive_comes_home_and_holds_nobody_up_u77", STALLS, || {
+fn a_preemptive_worker_rejoins_its_scheduler_and_holds_no_other_up_u77() {
+    check("a_preemptive_worker_rejoins_its_scheduler_and_holds_no_other_up_u77", STALLS, || {
         let node = node(2);
         let done = tally();
         let tasks: Vec<_> = (0..6)
@@ -266,9 +267,9 @@ fn bytes_arrive_whole_and_in_order_over_sockets_that_stutter() {
 }
 
 #[test]
-fn a_connection_that_breaks_is_an_error_to_both_and_hangs_nobody() {
+fn a_connection_that_breaks_is_an_error_on_both_sides_and_hangs_neither() {
     let faults = Faults { short: 2000, fail: 300, ..STALLS };
-    check("a_connection_that_breaks_is_an_error_to_both_and_hangs_nobody", faults, || {
+    check("a_connection_that_breaks_is_an_error_on_both_sides_and_hangs_neither", faults, || {
         let node = node(2);
         let (here, there) = node.run(|| ums::net::UnixStream::pair().unwrap());
         let echo = node.spawn(move || {
@@ -376,7 +377,7 @@ fn the_pause_after_a_refused_worker_may_end_at_any_moment_b17() {
             return;
         };
         for _ in 0..8 {
-            // The sleeper has the scheduler look around when the pause of 100 ms is about to end,
+            // The sleeper makes the scheduler run a turn when the pause of 100 ms is about to end,
             // and keeps its worker.
             let span = Duration::from_micros(94_000 + ums::sim::below(8_000));
             let done = Arc::new(ums::sync::Event::manual(false));
@@ -430,7 +431,7 @@ fn a_planted_deadlock_is_found_and_named() {
     assert!(failed[0].contains("no thread can run"), "{}", failed[0]);
 }
 
-/// What a server's tasks do, all at once: each kind in a random measure, with everything that can
+/// The tasks of a server, all at once: each kind a random number of times, with everything that can
 /// go wrong.
 fn busy_day() {
     let node = node_with(2 + ums::sim::below(2) as usize, 8);
@@ -495,7 +496,8 @@ fn busy_day() {
     end(node);
 }
 
-/// Two ends of a socket in one task and its child. A broken connection is an error, and no more.
+/// Two ends of a socket in one task and its child. A broken connection is an error, and nothing
+/// else.
 fn echo_once() {
     let (mut here, mut there) = ums::net::UnixStream::pair().unwrap();
     let child = ums::spawn(move || {
@@ -547,7 +549,7 @@ fn the_deadlock_of_the_example_is_found() {
     assert!(why.contains("no thread can run, and none waits for a time"), "{why}");
 }
 
-/// Workers that leave again as soon as they are home.
+/// Workers that go preemptive again as soon as they have returned.
 fn in_and_out() {
     let builder = Node::builder().schedulers(1).max_workers(4);
     let node = mixed::of_some_kind(builder, 1).build().unwrap();
@@ -568,7 +570,7 @@ fn in_and_out() {
 }
 
 #[test]
-fn who_leaves_again_as_soon_as_it_is_home_does_so_the_same_way_each_time() {
+fn a_worker_that_goes_preemptive_again_at_once_does_so_the_same_way_each_time() {
     for seed in 0..100 {
         let [first, again] = [(), ()].map(|()| ums::sim::run(seed, STALLS, in_and_out));
         assert_eq!(first.failed, None, "seed {seed}");

@@ -1,18 +1,18 @@
 //! The mixed story: a node with two or three schedulers on which everything happens at once, and
 //! goes wrong.
 //!
-//! Its requests do *deeds*, each a random number of them in a random order. A deed uses one thing
-//! that the machine offers and sees that its promise is kept. What the machine itself must keep
-//! (One List, one baton, counters that add up) is looked at in every turn of every scheduler, by
-//! the world.
+//! Its requests do *deeds*: each does a random number of them in a random order. A deed uses one
+//! feature of the library and checks that its promise is kept. The invariants of the library itself
+//! (One List, one baton, counters that add up) are checked in every turn of every scheduler, by the
+//! world.
 //!
-//! * Every request ends exactly once, and its end is what its handle says: the *ledger*.
+//! * Every request ends exactly once, in the way that its handle reports: the *ledger*.
 //! * First come, first served: bound requests begin in the order in which they were queued, waiters
-//!   for a lock get it in the order in which they came.
+//!   for a lock get it in the order of their arrival.
 //! * At the end nothing is left: no request, no worker that waits, no timer, no operation, no
 //!   permit.
 //!
-//! * **Contract**: deeds keep nothing of their thread's over a wait, as fiber workers ask.
+//! * **Contract**: deeds keep no thread-scoped state over a wait, as fiber workers require.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use ums::{Builder, JoinHandle, Node, User};
 
 use super::deeds;
 
-/// What goes wrong in it.
+/// The faults of the mixed story.
 pub const FAULTS: Faults =
     Faults { short: 1000, fail: 100, cut: 50, no_thread: 200, jump: 2, stall: 20 };
 
@@ -38,7 +38,7 @@ const BEGUN: u64 = 1;
 const ENDED: u64 = 2;
 const PANICKED: u64 = 3;
 
-/// What became of each request, as the request itself says.
+/// The end of each request, as the request itself records it.
 #[derive(Clone, Default)]
 pub struct Entry(Arc<AtomicU64>);
 
@@ -65,7 +65,7 @@ impl Entry {
     }
 }
 
-/// What requests panic with on purpose.
+/// The text that requests panic with on purpose.
 pub struct OnPurpose;
 
 /// First come, first served, on one scheduler.
@@ -78,12 +78,12 @@ pub struct Line {
     begun: AtomicU64,
 }
 
-/// What the deeds share.
+/// The state that the deeds share.
 pub struct Day {
     /// A number that only the owner of its lock changes, and how often that happened.
     pub sum: Mutex<u64>,
     pub added: AtomicU64,
-    /// Always equal, seen from outside.
+    /// Two numbers that are always equal when read under their lock.
     pub pair: RwLock<(u64, u64)>,
     pub permits: Semaphore,
     pub inside: AtomicUsize,
@@ -95,7 +95,7 @@ pub struct Day {
     pub letters: Sender<(UserId, u64)>,
     pub posted: Receiver<(UserId, u64)>,
     pub lines: Vec<Line>,
-    /// Completion routines that were asked for, and that have run.
+    /// Number of completion routines that were submitted, and that have run.
     pub routines: [AtomicU64; 2],
 }
 
@@ -123,7 +123,7 @@ impl Day {
     }
 }
 
-/// Threads, fibers, or threads with their own context where those can be had.
+/// Threads, fibers, or threads with their own context where these are supported.
 pub fn of_some_kind(builder: Builder, kind: u64) -> Builder {
     match kind {
         // SAFETY: Contract: see the module's text.
@@ -134,7 +134,7 @@ pub fn of_some_kind(builder: Builder, kind: u64) -> Builder {
     }
 }
 
-/// Returns a node of some kind. The world may refuse a thread; then it is asked again.
+/// Returns a node of some kind. If the world refuses a thread, it tries again.
 fn node(schedulers: usize) -> Node {
     let placement = [Placement::Hinted, Placement::Classic, Placement::LeastLoaded];
     let (placement, kind) = (placement[below(3) as usize], below(3));
@@ -160,7 +160,7 @@ fn work(day: &Arc<Day>, user: UserId, entry: &Entry, deeds: u64) -> impl FnOnce(
     let (day, entry) = (Arc::clone(day), entry.clone());
     move || {
         entry.goes(QUEUED, BEGUN);
-        // What lies on a stack stays there, whoever runs meanwhile.
+        // Data on a stack stays unchanged, whatever runs meanwhile.
         let mine = black_box([user ^ 0x5EED; 24]);
         for _ in 0..deeds {
             deeds::one(&day, user);
@@ -188,7 +188,7 @@ fn bound(node: &Node, day: &Arc<Day>, at: usize, number: u64) -> (Entry, JoinHan
     (entry, task.expect("the queue has room"))
 }
 
-/// One round of requests: for users, for nobody in particular, and bound ones.
+/// One round of requests: of users, without a user, and bound ones.
 fn round(node: &Node, day: &Arc<Day>, users: &[User], numbers: &mut u64) -> Requests {
     let mut all = Requests::new();
     for user in users {
@@ -245,7 +245,7 @@ pub fn day() {
             return ends_at_any_moment(node, &day, users, requests, client);
         }
         if nth > 0 {
-            // In the first round, somebody may wait for the whistle.
+            // In the first round, a deed may wait for the whistle.
             all_end(requests);
         } else {
             let whistle = Arc::clone(&day);
@@ -294,7 +294,7 @@ fn ends_at_any_moment(
     nobody_is_inside(day);
 }
 
-/// What was taken has been given back.
+/// Checks that everything that was taken has been released.
 fn nobody_is_inside(day: &Day) {
     let sum = *day.sum.lock();
     assert_eq!(sum, day.added.load(Ordering::Relaxed), "no update is lost");
@@ -308,7 +308,7 @@ fn nobody_is_inside(day: &Day) {
     );
 }
 
-/// All that was asked of the schedulers has been done, and they know it.
+/// Checks that all work of the schedulers is done, and that their counters show it.
 fn nothing_is_left(node: &Node, day: &Day) {
     nobody_is_inside(day);
     for at in 0..node.scheduler_count() {

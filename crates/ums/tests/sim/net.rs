@@ -1,4 +1,4 @@
-//! Stories of the network: ports, connections that are late, break and are closed by halves, users
+//! Stories of the network: ports, connections that are late, break and are half-closed, users
 //! behind a listener.
 
 use std::io::{ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ use ums::sync::Mutex;
 
 use super::{STALLS, check, end, node_with};
 
-/// Sends back what comes, until the end of it.
+/// Sends back what it receives, until the end of the stream.
 fn echo(mut stream: TcpStream) {
     let mut buf = [0; 64];
     while let Ok(n @ 1..) = stream.read(&mut buf) {
@@ -24,7 +24,7 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-/// A client says some words, closes its half, and hears all of them and then the end.
+/// A client sends some words, closes its half, and receives all of them and then the end.
 fn talk(address: SocketAddr, number: u8) {
     let mut stream = TcpStream::connect(address).expect("somebody listens");
     assert_eq!(stream.peer_addr().unwrap(), address);
@@ -168,11 +168,11 @@ fn the_end_of_what_came_is_never_taken_for_the_end_of_what_was_sent() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_its_sender_up_and_nobody_else() {
-    check("a_reader_that_does_not_read_holds_its_sender_up_and_nobody_else", STALLS, || {
+fn a_reader_that_does_not_read_holds_only_its_sender_up() {
+    check("a_reader_that_does_not_read_holds_only_its_sender_up", STALLS, || {
         let node = node_with(1, 4);
         let (mut here, mut there) = node.run(|| UnixStream::pair().unwrap());
-        // More than both sockets and the way between them take.
+        // More than both sockets and the connection between them can hold.
         const MUCH: usize = 2 << 20;
         let sends = node.spawn(move || {
             let began = now();
@@ -206,12 +206,12 @@ impl Session for Echo {
     }
 }
 
-/// Clients of a server, each a user, who say something now and then; more of them than workers.
+/// Clients of a server, each a user, that send something now and then; more of them than workers.
 fn a_server_and_its_users() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let node = node_with(2, 1);
-    // The clients have a node of their own, for they use up workers.
+    // The clients have a node of their own, because they use up workers.
     let theirs = node_with(1, 8);
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let server = node.serve(listener, ServeOptions::default(), |_, _| Box::new(Echo)).unwrap();

@@ -1,5 +1,5 @@
-//! Requests beyond the soft limit of workers, where the scheduler is idle and waits end all the
-//! time: each that is overdue gets a worker within the pause that the rule has between two.
+//! Requests beyond the soft limit of workers, while the scheduler is idle and waits end all the
+//! time: each overdue request gets a worker within the pause that the rule has between two.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use ums::Node;
 use ums::sim::{Check, Faults};
 use ums::sync::Event;
 
-/// More than the soft limit of a machine with up to four processors.
+/// More than the soft limit of a computer with up to four processors.
 const SOFT: u64 = 512;
 const BEYOND: u64 = 150;
 

@@ -10,7 +10,7 @@
 //! schedulers 2                   so many; 1 if nothing is said
 //! classic                        first in, first out, as the original
 //! synchronous                    operations that can complete at once do
-//! request a: say hello, yield    of a user of its own; queued in the order of the lines, before any of them begins
+//! request a: say hello, yield    of a user of its own; queued in the order of the lines
 //! holder b: say me first         the request of a user that holds something
 //! again a: say more              another request of a's user
 //! gone a                         a's user has left before those below come
@@ -78,13 +78,13 @@ fn scripts(name: &str, text: &str) -> Vec<Script> {
     all
 }
 
-/// What the requests of a story share.
+/// The state that the requests of a story share.
 #[derive(Default)]
 struct Stage {
     said: Mutex<String>,
-    /// Whose request each worker carries out.
+    /// The request that each worker carries out.
     names: Mutex<BTreeMap<u32, String>>,
-    /// The workers that have said which they are.
+    /// The workers, in the order of their appearance.
     workers: Mutex<Vec<u32>>,
     pipes: Mutex<BTreeMap<String, Arc<(UnixStream, UnixStream)>>>,
     locks: Mutex<BTreeMap<String, Arc<RawMutex>>>,
@@ -92,7 +92,7 @@ struct Stage {
     events: Mutex<BTreeMap<String, Arc<Event>>>,
 }
 
-/// What a request has of a lock that has readers.
+/// A request's guard of a lock that has readers.
 #[allow(dead_code)] // Held for its drop.
 enum Guard {
     Reads(RwLockReadGuard<'static, ()>),
@@ -129,7 +129,7 @@ impl Stage {
         self.say(who, &text);
     }
 
-    /// Who runs: a routine has no name of its own.
+    /// Returns the name of the running request, since a routine has no name of its own.
     fn runner(&self) -> String {
         let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
         held(&self.names).get(&worker).cloned().unwrap_or_else(|| "nobody".to_owned())
@@ -165,7 +165,7 @@ impl Stage {
         self.say(who, &format!("worker {}", nth + 1));
     }
 
-    /// A byte for a pipe, perhaps from outside and later.
+    /// Puts a byte into a pipe, perhaps from outside and later.
     fn put(&self, what: &str) {
         let (name, ms) = what.split_once(' ').unwrap_or((what, ""));
         let pipe = self.pipe(name);
@@ -174,12 +174,12 @@ impl Stage {
         ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
             ums::sim::thread_sleep(Duration::from_millis(ms));
             put();
-            // Whoever this wakes has its turn before the other comes home.
+            // The woken request has its turn before this one returns from its preemptive call.
             ums::sim::thread_sleep(Duration::from_millis(50));
         });
     }
 
-    /// Returns the lock of this name. A story is short, and what it makes may stay.
+    /// Returns the lock of this name. It is never freed: a story is short.
     fn with_readers(&self, name: &str) -> &'static RwLock<()> {
         let new = || &*Box::leak(Box::new(RwLock::new(())));
         held(&self.shared).entry(name.to_owned()).or_insert_with(new)
@@ -237,10 +237,10 @@ impl Stage {
     }
 }
 
-/// A request of a story: whose, its name and its deeds.
+/// A request of a story: its user, its name and its deeds.
 type Request = (usize, String, String);
 
-/// Tells a story, and gives its outcome.
+/// Runs a story, and returns its outcome.
 fn tell(commands: &[String], kind: WorkerKind) -> String {
     let words = |command: &str| {
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
@@ -275,7 +275,7 @@ fn tell(commands: &[String], kind: WorkerKind) -> String {
     let node = builder.build().expect("a node");
     let stage = Arc::new(Stage::default());
     let (users, requests) = come(&node, &requests);
-    // The opener queues them all, and does not yield.
+    // The opener queues all requests, and does not yield.
     let opener = Arc::clone(&stage);
     let (users, tasks) = node.run(move || {
         let begin = |(user, name, deeds): Request| {
@@ -321,7 +321,7 @@ fn come(node: &Node, lines: &[(String, String)]) -> (Vec<Option<User>>, Vec<Requ
             other => panic!("nobody knows the command {other:?}"),
         }
     }
-    // Who has left asks for nothing any more.
+    // A user that has left makes no more requests.
     requests.retain(|(user, ..)| users[*user].is_some());
     (users, requests)
 }
