@@ -1,7 +1,7 @@
 //! The server's side of SCRAM-SHA-256 (RFC 5802 and 7677).
 //!
-//! The slow hash is made once, when the server starts, and only its two derived keys are kept;
-//! checking a login is a few fast hashes. Channel binding is not offered.
+//! The slow hash is computed once, when the server starts, and only its two derived keys are kept;
+//! checking a login takes a few fast hashes. Channel binding is not offered.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -36,7 +36,7 @@ impl Verifier {
     }
 }
 
-/// `N` bytes nobody can guess.
+/// Returns `N` unpredictable bytes.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system has a source of random bytes");
@@ -54,12 +54,12 @@ fn mac(key: &[u8], data: &[u8]) -> Key {
 pub(crate) struct Login {
     gs2_header: String,
     nonce: String,
-    /// What both sides sign, as far as it is known.
+    /// The part, so far, of the text that both sides sign.
     signed: String,
 }
 
 impl Login {
-    /// Takes the client's first message, and gives the answer.
+    /// Takes the client's first message, and returns the answer.
     pub(crate) fn begin(verifier: &Verifier, first: &str) -> Result<(Login, String)> {
         let malformed = || SqlError::fatal("08P01", "malformed SCRAM message");
         let mut parts = first.splitn(3, ',');
@@ -81,7 +81,7 @@ impl Login {
         Ok((login, answer))
     }
 
-    /// Takes the client's last message, and gives the server's own proof when the password was
+    /// Takes the client's last message, and returns the server's own proof if the password was
     /// right.
     pub(crate) fn finish(self, verifier: &Verifier, last: &str) -> Result<String> {
         let malformed = || SqlError::fatal("08P01", "malformed SCRAM message");
@@ -104,7 +104,7 @@ impl Login {
         let mut client_key = proof;
         client_key.iter_mut().zip(signature).for_each(|(byte, other)| *byte ^= other);
         let found: Key = Sha256::digest(client_key).into();
-        // No early exit: the time must not tell how much of the key was right.
+        // No early exit: the time must not reveal how much of the key was right.
         let difference = found.iter().zip(verifier.stored_key).fold(0, |sum, (a, b)| sum | (a ^ b));
         if difference != 0 {
             return Err(SqlError::fatal("28P01", "password authentication failed"));

@@ -1,7 +1,7 @@
 //! COPY table FROM STDIN, in text and CSV format.
 //!
-//! It is one statement and so one work request: the worker waits for the client's data here, parked
-//! in a read, until CopyDone or CopyFail.
+//! A COPY is one statement and so one work request: the worker is parked in reads here until the
+//! client sends CopyDone or CopyFail.
 
 use rusqlite::types::Value;
 
@@ -45,8 +45,7 @@ impl Session {
 
         let mut lines = Lines::new(copy);
         let mut count = 0;
-        // After an error the client's data is read to its end, for the client does not stop sending
-        // before.
+        // After an error the client's data is read to its end, because the client sends all of it.
         let mut failed: Option<Failure> = None;
         loop {
             let (tag, body) = self.await_frame(conn)?;
@@ -90,7 +89,7 @@ impl Session {
         Ok(count + self.copy_lines(&insert, &oids, &mut lines)?)
     }
 
-    /// The statement that inserts one line, and the types of its columns.
+    /// Returns the statement that inserts one line, and the types of its columns.
     fn copy_target(&mut self, copy: &Copy) -> Result<(String, Vec<u32>)> {
         let lease = self.lease()?;
         let table = quote(&copy.table);
@@ -145,7 +144,7 @@ struct Lines<'a> {
     copy: &'a Copy,
     data: Vec<u8>,
     at: usize,
-    /// Nothing more comes, so the rest is a line even without its end.
+    /// The data has ended, so the rest is a line even without its end.
     ended: bool,
     skip_header: bool,
 }
@@ -163,7 +162,7 @@ impl<'a> Lines<'a> {
         self.data.extend(data);
     }
 
-    /// Bytes of a line whose end has not come.
+    /// Returns the number of bytes of an incomplete line.
     fn unread(&self) -> usize {
         self.data.len() - self.at
     }
@@ -187,7 +186,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The next whole line without its end.
+    /// Returns the next complete line without its line end.
     fn line(&mut self) -> Result<Option<Vec<u8>>> {
         let rest = &self.data[self.at..];
         let mut quoted = false;
@@ -230,7 +229,7 @@ impl<'a> Lines<'a> {
                 field.push(byte);
             }
         }
-        // Null is told by the field's raw text, before backslashes mean anything.
+        // Null is recognised by the field's raw text, before backslashes are interpreted.
         let ends: Vec<usize> =
             starts.iter().skip(1).map(|start| start - 1).chain([line.len()]).collect();
         let null = self.copy.null.as_bytes();

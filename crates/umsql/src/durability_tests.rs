@@ -1,4 +1,5 @@
-//! No answer tells of a commit that is not on the disk: sessions on a disk whose syncs are watched.
+//! No answer acknowledges a commit that is not on the disk: sessions on a disk whose syncs are
+//! watched.
 //!
 //! A connection of the test sees every byte that a session sends. Whenever something is sent, the
 //! log must be durable as far as it is written, unless the transaction is still open.
@@ -14,12 +15,12 @@ use crate::server::{Server, Settings};
 use crate::session::{Flow, Session};
 use crate::vfs::testing::{Faults, LossyDisk, lossy};
 
-/// A client whose bytes are all there, and what it was sent.
+/// A client whose input is complete, and the output that it was sent.
 struct Client {
     server: Arc<Server>,
     input: VecDeque<u8>,
     output: Vec<u8>,
-    /// Whether each byte that comes must stand on a durable log.
+    /// Whether the log must be durable whenever output is sent.
     watches: bool,
 }
 
@@ -49,7 +50,10 @@ impl Conn for Client {
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.watches {
-            assert!(self.server.engine.log_is_durable(), "told before it is durable: {bytes:?}");
+            assert!(
+                self.server.engine.log_is_durable(),
+                "sent before the log is durable: {bytes:?}"
+            );
         }
         self.output.extend(bytes);
         Ok(())
@@ -65,7 +69,7 @@ fn query(sql: &str) -> Vec<u8> {
     message(b'Q', &[sql.as_bytes(), b"\0"].concat())
 }
 
-/// Parse, Bind and Execute.
+/// Returns the messages Parse, Bind and Execute.
 fn execute(sql: &str) -> Vec<u8> {
     let parse = message(b'P', &[b"\0", sql.as_bytes(), b"\0\0\0"].concat());
     let bind = message(b'B', b"\0\0\0\0\0\0\0\0");
@@ -81,12 +85,12 @@ fn startup() -> Vec<u8> {
     [&(body.len() as u32 + 4).to_be_bytes()[..], body].concat()
 }
 
-/// A server on a disk of its own, and a client that has logged in.
+/// Returns a server on a disk of its own, and a client that has logged in.
 fn client(disk: &LossyDisk) -> (Session, Client) {
     client_with(disk, 64 << 20)
 }
 
-/// The same; no message may be longer than that.
+/// As [`client`], with a limit for the length of messages.
 fn client_with(disk: &LossyDisk, max_message: usize) -> (Session, Client) {
     let mut settings = Settings::new(Path::new("/db"));
     settings.max_message = max_message;
@@ -100,7 +104,7 @@ fn client_with(disk: &LossyDisk, max_message: usize) -> (Session, Client) {
     (session, client)
 }
 
-/// Lets the session work through these messages, and gives the tags of its answers.
+/// Passes these messages to the session, and returns the tags of its answers.
 fn send(session: &mut Session, client: &mut Client, bytes: Vec<u8>) -> (String, Flow) {
     client.input.extend(bytes);
     client.output.clear();
@@ -117,7 +121,7 @@ fn send(session: &mut Session, client: &mut Client, bytes: Vec<u8>) -> (String, 
 }
 
 #[test]
-fn every_way_to_commit_waits_for_the_disk_before_it_is_told() {
+fn every_way_to_commit_waits_for_the_disk_before_its_acknowledgement() {
     let (mut session, mut client) = client(&LossyDisk::default());
     let copy = |rows: &str| {
         let data = message(b'd', rows.as_bytes());
@@ -147,7 +151,7 @@ fn every_way_to_commit_waits_for_the_disk_before_it_is_told() {
     let much = "begin; insert into t values (9); commit;
                 select x, hex(zeroblob(2000)) from t limit 40; select 1";
     assert!(send(&mut session, &mut client, query(much)).0.starts_with("CCCTD"));
-    // In an open transaction nothing is promised.
+    // In an open transaction nothing is acknowledged.
     client.watches = false;
     send(&mut session, &mut client, query("begin"));
     send(&mut session, &mut client, query("insert into t values (100)"));
@@ -186,7 +190,7 @@ fn a_session_may_choose_not_to_wait() {
     assert_eq!(send(&mut session, &mut client, query("insert into t values (1)")).0, "CZ");
     let after = client.server.engine.group_commit_counts();
     assert_eq!((after.commits, after.not_waited), (before.commits, before.not_waited + 1));
-    // The lazy writer syncs for it; without schedulers that is now.
+    // The lazy writer syncs for it; without schedulers it does so at once.
     assert!(client.server.engine.log_is_durable());
 }
 

@@ -1,9 +1,8 @@
-//! What can go wrong in a statement, as the client will read it: an SQLSTATE, a sentence, perhaps a
+//! The errors of a statement as the client reads them: an SQLSTATE, a sentence and an optional
 //! hint.
 //!
-//! Two kinds are kept apart. A [`SqlError`] is told to the client and the session goes on, unless
-//! it is fatal. `Failure::Gone` means the client itself cannot be reached, so there is nobody to
-//! tell.
+//! There are two kinds. A [`SqlError`] is sent to the client, and the session continues unless the
+//! error is fatal. `Failure::Gone` means that the client cannot be reached, so nothing is sent.
 //!
 //! The table from SQLite's result codes and messages to SQLSTATE is at the bottom.
 
@@ -15,7 +14,7 @@ use rusqlite::ffi;
 
 use crate::host::Interrupted;
 
-/// An error a client is told about.
+/// An error that is sent to the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlError {
     /// The five characters of the SQLSTATE.
@@ -26,37 +25,37 @@ pub struct SqlError {
     pub hint: Option<&'static str>,
     /// Byte offset into the translated statement.
     pub offset: Option<usize>,
-    /// The connection ends with it.
+    /// The connection ends after this error.
     pub fatal: bool,
 }
 
 impl SqlError {
-    /// An error after which the session goes on.
+    /// Returns an error after which the session continues.
     pub fn new(code: &'static str, message: impl Into<Cow<'static, str>>) -> SqlError {
         SqlError { code, message: message.into(), hint: None, offset: None, fatal: false }
     }
 
-    /// An error that ends the connection.
+    /// Returns an error that ends the connection.
     pub fn fatal(code: &'static str, message: impl Into<Cow<'static, str>>) -> SqlError {
         SqlError { fatal: true, ..SqlError::new(code, message) }
     }
 
-    /// The client broke the protocol.
+    /// Returns an error for a violation of the protocol by the client.
     pub fn protocol(message: impl Into<Cow<'static, str>>) -> SqlError {
         SqlError::new("08P01", message)
     }
 
-    /// A syntax error.
+    /// Returns a syntax error.
     pub fn syntax(message: impl Into<Cow<'static, str>>) -> SqlError {
         SqlError::new("42601", message)
     }
 
-    /// A form that PostgreSQL has and this server does not.
+    /// Returns an error for a form that PostgreSQL has and this server does not.
     pub fn unsupported(message: impl Into<Cow<'static, str>>) -> SqlError {
         SqlError::new("0A000", message)
     }
 
-    /// The same error with a hint.
+    /// Returns the same error with a hint.
     pub fn hint(mut self, hint: &'static str) -> SqlError {
         self.hint = Some(hint);
         self
@@ -71,17 +70,17 @@ impl fmt::Display for SqlError {
 
 impl std::error::Error for SqlError {}
 
-/// What a statement answers with.
+/// The result of an operation that can fail with an error for the client.
 pub(crate) type Result<T> = std::result::Result<T, SqlError>;
 
-/// Why a request could not go on.
+/// Why a request stopped.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Tell the client, and go on.
+    /// Send this error to the client, and continue.
     Sql(SqlError),
     /// The client cannot be reached.
     Gone,
-    /// Nothing happened yet: the statement is to be tried again later, in another work request.
+    /// The statement has done nothing yet and must be retried in a later work request.
     Later,
 }
 
@@ -92,7 +91,8 @@ impl<E: Into<SqlError>> From<E> for Failure {
 }
 
 impl Failure {
-    /// For `map_err` at the places that read from or write to the client.
+    /// Returns [`Failure::Gone`]; for `map_err` where the session reads from or writes to the
+    /// client.
     pub(crate) fn gone(_: io::Error) -> Failure {
         Failure::Gone
     }
@@ -171,71 +171,84 @@ fn from_sqlite(extended: i32, message: String) -> SqlError {
     }
 }
 
-/// SQLite reports most mistakes in a statement as one code; only the sentence tells them apart.
+/// Chooses the SQLSTATE by the message, because SQLite reports most mistakes in a statement with
+/// the same code.
 fn from_message(message: String) -> SqlError {
-    let quoted = |text: &str| text.trim().trim_start_matches("main.").to_owned();
-    let after = |start: &str| message.strip_prefix(start).map(quoted);
-
     if message == CANCELLED {
         return SqlError::new("57014", message);
     }
+    let found = missing(&message).or_else(|| syntax(&message)).or_else(|| repeated(&message));
+    found.unwrap_or_else(|| SqlError::new(other_code(&message), message))
+}
+
+/// Returns what follows `start` in the message, without the name of the main database.
+fn after(message: &str, start: &str) -> Option<String> {
+    message.strip_prefix(start).map(|text| text.trim().trim_start_matches("main.").to_owned())
+}
+
+/// Returns the error for a message about a table, column or function that does not exist.
+fn missing(message: &str) -> Option<SqlError> {
+    let after = |start: &str| after(message, start);
     if let Some(table) = after("no such table: ").or_else(|| after("no such view: ")) {
-        return SqlError::new("42P01", format!("relation \"{table}\" does not exist"));
+        return Some(SqlError::new("42P01", format!("relation \"{table}\" does not exist")));
     }
     if let Some(column) = after("no such column: ") {
-        return SqlError::new("42703", format!("column \"{column}\" does not exist"));
+        return Some(SqlError::new("42703", format!("column \"{column}\" does not exist")));
     }
     if message.contains(" has no column named ") {
-        return SqlError::new("42703", message);
+        return Some(SqlError::new("42703", message.to_owned()));
     }
     if let Some(function) = after("no such function: ") {
-        return SqlError::new("42883", format!("function {function} does not exist"));
+        return Some(SqlError::new("42883", format!("function {function} does not exist")));
     }
-    if message.starts_with("wrong number of arguments") {
-        return SqlError::new("42883", message);
-    }
+    let wrong_number = message.starts_with("wrong number of arguments");
+    wrong_number.then(|| SqlError::new("42883", message.to_owned()))
+}
+
+/// Returns the error for a message about the syntax.
+fn syntax(message: &str) -> Option<SqlError> {
     if let Some(rest) = message.strip_prefix("near \"")
         && let Some(near) = rest.strip_suffix("\": syntax error")
     {
-        return SqlError::syntax(format!("syntax error at or near \"{near}\""));
+        return Some(SqlError::syntax(format!("syntax error at or near \"{near}\"")));
     }
     if message == "incomplete input" {
-        return SqlError::syntax("syntax error at end of input");
+        return Some(SqlError::syntax("syntax error at end of input"));
     }
-    if message.starts_with("unrecognized token") {
-        return SqlError::syntax(message);
-    }
+    message.starts_with("unrecognized token").then(|| SqlError::syntax(message.to_owned()))
+}
+
+/// Returns the error for a message about a name that is used twice.
+fn repeated(message: &str) -> Option<SqlError> {
     if message.ends_with(" already exists") {
-        return SqlError::new("42P07", message);
+        return Some(SqlError::new("42P07", message.to_owned()));
     }
-    if let Some(column) = after("ambiguous column name: ") {
-        return SqlError::new("42702", format!("column reference \"{column}\" is ambiguous"));
+    if let Some(column) = after(message, "ambiguous column name: ") {
+        return Some(SqlError::new("42702", format!("column reference \"{column}\" is ambiguous")));
     }
-    if let Some(column) = after("duplicate column name: ") {
-        return SqlError::new("42701", format!("column \"{column}\" specified more than once"));
-    }
-    if message.starts_with("no such savepoint") {
-        return SqlError::new("3B001", message);
-    }
-    if message.starts_with("no such index") || message.starts_with("no such trigger") {
-        return SqlError::new("42704", message);
-    }
-    if message.starts_with("misuse of aggregate") {
-        return SqlError::new("42803", message);
-    }
+    let column = after(message, "duplicate column name: ")?;
+    Some(SqlError::new("42701", format!("column \"{column}\" specified more than once")))
+}
+
+/// Returns the SQLSTATE of any other message.
+fn other_code(message: &str) -> &'static str {
     const TOO_COMPLEX: [&str; 4] = [
         "too many terms in compound SELECT",
         "Expression tree is too large",
         "too many SQL variables",
         "parser stack overflow",
     ];
-    if TOO_COMPLEX.iter().any(|start| message.starts_with(start)) {
-        return SqlError::new("54001", message);
+    if message.starts_with("no such savepoint") {
+        "3B001"
+    } else if message.starts_with("no such index") || message.starts_with("no such trigger") {
+        "42704"
+    } else if message.starts_with("misuse of aggregate") {
+        "42803"
+    } else if TOO_COMPLEX.iter().any(|start| message.starts_with(start)) {
+        "54001"
+    } else {
+        "42601"
     }
-    if message.contains("columns but") && message.contains("values") {
-        return SqlError::syntax(message);
-    }
-    SqlError::new("42601", message)
 }
 
 #[cfg(test)]

@@ -4,48 +4,26 @@
 //! Execute; those beyond a row limit are kept encoded in the portal, so a suspended portal holds no
 //! cursor of the engine.
 //!
-//! The type of an expression may be known from its first row only. When Describe is followed by the
-//! Execute of the same portal, as all drivers do, the description waits for that row; otherwise the
-//! statement is tried for a moment with sample parameters.
+//! The type of an expression may be known from its first row only. If the next message after
+//! Describe is the Execute of the same portal, as all drivers send it, the description waits for
+//! that row; otherwise the statement runs briefly with sample parameters.
 
 use std::sync::Arc;
 
 use rusqlite::types::Value;
 
-use crate::dialect::Statement;
-use crate::dialect::statement::Sql;
+use crate::dialect::{Sql, Statement};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::Conn;
 use crate::plan::{self, Plan};
+use crate::portal::{Portal, State};
 use crate::run::{Call, Ran, position};
 use crate::session::{OUT_MAX, Session, Tx};
 use crate::statements;
 use crate::wire::message::{Bind, Body, format_of};
 use crate::wire::types::{self, Column};
 
-/// A statement with its parameters bound.
-#[derive(Debug)]
-pub(crate) struct Portal {
-    plan: Arc<Plan>,
-    parameters: Vec<Value>,
-    formats: Vec<u16>,
-    /// How it was described to the client.
-    columns: Option<Vec<Column>>,
-    describe_on_execute: bool,
-    state: State,
-    /// The length of the message that made it: about the memory that it takes.
-    size: usize,
-}
-
-#[derive(Debug)]
-enum State {
-    Fresh,
-    /// DataRow messages that were not asked for yet, from this byte on.
-    Suspended(Vec<u8>, usize),
-    Done,
-}
-
-/// The columns as the statement was described, in the formats of this portal.
+/// Returns the columns as the statement was described, in the formats of this portal.
 fn described(portal: &Portal) -> Columns {
     if portal.describe_on_execute {
         return None;
@@ -148,7 +126,7 @@ impl Session {
             if sql.catalog {
                 lease.ensure_catalog()?;
             }
-            // SQLite carries a PRAGMA's setting out while it prepares it.
+            // SQLite applies a PRAGMA's setting when it prepares the statement.
             lease.pinned |= sql.pins;
             if let Err(error) = lease.prepare_cached(text) {
                 let mut error = SqlError::from(error);
@@ -251,7 +229,7 @@ impl Session {
                 self.out.parameter_description(&plan.types);
                 let samples: Vec<Value> = plan.types.iter().map(|oid| plan::sample(*oid)).collect();
                 let columns = self.columns_of(&plan, &samples, &[], false)?;
-                // What was described stays so, for every session that shares the plan.
+                // A description, once given, stays the same for every session that shares the plan.
                 let columns = columns.flatten().map(Vec::into_boxed_slice);
                 let columns = columns.map(|columns| &**plan.described.get_or_init(|| columns));
                 self.send_description(columns);
@@ -286,14 +264,15 @@ impl Session {
         }
     }
 
-    /// True when the next message executes that portal.
+    /// Returns true if the next message executes that portal.
     fn next_executes(&self, portal: &str) -> bool {
         let Some(b'E') = self.peek_tag() else { return false };
         let mut body = Body::new(self.peek_body());
         body.string().is_ok_and(|name| name == portal)
     }
 
-    /// The columns of a plan. The outer `None` means that only a row can tell, and one will come.
+    /// Returns the columns of a plan. The outer `None` means that only a row can determine them,
+    /// and an Execute follows.
     fn columns_of(
         &mut self,
         plan: &Plan,
@@ -345,7 +324,7 @@ impl Session {
                     let Some(row) = rows.next()? else { return Ok(Vec::new()) };
                     (0..known.len()).map(|index| Ok(types::of_value(row.get_ref(index)?))).collect()
                 };
-                // A statement that fails with sample values has no row that could tell.
+                // A statement that fails with sample values has no row to determine the types.
                 values = lease.probing(first).unwrap_or_default();
             }
         }
@@ -361,7 +340,7 @@ impl Session {
         let mut body = Body::new(body);
         let name = body.string()?.to_owned();
         let limit = (body.u32()? as i32).max(0) as usize;
-        // The portal is taken out while it runs.
+        // The portal is taken out of the list while it runs.
         self.portal_named(&name)?;
         let at = self.portals.iter().position(|(known, _)| **known == *name).unwrap_or(0);
         let (key, mut portal) = self.portals.swap_remove(at);

@@ -1,16 +1,15 @@
-//! What is fuzzed in here: a session as a function of bytes.
+//! The fuzzed functions of this crate: a session as a function of bytes.
 //!
 //! * [`wire`]: the bytes are what a client sends after it has logged in. Whatever they are, the
 //!   answer is whole messages of the protocol, and never an internal error.
 //! * [`sql`]: the bytes choose statements, which a session and a plain SQLite connection carry out.
-//!   Both have the same rows and the same refusals, after every statement, in and out of
+//!   Both return the same rows and the same refusals, after every statement, inside and outside
 //!   transactions.
 //!
 //! The fuzzers in `fuzz/` look for bytes that make these panic; the tests below call them with
 //! generated ones. All inputs of a process share one server, whose database is emptied before each.
 //!
-//! It does not do: anything in programs. The module is there for tests, and with the feature
-//! `fuzz`.
+//! The module exists only in tests and with the feature `fuzz`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +23,7 @@ use crate::host::Conn;
 use crate::server::{Server, Settings};
 use crate::session::{Flow, Session};
 
-/// A client whose bytes are all there, which come in pieces of at most that many.
+/// A client whose input is complete; a read returns at most `piece` bytes of it.
 struct Client {
     input: VecDeque<u8>,
     piece: usize,
@@ -47,7 +46,7 @@ impl Conn for Client {
         Ok(len)
     }
 
-    /// A client that has nothing more to say has gone.
+    /// Reads; the end of the input is the end of the connection.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.try_read(buf).or(Ok(0))
     }
@@ -78,13 +77,13 @@ static SERVER: LazyLock<(Arc<Server>, Mutex<()>)> = LazyLock::new(|| {
     (Server::open(settings).expect("a server"), Mutex::new(()))
 });
 
-/// The one server is one input's at a time.
-fn alone() -> MutexGuard<'static, ()> {
+/// Locks the server, which serves one input at a time.
+fn locked() -> MutexGuard<'static, ()> {
     SERVER.1.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Talk {
-    /// A session that has logged in, on a database without tables.
+    /// Returns a session that has logged in, on a database without tables.
     fn begin(piece: usize) -> Talk {
         let session = SERVER.0.session(1);
         let client = Client { input: VecDeque::new(), piece, output: Vec::new() };
@@ -96,7 +95,7 @@ impl Talk {
         talk
     }
 
-    /// Lets the session work through these bytes. Says whether it goes on, and what it answered.
+    /// Passes these bytes to the session. Returns whether the session continues, and its answers.
     fn send(&mut self, bytes: &[u8]) -> (bool, Vec<Answer>) {
         self.client.input.extend(bytes);
         self.client.output.clear();
@@ -108,8 +107,8 @@ impl Talk {
     }
 
     fn query(&mut self, sql: &str) -> Vec<Answer> {
-        let (goes_on, answers) = self.send(&message(b'Q', &[sql.as_bytes(), b"\0"].concat()));
-        assert!(goes_on, "{sql} ended the session: {answers:?}");
+        let (continues, answers) = self.send(&message(b'Q', &[sql.as_bytes(), b"\0"].concat()));
+        assert!(continues, "{sql} ended the session: {answers:?}");
         answers
     }
 }
@@ -137,32 +136,32 @@ fn answers(mut bytes: &[u8]) -> Vec<Answer> {
     all
 }
 
-/// What a client of the fuzzer may not ask for: it would wait for long, or write elsewhere.
+/// Statements that are left out, because they wait for long or write other files.
 const NOT_ASKED: [&str; 7] =
     ["waitfor", "busy_loop", "recursive", "series", "attach", "backup", "into "];
 
-/// What a client may send, in pieces.
+/// Sends the bytes to a session, in pieces.
 pub fn wire(bytes: &[u8]) {
     let Some((&piece, bytes)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(bytes).to_lowercase();
     if NOT_ASKED.iter().any(|word| text.contains(word)) {
         return;
     }
-    let _alone = alone();
+    let _alone = locked();
     let mut talk = Talk::begin(usize::from(piece).max(1) * 16);
-    let (goes_on, answers) = talk.send(bytes);
+    let (continues, answers) = talk.send(bytes);
     let fatal = |(tag, body): &Answer| *tag == b'E' && body.starts_with(b"SFATAL");
-    assert!(!goes_on || !answers.iter().any(fatal), "a fatal error and the session goes on");
+    assert!(!continues || !answers.iter().any(fatal), "a fatal error, but the session continues");
 }
 
-/// Statements, and what plain SQLite says of them.
+/// Runs statements in a session and in plain SQLite, and compares them.
 pub fn sql(bytes: &[u8]) {
     let _ = sql_of(&mut Unstructured::new(bytes));
 }
 
-/// How many statements were taken, and how many rows they had.
+/// Returns how many statements were accepted, and how many rows they had.
 fn sql_of(bytes: &mut Unstructured<'_>) -> Result<(usize, usize)> {
-    let _alone = alone();
+    let _alone = locked();
     let mut talk = Talk::begin(usize::MAX);
     let mut model = Model::new();
     for table in ["t", "s"] {
@@ -172,7 +171,7 @@ fn sql_of(bytes: &mut Unstructured<'_>) -> Result<(usize, usize)> {
     }
     let mut history = Vec::new();
     let (mut taken, mut rows) = (0, 0);
-    // A history that is too long tells nothing that its parts do not.
+    // A longer history would find nothing that shorter ones do not.
     while !bytes.is_empty() && history.len() < 60 {
         let statement = statement(bytes)?;
         history.push(statement.clone());
@@ -184,8 +183,7 @@ fn sql_of(bytes: &mut Unstructured<'_>) -> Result<(usize, usize)> {
     Ok((taken, rows))
 }
 
-/// The rows of a statement as text, or nothing but that it was refused; and the transaction's
-/// state.
+/// The rows of a statement as text, or that it was refused; and the transaction's state.
 #[derive(Debug, PartialEq)]
 struct Seen {
     rows: Option<Vec<Vec<Option<String>>>>,
@@ -216,7 +214,8 @@ fn row(mut body: &[u8]) -> Vec<Option<String>> {
     (0..count).map(|_| value()).collect()
 }
 
-/// A plain connection, and PostgreSQL's rule that a transaction with an error takes nothing more.
+/// A plain connection, with PostgreSQL's rule that a failed transaction accepts no further
+/// statement.
 struct Model {
     connection: Connection,
     failed: bool,
@@ -233,7 +232,7 @@ impl Model {
         let refused = self.failed && !ends && !back;
         let mut rows = if refused { None } else { self.run(statement) };
         if self.failed && ends {
-            // COMMIT of what has failed is ROLLBACK.
+            // COMMIT of a failed transaction is ROLLBACK.
             rows = Some(Vec::new());
         }
         let inside = !self.connection.is_autocommit();
@@ -255,7 +254,7 @@ impl Model {
             "begin" if inside => return Some(Vec::new()),
             "commit" | "rollback" if !inside => return Some(Vec::new()),
             "commit" if self.failed => return self.run("rollback"),
-            // And there are no savepoints outside a transaction.
+            // There are no savepoints outside a transaction.
             _ if !inside && (statement.contains("savepoint") || statement.contains("to sp")) => {
                 return None;
             }
@@ -301,7 +300,7 @@ fn statement(bytes: &mut Unstructured<'_>) -> Result<String> {
                 " on conflict (id) do update set a = excluded.a",
             ])?;
             let (id, a, b) = (number(bytes)?, int(bytes, 2)?, string(bytes, 1)?);
-            // Nothing is named in VALUES, so only literals are there.
+            // VALUES can name no column, so it has only literals.
             let (a, b) = (literal(&a), literal(&b));
             format!("insert into {table} values ({id}, {a}, {b}){skip}")
         }
@@ -322,25 +321,7 @@ fn statement(bytes: &mut Unstructured<'_>) -> Result<String> {
             condition(bytes, 1)?
         ),
         7 => format!("delete from {table} where {}", condition(bytes, 2)?),
-        8 => format!(
-            "select id, {}, {} from {table} where {} order by id",
-            int(bytes, 3)?,
-            string(bytes, 2)?,
-            condition(bytes, 2)?
-        ),
-        9 => format!(
-            "select count(*), sum(a), min(b), max({}) from {table} where {}",
-            int(bytes, 2)?,
-            condition(bytes, 2)?
-        ),
-        10 => format!(
-            "select a, count(*) from {table} group by a having count(*) > {} order by a",
-            number(bytes)?
-        ),
-        11 => format!(
-            "select x.id, y.b from t x left join s y on x.a = y.{} order by x.id, y.id",
-            bytes.choose(&["id", "a"])?
-        ),
+        form @ 8..=11 => query(bytes, table, form)?,
         12 => (*bytes.choose(&["begin", "commit", "rollback"])?).into(),
         13 => format!(
             "{} sp{}",
@@ -359,11 +340,35 @@ fn statement(bytes: &mut Unstructured<'_>) -> Result<String> {
     })
 }
 
+fn query(bytes: &mut Unstructured<'_>, table: &str, form: i32) -> Result<String> {
+    Ok(match form {
+        8 => format!(
+            "select id, {}, {} from {table} where {} order by id",
+            int(bytes, 3)?,
+            string(bytes, 2)?,
+            condition(bytes, 2)?
+        ),
+        9 => format!(
+            "select count(*), sum(a), min(b), max({}) from {table} where {}",
+            int(bytes, 2)?,
+            condition(bytes, 2)?
+        ),
+        10 => format!(
+            "select a, count(*) from {table} group by a having count(*) > {} order by a",
+            number(bytes)?
+        ),
+        _ => format!(
+            "select x.id, y.b from t x left join s y on x.a = y.{} order by x.id, y.id",
+            bytes.choose(&["id", "a"])?
+        ),
+    })
+}
+
 fn other(table: &str) -> &'static str {
     if table == "t" { "s" } else { "t" }
 }
 
-/// An expression that names no column, or 7.
+/// Returns the expression if it names no column, otherwise 7.
 fn literal(expression: &str) -> &str {
     let names = expression
         .split(|c: char| !c.is_alphanumeric())
@@ -375,8 +380,8 @@ fn number(bytes: &mut Unstructured<'_>) -> Result<i32> {
     bytes.int_in_range(-3..=12)
 }
 
-/// An integer. They stay small, for beyond 64 bits SQLite goes on with numbers that have a
-/// fraction.
+/// Returns an integer expression. Its numbers stay small, because beyond 64 bits SQLite continues
+/// with floating-point numbers.
 fn int(bytes: &mut Unstructured<'_>, depth: u32) -> Result<String> {
     if depth == 0 {
         return Ok(match bytes.int_in_range(0..=5)? {
@@ -446,10 +451,17 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 300, max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 300,
+            max_shrink_iters: 2_000,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
 
         #[test]
-        fn a_session_answers_as_plain_sqlite_does(bytes in prop::collection::vec(any::<u8>(), 1..2000)) {
+        fn a_session_answers_as_plain_sqlite_does(
+            bytes in prop::collection::vec(any::<u8>(), 1..2000)
+        ) {
             super::sql(&bytes);
         }
 
@@ -472,10 +484,10 @@ mod tests {
         super::kept::each("wire", super::wire);
     }
 
-    /// Found by the fuzzer: IN inside CASE made the whole expression a truth value.
+    /// Found by the fuzzer: IN inside CASE made the whole expression a boolean.
     #[test]
     fn what_stands_in_case_says_nothing_of_the_type_of_the_whole() {
-        let _alone = super::alone();
+        let _alone = super::locked();
         let mut talk = super::Talk::begin(usize::MAX);
         let said = talk.query("select length('abc') - case when 1 in (1, 2) then 24 else 0 end");
         assert_eq!(super::seen(&said).rows, Some(vec![vec![Some("-21".into())]]));
@@ -494,7 +506,7 @@ mod tests {
         assert!(taken > 1500 && rows > 200, "{taken} of 2400 statements, {rows} rows");
     }
 
-    /// A message that is nearly right, or anything.
+    /// Returns a message that is nearly right, or random bytes.
     fn part() -> impl Strategy<Value = Vec<u8>> {
         let tag = prop::sample::select(b"QPBDECSHXdcfFp\0z".to_vec());
         let body = prop_oneof![

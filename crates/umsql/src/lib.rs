@@ -1,17 +1,19 @@
 //! `umsql` is a SQL server that runs on `ums`: the PostgreSQL wire protocol in front, SQLite
-//! behind, and every point where it can wait on the machine's own lists.
+//! behind. Every wait, for a client, the disk, a lock or a timer, parks a worker on a list of its
+//! scheduler.
 //!
 //! ```text
-//! host  <-  error  <-  wire  <-  vfs  <-  dialect  <-  engine  <-  plan  <-  server  <-  session  <-  listen
+//! host  <-  error  <-  wire  <-  vfs  <-  dialect  <-  engine  <-  plan
+//!       <-  server  <-  session  <-  listen
 //! ```
 //!
 //! A **session** is a connection's user: a few hundred bytes while it is idle. When input is
 //! readable, the host runs [`Session::on_readable`] as one work request; it consumes exactly one
-//! simple query or one extended cycle up to its Sync, and says with a [`Flow`] what it wants next.
-//! Between requests a session owns no worker, no stack, no buffer and, outside a transaction, no
-//! database connection.
+//! simple query or one extended cycle up to its Sync, and returns a [`Flow`], which says what it
+//! needs next. Between requests a session owns no worker, no stack, no buffer and, outside a
+//! transaction, no database connection.
 //!
-//! [`listen`] puts it on a node of `ums`. Everything else asks the machine through [`host`].
+//! [`listen`] puts it on a node of `ums`. Everything else calls `ums` through [`host`].
 #![deny(unsafe_code)]
 
 pub mod host;
@@ -26,6 +28,7 @@ mod engine;
 
 mod auth;
 mod plan;
+mod portal;
 mod server;
 
 mod copy;

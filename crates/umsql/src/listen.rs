@@ -1,6 +1,7 @@
-//! A server on a node: each connection is a user, each of its units one work request.
+//! Runs a server on a node: each connection is a user of the node, and each unit of its input one
+//! work request.
 //!
-//! What it does not do: it makes no node and no listener; `ums serve` does.
+//! It creates neither the node nor the listener; the caller (`ums serve`, for example) does.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use crate::session::{Flow, Session};
 pub struct Patience {
     /// From connecting to being logged in.
     pub login: Duration,
-    /// Between two requests; none for ever.
+    /// Between two requests; `None` is no limit.
     pub idle: Option<Duration>,
-    /// To send or take the next bytes in the middle of a request; none for ever.
+    /// To send or take the next bytes in the middle of a request; `None` is no limit.
     pub transfer: Option<Duration>,
 }
 
 impl Default for Patience {
-    /// A minute to log in and to send or take bytes, no limit between requests.
+    /// Returns one minute to log in and to send or take bytes, and no limit between requests.
     fn default() -> Patience {
         let minute = Duration::from_secs(60);
         Patience { login: minute, idle: None, transfer: Some(minute) }
@@ -44,7 +45,7 @@ pub fn serve(
     server: Arc<Server>,
     patience: Patience,
 ) -> io::Result<ums::serve::Server> {
-    // So few that they can never be all workers of a scheduler.
+    // Waiting writers must never take all workers of a scheduler.
     let shares = node.snapshot().schedulers.into_iter().take(node.scheduler_count());
     let share = shares.map(|row| row.workers_max).min().unwrap_or(1);
     server.limit_waiting_writers(share - 1);

@@ -1,4 +1,4 @@
-//! Runs statements: transactions as PostgreSQL has them, and SQL on a leased connection.
+//! Runs statements: transactions with PostgreSQL's rules, and SQL on a leased connection.
 //!
 //! ```text
 //!   Idle ──BEGIN──▶ Block ──error──▶ Failed
@@ -7,18 +7,18 @@
 //!    └──COMMIT, ROLLBACK, end───────────┘
 //! ```
 //!
-//! A statement that writes owns the engine's write gate first, and keeps it to the end of its
-//! transaction; so writers wait in a queue and never meet SQLite's own lock. Only a transaction
-//! that has read before its first write can be too late then, and is told so with 40001.
+//! A statement that writes first acquires the engine's write gate and keeps it to the end of its
+//! transaction. So writers wait in a queue and never contend for SQLite's own lock. Only a
+//! transaction that read before its first write may find that another has written since; it fails
+//! with SQLSTATE 40001.
 
 use std::sync::Arc;
 
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Statement as Prepared};
 
-use crate::dialect::statement::Sql;
 use crate::dialect::tokens::{statements, tokens};
-use crate::dialect::{Statement, statement};
+use crate::dialect::{Sql, Statement, statement};
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
 use crate::host::{self, Conn};
@@ -31,7 +31,7 @@ use crate::wire::types::{self, Column};
 /// How much of a suspended portal's result is kept, in bytes.
 const SUSPENDED_MAX: usize = 64 << 20;
 
-/// How a statement is to be executed.
+/// How to execute a statement.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Call<'a> {
     pub(crate) parameters: &'a [Value],
@@ -103,7 +103,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the client of an error, and leaves the transaction as an error leaves it.
+    /// Sends an error to the client, and puts the transaction into the state that follows an error.
     pub(crate) fn fail(
         &mut self,
         failure: Failure,
@@ -111,7 +111,8 @@ impl Session {
     ) -> std::result::Result<(), Failure> {
         let Failure::Sql(mut error) = failure else { return Err(failure) };
         if error.code == "40001" && host::cancelled() {
-            // It waited for a lock, and that is how the engine says that it waits no longer.
+            // The statement was cancelled while it waited for a lock, which the engine reports as
+            // busy.
             error = host::Interrupted.into();
         }
         if error.fatal {
@@ -121,7 +122,7 @@ impl Session {
         match self.tx {
             Tx::Idle => (),
             Tx::Implicit => self.roll_back(Tx::Idle),
-            // Only a savepoint gives a failed transaction something to return to.
+            // A failed transaction can only continue from a savepoint.
             Tx::Block if self.savepoints.is_empty() => self.roll_back(Tx::Failed),
             Tx::Block | Tx::Failed => self.tx = Tx::Failed,
         }
@@ -134,7 +135,7 @@ impl Session {
             && !lease.is_autocommit()
             && lease.execute_batch("ROLLBACK").is_err()
         {
-            // A connection that cannot even roll back is closed.
+            // A connection that cannot roll back is closed.
             self.lease = None;
         }
         self.tx = then;
@@ -143,7 +144,7 @@ impl Session {
         self.let_go();
     }
 
-    /// Commits what the statements of one query or cycle did.
+    /// Commits the implicit transaction of one query or cycle.
     pub(crate) fn end_implicit(&mut self) -> Result<()> {
         if self.tx == Tx::Implicit { self.commit() } else { Ok(()) }
     }
@@ -175,7 +176,7 @@ impl Session {
         }
     }
 
-    /// Gives the connection back if nothing needs it any more.
+    /// Returns the connection to the pool if the session no longer needs it.
     pub(crate) fn let_go(&mut self) {
         let free = matches!(self.tx, Tx::Idle | Tx::Failed) && self.savepoints.is_empty();
         if free && self.lease.as_ref().is_some_and(|lease| !lease.pinned) {
@@ -183,7 +184,7 @@ impl Session {
         }
     }
 
-    /// The session's connection.
+    /// Returns the session's connection; leases one if there is none.
     pub(crate) fn lease(&mut self) -> Result<&mut Lease> {
         if self.lease.is_none() {
             self.lease = Some(Box::new(self.server.engine.lease()?));
@@ -197,7 +198,7 @@ impl Session {
         Ok(())
     }
 
-    /// Executes one statement. Its rows go to the output; its command tag is returned.
+    /// Executes one statement. Its rows go to the output; the result is its command tag.
     pub(crate) fn execute(
         &mut self,
         conn: &mut dyn Conn,
@@ -233,7 +234,7 @@ impl Session {
         if self.several && self.tx == Tx::Idle { self.begin(Tx::Implicit) } else { Ok(()) }
     }
 
-    /// Carries out transaction control, and gives its command tag.
+    /// Executes transaction control, and returns its command tag.
     fn transaction_control(&mut self, statement: &Statement) -> Result<Option<&'static str>> {
         let tag = match statement {
             Statement::Begin { read_only } => {
@@ -309,8 +310,8 @@ impl Session {
             let message = format!("{} cannot run inside a transaction block", sql.tag);
             return Err(SqlError::new("25001", message).into());
         }
-        // What is several statements for SQLite is one for the client: all of it happens, or
-        // nothing.
+        // Several statements for SQLite may be one statement for the client: all of them take
+        // effect, or none.
         self.several |= sql.texts.len() > 1;
         self.begin_several()?;
         self.lease()?;
@@ -322,7 +323,7 @@ impl Session {
             self.server.forget_plans();
         }
         if lease.is_autocommit() && self.tx == Tx::Block {
-            // SQLite gave the transaction up by itself, as it does when the disk is full.
+            // SQLite rolled the transaction back by itself, as it does when the disk is full.
             self.savepoints.clear();
         }
         self.lease = Some(lease);
@@ -344,7 +345,7 @@ impl Session {
         for text in &sql.texts {
             let located = |failure| locate(failure, sql);
             let mut prepared = lease.prepare_cached(text).map_err(|error| located(error.into()))?;
-            // That PRAGMA writes by statements of its own, which SQLite does not count.
+            // `PRAGMA optimize` writes by statements of its own, which SQLite does not count.
             let optimizes = sql.tag == "PRAGMA" && text.to_ascii_lowercase().contains("optimize");
             if !prepared.readonly() || optimizes {
                 self.own_gate()?;
@@ -367,8 +368,7 @@ impl Session {
             let changes = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE");
             rows += if changes { lease.changes() as usize } else { run.sent };
             if call.limit > 0 && run.sent == call.limit {
-                // The limit and the result end together: the client asks once more and gets
-                // nothing.
+                // The result ends exactly at the limit: the client's next Execute gets no rows.
                 return Ok(Ran::Suspended(Vec::new()));
             }
         }
@@ -376,12 +376,11 @@ impl Session {
         Ok(Ran::Complete(if counts { format!("{} {rows}", sql.tag) } else { sql.tag.to_owned() }))
     }
 
-    /// Owns the write gate from here to the end of the transaction.
+    /// Acquires the write gate, to the end of the transaction.
     ///
-    /// Workers that wait for the gate must not be all there are: the gate's owner may be a client
-    /// that is waiting for us to answer another of its connections. So when many wait already, a
-    /// statement that has done nothing yet gives its worker back and takes its place in the line
-    /// without one.
+    /// Not all workers may wait for the gate: its owner may be a client that waits for an answer on
+    /// another of its connections. So if many workers wait already, a statement that has done
+    /// nothing yet gives its worker back and waits in the queue without one.
     pub(crate) fn own_gate(&mut self) -> std::result::Result<(), Failure> {
         if self.read_only && self.tx == Tx::Block {
             let message = "cannot execute this statement in a read-only transaction";
@@ -400,7 +399,7 @@ impl Session {
     }
 }
 
-/// Carries the place of an error in the statement over to its place in the client's query.
+/// Translates an error's offset in the statement to its offset in the client's query.
 fn locate(failure: Failure, sql: &Sql) -> Failure {
     match failure {
         Failure::Sql(mut error) => {
@@ -411,7 +410,7 @@ fn locate(failure: Failure, sql: &Sql) -> Failure {
     }
 }
 
-/// The place of an error in `text` as PostgreSQL counts it: in characters, from one.
+/// Returns the position of an error in `text` as PostgreSQL counts it: in characters, from one.
 pub(crate) fn position(text: Option<&str>, error: &SqlError) -> Option<usize> {
     let before = text?.get(..error.offset?)?;
     Some(before.chars().count() + 1)
@@ -421,7 +420,7 @@ fn quote(name: &str) -> String {
     crate::dialect::translate::quote(name)
 }
 
-/// Gives every `$n` of the statement its value.
+/// Binds a value to every `$n` of the statement.
 pub(crate) fn bind(prepared: &mut Prepared<'_>, parameters: &[Value]) -> Result<()> {
     prepared.clear_bindings();
     for index in 1..=prepared.parameter_count() {
@@ -435,12 +434,12 @@ pub(crate) fn bind(prepared: &mut Prepared<'_>, parameters: &[Value]) -> Result<
     Ok(())
 }
 
-/// One statement's rows on their way out.
+/// The rows of one statement while they are sent.
 struct Run<'a> {
     out: &'a mut Out,
     conn: &'a mut dyn Conn,
     engine: &'a Arc<Engine>,
-    /// As in the session.
+    /// The session's field of the same name.
     unsettled: &'a mut Option<u64>,
     waits: bool,
     sent: usize,
@@ -449,7 +448,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Sends what there is; the answers before this statement's may tell of a commit.
+    /// Sends the buffer. It may hold the answer to an earlier statement that committed, so this
+    /// waits until that commit is durable.
     fn send(&mut self) -> std::result::Result<(), Failure> {
         if let Err(error) = settle(self.unsettled, self.engine, self.waits) {
             self.out.bytes.clear();

@@ -1,4 +1,4 @@
-//! What all sessions of a server share: the engine, the keys to cancel with, the plans of prepared
+//! What all sessions of a server share: the engine, the cancellation keys, the plans of prepared
 //! statements, and a few buffers.
 
 use std::collections::HashMap;
@@ -11,15 +11,15 @@ use crate::engine::{Engine, Files};
 use crate::error::SqlError;
 use crate::host;
 use crate::plan::Plan;
-use crate::session::Session;
 
-/// What a server is told when it starts.
+/// The settings of a server.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The database file; it is created when it does not exist. Connections come and go, so a
-    /// database in memory (`:memory:`) cannot be served.
+    /// The database file; it is created if it does not exist. A database in memory (`:memory:`)
+    /// cannot be served, because every connection would have its own.
     pub database: PathBuf,
-    /// The password every user must prove with SCRAM-SHA-256; none lets everyone in.
+    /// The password that every client must prove with SCRAM-SHA-256; `None` means that no password
+    /// is required.
     pub password: Option<String>,
     /// The longest message a logged-in client may send, in bytes.
     pub max_message: usize,
@@ -35,19 +35,19 @@ impl Settings {
     }
 }
 
-/// How many buffers wait for the next request.
+/// How many free buffers are kept for the next requests.
 const BUFFERS_KEPT: usize = 64;
 /// A buffer that grew beyond this is not kept, in bytes.
 const BUFFER_MAX: usize = 128 << 10;
 
-/// With what a session's requests can be cancelled.
+/// The key of a session, with which its requests can be cancelled.
 #[derive(Debug)]
 struct Key {
     secret: u32,
     user: u64,
-    /// A statement of it is put off, so that there is no request to cancel,
+    /// A statement of the session is deferred, so there is no request to cancel.
     deferred: bool,
-    /// and someone wanted to.
+    /// The deferred statement has been cancelled.
     cancelled: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct Server {
 #[derive(Debug, Default)]
 struct Plans {
     known: HashMap<PlanKey, Weak<Plan>>,
-    /// Plans nobody uses any more are removed when there are this many.
+    /// Unused plans are removed when there are this many.
     sweep_at: usize,
 }
 
@@ -94,7 +94,7 @@ impl Server {
     /// Opens the database.
     ///
     /// # Errors
-    /// When it cannot be opened or created: its SQLSTATE says why (see `docs/sqlite.md`).
+    /// If the database cannot be opened or created; the SQLSTATE says why (see `docs/sqlite.md`).
     pub fn open(settings: Settings) -> Result<Arc<Server>, SqlError> {
         Ok(Arc::new(Server {
             engine: Arc::new(Engine::open(&settings.database, settings.files)?),
@@ -107,18 +107,13 @@ impl Server {
         }))
     }
 
-    /// Whether SQLite's own mutexes park workers, too. They do unless the process used SQLite
-    /// before its first server.
+    /// Returns whether a worker that waits for one of SQLite's own mutexes is parked. This is so
+    /// unless the process used SQLite before its first server.
     pub fn has_engine_mutexes(&self) -> bool {
         crate::vfs::has_own_mutexes()
     }
 
-    /// A session for the connection that is `user`.
-    pub fn session(self: &Arc<Server>, user: u64) -> Session {
-        Session::new(Arc::clone(self), user)
-    }
-
-    /// Makes the secret with which the requests of `user` can be cancelled.
+    /// Creates the secret with which the requests of `user` can be cancelled.
     pub(crate) fn new_key(&self, user: u64) -> (u32, u32) {
         let (pid, secret) = (user as u32, u32::from_be_bytes(auth::random()));
         lock(&self.keys).insert(pid, Key { secret, user, deferred: false, cancelled: false });
@@ -129,7 +124,7 @@ impl Server {
         lock(&self.keys).remove(&(user as u32));
     }
 
-    /// Cancels what the session with that number runs, if the secret is the right one.
+    /// Cancels the request of the session with this number if the secret is right.
     pub(crate) fn cancel(&self, pid: u32, secret: u32) {
         let user =
             lock(&self.keys).get(&pid).filter(|key| key.secret == secret).map(|key| key.user);
@@ -138,8 +133,7 @@ impl Server {
         }
     }
 
-    /// Cancels what `user` runs, or what it will run when the write gate is its own. False when
-    /// there is nothing.
+    /// Cancels the request of `user`, or its deferred statement. Returns false if it has neither.
     pub(crate) fn cancel_user(&self, user: u64) -> bool {
         if host::cancel_request(user) {
             return true;
@@ -151,13 +145,14 @@ impl Server {
         }
         key.cancelled = true;
         drop(keys);
-        // If it has no place any more the gate is its own, and it will see that it was cancelled.
+        // If the user is no longer in the queue, it owns the gate, and its next request finds that
+        // the statement was cancelled.
         self.engine.gate.give_up(user).into_iter().for_each(|resume| resume());
         true
     }
 
-    /// Lets at most this many workers wait for writers before them; further statements that want to
-    /// write wait without a worker.
+    /// Limits how many workers may wait for the write gate; further statements that write wait
+    /// without a worker.
     pub fn limit_waiting_writers(&self, workers: usize) {
         self.waiting_max.store(workers, Ordering::Relaxed);
     }
@@ -166,14 +161,14 @@ impl Server {
         self.engine.gate.waiting_workers() >= self.waiting_max.load(Ordering::Relaxed)
     }
 
-    /// Notes that the statement of `user` is put off.
+    /// Records that the statement of `user` is deferred.
     pub(crate) fn defer(&self, user: u64) {
         if let Some(key) = lock(&self.keys).get_mut(&(user as u32)) {
             key.deferred = true;
         }
     }
 
-    /// Ends what [`Server::defer`] began. True when it was cancelled meanwhile.
+    /// Ends what [`Server::defer`] began. Returns true if the statement was cancelled meanwhile.
     pub(crate) fn end_deferral(&self, user: u64) -> bool {
         let mut keys = lock(&self.keys);
         let Some(key) = keys.get_mut(&(user as u32)) else { return false };
@@ -181,7 +176,7 @@ impl Server {
         std::mem::take(&mut key.cancelled)
     }
 
-    /// The plan another session made for the same text and parameter types.
+    /// Returns the plan that another session made for the same text and parameter types.
     pub(crate) fn plan(&self, text: &str, types: &[u32]) -> Option<Arc<Plan>> {
         lock(&self.plans).known.get(&(text.into(), types.into()))?.upgrade()
     }
@@ -195,7 +190,7 @@ impl Server {
         plans.known.insert((text.into(), types.into()), Arc::downgrade(plan));
     }
 
-    /// Forgets all plans: they were made for another schema.
+    /// Forgets all plans, because the schema has changed.
     pub(crate) fn forget_plans(&self) {
         lock(&self.plans).known.clear();
     }

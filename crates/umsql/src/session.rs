@@ -1,4 +1,4 @@
-//! A session: one client's side of the conversation, carried out one work request at a time.
+//! A session: the server's side of one connection, carried out one work request at a time.
 //!
 //! ```text
 //!            first packet          SASL (with a password)        welcome
@@ -8,7 +8,7 @@
 //!
 //! A work request consumes one **unit**: a simple query, or the messages of an extended cycle up to
 //! its Sync or Flush. A unit that is not complete stays in the input and the session goes idle;
-//! only a cycle longer than [`UNIT_MAX`] is begun before its end is there. So a statement never
+//! only a cycle longer than [`UNIT_MAX`] is begun before its end has arrived. So a statement never
 //! waits for the rest of its own request, with one exception: COPY reads its data on the worker.
 //!
 //! Invariants: an idle session owns no buffer, except a part of a unit; outside a transaction it
@@ -21,44 +21,45 @@ use std::sync::Arc;
 use crate::auth::Login;
 use crate::engine::{Engine, Lease};
 use crate::error::{Failure, Result, SqlError};
-use crate::extended::Portal;
 use crate::host::{self, Conn};
 use crate::plan::Plan;
+use crate::portal::Portal;
 use crate::server::Server;
 use crate::wire::message::{frame_len, startup_len};
 use crate::wire::out::{Out, Status};
 
 /// The longest message before login, in bytes.
 const LOGIN_MESSAGE_MAX: usize = 10 << 10;
-/// An extended cycle of this many bytes is begun although its Sync has not come.
+/// An extended cycle of this many bytes is begun although its Sync has not arrived.
 const UNIT_MAX: usize = 64 << 10;
 /// How much is read at once, in bytes.
 const CHUNK: usize = 8 << 10;
-/// Output is sent when there is this much of it, in bytes.
+/// Output is sent when it exceeds this many bytes.
 pub(crate) const OUT_MAX: usize = 32 << 10;
 
-/// Most things of one kind that a session keeps: prepared statements, portals, settings.
+/// The most prepared statements, portals or settings that a session keeps.
 const KEPT_MAX: usize = 10_000;
 
-/// What a session wants after a work request.
+/// What a session needs after a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// Nothing, until more input is readable.
     Idle,
-    /// Another work request at once: a complete unit is already there.
+    /// Another work request at once: a complete unit has already been read.
     More,
-    /// Nothing, until [`Conn::resume`]'s closure has been called: too many writers wait already.
+    /// Nothing, until the closure of [`Conn::resume`] is called: the statement waits for the write
+    /// gate without a worker.
     Later,
-    /// That the connection is closed.
+    /// The end of the connection: the host must close it.
     Close,
 }
 
-/// Where a session stands with its transaction.
+/// The state of a session's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tx {
-    /// Each statement is its own.
+    /// There is none: each statement is its own.
     Idle,
-    /// The statements of one query or cycle are one transaction, which nobody asked for by name.
+    /// The statements of one query or cycle are one transaction, without BEGIN.
     Implicit,
     /// Between BEGIN and COMMIT.
     Block,
@@ -74,7 +75,7 @@ pub(crate) enum Phase {
     Ready,
 }
 
-/// One client's session.
+/// The session of one client.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) server: Arc<Server>,
@@ -92,15 +93,15 @@ pub struct Session {
     pub(crate) savepoints: Vec<Box<str>>,
     pub(crate) lease: Option<Box<Lease>>,
     pub(crate) holds_gate: bool,
-    /// Where the log was when the gate became this session's.
+    /// The log's position when this session acquired the gate.
     pub(crate) gate_position: u64,
-    /// What was committed up to here must be on the disk before anything more is sent.
+    /// The position up to which the log must be on the disk before anything more is sent.
     pub(crate) unsettled: Option<u64>,
-    /// The current unit has more than one statement, which are then one transaction.
+    /// The current unit has several statements, which are one transaction.
     pub(crate) several: bool,
-    /// A statement that finds many writers waiting may give its worker back.
+    /// A statement that finds many writers waiting may give its worker back and wait without one.
     pub(crate) may_defer: bool,
-    /// One did.
+    /// A statement waits without a worker.
     deferred: bool,
 
     pub(crate) prepared: Vec<(Box<str>, Arc<Plan>)>,
@@ -109,8 +110,15 @@ pub struct Session {
     pub(crate) settings: Vec<(Box<str>, Box<str>)>,
 }
 
+impl Server {
+    /// Returns a session for the connection that is `user`.
+    pub fn session(self: &Arc<Server>, user: u64) -> Session {
+        Session::new(Arc::clone(self), user)
+    }
+}
+
 impl Session {
-    pub(crate) fn new(server: Arc<Server>, user: u64) -> Session {
+    fn new(server: Arc<Server>, user: u64) -> Session {
         Session {
             server,
             user,
@@ -136,19 +144,20 @@ impl Session {
         }
     }
 
-    /// True once the client has logged in. A host may give a client that has not less time.
+    /// Returns true once the client has logged in. A host may allow less time before that.
     pub fn is_logged_in(&self) -> bool {
         matches!(self.phase, Phase::Ready)
     }
 
-    /// True while the session is inside a transaction.
+    /// Returns true while the session is inside a transaction.
     pub fn in_transaction(&self) -> bool {
         self.tx != Tx::Idle
     }
 
-    /// Carries out one work request: reads what is there and consumes one unit of it.
+    /// Carries out one work request: reads what has arrived and consumes one unit of it.
     ///
-    /// A panic in here is told to the client as an internal error and ends the connection only.
+    /// A panic in here is reported to the client as an internal error and ends only this
+    /// connection.
     pub fn on_readable(&mut self, conn: &mut dyn Conn) -> Flow {
         self.may_defer = true;
         let flow = catch_unwind(AssertUnwindSafe(|| self.request(conn))).unwrap_or_else(|_| {
@@ -159,8 +168,8 @@ impl Session {
         flow
     }
 
-    /// Tells the client that the server ends, with SQLSTATE 57P01. The connection is to be closed
-    /// then.
+    /// Reports to the client that the server is shutting down, with SQLSTATE 57P01. The caller then
+    /// closes the connection.
     pub fn shut_down(&mut self, conn: &mut dyn Conn) {
         if self.is_logged_in() {
             let error =
@@ -169,8 +178,8 @@ impl Session {
         }
     }
 
-    /// Tells the client that it took too long, with SQLSTATE 57P05. The connection is to be closed
-    /// then.
+    /// Reports to the client that it took too long, with SQLSTATE 57P05. The caller then closes the
+    /// connection.
     pub fn time_out(&mut self, conn: &mut dyn Conn) {
         if self.is_logged_in() {
             let error =
@@ -179,7 +188,7 @@ impl Session {
         }
     }
 
-    /// What to tell the client when its request was not taken, with SQLSTATE 53300.
+    /// Returns the message that refuses a request, with SQLSTATE 53300.
     pub fn refused(&mut self, why: &str) -> Vec<u8> {
         let error = SqlError::fatal("53300", format!("the server is overloaded: {why}"));
         self.out.bytes.clear();
@@ -225,19 +234,20 @@ impl Session {
         }
     }
 
-    /// Waits for the write gate without a worker.
+    /// Queues the user for the write gate; the worker is free meanwhile.
     fn take_a_place(&mut self, conn: &mut dyn Conn) -> Flow {
         self.deferred = true;
         self.server.defer(self.user);
         match self.server.engine.gate.acquire_or_leave(self.user, conn.resume()) {
             Ok(false) => Flow::Later,
-            // It has become free meanwhile, or the request was cancelled: the next one will see.
+            // The gate has become free, or the request was cancelled: the next request handles
+            // both.
             Ok(true) | Err(_) => Flow::More,
         }
     }
 
-    /// Ends what `take_a_place` began: the gate is this session's, or the statement was cancelled,
-    /// which is the answer.
+    /// Ends the wait that `take_a_place` began. Returns true if the statement was cancelled;
+    /// otherwise the session owns the gate.
     fn come_back(&mut self) -> bool {
         if !std::mem::take(&mut self.deferred) {
             return false;
@@ -253,7 +263,7 @@ impl Session {
         Flow::Close
     }
 
-    /// Reads until a unit is complete or nothing more is there.
+    /// Reads until a unit is complete or no more input has arrived.
     fn fill(&mut self, conn: &mut dyn Conn) -> std::result::Result<Fill, Failure> {
         if self.input.capacity() == 0 {
             self.input = self.server.take_buffer();
@@ -303,7 +313,7 @@ impl Session {
             executes += usize::from(tag == b'E');
             closed = !extends || matches!(tag, b'S' | b'H') || end >= UNIT_MAX;
             if closed {
-                // A cycle that goes on after this unit is one transaction with it.
+                // If the cycle continues after this unit, both parts are one transaction.
                 self.several = extends && (self.several || executes > 1 || tag != b'S');
                 break;
             }
@@ -312,8 +322,8 @@ impl Session {
         Ok(closed)
     }
 
-    /// Consumes the unit. False when the connection is to be closed. A unit that was put off and
-    /// `cancelled` meanwhile begins with the message that is cancelled.
+    /// Consumes the unit. Returns false if the connection must be closed. If the unit was deferred
+    /// and `cancelled` meanwhile, its first message is the cancelled one.
     fn unit(&mut self, conn: &mut dyn Conn, cancelled: bool) -> std::result::Result<bool, Failure> {
         if matches!(self.phase, Phase::Startup) {
             let packet = self.input[self.consumed..self.unit_end].to_vec();
@@ -342,12 +352,12 @@ impl Session {
         Ok(true)
     }
 
-    /// The tag of the next message of this unit.
+    /// Returns the tag of the next message of this unit.
     pub(crate) fn peek_tag(&self) -> Option<u8> {
         self.input[self.consumed..self.unit_end].first().copied()
     }
 
-    /// The body of the next message of this unit.
+    /// Returns the body of the next message of this unit.
     pub(crate) fn peek_body(&self) -> &[u8] {
         let rest = &self.input[self.consumed..self.unit_end];
         match frame_len(rest, self.server.max_message) {
@@ -366,7 +376,7 @@ impl Session {
         Ok(frame)
     }
 
-    /// Takes the next frame and parks the worker until it is there. Only COPY reads like this.
+    /// Takes the next frame, and parks the worker until it has arrived. Only COPY reads like this.
     pub(crate) fn await_frame(
         &mut self,
         conn: &mut dyn Conn,
@@ -399,7 +409,7 @@ impl Session {
             b'X' => return Ok(false),
             b'Q' => self.simple_query(conn, body)?,
             b'P' | b'B' | b'D' | b'E' | b'C' | b'S' | b'H' => self.extended(conn, tag, body)?,
-            // What is left of a COPY that failed on this side.
+            // The rest of the data of a COPY that the server has refused.
             b'd' | b'c' | b'f' => (),
             b'F' => {
                 self.out.error(&SqlError::unsupported("function calls are not supported"), None);
@@ -416,7 +426,7 @@ impl Session {
         Ok(true)
     }
 
-    /// The answer to a message whose statement was cancelled while it was put off.
+    /// Answers a message whose statement was cancelled while it was deferred.
     fn message_cancelled(&mut self, tag: u8) -> std::result::Result<(), Failure> {
         self.fail(SqlError::from(host::Interrupted).into(), |_| None)?;
         if tag == b'Q' {
@@ -428,7 +438,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends what is in the output buffer, when what it tells of is on the disk.
+    /// Sends the output buffer once the commits that it acknowledges are on the disk.
     pub(crate) fn flush(&mut self, conn: &mut dyn Conn) -> std::result::Result<(), Failure> {
         if self.out.bytes.is_empty() {
             return Ok(());
@@ -436,7 +446,7 @@ impl Session {
         let waits = self.waits_for_disk();
         let mut unsettled = self.unsettled.take();
         if let Err(error) = settle(&mut unsettled, &self.server.engine, waits) {
-            // The buffer may acknowledge what may be lost.
+            // The buffer may acknowledge a commit that may be lost.
             self.out.bytes.clear();
             self.out.error(&SqlError { fatal: true, ..error }, None);
             let _ = conn.write_all(&self.out.bytes);
@@ -448,7 +458,7 @@ impl Session {
         sent
     }
 
-    /// Whether commits of this session wait until they are on the disk.
+    /// Returns whether commits of this session wait until they are on the disk.
     pub(crate) fn waits_for_disk(&self) -> bool {
         if self.settings.is_empty() {
             return true;
@@ -458,8 +468,8 @@ impl Session {
         !off.iter().any(|off| value.eq_ignore_ascii_case(off))
     }
 
-    /// Whether a session that keeps things of these sizes, in bytes, may keep one more of `size`.
-    /// All of one kind together may take as much as one message.
+    /// Returns an error unless a session that keeps things of these sizes, in bytes, may keep one
+    /// more of `size`. All of one kind together may take as much as one message.
     pub(crate) fn check_room(
         &self,
         kept: impl Iterator<Item = usize>,
@@ -484,7 +494,7 @@ impl Session {
         self.out.ready(status);
     }
 
-    /// Gives back what an idle session does not own.
+    /// Gives back the buffers that an idle session does not need.
     fn rest(&mut self) {
         self.server.give_buffer(std::mem::take(&mut self.out.bytes));
         if self.consumed == self.input.len() {
@@ -500,8 +510,8 @@ impl Session {
     }
 }
 
-/// Waits until what a session committed is on the disk. After an error nothing may be sent that
-/// tells of it.
+/// Waits until a session's commits are on the disk. After an error, nothing that acknowledges them
+/// may be sent.
 pub(crate) fn settle(unsettled: &mut Option<u64>, engine: &Arc<Engine>, waits: bool) -> Result<()> {
     unsettled.take().map_or(Ok(()), |position| engine.committed(position, waits))
 }
@@ -522,7 +532,7 @@ impl Drop for Session {
         if self.is_logged_in() {
             self.server.forget_key(self.user);
         }
-        // The lease rolls its transaction back before the gate lets the next writer in.
+        // The lease rolls its transaction back before the gate passes to the next writer.
         self.lease = None;
         if self.holds_gate {
             self.server.engine.gate.release(self.user);

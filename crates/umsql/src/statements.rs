@@ -16,14 +16,15 @@ use crate::session::{OUT_MAX, Session, Tx};
 use crate::wire::message::format_of;
 use crate::wire::types::{self, Column};
 
-/// Pages that one step of a backup copies.
+/// How many pages one step of a backup copies.
 const BACKUP_PAGES: i32 = 256;
-/// How long a backup waits for others who have its target open.
+/// How long a backup waits while others have its target open.
 const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
-/// How long it waits between two looks.
+/// How long a backup waits between two attempts.
 const BACKUP_PAUSE: Duration = Duration::from_millis(5);
 
-/// The columns a statement of this file answers with; none when it answers with a tag alone.
+/// Returns the columns of the answer to a statement of this file; `None` if it answers with a tag
+/// alone.
 pub(crate) fn columns(statement: &Statement) -> Option<Vec<Column>> {
     let column = |name: &str, oid| Column::new(name, oid);
     Some(match statement {
@@ -51,13 +52,26 @@ fn text(text: impl Into<String>) -> Value {
     Value::Text(text.into())
 }
 
-/// A number with one decimal, as umsstats prints it.
+/// Returns a number with one decimal, as umsstats prints it.
 fn one_decimal(value: f64) -> Value {
     text(format!("{value:.1}"))
 }
 
+fn umsstats_rows() -> Vec<Vec<Value>> {
+    let stats = host::umsstats().into_iter();
+    stats.map(|(name, value)| vec![text(name), one_decimal(value)]).collect()
+}
+
+fn waitstats_rows() -> Vec<Vec<Value>> {
+    let rows = host::waitstats().into_iter().map(|stat| {
+        let requests = Value::Integer(stat.requests as i64);
+        vec![text(stat.reason), requests, one_decimal(stat.wait_ms), one_decimal(stat.signal_ms)]
+    });
+    rows.collect()
+}
+
 impl Session {
-    /// Carries out a statement of this file.
+    /// Executes a statement of this file.
     pub(crate) fn own_statement(
         &mut self,
         conn: &mut dyn Conn,
@@ -87,7 +101,7 @@ impl Session {
         }))
     }
 
-    /// The rows of the answer, and its tag.
+    /// Returns the rows of the answer, and its tag.
     fn answer(&mut self, statement: &Statement) -> Result<(Vec<Vec<Value>>, &'static str)> {
         let no_rows = Vec::new();
         Ok(match statement {
@@ -113,25 +127,8 @@ impl Session {
                     .retain(|(known, _)| name.as_ref().is_some_and(|name| **known != **name));
                 (no_rows, "DEALLOCATE")
             }
-            Statement::UmsStats => {
-                let stats = host::umsstats().into_iter();
-                (
-                    stats.map(|(name, value)| vec![text(name), one_decimal(value)]).collect(),
-                    "SELECT",
-                )
-            }
-            Statement::WaitStats => {
-                let rows = host::waitstats().into_iter().map(|stat| {
-                    let requests = Value::Integer(stat.requests as i64);
-                    vec![
-                        text(stat.reason),
-                        requests,
-                        one_decimal(stat.wait_ms),
-                        one_decimal(stat.signal_ms),
-                    ]
-                });
-                (rows.collect(), "SELECT")
-            }
+            Statement::UmsStats => (umsstats_rows(), "SELECT"),
+            Statement::WaitStats => (waitstats_rows(), "SELECT"),
             Statement::ClearWaitStats => {
                 host::clear_waitstats();
                 (no_rows, "DBCC")
@@ -179,7 +176,7 @@ impl Session {
         }
     }
 
-    /// A setting's value, or its default; empty for one nobody knows.
+    /// Returns a setting's value, or its default; empty for an unknown one.
     pub(crate) fn setting(&self, name: &str) -> String {
         let set = self.settings.iter().find(|(known, _)| **known == *name);
         let default = match name {
@@ -212,7 +209,8 @@ impl Session {
         }
     }
 
-    /// Copies the database to `path`, on the hidden scheduler, in steps that let others run.
+    /// Copies the database to `path`, on a hidden scheduler, in steps between which other workers
+    /// run.
     fn backup(&mut self, path: &str) -> Result<()> {
         if self.tx != Tx::Idle {
             return Err(SqlError::new("25001", "BACKUP cannot run inside a transaction block"));
@@ -228,12 +226,13 @@ impl Session {
 }
 
 fn copy_database(from: &Connection, target: &Path, patience: Duration) -> Result<()> {
-    // One read transaction over all steps: the copy is of one moment, and writers do not restart
+    // One read transaction covers all steps: the copy shows one moment, and writers do not restart
     // it.
     from.execute_batch("BEGIN")?;
     from.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let mut to = Connection::open(target)?;
-    // Waiting is ours: SQLite's own would block the thread, deaf to cancellation.
+    // The loop below waits instead of SQLite, whose own wait would block the thread and could not
+    // be cancelled.
     to.busy_timeout(Duration::ZERO)?;
     let backup = Backup::new(from, &mut to)?;
     let mut left = patience;
@@ -249,8 +248,7 @@ fn copy_database(from: &Connection, target: &Path, patience: Duration) -> Result
                 host::sleep(BACKUP_PAUSE)?;
             }
         }
-        // It yields, and sees that the request was cancelled, which the sleep of an errand does
-        // not.
+        // This yields, and returns an error if the request was cancelled.
         host::sleep(Duration::ZERO)?;
     }
 }

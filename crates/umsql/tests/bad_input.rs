@@ -1,5 +1,5 @@
 //! Bad input: whatever bytes arrive, the answer is an error or an orderly close, and the server
-//! lives.
+//! keeps running.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -35,7 +35,7 @@ impl Raw {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// The SQLSTATEs of the errors up to ReadyForQuery or the end.
+    /// Returns the SQLSTATEs of the errors up to ReadyForQuery or the end.
     fn until_ready(&mut self) -> Vec<String> {
         let mut codes = Vec::new();
         while let Some((tag, body)) = self.message() {
@@ -57,7 +57,7 @@ impl Raw {
         Some((header[0], body))
     }
 
-    /// Everything to the end of the stream.
+    /// Returns everything to the end of the stream.
     fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.stream.read_to_end(&mut rest);
@@ -96,7 +96,7 @@ fn parse(text: &[u8], types: &[u32]) -> Vec<u8> {
     frame(b'P', &body)
 }
 
-/// A small generator, so that a failure can be repeated from its seed.
+/// A small random generator, so that a failure can be repeated from its seed.
 struct Random(u64);
 
 impl Random {
@@ -131,7 +131,7 @@ fn bad_first_packets_are_answered_and_closed() {
         assert_eq!(raw.until_ready(), [code], "{packet:?}");
         assert!(raw.rest().is_empty());
     }
-    // A request to encrypt is refused with one byte; nothing but the start follows.
+    // A request to encrypt is refused with one byte; then the startup packet follows.
     let mut raw = Raw::open(&server);
     raw.send(b"\0\0\0\x08\x04\xd2\x16\x2f");
     let mut answer = [0];
@@ -154,7 +154,7 @@ fn a_message_that_arrives_byte_by_byte_is_one_request() {
 }
 
 #[test]
-fn malformed_messages_are_errors_and_the_session_goes_on() {
+fn malformed_messages_are_errors_and_the_session_continues() {
     let server = TestServer::start();
     let mut raw = Raw::logged_in(&server);
     let sync = frame(b'S', b"");
@@ -223,7 +223,7 @@ fn broken_framing_ends_the_connection() {
         assert_eq!(raw.until_ready(), [code], "{bytes:?}");
         assert!(raw.rest().is_empty());
     }
-    // Before login the limit is far lower.
+    // Before login the limit is much lower.
     let mut raw = Raw::open(&server);
     raw.send(b"\0\x01\0\0\0\x03\0\0");
     assert_eq!(raw.until_ready(), ["08P01"]);
@@ -294,8 +294,8 @@ fn copy_ends_in_order_when_the_client_fails_or_goes() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 3));
 }
 
-/// Valid conversations, with bytes changed, cut out or doubled: the server must answer or close,
-/// and live.
+/// Sends valid conversations with bytes changed, cut out or doubled: the server must answer or
+/// close, and keep running.
 #[test]
 fn mutated_conversations_never_stop_the_server() {
     const ROUNDS: usize = 400;
@@ -324,7 +324,7 @@ fn mutated_conversations_never_stop_the_server() {
     for round in 0..ROUNDS {
         let mut bytes = whole.clone();
         for _ in 0..=random.next(4) {
-            // Mostly behind the login, or little else would be tried.
+            // Mostly after the login, or little else would be tested.
             let from = if random.next(8) == 0 { 0 } else { login };
             let at = from + random.next(bytes.len() - from);
             match random.next(4) {

@@ -10,7 +10,7 @@ use postgres::{Client, NoTls, SimpleQueryMessage};
 mod common;
 use common::TestServer;
 
-/// The rows of a simple query, as text.
+/// Returns the rows of a simple query, as text.
 fn rows(client: &mut Client, sql: &str) -> Vec<Vec<Option<String>>> {
     let messages = client.simple_query(sql).unwrap();
     let row = |message| match message {
@@ -39,8 +39,8 @@ fn results_have_the_types_that_postgresql_gives_them() {
     let mut client = server.client();
     client
         .batch_execute(
-            "create table t(i int primary key, s smallint, b bigint, f real, d double precision, x text,
-             v varchar(9), y bytea, o bool);
+            "create table t(i int primary key, s smallint, b bigint, f real, d double precision,
+             x text, v varchar(9), y bytea, o bool);
              insert into t values (7, 8, 9000000000, 1.5, 2.5, 'text', 'vc', x'00ff', true)",
         )
         .unwrap();
@@ -53,8 +53,8 @@ fn results_have_the_types_that_postgresql_gives_them() {
     assert_eq!((row.get::<_, &str>(5), row.get::<_, &str>(6)), ("text", "vc"));
     assert_eq!((row.get::<_, &[u8]>(7), row.get::<_, bool>(8)), (&[0, 255][..], true));
 
-    let sql = "select 1, 'a', count(*), max(b), sum(i), i + 1, $1::int + 1, b > 5, i::text, length(x), abs(d)
-               from t";
+    let sql = "select 1, 'a', count(*), max(b), sum(i), i + 1, $1::int + 1, b > 5, i::text,
+               length(x), abs(d) from t";
     let row = client.query_one(sql, &[&41i32]).unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, &str>(1)), (1, "a"));
     assert_eq!(
@@ -94,7 +94,7 @@ fn parameters_get_the_types_of_the_columns_they_meet() {
     let row =
         client.query_one("insert into t(id) values ($1) returning id, name", &[&2i32]).unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, Option<&str>>(1)), (2, None));
-    // SQLite numbers parameters in the order it meets them; the client numbers them by name.
+    // SQLite numbers parameters in the order of their appearance; the client numbers them by name.
     let row = client.query_one("select $2::int, $1::int", &[&1i32, &2i32]).unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (2, 1));
 }
@@ -151,7 +151,7 @@ fn writers_pass_one_at_a_time_and_none_is_lost() {
 }
 
 #[test]
-fn a_transaction_that_read_too_early_is_told_to_try_again() {
+fn a_transaction_that_read_too_early_fails_with_40001() {
     let server = TestServer::start();
     let (mut first, mut second) = (server.client(), server.client());
     first.batch_execute("create table t(n int); insert into t values (0)").unwrap();
@@ -378,8 +378,9 @@ fn psql_finds_tables_columns_and_indexes_in_the_catalogue() {
         .batch_execute("create table t(a int primary key, b varchar(20) not null default 'x')")
         .unwrap();
     client.batch_execute("create unique index t_b on t(b)").unwrap();
-    let list = "SELECT c.relname, c.relhasindex FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_namespace n \
-                ON n.oid = c.relnamespace WHERE c.relkind IN ('r','p','') AND n.nspname !~ '^pg_toast' \
+    let list = "SELECT c.relname, c.relhasindex FROM pg_catalog.pg_class c \
+                LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+                WHERE c.relkind IN ('r','p','') AND n.nspname !~ '^pg_toast' \
                 AND c.relname OPERATOR(pg_catalog.~) '^(t)$' COLLATE pg_catalog.default \
                 AND pg_catalog.pg_table_is_visible(c.oid) ORDER BY 1";
     assert_eq!(rows(&mut client, list), [[Some("t".to_owned()), Some("t".to_owned())]]);
@@ -390,8 +391,8 @@ fn psql_finds_tables_columns_and_indexes_in_the_catalogue() {
     assert_eq!(found[1][1].as_deref(), Some("character varying(20)"));
 }
 
-/// The holder's thread may be the one that waits for our answer on another connection, as in
-/// pgbench.
+/// Otherwise the server could deadlock: the holder's thread may be waiting for an answer on another
+/// connection, as pgbench does.
 #[test]
 fn many_waiting_writers_leave_workers_for_the_others() {
     let node = ums::Node::builder().schedulers(2).max_workers(4).build().unwrap();

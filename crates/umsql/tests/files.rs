@@ -1,5 +1,5 @@
-//! The server's files: commits that share syncs, checkpoints off the commit path, and what is left
-//! after the stop.
+//! The server's files: commits that share syncs, checkpoints off the commit path, and the files
+//! that remain after a stop.
 //!
 //! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this
 //! crate and SQLite, which keep no thread-scoped state over a wait.
@@ -91,7 +91,7 @@ fn the_lazy_writer_checkpoints_so_that_the_log_stays_short() {
         let server = server(fibers, Files::Ums);
         let mut client = server.client();
         client.batch_execute("create table t(x int, filler blob)").unwrap();
-        // 96 MiB through a log that begins again at 32.
+        // Writes 96 MiB through a log that begins again at 32.
         for n in 0..96_i32 {
             let sql = "insert into t values ($1, zeroblob(1000000))";
             client.execute(sql, &[&n]).unwrap();
@@ -137,8 +137,8 @@ fn a_file_that_is_open_elsewhere_is_refused_with_what_to_do() {
     let dir = std::env::temp_dir().join(format!("umsql-used-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let server = Server::open(Settings::new(dir.join("db"))).unwrap();
-    // By another name the same file is another database to this process, as it is to any other
-    // process.
+    // Under another name the same file is a different database to this process, as it is to any
+    // other process.
     std::fs::hard_link(dir.join("db"), dir.join("same")).unwrap();
     let error = Server::open(Settings::new(dir.join("same"))).unwrap_err();
     assert_eq!(error.code, "55006");

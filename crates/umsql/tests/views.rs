@@ -1,4 +1,5 @@
-//! What a client sees of the machine: its views, the reset of waits, and the monitor's findings.
+//! The statistics that a client can query: the views, the reset of waits, and the monitor's
+//! reports.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -38,7 +39,7 @@ fn every_view_can_be_selected_from() {
         assert_eq!(number(&mut client, &sql), columns as i64, "{name}");
     }
     assert_eq!(number(&mut client, "select count(*) from ums_schedulers where is_online = 1"), 2);
-    // This query is a request that runs, and its connection a user.
+    // This query is a running request, and its connection a user.
     assert!(
         number(&mut client, "select count(*) from ums_requests where task_state = 'RUNNING'") > 0
     );
@@ -46,7 +47,7 @@ fn every_view_can_be_selected_from() {
 }
 
 #[test]
-fn waits_are_told_by_user_and_can_be_cleared() {
+fn waits_are_counted_by_user_and_can_be_cleared() {
     let server = TestServer::start();
     let mut client = server.client();
     rows(&mut client, "select pg_sleep(0.01)");
@@ -73,13 +74,14 @@ fn a_statement_that_does_not_yield_is_reported_with_its_function_and_its_user_b3
     let server = TestServer::on(node, |_| ());
     let mut client = server.client();
     let me = number(&mut client, "select user_id from ums_users where is_busy = 1");
-    // On a busy machine it takes longer until it has used enough of a processor to be accused.
+    // On a busy computer it takes longer until the statement has used enough processor time to be
+    // reported.
     let began = Instant::now();
     while told.lock().unwrap().is_empty() && began.elapsed() < Duration::from_secs(60) {
         rows(&mut client, "select busy_loop(600)");
     }
-    // A report is some time on its way, and more statements may have begun meanwhile. Each is told
-    // of once.
+    // A report takes some time, and more statements may have begun meanwhile. Each is reported
+    // once.
     let stalls = "select reports_count from ums_monitor where condition = 'STALL'";
     let all_told = || {
         let counted = number(&mut client, stalls);

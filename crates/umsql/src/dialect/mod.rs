@@ -1,14 +1,17 @@
-//! PostgreSQL's dialect, as far as clients need it: cut the text into tokens, see which statement
-//! it is, and rewrite what SQLite spells differently. Strings and comments are tokens, so nothing
-//! inside them is ever taken for SQL.
+//! PostgreSQL's dialect, as far as clients need it: cuts the text into tokens, recognises the
+//! statement, and rewrites what SQLite spells differently. A string is one token and comments are
+//! none, so nothing inside them is ever taken for SQL.
 //!
-//! What it does not do: parse. SQLite is the parser; here only shapes are recognised.
+//! What it does not do: parse. SQLite is the parser; this module only recognises patterns of
+//! tokens.
 
 pub(crate) mod tokens;
 
+mod reader;
 mod rewrite;
 pub(crate) mod translate;
 
 pub(crate) mod statement;
 
 pub(crate) use statement::{Copy, Statement};
+pub(crate) use translate::Sql;

@@ -1,24 +1,26 @@
-//! The pass over a statement's tokens that copies what it does not know and rewrites what it does.
+//! The pass over a statement's tokens: copies most of them, and rewrites the forms that SQLite
+//! spells differently.
 //!
-//! A cast `x::t` is the one form that reaches backwards: the pass remembers where the last complete
-//! operand began in the output, and puts `CAST(` there.
+//! A cast `x::t` is the only form that changes output already written: the pass remembers where the
+//! last complete operand began in the output, and inserts `CAST(` there.
 //!
-//! Work is bounded on purpose: a client may send anything. What lies deeper, is longer or moves
-//! more bytes than the limits below goes to SQLite untranslated, and SQLite refuses it.
+//! The work is bounded, because a client may send anything. A form that is nested deeper, is longer
+//! or moves more bytes than the limits below allow is passed to SQLite untranslated, and SQLite
+//! refuses it.
 
 use super::tokens::{Kind, Token};
 use crate::wire::types;
 
-/// The tokens, which are part of `source`, in SQLite's spelling.
+/// Returns the tokens, which are part of `source`, in SQLite's spelling.
 pub(super) fn rewrite(source: &str, tokens: &[Token<'_>]) -> String {
     Rewriter::new(source, tokens).run()
 }
 
 /// An open parenthesis in the output.
 struct Open {
-    /// Where the operand that it belongs to began: the function's name, or the parenthesis itself.
+    /// The start of its operand: of the function's name, or of the parenthesis itself.
     operand: usize,
-    /// It is the one of `CAST (`.
+    /// It is the parenthesis of `CAST (`.
     cast: bool,
 }
 
@@ -27,23 +29,24 @@ struct Rewriter<'t, 'a> {
     tokens: &'t [Token<'a>],
     at: usize,
     out: String,
-    /// Where the last complete operand began in `out`; none after an operator.
+    /// The start of the last complete operand in `out`; `None` after an operator.
     operand: Option<usize>,
     open: Vec<Open>,
-    /// The end of the last token that was copied, to copy the space behind it.
+    /// The end of the last copied token; the space after it is copied next.
     copied: usize,
-    /// How many rewriters are at work around this one.
+    /// The number of enclosing rewriters.
     depth: usize,
-    /// How many bytes casts have moved so far.
+    /// The number of bytes that casts have moved so far.
     moved: usize,
 }
 
-/// Forms inside forms are translated this deep; what is deeper goes to SQLite as it is, which
-/// refuses it.
+/// The deepest nesting of forms that is translated; deeper ones are passed to SQLite as they are,
+/// which refuses them.
 const DEPTH_MAX: usize = 16;
-/// Casts of casts move their operand again and again; after this many bytes no more is translated.
+/// Each cast of a cast moves its operand again; after this many moved bytes no further cast is
+/// translated.
 const MOVED_MAX: usize = 16 << 20;
-/// A form of more tokens is not translated.
+/// The most tokens of a form that is translated.
 const FORM_MAX: usize = 2000;
 
 impl<'t, 'a> Rewriter<'t, 'a> {
@@ -89,7 +92,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         }
     }
 
-    /// Writes `text` in the place of the next `count` tokens.
+    /// Writes `text` in place of the next `count` tokens, and returns where it begins in the
+    /// output.
     fn put(&mut self, count: usize, text: &str) -> usize {
         self.space();
         let start = self.out.len();
@@ -98,7 +102,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         start
     }
 
-    /// Copies the space in front of the next token; a comment becomes one space.
+    /// Copies the space before the next token; a comment becomes one space.
     fn space(&mut self) {
         let Some(token) = self.peek(0) else { return };
         let gap = &self.source[self.copied..token.at];
@@ -130,7 +134,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         }
     }
 
-    /// Translates a form that begins at `token`. False when there is none.
+    /// Translates a form that begins at `token`. Returns false if there is none.
     fn special(&mut self, token: &Token<'a>) -> bool {
         match token.kind {
             Kind::Sign => self.special_sign(token),
@@ -205,7 +209,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
                 if self.peek(1).is_some_and(|token| token.kind == Kind::Text) =>
             {
-                // A literal with its type in front: the text alone says the same.
+                // A literal after the name of its type: the text alone has the same value.
                 self.skip_prefix_word();
             }
             _ => return false,
@@ -213,7 +217,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// Leaves out a schema's name and its dot.
+    /// Skips a schema's name and its dot.
     fn skip_prefix(&mut self) {
         self.space();
         self.skip(2);
@@ -226,7 +230,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         self.copied = self.peek(0).map_or(self.copied, |next| next.at);
     }
 
-    /// `OPERATOR(pg_catalog.~)`.
+    /// Translates `OPERATOR(pg_catalog.~)`.
     fn spelled_operator(&mut self) -> bool {
         let mut len = 2;
         while self.peek(len).is_some_and(|token| token.is_name() || token.sign(".")) {
@@ -244,7 +248,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// The operand that just ended gets a type.
+    /// Translates a `::` cast of the operand that just ended.
     fn cast_suffix(&mut self) -> bool {
         let (Some(start), Some((len, oid))) = (self.operand, self.type_name(1)) else {
             return false;
@@ -272,8 +276,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// The type whose name begins `ahead` tokens from here: how many tokens it takes, and its
-    /// number.
+    /// Returns the type whose name begins `ahead` tokens from here: how many tokens it takes, and
+    /// its number.
     fn type_name(&self, ahead: usize) -> Option<(usize, u32)> {
         let mut len = 0;
         if self.next_is(ahead, "pg_catalog") && self.next_is(ahead + 1, ".") {
@@ -313,8 +317,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         Some((len, types::by_name(&name)))
     }
 
-    /// A function of SQLite cannot query, so the definition of an index is looked up by a query in
-    /// its place.
+    /// Replaces `pg_get_indexdef` by a query for the definition, because a function of SQLite
+    /// cannot query.
     fn index_definition(&mut self) -> bool {
         let Some(close) = self.closing(self.at + 1) else { return false };
         let arguments = &self.tokens[self.at + 2..close];
@@ -328,7 +332,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// `ARRAY(SELECT ..)` becomes one text in PostgreSQL's form of an array.
+    /// Translates `ARRAY(SELECT ..)` to one text in PostgreSQL's form of an array.
     fn array(&mut self) -> bool {
         let Some(close) = self.closing(self.at + 1) else { return false };
         let select = self.inner(&self.tokens[self.at + 2..close]);
@@ -339,7 +343,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// In PostgreSQL the column of `generate_series(..) AS i` is called `i`, or `generate_series`.
+    /// Names the column of `generate_series(..) AS i` as PostgreSQL does: `i`, or
+    /// `generate_series`.
     fn series(&mut self) -> bool {
         let from = self.at > 0
             && (self.tokens[self.at - 1].is("from")
@@ -373,19 +378,21 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// True inside the arguments of a function, where a comma does not continue a FROM clause.
+    /// Returns true inside the arguments of a function, where a comma does not continue a FROM
+    /// clause.
     fn open_is_call(&self) -> bool {
         let Some(open) = self.open.last() else { return false };
         !self.out[open.operand..].starts_with('(')
     }
 
-    /// The translation of a part of the statement.
+    /// Returns the translation of a part of the statement.
     fn inner(&self, tokens: &'t [Token<'a>]) -> String {
         let depth = self.depth + 1;
         Rewriter { depth, ..Rewriter::new(self.source, tokens) }.run()
     }
 
-    /// The parenthesis that closes the one at `open`, if the form is one to translate.
+    /// Returns the index of the parenthesis that closes the one at `open`, if the form is within
+    /// the limits.
     fn closing(&self, open: usize) -> Option<usize> {
         if self.depth >= DEPTH_MAX {
             return None;
@@ -405,7 +412,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     }
 }
 
-/// The type name for a SQLite cast to what PostgreSQL calls `oid`.
+/// Returns the type name for a SQLite cast to what PostgreSQL calls `oid`.
 fn storage(oid: u32) -> &'static str {
     match oid {
         types::INT2 | types::INT4 | types::OID => "int",
@@ -418,7 +425,8 @@ fn storage(oid: u32) -> &'static str {
     }
 }
 
-/// Words that stand between operands, so that neither a call nor a cast reaches over them.
+/// Returns whether the token is a word between operands, so that neither a call nor a
+/// cast extends across it.
 fn is_operator_word(token: &Token<'_>) -> bool {
     const WORDS: [&str; 34] = [
         "select",
@@ -498,7 +506,8 @@ mod tests {
 
     #[test]
     fn catalogue_spellings_become_sqlite_ones() {
-        let from = "select 1 from pg_catalog.pg_class c where c.relname OPERATOR(pg_catalog.~) '^(t)$' \
+        let from = "select 1 from pg_catalog.pg_class c \
+                    where c.relname OPERATOR(pg_catalog.~) '^(t)$' \
                     COLLATE pg_catalog.default and pg_catalog.f(c.oid)";
         let to = "select 1 from pg_class c where c.relname  REGEXP  '^(t)$' and f(c.oid)";
         assert_eq!(one(from), to);
@@ -511,11 +520,13 @@ mod tests {
         let cases = [
             (
                 "select i from generate_series(1, $1::int) as i where i > 1",
-                "select i from (SELECT value AS i FROM generate_series(1, CAST($1 AS int))) AS i where i > 1",
+                "select i from (SELECT value AS i FROM generate_series(1, CAST($1 AS int))) AS i \
+                 where i > 1",
             ),
             (
                 "select * from generate_series(1,3)",
-                "select * from (SELECT value AS generate_series FROM generate_series(1,3)) AS generate_series",
+                "select * from (SELECT value AS generate_series FROM generate_series(1,3)) \
+                 AS generate_series",
             ),
             (
                 "select n from generate_series(1,3) t(n)",

@@ -1,9 +1,11 @@
-//! Which statement a client sent: one that the session carries out itself, or one for SQLite.
+//! Recognises which statement a client sent: one that the session executes itself, or one for
+//! SQLite.
 
 use std::time::Duration;
 
+use super::reader::{Reader, near};
 use super::tokens::{Kind, Token};
-use super::translate;
+use super::translate::{self, Sql};
 use crate::error::{Result, SqlError};
 
 /// A statement, recognised and translated.
@@ -22,11 +24,11 @@ pub(crate) enum Statement {
         value: String,
     },
     Show(String),
-    /// `RESET x`, or all settings.
+    /// `RESET x`; `None` is `RESET ALL`.
     Reset(Option<String>),
     /// `DISCARD ALL` and its relatives.
     Discard,
-    /// `DEALLOCATE x`, or all prepared statements.
+    /// `DEALLOCATE x`; `None` is `DEALLOCATE ALL`.
     Deallocate(Option<String>),
     Copy(Copy),
     UmsStats,
@@ -35,32 +37,13 @@ pub(crate) enum Statement {
     WaitFor(Duration),
     Backup(String),
     Kill(u64),
-    /// The query pgbench sends to learn how its tables are partitioned. They are not.
+    /// The query that pgbench sends to learn how its tables are partitioned; they are not.
     PartitionProbe(String),
-    /// A query about something this server never has; it answers without rows.
+    /// A query about something that this server never has; the answer has no rows.
     Nothing,
     /// Accepted without effect; the text is the command tag.
     Accepted(&'static str),
     Sql(Sql),
-}
-
-/// Statements for SQLite, carried out one after the other as one.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sql {
-    /// The translated texts.
-    pub(crate) texts: Vec<String>,
-    /// The command tag without its count.
-    pub(crate) tag: &'static str,
-    /// The text stands in the client's query exactly as it is here, beginning at this byte.
-    pub(crate) verbatim_at: Option<usize>,
-    /// It changes the schema.
-    pub(crate) alters: bool,
-    /// It changes the connection it runs on, which can then serve nobody else.
-    pub(crate) pins: bool,
-    /// It cannot run inside a transaction.
-    pub(crate) alone: bool,
-    /// It asks for the catalogue views.
-    pub(crate) catalog: bool,
 }
 
 /// `COPY table (columns) FROM STDIN`.
@@ -75,56 +58,6 @@ pub(crate) struct Copy {
     pub(crate) null: String,
 }
 
-/// Reads a statement's tokens from the front.
-pub(crate) struct Reader<'t, 'a> {
-    pub(crate) rest: &'t [Token<'a>],
-}
-
-impl<'t, 'a> Reader<'t, 'a> {
-    pub(crate) fn new(tokens: &'t [Token<'a>]) -> Reader<'t, 'a> {
-        Reader { rest: tokens }
-    }
-
-    /// Takes the keywords, all or none.
-    pub(crate) fn take(&mut self, words: &[&str]) -> bool {
-        let there = self.rest.len() >= words.len()
-            && words.iter().zip(self.rest).all(|(word, token)| token.is(word) || token.sign(word));
-        if there {
-            self.rest = &self.rest[words.len()..];
-        }
-        there
-    }
-
-    pub(crate) fn next(&mut self) -> Result<&'t Token<'a>> {
-        let (first, rest) = self
-            .rest
-            .split_first()
-            .ok_or_else(|| SqlError::syntax("syntax error at end of input"))?;
-        self.rest = rest;
-        Ok(first)
-    }
-
-    pub(crate) fn name(&mut self) -> Result<String> {
-        let token = self.next()?;
-        if token.is_name() { Ok(token.name()) } else { Err(near(token)) }
-    }
-
-    /// A table's name, after its schema if one is given.
-    pub(crate) fn table(&mut self) -> Result<String> {
-        let name = self.name()?;
-        if self.take(&["."]) { self.name() } else { Ok(name) }
-    }
-
-    pub(crate) fn end(&self) -> Result<()> {
-        self.rest.first().map_or(Ok(()), |token| Err(near(token)))
-    }
-}
-
-pub(crate) fn near(token: &Token<'_>) -> SqlError {
-    let error = SqlError::syntax(format!("syntax error at or near \"{}\"", token.text));
-    SqlError { offset: None, ..error }
-}
-
 /// Recognises the statement that `tokens`, which are not empty, spell; `source` is the whole query.
 pub(crate) fn recognise(tokens: &[Token<'_>], source: &str) -> Result<Statement> {
     if let Some(statement) = session_statement(Reader::new(tokens))? {
@@ -136,30 +69,13 @@ pub(crate) fn recognise(tokens: &[Token<'_>], source: &str) -> Result<Statement>
     translate::sql(tokens, source).map(Statement::Sql)
 }
 
-/// Statements the session carries out itself.
+/// Recognises the statements that the session executes itself.
 fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
     let first = r.rest[0].text.to_ascii_lowercase();
     r.rest = &r.rest[1..];
     let statement = match first.as_str() {
-        "begin" | "start" => {
-            let read_only = r.rest.windows(2).any(|pair| pair[0].is("read") && pair[1].is("only"));
-            Statement::Begin { read_only }
-        }
-        "commit" | "end" => Statement::Commit,
-        "abort" => Statement::Rollback,
-        "rollback" => {
-            let _ = r.take(&["work"]) || r.take(&["transaction"]);
-            if r.take(&["to"]) {
-                r.take(&["savepoint"]);
-                Statement::RollbackTo(r.name()?)
-            } else {
-                Statement::Rollback
-            }
-        }
-        "savepoint" => Statement::Savepoint(r.name()?),
-        "release" => {
-            r.take(&["savepoint"]);
-            Statement::Release(r.name()?)
+        "begin" | "start" | "commit" | "end" | "abort" | "rollback" | "savepoint" | "release" => {
+            transaction_control(&first, r)?
         }
         "set" => set(r)?,
         "show" => {
@@ -200,6 +116,32 @@ fn session_statement(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
     Ok(Some(statement))
 }
 
+/// Reads the rest of a statement of transaction control that begins with the word `first`.
+fn transaction_control(first: &str, mut r: Reader<'_, '_>) -> Result<Statement> {
+    Ok(match first {
+        "begin" | "start" => {
+            let read_only = r.rest.windows(2).any(|pair| pair[0].is("read") && pair[1].is("only"));
+            Statement::Begin { read_only }
+        }
+        "commit" | "end" => Statement::Commit,
+        "rollback" => {
+            let _ = r.take(&["work"]) || r.take(&["transaction"]);
+            if r.take(&["to"]) {
+                r.take(&["savepoint"]);
+                Statement::RollbackTo(r.name()?)
+            } else {
+                Statement::Rollback
+            }
+        }
+        "savepoint" => Statement::Savepoint(r.name()?),
+        "release" => {
+            r.take(&["savepoint"]);
+            Statement::Release(r.name()?)
+        }
+        _ => Statement::Rollback,
+    })
+}
+
 fn set(mut r: Reader<'_, '_>) -> Result<Statement> {
     let _ = r.take(&["session"]) || r.take(&["local"]);
     if r.take(&["transaction"]) || r.take(&["characteristics"]) {
@@ -213,8 +155,10 @@ fn set(mut r: Reader<'_, '_>) -> Result<Statement> {
 
 fn dbcc(mut r: Reader<'_, '_>) -> Result<Statement> {
     let wrong = || {
-        SqlError::syntax("unknown DBCC command")
-            .hint("DBCC SQLPERF(umsstats), DBCC SQLPERF(waitstats) and DBCC SQLPERF(waitstats, CLEAR) are known.")
+        SqlError::syntax("unknown DBCC command").hint(
+            "Write DBCC SQLPERF(umsstats), DBCC SQLPERF(waitstats) or DBCC SQLPERF(waitstats, \
+             CLEAR).",
+        )
     };
     if !r.take(&["sqlperf", "("]) {
         return Err(wrong());
@@ -251,7 +195,8 @@ fn waitfor(mut r: Reader<'_, '_>) -> Result<Statement> {
     Ok(Statement::WaitFor(Duration::from_secs_f64(seconds)))
 }
 
-/// `VACUUM table` has nothing to do in SQLite; `VACUUM ANALYZE` and plain `VACUUM` are left to it.
+/// Recognises `VACUUM table`, which does nothing here; `VACUUM ANALYZE` and plain `VACUUM` are for
+/// SQLite.
 fn vacuum_target(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
     let analyze = r.rest.iter().any(|token| token.is("analyze") || token.is("into"));
     while ["full", "freeze", "verbose"].iter().any(|word| r.take(&[word])) {}
@@ -342,7 +287,7 @@ fn copy_option(copy: &mut Copy, token: &Token<'_>, r: &mut Reader<'_, '_>) -> Re
     Ok(())
 }
 
-/// Queries that are recognised by their shape because SQLite could not even parse them.
+/// Recognises, by a few of their words, queries that SQLite could not parse.
 fn shape(tokens: &[Token<'_>]) -> Option<Statement> {
     if !tokens[0].is("select") {
         return None;

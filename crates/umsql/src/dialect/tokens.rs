@@ -1,5 +1,5 @@
-//! Tokens of a SQL text: where each begins and ends and what kind it is. Space and comments are
-//! what lies between two tokens.
+//! The tokens of a SQL text: where each begins and ends, and of which kind it is. Space and
+//! comments are not tokens.
 
 use crate::error::{Result, SqlError};
 
@@ -26,12 +26,12 @@ pub(crate) enum Kind {
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
     pub(crate) text: &'a str,
-    /// Where it begins in the whole text, in bytes.
+    /// The byte offset of its start in the whole text.
     pub(crate) at: usize,
 }
 
 impl Token<'_> {
-    /// True for the keyword `word`, which is given in lower case.
+    /// Returns whether this is the keyword `word`, which is given in lower case.
     pub(crate) fn is(&self, word: &str) -> bool {
         self.kind == Kind::Word && self.text.eq_ignore_ascii_case(word)
     }
@@ -48,7 +48,7 @@ impl Token<'_> {
         matches!(self.kind, Kind::Word | Kind::Quoted)
     }
 
-    /// The name this token is, as SQLite would keep it.
+    /// Returns the name that this token spells, as SQLite stores it.
     pub(crate) fn name(&self) -> String {
         match self.kind {
             Kind::Quoted => self.text[1..self.text.len() - 1].replace("\"\"", "\""),
@@ -56,7 +56,7 @@ impl Token<'_> {
         }
     }
 
-    /// The value of a string literal; any other token's own text.
+    /// Returns the value of a string literal; any other token's own text.
     pub(crate) fn value(&self) -> String {
         match self.kind {
             Kind::Text => self.text[1..self.text.len() - 1].replace("''", "'"),
@@ -119,7 +119,7 @@ pub(crate) fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
     Ok(list)
 }
 
-/// Where the next token begins.
+/// Returns the offset of the next token.
 fn skip_space(text: &str, mut at: usize) -> Result<Option<usize>> {
     loop {
         let rest = &text[at..];
@@ -136,7 +136,7 @@ fn skip_space(text: &str, mut at: usize) -> Result<Option<usize>> {
     }
 }
 
-/// The length of a comment. Comments nest in PostgreSQL.
+/// Returns the length of a comment; comments nest in PostgreSQL.
 fn comment(text: &str) -> Result<usize> {
     let (mut depth, mut at) = (0usize, 0);
     let bytes = text.as_bytes();
@@ -186,8 +186,8 @@ fn run(text: &str, mut belongs: impl FnMut(char) -> bool) -> usize {
     text.find(|c| !belongs(c)).unwrap_or(text.len())
 }
 
-/// The length of a quoted token whose opening quote stands at `open`. A doubled quote stands for
-/// itself.
+/// Returns the length of a quoted token whose opening quote is at `open`. A doubled quote is one
+/// quote of the text.
 fn quoted(text: &str, open: usize, quote: u8, backslash: bool) -> Result<usize> {
     let bytes = text.as_bytes();
     let mut at = open + 1;
@@ -233,8 +233,8 @@ fn number(bytes: &[u8]) -> usize {
     len
 }
 
-/// Cuts tokens into statements at the semicolons. The body of a trigger keeps its own: such a
-/// statement ends only after `; END`, which is SQLite's rule.
+/// Cuts the tokens into statements at the semicolons. The body of a trigger has semicolons of its
+/// own: CREATE TRIGGER ends only after `; END`, which is SQLite's rule.
 pub(crate) fn statements<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
     let mut list = Vec::new();
     let mut start = 0;
@@ -302,8 +302,8 @@ mod tests {
 
     #[test]
     fn a_trigger_keeps_its_semicolons() {
-        let sql = "create trigger x after insert on t begin select 1; select case 1 when 1 then 2 end; \
-                   end; select 3";
+        let sql = "create trigger x after insert on t begin select 1; \
+                   select case 1 when 1 then 2 end; end; select 3";
         assert_eq!(statements(&tokens(sql).unwrap()).len(), 2);
     }
 

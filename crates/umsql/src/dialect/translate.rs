@@ -1,15 +1,34 @@
 //! Rewrites a statement from PostgreSQL's spelling to SQLite's.
 //!
-//! Here are the statements that become another statement as a whole; [`super::rewrite`] changes the
-//! rest word by word.
+//! This file has the statements that become another statement as a whole; [`super::rewrite`]
+//! changes the others word by word.
 //!
-//! What it does not do: it knows no grammar, so a form that is not listed here goes to SQLite as it
-//! is and SQLite's syntax error comes back.
+//! What it does not do: parse. A form that is not listed here is passed to SQLite as it is, and the
+//! client gets SQLite's syntax error.
 
+use super::reader::{Reader, near};
 use super::rewrite::rewrite;
-use super::statement::{Reader, Sql, near};
 use super::tokens::{Kind, Token};
 use crate::error::{Result, SqlError};
+
+/// Statements for SQLite that are executed one after the other as one statement of the client.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sql {
+    /// The translated texts.
+    pub(crate) texts: Vec<String>,
+    /// The command tag without its count.
+    pub(crate) tag: &'static str,
+    /// The byte offset of the text in the client's query, if the translation changed nothing.
+    pub(crate) verbatim_at: Option<usize>,
+    /// It changes the schema.
+    pub(crate) alters: bool,
+    /// It changes its connection, which other sessions cannot use afterwards.
+    pub(crate) pins: bool,
+    /// It cannot run inside a transaction.
+    pub(crate) alone: bool,
+    /// It mentions the catalogue views.
+    pub(crate) catalog: bool,
+}
 
 /// Translates one statement of the query `source`.
 pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
@@ -30,7 +49,7 @@ pub(crate) fn sql(tokens: &[Token<'_>], source: &str) -> Result<Sql> {
             "create" | "drop" | "alter" | "reindex" | "vacuum" | "pragma"
         ),
         pins: matches!(first.as_str(), "pragma" | "attach" | "detach")
-            // SQLite carries settings out while it prepares them, explained or not.
+            // SQLite applies a PRAGMA's setting when it prepares the statement, even under EXPLAIN.
             || (first == "explain" && tokens.iter().any(|token| token.is("pragma")))
             || (first == "create" && temporary),
         alone: first == "vacuum",
@@ -78,7 +97,7 @@ fn tag(first: &str, second: &str, tokens: &[Token<'_>]) -> &'static str {
     }
 }
 
-/// What stands behind the common table expressions.
+/// Returns the tag of the statement after the common table expressions.
 fn with_tag(tokens: &[Token<'_>]) -> &'static str {
     let mut depth = 0usize;
     for token in tokens {
@@ -96,7 +115,7 @@ fn with_tag(tokens: &[Token<'_>]) -> &'static str {
     "SELECT"
 }
 
-/// Statements whose translation is a new text rather than a rewritten one.
+/// Translates the statements that become a new text rather than a rewritten one.
 fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
     let ddl = |texts: Vec<String>, tag| Sql {
         texts,
@@ -141,7 +160,7 @@ fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
     Ok(None)
 }
 
-/// `a, b [CASCADE | RESTRICT | RESTART IDENTITY]`.
+/// Reads `a, b [CASCADE | RESTRICT | RESTART IDENTITY]`.
 fn tables(r: &mut Reader<'_, '_>) -> Result<Vec<String>> {
     r.take(&["only"]);
     let mut names = vec![r.table()?];
@@ -154,7 +173,7 @@ fn tables(r: &mut Reader<'_, '_>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A key that is added to a table becomes a unique index, which is what a key is in SQLite.
+/// Translates the addition of a key to a table: in SQLite, a key is a unique index.
 fn add_key(mut r: Reader<'_, '_>) -> Result<Option<String>> {
     r.take(&["if", "exists"]);
     r.take(&["only"]);
@@ -188,13 +207,13 @@ fn add_key(mut r: Reader<'_, '_>) -> Result<Option<String>> {
     Ok(Some(format!("CREATE UNIQUE INDEX {name} ON {table} ({})", columns.join(", "))))
 }
 
-/// A name in quotes.
+/// Returns a name in quotes.
 pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Leaves out what stands at the end and says nothing to SQLite: storage options of a new table,
-/// and the row locks of a query, since a writer owns the whole database here.
+/// Removes clauses at the end that mean nothing to SQLite: the storage options of a new table, and
+/// the row locks of a query, because a writer locks the whole database here.
 fn trim<'t, 'a>(tokens: &'t [Token<'a>]) -> &'t [Token<'a>] {
     let mut depth = 0usize;
     let creates = tokens[0].is("create");

@@ -1,10 +1,10 @@
 //! The part of PostgreSQL's catalogue that psql and drivers read, as views over SQLite's own schema
 //! table.
 //!
-//! They are temporary views, made on a connection when a statement first mentions one. An object's
-//! number is its row number in `sqlite_schema` above the numbers PostgreSQL keeps for itself. The
-//! casts are there because psql compares numbers with texts, which SQLite does as PostgreSQL does
-//! only for a column that has a type.
+//! They are temporary views, created on a connection when a statement first mentions one. An
+//! object's number (oid) is its row number in `sqlite_schema` plus 16384, above the numbers that
+//! PostgreSQL reserves. The casts give columns a type: psql compares numbers with texts, and SQLite
+//! does that as PostgreSQL does only for a typed column.
 
 /// Creates all views.
 pub(super) const VIEWS: &str = r#"
@@ -14,11 +14,13 @@ CREATE TEMP VIEW pg_namespace AS
   UNION ALL SELECT CAST(13000 AS INTEGER), 'information_schema', 10, NULL;
 
 CREATE TEMP VIEW pg_class AS
-  SELECT CAST(s.rowid + 16384 AS INTEGER) AS oid, s.name AS relname, 2200 AS relnamespace, 10 AS relowner, 2 AS relam,
+  SELECT CAST(s.rowid + 16384 AS INTEGER) AS oid, s.name AS relname, 2200 AS relnamespace,
+    10 AS relowner, 2 AS relam,
     CASE s.type WHEN 'table' THEN 'r' WHEN 'index' THEN 'i' ELSE 'v' END AS relkind,
     s.tbl_name AS ums_table, s.rowid + 16384 AS relfilenode, 0 AS reltoastrelid, 0 AS reltablespace,
     0 AS relpages, -1 AS reltuples, 0 AS relchecks, 0 AS relhasrules, 0 AS relhastriggers,
-    EXISTS (SELECT 1 FROM main.sqlite_schema i WHERE i.type = 'index' AND i.tbl_name = s.name) AS relhasindex,
+    EXISTS (SELECT 1 FROM main.sqlite_schema i
+      WHERE i.type = 'index' AND i.tbl_name = s.name) AS relhasindex,
     0 AS relrowsecurity, 0 AS relforcerowsecurity, 0 AS relispartition, 0 AS reloftype,
     'p' AS relpersistence, 'd' AS relreplident, NULL AS reloptions, NULL AS relacl, 0 AS relhasoids,
     NULL AS relpartbound, 0 AS reltype, 0 AS relnatts, 0 AS relisshared
@@ -29,68 +31,81 @@ CREATE TEMP VIEW pg_attribute AS
   SELECT CAST(c.oid AS INTEGER) AS attrelid, p.name AS attname, ums_type_oid(p.type) AS atttypid,
     ums_type_width(p.type) AS atttypmod, p.cid + 1 AS attnum, p."notnull" OR p.pk > 0 AS attnotnull,
     p.dflt_value IS NOT NULL AS atthasdef, 0 AS attisdropped, 0 AS attcollation, '' AS attidentity,
-    '' AS attgenerated, 'p' AS attstorage, NULL AS attstattarget, '' AS attcompression, 0 AS attndims,
-    -1 AS attlen, NULL AS attacl, NULL AS attfdwoptions, NULL AS attoptions, 0 AS attislocal
+    '' AS attgenerated, 'p' AS attstorage, NULL AS attstattarget, '' AS attcompression,
+    0 AS attndims, -1 AS attlen, NULL AS attacl, NULL AS attfdwoptions, NULL AS attoptions,
+    0 AS attislocal
   FROM pg_class c JOIN pragma_table_info(c.relname) p WHERE c.relkind IN ('r', 'v')
   UNION ALL
-  SELECT CAST(c.oid AS INTEGER), p.name, 25, -1, p.seqno + 1, 0, 0, 0, 0, '', '', 'p', NULL, '', 0, -1, NULL, NULL, NULL, 0
+  SELECT CAST(c.oid AS INTEGER), p.name, 25, -1, p.seqno + 1, 0, 0, 0, 0, '', '', 'p', NULL, '', 0,
+    -1, NULL, NULL, NULL, 0
   FROM pg_class c JOIN pragma_index_info(c.relname) p WHERE c.relkind = 'i';
 
 CREATE TEMP VIEW pg_attrdef AS
-  SELECT c.oid * 1000 + p.cid AS oid, CAST(c.oid AS INTEGER) AS adrelid, CAST(p.cid + 1 AS INTEGER) AS adnum, p.dflt_value AS adbin
+  SELECT c.oid * 1000 + p.cid AS oid, CAST(c.oid AS INTEGER) AS adrelid,
+    CAST(p.cid + 1 AS INTEGER) AS adnum, p.dflt_value AS adbin
   FROM pg_class c JOIN pragma_table_info(c.relname) p
   WHERE c.relkind = 'r' AND p.dflt_value IS NOT NULL;
 
 CREATE TEMP VIEW pg_index AS
-  SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid, l."unique" AS indisunique,
-    l.origin = 'pk' OR i.relname = t.relname || '_pkey' AS indisprimary, 0 AS indisclustered, 1 AS indisvalid,
-    0 AS indisreplident, 0 AS indisexclusion, 1 AS indimmediate, '' AS indkey, NULL AS indexprs, NULL AS indpred,
+  SELECT CAST(i.oid AS INTEGER) AS indexrelid, CAST(t.oid AS INTEGER) AS indrelid,
+    l."unique" AS indisunique,
+    l.origin = 'pk' OR i.relname = t.relname || '_pkey' AS indisprimary, 0 AS indisclustered,
+    1 AS indisvalid, 0 AS indisreplident, 0 AS indisexclusion, 1 AS indimmediate, '' AS indkey,
+    NULL AS indexprs, NULL AS indpred,
     (SELECT count(*) FROM pragma_index_info(i.relname)) AS indnatts,
     'CREATE INDEX ' || i.relname || ' ON ' || t.relname || ' USING btree ('
-      || (SELECT group_concat(coalesce(x.name, 'expression'), ', ') FROM pragma_index_info(i.relname) x) || ')'
+      || (SELECT group_concat(coalesce(x.name, 'expression'), ', ')
+        FROM pragma_index_info(i.relname) x) || ')'
       AS ums_definition
   FROM pg_class t JOIN pragma_index_list(t.relname) l JOIN pg_class i ON i.relname = l.name
   WHERE t.relkind = 'r' AND i.relkind = 'i';
 
 CREATE TEMP VIEW pg_type AS
-  SELECT CAST(column1 AS INTEGER) AS oid, column2 AS typname, 11 AS typnamespace, column3 AS typlen, 'b' AS typtype,
-    column4 AS typcategory, 0 AS typelem, 0 AS typrelid, 0 AS typarray, 0 AS typbasetype, -1 AS typtypmod,
-    0 AS typcollation, 10 AS typowner, 1 AS typisdefined, ',' AS typdelim, 0 AS typnotnull, NULL AS typdefault,
-    NULL AS typacl
-  FROM (VALUES (16, 'bool', 1, 'B'), (17, 'bytea', -1, 'U'), (18, 'char', 1, 'S'), (19, 'name', 64, 'S'),
-    (20, 'int8', 8, 'N'), (21, 'int2', 2, 'N'), (23, 'int4', 4, 'N'), (25, 'text', -1, 'S'), (26, 'oid', 4, 'N'),
-    (114, 'json', -1, 'U'), (700, 'float4', 4, 'N'), (701, 'float8', 8, 'N'), (1042, 'bpchar', -1, 'S'),
-    (1043, 'varchar', -1, 'S'), (1082, 'date', 4, 'D'), (1114, 'timestamp', 8, 'D'), (1184, 'timestamptz', 8, 'D'),
-    (1700, 'numeric', -1, 'N'), (2278, 'void', 4, 'P'), (2950, 'uuid', 16, 'U'), (3802, 'jsonb', -1, 'U'));
+  SELECT CAST(column1 AS INTEGER) AS oid, column2 AS typname, 11 AS typnamespace,
+    column3 AS typlen, 'b' AS typtype, column4 AS typcategory, 0 AS typelem, 0 AS typrelid,
+    0 AS typarray, 0 AS typbasetype, -1 AS typtypmod, 0 AS typcollation, 10 AS typowner,
+    1 AS typisdefined, ',' AS typdelim, 0 AS typnotnull, NULL AS typdefault, NULL AS typacl
+  FROM (VALUES
+    (16, 'bool', 1, 'B'), (17, 'bytea', -1, 'U'), (18, 'char', 1, 'S'),
+    (19, 'name', 64, 'S'), (20, 'int8', 8, 'N'), (21, 'int2', 2, 'N'),
+    (23, 'int4', 4, 'N'), (25, 'text', -1, 'S'), (26, 'oid', 4, 'N'),
+    (114, 'json', -1, 'U'), (700, 'float4', 4, 'N'), (701, 'float8', 8, 'N'),
+    (1042, 'bpchar', -1, 'S'), (1043, 'varchar', -1, 'S'), (1082, 'date', 4, 'D'),
+    (1114, 'timestamp', 8, 'D'), (1184, 'timestamptz', 8, 'D'), (1700, 'numeric', -1, 'N'),
+    (2278, 'void', 4, 'P'), (2950, 'uuid', 16, 'U'), (3802, 'jsonb', -1, 'U'));
 
 CREATE TEMP VIEW pg_database AS
-  SELECT 5 AS oid, 'ums' AS datname, 10 AS datdba, 6 AS encoding, 'C' AS datcollate, 'C' AS datctype,
-    NULL AS daticulocale, 'c' AS datlocprovider, NULL AS datacl, 1 AS datallowconn, 0 AS datistemplate,
-    -1 AS datconnlimit, 1663 AS dattablespace;
+  SELECT 5 AS oid, 'ums' AS datname, 10 AS datdba, 6 AS encoding, 'C' AS datcollate,
+    'C' AS datctype, NULL AS daticulocale, 'c' AS datlocprovider, NULL AS datacl,
+    1 AS datallowconn, 0 AS datistemplate, -1 AS datconnlimit, 1663 AS dattablespace;
 
 CREATE TEMP VIEW pg_roles AS
-  SELECT 10 AS oid, 'ums' AS rolname, 1 AS rolsuper, 1 AS rolinherit, 1 AS rolcreaterole, 1 AS rolcreatedb,
-    1 AS rolcanlogin, -1 AS rolconnlimit, NULL AS rolvaliduntil, 0 AS rolreplication, 0 AS rolbypassrls;
+  SELECT 10 AS oid, 'ums' AS rolname, 1 AS rolsuper, 1 AS rolinherit, 1 AS rolcreaterole,
+    1 AS rolcreatedb, 1 AS rolcanlogin, -1 AS rolconnlimit, NULL AS rolvaliduntil,
+    0 AS rolreplication, 0 AS rolbypassrls;
 CREATE TEMP VIEW pg_user AS SELECT rolname AS usename, oid AS usesysid, 1 AS usesuper FROM pg_roles;
 
 CREATE TEMP VIEW pg_am AS SELECT 2 AS oid, 'heap' AS amname, 't' AS amtype;
 CREATE TEMP VIEW pg_tablespace AS SELECT 1663 AS oid, 'pg_default' AS spcname;
 CREATE TEMP VIEW pg_settings AS SELECT 'server_version' AS name, '15.0' AS setting WHERE 1;
-CREATE TEMP VIEW pg_description AS SELECT 0 AS objoid, 0 AS classoid, 0 AS objsubid, '' AS description WHERE 0;
+CREATE TEMP VIEW pg_description AS SELECT 0 AS objoid, 0 AS classoid, 0 AS objsubid,
+  '' AS description WHERE 0;
 CREATE TEMP VIEW pg_collation AS SELECT 0 AS oid, '' AS collname, 0 AS collnamespace WHERE 0;
-CREATE TEMP VIEW pg_enum AS SELECT 0 AS oid, 0 AS enumtypid, '' AS enumlabel, 0 AS enumsortorder WHERE 0;
+CREATE TEMP VIEW pg_enum AS SELECT 0 AS oid, 0 AS enumtypid, '' AS enumlabel,
+  0 AS enumsortorder WHERE 0;
 CREATE TEMP VIEW pg_range AS SELECT 0 AS rngtypid, 0 AS rngsubtype WHERE 0;
 CREATE TEMP VIEW pg_extension AS SELECT 0 AS oid, '' AS extname, '' AS extversion WHERE 0;
 CREATE TEMP VIEW pg_auth_members AS SELECT 0 AS roleid, 0 AS member WHERE 0;
 CREATE TEMP VIEW pg_constraint AS
-  SELECT 0 AS oid, '' AS conname, 0 AS conrelid, 0 AS conindid, 0 AS confrelid, '' AS contype, 0 AS conparentid,
-    0 AS condeferrable, 0 AS condeferred WHERE 0;
+  SELECT 0 AS oid, '' AS conname, 0 AS conrelid, 0 AS conindid, 0 AS confrelid, '' AS contype,
+    0 AS conparentid, 0 AS condeferrable, 0 AS condeferred WHERE 0;
 
 CREATE TEMP VIEW pg_tables AS
   SELECT 'public' AS schemaname, relname AS tablename, 'ums' AS tableowner, NULL AS tablespace,
     relhasindex AS hasindexes FROM pg_class WHERE relkind = 'r';
 CREATE TEMP VIEW pg_indexes AS
-  SELECT 'public' AS schemaname, tbl_name AS tablename, name AS indexname, NULL AS tablespace, sql AS indexdef
+  SELECT 'public' AS schemaname, tbl_name AS tablename, name AS indexname, NULL AS tablespace,
+    sql AS indexdef
   FROM main.sqlite_schema WHERE type = 'index';
 
 CREATE TEMP VIEW information_schema_tables AS
@@ -98,7 +113,8 @@ CREATE TEMP VIEW information_schema_tables AS
     CASE relkind WHEN 'r' THEN 'BASE TABLE' ELSE 'VIEW' END AS table_type
   FROM pg_class WHERE relkind IN ('r', 'v');
 CREATE TEMP VIEW information_schema_columns AS
-  SELECT 'ums' AS table_catalog, 'public' AS table_schema, c.relname AS table_name, a.attname AS column_name,
+  SELECT 'ums' AS table_catalog, 'public' AS table_schema, c.relname AS table_name,
+    a.attname AS column_name,
     a.attnum AS ordinal_position, format_type(a.atttypid, -1) AS data_type,
     CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable, d.adbin AS column_default
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid

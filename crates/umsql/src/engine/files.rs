@@ -1,7 +1,7 @@
-//! Which file system the engine's files are on, and how a connection to them is opened.
+//! The file system that the engine's files are on, and how a connection to them is opened.
 //!
-//! *Ours* (`vfs`): everything that waits parks the worker, and commits share syncs. *SQLite's own*:
-//! for comparison; it blocks the thread, and syncs at each commit.
+//! There are two: on *ours* (`vfs`) every wait parks the worker, and commits share syncs; *SQLite's
+//! own*, for comparison, blocks the thread and syncs at each commit.
 //!
 //! What it does not do: it keeps no connections.
 
@@ -18,14 +18,15 @@ use crate::vfs::{BUCKETS, Database, PoolCounts, Trouble, Vfs};
 /// The file system under the database.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Files {
-    /// The engine's own, on the machine's lists.
+    /// The engine's own: a wait parks the worker.
     #[default]
     Ums,
-    /// As `Ums`, and whole pages of the database are read past the system's cache (`O_DIRECT`).
+    /// As `Ums`, and whole pages of the database are read past the kernel's page cache
+    /// (`O_DIRECT`).
     UmsDirect,
-    /// SQLite's, for comparison: it blocks the thread that waits for the disk.
+    /// SQLite's own, for comparison: a wait for the disk blocks the thread.
     Host,
-    /// One that a test made.
+    /// A file system that a test has made.
     #[cfg(test)]
     #[allow(private_interfaces)]
     On(&'static Vfs),
@@ -42,8 +43,8 @@ impl Files {
         }
     }
 
-    /// Opens a connection that waits at most `patience` for a lock; also the database as our file
-    /// system knows it, if it is on that.
+    /// Opens a connection that waits at most `patience` for a lock. Also returns the database if it
+    /// is on our file system.
     pub(super) fn connect(
         self,
         path: &Path,
@@ -63,8 +64,8 @@ impl Files {
                 (connection, None)
             }
         };
-        // On ours, a commit is synced by the group commit and the log is checkpointed by the lazy
-        // writer.
+        // On our file system, the group commit syncs commits, and the lazy writer checkpoints the
+        // log.
         connection.execute_batch(match &database {
             Some(_) => "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0",
             None => "PRAGMA synchronous=FULL",
@@ -73,23 +74,26 @@ impl Files {
     }
 }
 
-/// What a client is told about a database that takes no more writes.
+/// Returns the error for a client of a database that takes no more writes.
 pub(super) fn error_of(trouble: &Trouble) -> SqlError {
     match trouble {
         Trouble::SyncFailed(error) => SqlError::new(
             "58030",
-            format!("the disk failed to take what was written ({error}); the database takes no more writes"),
+            format!(
+                "the disk failed to store a write ({error}); the database takes no more writes"
+            ),
         )
-        .hint("Look at the disk, then start the server again: it recovers what reached the disk."),
+        .hint("Check the disk, then restart the server: it recovers what reached the disk."),
         Trouble::Deleted => SqlError::new(
             "58P01",
-            "the database file or its log was deleted while the server has it open; the database takes no more writes",
+            "the database file or its log was deleted while the server has it open; the database \
+             takes no more writes",
         )
-        .hint("BACKUP what is still there to another file, then start the server again."),
+        .hint("Use BACKUP to save the remaining data to another file, then restart the server."),
     }
 }
 
-/// What the group commit has counted, as the table `ums_group_commit`.
+/// Returns the counters of the group commit, as the table `ums_group_commit`.
 pub(super) fn group_commit(database: Option<&Database>) -> HostTable {
     let counts = database.map(|database| database.log.counts()).unwrap_or_default();
     let mut columns = vec![
@@ -117,7 +121,7 @@ pub(super) fn group_commit(database: Option<&Database>) -> HostTable {
     HostTable { name: "ums_group_commit", columns, rows }
 }
 
-/// The pool of pages that are read past the system's cache, as the table `ums_page_pool`.
+/// Returns the counters of the page pool for direct reads, as the table `ums_page_pool`.
 pub(super) fn page_pool(files: Files) -> HostTable {
     let pool = files.vfs().map(Vfs::pool_counts);
     let columns = vec![("pages", "bigint"), ("hits", "bigint"), ("misses", "bigint")];

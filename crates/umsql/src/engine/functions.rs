@@ -1,9 +1,10 @@
-//! Functions that clients of PostgreSQL expect, and two that show the machine: `pg_sleep`, which
-//! waits on the timer list, and `preemptive_sleep`, which leaves the scheduler as an extended
-//! procedure does.
+//! Functions that clients of PostgreSQL expect, and some that demonstrate the scheduler: `pg_sleep`
+//! waits on the timer list, `preemptive_sleep` leaves the scheduler as an extended procedure does,
+//! and `busy_loop` computes without yielding.
 //!
-//! A worker that waits in here is suspended below SQLite's frames. That is sound because such a
-//! wait always ends by returning: a cancelled one returns an error, nothing unwinds.
+//! A worker that waits in such a function is suspended with SQLite's frames on its stack. That is
+//! sound because the wait always ends by returning: a cancelled wait returns an error, and nothing
+//! unwinds.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +13,7 @@ use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Error, Result};
 
-use super::Probe;
+use super::probe::Probe;
 use crate::error::CANCELLED;
 use crate::host;
 use crate::wire::{datetime, types};
@@ -21,7 +22,7 @@ pub(crate) const VERSION: &str = "PostgreSQL 15.0 (umsql, SQLite ";
 /// The longest sleep a function accepts, in seconds.
 const SLEEP_MAX: f64 = 86_400.0;
 
-/// Gives `connection` all functions.
+/// Registers all functions with `connection`.
 pub(super) fn register(connection: &Connection, probe: &Probe) -> Result<()> {
     sleeps(connection, probe)?;
     session(connection)?;
@@ -54,7 +55,7 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
         }
         Ok(Value::Integer((time.as_secs_f64() * 1000.0) as i64))
     })?;
-    // What a cooperative scheduler must never meet, on purpose: it computes and does not yield.
+    // Computes without yielding, on purpose, which holds up a cooperative scheduler.
     let probing = probe.clone();
     scalar(connection, "busy_loop", 1, move |context| {
         let time = seconds(context, 1000.0)?;
@@ -68,7 +69,8 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
     })
 }
 
-/// Keeps the processor. A function of its own, so that the monitor's reports name it.
+/// Uses the processor for `time`. It is a function of its own so that the monitor's reports name
+/// it.
 #[inline(never)]
 fn busy_loop(time: Duration) {
     let begun = std::time::Instant::now();
@@ -97,7 +99,7 @@ fn session(connection: &Connection) -> Result<()> {
     constant("session_user", "ums")?;
     constant("current_role", "ums")?;
     scalar(connection, "pg_is_in_recovery", 0, |_| Ok(Value::Integer(0)))?;
-    // There are no advisory locks, so there is none to give back; pools of connections ask for it.
+    // There are no advisory locks, so there is nothing to unlock; connection pools call this.
     scalar(connection, "pg_advisory_unlock_all", 0, |_| Ok(text("")))?;
     for name in ["now", "clock_timestamp", "statement_timestamp", "transaction_timestamp"] {
         scalar(connection, name, 0, |_| Ok(text(&now())))?;
@@ -113,7 +115,7 @@ fn session(connection: &Connection) -> Result<()> {
     regexp(connection)
 }
 
-/// The current time, with its zone.
+/// Returns the current time, with its zone.
 fn now() -> String {
     const FROM_1970_TO_2000: i64 = 946_684_800_000_000;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -121,7 +123,7 @@ fn now() -> String {
     format!("{}+00", datetime::format(micros))
 }
 
-/// SQLite calls `regexp(pattern, text)` for `text REGEXP pattern`.
+/// Registers `regexp(pattern, text)`, which SQLite calls for `text REGEXP pattern`.
 fn regexp(connection: &Connection) -> Result<()> {
     type Last = Option<(String, regex_lite::Regex)>;
     let last: RefCell<Last> = RefCell::default();
@@ -143,7 +145,7 @@ fn regexp(connection: &Connection) -> Result<()> {
     })
 }
 
-/// What psql's queries call while they read the catalogue views.
+/// Registers the functions that psql's queries of the catalogue views call.
 fn catalog(connection: &Connection) -> Result<()> {
     let yes = |_: &Context<'_>| Ok(Value::Integer(1));
     let null = |_: &Context<'_>| Ok(Value::Null);
@@ -179,7 +181,7 @@ fn catalog(connection: &Connection) -> Result<()> {
     })
 }
 
-/// The modifier of `varchar(20)` and the like; -1 when there is none.
+/// Returns the type modifier of `varchar(20)` and the like; -1 if there is none.
 fn width(declared: &str) -> i64 {
     let inside = declared.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
     let is_text = matches!(types::by_name(declared), types::VARCHAR | types::BPCHAR);

@@ -1,4 +1,4 @@
-//! What can be wrong with a database file when the server opens it, each with its SQLSTATE.
+//! The errors of opening a database file, each with its SQLSTATE.
 //!
 //! ```text
 //!   58P01  the folder does not exist              25006  the file, or its folder, is read-only
@@ -6,8 +6,8 @@
 //!   42501  permission denied                      55006  another process has it open
 //! ```
 //!
-//! SQLite would take a short file that is not a database for an empty one and write over it, so the
-//! file is looked at before SQLite sees it.
+//! SQLite would take a short file that is not a database for an empty one and overwrite it, so this
+//! module checks the file before SQLite opens it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -18,7 +18,7 @@ use crate::error::{Result, SqlError};
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const HEADER: usize = 100;
 
-/// Looks at the file of that name before it is opened as a database.
+/// Checks the file of that name before it is opened as a database.
 pub(super) fn look_before(path: &Path) -> Result<()> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
@@ -36,7 +36,7 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     }
     let has_log = fs::metadata(with_suffix(path, "-wal")).is_ok_and(|log| log.len() > 0);
     match expected_size(&header) {
-        // Where there is a log, the rest may be in there.
+        // If there is a log, the rest may be in it.
         Some(expected) if expected > size && !has_log => Err(SqlError::new(
             "XX001",
             format!("the file is truncated: it has {size} of {expected} bytes"),
@@ -52,12 +52,13 @@ fn with_suffix(path: &Path, suffix: &str) -> std::path::PathBuf {
     name.into()
 }
 
-/// The size that the header states; None when the header itself is cut off.
+/// Returns the size that the header states; `None` if the header itself is incomplete.
 fn expected_size(header: &[u8]) -> Option<u64> {
     let number = |at: usize| Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?));
     let page = u64::from(u16::from_be_bytes(header.get(16..18)?.try_into().ok()?));
     let page = if page == 1 { 65536 } else { page };
-    // The page count is good only if the same version wrote it that changed the file last.
+    // The page count is valid only if the SQLite version that last changed the file also wrote the
+    // count.
     let is_current = number(24)? == number(92)?;
     Some(if is_current { page * u64::from(number(28)?) } else { 0 })
 }
@@ -77,7 +78,7 @@ fn look_at_folder(path: &Path) -> Result<()> {
     }
 }
 
-/// What an error of the system means.
+/// Translates an error of the system.
 fn refused(path: &Path, error: &io::Error) -> SqlError {
     match error.kind() {
         ErrorKind::IsADirectory => SqlError::new("42809", "it is a folder, not a database file"),
@@ -94,7 +95,7 @@ fn refused(path: &Path, error: &io::Error) -> SqlError {
     }
 }
 
-/// What SQLite's error at opening means.
+/// Translates SQLite's error at opening.
 pub(super) fn explain(path: &Path, error: SqlError) -> SqlError {
     match error.code {
         // Busy.
@@ -107,7 +108,7 @@ pub(super) fn explain(path: &Path, error: SqlError) -> SqlError {
     }
 }
 
-/// Whether the log could not be made, because the folder takes no files.
+/// Returns the error if the log cannot be created because the folder takes no files.
 fn folder_error(path: &Path) -> Option<SqlError> {
     let probe = with_suffix(path, &format!("-probe-{}", std::process::id()));
     match OpenOptions::new().write(true).create_new(true).open(&probe) {
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_database_is_told_from_one_that_is_cut_off() {
+    fn a_file_that_is_no_database_is_distinguished_from_a_truncated_one() {
         let mut database = vec![0; 8192];
         database[..16].copy_from_slice(MAGIC);
         database[16..18].copy_from_slice(&4096_u16.to_be_bytes());

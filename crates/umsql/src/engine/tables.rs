@@ -1,7 +1,7 @@
-//! The machine's tables in SQL: each of [`host::tables`], and what the engine itself has to show,
+//! The statistics of `ums` in SQL: each of [`host::tables`], and each table of the engine itself,
 //! is a virtual table that every query can use.
 //!
-//! A cursor takes its snapshot when it is filtered, so one scan sees one moment.
+//! A cursor takes its snapshot when a scan begins, so one scan shows one moment.
 #![allow(unsafe_code)]
 // Invariant *Base First*: SQLite sees a table and a cursor through a pointer to the base struct, so
 // both are `repr(C)` with that struct as their first field, and nothing here touches it.
@@ -18,13 +18,13 @@ use crate::host::{self, Cell, HostTable};
 
 const MODULE: Module<'static, Table> = Module::eponymous_only_module();
 
-/// Gives a table as it is now; None when it is gone.
+/// Returns a table's current rows; `None` if the table no longer exists.
 type Read = Arc<dyn Fn() -> Option<HostTable> + Send + Sync>;
 
-/// Gives a table of the engine's own.
+/// Returns a table of the engine itself.
 pub(super) type Own = Box<dyn Fn() -> HostTable + Send + Sync>;
 
-/// Gives `connection` all tables of the host, and the engine's own.
+/// Registers with `connection` all tables of the host, and the engine's own.
 pub(super) fn register(connection: &Connection, own: Vec<Own>) -> Result<()> {
     for table in host::tables() {
         let name = table.name;

@@ -1,8 +1,8 @@
-//! Files of the machine, as the engine's own file system needs them.
+//! Files, as the engine's own file system needs them: a wait for the disk parks the worker.
 //!
-//! What it does not do: it knows nothing of SQLite; which file is which stands in `vfs`.
+//! What it does not do: it knows nothing of SQLite; `vfs` knows which file is which.
 //!
-//! Unsafe in one place, for a kind of lock that the standard library does not have. Named
+//! Unsafe in one place, for a kind of file lock that the standard library does not have. Named
 //! invariant. **Own Descriptor**: a file's descriptor is open for as long as the file is, and the
 //! kernel reads the lock's description from a local of ours during the call only.
 #![allow(unsafe_code)]
@@ -18,26 +18,26 @@ use ums::stats::WaitClass;
 
 use super::For;
 
-/// What positions and lengths of direct reads are multiples of.
+/// Positions and lengths of direct reads must be multiples of this.
 const ALIGN: u64 = 4096;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct How {
-    /// Make it when it does not exist.
+    /// Create it if it does not exist.
     pub(crate) create: bool,
     /// It must not exist.
     pub(crate) new: bool,
     /// Reading only.
     pub(crate) read_only: bool,
-    /// It is the log: waits for its sync are called so.
+    /// It is the log, which decides the wait reason of its syncs.
     pub(crate) log: bool,
-    /// Whole pages are read past the system's cache (`O_DIRECT`), where the file system can.
+    /// Read whole pages past the kernel's page cache (`O_DIRECT`), if the file system supports it.
     pub(crate) direct: bool,
 }
 
-/// An open file. What waits for the disk parks the worker; it is deaf to cancellation, for the
-/// engine could not tell that from a broken disk.
+/// An open file. A wait for the disk parks the worker, and cannot be cancelled: SQLite could not
+/// distinguish the cancellation from a disk error.
 #[derive(Debug)]
 pub(crate) struct File {
     file: fs::File,
@@ -52,13 +52,13 @@ impl File {
         options.create(how.create && !how.read_only).create_new(how.new && !how.read_only);
         let file = named(options.open(path)?, how);
         let mut options = OpenOptions::new();
-        // A file system that cannot do direct I/O refuses to open; then the cache serves.
+        // A file system without direct I/O refuses to open; then reads go through the page cache.
         let direct = how.direct.then(|| options.read(true).direct(true).open(path).ok()).flatten();
         Ok(File { file, direct: direct.map(|file| named(file, how)) })
     }
 
-    /// Reads until `buf` is full or the file ends, and says how much. What is in the system's cache
-    /// costs one call and no wait.
+    /// Reads until `buf` is full or the file ends, and returns the number of bytes. Data in the
+    /// page cache costs one system call and no wait.
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         let whole_pages = at.is_multiple_of(ALIGN) && (buf.len() as u64).is_multiple_of(ALIGN);
         let Some(direct) = self.direct.as_ref().filter(|_| whole_pages) else {
@@ -70,7 +70,7 @@ impl File {
         Ok(read)
     }
 
-    /// Writes all of `buf` into the system's cache.
+    /// Writes all of `buf` into the page cache.
     pub(crate) fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
         self.file.write_all_at(buf, at)
     }
@@ -79,7 +79,7 @@ impl File {
         self.file.set_len(size)
     }
 
-    /// Makes what was written last.
+    /// Makes all writes durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -88,18 +88,19 @@ impl File {
         Ok(self.file.metadata()?.len())
     }
 
-    /// How many names it has; none when it was deleted.
+    /// Returns the number of its links; 0 if it was deleted.
     pub(crate) fn links(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.nlink())
     }
 
-    /// Whole pages are read past the system's cache.
+    /// Returns whether whole pages are read past the page cache.
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
     /// Takes an exclusive lock on these bytes, against other processes and other openings of the
-    /// same file. It lasts until the file is closed. False when somebody else has one.
+    /// same file. It lasts until the file is closed. Returns false if another holder has a lock on
+    /// them.
     pub(crate) fn lock_bytes(&self, start: i64, len: i64) -> io::Result<bool> {
         let lock = libc::flock {
             l_type: libc::F_WRLCK as libc::c_short,
@@ -135,17 +136,17 @@ pub(crate) fn delete(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Makes the names in a folder last.
+/// Makes the names in a folder durable.
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     fs::sync_dir(dir)
 }
 
-/// The path without symbolic links.
+/// Returns the path without symbolic links.
 pub(crate) fn full_path(path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// The size of the file of that name; None when there is none.
+/// Returns the size of the file of that name; `None` if there is none.
 pub(crate) fn size_of(path: &Path) -> io::Result<Option<u64>> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(metadata.len())),

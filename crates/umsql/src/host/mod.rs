@@ -1,12 +1,12 @@
-//! The seam to the machine: everything `umsql` asks of whoever runs it.
+//! The interface between `umsql` and `ums`: everything that the server needs from its schedulers.
 //!
-//! The rest of the crate waits, sleeps, yields and looks at the scheduler only through this file,
-//! the only one that names `ums`, beside [`crate::listen`].
+//! The rest of the crate waits, sleeps, yields and reads statistics only through this module.
+//! Besides [`crate::listen`] it is the only one that names `ums`.
 //!
 //! Words: a **user** is a connection, named by a number; a **request** is the work request that the
 //! current worker carries out for a user.
 //!
-//! What it does not do: it knows nothing of SQL or of the wire.
+//! What it does not do: it contains neither SQL nor the wire protocol.
 
 pub(crate) mod files;
 
@@ -21,27 +21,28 @@ use ums::{Node, WaitReason};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 
-/// A byte stream to a client, as a session sees it.
+/// The byte stream to a client, as a session uses it.
 pub trait Conn {
-    /// The number of the user this connection is.
+    /// Returns this connection's user number.
     fn user(&self) -> u64;
 
-    /// Reads what is there.
+    /// Reads what has arrived.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing is there; anything else ends the connection.
+    /// `WouldBlock` if nothing has arrived; any other error ends the connection.
     fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Reads, and parks the worker until something is there.
+    /// Reads, and parks the worker until something has arrived.
     ///
     /// # Errors
     /// Any error, a timeout included, ends the connection.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// What gives a session that was parked ([`crate::Flow::Later`]) its next work request.
+    /// Returns a closure that enqueues the next work request of a session that waits without a
+    /// worker ([`crate::Flow::Later`]).
     fn resume(&self) -> Box<dyn FnOnce() + Send>;
 
-    /// Writes all of `bytes`, and parks the worker while the client does not take them.
+    /// Writes all of `bytes`, and parks the worker while the connection accepts no more.
     ///
     /// # Errors
     /// Any error, a timeout included, ends the connection.
@@ -61,7 +62,7 @@ pub enum Cell {
     Text(String),
 }
 
-/// One of the machine's tables, as it is now.
+/// One of the statistics tables of `ums`: its contents at one moment.
 #[derive(Debug, Clone)]
 pub struct HostTable {
     /// Its name in SQL, `ums_schedulers` for one.
@@ -85,22 +86,22 @@ pub struct WaitStat {
     pub signal_ms: f64,
 }
 
-/// True when someone asked to cancel the current request.
+/// Returns true if the current request has been cancelled.
 pub fn cancelled() -> bool {
     ums::is_cancelled()
 }
 
-/// Asks to cancel the request that `user` has running. False when it has none.
+/// Cancels the running request of `user`. Returns false if it has none.
 pub fn cancel_request(user: u64) -> bool {
     Node::current().is_some_and(|node| node.cancel(user))
 }
 
-/// Gives the scheduler to the next worker when the quantum is used up.
+/// Yields to the next worker if the quantum is used up.
 pub fn yield_if_due() {
     ums::yield_if_due();
 }
 
-/// Waits for `time`; for no time at all it yields.
+/// Waits for `time`; yields if `time` is zero.
 ///
 /// # Errors
 /// When the request is cancelled first.
@@ -126,15 +127,15 @@ pub fn go_preemptive<R: Send>(reason: &'static str, f: impl FnOnce() -> R + Send
     ums::go_preemptive(WaitReason::register(reason, WaitClass::External), f)
 }
 
-/// How schedulers for work that nobody waits for differ: with two processors their threads and
-/// those that serve users want the same ones.
+/// Hidden schedulers here do background work, so their threads give way to those that serve users.
 const BACKGROUND: ums::node::HiddenOptions =
     ums::node::HiddenOptions { max_workers: None, ready: 0, nice: 19 };
 
-/// Runs `f`, which users shall not feel, on the hidden scheduler of that name and waits for it.
+/// Runs `f`, as background work, on the hidden scheduler of that name, and waits for it.
 ///
 /// # Panics
-/// With what `f` panics with, and when the system refuses the scheduler its thread.
+/// If `f` panics, with the same payload, and if the system refuses to create the scheduler's
+/// thread.
 pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send) -> R {
     match Node::current() {
         Some(node) => match node.hidden(scheduler, BACKGROUND) {
@@ -145,8 +146,8 @@ pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send)
     }
 }
 
-/// Starts `f` on the hidden scheduler of that name, which has two workers. False: the caller is no
-/// worker, or the node is going down; then nothing was started.
+/// Starts `f` on the hidden scheduler of that name, which has two workers. Returns false, and
+/// starts nothing, if the caller is not a worker or the node is shutting down.
 pub(crate) fn start_hidden(scheduler: &'static str, f: impl FnOnce() + Send + 'static) -> bool {
     let options = ums::node::HiddenOptions { max_workers: Some(2), ..Default::default() };
     let hidden = Node::current().and_then(|node| node.hidden(scheduler, options).ok());
@@ -160,8 +161,8 @@ pub(crate) enum For {
     SharedLock,
     /// A lock on the database for the waiter alone.
     ExclusiveLock,
-    /// The log, until it is on the disk. Cancelling does not end this wait, for it cannot be told
-    /// how far the disk is.
+    /// The log, until it is on the disk. Cancellation does not end this wait, because a commit
+    /// whose sync has begun cannot be taken back.
     LogWrite,
     /// One of SQLite's own mutexes.
     EngineMutex,
@@ -187,8 +188,8 @@ pub(crate) enum Unwoken {
     Interrupted,
 }
 
-/// Waits until the [`Sleeper`] that `queue` is given is woken. `queue` puts it where the waker
-/// looks, and must not wait.
+/// Waits until the [`Sleeper`] passed to `queue` is woken. `queue` stores it where the waker will
+/// find it, and must not wait.
 pub(crate) fn park<R>(
     why: For,
     resource: &R,
@@ -209,17 +210,18 @@ pub(crate) fn park<R>(
     })
 }
 
-/// The number of the scheduler the current worker belongs to.
+/// Returns the number of the current worker's scheduler.
 pub fn scheduler_index() -> usize {
     ums::worker::scheduler_id().unwrap_or(0)
 }
 
-/// How often in a row the first at the gate may be passed by one on the scheduler where it was
-/// given back.
+/// How many times in a row a waiter on the scheduler that releases the gate may be served before
+/// the first in the queue.
 const PASSES: usize = 16;
 
-/// The write gate of a database: one owner at a time, in the order of arrival, though those who
-/// wait where it is given back come first for a while, for that scheduler is awake.
+/// The write gate of a database: a lock with one owner at a time. Waiters are served in the order
+/// of arrival, except that waiters on the scheduler that releases the gate are preferred a bounded
+/// number of times, because that scheduler is awake.
 ///
 /// It is owned by a *user*, across its work requests. A user that owns it has its next request
 /// served at once, so the queue behind the gate can always move.
@@ -235,12 +237,13 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// A gate nobody owns.
+    /// Returns a gate without an owner.
     pub fn new() -> Gate {
         Gate { lock: ums::user::UserLock::near(PASSES) }
     }
 
-    /// Makes `user` the owner; parks, with the reason `LCK_M_X`, while another user is.
+    /// Makes `user` the owner; while another user owns the gate it parks, with the wait reason
+    /// `LCK_M_X`.
     ///
     /// # Errors
     /// When the request is cancelled first.
@@ -248,19 +251,19 @@ impl Gate {
         self.lock.acquire(user, None).map_err(|_| Interrupted)
     }
 
-    /// As [`Gate::acquire`], for at most `time`. False when that was too short, or the request was
-    /// cancelled.
+    /// As [`Gate::acquire`], for at most `time`. Returns false if the time has passed or the
+    /// request was cancelled.
     pub(crate) fn acquire_for(&self, user: u64, time: Duration) -> bool {
         self.lock.acquire(user, Some(time)).is_ok()
     }
 
-    /// How many workers are parked in [`Gate::acquire`].
+    /// Returns how many workers are parked in [`Gate::acquire`].
     pub fn waiting_workers(&self) -> usize {
         self.lock.waiting_workers()
     }
 
-    /// Takes the gate if it is free (true), else a place in the line without a worker: `granted` is
-    /// called when the gate is the user's.
+    /// Acquires the gate if it is free, and returns true. Otherwise queues the user without a
+    /// worker and returns false; `granted` is called when the user owns the gate.
     ///
     /// # Errors
     /// When the request is cancelled first.
@@ -273,28 +276,28 @@ impl Gate {
         Ok(acquired == ums::user::Acquired::Now)
     }
 
-    /// Takes back the place of a user that left, and gives what was to be called.
+    /// Removes a user that waits without a worker from the queue, and returns its `granted`.
     pub fn give_up(&self, user: u64) -> Option<Box<dyn FnOnce() + Send>> {
         self.lock.give_up(user)
     }
 
-    /// Whether `user` owns the gate.
+    /// Returns whether `user` owns the gate.
     pub fn is_owned_by(&self, user: u64) -> bool {
         self.lock.owner() == Some(user)
     }
 
-    /// Gives the gate to whoever waits first. `user` must be the owner.
+    /// Releases the gate, to the next waiter if there is one. `user` must be the owner.
     pub fn release(&self, user: u64) {
         self.lock.release(user);
     }
 }
 
-/// The machine's tables, which SQL sees under their names, without rows.
+/// Returns the statistics tables of `ums`, without rows; SQL has them under the same names.
 pub fn tables() -> Vec<HostTable> {
     View::ALL.iter().map(|view| table(view.empty())).collect()
 }
 
-/// The table of this name, as it is now. On a plain thread it has no rows.
+/// Returns the table of this name with its current rows. On a plain thread it has none.
 pub fn table_now(name: &str) -> Option<HostTable> {
     let view = *View::ALL.iter().find(|view| view.empty().name == name)?;
     Some(table(Node::current().map_or_else(|| view.empty(), |node| node.view(view))))
@@ -317,12 +320,12 @@ fn cell(cell: ums::stats::Cell) -> Cell {
     }
 }
 
-/// The rows of `DBCC SQLPERF(umsstats)`: eight for each visible scheduler.
+/// Returns the rows of `DBCC SQLPERF(umsstats)`: eight for each visible scheduler.
 pub fn umsstats() -> Vec<(String, f64)> {
     Node::current().map(|node| node.umsstats()).unwrap_or_default()
 }
 
-/// The rows of `DBCC SQLPERF(waitstats)`.
+/// Returns the rows of `DBCC SQLPERF(waitstats)`.
 pub fn waitstats() -> Vec<WaitStat> {
     let waits = Node::current().map(|node| node.snapshot().waits).unwrap_or_default();
     let ms = |ns: u64| ns as f64 / 1e6;

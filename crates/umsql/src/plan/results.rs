@@ -1,16 +1,16 @@
 //! The names and types of a statement's result columns, as far as they are known without a value.
 //!
-//! A column of a table has its declaration. For an expression there are rules: casts, operators,
-//! the common functions. They look at tokens, so what they do not recognise they leave open.
+//! A column of a table has its declaration. For an expression there are rules for casts, operators
+//! and the common functions. The rules look at tokens only, so some types remain unknown.
 
 use rusqlite::{Connection, Statement as Prepared};
 
-use super::{Names, number, type_at};
+use super::names::{Names, number, type_at};
 use crate::dialect::tokens::{Kind, Token, tokens};
 use crate::wire::types;
 
-/// The columns of a prepared statement: their names, and their types where those are known without
-/// a value.
+/// Returns the columns of a prepared statement: their names, and their types where those are known
+/// without a value.
 pub(crate) fn columns(
     prepared: &Prepared<'_>,
     text: &str,
@@ -66,7 +66,7 @@ fn rename(name: &mut String, item: &[Token<'_>]) {
     };
 }
 
-/// The items between SELECT and FROM, or behind RETURNING. Empty when an item is a star.
+/// Returns the items between SELECT and FROM, or after RETURNING; none if an item is a star.
 fn result_items<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
     let mut depth = 0usize;
     let mut items = Vec::new();
@@ -134,7 +134,7 @@ fn without_alias<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
     }
 }
 
-/// The type of an expression, where a simple rule tells it.
+/// Returns the type of an expression, if a simple rule determines it.
 fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Option<u32> {
     if item.is_empty() || item[0].is("select") {
         return None;
@@ -146,7 +146,7 @@ fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Opti
         match token.text {
             "(" => depth += 1,
             ")" => depth = depth.saturating_sub(1),
-            // What stands in CASE says nothing of the whole.
+            // An operator inside CASE does not determine the type of the whole.
             _ if token.is("case") => depth += 1,
             _ if token.is("end") => depth = depth.saturating_sub(1),
             _ if depth > 0 => (),
@@ -188,7 +188,7 @@ fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Opti
     })
 }
 
-/// The type of one operand: a literal, a column, a parameter, a cast, or a call.
+/// Returns the type of one operand: a literal, a column, a parameter, a cast, or a call.
 fn operand(tokens: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Option<u32> {
     match tokens {
         [one] if one.kind == Kind::Param => parameters.get(number(one)?.checked_sub(1)?).copied(),

@@ -1,7 +1,7 @@
 //! The busy handler: where a worker waits for a lock of the database.
 //!
-//! SQLite calls it when a lock was refused and waiting is sound. It parks the worker in the line of
-//! the lock table, and says whether SQLite is to ask again.
+//! SQLite calls it when a lock was refused and waiting cannot deadlock. It parks the worker in the
+//! queue of the lock table, and returns whether SQLite should try again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::database::Seat;
 use super::locks::Waited;
 use crate::host;
 
-/// How long a refused member waits.
+/// How long a connection waits for a lock.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Makes `connection` wait in the lines of its database, for at most `timeout` at a time.
+/// Makes `connection` wait in its database's lock queue, for at most `timeout` at a time.
 pub(crate) fn install(
     connection: &mut Connection,
     seat: Seat,
@@ -33,7 +33,7 @@ pub(crate) fn install(
 fn ask_again(seat: &Seat, until: Instant) -> bool {
     match seat.database.locks.wait(seat.member, until) {
         Waited::LookAgain => true,
-        // A snapshot that was outrun while it was taken, or a lock of an attached database.
+        // The log changed while a snapshot was taken, or the lock is of an attached database.
         Waited::NotHere => Instant::now() < until && host::sleep(Duration::from_millis(1)).is_ok(),
         Waited::TimedOut | Waited::Interrupted => false,
     }

@@ -1,12 +1,12 @@
-//! A database file as this process knows it: one file, one lock table, one shared memory and one
-//! log for all connections that have it open.
+//! An open database file: one file, one lock table, one shared memory and one log for all
+//! connections of this process.
 //!
-//! While a database is open this process holds an exclusive lock on the bytes that SQLite locks, so
-//! every other process, the `sqlite3` shell too, is told "database is locked"; within the process
-//! the lock table decides. The file's format stays SQLite's, and after the last connection is
-//! closed anybody opens it.
+//! While a database is open, this process holds an exclusive lock on the bytes that SQLite locks,
+//! so in every other process, such as the `sqlite3` shell, opening it fails with "database is
+//! locked". Within the process the lock table decides. The file's format is SQLite's, so once the
+//! last connection is closed any program with SQLite can open it.
 //!
-//! What it does not do: it knows no SQL and calls no SQLite.
+//! What it does not do: it calls nothing of SQLite.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,8 +23,8 @@ use super::pages::{Pool, PoolCounts};
 use super::shm::Shm;
 use crate::host;
 
-/// How often opening looks again when the file is locked: its last user here may be about to close
-/// it.
+/// How many times opening a locked file is tried: another connection of this process may just be
+/// closing it.
 const LOOKS: u32 = 10;
 
 /// One database file.
@@ -38,27 +38,27 @@ pub(crate) struct Database {
     members: AtomicU64,
 }
 
-/// One connection's place at a database.
+/// One connection's handle on a database.
 #[derive(Debug, Clone)]
 pub(crate) struct Seat {
     pub(crate) database: Arc<Database>,
     pub(crate) member: Member,
 }
 
-/// The databases that are open, by their full path.
+/// The open databases, by their full path.
 #[derive(Default)]
 pub(crate) struct Databases {
-    /// Held while a file is opened, which may wait, so it is a lock that parks.
+    /// A lock that parks the worker, because opening a file under it may wait.
     open: host::ParkingMutex<HashMap<PathBuf, Weak<Database>>>,
-    /// Pages of all of them.
+    /// The pages of all of them.
     pool: Arc<Pool>,
 }
 
 impl Databases {
-    /// A seat at the database of that full path.
+    /// Opens the database of that full path, or joins it, and returns a seat.
     ///
     /// # Errors
-    /// `WouldBlock` when another process has it open; anything else from the disk.
+    /// `WouldBlock` if another process has it open; any error of the disk.
     pub(crate) fn open(&self, disk: &Arc<dyn Disk>, path: &Path, how: How) -> io::Result<Seat> {
         let mut open = self.open.lock();
         let known = open.get(path).and_then(Weak::upgrade);
@@ -79,7 +79,7 @@ impl Databases {
         self.pool.counts()
     }
 
-    /// The open database of that full path.
+    /// Returns the open database of that full path.
     pub(crate) fn find(&self, path: &Path) -> Option<Arc<Database>> {
         self.open.lock().get(path).and_then(Weak::upgrade)
     }
@@ -90,7 +90,7 @@ impl Database {
         let mut looks = 0;
         let main = loop {
             let main = Opened::open(disk, path, how)?;
-            // A lock needs the right to write; without it nobody here writes either.
+            // A lock requires the right to write; without it this process does not write either.
             if main.read_only || main.file.lock_out()? {
                 break main;
             }
@@ -114,7 +114,7 @@ impl Database {
         self.log_file.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The log's file, opened by the first who asks and shared by all others.
+    /// Returns the log's file; the first call opens it, and all connections share it.
     pub(crate) fn open_log(
         &self,
         disk: &Arc<dyn Disk>,
@@ -129,31 +129,32 @@ impl Database {
         Ok(Arc::clone(file.get_or_insert(opened)))
     }
 
-    /// Notes that the log's file was removed.
+    /// Records that the log's file was removed.
     pub(crate) fn forget_log(&self) {
         *self.log_file.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until what was written up to `position` is on the disk, and can be found there; see
+    /// Waits until the log up to `position` is on the disk, in a file that still has a name; see
     /// [`Log::wait_durable`].
     pub(crate) fn wait_durable(&self, position: u64) -> Result<(), Trouble> {
         self.log.wait_durable(position, || self.sync_log_file())?;
         self.check_names()
     }
 
-    /// Syncs what is written now.
+    /// Syncs everything written so far.
     pub(crate) fn sync_log(&self) -> Result<(), Trouble> {
         self.log.sync(|| self.sync_log_file())?;
         self.check_names()
     }
 
     fn sync_log_file(&self) -> io::Result<()> {
-        // SQLite removes the log when all of it is in the database, durably.
+        // SQLite removes the log only after all of it is durable in the database.
         self.log_file().map_or(Ok(()), |file| file.sync())
     }
 
-    /// A file without a name takes what we write, and is gone when the server stops. It is looked
-    /// at after each wait and not in the sync, which may have been a checkpoint's.
+    /// Returns an error if the database or its log was deleted: a deleted file accepts writes, and
+    /// disappears when the server stops. The check follows each wait rather than each sync, which
+    /// may have been a checkpoint's.
     fn check_names(&self) -> Result<(), Trouble> {
         let has_name = |file: &Opened| file.file.links().map_or(true, |links| links > 0);
         let log = self.log_file();
@@ -165,7 +166,7 @@ impl Database {
         Ok(())
     }
 
-    /// Whether that is the log still: SQLite may have removed it meanwhile.
+    /// Returns whether that is still the log's file, which SQLite may have removed meanwhile.
     fn is_log_file(&self, file: &Arc<Opened>) -> bool {
         self.log_file().is_some_and(|now| Arc::ptr_eq(&now, file))
     }

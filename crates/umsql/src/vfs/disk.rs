@@ -1,9 +1,9 @@
-//! The disk, as far as the engine needs one: the seam below the virtual file system.
+//! The disk, as the engine's file system needs it: an interface that tests replace.
 //!
-//! [`SystemDisk`] is the real one; tests have one that forgets what was not synced.
+//! [`SystemDisk`] is the real disk; tests use one that can lose unsynced writes.
 //!
-//! A name that was made or removed lasts only after [`Disk::sync_dir`] on its folder, what was
-//! written only after [`DiskFile::sync`]: an [`Opened`] file takes care of both.
+//! The creation or removal of a name is durable only after [`Disk::sync_dir`] on its folder, and a
+//! write only after [`DiskFile::sync`]. An [`Opened`] file does both.
 
 use std::fmt;
 use std::io;
@@ -26,35 +26,36 @@ pub(crate) trait Disk: Send + Sync {
     fn delete(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a folder last.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// The size of the file of that name, or None when there is none.
+    /// Returns the size of the file of that name, or `None` if there is none.
     fn size_of(&self, path: &Path) -> io::Result<Option<u64>>;
-    /// The path by which a file is known.
+    /// Returns the canonical path of a file.
     fn full_path(&self, path: &Path) -> io::Result<PathBuf>;
 }
 
 /// An open file.
 pub(crate) trait DiskFile: Send + Sync {
-    /// Reads until `buf` is full or the file ends, and says how much.
+    /// Reads until `buf` is full or the file ends, and returns the number of bytes.
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
     /// Writes all of `buf`.
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()>;
     /// Sets the size.
     fn truncate(&self, size: u64) -> io::Result<()>;
-    /// Makes what was written last.
+    /// Makes all writes durable.
     fn sync(&self) -> io::Result<()>;
-    /// The size.
+    /// Returns the size.
     fn size(&self) -> io::Result<u64>;
-    /// How many names it has.
+    /// Returns the number of its links.
     fn links(&self) -> io::Result<u64>;
-    /// Whole pages are read past the system's cache.
+    /// Returns whether whole pages are read past the kernel's page cache.
     fn is_direct(&self) -> bool;
-    /// Locks other processes out, until the file is closed. False when another has done so.
+    /// Locks other processes out until the file is closed. Returns false if another process has the
+    /// lock.
     fn lock_out(&self) -> io::Result<bool>;
 }
 
-/// The disk of the machine.
+/// The computer's disk.
 pub(crate) struct SystemDisk {
-    /// Databases are read past the system's cache.
+    /// Databases are read past the kernel's page cache.
     pub(crate) direct: bool,
 }
 
@@ -76,7 +77,7 @@ impl Disk for SystemDisk {
         files::size_of(path)
     }
 
-    /// Symbolic links are followed, so that a database has one name for its locks and its log.
+    /// Follows symbolic links, so that a database has one name for its locks and its log.
     fn full_path(&self, path: &Path) -> io::Result<PathBuf> {
         match files::full_path(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (),
@@ -124,9 +125,9 @@ impl DiskFile for files::File {
     }
 }
 
-/// An open file with its name, which may have to be made to last yet.
+/// An open file with its name, which may not be durable yet.
 ///
-/// Of a file that nobody else writes ([`Opened::owned`]), pages and the size are remembered.
+/// If nothing else writes the file ([`Opened::owned`]), its size and pages are cached.
 pub(crate) struct Opened {
     pub(crate) file: Box<dyn DiskFile>,
     pub(crate) path: PathBuf,
@@ -136,38 +137,38 @@ pub(crate) struct Opened {
     known: Option<Known>,
 }
 
-/// What is remembered of a file that all of the process's writes to go through one [`Opened`].
+/// The cached size and pages of a file that is written only through one [`Opened`].
 struct Known {
-    /// The pages too, when the system's cache is passed by.
+    /// The cached pages, if reads go past the kernel's page cache.
     pages: Option<Pages>,
     size: AtomicU64,
-    /// A write failed half-way, so that the size is whatever the disk says.
+    /// A write failed and may have been carried out in part, so the size must be read from the
+    /// disk.
     size_is_open: AtomicBool,
 }
 
 impl Opened {
-    /// Opens; when the file may not be written, for reading only.
+    /// Opens the file; for reading only, if it may not be written.
     pub(crate) fn open(disk: &Arc<dyn Disk>, path: &Path, how: How) -> io::Result<Opened> {
         let mut read_only = how.read_only;
         let file = match disk.open(path, how) {
             Err(error) if is_read_only(&error) && !read_only && !how.new => {
                 read_only = true;
                 let how = How { read_only, create: false, ..how };
-                // What keeps us from writing is what the caller is told, not that reading fails
-                // too.
+                // If reading fails too, the error for the caller is the one of writing.
                 disk.open(path, how).map_err(|_| error)?
             }
             other => other?,
         };
         let (disk, path) = (Arc::clone(disk), path.to_owned());
-        // Who made it before us may have been stopped before the name lasted, so being there says
-        // nothing.
+        // Even if the file exists, its creator may have stopped before the name was durable.
         let name_is_new = AtomicBool::new(how.create);
         Ok(Opened { file, path, read_only, disk, name_is_new, known: None })
     }
 
-    /// Says that from now on the file changes through this opening only, and what pool its pages
-    /// may go to. A file that cannot be written here is nobody's: another process may write it.
+    /// Declares that from now on the file changes only through this opening, and that its pages may
+    /// be kept in `pool`. This has no effect on a file opened for reading only, because another
+    /// process may write it.
     pub(crate) fn owned(mut self, pool: Option<&Arc<Pool>>) -> io::Result<Opened> {
         if !self.read_only {
             self.known = Some(Known {
@@ -183,7 +184,7 @@ impl Opened {
         self.known.as_ref()?.pages.as_ref()
     }
 
-    /// Reads until `buf` is full or the file ends, and says how much.
+    /// Reads until `buf` is full or the file ends, and returns the number of bytes.
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         let Some(pages) = self.pages() else { return self.file.read_at(buf, at) };
         let miss = match pages.read(buf, at) {
@@ -215,7 +216,7 @@ impl Opened {
 
     /// Sets the size.
     pub(crate) fn truncate(&self, size: u64) -> io::Result<()> {
-        // Before and after, as for a write of many pages.
+        // Forgets them before and after, as for a write of many pages.
         self.pages().into_iter().for_each(Pages::forget);
         let done = self.file.truncate(size);
         self.pages().into_iter().for_each(Pages::forget);
@@ -231,7 +232,7 @@ impl Opened {
         }
     }
 
-    /// The size.
+    /// Returns the size.
     pub(crate) fn size(&self) -> io::Result<u64> {
         match &self.known {
             Some(known) if !known.size_is_open.load(Ordering::Acquire) => {
@@ -241,7 +242,7 @@ impl Opened {
         }
     }
 
-    /// Makes what was written last, and the name with it when it is new.
+    /// Makes all writes durable, and the name too if it is new.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync()?;
         if self.name_is_new.load(Ordering::Acquire) {
@@ -288,7 +289,7 @@ mod tests {
         file.truncate(5000).unwrap();
         is_right(5000);
         assert_eq!(opened(&disk).size().unwrap(), 5000, "as it was found");
-        // Nobody asks the disk: it would tell of this.
+        // The size on the disk changes, but is not read.
         file.file.write_at(&[1], 9999).unwrap();
         assert_eq!(file.size().unwrap(), 5000);
         // A write that failed may have been carried out in part.
@@ -307,7 +308,7 @@ mod tests {
         };
         file.write_at(&[1; 4096], 0).unwrap();
         assert_eq!(read(), (4096, 1));
-        // Behind the pool's back.
+        // A write that the pool does not see.
         file.file.write_at(&[2; 4096], 0).unwrap();
         assert_eq!(read(), (4096, 1));
         file.write_at(&[3; 4096], 0).unwrap();

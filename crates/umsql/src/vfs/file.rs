@@ -1,11 +1,11 @@
-//! An open file as SQLite calls it: pages, locks and the log's shared memory.
+//! The callbacks of an open file: pages, locks and the log's shared memory.
 //!
-//! Each function here is one of the `sqlite3_io_methods` table; the invariants they stand on are in
-//! `vfs`, and one more. **Private Opcode**: only [`seat`] sends our own file control, with a
-//! pointer to its own local.
+//! Each callback is an entry of the `sqlite3_io_methods` table. Their invariants are in `vfs`, and
+//! one more is here. **Private Opcode**: only [`seat`] sends our own file control, with a pointer
+//! to its own local.
 //!
-//! Every connection at a database shares one open file with the others, because the calls name
-//! their position; what belongs to the connection alone is here.
+//! All connections to a database share one open file, because every read and write states its
+//! position; an [`OpenFile`] has the state of one connection.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -16,29 +16,30 @@ use std::sync::atomic::{Ordering, fence};
 
 use rusqlite::{Connection, ffi};
 
+use super::callback::{failed, guarded};
 use super::database::{Database, Seat};
 use super::disk::Opened;
 use super::locks::{Level, SLOTS};
 use super::log::Trouble;
-use super::system::{failed, guarded};
 
 /// Our own file control: "ums" and a one.
 const OPCODE_SEAT: c_int = 0x756d_7301;
-/// What journals are padded to where a torn write could take its neighbours along.
+/// The sector size reported to SQLite. SQLite pads journals to it if a torn write could damage
+/// neighbouring bytes.
 const SECTOR: c_int = 4096;
 
-/// The header of a frame of the log, before its page; and the header of the log itself.
+/// The size of the header before each page in the log; below, that of the log's own header.
 const FRAME_HEADER: usize = 24;
 const LOG_HEADER: u64 = 32;
 
-/// What SQLite's block of an open file has.
+/// The contents of SQLite's block for an open file.
 #[repr(C)]
 pub(super) struct Slot {
     base: ffi::sqlite3_file,
     file: *mut OpenFile,
 }
 
-/// What a file is to the engine.
+/// What a file is used for.
 pub(super) enum Kind {
     /// A database.
     Main(Seat),
@@ -52,13 +53,14 @@ pub(super) enum Kind {
 pub(super) struct OpenFile {
     kind: Kind,
     opened: Arc<Opened>,
-    /// It maps the log's shared memory.
+    /// This connection has mapped the log's shared memory.
     maps: Cell<bool>,
-    /// What SQLite wants to remember with the file.
+    /// Settings of the file that SQLite reads and writes by file controls.
     keeps_log: Cell<bool>,
     power_safe: Cell<bool>,
-    /// A log's frame header, with its place, that waits for its page: SQLite writes the page next,
-    /// and one call writes both. It is written before anything else is done with the file.
+    /// A header of a frame in the log, with its position, that has not been written yet: SQLite
+    /// writes the page next, and one call then writes both. Any other operation on the file writes
+    /// it first.
     header: Cell<Option<(u64, [u8; FRAME_HEADER])>>,
 }
 
@@ -73,7 +75,7 @@ impl OpenFile {
         self.opened.read_only
     }
 
-    /// The database whose content this file has.
+    /// Returns the database that this file belongs to.
     fn database(&self) -> Option<&Database> {
         match &self.kind {
             Kind::Main(seat) => Some(&seat.database),
@@ -89,7 +91,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether nothing more may be written.
+    /// Returns whether the database takes no more writes.
     fn is_in_trouble(&self) -> bool {
         self.database().is_some_and(|database| database.log.trouble().is_some())
     }
@@ -101,7 +103,7 @@ impl OpenFile {
         match self.opened.read_at(buf, at) {
             Ok(read) if read == buf.len() => ffi::SQLITE_OK,
             Ok(read) => {
-                // SQLite counts on the rest being zero.
+                // SQLite relies on the rest being zero.
                 buf[read..].fill(0);
                 ffi::SQLITE_IOERR_SHORT_READ
             }
@@ -135,7 +137,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Writes the header whose page did not come.
+    /// Writes the pending header without its page.
     fn write_header(&self) -> io::Result<()> {
         match self.header.take() {
             Some((start, header)) if !self.is_in_trouble() => self.write_at(&header, start),
@@ -164,7 +166,8 @@ impl OpenFile {
         ffi::SQLITE_OK
     }
 
-    /// A failed sync of a database or its log is for good (see `log`).
+    /// Syncs the file. After a failed sync of a database or its log, every later one fails too (see
+    /// `log`).
     fn sync(&self) -> c_int {
         let synced = match &self.kind {
             Kind::Log(database) => match self.write_header() {
@@ -227,7 +230,7 @@ impl OpenFile {
         }
     }
 
-    /// Whether the file lost its name.
+    /// Returns whether the file has been deleted.
     fn has_moved(&self) -> bool {
         self.opened.file.links().is_ok_and(|links| links == 0)
     }
@@ -235,7 +238,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // A frame without its page is none: nobody misses the header.
+        // A failure does no harm: a frame without its page is not valid.
         let _ = self.write_header();
         self.unmap();
         if let Some(seat) = self.seat() {
@@ -279,10 +282,11 @@ pub(super) unsafe fn place(file: *mut ffi::sqlite3_file, opened: OpenFile) {
     }
 }
 
-/// The seat of a connection whose main database is on one of our file systems.
+/// Returns the seat of a connection; `None` if its main database is not on one of our file systems.
 pub(super) fn seat(connection: &Connection) -> Option<Seat> {
     let mut seat: Option<Seat> = None;
-    // SAFETY: Private Opcode: the argument is our local. The connection is open, and lent to us.
+    // SAFETY: Private Opcode: the argument is our local. The connection is open and borrowed for
+    // the call.
     let done = unsafe {
         let argument = (&raw mut seat).cast::<c_void>();
         ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), OPCODE_SEAT, argument)
@@ -315,7 +319,7 @@ unsafe extern "C" fn read(
     len: c_int,
     at: i64,
 ) -> c_int {
-    // SAFETY: Lent Argument: the buffer has `len` bytes.
+    // SAFETY: Borrowed Argument: the buffer has `len` bytes.
     let buf = unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), len as usize) };
     with(file, |file| file.read(buf, at as u64))
 }
@@ -326,7 +330,7 @@ unsafe extern "C" fn write(
     len: c_int,
     at: i64,
 ) -> c_int {
-    // SAFETY: Lent Argument: the buffer has `len` bytes.
+    // SAFETY: Borrowed Argument: the buffer has `len` bytes.
     let buf = unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), len as usize) };
     with(file, |file| file.write(buf, at as u64))
 }
@@ -342,7 +346,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _: c_int) -> c_int {
 unsafe extern "C" fn size(file: *mut ffi::sqlite3_file, out: *mut i64) -> c_int {
     with(file, |file| match file.write_header().and_then(|()| file.opened.size()) {
         Ok(size) => {
-            // SAFETY: Lent Argument: the result is SQLite's local.
+            // SAFETY: Borrowed Argument: the result is SQLite's local.
             unsafe { *out = size as i64 };
             ffi::SQLITE_OK
         }
@@ -371,7 +375,7 @@ unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, number: c_int) -> c_in
 unsafe extern "C" fn is_reserved(file: *mut ffi::sqlite3_file, out: *mut c_int) -> c_int {
     with(file, |file| {
         let reserved = file.seat().is_some_and(|seat| seat.database.locks.is_reserved());
-        // SAFETY: Lent Argument: the result is SQLite's local.
+        // SAFETY: Borrowed Argument: the result is SQLite's local.
         unsafe { *out = c_int::from(reserved) };
         ffi::SQLITE_OK
     })
@@ -382,9 +386,9 @@ unsafe extern "C" fn control(
     opcode: c_int,
     argument: *mut c_void,
 ) -> c_int {
-    // A setting that is asked for with a negative number and set with any other.
+    // A negative number reads the setting, and any other number sets it.
     let setting = |kept: &Cell<bool>| {
-        // SAFETY: Lent Argument: these opcodes come with a number.
+        // SAFETY: Borrowed Argument: these opcodes come with a number.
         let number = unsafe { &mut *argument.cast::<c_int>() };
         if *number < 0 {
             *number = c_int::from(kept.get());
@@ -396,16 +400,17 @@ unsafe extern "C" fn control(
         match opcode {
             ffi::SQLITE_FCNTL_PERSIST_WAL => setting(&file.keeps_log),
             ffi::SQLITE_FCNTL_POWERSAFE_OVERWRITE => setting(&file.power_safe),
-            // SAFETY: Lent Argument: this opcode comes with a number.
+            // SAFETY: Borrowed Argument: this opcode comes with a number.
             ffi::SQLITE_FCNTL_HAS_MOVED => unsafe {
                 *argument.cast::<c_int>() = c_int::from(file.has_moved());
             },
-            // SAFETY: Lent Argument: this opcode comes with a number.
+            // SAFETY: Borrowed Argument: this opcode comes with a number.
             ffi::SQLITE_FCNTL_LOCKSTATE => unsafe {
                 let level = file.seat().map_or(Level::None, |s| s.database.locks.level(s.member));
                 *argument.cast::<c_int>() = level as c_int;
             },
-            // SAFETY: Lent Argument: this opcode comes with a place for a text that SQLite frees.
+            // SAFETY: Borrowed Argument: this opcode comes with a place for a text that SQLite
+            // frees.
             ffi::SQLITE_FCNTL_VFSNAME => unsafe {
                 let name = ffi::sqlite3_mprintf(c"ums".as_ptr());
                 *argument.cast::<*mut c_char>() = name;
@@ -422,9 +427,9 @@ unsafe extern "C" fn sector_size(_: *mut ffi::sqlite3_file) -> c_int {
     SECTOR
 }
 
-/// Power-safe overwrite: a write that is torn by a power loss damages no bytes outside of it. Disks
-/// of today promise that, and SQLite's own file system assumes it, too. Nothing else is claimed: a
-/// page of 4 KiB may be torn, appends and writes may reach the disk in any order.
+/// Reports power-safe overwrite: a write that a power loss tears damages no bytes outside it.
+/// Today's disks promise that, and SQLite's own file system assumes it, too. Nothing else is
+/// claimed: a page of 4 KiB may be torn, and appends and writes may reach the disk in any order.
 unsafe extern "C" fn characteristics(file: *mut ffi::sqlite3_file) -> c_int {
     // SAFETY: File Slot: SQLite calls methods of an open file only.
     let file = unsafe { &*(*file.cast::<Slot>()).file };
@@ -440,7 +445,7 @@ unsafe extern "C" fn shm_map(
 ) -> c_int {
     with(file, |file| match file.map(number as usize, size as usize, extend != 0) {
         Some(region) => {
-            // SAFETY: Lent Argument: the result is SQLite's local.
+            // SAFETY: Borrowed Argument: the result is SQLite's local.
             unsafe { *out = region };
             ffi::SQLITE_OK
         }

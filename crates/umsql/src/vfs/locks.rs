@@ -1,27 +1,29 @@
-//! The lock table of one database file: who holds which of SQLite's locks, and who waits.
+//! The lock table of one database file: the holders of SQLite's locks, and the waiters.
 //!
 //! Nouns. A *member* is one connection's opening of the file. There is one lock on the *file*, with
-//! the levels of SQLite's rollback mode, and eight *slots*, each shared or exclusive, with which
-//! SQLite guards its write-ahead log (slot 0 the writer, 1 the checkpointer, 2 recovery, the others
-//! readers).
+//! the levels of SQLite's rollback mode, and eight *slots*, each shared or exclusive, which protect
+//! the write-ahead log (slot 0 the writer, 1 the checkpointer, 2 recovery, the others readers).
 //!
 //! ```text
-//!   lock: granted? ──yes──▶ held ──unlock──▶ promise to the first waiters that may go on, wake them
-//!          │ no                                   │
-//!          ▼                                      ▼ SQLite asks again: granted, the promise is kept
-//!        refused (BUSY) ──busy handler──▶ wait in the line ──────────────────────────┘
+//!   lock: granted? ──yes──▶ held ──unlock──▶ promise it to the first waiters, wake them
+//!          │ no                               │
+//!          ▼                                  ▼
+//!        refused (BUSY)                     SQLite tries again: granted
+//!          │ busy handler                     ▲
+//!          ▼                                  │
+//!        wait in the queue ───────────────────┘
 //! ```
 //!
-//! SQLite never waits inside a lock call: it is refused, and its busy handler decides. So the
-//! handler is where a worker parks ([`Locks::wait`]), after a look under the table's own lock, so
-//! that no unlock is missed. An unlock does not hand the lock itself over, for the waiter may never
-//! ask again: it *promises* it, and until the promise is kept or lapses nobody else is granted what
-//! conflicts with it. That keeps the order of arrival: the releaser, who still runs, cannot take
-//! the lock again before the one who waited.
+//! SQLite never waits inside a lock call: the call is refused, and then SQLite calls its busy
+//! handler. So the handler parks the worker ([`Locks::wait`]), after a check under the table's own
+//! mutex, so that no unlock is missed. An unlock does not hand the lock over, because the waiter
+//! may never try again: it *promises* the lock to the waiter, and until the promise is used or
+//! expires no other member is granted a conflicting lock. That keeps the order of arrival: the
+//! releasing worker, which still runs, cannot take the lock again before the waiter.
 //!
-//! What it does not do: no lock against other processes (the database holds one for all of its
-//! time), and no deadlock detection. SQLite skips the busy handler where waiting could never end
-//! (two readers that both want to write).
+//! What it does not do: it locks out no other process (the database does that for as long as it is
+//! open), and it detects no deadlocks: SQLite skips the busy handler where the wait could never end
+//! (two readers that both need to write).
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,9 +36,9 @@ pub(crate) type Member = u64;
 
 /// How many slots there are.
 pub(crate) const SLOTS: usize = 8;
-/// How long a promise is good: a few turns of a busy scheduler.
+/// How long a promise is valid: a few turns of a busy scheduler.
 const PROMISE: Duration = Duration::from_millis(100);
-/// A waiter looks again at least this often, for a promise may have lapsed.
+/// A waiter checks again at least this often, because a promise may have expired.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// The levels of the lock on the file.
@@ -49,7 +51,7 @@ pub(crate) enum Level {
     Exclusive,
 }
 
-/// What a member asks for.
+/// A lock that a member requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     /// The lock on the file, at this level.
@@ -59,7 +61,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// Whether two members cannot have these at once.
+    /// Returns whether two members cannot hold these locks at once.
     fn conflicts(self, other: Want) -> bool {
         match (self, other) {
             (Want::File(a), Want::File(b)) => {
@@ -85,9 +87,9 @@ impl Want {
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// It may be granted now.
+    /// The lock may be granted now.
     LookAgain,
-    /// The member was not refused anything: what is busy is no lock of this table.
+    /// The member has not been refused a lock of this table.
     NotHere,
     /// The deadline passed.
     TimedOut,
@@ -105,7 +107,7 @@ pub(crate) struct Locks {
 struct Table {
     file: Vec<(Member, Level, Holder)>,
     slots: [Slot; SLOTS],
-    /// What members were refused last, until they are granted it or wait for it.
+    /// The last refused request of each member, until it is granted or waited for.
     refused: Vec<(Member, Want)>,
     waiters: VecDeque<Waiter>,
     promises: Vec<Promise>,
@@ -136,10 +138,10 @@ impl Locks {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Raises the member's lock on the file to `level`. False: refused.
+    /// Raises the member's lock on the file to `level`. Returns false if that is refused.
     ///
-    /// Who has RESERVED and is refused EXCLUSIVE because others read has PENDING from then on, so
-    /// that no new reader comes.
+    /// A member with RESERVED that is refused EXCLUSIVE because others read gets PENDING, so that
+    /// no new reader is admitted.
     pub(crate) fn lock_file(&self, member: Member, level: Level) -> bool {
         let mut table = self.table();
         let held = table.level(member);
@@ -169,17 +171,17 @@ impl Locks {
         });
     }
 
-    /// The member's lock on the file.
+    /// Returns the member's lock on the file.
     pub(crate) fn level(&self, member: Member) -> Level {
         self.table().level(member)
     }
 
-    /// Whether any member has RESERVED or more.
+    /// Returns whether any member has RESERVED or more.
     pub(crate) fn is_reserved(&self) -> bool {
         self.table().file.iter().any(|f| f.1 >= Level::Reserved)
     }
 
-    /// Takes the slots of `mask`. False: refused, and none was taken.
+    /// Takes the slots of `mask`. Returns false, and takes none, if that is refused.
     pub(crate) fn lock_slots(&self, member: Member, mask: u8, exclusive: bool) -> bool {
         let mut table = self.table();
         let want = Want::Slots { mask, exclusive };
@@ -198,7 +200,7 @@ impl Locks {
         true
     }
 
-    /// Gives the slots of `mask` back.
+    /// Releases the slots of `mask`.
     pub(crate) fn unlock_slots(&self, member: Member, mask: u8) {
         self.change(|table| {
             for slot in table.slots_of(mask) {
@@ -208,7 +210,7 @@ impl Locks {
         });
     }
 
-    /// Ends the membership: everything it holds, was refused or is promised.
+    /// Removes the member with its locks, refused requests and promises.
     pub(crate) fn leave(&self, member: Member) {
         self.change(|table| {
             table.file.retain(|f| f.0 != member);
@@ -221,7 +223,7 @@ impl Locks {
         });
     }
 
-    /// Waits until what the member was refused last may be granted; `until` at the latest.
+    /// Waits until the member's last refused request may be granted, at most until `until`.
     pub(crate) fn wait(&self, member: Member, until: Instant) -> Waited {
         let mut table = self.table();
         let Some(at) = table.refused.iter().position(|r| r.0 == member) else {
@@ -241,7 +243,7 @@ impl Locks {
                     drop(table);
                 });
             match waited {
-                // Who woke us took us out of the line and gave us a promise.
+                // The waker has removed this waiter from the queue and given it a promise.
                 Ok(()) => return Waited::LookAgain,
                 Err(Unwoken::TimedOut) if slice < until => table = self.table(),
                 Err(error) => {
@@ -255,16 +257,16 @@ impl Locks {
         }
     }
 
-    /// Changes the table, then lets those go on who may.
+    /// Changes the table, then wakes the waiters whose requests may be granted.
     fn change(&self, change: impl FnOnce(&mut Table)) {
         let mut table = self.table();
         change(&mut table);
-        let woken = table.let_go_on();
+        let woken = table.promise_free();
         drop(table);
         woken.into_iter().for_each(Woken::run);
     }
 
-    /// How many members wait.
+    /// Returns how many members wait.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.table().waiters.len()
@@ -290,15 +292,15 @@ impl Table {
         slots.filter(move |(index, _)| mask & (1 << index) != 0).map(|(_, slot)| slot)
     }
 
-    /// Who keeps the member from having this; the inner None is one who was promised it and is on
-    /// the way.
+    /// Returns what prevents the member from taking this lock. The inner `None` means a promise to
+    /// another member.
     fn blocker(&self, member: Member, want: Want) -> Option<Option<Holder>> {
         let held = match want {
             Want::File(level) => {
                 let blocks = match level {
                     Level::None => return None,
-                    // Who was promised to read comes in before a writer that waits for readers to
-                    // go.
+                    // A reader with a promise is admitted before a writer that waits for readers to
+                    // finish.
                     Level::Shared if self.is_promised(member, want) => Level::Exclusive,
                     Level::Shared => Level::Pending,
                     Level::Reserved => Level::Reserved,
@@ -333,14 +335,14 @@ impl Table {
         self.refused.push((member, want));
     }
 
-    /// The member has this: the promise of it is kept. A promise of something else stays open, for
-    /// SQLite takes a reader's slot first when it asks again for the writer's.
+    /// Records that the member has this lock, which uses up its promise. A promise of another lock
+    /// stays valid, because SQLite takes a reader's slot before it retries the writer's.
     fn granted(&mut self, member: Member, want: Want) {
         self.refused.retain(|r| r.0 != member);
         self.promises.retain(|p| p.member != member || p.want != want);
     }
 
-    /// Puts a waiter into the line, or gives the one that is there its new sleeper.
+    /// Adds a waiter to the queue, or updates the sleeper of the one that is queued.
     fn queue(&mut self, waiter: Waiter) {
         match self.waiters.iter_mut().find(|w| w.member == waiter.member) {
             Some(known) => *known = waiter,
@@ -348,9 +350,10 @@ impl Table {
         }
     }
 
-    /// Whether nobody holds, is promised, or waits longer for what conflicts with this.
+    /// Returns whether no conflicting lock is held, promised, or requested by an earlier waiter.
     ///
-    /// Who has a lock on the file and wants a higher one passes those in line: they wait for it.
+    /// A member that raises its lock on the file passes the waiters, because they wait for that
+    /// member.
     fn may_go(&self, member: Member, want: Want) -> bool {
         let raises = matches!(want, Want::File(_)) && self.level(member) > Level::None;
         let mut before = self.waiters.iter().take_while(|w| w.member != member);
@@ -363,15 +366,15 @@ impl Table {
         self.promises.push(Promise { member, want, until: Instant::now() + PROMISE });
     }
 
-    /// Promises what is free to those who wait for it, in the order of arrival, and gives those to
-    /// be woken.
-    fn let_go_on(&mut self) -> Vec<Woken> {
+    /// Promises free locks to their waiters, in the order of arrival, and returns the waiters to
+    /// wake.
+    fn promise_free(&mut self) -> Vec<Woken> {
         let mut woken = Vec::new();
         let mut at = 0;
         while let Some(&Waiter { member, want, sleeper }) = self.waiters.get(at) {
             at += 1;
-            // One whose slice is just over cannot be claimed; it keeps its place and looks for
-            // itself.
+            // A waiter whose slice has just ended cannot be claimed; it keeps its place and checks
+            // for itself.
             if self.may_go(member, want)
                 && let Some(claimed) = sleeper.claim()
             {
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_stays_open_while_its_owner_takes_something_else_first() {
+    fn a_promise_stays_valid_while_its_member_takes_another_lock_first() {
         let (read, write) = (1 << 3, 1);
         let locks = Locks::default();
         assert!(locks.lock_slots(1, write, true));
@@ -419,7 +422,7 @@ mod tests {
             assert_eq!(second.join().unwrap(), Waited::LookAgain);
         });
         assert!(locks.lock_slots(2, read, false), "as SQLite does first");
-        assert!(!locks.lock_slots(1, write, true), "it is promised to the other still");
+        assert!(!locks.lock_slots(1, write, true), "it is still promised to the other");
         assert!(locks.lock_slots(2, write, true));
     }
 
@@ -440,7 +443,7 @@ mod tests {
         assert!(!locks.lock_file(2, Shared));
         locks.unlock_file(1, Shared);
         assert!(locks.lock_file(2, Shared));
-        // To roll a hot journal back one goes from SHARED to EXCLUSIVE, and keeps SHARED when
+        // To roll a hot journal back SQLite goes from SHARED to EXCLUSIVE, and keeps SHARED if
         // refused.
         assert!(!locks.lock_file(1, Exclusive));
         assert_eq!(locks.level(1), Shared);
@@ -460,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_get_the_lock_in_the_order_in_which_they_came() {
+    fn waiters_get_the_lock_in_the_order_of_arrival() {
         let locks = Locks::default();
         let order = Mutex::new(Vec::new());
         take(&locks, 0, WRITE, true);
@@ -475,7 +478,7 @@ mod tests {
                 until(|| locks.waiting() == member as usize);
             }
             locks.unlock_slots(0, WRITE);
-            // The releaser runs on, and still cannot take it before those who waited.
+            // The releasing thread still runs, and cannot take the lock before the waiters.
             assert!(!locks.lock_slots(0, WRITE, true));
             take(&locks, 0, WRITE, true);
         });
@@ -483,14 +486,14 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_nobody_keeps_lapses() {
+    fn an_unused_promise_expires() {
         let locks = Locks::default();
         take(&locks, 0, WRITE, true);
         std::thread::scope(|s| {
             s.spawn(|| {
                 assert!(!locks.lock_slots(1, WRITE, true));
                 assert_eq!(locks.wait(1, Instant::now() + LONG), Waited::LookAgain);
-                // And it never asks again.
+                // It never tries again.
             });
             until(|| locks.waiting() == 1);
             let second = s.spawn(|| take(&locks, 2, WRITE, true));
@@ -502,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_waits_for_readers_passes_those_who_wait_for_it() {
+    fn a_member_that_raises_its_lock_passes_the_waiters() {
         let locks = Locks::default();
         assert!(locks.lock_file(1, Level::Shared) && locks.lock_file(1, Level::Reserved));
         assert!(locks.lock_file(2, Level::Shared) && !locks.lock_file(2, Level::Reserved));
@@ -533,7 +536,7 @@ mod tests {
             let reader = s.spawn(|| locks.wait(2, Instant::now() + LONG));
             until(|| locks.waiting() == 1);
             locks.leave(1);
-            // The next writer comes before the reader has taken what it was promised.
+            // The next writer arrives before the reader has used its promise.
             assert!(locks.lock_file(3, Level::Shared) && locks.lock_file(3, Level::Reserved));
             assert!(!locks.lock_file(3, Level::Exclusive));
             assert_eq!(reader.join().unwrap(), Waited::LookAgain);
@@ -546,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_at_its_deadline_and_leaves_nothing_behind() {
+    fn a_wait_ends_at_its_deadline_and_leaves_no_waiter_behind() {
         let locks = Locks::default();
         take(&locks, 0, WRITE, true);
         assert!(!locks.lock_slots(1, WRITE, true));

@@ -1,44 +1,43 @@
 //! Group commit: many transactions become durable by one sync of the write-ahead log.
 //!
 //! Nouns. The *position* is the number of bytes ever written to this database's log; it only grows,
-//! over resets and truncations of the file. A *commit* waits until the log is durable up to the
-//! position that was current when SQLite's COMMIT had returned. The *leader* is the one who syncs;
-//! all who wait when it is done and whose position it covered are its *batch*.
+//! across resets and truncations of the file. A *commit* waits until the log is durable up to the
+//! position at which SQLite's COMMIT returned. The *leader* is the commit that syncs; all waiting
+//! commits whose position its sync covers are its *batch*.
 //!
 //! ```text
-//!   commit A: lead ── fdatasync (covers what is written now) ──▶ wake the batch, and one who leads next
+//!   commit A: lead ── fdatasync (covers what is written now) ──▶ wake batch and next leader
 //!   commit B:    wait ────────────────────────────────────────▶ durable
 //!   commit C:          wait (written after the sync began) ───▶ lead ── fdatasync ──▶ ...
 //! ```
 //!
 //! Why this is right. Connections run with `synchronous=NORMAL`: COMMIT writes the transaction's
-//! frames to the log, with a checksum that goes on from frame to frame, and returns without a sync.
-//! So
-//! * when the sync of the log that began after a commit's last write has succeeded, its frames and
+//! frames to the log, with a checksum that each frame continues, and returns without a sync. So
+//! * when a sync of the log that began after a commit's last write has succeeded, its frames and
 //!   all before them are on the disk, and recovery finds an unbroken chain up to its commit mark;
 //! * what is not durable is not acknowledged: a session waits here before it sends CommandComplete;
-//! * a *checkpoint* keeps the order for us. In NORMAL it syncs the log before it writes the first
-//!   page into the database, and it syncs the database before the log may be reused. So the
-//!   database never has a page whose log is not durable, and a log is overwritten only when the
-//!   database has all of it. The sync of a checkpoint counts for those who wait here, too, for it
-//!   is the same file;
-//! * a *reset* writes the new header and syncs it before any frame. Frames of before are in the
-//!   database then, durably, so a position from before the reset that is still waited for is
-//!   covered by the next sync in any case.
+//! * a *checkpoint* keeps the order. In NORMAL it syncs the log before it writes the first page
+//!   into the database, and it syncs the database before the log may be reused. So the database
+//!   never has a page whose log is not durable, and a log is overwritten only when the database has
+//!   all of it. The sync of a checkpoint also covers waiting commits, because it is of the same
+//!   file;
+//! * a *reset* writes the new header and syncs it before any frame. Earlier frames are then durable
+//!   in the database, so a commit that waits for a position before the reset is covered by the next
+//!   sync in any case.
 //!
-//! A commit can be seen by others before it is durable. Who commits after having seen it has a
-//! later position, so it is never durable without it. `docs/sqlite.md` says what this means for
-//! readers.
+//! Other transactions can see a commit before it is durable. A transaction that commits after
+//! seeing it has a later position, so it is never durable without the first. `docs/sqlite.md` says
+//! what this means for readers.
 //!
-//! One sync runs at a time, a checkpoint's too. The kernel reports a failed write to one sync of an
-//! open file only; of two at once the other would be told that all is well, and its batch would be
+//! One sync runs at a time, including a checkpoint's. The kernel reports a failed write to only one
+//! sync of an open file; of two concurrent syncs the other would succeed, and its batch would be
 //! acknowledged.
 //!
-//! After a failed sync nobody knows what is on the disk, and the kernel may report success the next
-//! time although the pages are gone. So a failure is for good: all who wait get it, and so does
-//! every later commit, sync and write until the server is started again ([`Trouble`]).
+//! After a failed sync the contents of the disk are unknown, and the kernel may report success the
+//! next time although the pages are lost. So a failure is permanent: all waiting commits get it,
+//! and so does every later commit, sync and write until the server is restarted ([`Trouble`]).
 //!
-//! What it does not do: it does not know the file; the caller brings the sync.
+//! What it does not do: it does not have the file; the caller passes a closure that syncs it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -46,31 +45,31 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::host::{self, For, Holder, Sleeper};
 
-/// Buckets of the histogram: batches of 1, 2 to 3, 4 to 7, and so on; the last one has all larger
-/// ones.
+/// The number of buckets of the histogram: batches of 1, 2 to 3, 4 to 7, and so on; the last has
+/// all larger ones.
 pub(crate) const BUCKETS: usize = 10;
 
 /// Why a database takes no more writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A sync failed, with this.
+    /// A sync failed, with this message.
     SyncFailed(String),
     /// The file, or its log, was deleted.
     Deleted,
 }
 
-/// What the group commit counts.
+/// The counters of the group commit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
-    /// Syncs of the log on behalf of commits.
+    /// Syncs of the log for commits.
     pub(crate) syncs: u64,
-    /// Commits that waited for one, or found that they need not.
+    /// Commits that waited for a sync, or found their position durable.
     pub(crate) commits: u64,
-    /// Commits whose session did not want to wait.
+    /// Commits of sessions that do not wait (`synchronous_commit=off`).
     pub(crate) not_waited: u64,
     /// Bytes written to the log.
     pub(crate) bytes: u64,
-    /// How many syncs had a batch of so many commits.
+    /// The number of syncs by the size of their batch.
     pub(crate) batches: [u64; BUCKETS],
 }
 
@@ -82,17 +81,17 @@ pub(crate) struct Log {
 
 #[derive(Debug)]
 struct State {
-    /// Begins with one: what the file has when it is opened may not be on the disk.
+    /// Begins with one, because the file's contents may not be on the disk when it is opened.
     written: u64,
     durable: u64,
-    /// Who syncs now.
+    /// The holder that syncs now.
     leader: Option<Holder>,
     waiters: VecDeque<(u64, Sleeper)>,
     trouble: Option<Trouble>,
     counts: Counts,
-    /// Where the file's content ends since its last reset,
+    /// The end of the file's content since its last reset.
     end: u64,
-    /// and where it ended when a checkpoint was asked for.
+    /// The end of its content when a checkpoint was last due.
     end_at_request: u64,
 }
 
@@ -116,7 +115,7 @@ impl Log {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a finished write to the log's file.
+    /// Records a completed write to the log's file.
     pub(crate) fn wrote(&self, at: u64, len: usize) {
         let mut state = self.state();
         state.written += len as u64;
@@ -127,31 +126,32 @@ impl Log {
         state.end = state.end.max(at + len as u64);
     }
 
-    /// Notes that the log's file has this size now.
+    /// Records that the log's file was truncated to this size.
     pub(crate) fn truncated(&self, size: u64) {
         let mut state = self.state();
         state.end = state.end.min(size);
         state.end_at_request = state.end_at_request.min(size);
     }
 
-    /// How much was ever written.
+    /// Returns the number of bytes ever written.
     pub(crate) fn position(&self) -> u64 {
         self.state().written
     }
 
-    /// Whether all that was written is durable.
+    /// Returns whether everything written is durable.
     #[cfg(test)]
     pub(crate) fn is_durable(&self) -> bool {
         let state = self.state();
         state.durable >= state.written
     }
 
-    /// Where the log's content ends, in bytes from the start of its file.
+    /// Returns where the log's content ends, in bytes from the start of its file.
     pub(crate) fn end(&self) -> u64 {
         self.state().end
     }
 
-    /// True when the log has grown by `bytes` since this was last true: then a checkpoint is due.
+    /// Returns true if the log has grown by `bytes` since this was last true: then a checkpoint is
+    /// due.
     pub(crate) fn has_grown_by(&self, bytes: u64) -> bool {
         let mut state = self.state();
         let due = state.end >= state.end_at_request + bytes;
@@ -166,17 +166,18 @@ impl Log {
         Counts { bytes: state.written - 1, ..state.counts.clone() }
     }
 
-    /// Notes a commit that nobody waits for.
+    /// Counts a commit whose session does not wait.
     pub(crate) fn not_waited(&self) {
         self.state().counts.not_waited += 1;
     }
 
-    /// Why nothing more is written, if so.
+    /// Returns the failure, if there was one, after which nothing more is written.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         self.state().trouble.clone()
     }
 
-    /// From now on nothing is written; those who wait are told.
+    /// Records a failure: from now on nothing is written. Wakes the waiting commits, which return
+    /// it.
     pub(crate) fn fail(&self, trouble: Trouble) {
         let mut state = self.state();
         state.trouble.get_or_insert(trouble);
@@ -185,8 +186,8 @@ impl Log {
         wake(waiters);
     }
 
-    /// Waits until all that is written now is durable, on behalf of SQLite itself: a checkpoint,
-    /// for one.
+    /// Waits until everything written so far is durable, for a sync by SQLite itself, such as a
+    /// checkpoint's.
     pub(crate) fn sync(&self, sync: impl Fn() -> io::Result<()>) -> Result<(), Trouble> {
         self.until_durable(self.position(), false, sync)
     }
@@ -201,9 +202,9 @@ impl Log {
         self.until_durable(position, true, sync)
     }
 
-    /// Whoever finds nobody syncing leads.
+    /// Waits until the log is durable up to `target`, and leads if no sync is running.
     ///
-    /// The wait is deaf to cancellation: a commit that is asked for cannot be taken back.
+    /// The wait cannot be cancelled, because the commit cannot be taken back.
     fn until_durable(
         &self,
         position: u64,
@@ -217,7 +218,8 @@ impl Log {
                 return Err(trouble.clone());
             }
             if state.durable >= position {
-                // We may have been woken to lead, and need not: then the next one in line leads.
+                // This waiter may have been woken to lead although it is already durable: then the
+                // next in the queue leads.
                 let next = if state.leader.is_none() { state.waiters.pop_front() } else { None };
                 drop(state);
                 wake(next);
@@ -225,13 +227,17 @@ impl Log {
             }
             debug_assert!(!led, "a leader's sync covers its own position");
             if let Some(leader) = state.leader {
-                // The leader looks at the line under the same lock when it is done, so it will find
-                // us.
+                // The leader reads the queue under the same mutex when it is done, so it finds this
+                // waiter.
                 let woken = host::park(For::LogWrite, self, Some(leader), None, |sleeper| {
                     state.waiters.push_back((position, sleeper));
                     drop(state);
                 });
-                debug_assert_eq!(woken, Ok(()), "this wait has no deadline and hears no cancel");
+                debug_assert_eq!(
+                    woken,
+                    Ok(()),
+                    "this wait has no deadline and cannot be cancelled"
+                );
                 state = self.state();
                 continue;
             }
@@ -245,7 +251,7 @@ impl Log {
         }
     }
 
-    /// Notes how a sync that covers `target` ended, and wakes those it concerns.
+    /// Records the result of a sync that covers `target`, and wakes the commits concerned.
     fn settle(&self, target: u64, synced: io::Result<()>) -> Result<(), Trouble> {
         if let Err(error) = synced {
             let trouble = Trouble::SyncFailed(error.to_string());
@@ -269,14 +275,15 @@ impl Log {
     }
 }
 
-/// Wakes waiters who are out of the line.
+/// Wakes waiters that have been removed from the queue.
 fn wake(waiters: impl IntoIterator<Item = (u64, Sleeper)>) {
     for (_, sleeper) in waiters {
         sleeper.wake();
     }
 }
 
-/// The duty of a leader: however its sync ends, those who wait hear of it.
+/// The leader's obligation: however its sync ends, even by a panic, the waiting commits are woken
+/// with the result.
 struct Lead<'a> {
     log: &'a Log,
     target: u64,
@@ -297,7 +304,7 @@ impl Lead<'_> {
         }
         drop(state);
         self.log.settle(self.target, synced)?;
-        // Who came too late for this sync leads the next one.
+        // The first commit that this sync does not cover leads the next one.
         let next = self.log.state().waiters.pop_front();
         wake(next);
         Ok(())
@@ -333,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_during_a_sync_share_the_next_one() {
+    fn commits_that_wait_during_a_sync_share_the_next_one() {
         let log = Log::default();
         let (open, syncs) = (AtomicBool::new(false), AtomicU64::new(0));
         let sync = || {
@@ -361,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaders_error_reaches_everybody_and_is_for_good() {
+    fn a_leaders_error_reaches_every_waiting_commit_and_is_permanent() {
         let log = Log::default();
         let (open, entered) = (AtomicBool::new(false), AtomicBool::new(false));
         let sync = || {
@@ -382,21 +389,20 @@ mod tests {
             open.store(true, Ordering::Relaxed);
             assert!(commits.into_iter().all(|commit| commit.join().unwrap() == failed));
         });
-        // Neither a commit nor a checkpoint tries again.
+        // Neither a commit nor a checkpoint syncs again.
         assert_eq!(log.wait_durable(log.position(), || panic!("synced again")), failed);
         assert_eq!(log.sync(|| panic!("synced again")), failed);
         assert!(!log.is_durable());
     }
 
-    /// The kernel tells one of two syncs that run at once of a failed write, and the other that all
-    /// is well.
+    /// The kernel reports a failed write to only one of two concurrent syncs; the other succeeds.
     #[test]
-    fn a_failure_that_is_reported_once_is_not_hidden_from_those_who_commit() {
+    fn a_failure_that_is_reported_once_reaches_every_commit() {
         let log = Log::default();
         let (entered, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         let sync = || {
             entered.fetch_add(1, Ordering::Relaxed);
-            // Time for the other to come; it must not.
+            // Gives the other sync time to begin; it must not.
             std::thread::sleep(Duration::from_millis(100));
             if failed.swap(true, Ordering::Relaxed) {
                 Ok(())
@@ -409,7 +415,7 @@ mod tests {
             let commit = s.spawn(|| log.wait_durable(log.position(), sync));
             until(|| entered.load(Ordering::Relaxed) == 1);
             let lost = Err(Trouble::SyncFailed("lost".into()));
-            assert_eq!(log.sync(sync), lost, "the checkpoint hears of it, too");
+            assert_eq!(log.sync(sync), lost, "the checkpoint gets the failure, too");
             assert_eq!(commit.join().unwrap(), lost);
         });
         assert_eq!(entered.into_inner(), 1);
@@ -425,11 +431,11 @@ mod tests {
         };
         assert!(!log.is_durable());
         assert_eq!((log.sync(sync), log.sync(sync)), (Ok(()), Ok(())));
-        assert_eq!(syncs.into_inner(), 1, "once, and then it is known");
+        assert_eq!(syncs.into_inner(), 1, "the failure is remembered");
     }
 
     #[test]
-    fn a_checkpoints_sync_counts_and_nobody_is_left_waiting() {
+    fn a_checkpoints_sync_covers_waiting_commits_and_wakes_all_of_them() {
         let log = Log::default();
         let stop = AtomicBool::new(false);
         let sync = || {
@@ -468,7 +474,7 @@ mod tests {
         log.wrote(1032, 1000);
         assert!(log.has_grown_by(2000));
         assert!(!log.has_grown_by(2000));
-        // Begun again at the front, it grows from there.
+        // After the reset, growth is measured from the start.
         log.wrote(0, 32);
         assert!(!log.has_grown_by(2000));
         log.wrote(32, 2000);

@@ -1,10 +1,10 @@
-//! A disk in memory that forgets what was not synced: for tests of durability.
+//! A disk in memory that loses unsynced writes when its power fails: for tests of durability.
 //!
-//! Every file has an image that lasts and, in order, the writes and truncations since its last
-//! sync; names that were made or removed last when their folder is synced. After a number of
-//! operations the *power goes off*: from then on every operation fails, so nobody can acknowledge
-//! anything. [`LossyDisk::after_loss`] is the disk that a restarted machine would find: all that
-//! was not synced is gone, or a random part of it survived, whole or torn at sectors of 512 bytes.
+//! Every file has a durable image and a list of the writes and truncations since its last sync;
+//! created and removed names become durable when their folder is synced. After a number of
+//! operations the *power goes off*: from then on every operation fails, so no commit can be
+//! acknowledged. [`LossyDisk::after_loss`] is the disk after a restart: everything unsynced is
+//! gone, or a random part of it survived, whole or torn at sectors of 512 bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -42,25 +42,25 @@ pub(crate) struct LossyDisk {
 struct State {
     files: HashMap<u64, Content>,
     names: BTreeMap<PathBuf, u64>,
-    /// The names that last,
+    /// The durable names.
     lasting: BTreeMap<PathBuf, u64>,
-    /// and what was done to names since: made, or removed when there is no file.
+    /// The changes of names since: created, or removed if there is no file.
     renamed: Vec<(PathBuf, Option<u64>)>,
     next: u64,
-    /// Operations until the power goes off.
+    /// How many operations remain until the power goes off.
     left: Option<u64>,
     off: bool,
     faults: Faults,
 }
 
-/// What the disk is told to do wrong.
+/// The faults that a test injects.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Faults {
-    /// Syncs of the log say that they are done, and do nothing.
+    /// Syncs of the log report success and do nothing.
     pub(crate) log_sync_does_nothing: bool,
     /// Syncs fail.
     pub(crate) sync_fails: bool,
-    /// How many bytes there is room for.
+    /// The disk's capacity in bytes.
     pub(crate) room: Option<u64>,
     /// Opening for writing fails with this.
     pub(crate) open_fails: Option<io::ErrorKind>,
@@ -70,7 +70,7 @@ pub(crate) struct Faults {
 struct Content {
     now: Vec<u8>,
     lasting: Vec<u8>,
-    /// With the number of each, counted from the file's first.
+    /// The changes since the last sync, each with its number since the file's creation.
     since: Vec<(u64, Change)>,
     changes: u64,
 }
@@ -112,13 +112,13 @@ impl LossyDisk {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// How often the file of that name was written or cut.
+    /// Returns how often the file of that name was written or truncated.
     pub(crate) fn changes(&self, path: &str) -> u64 {
         let state = self.state();
         state.names.get(Path::new(path)).map_or(0, |id| state.files[id].changes)
     }
 
-    /// Lets the power go off after this many operations.
+    /// Makes the power go off after this many operations.
     pub(crate) fn power_off_after(&self, operations: u64) {
         self.state().left = Some(operations);
     }
@@ -131,18 +131,18 @@ impl LossyDisk {
         self.state().faults = faults;
     }
 
-    /// Whether a file of that name is there.
+    /// Returns whether a file of that name exists.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.state().names.contains_key(Path::new(path))
     }
 
-    /// Removes a name behind everybody's back.
+    /// Removes a name from outside, without any connection's knowledge.
     pub(crate) fn remove(&self, path: &str) {
         self.state().names.remove(Path::new(path));
     }
 
-    /// The disk after the power loss. `dice` chooses what survives; without it only what was synced
-    /// does.
+    /// Returns the disk after the power loss. `dice` chooses which unsynced changes survive;
+    /// without it none does.
     pub(crate) fn after_loss(&self, mut dice: Option<Dice>) -> LossyDisk {
         let state = self.state();
         let mut names = state.lasting.clone();
@@ -175,7 +175,7 @@ impl LossyDisk {
 }
 
 impl State {
-    /// One operation that changes something.
+    /// Counts one operation that changes the disk.
     fn tick(&mut self) -> io::Result<()> {
         if let Some(left) = &mut self.left {
             self.off |= *left == 0;
@@ -198,7 +198,7 @@ impl State {
     }
 
     fn file(&mut self, id: u64) -> &mut Content {
-        self.files.get_mut(&id).expect("a file is there for ever")
+        self.files.get_mut(&id).expect("files are never removed from the map")
     }
 
     fn change(&mut self, id: u64, change: Change) -> io::Result<()> {
@@ -293,7 +293,7 @@ impl DiskFile for LossyFile {
         self.disk.state().change(self.id, Change::Size(size as usize))
     }
 
-    /// What was written before the call lasts when it returns; what is written meanwhile need not.
+    /// Makes durable what was written before the call; what is written during it may not be.
     fn sync(&self) -> io::Result<()> {
         let covered = {
             let mut state = self.disk.state();
@@ -333,7 +333,7 @@ impl DiskFile for LossyFile {
         Ok(u64::from(self.disk.state().names.values().any(|id| *id == self.id)))
     }
 
-    /// So that the pool of pages is there too.
+    /// Returns true, so that the pool of pages is tested too.
     fn is_direct(&self) -> bool {
         true
     }

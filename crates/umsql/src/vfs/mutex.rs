@@ -1,14 +1,13 @@
-//! SQLite's own mutexes, on the machine's: a worker that waits for one gives its scheduler to the
-//! next.
+//! SQLite's own mutexes, which park a worker that waits for one, so that its scheduler runs others.
 //!
-//! Connections are opened without a mutex of their own, so what is left are a few that SQLite holds
-//! for moments: its list of file systems, its random numbers, its initialisation. They belong to
-//! the worker, or to the plain thread, that locked them, never to the thread below a fiber.
+//! Connections are opened without a mutex of their own, so only a few are left that SQLite holds
+//! briefly: for its list of file systems, its random numbers, its initialisation. The worker, or
+//! the plain thread, that locked a mutex owns it, never the thread that runs a fiber.
 //!
-//! Unsafe because SQLite gets these functions as a table of C functions. Named invariant. **Lent
-//! Mutex**: every `sqlite3_mutex` that SQLite has is a [`Mutex`] of ours, either one of the statics
-//! or a box that lives from the call of `alloc` that made it to the call of `free` that SQLite
-//! makes once, when nobody uses it any more.
+//! Unsafe because SQLite calls these functions through a table of C functions. Named invariant.
+//! **Own Mutex**: every `sqlite3_mutex` that SQLite has is a [`Mutex`] of this module, either one
+//! of the statics or a box that lives from the call of `alloc` that made it to the one call of
+//! `free`, which SQLite makes when the mutex is no longer used.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -23,7 +22,7 @@ use crate::host::{For, RawMutex};
 struct Mutex {
     raw: RawMutex,
     recursive: bool,
-    /// How often its owner has locked it again. Only the owner touches it.
+    /// How many more times its owner has locked it. Only the owner accesses this.
     again: AtomicU32,
 }
 
@@ -64,9 +63,9 @@ impl Mutex {
 static STATICS: [Mutex; 16] = [const { Mutex::new(false) }; 16];
 const FIRST_STATIC: c_int = 2;
 
-/// Looks at the mutex behind SQLite's pointer; a null pointer is no mutex.
-fn lent<R>(mutex: *mut ffi::sqlite3_mutex, f: impl FnOnce(&Mutex) -> R) -> Option<R> {
-    // SAFETY: Lent Mutex: SQLite gives back pointers that `alloc` gave it, before it frees them.
+/// Calls `f` with the mutex behind SQLite's pointer; returns `None` for a null pointer.
+fn with<R>(mutex: *mut ffi::sqlite3_mutex, f: impl FnOnce(&Mutex) -> R) -> Option<R> {
+    // SAFETY: Own Mutex: SQLite gives back pointers that `alloc` gave it, before it frees them.
     unsafe { mutex.cast::<Mutex>().as_ref() }.map(f)
 }
 
@@ -86,29 +85,29 @@ unsafe extern "C" fn alloc(kind: c_int) -> *mut ffi::sqlite3_mutex {
 }
 
 unsafe extern "C" fn free(mutex: *mut ffi::sqlite3_mutex) {
-    // SAFETY: Lent Mutex: SQLite frees only what `alloc` boxed, once.
+    // SAFETY: Own Mutex: SQLite frees only what `alloc` boxed, once.
     drop(unsafe { Box::from_raw(mutex.cast::<Mutex>()) });
 }
 
 unsafe extern "C" fn enter(mutex: *mut ffi::sqlite3_mutex) {
-    lent(mutex, Mutex::enter);
+    with(mutex, Mutex::enter);
 }
 
 unsafe extern "C" fn try_enter(mutex: *mut ffi::sqlite3_mutex) -> c_int {
-    let entered = lent(mutex, Mutex::try_enter).unwrap_or(true);
+    let entered = with(mutex, Mutex::try_enter).unwrap_or(true);
     if entered { ffi::SQLITE_OK } else { ffi::SQLITE_BUSY }
 }
 
 unsafe extern "C" fn leave(mutex: *mut ffi::sqlite3_mutex) {
-    lent(mutex, Mutex::leave);
+    with(mutex, Mutex::leave);
 }
 
 unsafe extern "C" fn held(mutex: *mut ffi::sqlite3_mutex) -> c_int {
-    c_int::from(lent(mutex, |mutex| mutex.raw.is_mine()).unwrap_or(true))
+    c_int::from(with(mutex, |mutex| mutex.raw.is_mine()).unwrap_or(true))
 }
 
 unsafe extern "C" fn not_held(mutex: *mut ffi::sqlite3_mutex) -> c_int {
-    c_int::from(lent(mutex, |mutex| !mutex.raw.is_mine()).unwrap_or(true))
+    c_int::from(with(mutex, |mutex| !mutex.raw.is_mine()).unwrap_or(true))
 }
 
 static METHODS: ffi::sqlite3_mutex_methods = ffi::sqlite3_mutex_methods {
@@ -125,15 +124,15 @@ static METHODS: ffi::sqlite3_mutex_methods = ffi::sqlite3_mutex_methods {
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Gives SQLite these mutexes, once in a process and before it is used for the first time. Whoever
-/// used it before has made it choose its own; then those stay, which is sound too, for SQLite holds
-/// none of them while it waits in the file system.
+/// Registers these mutexes with SQLite, once in a process and before SQLite is first used. If
+/// SQLite has been used before, it has chosen its own mutexes and keeps them. That is sound too,
+/// because SQLite holds none of them while it waits in the file system.
 ///
-/// Memory statistics are switched off with it: they take a mutex at every allocation.
+/// This also switches SQLite's memory statistics off, which take a mutex at every allocation.
 pub(crate) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: Lent Mutex: the table is a static whose functions keep the invariant. SQLite
+        // SAFETY: Own Mutex: the table is a static whose functions keep the invariant. SQLite
         // refuses both calls when it is in use already.
         let done = unsafe {
             ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int);
@@ -143,7 +142,7 @@ pub(crate) fn install() {
     });
 }
 
-/// Whether SQLite uses these mutexes.
+/// Returns whether SQLite uses these mutexes.
 pub(crate) fn is_installed() -> bool {
     INSTALLED.load(Ordering::Relaxed)
 }
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn sqlite_gets_statics_and_boxes_and_gives_boxes_back() {
-        // SAFETY: Lent Mutex: as SQLite would call them.
+        // SAFETY: Own Mutex: as SQLite would call them.
         unsafe {
             let boxed = alloc(0);
             enter(boxed);

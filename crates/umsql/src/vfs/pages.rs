@@ -1,12 +1,13 @@
-//! Pages of databases that are read past the system's cache: those of late, shared by all
-//! connections.
+//! A pool of recently read database pages, shared by all connections, for reads past the kernel's
+//! page cache.
 //!
-//! SQLite keeps pages for each connection alone, and forgets all of them when another connection
-//! has written. What it then asks for again comes from here instead of from the disk. (In front of
-//! the system's cache it does not pay: a copy from there costs no more than one from here.)
+//! SQLite caches pages for each connection separately, and drops all of them when another
+//! connection has written. What it then reads again comes from the pool instead of from the disk.
+//! (If reads go through the kernel's page cache, a pool gains nothing: a copy from that cache costs
+//! no more than one from the pool.)
 //!
 //! ```text
-//!   xRead ──▶ in the pool? copy ── else ──▶ disk, then keep ── unless somebody wrote meanwhile
+//!   xRead ──▶ in the pool? copy ── else ──▶ disk, then keep ── unless there was a write meanwhile
 //!   xWrite ─▶ announce (forget) ──▶ disk ──▶ done
 //! ```
 //!
@@ -14,25 +15,25 @@
 //! own lock, which is held for one copy at most and never while a worker waits.
 //!
 //! Invariant. **Newest Copy**: a page that is in the pool is what the file has there. A writer
-//! forgets the page before the disk is told and counts the shard's writers up until the disk has
-//! it; a reader keeps what it read only when no writer was there in between, which it sees from the
-//! shard's count of announcements. A page may so be missing from the pool; it is never old. Other
-//! processes do not write: the database is locked.
+//! removes the page before it writes to the disk, and is counted in the shard until that write is
+//! done; a reader keeps what it read only if no write was announced in between, by the shard's
+//! count of announcements. So a page may be missing from the pool, but it is never old. Other
+//! processes do not write, because the database is locked.
 //!
-//! What it does not do: it knows pages of one size, reads nothing itself and holds nothing back
-//! from the disk. The pages of a file that was closed go when others need their room.
+//! What it does not do: it has pages of one size only, reads nothing itself and delays no write.
+//! The pages of a closed file are evicted when others need their room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::unsync::Cache;
 
-/// SQLite's usual page. Others are read from the file each time.
+/// SQLite's usual page size. Reads of other sizes always go to the file.
 const PAGE: usize = 4096;
 /// How many pages a pool keeps: 32 MiB.
 const PAGES: usize = 8192;
 const SHARDS: usize = 16;
-/// A write that touches more pages than this forgets all of its file's.
+/// A write that touches more pages than this drops all pages of its file.
 const MANY: u64 = 64;
 
 /// The pages of all files of a file system.
@@ -45,7 +46,7 @@ struct Shard {
     kept: Cache<(u64, u64), Box<[u8]>>,
     hits: u64,
     misses: u64,
-    /// Writes that were announced so far, and those of them that are not done.
+    /// The number of writes announced so far; below, of those that are not done.
     announced: u64,
     writing: u64,
 }
@@ -63,7 +64,7 @@ impl Default for Pool {
     }
 }
 
-/// What a pool has, and how often it had what was asked for.
+/// The size of a pool, and its hits and misses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PoolCounts {
     pub(crate) pages: u64,
@@ -87,11 +88,12 @@ impl Pool {
 /// The pages of one file.
 pub(crate) struct Pages {
     pool: Arc<Pool>,
-    /// What the file is called in the pool; changed to forget all of it, never used again.
+    /// The file's number in the pool. Changing it drops all pages of the file; a number is never
+    /// reused.
     id: AtomicU64,
 }
 
-/// That somebody is reading a page which the pool does not have.
+/// A miss: a page that is being read because the pool does not have it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Miss {
     key: (u64, u64),
@@ -104,8 +106,8 @@ impl Pages {
         Pages { pool: Arc::clone(pool), id }
     }
 
-    /// Fills `buf` if it is for one page and the pool has it. Else says what to [`Pages::keep`]
-    /// once it is read, if it is to be kept at all.
+    /// Fills `buf` if it is one page and the pool has it. Otherwise returns what to pass to
+    /// [`Pages::keep`] once it is read; `None` if it must not be kept.
     pub(crate) fn read(&self, buf: &mut [u8], at: u64) -> Result<(), Option<Miss>> {
         let Some(key) = self.name(buf.len(), at) else { return Err(None) };
         let mut shard = self.shard(key.1);
@@ -118,16 +120,16 @@ impl Pages {
         Err((shard.writing == 0).then_some(Miss { key, announced: shard.announced }))
     }
 
-    /// Keeps what was read from the file since the miss.
+    /// Keeps a page that was read from the file after the miss.
     pub(crate) fn keep(&self, miss: Miss, page: &[u8]) {
         let mut shard = self.shard(miss.key.1);
-        // Newest Copy: nobody has written since, or is writing.
+        // Newest Copy: there has been no write since, and none is running.
         if shard.announced == miss.announced {
             shard.kept.insert(miss.key, page.into());
         }
     }
 
-    /// Carries a write out, which changes the pages it touches.
+    /// Runs `write`, and drops the pages that it changes.
     pub(crate) fn write<E>(
         &self,
         len: usize,
@@ -136,8 +138,8 @@ impl Pages {
     ) -> Result<(), E> {
         let touched = at / PAGE as u64..(at + len as u64).div_ceil(PAGE as u64);
         if touched.end - touched.start > MANY {
-            // Before and after: what was read before the write may be kept under the name of that
-            // time only.
+            // Before and after, so that a page read before or during the write can only be kept
+            // under an old number.
             self.forget();
             let written = write();
             self.forget();
@@ -154,18 +156,18 @@ impl Pages {
         written
     }
 
-    /// Forgets all pages of the file.
+    /// Drops all pages of the file.
     pub(crate) fn forget(&self) {
         self.id.store(self.pool.files.fetch_add(1, Ordering::Relaxed), Ordering::Release);
     }
 
-    /// The name of the page that a read of this length is for.
+    /// Returns the key of the page that a read of this length covers.
     fn name(&self, len: usize, at: u64) -> Option<(u64, u64)> {
         let is_page = len == PAGE && at.is_multiple_of(PAGE as u64);
         is_page.then(|| (self.id.load(Ordering::Acquire), at / PAGE as u64))
     }
 
-    /// The shard of a place, whatever the file's name is now.
+    /// Returns the shard of a place; the file's number does not matter.
     fn shard(&self, place: u64) -> MutexGuard<'_, Shard> {
         self.pool.shards[place as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -264,8 +266,8 @@ mod tests {
         assert!(pool.counts().pages <= PAGES as u64, "{:?}", pool.counts());
     }
 
-    /// Threads write ever higher numbers and read: nobody reads less than what stood there when he
-    /// began.
+    /// Threads write increasing numbers and read: no read returns less than the number there when
+    /// it began.
     #[test]
     fn a_reader_never_meets_an_old_page() {
         const AT: usize = 4;

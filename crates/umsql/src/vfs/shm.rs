@@ -2,7 +2,7 @@
 //!
 //! SQLite maps it from a file so that processes can share it. Here one process has the database for
 //! itself (see [`super::database`]), so it is plain memory that all members of the database share,
-//! in *regions* of equal size. It goes when the last member has unmapped it; then the next one
+//! in *regions* of equal size. It is freed when the last member has unmapped it; the next member
 //! rebuilds it from the log.
 //!
 //! What it does not do: it never looks into a region. SQLite orders its accesses with barriers and
@@ -20,8 +20,8 @@ pub(crate) struct Shm {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Words that may change under shared references; a region stays where it is when the list
-    /// grows.
+    /// Atomic words, because members change them through shared references; a region does not move
+    /// when the list grows.
     regions: Vec<Box<[AtomicU64]>>,
     members: usize,
 }
@@ -31,12 +31,12 @@ impl Shm {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more member maps it.
+    /// Adds a member that maps the memory.
     pub(crate) fn join(&self) {
         self.state().members += 1;
     }
 
-    /// A member unmaps it; the last one frees it.
+    /// Removes a member; the last one frees the memory.
     pub(crate) fn leave(&self) {
         let mut state = self.state();
         state.members -= 1;
@@ -45,9 +45,9 @@ impl Shm {
         }
     }
 
-    /// The region of that number and size in bytes. When it is not there it is made, filled with
-    /// zeroes, if `extend` says so; else the answer is null. It is there until the last member has
-    /// left.
+    /// Returns the region of that number and size in bytes. If it does not exist it is created,
+    /// filled with zeroes, if `extend` is set; otherwise the result is null. It is valid until the
+    /// last member has left.
     pub(crate) fn region(&self, number: usize, size: usize, extend: bool) -> *mut c_void {
         let mut state = self.state();
         while extend && state.regions.len() <= number {

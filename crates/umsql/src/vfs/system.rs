@@ -1,34 +1,30 @@
-//! The file system as SQLite calls it: opening, deleting and looking for files, time and
-//! randomness.
+//! The file system's callbacks: opening, deleting and looking for files, time and randomness.
 //!
-//! Each function here is one of the `sqlite3_vfs` table; the invariants they stand on are in `vfs`.
+//! Each callback is an entry of the `sqlite3_vfs` table; their invariants are in `vfs`.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::ffi;
 
-use super::Vfs;
+use super::callback::{failed, guarded, last_os_error};
 use super::disk::{How, Opened};
 use super::file::{self, Kind, OpenFile, Slot};
+use super::filesystem::Vfs;
 use crate::host;
 
-/// The longest path we take, in bytes.
+/// The longest path that we accept, in bytes.
 const PATH_MAX: c_int = 4096;
-/// Midnight of 1970-01-01 as SQLite counts: milliseconds since noon of -4713-11-24.
+/// Midnight of 1970-01-01 as SQLite counts time: milliseconds since noon of -4713-11-24.
 const EPOCH_MS: i64 = 24_405_875 * 8_640_000;
 
-/// The last error of the system, for SQLite's messages.
-static LAST_ERROR: AtomicI32 = AtomicI32::new(0);
-
-/// Gives SQLite the file system; it is never taken back.
+/// Registers the file system with SQLite; it is never unregistered.
 pub(super) fn register(vfs: &'static Vfs) {
     let table = Box::leak(Box::new(ffi::sqlite3_vfs {
         iVersion: 2,
@@ -59,27 +55,13 @@ pub(super) fn register(vfs: &'static Vfs) {
     assert_eq!(done, ffi::SQLITE_OK, "SQLite takes a file system at any time");
 }
 
-/// Runs a callback's body; a panic becomes an I/O error (No Unwind).
-pub(super) fn guarded(body: impl FnOnce() -> c_int) -> c_int {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or(ffi::SQLITE_IOERR)
-}
-
-/// SQLite's code for a failed operation that is `code` in general.
-pub(super) fn failed(error: &io::Error, code: c_int) -> c_int {
-    LAST_ERROR.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ffi::SQLITE_FULL,
-        _ => code,
-    }
-}
-
 fn vfs_of(vfs: *mut ffi::sqlite3_vfs) -> &'static Vfs {
     // SAFETY: Vfs Forever: SQLite passes the table that we registered.
     unsafe { &*(*vfs).pAppData.cast::<Vfs>() }
 }
 
 fn path_of(name: *const c_char) -> PathBuf {
-    // SAFETY: Lent Argument: a name ends with a zero byte.
+    // SAFETY: Borrowed Argument: a name ends with a zero byte.
     let name = unsafe { CStr::from_ptr(name) };
     PathBuf::from(OsStr::from_bytes(name.to_bytes()))
 }
@@ -91,8 +73,8 @@ unsafe extern "C" fn open(
     flags: c_int,
     flags_out: *mut c_int,
 ) -> c_int {
-    // Without methods SQLite will not close what was not opened.
-    // SAFETY: File Slot: the base is the slot's first field.
+    // With no methods set, SQLite does not close a file whose opening failed. SAFETY: File Slot:
+    // the base is the slot's first field.
     unsafe { (*file).pMethods = std::ptr::null() };
     guarded(|| {
         let vfs = vfs_of(vfs);
@@ -107,8 +89,8 @@ unsafe extern "C" fn open(
             given &= !(ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE);
             given |= ffi::SQLITE_OPEN_READONLY;
         }
-        // SAFETY: Lent Argument: the flags may be written if they are asked for. File Slot: SQLite
-        // opens a file once, in a block of the size we told it.
+        // SAFETY: Borrowed Argument: the flags may be written if they are asked for. File Slot:
+        // SQLite opens a file once, in a block of the size that we registered.
         unsafe {
             if !flags_out.is_null() {
                 *flags_out = given;
@@ -148,7 +130,7 @@ fn open_file(vfs: &'static Vfs, path: Option<PathBuf>, flags: c_int) -> io::Resu
     Ok(OpenFile::new(kind, opened))
 }
 
-/// The database whose log this is.
+/// Returns the path of the database whose log this is.
 fn without_suffix(log: &Path) -> PathBuf {
     let name = log.as_os_str().as_bytes();
     PathBuf::from(OsStr::from_bytes(name.strip_suffix(b"-wal").unwrap_or(name)))
@@ -204,7 +186,7 @@ unsafe extern "C" fn access(
             ffi::SQLITE_ACCESS_EXISTS => size.is_some_and(|size| size > 0),
             _ => size.is_some(),
         };
-        // SAFETY: Lent Argument: the result is SQLite's local.
+        // SAFETY: Borrowed Argument: the result is SQLite's local.
         unsafe { *result = c_int::from(there) };
         ffi::SQLITE_OK
     })
@@ -225,7 +207,8 @@ unsafe extern "C" fn full_path(
         if bytes.len() >= len as usize {
             return ffi::SQLITE_CANTOPEN;
         }
-        // SAFETY: Lent Argument: `out` has room for `len` bytes, and these and a zero are not more.
+        // SAFETY: Borrowed Argument: `out` has room for `len` bytes, and these and a zero are not
+        // more.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), out, bytes.len());
             *out.add(bytes.len()) = 0;
@@ -240,7 +223,7 @@ unsafe extern "C" fn no_library(_: *mut ffi::sqlite3_vfs, _: *const c_char) -> *
 
 unsafe extern "C" fn no_library_error(_: *mut ffi::sqlite3_vfs, len: c_int, out: *mut c_char) {
     if len > 0 {
-        // SAFETY: Lent Argument: `out` has room for `len` bytes.
+        // SAFETY: Borrowed Argument: `out` has room for `len` bytes.
         unsafe { *out = 0 };
     }
 }
@@ -257,7 +240,7 @@ unsafe extern "C" fn no_close(_: *mut ffi::sqlite3_vfs, _: *mut c_void) {}
 
 unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, len: c_int, out: *mut c_char) -> c_int {
     guarded(|| {
-        // SAFETY: Lent Argument: `out` has room for `len` bytes.
+        // SAFETY: Borrowed Argument: `out` has room for `len` bytes.
         let out = unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), len as usize) };
         out.fill(0);
         match getrandom::fill(out) {
@@ -270,7 +253,7 @@ unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, len: c_int, out: *mut 
 unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
     guarded(|| {
         let time = Duration::from_micros(microseconds.max(0) as u64);
-        // SQLite looks again after it whether it was long enough or not.
+        // SQLite checks its condition again afterwards, even if the sleep ended early.
         let _ = host::sleep(time);
         microseconds
     })
@@ -282,17 +265,17 @@ fn now_ms() -> i64 {
 }
 
 unsafe extern "C" fn current_time_ms(_: *mut ffi::sqlite3_vfs, out: *mut i64) -> c_int {
-    // SAFETY: Lent Argument: the result is SQLite's local.
+    // SAFETY: Borrowed Argument: the result is SQLite's local.
     unsafe { *out = now_ms() };
     ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn current_time(_: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_int {
-    // SAFETY: Lent Argument: the result is SQLite's local.
+    // SAFETY: Borrowed Argument: the result is SQLite's local.
     unsafe { *out = now_ms() as f64 / 86_400_000.0 };
     ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn last_error(_: *mut ffi::sqlite3_vfs, _: c_int, _: *mut c_char) -> c_int {
-    LAST_ERROR.load(Ordering::Relaxed)
+    last_os_error()
 }

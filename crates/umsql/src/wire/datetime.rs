@@ -4,7 +4,7 @@
 pub(crate) const DAY: i64 = 86_400_000_000;
 const EPOCH_DAYS: i64 = 10_957; // from 1970 to 2000
 
-/// True when the text names its time zone.
+/// Returns true if the text names its time zone.
 pub(crate) fn has_zone(text: &[u8]) -> bool {
     text.ends_with(b"Z") || text.iter().skip(10).any(|byte| b"+-".contains(byte))
 }

@@ -1,19 +1,19 @@
 //! Frames and the messages a client sends.
 //!
 //! A frame is a tag byte and a length that counts itself but not the tag; the first packet of a
-//! connection has no tag. [`frame_len`] says how long the frame at the front of the input is, and
-//! refuses a length before anything of that size is read. [`Body`] reads fields out of one frame
-//! and never past its end.
+//! connection has no tag. [`frame_len`] returns the length of the frame at the front of the input,
+//! and refuses a length that is too large before anything of that size is read. [`Body`] reads
+//! fields out of one frame and never past its end.
 
 use crate::error::{Result, SqlError};
 
-/// The packet codes that stand where a protocol version would.
+/// Packet codes, in the place of a protocol version.
 const CANCEL: u32 = 80_877_102;
 const SSL: u32 = 80_877_103;
 const GSSENC: u32 = 80_877_104;
 
-/// The length of the whole frame at the front of `input`, or `None` when not even its header is
-/// there.
+/// Returns the length of the whole frame at the front of `input`, or `None` when not even its
+/// header is there.
 pub(crate) fn frame_len(input: &[u8], max: usize) -> Result<Option<usize>> {
     let Some(header) = input.get(1..5) else { return Ok(None) };
     let len = u32::from_be_bytes(header.try_into().expect("four bytes")) as usize;
@@ -29,7 +29,7 @@ pub(crate) fn frame_len(input: &[u8], max: usize) -> Result<Option<usize>> {
     Ok(Some(len + 1))
 }
 
-/// The same for the first packet, which has no tag.
+/// As [`frame_len`], for the first packet, which has no tag.
 pub(crate) fn startup_len(input: &[u8], max: usize) -> Result<Option<usize>> {
     let Some(header) = input.get(..4) else { return Ok(None) };
     let len = u32::from_be_bytes(header.try_into().expect("four bytes")) as usize;
@@ -46,14 +46,14 @@ pub(crate) enum Startup {
     Encrypt,
     /// A request to cancel what another connection runs.
     Cancel {
-        /// The number the other connection was given.
+        /// The number of the other connection.
         pid: u32,
-        /// The secret it was given.
+        /// The secret of the other connection.
         secret: u32,
     },
     /// A session begins; the parameters are pairs of name and value.
     Begin {
-        /// The minor version asked for.
+        /// The requested minor version.
         minor: u16,
         /// `user`, `database`, and options.
         parameters: Vec<(String, String)>,
@@ -118,7 +118,7 @@ impl<'a> Body<'a> {
         Ok(u32::from_be_bytes(self.bytes(4)?.try_into().expect("four bytes")))
     }
 
-    /// A text that ends with a zero byte.
+    /// Returns a text that ends with a zero byte.
     pub(crate) fn string(&mut self) -> Result<&'a str> {
         let len = self.rest.iter().position(|byte| *byte == 0).ok_or_else(short)?;
         let text = utf8(&self.rest[..len])?;
@@ -126,7 +126,7 @@ impl<'a> Body<'a> {
         Ok(text)
     }
 
-    /// A value with its length in front; a length of -1 is null.
+    /// Returns a value with its length in front; a length of -1 is null.
     pub(crate) fn value(&mut self) -> Result<Option<&'a [u8]>> {
         match self.u32()? as i32 {
             -1 => Ok(None),
@@ -134,12 +134,12 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The rest of the body.
+    /// Returns the rest of the body.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.rest)
     }
 
-    /// Asserts that the message ends here.
+    /// Returns an error unless the message ends here.
     pub(crate) fn end(self) -> Result<()> {
         if self.rest.is_empty() {
             Ok(())
@@ -149,7 +149,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// `bytes` as text, or the error PostgreSQL gives for bytes that are none.
+/// Returns `bytes` as text, or PostgreSQL's error for bytes that are not valid UTF-8.
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|error| {
         let at = bytes[error.valid_up_to()];
@@ -195,7 +195,7 @@ fn formats(body: &mut Body<'_>) -> Result<Vec<u16>> {
     Ok(formats)
 }
 
-/// The format of field `index`: none given means text, one given means all.
+/// Returns the format of field `index`: none given means text, one given means all.
 pub(crate) fn format_of(formats: &[u16], index: usize) -> u16 {
     match formats {
         [] => 0,
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn startup_packets_are_told_apart() {
+    fn startup_packets_are_distinguished() {
         let begin = b"\0\0\0\x17\0\x03\0\0user\0me\0\0";
         let parameters = vec![("user".to_owned(), "me".to_owned())];
         assert_eq!(Startup::decode(begin), Ok(Startup::Begin { minor: 0, parameters }));

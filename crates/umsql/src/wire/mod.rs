@@ -1,8 +1,8 @@
-//! The PostgreSQL wire protocol, version 3: frames, messages, values. Own code, because the codec
-//! crates' decoders panic on malformed bodies; here every read is checked and answers with an
+//! The PostgreSQL wire protocol, version 3: frames, messages, values. No codec crate is used,
+//! because their decoders panic on malformed bodies; here every read is checked and returns an
 //! error.
 //!
-//! What it does not do: it reads from no socket and knows no session.
+//! What it does not do: it reads from no socket and has no session.
 
 pub(crate) mod datetime;
 pub(crate) mod message;

@@ -4,7 +4,7 @@
 const NEGATIVE: u16 = 0x4000;
 const BASE_DIGITS: usize = 4;
 
-/// Writes the number that `text` spells, or returns `None` when it spells none.
+/// Writes the number that `text` spells; returns `None` if it is not a number.
 pub(crate) fn encode(out: &mut Vec<u8>, text: &str) -> Option<()> {
     let text = text.trim();
     let text =
@@ -18,7 +18,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, text: &str) -> Option<()> {
     if (whole.is_empty() && fraction.is_empty()) || !all_digits(whole) || !all_digits(fraction) {
         return None;
     }
-    // Both sides are filled up to whole groups of four, counted from the decimal point.
+    // Both sides are padded to whole groups of four digits, counted from the decimal point.
     let lead = whole.len().div_ceil(BASE_DIGITS) * BASE_DIGITS;
     let tail = fraction.len().div_ceil(BASE_DIGITS) * BASE_DIGITS;
     let filled = format!("{whole:0>lead$}{fraction:0<tail$}");
@@ -41,7 +41,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, text: &str) -> Option<()> {
     Some(())
 }
 
-/// The text of a number in binary form.
+/// Returns the text of a number in binary form.
 pub(crate) fn decode(bytes: &[u8]) -> Option<String> {
     let (fields, []) = bytes.as_chunks::<2>() else { return None };
     let mut fields = fields.iter().map(|field| u16::from_be_bytes(*field));

@@ -34,12 +34,12 @@ impl Out {
         self.bytes[at..at + 4].copy_from_slice(&len.to_be_bytes());
     }
 
-    /// A message without a body.
+    /// Writes a message without a body.
     pub(crate) fn bare(&mut self, tag: u8) {
         self.message(tag, |_| ());
     }
 
-    /// An authentication message: a code and its data.
+    /// Writes an authentication message: a code and its data.
     pub(crate) fn authentication(&mut self, code: u32, data: &[u8]) {
         self.message(b'R', |body| {
             body.extend(code.to_be_bytes());
@@ -119,7 +119,7 @@ impl Out {
         });
     }
 
-    /// A DataRow. On an error nothing of it is left in the buffer.
+    /// Writes a DataRow. On an error nothing of it remains in the buffer.
     pub(crate) fn data_row<'a>(
         &mut self,
         columns: &[Column],
@@ -149,7 +149,7 @@ impl Out {
     }
 }
 
-/// A text and its zero byte. A zero byte inside would end it early, so it is left out.
+/// Writes a text and its zero byte. A zero byte inside would end it early, so it is left out.
 fn string(body: &mut Vec<u8>, text: &str) {
     body.extend(text.bytes().filter(|byte| *byte != 0));
     body.push(0);

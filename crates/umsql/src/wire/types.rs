@@ -1,9 +1,9 @@
-//! PostgreSQL's types as this server knows them: their numbers (oids), names, and how a value of
-//! SQLite's five storage classes travels as each of them, as text or in binary.
+//! PostgreSQL's types as this server knows them: their numbers (oids) and names, and how a value of
+//! SQLite's five storage classes is encoded as each of them, as text or in binary.
 //!
-//! SQLite types values, not columns. So a column is *described* with a type (by its declaration, or
-//! by its first value), and each value must then fit it: one that does not is an error, never a
-//! wrong value.
+//! In SQLite values have types, and columns do not. So a column is *described* with a type (by its
+//! declaration, or by its first value), and a value that does not fit this type is an error, never
+//! a wrong value.
 
 use rusqlite::types::{Value, ValueRef};
 
@@ -47,8 +47,8 @@ impl Column {
     }
 }
 
-/// The type that a name in a declaration or a cast means. Names that SQLite alone knows are taken
-/// by their affinity, and what is left is text.
+/// Returns the type that a name in a declaration or a cast means. A name that only SQLite knows has
+/// the type of its affinity, and any other name is text.
 pub(crate) fn by_name(declared: &str) -> u32 {
     let lower = declared.trim().to_ascii_lowercase();
     let name = match (lower.find('('), lower.rfind(')')) {
@@ -83,7 +83,7 @@ pub(crate) fn by_name(declared: &str) -> u32 {
     }
 }
 
-/// The name PostgreSQL prints for a type.
+/// Returns the name PostgreSQL prints for a type.
 pub(crate) fn name(oid: u32) -> &'static str {
     match oid {
         BOOL => "boolean",
@@ -110,7 +110,7 @@ pub(crate) fn name(oid: u32) -> &'static str {
     }
 }
 
-/// The width of a type in bytes; -1 when it varies.
+/// Returns the width of a type in bytes; -1 when it varies.
 pub(crate) fn size(oid: u32) -> i16 {
     match oid {
         BOOL | CHAR => 1,
@@ -123,7 +123,7 @@ pub(crate) fn size(oid: u32) -> i16 {
     }
 }
 
-/// The type that describes a value of an expression nobody declared.
+/// Returns the type of an undeclared expression by one of its values.
 pub(crate) fn of_value(value: ValueRef<'_>) -> Option<u32> {
     match value {
         ValueRef::Null => None,
@@ -207,7 +207,7 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()>
     Ok(())
 }
 
-/// The value in the text form that needs no type.
+/// Writes the value in the text form that needs no type.
 fn plain(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
         ValueRef::Text(text) => out.extend(text),
@@ -215,7 +215,7 @@ fn plain(out: &mut Vec<u8>, value: ValueRef<'_>) {
     }
 }
 
-/// The value as text, as a cast to text would give it.
+/// Returns the value as a cast to text would give it.
 pub(crate) fn to_text(value: ValueRef<'_>) -> String {
     match value {
         ValueRef::Null => String::new(),
@@ -255,7 +255,7 @@ fn boolean(value: ValueRef<'_>) -> Result<bool> {
     }
 }
 
-/// The truth value that a text means, in any of PostgreSQL's spellings.
+/// Returns the truth value that a text means, in any of PostgreSQL's spellings.
 pub(crate) fn truth(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "t" | "true" | "y" | "yes" | "on" | "1" => Some(true),

@@ -57,7 +57,7 @@ impl TestServer {
 }
 
 impl TestServer {
-    /// Stops it, as a signal would.
+    /// Stops the server, as a signal would.
     pub fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             server.stop_and_wait(Duration::from_secs(5));

@@ -1,4 +1,4 @@
-//! Power loss under load: what was acknowledged is there.
+//! Power loss under load: every acknowledged commit is found afterwards.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ const WRITERS: i64 = 4;
 /// What a run found after the power loss.
 struct Found {
     acknowledged: usize,
-    /// What is wrong, if anything is.
+    /// The error, if there is one.
     wrong: Option<String>,
 }
 
@@ -23,7 +23,7 @@ fn open(vfs: &'static Vfs) -> rusqlite::Result<(Connection, Seat)> {
     Ok((connection, seat))
 }
 
-/// Commits, and notes what was acknowledged, until the power goes off.
+/// Commits, and records the acknowledged commits, until the power goes off.
 fn write(vfs: &'static Vfs, who: i64, acknowledged: &Mutex<Vec<i64>>) {
     let Ok((connection, seat)) = open(vfs) else { return };
     for n in 0.. {
@@ -111,13 +111,13 @@ fn check(disk: &LossyDisk, acknowledged: &[i64]) -> Result<(), String> {
     let mut known = connection.prepare("SELECT 1 FROM done WHERE id = ?1").map_err(text)?;
     for id in acknowledged {
         if !known.exists([id]).map_err(text)? {
-            return Err(format!("{id} was acknowledged and is gone"));
+            return Err(format!("{id} was acknowledged and is lost"));
         }
     }
-    let uneven = "SELECT count(*) FROM sums
-                  WHERE n <> (SELECT count(*) FROM done WHERE id % (SELECT count(*) FROM sums) = who)";
+    let uneven = "SELECT count(*) FROM sums WHERE n <>
+                  (SELECT count(*) FROM done WHERE id % (SELECT count(*) FROM sums) = who)";
     let uneven: i64 = connection.query_row(uneven, [], |row| row.get(0)).map_err(text)?;
-    if uneven > 0 { Err("half of a transaction is there".into()) } else { Ok(()) }
+    if uneven > 0 { Err("half of a transaction was stored".into()) } else { Ok(()) }
 }
 
 #[test]

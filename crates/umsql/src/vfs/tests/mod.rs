@@ -1,4 +1,5 @@
-//! The file system under SQLite: against SQLite's own as the model, under stress, under power loss.
+//! Tests of the file system under SQLite: against SQLite's own as the model, under stress, under
+//! power loss.
 //!
 //! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this
 //! crate and SQLite, which keep no thread-scoped state over a wait.
@@ -230,7 +231,7 @@ fn a_refused_writer_waits_in_line_and_shows_its_reason_and_blocker_b22() {
 }
 
 #[test]
-fn a_writer_that_outwaits_its_patience_is_told_busy() {
+fn a_writer_whose_patience_ends_gets_busy() {
     let folder = Folder::new();
     let owner = connect(&folder.file("db"));
     owner.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x); BEGIN IMMEDIATE").unwrap();
@@ -265,7 +266,7 @@ fn a_full_disk_undoes_the_transaction_and_nothing_else() {
 }
 
 #[test]
-fn after_a_failed_sync_nothing_is_written_and_reading_goes_on() {
+fn after_a_failed_sync_nothing_is_written_and_reads_continue() {
     let disk = LossyDisk::default();
     let (connection, seat) = lossy(&disk).connect(Path::new("/db"), super::PATIENCE).unwrap();
     connection
@@ -276,7 +277,7 @@ fn after_a_failed_sync_nothing_is_written_and_reading_goes_on() {
     disk.set_faults(Faults { sync_fails: true, ..Faults::default() });
     connection.execute_batch("INSERT INTO t VALUES (1)").unwrap();
     assert!(commit(&seat).is_err());
-    // The disk is well again, and that changes nothing.
+    // The disk works again, which changes nothing.
     disk.set_faults(Faults::default());
     assert!(commit(&seat).is_err());
     let error = connection.execute_batch("INSERT INTO t VALUES (2)").unwrap_err();
@@ -323,8 +324,8 @@ fn a_page_goes_to_the_log_in_one_write_with_its_header() {
     let before = disk.changes("/db-wal");
     connection.execute_batch("UPDATE t SET x = x + 1").unwrap();
     assert_eq!(disk.changes("/db-wal") - before, 1, "one page, one write");
-    // A cache of so few pages spills in the middle of a transaction, and goes back over what it
-    // wrote.
+    // A cache of so few pages spills in the middle of a transaction, and later rewrites those
+    // pages.
     connection.execute_batch("PRAGMA cache_size=5; PRAGMA cache_spill=1; BEGIN").unwrap();
     for round in 0..3 {
         let fill = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)

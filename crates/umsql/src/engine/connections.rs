@@ -1,0 +1,339 @@
+//! A database with its pools of connections, and the lease of one.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
+
+use super::files::Files;
+use super::lazy_writer::{self, LazyWriter};
+use super::probe::Probe;
+use super::{catalog, files, functions, opening, tables};
+use crate::error::{Result, SqlError};
+use crate::host;
+use crate::vfs::{Database, PATIENCE};
+
+/// How many steps of SQLite's virtual machine run between two checks of the quantum and of
+/// cancellation.
+const STEPS_PER_LOOK: i32 = 1000;
+/// How many prepared statements a pooled connection keeps.
+const STATEMENTS_KEPT: usize = 32;
+/// How many idle connections one scheduler's pool keeps.
+const IDLE_KEPT: usize = 32;
+
+/// A database and its connections.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    path: PathBuf,
+    files: Files,
+    /// The database in our file system; `None` if its files are on SQLite's own.
+    database: Option<Arc<Database>>,
+    lazy: Arc<LazyWriter>,
+    pools: Mutex<Vec<Vec<Db>>>,
+    /// The number of changes of the schema, so that statements prepared before a change are not
+    /// used after it.
+    schema: AtomicU64,
+    /// Writers pass one at a time.
+    pub(crate) gate: Arc<host::Gate>,
+}
+
+impl Engine {
+    /// Opens the database, and creates it if it does not exist.
+    pub(crate) fn open(path: &Path, files: Files) -> Result<Engine> {
+        opening::look_before(path)?;
+        Engine::open_file(path, files).map_err(|error| opening::explain(path, error))
+    }
+
+    fn open_file(path: &Path, files: Files) -> Result<Engine> {
+        let (connection, database) = files.connect(path, lazy_writer::READERS_PATIENCE)?;
+        let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0))?;
+        if mode != "wal" {
+            let message = format!("the file cannot have a write-ahead log (its journal is {mode})");
+            return Err(SqlError::new("25006", message));
+        }
+        // A damaged file is reported now rather than to the first client.
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        let gate = Arc::new(host::Gate::new());
+        let lazy = LazyWriter::new(connection, database.clone(), Arc::clone(&gate));
+        let engine = Engine {
+            path: path.to_owned(),
+            files,
+            database,
+            lazy: Arc::new(lazy),
+            pools: Mutex::default(),
+            schema: AtomicU64::new(0),
+            gate,
+        };
+        engine.put_back(engine.connect()?);
+        Ok(engine)
+    }
+
+    /// Opens a connection that does not belong to the pools.
+    pub(crate) fn second(&self) -> Result<Connection> {
+        Ok(self.files.connect(&self.path, PATIENCE)?.0)
+    }
+
+    /// Returns the number of bytes ever written to the log. Only the owner of the gate writes.
+    pub(crate) fn log_position(&self) -> u64 {
+        self.database.as_ref().map_or(0, |database| database.log.position())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn log_is_durable(&self) -> bool {
+        self.database.as_ref().is_none_or(|database| database.log.is_durable())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn group_commit_counts(&self) -> crate::vfs::Counts {
+        self.database.as_ref().map(|database| database.log.counts()).unwrap_or_default()
+    }
+
+    /// Returns an error if the database takes no more writes.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let trouble = self.database.as_ref().and_then(|database| database.log.trouble());
+        trouble.map_or(Ok(()), |trouble| Err(files::error_of(&trouble)))
+    }
+
+    /// Completes a commit that is in the log up to `position`: waits until it is on the disk,
+    /// unless its session does not wait for that.
+    ///
+    /// # Errors
+    /// The commit may not be durable, so it must not be acknowledged.
+    pub(crate) fn committed(self: &Arc<Engine>, position: u64, waits: bool) -> Result<()> {
+        let Some(database) = &self.database else { return Ok(()) };
+        if waits {
+            database.wait_durable(position).map_err(|trouble| files::error_of(&trouble))?;
+        } else {
+            database.log.not_waited();
+            self.lazy.sync_soon();
+        }
+        self.lazy.checkpoint_if_due();
+        Ok(())
+    }
+
+    /// Leases a connection, which the caller has to itself.
+    pub(crate) fn lease(self: &Arc<Engine>) -> Result<Lease> {
+        let mut db = match self.take_kept() {
+            Some(db) => db,
+            None => self.connect()?,
+        };
+        let schema = self.schema.load(Ordering::Acquire);
+        if db.schema != schema {
+            db.connection.flush_prepared_statement_cache();
+            // Columns are looked up in the connection's copy of the schema, which a query updates.
+            db.connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
+            db.schema = schema;
+        }
+        Ok(Lease { engine: Arc::clone(self), db: Some(db), pinned: false })
+    }
+
+    /// Records that a statement changed the schema.
+    pub(crate) fn schema_changed(&self) -> u64 {
+        self.schema.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    fn connect(&self) -> Result<Db> {
+        let (mut connection, _) = self.files.connect(&self.path, PATIENCE)?;
+        connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;")?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+        // A worker's stack is small: these limits keep SQLite's recursion far from its end.
+        connection.set_limit(Limit::SQLITE_LIMIT_EXPR_DEPTH, 200)?;
+        connection.set_limit(Limit::SQLITE_LIMIT_COMPOUND_SELECT, 100)?;
+
+        let probe = Probe::default();
+        let looks = probe.clone();
+        connection.authorizer(Some(allow))?;
+        connection.progress_handler(STEPS_PER_LOOK, Some(move || look(&looks)))?;
+        functions::register(&connection, &probe)?;
+        let (database, on) = (self.database.clone(), self.files);
+        let group_commit = move || files::group_commit(database.as_deref());
+        let page_pool = move || files::page_pool(on);
+        tables::register(&connection, vec![Box::new(group_commit), Box::new(page_pool)])?;
+        rusqlite::vtab::series::load_module(&connection)?;
+        let schema = self.schema.load(Ordering::Acquire);
+        Ok(Db { connection, probe, schema, catalog: false })
+    }
+
+    /// Takes an idle connection: one of this scheduler's if there is one, because its cache was
+    /// filled here.
+    fn take_kept(&self) -> Option<Db> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = pools.get_mut(host::scheduler_index()).and_then(Vec::pop);
+        own.or_else(|| pools.iter_mut().max_by_key(|pool| pool.len())?.pop())
+    }
+
+    fn put_back(&self, db: Db) {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = host::scheduler_index();
+        if pools.len() <= index {
+            pools.resize_with(index + 1, Vec::new);
+        }
+        if pools[index].len() < IDLE_KEPT {
+            pools[index].push(db);
+        }
+    }
+}
+
+/// The progress handler: yields if the quantum is used up, and returns true, which stops the
+/// statement, if the request was cancelled. A panic must not cross SQLite, so it stops the
+/// statement too.
+fn look(probe: &Probe) -> bool {
+    let stop = std::panic::catch_unwind(|| {
+        host::yield_if_due();
+        host::cancelled()
+    });
+    probe.used_up() || stop.unwrap_or(true)
+}
+
+/// The authorizer: refuses the PRAGMAs that change how the log is written and synced. Even on a
+/// client's own connection, such a change would end the durability of all clients' commits. The
+/// settings may be read.
+fn allow(context: AuthContext<'_>) -> Authorization {
+    const KEPT: [&str; 4] = ["journal_mode", "synchronous", "locking_mode", "wal_autocheckpoint"];
+    match context.action {
+        AuthAction::Pragma { pragma_name, pragma_value: Some(_) }
+            if KEPT.iter().any(|kept| pragma_name.eq_ignore_ascii_case(kept)) =>
+        {
+            Authorization::Deny
+        }
+        // This function writes from inside a query, without the write gate.
+        // `INSERT INTO t(t) VALUES ('optimize')` does the same with it.
+        AuthAction::Function { function_name }
+            if function_name.eq_ignore_ascii_case("optimize") =>
+        {
+            Authorization::Deny
+        }
+        _ => Authorization::Allow,
+    }
+}
+
+#[derive(Debug)]
+struct Db {
+    connection: Connection,
+    probe: Probe,
+    schema: u64,
+    /// The catalogue views have been created.
+    catalog: bool,
+}
+
+/// A leased connection; it returns to the pool when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    engine: Arc<Engine>,
+    db: Option<Db>,
+    /// The session changed the connection, so it keeps the lease, and the connection is closed
+    /// afterwards.
+    pub(crate) pinned: bool,
+}
+
+impl Deref for Lease {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.db().connection
+    }
+}
+
+impl Lease {
+    fn db(&self) -> &Db {
+        self.db.as_ref().expect("a lease has its connection until it is dropped")
+    }
+
+    /// Creates the catalogue views on this connection unless it has them.
+    pub(crate) fn ensure_catalog(&mut self) -> Result<()> {
+        let db = self.db.as_mut().expect("a lease has its connection until it is dropped");
+        if !db.catalog {
+            db.connection.execute_batch(catalog::VIEWS)?;
+            db.catalog = true;
+        }
+        Ok(())
+    }
+
+    /// Records a change of the schema, and drops the statements that were prepared before it.
+    pub(crate) fn schema_changed(&mut self) {
+        let schema = self.engine.schema_changed();
+        if let Some(db) = &mut self.db {
+            db.connection.flush_prepared_statement_cache();
+            db.schema = schema;
+        }
+    }
+
+    /// Runs `f` as a probe.
+    pub(crate) fn probing<R>(&self, f: impl FnOnce(&Connection) -> R) -> R {
+        self.db().probe.during(|| f(self))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(db) = self.db.take() else { return };
+        if !db.connection.is_autocommit() && db.connection.execute_batch("ROLLBACK").is_err() {
+            return;
+        }
+        if !self.pinned {
+            self.engine.put_back(db);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::testing::{LossyDisk, lossy};
+    use fiber::{Fiber, Resume, StackConfig, StackPool};
+
+    /// The stack size of the workers of `ums serve`.
+    const STACK: usize = 1 << 20;
+
+    /// Returns how much of a stack a statement needs, from preparing it to its last row.
+    fn stack_for(sql: &str) -> usize {
+        let mut pool = StackPool::new(StackConfig { size: STACK, ..StackConfig::default() });
+        let vfs = lossy(&LossyDisk::default());
+        let engine = Arc::new(Engine::open(Path::new("/db"), Files::On(vfs)).unwrap());
+        let sql = sql.to_owned();
+        let mut run = Fiber::new(pool.take().unwrap(), "sql", move |_| {
+            let lease = engine.lease().unwrap();
+            // A statement that is too deep may be refused with an error instead.
+            let done = lease.prepare(&sql).and_then(|mut statement| {
+                let mut rows = statement.query([])?;
+                while rows.next()?.is_some() {}
+                Ok(())
+            });
+            if let Err(error) = done {
+                println!("refused: {error:.80}");
+            }
+        });
+        assert_eq!(run.resume(), Resume::Finished);
+        run.into_stack().touched_bytes()
+    }
+
+    #[test]
+    fn the_deepest_statements_leave_half_of_the_stack() {
+        let nest = |times: usize, open: &str, core: &str, close: &str| {
+            format!("{}{core}{}", open.repeat(times), close.repeat(times))
+        };
+        let worst = [
+            ("sum", format!("SELECT 1{}", " + 1".repeat(195))),
+            ("and", format!("SELECT 1 WHERE 1{}", " AND 1".repeat(195))),
+            ("parentheses", format!("SELECT {}", nest(190, "abs(", "1", ")"))),
+            ("union", format!("SELECT 1{}", " UNION SELECT 1".repeat(99))),
+            ("ordered", format!("SELECT 1{} ORDER BY 1", " EXCEPT SELECT 2".repeat(99))),
+            ("scalar subqueries", format!("SELECT {}", nest(30, "(SELECT ", "1", ")"))),
+            ("from", nest(60, "SELECT * FROM (", "SELECT 1", ")")),
+            ("too deep", nest(5_000, "SELECT * FROM (", "SELECT 1", ")")),
+            ("case", format!("SELECT {}", nest(190, "CASE WHEN 1 THEN ", "1", " END"))),
+            ("like", "SELECT hex(zeroblob(500)) LIKE '%0%0%0%0%0%1' ".to_owned()),
+            ("json", format!("SELECT json('{}')", nest(900, "[", "1", "]"))),
+            ("glob", format!("SELECT 'a' GLOB '{}'", "*a".repeat(2_000))),
+        ];
+        for (name, sql) in worst {
+            let used = stack_for(&sql);
+            println!("{name}: {} KiB of stack", used >> 10);
+            assert!(used <= STACK / 2, "{name}: {} KiB", used >> 10);
+        }
+    }
+}

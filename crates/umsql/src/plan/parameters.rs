@@ -1,0 +1,143 @@
+//! Determines the types of a statement's parameters from the tokens beside them.
+
+use super::names::{Names, number, type_at};
+use crate::dialect::tokens::{Kind, Token};
+use crate::error::{Result, SqlError};
+use crate::wire::types;
+
+/// The most parameters a statement can have on the wire.
+const PARAMETERS_MAX: usize = 65_535;
+
+/// Returns the type of each parameter: the declared one, the one that its place implies, or text.
+pub(super) fn parameter_types(
+    tokens: &[Token<'_>],
+    declared: &[u32],
+    names: &Names<'_>,
+) -> Result<Box<[u32]>> {
+    let count = tokens.iter().filter_map(number).max().unwrap_or(0).max(declared.len());
+    if count > PARAMETERS_MAX
+        || tokens.iter().any(|t| t.kind == Kind::Param && number(t) == Some(0))
+    {
+        return Err(SqlError::new("42P02", "there is no such parameter"));
+    }
+    let mut found = vec![0; count];
+    found[..declared.len()].copy_from_slice(declared);
+    found.iter_mut().filter(|oid| **oid == types::UNKNOWN).for_each(|oid| *oid = types::TEXT);
+    if found.contains(&0) {
+        let inserted = inserted_columns(tokens, names);
+        // The parenthesis that opened the current list of literals and parameters.
+        let mut list = None;
+        for (index, token) in tokens.iter().enumerate() {
+            if token.sign("(") {
+                list = Some(index);
+            } else if !(token.sign(",") || matches!(token.kind, Kind::Number | Kind::Param)) {
+                list = None;
+            }
+            let Some(number) = number(token) else { continue };
+            if found[number - 1] == 0 {
+                let here = inserted.binary_search_by_key(&index, |(at, _)| *at);
+                let here = here.ok().map(|at| inserted[at].1);
+                found[number - 1] =
+                    here.or_else(|| beside(tokens, index, list, names)).unwrap_or(0);
+            }
+        }
+    }
+    found.iter_mut().filter(|oid| **oid == 0).for_each(|oid| *oid = types::TEXT);
+    Ok(found.into())
+}
+
+/// Returns the type of a parameter that its neighbours imply; `list` is the start of its list.
+fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_>) -> Option<u32> {
+    let back = |steps: usize| at.checked_sub(steps).and_then(|index| tokens.get(index));
+    let after = |steps: usize| tokens.get(at + steps);
+    if after(1).is_some_and(|token| token.sign("::"))
+        || after(1).is_some_and(|token| token.is("as"))
+    {
+        let cast = after(1)?.sign("::") || back(2).is_some_and(|token| token.is("cast"));
+        return cast.then(|| type_at(&tokens[at + 2..])).flatten();
+    }
+    let before = back(1)?;
+    if before.is("limit") || before.is("offset") {
+        return Some(types::INT8);
+    }
+    if before.is("between") {
+        return names.operand(back(2)?);
+    }
+    if before.is("and") && back(3).is_some_and(|token| token.is("between")) {
+        return names.operand(back(4)?);
+    }
+    if is_operator(before) {
+        return names.operand(back(2)?);
+    }
+    if let Some(sign) = after(1).filter(|sign| is_operator(sign)) {
+        // A qualified name ends at its last part.
+        let mut index = at + 2;
+        while tokens.get(index + 1).is_some_and(|token| token.sign(".")) {
+            index += 2;
+        }
+        return if sign.text.is_empty() { None } else { names.operand(tokens.get(index)?) };
+    }
+    // `x IN ($1, 2)` and `f($1)`.
+    let open = list.filter(|open| *open > 0)?;
+    match tokens[open - 1].text.to_ascii_lowercase().as_str() {
+        "in" => {
+            let not = usize::from(open >= 2 && tokens[open - 2].is("not"));
+            names.operand(tokens.get(open.checked_sub(2 + not)?)?)
+        }
+        "pg_sleep" => Some(types::FLOAT8),
+        "preemptive_sleep" | "generate_series" => Some(types::INT4),
+        _ => None,
+    }
+}
+
+fn is_operator(token: &Token<'_>) -> bool {
+    const SIGNS: [&str; 13] =
+        ["=", "<", ">", "<=", ">=", "<>", "!=", "+", "-", "*", "/", "%", "=="];
+    SIGNS.iter().any(|sign| token.sign(sign)) || token.is("like") || token.is("ilike")
+}
+
+/// Returns, for `INSERT INTO t (a, b) VALUES ($1, $2), ..`, the parameters that are a whole value,
+/// each with the type of its column.
+fn inserted_columns(tokens: &[Token<'_>], names: &Names<'_>) -> Vec<(usize, u32)> {
+    let mut found = Vec::new();
+    let into = tokens.iter().position(|token| token.is("into"));
+    let values = tokens.iter().position(|token| token.is("values"));
+    let (Some(into), Some(values)) = (into, values) else { return found };
+    if !tokens[0].is("insert") || values < into + 2 {
+        return found;
+    }
+    let Some(open) = tokens[into..values].iter().position(|token| token.sign("(")) else {
+        return match tokens[into + 1..values].iter().rfind(|token| token.is_name()) {
+            Some(table) => place(tokens, values, &names.columns_of(&table.name())),
+            None => found,
+        };
+    };
+    let listed = tokens[into + open..values].iter().filter(|token| token.is_name());
+    let columns: Vec<u32> =
+        listed.map(|t| names.column(&t.name()).unwrap_or(types::TEXT)).collect();
+    found.extend(place(tokens, values, &columns));
+    found
+}
+
+fn place(tokens: &[Token<'_>], values: usize, columns: &[u32]) -> Vec<(usize, u32)> {
+    let (mut depth, mut column) = (0usize, 0);
+    let mut found = Vec::new();
+    for (index, token) in tokens.iter().enumerate().skip(values) {
+        match token.text {
+            "(" => {
+                depth += 1;
+                column = if depth == 1 { 0 } else { column };
+            }
+            ")" => depth = depth.saturating_sub(1),
+            "," if depth == 1 => column += 1,
+            _ if depth == 1 && token.kind == Kind::Param => {
+                let alone = |side: Option<&Token<'_>>| side.is_some_and(|t| "(,)".contains(t.text));
+                if alone(tokens.get(index - 1)) && alone(tokens.get(index + 1)) {
+                    found.extend(columns.get(column).map(|oid| (index, *oid)));
+                }
+            }
+            _ => (),
+        }
+    }
+    found
+}

@@ -1,0 +1,76 @@
+//! A statement that is ready to be bound, and the types of its columns once they are known.
+
+use std::sync::OnceLock;
+
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use super::names::Names;
+use super::parameters::parameter_types;
+use crate::dialect::tokens::{statements, tokens};
+use crate::dialect::{Statement, statement};
+use crate::error::{Result, SqlError};
+use crate::wire::types::{self, Column};
+
+/// A statement that is ready to be bound.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// `None` for an empty text.
+    pub(crate) statement: Option<Statement>,
+    /// The types of its parameters.
+    pub(crate) types: Box<[u32]>,
+    /// Its columns as they were described before it was bound; later executions use the same.
+    pub(crate) described: OnceLock<Box<[Column]>>,
+    /// The length of its text, an estimate of the memory that the plan takes.
+    pub(crate) size: usize,
+}
+
+impl Plan {
+    /// Makes the plan for `text`; `declared` has the types that the client gave, and zero where it
+    /// gave none.
+    pub(crate) fn new(text: &str, declared: &[u32], db: &Connection) -> Result<Plan> {
+        let list = tokens(text)?;
+        let all = statements(&list);
+        let [tokens] = all[..] else {
+            if all.is_empty() {
+                return Ok(Plan {
+                    statement: None,
+                    types: declared.into(),
+                    described: OnceLock::new(),
+                    size: text.len(),
+                });
+            }
+            return Err(SqlError::syntax(
+                "cannot insert multiple commands into a prepared statement",
+            ));
+        };
+        let statement = statement::recognise(tokens, text)?;
+        let types = parameter_types(tokens, declared, &Names::new(db, tokens))?;
+        let (described, size) = (OnceLock::new(), text.len());
+        Ok(Plan { statement: Some(statement), types, described, size })
+    }
+}
+
+/// Returns a sample value of that type.
+pub(crate) fn sample(oid: u32) -> Value {
+    match oid {
+        types::INT2 | types::INT4 | types::INT8 | types::OID | types::BOOL => Value::Integer(1),
+        types::FLOAT4 | types::FLOAT8 | types::NUMERIC => Value::Real(1.0),
+        types::BYTEA => Value::Blob(Vec::new()),
+        _ => Value::Text(String::new()),
+    }
+}
+
+/// Gives every column a type and a format; `value` is the first row's, where there is one.
+pub(crate) fn settle(
+    columns: Vec<(String, Option<u32>)>,
+    formats: &[u16],
+    mut value: impl FnMut(usize) -> Option<u32>,
+) -> Vec<Column> {
+    let typed = columns.into_iter().enumerate().map(|(index, (name, oid))| Column {
+        name,
+        oid: oid.or_else(|| value(index)).unwrap_or(types::TEXT),
+        format: crate::wire::message::format_of(formats, index),
+    });
+    typed.collect()
+}

@@ -1,0 +1,31 @@
+//! What every callback from SQLite needs: it catches panics, and translates an error of the system
+//! to one of SQLite's codes.
+
+use std::ffi::c_int;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rusqlite::ffi;
+
+/// The last error of the system, for SQLite's messages.
+static LAST_ERROR: AtomicI32 = AtomicI32::new(0);
+
+/// Runs a callback's body, and turns a panic into an I/O error (No Unwind).
+pub(super) fn guarded(body: impl FnOnce() -> c_int) -> c_int {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(ffi::SQLITE_IOERR)
+}
+
+/// Returns SQLite's code for a failed operation: `code`, unless there is a more specific one.
+pub(super) fn failed(error: &io::Error, code: c_int) -> c_int {
+    LAST_ERROR.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ffi::SQLITE_FULL,
+        _ => code,
+    }
+}
+
+/// Returns the number of the last error that [`failed`] was given.
+pub(super) fn last_os_error() -> c_int {
+    LAST_ERROR.load(Ordering::Relaxed)
+}
