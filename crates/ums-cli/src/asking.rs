@@ -1,6 +1,8 @@
-//! Asking a process about itself: which ones can be asked, and a question to one of them.
+//! The client of the statistics socket: finds the processes that serve one, and sends a question to
+//! one of them.
 //!
-//! The other side is `ums::Node::serve_stats`: a socket file, one line there and one line back.
+//! The server is `ums::Node::serve_stats`: a socket file, one line for the question and one for the
+//! answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -10,24 +12,24 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-/// How long to wait for an answer: another client may be served first.
+/// How long to wait for an answer; another client may be served first.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// And for one that takes time: names of functions.
+/// How long to wait for an answer that takes time, such as names of functions.
 const MUCH_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that can be asked.
+/// A process that serves statistics.
 pub struct Found {
     /// Its socket.
     pub path: PathBuf,
-    /// Its number.
+    /// Its process number.
     pub pid: u64,
     /// The name of its program.
     pub program: String,
 }
 
-/// The socket that a command's argument means: a process number, a path, or, without one, the only
-/// process there is.
+/// Returns the socket that a command's argument names: by a process number, by its path, or,
+/// without an argument, the socket of the only process.
 pub fn find(target: Option<&str>) -> Result<PathBuf, String> {
     let Some(target) = target else { return the_only_one(all()) };
     if target.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -35,8 +37,8 @@ pub fn find(target: Option<&str>) -> Result<PathBuf, String> {
         let found = named.into_iter().find(|path| path.exists());
         return found.ok_or_else(|| {
             format!(
-                "process {target} has no statistics socket that we can see: it must use ums, opt in \
-                 (ums serve does), and belong to us\n{}",
+                "process {target} has no statistics socket that you can see: it must use ums, opt \
+                 in (ums serve does), and belong to you\n{}",
                 list(&all())
             )
         });
@@ -55,15 +57,15 @@ fn the_only_one(mut found: Vec<Found>) -> Result<PathBuf, String> {
 fn list(found: &[Found]) -> String {
     if found.is_empty() {
         let folder = ums::stats::StatsSocket::folder();
-        return format!("no process that can be asked: no socket in {}", folder.display());
+        return format!("no process that serves statistics: no socket in {}", folder.display());
     }
     let line =
         |one: &Found| format!("  {:>8}  {:16}  {}", one.pid, one.program, one.path.display());
     found.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Every process that can be asked, in order of number. Names that nobody answers behind are left
-/// out.
+/// Returns every process that serves statistics, by process number. A socket file without a process
+/// behind it is left out.
 pub fn all() -> Vec<Found> {
     let files = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten();
     let paths = folders().into_iter().flat_map(files).map(|entry| entry.path());
@@ -80,12 +82,14 @@ fn introduce(path: PathBuf) -> Option<Found> {
     Some(Found { path, pid, program: printable(answer["program"].as_str().unwrap_or("?")) })
 }
 
-/// Where sockets are: where we would put ours, and for root everybody's.
+/// Returns the folders of sockets: the one where this user's processes create them, and for root
+/// those of all users.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![ums::stats::StatsSocket::folder()];
     let user = rustix::process::geteuid();
     let temporary = std::env::temp_dir();
-    // It may have been started without the variable that we have, or the other way round.
+    // The other process may have been started without our environment variable, or the other way
+    // round.
     folders.push(temporary.join(format!("ums-{}", user.as_raw())));
     folders.push(format!("/run/user/{}/ums", user.as_raw()).into());
     if user.is_root() {
@@ -96,7 +100,7 @@ fn folders() -> Vec<PathBuf> {
         };
         folders.extend(inside(&temporary).map(|entry| entry.path()).filter(ours));
     }
-    // What others may write to could hold anything.
+    // A folder that others may write to could hold anything.
     let private = |dir: &PathBuf| {
         std::fs::symlink_metadata(dir).is_ok_and(|seen| seen.is_dir() && seen.mode() & 0o022 == 0)
     };
@@ -106,12 +110,12 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Asks one question.
+/// Sends one question, and returns the answer.
 pub fn ask(path: &Path, question: &str) -> Result<Map<String, Value>, String> {
     ask_for(path, question, PATIENCE)
 }
 
-/// Asks for something that takes its time.
+/// As [`ask`], for an answer that takes time.
 pub fn ask_patiently(path: &Path, question: &str) -> Result<Map<String, Value>, String> {
     ask_for(path, question, MUCH_PATIENCE)
 }
@@ -121,12 +125,12 @@ fn ask_for(path: &Path, question: &str, patience: Duration) -> Result<Map<String
     object(path, &line)
 }
 
-/// Asks for something that is no line, and takes this long to make.
+/// As [`ask`], for an answer of any bytes, which takes this long to make.
 pub fn ask_for_bytes(path: &Path, question: &str, takes: Duration) -> Result<Vec<u8>, String> {
     let patience = PATIENCE + takes;
     let bytes = exchange(path, question, patience).map_err(|error| sentence(path, &error))?;
     match bytes.starts_with(b"{\"error\"") {
-        true => object(path, &bytes).and(Err("it says no and not why".into())),
+        true => object(path, &bytes).and(Err("it refused without a reason".into())),
         false if bytes.is_empty() => object(path, &bytes).map(|_| bytes),
         false => Ok(bytes),
     }
@@ -141,10 +145,10 @@ fn sentence(path: &Path, error: &std::io::Error) -> String {
     }
 }
 
-/// What the line of an answer says.
+/// Parses the line of an answer.
 fn object(path: &Path, line: &[u8]) -> Result<Map<String, Value>, String> {
     if line.is_empty() {
-        return Err(format!("{}: it answers only its own user", path.display()));
+        return Err(format!("{}: it answers only the user that runs it", path.display()));
     }
     let answer: Value = serde_json::from_slice(line)
         .map_err(|error| format!("{}: not an answer: {error}", path.display()))?;
@@ -161,7 +165,7 @@ fn exchange(path: &Path, question: &str, patience: Duration) -> std::io::Result<
     let mut socket = UnixStream::connect(path)?;
     socket.set_read_timeout(Some(patience))?;
     socket.set_write_timeout(Some(PATIENCE))?;
-    // In one piece: who refuses to talk closes at once, and that is not an error yet.
+    // In one write: a server that refuses the client closes at once, which is not an error yet.
     let _ = socket.write_all(format!("{question}\n").as_bytes());
     let mut answer = Vec::new();
     match socket.read_to_end(&mut answer) {
@@ -170,7 +174,7 @@ fn exchange(path: &Path, question: &str, patience: Duration) -> std::io::Result<
     }
 }
 
-/// Text of another process, fit for a terminal.
+/// Returns another process's text without control characters, safe for a terminal.
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
@@ -187,7 +191,7 @@ mod tests {
     fn without_a_name_the_only_process_is_meant_b47() {
         assert_eq!(the_only_one(vec![one(7)]), Ok(PathBuf::from("/x/7.sock")));
         let none = the_only_one(Vec::new()).unwrap_err();
-        assert!(none.starts_with("no process that can be asked"), "{none}");
+        assert!(none.starts_with("no process that serves statistics"), "{none}");
         let two = the_only_one(vec![one(7), one(8)]).unwrap_err();
         assert!(two.starts_with("there are 2 processes: name one\n"), "{two}");
         assert!(two.contains("8  ums") && two.contains("/x/7.sock"), "{two}");

@@ -1,8 +1,8 @@
-//! `ums demo block`: what happens, and when, if a worker blocks in the kernel. Live.
+//! `ums demo block`: shows, with times, what happens when a worker blocks in the kernel.
 //!
 //! Two workers and one scheduler on one processor. The first reads from a pipe that is empty; the
-//! scheduler is called and executes the second, which computes; a plain thread writes into the pipe
-//! after 5 ms, so the first wakes, meets its gate, and waits on the completion list until the
+//! scheduler is called and executes the second, which computes. After 5 ms a plain thread writes
+//! into the pipe, so the first wakes, stops at its gate, and waits on the completion list until the
 //! second yields at 10 ms.
 
 use std::collections::VecDeque;
@@ -21,28 +21,28 @@ pub struct Args {
     /// What to show.
     #[arg(value_enum)]
     what: What,
-    /// Block in a function of the C library, which hands the processor over itself, rather than in
-    /// a bare system call. Always so where that is all that works.
+    /// Block in an interposed function of the C library rather than in a bare system call. This is
+    /// always so where only interposed calls can be detected.
     #[arg(long)]
     interposed: bool,
-    /// How often; the last is shown in full.
+    /// Number of rounds; the last is shown in full.
     #[arg(long, default_value_t = 20)]
     rounds: usize,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum What {
-    /// A worker that blocks beside one that computes.
+    /// One worker blocks while another computes.
     Block,
 }
 
-/// The moments of one round.
+/// The events of one round.
 const MOMENTS: [&str; 8] = [
     "W1 calls read on an empty pipe",
     "the scheduler is called: W1 has blocked",
     "W2 runs its code",
     "a plain thread writes into the pipe",
-    "W1 has met its gate: it is on the completion list and runs nothing",
+    "W1 has stopped at its gate: it is on the completion list and does not run",
     "W2 yields",
     "the scheduler executes W1",
     "W1 runs its code: read gave 1",
@@ -135,12 +135,12 @@ fn read_one(reader: &mut PipeReader, interposed: bool) -> usize {
     let mut byte = [0];
     match interposed {
         true => reader.read(&mut byte).unwrap_or(0),
-        // Straight to the kernel: nothing of ours stands in the way.
+        // A bare system call, which is not interposed.
         false => rustix::io::read(&*reader, &mut byte).unwrap_or(0),
     }
 }
 
-/// The plain thread on another processor: writes, and watches what becomes of it.
+/// The plain thread on another processor: writes into the pipe, and watches the worker's state.
 fn other_side(
     film: &Arc<Film>,
     list: &CompletionList,
@@ -176,7 +176,8 @@ fn schedule(
             _ => {}
         }
         loop {
-            // In the order of creation at first, then whoever woke goes before whoever yielded.
+            // In the order of creation at first; then a worker that woke comes before one that
+            // yielded.
             for worker in list.poll().filter(|worker| !worker.is_terminated()) {
                 if executed_first == 0 { ready.push_back(worker) } else { ready.push_front(worker) }
             }

@@ -1,6 +1,6 @@
-//! The `ums` command: serve SQL on our own schedulers, measure them, ask the machine what it
-//! offers, look into a process that uses them. Each subcommand is a file; this one only reads the
-//! command line.
+//! The `ums` command: serves SQL on user-mode schedulers, measures them, reports what this computer
+//! offers, and inspects a process that uses them. Each subcommand has a file; this one only reads
+//! the command line.
 
 mod asking;
 mod bench;
@@ -14,7 +14,7 @@ mod stats;
 mod top;
 mod trace;
 
-// So that a worker which calls a blocking function hands its processor over at once.
+// A worker that calls a blocking function of the C library then hands its scheduler over at once.
 ums::interpose!();
 
 use std::process::ExitCode;
@@ -34,20 +34,20 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Record what a running server's schedulers do, as a trace for Perfetto or Chrome.
     Trace(trace::Args),
-    /// Print what this machine offers, what ums uses of it, and why.
+    /// Print what this computer offers, what ums uses of it, and why.
     Probe(probe::Args),
-    /// Print or draw where a process's schedulers stood still, by backtrace.
+    /// Print or draw the stalls of a process's schedulers, by backtrace.
     Stalls(stalls::Args),
-    /// Print what a process that uses ums tells about itself: schedulers, workers, waits, users.
+    /// Print the statistics of a process that uses ums: schedulers, workers, waits, users.
     Stats(stats::Args),
-    /// Print which functions every worker of a process that uses ums is in.
+    /// Print the backtrace of every worker of a process that uses ums.
     Stacks(stacks::Args),
     /// Watch a process that uses ums: schedulers, workers, users, requests, waits.
     #[cfg(feature = "top")]
     Top(top::Args),
-    /// Show what happens when a worker blocks in the kernel, moment by moment.
+    /// Show step by step, with times, what happens when a worker blocks in the kernel.
     Demo(demo::Args),
-    /// Measure: `ums bench NAME key=value ...`; `ums bench --list` names the benches.
+    /// Run a benchmark: `ums bench NAME key=value ...`; `ums bench --list` lists them.
     #[command(disable_help_flag = true)]
     Bench {
         /// The bench and its arguments.

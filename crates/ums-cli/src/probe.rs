@@ -1,7 +1,7 @@
-//! `ums probe`: what this machine offers, what ums will use, and the reason for each step down.
+//! `ums probe`: what this computer offers, what ums will use, and the reason for each fallback.
 //!
-//! Unsafe only to ask for fiber workers. Named invariant **Nothing Runs**: no request is enqueued
-//! on these nodes, so no code can break the contract of fiber workers.
+//! Unsafe only to build a node with fiber workers. Named invariant **Nothing Runs**: no request is
+//! enqueued on these nodes, so no code can break the contract of fiber workers.
 
 use std::process::ExitCode;
 
@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// By what means blocking threads are noticed and gated here: each mechanism is tried with a thread
+/// Reports which mechanisms can detect and gate blocking threads here. Each is tried with a thread
 /// that really blocks.
 fn watch() -> Vec<ums::probe::Fact> {
     use ums::watch::{Mechanism, mechanism};
@@ -48,9 +48,11 @@ fn watch() -> Vec<ums::probe::Fact> {
     let names = ["watch.trap", "watch.breakpoint", "watch.calls"];
     let mut facts: Vec<_> = names.into_iter().zip(Mechanism::ALL).map(tried).collect();
     let covers = match mechanism() {
-        Mechanism::Trap => "every blocking system call and page fault is noticed and gated",
-        Mechanism::Breakpoint => "the same without privilege; but for waits for the address space",
-        Mechanism::Calls => "only interposed calls are noticed and gated: see docs/windows.md",
+        Mechanism::Trap => "every blocking system call and page fault is detected and gated",
+        Mechanism::Breakpoint => {
+            "as trap, without privilege, except waits for the address space's lock"
+        }
+        Mechanism::Calls => "only interposed calls are detected and gated: see docs/windows.md",
     };
     let value = mechanism().name().to_string();
     facts.push(ums::probe::Fact { name: "watch", value, consequence: covers.to_string() });
@@ -58,7 +60,7 @@ fn watch() -> Vec<ums::probe::Fact> {
     facts
 }
 
-/// Whether a node here takes its scheduler from a blocked thread worker.
+/// Reports whether a node here can take its scheduler from a blocked thread worker.
 fn taking_over() -> ums::probe::Fact {
     let (value, consequence) = match ums::probe::taking_over_is_refused() {
         None => ("works".to_string(), String::new()),
@@ -70,7 +72,7 @@ fn taking_over() -> ums::probe::Fact {
     ums::probe::Fact { name: "take over blocked workers", value, consequence }
 }
 
-/// What a node built here would use, by building one of each kind.
+/// Reports what a node here uses, by building one of each kind.
 fn chosen() -> Vec<ums::probe::Fact> {
     let kinds = [
         ("thread workers", WorkerKind::Thread),
@@ -84,7 +86,7 @@ fn chosen() -> Vec<ums::probe::Fact> {
             #[allow(unsafe_code)]
             let builder = match kind {
                 WorkerKind::Thread => builder,
-                // SAFETY: Nothing Runs: the node is asked for its text and dropped.
+                // SAFETY: Nothing Runs: the node is only asked for its description, then dropped.
                 WorkerKind::Fiber => unsafe { builder.fiber_workers() },
                 WorkerKind::OwnContext => builder.own_context_workers(),
             };

@@ -1,14 +1,15 @@
-//! `ums serve`: SQL over the PostgreSQL wire protocol, on our own schedulers.
+//! `ums serve`: SQL over the PostgreSQL wire protocol, on user-mode schedulers.
 //!
-//! Unsafe in two places. Named invariants. **Fiber Contract**: what runs on fiber workers does not
-//! rely on thread-scoped state over a wait or yield. **Own Result**: the kernel writes only into
-//! our local.
+//! Unsafe in two places. Named invariants. **Fiber Contract**: code on fiber workers does not rely
+//! on thread-scoped state across a wait or yield. **Own Result**: the kernel writes only into a
+//! local variable.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -28,22 +29,22 @@ pub struct Args {
     listen: SocketAddr,
 
     /// Also listen on a Unix-domain socket in this folder, with the name that PostgreSQL's clients
-    /// look for (.s.PGSQL.PORT): psql -h DIR. Clients on the same machine reach it in less time
-    /// than a port.
+    /// look for (.s.PGSQL.PORT): psql -h DIR. For clients on the same computer this is faster than
+    /// a port.
     #[arg(long, value_name = "DIR")]
     socket_dir: Option<PathBuf>,
 
-    /// The database file; made when it does not exist. Default: ums/ums.db in the user's data
+    /// The database file; created if it does not exist. Default: ums/ums.db in the user's data
     /// directory.
     #[arg(long, value_name = "FILE")]
     db: Option<PathBuf>,
 
-    /// The file system under the database: ums (what waits for the disk parks its worker, and
-    /// commits share syncs), or host (SQLite's own, which blocks the thread), for comparison.
+    /// The file system under the database: ums (a wait for the disk parks the worker, and commits
+    /// share syncs), or host (SQLite's own, which blocks the thread), for comparison.
     #[arg(long, value_enum, default_value_t = Vfs::Ums)]
     vfs: Vfs,
 
-    /// Read the database past the system's cache (O_DIRECT). Only with --vfs ums.
+    /// Read the database past the kernel's page cache (O_DIRECT). Only with --vfs ums.
     #[arg(long)]
     direct: bool,
 
@@ -52,20 +53,21 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Workers::Thread)]
     workers: Workers,
 
-    /// Schedulers. Default: one for each processor that this process may use.
+    /// Number of schedulers. Default: one for each processor that this process may use.
     #[arg(long, value_name = "N")]
     schedulers: Option<usize>,
 
-    /// Most workers in all; further requests wait in line. Default: 512 for up to four processors.
+    /// Maximum number of workers in all; further requests queue. Default: 512 for up to four
+    /// processors.
     #[arg(long, value_name = "N")]
     max_workers: Option<usize>,
 
-    /// Take undeclared blocks of a worker, in system calls and page faults, for going preemptive.
-    /// Only with thread workers, whose schedulers are pinned then.
+    /// Treat undeclared blocking of a worker, in system calls and page faults, as going preemptive.
+    /// Only with thread workers; pins their schedulers.
     #[arg(long)]
     detect_blocking: bool,
 
-    /// How users and their requests are spread over schedulers.
+    /// How users and their requests are distributed over schedulers.
     #[arg(long, value_enum, default_value_t = Place::Hinted)]
     placement: Place,
 
@@ -77,7 +79,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "auto")]
     io: IoChoice,
 
-    /// Requests that may wait for a worker on one scheduler; more are refused with an error.
+    /// Maximum number of requests that wait for a worker on one scheduler; further ones are refused
+    /// with an error.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     queue_limit: usize,
 
@@ -89,27 +92,27 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS")]
     idle_timeout: Option<u64>,
 
-    /// Also listen here for one administrator, who is served by workers of its own even when all
-    /// others are stuck. Loopback only.
+    /// Also listen here for one administrator connection, which has workers of its own and is
+    /// served even if all others are stuck. Loopback only.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<SocketAddr>,
 
-    /// Serve what the machine tells about itself over HTTP: /metrics for Prometheus, /json.
-    /// Loopback only, for it asks nobody who they are.
+    /// Serve statistics over HTTP: /metrics for Prometheus, and /json. Loopback only, because there
+    /// is no authentication.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
 
-    /// The socket that ums stats and ums top ask, for this user only. Default: PID.sock in ums in
+    /// The socket that ums stats and ums top use, for this user only. Default: PID.sock in ums in
     /// the runtime directory, or in ums-UID in the temporary one.
     #[arg(long, value_name = "FILE")]
     stats_socket: Option<PathBuf>,
 
-    /// No such socket.
+    /// Do not create that socket.
     #[arg(long, conflicts_with = "stats_socket")]
     no_stats_socket: bool,
 
-    /// Report workers that do not yield for this many milliseconds, and whatever else is stuck, on
-    /// stderr. 0: there is no monitor, and no sentence is written to stderr either.
+    /// Report workers that do not yield for this many milliseconds, and anything else that is
+    /// stuck, on stderr. 0: no monitor and no reports.
     #[arg(long, value_name = "MS", default_value_t = 200)]
     stall: u64,
 
@@ -117,8 +120,8 @@ pub struct Args {
     #[arg(long, value_name = "MS", default_value_t = 15_000)]
     slow_io: u64,
 
-    /// Do not record what schedulers did last. Then there is nothing to trace, and a crash leaves
-    /// no last events.
+    /// Do not record the schedulers' last events. Then there is nothing to trace, and a crash
+    /// leaves no last events.
     #[arg(long)]
     no_ring: bool,
 
@@ -126,7 +129,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
 
-    /// Permit an address that other machines can reach.
+    /// Permit an address that other computers can reach.
     #[arg(long)]
     allow_remote: bool,
 
@@ -137,17 +140,17 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Workers {
-    /// A kernel thread each: sound with any code.
+    /// A kernel thread for each worker: sound with any code.
     Thread,
-    /// A fiber each, on one kernel thread per scheduler.
+    /// A fiber for each worker, on one kernel thread per scheduler.
     Fiber,
-    /// A thread of its own each, switched to like a fiber (x86-64 or aarch64, with glibc).
+    /// A thread for each worker, switched to like a fiber (x86-64 or aarch64, with glibc).
     Context,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Vfs {
-    /// The engine's own, on the schedulers.
+    /// The engine's own: a wait for the disk parks the worker.
     Ums,
     /// SQLite's own.
     Host,
@@ -155,7 +158,7 @@ enum Vfs {
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Place {
-    /// A user stays for life on the scheduler that had the fewest.
+    /// A user stays on the scheduler that had the fewest users when it connected.
     Classic,
     /// A request goes to the user's scheduler unless that is loaded 20 % above the least loaded.
     Hinted,
@@ -200,16 +203,8 @@ fn serve(args: &Args) -> Fallible<()> {
         }
         None => None,
     };
-    // Workers that are always there and serve nobody else (B18).
-    let ready = HiddenOptions { max_workers: Some(3), ready: 3, ..Default::default() };
     let admin = match args.admin {
-        Some(address) => Some(listen::serve(
-            &node,
-            listen_on(address)?,
-            ServeOptions { on: Some(node.hidden("admin", ready)?), max_connections: 1 },
-            server.clone(),
-            patience,
-        )?),
+        Some(address) => Some(serve_admin(&node, address, &server, patience)?),
         None => None,
     };
     let metrics = args.metrics.map(|address| serve_metrics(&node, address)).transpose()?;
@@ -220,7 +215,10 @@ fn serve(args: &Args) -> Fallible<()> {
     greet(args, &node, &main, admin.as_ref(), &database)?;
 
     signals.forever().next();
-    eprintln!("ums: stopping; running requests have {} s (again to stop at once)", args.grace);
+    eprintln!(
+        "ums: stopping; running requests have {} s to finish (signal again to stop at once)",
+        args.grace
+    );
     std::thread::spawn(move || {
         signals.forever().next();
         eprintln!("ums: stopped at once");
@@ -238,14 +236,31 @@ fn serve(args: &Args) -> Fallible<()> {
     drop(metrics);
     let report = node.shutdown(Duration::from_secs(1).min(grace));
     drop((main, local, server));
-    if report.cancelled > 0 {
-        eprintln!("ums: {} requests were cancelled", report.cancelled);
+    say_stopped(report.cancelled, report.left);
+    Ok(())
+}
+
+/// Serves the administrator on a hidden scheduler (B18).
+fn serve_admin(
+    node: &Node,
+    address: SocketAddr,
+    server: &Arc<umsql::Server>,
+    patience: Patience,
+) -> Fallible<ums::serve::Server> {
+    // Workers that always exist and serve only the administrator.
+    let ready = HiddenOptions { max_workers: Some(3), ready: 3, ..Default::default() };
+    let options = ServeOptions { on: Some(node.hidden("admin", ready)?), max_connections: 1 };
+    Ok(listen::serve(node, listen_on(address)?, options, server.clone(), patience)?)
+}
+
+fn say_stopped(cancelled: usize, left: usize) {
+    if cancelled > 0 {
+        eprintln!("ums: {cancelled} requests were cancelled");
     }
-    if report.left > 0 {
-        eprintln!("ums: {} workers did not end and were left", report.left);
+    if left > 0 {
+        eprintln!("ums: {left} workers did not end and were left");
     }
     eprintln!("ums: stopped");
-    Ok(())
 }
 
 fn settings(args: &Args) -> Fallible<umsql::Settings> {
@@ -253,13 +268,14 @@ fn settings(args: &Args) -> Fallible<umsql::Settings> {
     if !args.listen.ip().is_loopback() {
         if !args.allow_remote {
             return Err(format!(
-                "{} can be reached from other machines: add --allow-remote (and --password-file) if that is meant",
+                "{} can be reached from other computers: add --allow-remote (and --password-file) \
+                 to allow that",
                 args.listen
             )
             .into());
         }
         if password.is_none() {
-            return Err("an address that other machines can reach needs --password-file".into());
+            return Err("an address that other computers can reach needs --password-file".into());
         }
     }
     if args.admin.is_some_and(|admin| !admin.ip().is_loopback()) {
@@ -292,23 +308,23 @@ fn read_password(path: &Path) -> Fallible<String> {
     }
 }
 
-/// `ums/ums.db` in the user's data directory, which is made.
+/// Returns `ums/ums.db` in the user's data directory, and creates the directory.
 fn default_database() -> Fallible<PathBuf> {
     let home = || std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".local/share"));
     let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).or_else(home);
     let dir = data.unwrap_or_else(std::env::temp_dir).join("ums");
     std::fs::create_dir_all(&dir).map_err(|error| {
-        format!("cannot make {} for the database ({error}): name a file with --db", dir.display())
+        format!("cannot create {} for the database ({error}): name a file with --db", dir.display())
     })?;
     Ok(dir.join("ums.db"))
 }
 
-/// What SQL workers need: SQLite's deepest legal statement uses some hundred KiB, even with the
-/// limits that the engine sets.
+/// The stack size of SQL workers: within the engine's limits, SQLite's deepest statement uses some
+/// hundred KiB.
 const SQL_STACK: usize = 1 << 20;
 
-/// Most workers if nothing is said. Hard, because what SQL workers wait for is mostly each other's
-/// locks: more of them would only wait, too.
+/// Returns the default maximum number of workers. It is a hard limit, because SQL workers mostly
+/// wait for each other's locks: more of them would only wait, too.
 fn sql_workers() -> usize {
     let cpus = ums::probe::Cpus::read().count;
     let workers = match cpus {
@@ -353,8 +369,8 @@ fn builder(args: &Args) -> Fallible<Builder> {
     match args.workers {
         Workers::Thread => Ok(builder),
         // SAFETY: Fiber Contract: what runs on these workers is umsql and SQLite. umsql holds no
-        // thread-scoped borrow or lock over a wait; SQLite is opened without connection mutexes
-        // and keeps no thread-scoped state over its callbacks.
+        // thread-scoped borrow or lock across a wait; SQLite is opened without connection mutexes
+        // and keeps no thread-scoped state across its callbacks.
         #[allow(unsafe_code)]
         Workers::Fiber => Ok(unsafe { builder.fiber_workers() }),
         Workers::Context => Ok(builder.own_context_workers()),
@@ -374,7 +390,8 @@ fn serve_metrics(node: &Node, address: SocketAddr) -> Fallible<MetricsServer> {
     Ok(server)
 }
 
-/// One that nobody asked for is no reason not to serve.
+/// Creates the statistics socket. A failure is only reported, unless the socket was requested
+/// explicitly.
 fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
     if args.no_stats_socket {
         return Ok(());
@@ -387,7 +404,7 @@ fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
         Err(error) if args.stats_socket.is_none() => {
             eprintln!("ums: no statistics socket: {error}");
         }
-        Err(error) => return Err(format!("cannot make the statistics socket: {error}").into()),
+        Err(error) => return Err(format!("cannot create the statistics socket: {error}").into()),
     }
     Ok(())
 }
@@ -396,8 +413,8 @@ fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
 struct SocketName(PathBuf);
 
 impl SocketName {
-    /// Listens in `dir`, under the name that PostgreSQL's clients derive from the port. A name that
-    /// an earlier server left behind is taken over; one that somebody listens on is not.
+    /// Listens in `dir`, under the name that PostgreSQL's clients derive from the port. Replaces a
+    /// name that an earlier server left behind, but not one that another server listens on.
     fn listen(dir: &Path, port: u16) -> Fallible<(UnixListener, SocketName)> {
         let path = dir.join(format!(".s.PGSQL.{port}"));
         let left_behind = |error: &io::Error| {
@@ -450,7 +467,8 @@ fn greet(
     Ok(())
 }
 
-/// One descriptor for each connection: take all that the system gives.
+/// Raises the limit of open files as far as the system permits, because each connection has a
+/// descriptor.
 fn raise_descriptor_limit() {
     // SAFETY: Own Result: both calls read and write one local.
     #[allow(unsafe_code)]

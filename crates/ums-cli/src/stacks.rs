@@ -1,13 +1,13 @@
-//! `ums stacks`: which functions every worker of a process is in.
+//! `ums stacks`: the backtrace of every worker of a process.
 //!
 //! ```text
 //! ums stacks                      of the only process
-//! ums stacks 4711                 of this one
-//! ums stacks 4711 0/3             of worker 3 of scheduler 0, with the machine's own functions
+//! ums stacks 4711                 of process 4711
+//! ums stacks 4711 0/3             of worker 3 of scheduler 0, including functions of ums itself
 //! ums stacks --json               a line of JSON, with all functions
 //! ```
 //!
-//! The process puts names to the functions itself, on the thread that answers; none of its
+//! The process looks the names of the functions up itself, on the thread that answers; none of its
 //! schedulers is stopped.
 
 use std::io::Write;
@@ -20,16 +20,16 @@ use crate::asking::{self, printable};
 /// Options of `ums stacks`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The process's number or its socket, and a worker: 0/3 is worker 3 of scheduler 0. Without a
-    /// process: the only one there is. Without a worker: all that are not idle.
+    /// The process's number or its socket, and a worker: 0/3 is worker 3 of scheduler 0. Default:
+    /// the only process, and all workers that are not idle.
     #[arg(value_name = "PID|SOCKET] [WORKER", num_args = 0..=2)]
     what: Vec<String>,
 
-    /// All functions, those of the machine too.
+    /// Show all functions, including those of ums itself.
     #[arg(long)]
     full: bool,
 
-    /// A line of JSON: {"pid":...,"stacks":[{"scheduler_id":...,"frames":[...]}]}.
+    /// Print one line of JSON: {"pid":...,"stacks":[{"scheduler_id":...,"frames":[...]}]}.
     #[arg(long)]
     json: bool,
 }
@@ -57,7 +57,7 @@ fn stacks(args: &Args) -> Result<(), String> {
         true => Value::Object(answer).to_string() + "\n",
         false => text(&answer, args.full || worker.is_some()),
     };
-    // Not println, which panics when the reader has gone.
+    // Not println, which panics if the reader has closed the pipe.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(())
@@ -65,7 +65,7 @@ fn stacks(args: &Args) -> Result<(), String> {
 
 type Named = (u32, u32);
 
-/// Which argument is the process and which the worker.
+/// Decides which argument is the process and which the worker.
 fn sort_out(what: &[String]) -> Result<(Option<&str>, Option<Named>), String> {
     let worker = |text: &str| {
         let (scheduler, worker) = text.split_once('/')?;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_and_a_worker_are_told_apart() {
+    fn a_process_and_a_worker_are_distinguished() {
         let of = |what: &[&str]| {
             let what: Vec<_> = what.iter().map(|text| (*text).to_owned()).collect();
             sort_out(&what).map(|(a, b)| (a.map(str::to_owned), b))
@@ -131,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn stacks_of_a_real_node_are_told_for_people() {
+    fn stacks_of_a_real_node_are_printed_as_text() {
         #[inline(never)]
         fn waits_for_the_ferry() {
             let slept = ums::sleep(std::time::Duration::from_secs(600));
-            // Else it need not come back here, and is on no stack.
+            // Prevents a tail call, after which this function would be on no stack.
             std::hint::black_box(&slept);
         }
         let path = std::env::temp_dir().join(format!("ums-stacks-{}", std::process::id()));

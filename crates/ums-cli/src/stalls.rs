@@ -1,9 +1,9 @@
-//! `ums stalls`: where a process's schedulers stood still, as stacks with their times, or as a
-//! flame graph.
+//! `ums stalls`: the stalls of a process's schedulers, as stacks with their times, or as a flame
+//! graph.
 //!
 //! The monitor merges the backtraces of stalls; this command asks for the sums and writes them in
-//! the form that programs for flame graphs read, a line for each stack with its milliseconds, or
-//! draws one itself.
+//! the format that flame graph programs read (a line for each stack with its milliseconds), or
+//! draws the graph itself.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,11 +15,11 @@ use crate::asking;
 /// Options of `ums stalls`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The process's number or its socket. Without: the only one there is.
+    /// The process's number or its socket. Default: the only process.
     #[arg(value_name = "PID|SOCKET")]
-    who: Option<String>,
+    process: Option<String>,
 
-    /// Write a file: a flame graph when its name ends in .svg, else the stacks as text. Without:
+    /// Write a file: a flame graph if its name ends in .svg, otherwise the stacks as text. Default:
     /// the stacks on standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> ExitCode {
 }
 
 fn stalls(args: &Args) -> Result<(), String> {
-    let path = asking::find(args.who.as_deref())?;
+    let path = asking::find(args.process.as_deref())?;
     let answer = asking::ask(&path, "ums_stalls")?;
     let rows = answer["tables"]["ums_stalls"].as_array().cloned().unwrap_or_default();
     let line = |row: &serde_json::Value| {
@@ -46,7 +46,7 @@ fn stalls(args: &Args) -> Result<(), String> {
     };
     let text: String = rows.iter().map(line).collect();
     if text.is_empty() {
-        return Err("no scheduler stood still, or nobody watches".into());
+        return Err("no stall has been recorded, or the process has no monitor".into());
     }
     match &args.out {
         None => print!("{text}"),
@@ -62,10 +62,10 @@ fn write(file: &Path, text: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(std::fs::write(file, draw(text)?)?)
 }
 
-/// The stacks as a flame graph.
+/// Draws the stacks as a flame graph.
 fn draw(text: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut options = flamegraph::Options::default();
-    options.title = "Where schedulers stood still".into();
+    options.title = "Where schedulers stalled".into();
     options.count_name = "ms".into();
     let mut picture = Vec::new();
     flamegraph::from_lines(&mut options, text.lines(), &mut picture)?;
@@ -80,7 +80,7 @@ mod tests {
     fn stacks_become_a_picture_with_their_functions_and_times_b42() {
         let picture = draw("app::main;app::parse 1834\napp::main;app::sort 20\n").unwrap();
         let picture = String::from_utf8(picture).unwrap();
-        assert!(picture.starts_with("<?xml") && picture.contains("Where schedulers stood still"));
+        assert!(picture.starts_with("<?xml") && picture.contains("Where schedulers stalled"));
         assert!(picture.contains("app::parse (1,834 ms"), "{picture}");
         assert!(picture.contains("app::main (1,854 ms"), "{picture}");
     }

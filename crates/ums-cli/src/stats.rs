@@ -1,14 +1,14 @@
-//! `ums stats`: the views of a process that uses ums, once or again and again, for people and
-//! scripts.
+//! `ums stats`: prints the statistics views of a process that uses ums, once or repeatedly, as text
+//! or JSON.
 //!
 //! ```text
-//! ums stats                       schedulers, waits and the monitor's findings of the only process
+//! ums stats                       schedulers, waits and the monitor's reports of the only process
 //! ums stats 4711 workers          one view
 //! ums stats --json --watch 1      a line of JSON with all views, each second
 //! ```
 //!
-//! A table is printed as one, a row a line; a few rows of many columns stand upright, a column a
-//! line. What it does not do: it computes no rates; `ums top` does.
+//! A table is printed with a row on each line; a few rows of many columns are printed with a column
+//! on each line. What it does not do: compute rates; `ums top` does.
 
 use std::io::Write;
 use std::path::Path;
@@ -19,30 +19,30 @@ use serde_json::{Map, Value};
 
 use crate::asking;
 
-/// What is shown to people who name no view.
+/// The views that are shown as text by default.
 const USUAL: &str = "ums_schedulers ums_wait_stats ums_monitor";
-/// Widest line of a table that is not stood upright, in characters.
+/// The widest table that is printed with a row on each line, in characters.
 const WIDE: usize = 160;
-/// Most rows that are.
+/// The most rows that are printed with a column on each line.
 const UPRIGHT_ROWS_MAX: usize = 12;
 
 /// Options of `ums stats`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The process's number or its socket, and a view: workers, or ums_workers. Without a process:
-    /// the only one there is. Without a view: the usual ones; with --json, all.
+    /// The process's number or its socket, and a view: workers, or ums_workers. Default: the only
+    /// process, and the usual views; with --json, all views.
     #[arg(value_name = "PID|SOCKET] [VIEW", num_args = 0..=2)]
     what: Vec<String>,
 
-    /// Again each so many seconds, until the process ends.
+    /// Repeat every SECONDS, until the process ends.
     #[arg(long, value_name = "SECONDS")]
     watch: Option<f64>,
 
-    /// A line of JSON: {"pid":...,"tables":{"ums_users":[{...}]}}.
+    /// Print one line of JSON: {"pid":...,"tables":{"ums_users":[{...}]}}.
     #[arg(long)]
     json: bool,
 
-    /// Name the views and their columns, and what they mean.
+    /// List the views and their columns, with their meaning.
     #[arg(long, conflicts_with_all = ["watch"])]
     list: bool,
 }
@@ -82,7 +82,7 @@ fn stats(args: &Args) -> Result<(), String> {
     Ok(())
 }
 
-/// Which argument is the process and which the view: a view is neither a number nor a path.
+/// Decides which argument is the process and which the view: a view is neither a number nor a path.
 fn sort_out(what: &[String]) -> Result<(Option<&str>, Option<&str>), String> {
     let is_view = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -97,7 +97,7 @@ fn sort_out(what: &[String]) -> Result<(Option<&str>, Option<&str>), String> {
     }
 }
 
-/// Prints one answer. False: nobody reads on.
+/// Prints one answer. Returns false if the reader has closed the pipe.
 fn print(args: &Args, path: &Path, question: &str) -> Result<bool, String> {
     let answer = asking::ask(path, question)?;
     let text = match (args.json, args.list) {
@@ -105,7 +105,7 @@ fn print(args: &Args, path: &Path, question: &str) -> Result<bool, String> {
         (false, true) => views(&answer),
         (false, false) => tables(&answer),
     };
-    // Not println, which panics when the reader has gone.
+    // Not println, which panics if the reader has closed the pipe.
     let mut out = std::io::stdout().lock();
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok())
 }
@@ -121,7 +121,7 @@ fn tables(answer: &Map<String, Value>) -> String {
     tables.iter().map(table).collect()
 }
 
-/// Rows as text: a line each, or, where that would be too wide, a line for each column.
+/// Formats rows as text: a line for each row, or, if that is too wide, a line for each column.
 fn table(rows: &[&Map<String, Value>]) -> String {
     let Some(first) = rows.first() else { return "  (no rows)\n".into() };
     let heads: Vec<String> = first.keys().map(|head| asking::printable(head)).collect();
@@ -138,7 +138,7 @@ fn table(rows: &[&Map<String, Value>]) -> String {
     aligned(&upright, |_| false)
 }
 
-/// Lines of cells, each column as wide as need be; numbers stand right.
+/// Aligns lines of cells in columns; numbers are right-aligned.
 fn columns(lines: &[Vec<String>]) -> String {
     aligned(lines, |text| text.parse::<i64>().is_ok())
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_and_a_view_are_told_apart() {
+    fn a_process_and_a_view_are_distinguished() {
         let of = |what: &[&str]| {
             let what = texts(what);
             sort_out(&what).map(|(a, b)| (a.map(str::to_owned), b.map(str::to_owned)))

@@ -1,7 +1,7 @@
 //! `ums trace`: asks a process for a trace, and writes it to a file.
 //!
-//! It asks over the statistics socket, as `ums stats` and `ums top` do; or, with `--from`, over
-//! HTTP, where the server is on another machine.
+//! It uses the statistics socket, as `ums stats` and `ums top` do; or, with `--from`, HTTP, if the
+//! server is on another computer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,20 +14,20 @@ use crate::asking;
 /// Options of `ums trace`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The process's number or its socket. Without: the only one there is.
+    /// The process's number or its socket. Default: the only process.
     #[arg(value_name = "PID|SOCKET")]
-    who: Option<String>,
+    process: Option<String>,
 
-    /// Ask over HTTP: where the server serves metrics, its --metrics.
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "who")]
+    /// Ask over HTTP, at the address of the server's --metrics.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "process")]
     from: Option<SocketAddr>,
 
-    /// The file to write. One that ends in .json is for chrome://tracing, any other for
-    /// ui.perfetto.dev.
+    /// The file to write: in Chrome's format (chrome://tracing) if its name ends in .json,
+    /// otherwise for ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 
-    /// Milliseconds to record. 0: what the server's event rings hold already.
+    /// Milliseconds to record. 0: only what the server's event rings already hold.
     #[arg(long, value_name = "MS", default_value_t = 1000)]
     ms: u64,
 }
@@ -56,7 +56,7 @@ fn record(args: &Args) -> Result<usize, Box<dyn std::error::Error>> {
         }
         None => {
             let format = if json { "chrome" } else { "perfetto" };
-            let path = asking::find(args.who.as_deref())?;
+            let path = asking::find(args.process.as_deref())?;
             asking::ask_for_bytes(&path, &format!("trace {format} {}", args.ms), takes)?
         }
     };
@@ -64,7 +64,7 @@ fn record(args: &Args) -> Result<usize, Box<dyn std::error::Error>> {
     Ok(body.len())
 }
 
-/// The body of an answer that takes this long to make.
+/// Requests `target`, and returns the body of the answer, which takes this long to make.
 fn get(
     from: SocketAddr,
     target: &str,

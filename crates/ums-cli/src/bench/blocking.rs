@@ -1,7 +1,7 @@
 //! `blocking`: an echo server whose handler sometimes sleeps in a plain call of the C library.
 //!
-//! So many connections send a byte every few milliseconds; every hundredth request sleeps for 10
-//! ms, undeclared. Told is how long the *other* requests take, on one scheduler with thread
+//! The connections send a byte every few milliseconds; every hundredth request sleeps for 10 ms,
+//! undeclared. The metric is how long the *other* requests take, on one scheduler with thread
 //! workers: without sleeps, with sleeps and `detect_blocking`, and with sleeps and without it.
 
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ pub fn blocking(args: &Args) -> Ran {
     let connections = args.number("connections", 50)?;
     let seconds = args.number("secs", 5)?;
     let every = args.number("every", 100)?.max(1);
-    // The kinds of the other benches mean nothing here: detection is for threads.
+    // The key `kind` has no effect here: detection is for thread workers.
     let _ = args.text("kind", "");
     args.all_known()?;
     let lines = Lines { bench: format!("blocking/{connections}"), peer: "ums-thread" };
@@ -39,7 +39,7 @@ pub fn blocking(args: &Args) -> Ran {
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// The 99th percentile of the requests that do not sleep, in microseconds.
+/// Returns the 99th percentile of the requests that do not sleep, in microseconds.
 fn p99_us(connections: u64, time: Duration, detect: bool, every: u64) -> Fallible<f64> {
     let workers = connections as usize + 16;
     let node =
@@ -65,7 +65,7 @@ fn p99_us(connections: u64, time: Duration, detect: bool, every: u64) -> Fallibl
     node.shutdown(Duration::from_secs(5));
     spans.sort_unstable();
     let at = spans.len() * 99 / 100;
-    spans.get(at).map(|ns| *ns as f64 / 1000.0).ok_or_else(|| "nobody was served".into())
+    spans.get(at).map(|ns| *ns as f64 / 1000.0).ok_or_else(|| "no request was served".into())
 }
 
 fn converse(mut stream: ums::net::TcpStream) {

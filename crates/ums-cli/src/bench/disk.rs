@@ -54,7 +54,7 @@ fn read_until(file: &File, blocks: u64, at: u64, end: Instant) -> std::io::Resul
     let mut buffer = DirectBuffer::new(BLOCK as usize);
     let mut count = 0;
     while Instant::now() < end {
-        // The fixed workload: xorshift64, a generator of its own for each reader.
+        // The fixed workload: xorshift64, with a separate generator for each reader.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

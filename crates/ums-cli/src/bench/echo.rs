@@ -1,11 +1,11 @@
-//! The echo server: reads up to 1024 bytes, writes them back, until it is ended by a signal.
+//! The echo server: reads up to 1024 bytes and writes them back, until a signal ends it.
 //!
 //! Two styles. `style=task`: a task for each connection, which waits in `read`. `style=user`: each
-//! connection is a user and each message a work request, so that an idle connection has neither
-//! worker nor stack nor buffer.
+//! connection is a user and each message a work request, so an idle connection has no worker, stack
+//! or buffer.
 //!
 //! With `block=`, a message that begins with the byte 1 sleeps for 10 ms in a system call first:
-//! `naive` calls it as it is and holds up its scheduler, `proper` goes preemptive.
+//! `naive` makes the call directly and holds up its scheduler, `proper` goes preemptive first.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ impl Block {
         }
     }
 
-    /// What the handler does with a message before it answers.
+    /// Handles a message before it is answered.
     fn handle(self, message: &[u8]) {
         match self {
             Block::Naive if message[0] == 1 => block_10ms(),
@@ -81,7 +81,7 @@ fn accept(at: SocketAddr, block: Block) -> std::io::Result<()> {
     }
 }
 
-/// One connection as a task.
+/// Serves one connection as a task.
 fn converse(mut stream: TcpStream, block: Block) {
     let mut buffer = [0; 1024];
     while let Ok(n @ 1..) = stream.read(&mut buffer) {

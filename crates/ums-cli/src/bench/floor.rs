@@ -1,4 +1,4 @@
-//! The floor: what the machine's switches cost bare, and what ours cost above that, in one run.
+//! The floor: the cost of a bare switch, and of a scheduler's switch beside it, in one run.
 //!
 //! ```text
 //! raw_pair_ns        one resume + suspend of the `fiber` crate, two fibers in turn
@@ -10,7 +10,7 @@
 //! thread_ratio       the second over the first
 //! ```
 //!
-//! Rounds of all five alternate, and each metric is its best round: noise only ever adds.
+//! Rounds of all five alternate, and each metric is its best round, because noise only adds time.
 //!
 //! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own
 //! closure.
@@ -66,7 +66,7 @@ pub(super) fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
     pairs_with(pairs, || ())
 }
 
-/// The same, with something else at each of the two switches.
+/// As [`raw_pairs`], with a call of `beside` at each of the two switches.
 pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Result<f64, Stop> {
     let mut pool = StackPool::new(StackConfig::default());
     let mut spinner = || {
@@ -74,7 +74,7 @@ pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Resu
         Ok(Fiber::new(stack, "floor", move |me| {
             for _ in 0..pairs / 2 {
                 beside();
-                // SAFETY: Inside: this is the closure that `me` was handed to.
+                // SAFETY: Inside: this is the closure that `me` was passed to.
                 unsafe { me.suspend() };
             }
         }))
@@ -100,7 +100,7 @@ pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Resu
 pub(super) fn yields(node: &Node, switches: u64) -> f64 {
     node.run(move || {
         let yielding = move || {
-            // Once round before the clock is read, so that both are there.
+            // One yield before the clock is read, so that both have started.
             ums::yield_now();
             let began = Instant::now();
             for _ in 0..switches / 2 {
@@ -119,7 +119,7 @@ pub(super) fn handoffs(handoffs: u32) -> f64 {
     handoffs_with(handoffs, || ())
 }
 
-/// As [`handoffs`], where one of the two does something each time before it hands on.
+/// As [`handoffs`], with a call of `beside` in one of the two before each hand-off.
 pub(super) fn handoffs_with(handoffs: u32, beside: impl Fn() + Send + Copy + 'static) -> f64 {
     let turn = Arc::new(AtomicU32::new(0));
     let player = |mine: u32| {

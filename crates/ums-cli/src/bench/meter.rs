@@ -1,4 +1,4 @@
-//! Arguments, JSON lines and the measuring of a section: what every bench shares.
+//! What all benches share: arguments, JSON lines, and measuring a section.
 //!
 //! A bench is called as `ums bench NAME key=value ...` and prints one JSON line for each metric:
 //!
@@ -6,8 +6,8 @@
 //! {"bench":"switch/2","peer":"ums-fiber","metric":"ns_per_op","value":6.1,"unit":"ns"}
 //! ```
 //!
-//! The fixed workloads (delays, stack depths) are those that other schedulers are measured with, so
-//! that one harness can run all of them in turn and compare.
+//! The fixed workloads (delays, stack depths) are also used to measure other schedulers, so that
+//! one harness can run all of them in turn and compare.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// Why a bench printed no result.
 #[derive(Debug)]
 pub enum Stop {
-    /// This machine, or this kind of worker, cannot do it: a skip line, and exit status 3.
+    /// This computer, or this kind of worker, does not support it: a skip line, and exit status 3.
     Skip(String),
-    /// The call made no sense: a sentence on stderr, and exit status 2.
+    /// The arguments are wrong: a sentence on stderr, and exit status 2.
     Usage(String),
 }
 
@@ -45,20 +45,20 @@ impl Args {
         Ok(Args { given, known: Default::default() })
     }
 
-    /// The text given for this key.
+    /// Returns the text given for this key.
     pub fn text<'a>(&'a self, key: &'static str, default: &'a str) -> &'a str {
         self.known.borrow_mut().push(key);
         self.given.get(key).map_or(default, String::as_str)
     }
 
-    /// The number given for this key.
+    /// Returns the number given for this key.
     pub fn number(&self, key: &'static str, default: u64) -> Result<u64, Stop> {
         let default = default.to_string();
         let text = self.text(key, &default);
         text.parse().map_err(|_| Stop::Usage(format!("{key}={text}: not a number")))
     }
 
-    /// Every key given must have been asked for by now.
+    /// Returns an error if a given key has not been read.
     pub fn all_known(&self) -> Ran {
         let known = self.known.borrow();
         match self.given.keys().find(|key| !known.contains(&key.as_str())) {
@@ -71,7 +71,7 @@ impl Args {
     }
 }
 
-/// Who the JSON lines are from, and for which bench.
+/// Prints JSON lines for one bench and one kind of worker.
 #[derive(Clone)]
 pub struct Lines {
     pub bench: String,
@@ -79,7 +79,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// One metric.
+    /// Prints one metric.
     pub fn metric(&self, metric: &str, value: f64, unit: &str) {
         let Lines { bench, peer } = self;
         println!(
@@ -88,21 +88,21 @@ impl Lines {
         );
     }
 
-    /// Why there is none. The reason is ours and holds no quotes.
+    /// Prints why there is no metric.
     pub fn skip(&self, reason: &str) {
         let Lines { bench, peer } = self;
         let reason = reason.replace(['"', '\\', '\n'], " ");
         println!("{{\"bench\":\"{bench}\",\"peer\":\"{peer}\",\"skip\":\"{reason}\"}}");
     }
 
-    /// Time and processor time for each of `ops` operations since the meter was started.
+    /// Prints time and processor time for each of `ops` operations since the meter was started.
     pub fn per_op(&self, meter: &Meter, ops: u64) {
         let (wall, cpu) = meter.read();
         self.metric("ns_per_op", wall / ops as f64, "ns");
         self.metric("cpu_ns_per_op", cpu / ops as f64, "ns");
     }
 
-    /// Time and processor time of the whole section.
+    /// Prints time and processor time of the whole section.
     pub fn ms(&self, meter: &Meter) {
         let (wall, cpu) = meter.read();
         self.metric("ms", wall / 1e6, "ms");
@@ -110,7 +110,7 @@ impl Lines {
     }
 }
 
-/// Wall time and the process's processor time since it was made.
+/// Measures wall time and the process's processor time since it was created.
 pub struct Meter {
     began: Instant,
     cpu: f64,
@@ -122,7 +122,7 @@ impl Meter {
         Meter { cpu: cpu_ns(), began: Instant::now() }
     }
 
-    /// (wall, cpu) in nanoseconds.
+    /// Returns wall time and processor time, in nanoseconds.
     pub fn read(&self) -> (f64, f64) {
         let wall = self.began.elapsed().as_nanos() as f64;
         (wall, cpu_ns() - self.cpu)
@@ -134,7 +134,8 @@ fn cpu_ns() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// The fixed pseudo-random delays of the timer bench, 1 to 1000 ms: splitmix64's last steps.
+/// Returns the timer bench's fixed pseudo-random delay, 1 to 1000 ms, by the last steps of
+/// splitmix64.
 pub fn delay_ms(i: u64) -> u64 {
     let mut x = i.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -153,12 +154,12 @@ pub fn deep_1k(x: u64) -> u64 {
     u64::from(bytes[(x % 1024) as usize])
 }
 
-/// The blocking call of the echo bench: the thread sleeps, whatever runs on it.
+/// Makes the blocking call of the echo bench: the kernel thread sleeps.
 pub fn block_10ms() {
     std::thread::sleep(Duration::from_millis(10));
 }
 
-/// What the process has of memory.
+/// The process's use of memory.
 #[derive(Clone, Copy)]
 pub struct Memory {
     resident: u64,
@@ -185,7 +186,7 @@ impl Memory {
         }
     }
 
-    /// Prints what `tasks` parked tasks have added since.
+    /// Prints how much memory `tasks` parked tasks have added since.
     pub fn growth(self, lines: &Lines, tasks: u64) {
         let now = Memory::now();
         let per_task = |then: u64, now: u64| (now as f64 - then as f64) / tasks as f64;

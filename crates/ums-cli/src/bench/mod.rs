@@ -1,10 +1,10 @@
-//! `ums bench`: measures the machine, and prints JSON lines.
+//! `ums bench`: runs benchmarks, and prints JSON lines.
 //!
-//! Each bench does the work that other schedulers are measured with, called the same way
+//! Each bench does the same work as benches of other schedulers, and is called the same way
 //! (`NAME key=value ...`), so that one harness can run them in turn. One process runs one bench,
-//! because pinning and memory are the whole process's; `all` runs each in a process of its own.
-//! Exit status: 0, or 2 for a call that makes no sense, or 3 after a line that says why it was
-//! skipped. docs/performance.md has results and says how they were measured.
+//! because pinning and memory belong to the whole process; `all` runs each in a process of its own.
+//! Exit status: 0, or 2 for wrong arguments, or 3 after a line that says why the bench was skipped.
+//! docs/performance.md has results and says how they were measured.
 
 mod blocking;
 mod disk;
@@ -27,7 +27,7 @@ struct Bench {
     keys: &'static str,
     what: &'static str,
     run: fn(&Args) -> Ran,
-    /// How `all` calls it, each a run of its own. Empty: not at all.
+    /// The arguments with which `all` runs it, once for each; none if `all` leaves it out.
     short: &'static [&'static str],
 }
 
@@ -42,7 +42,7 @@ const BENCHES: [Bench; 15] = [
     Bench {
         name: "spawn",
         keys: "cpus=1 n=1000000 workers=512",
-        what: "batches of 1000 empty tasks, made and joined",
+        what: "batches of 1000 empty tasks, spawned and joined",
         run: tasks::spawn,
         short: &["cpus=1 n=20000"],
     },
@@ -91,28 +91,28 @@ const BENCHES: [Bench; 15] = [
     Bench {
         name: "echo",
         keys: "port=7000 block=none|naive|proper style=task|user workers=4096",
-        what: "serves on 127.0.0.1 until it is ended; a load generator measures it",
+        what: "serves on 127.0.0.1 until a signal ends it; a load generator measures it",
         run: echo::echo,
         short: &[],
     },
     Bench {
         name: "disk",
         keys: "path=FILE secs=5 qd=32",
-        what: "random reads of 4 KiB with O_DIRECT, so many at once, on one CPU",
+        what: "random reads of 4 KiB with O_DIRECT, qd at a time, on one CPU",
         run: disk::disk,
         short: &[],
     },
     Bench {
         name: "floor",
         keys: "rounds=20",
-        what: "our switches against the bare ones",
+        what: "a scheduler's switches beside bare ones",
         run: floor::floor,
         short: &["rounds=3"],
     },
     Bench {
         name: "own",
         keys: "rounds=20",
-        what: "workers with their own context against the floor, a futex and their own kernel thread",
+        what: "workers with their own context, beside bare switches and kernel threads",
         run: own::own,
         short: &["rounds=3"],
     },
@@ -141,7 +141,7 @@ const BENCHES: [Bench; 15] = [
 
 /// Runs `ums bench ARGS`.
 pub fn run(args: &[String]) -> ExitCode {
-    // Keys may stand before the name too, so that a harness can be given `ums bench kind=thread`.
+    // Keys may precede the name, so that a harness can use `ums bench kind=thread` as the command.
     let Some(at) = args.iter().position(|arg| !arg.contains('=')) else {
         eprint!("{}", help());
         return ExitCode::from(2);
@@ -177,7 +177,7 @@ fn one(bench: &Bench, args: &[String]) -> ExitCode {
     }
 }
 
-/// A short run of everything, in both kinds where there are two.
+/// Runs everything briefly, with each kind of worker where several apply.
 fn all(args: &[String]) -> ExitCode {
     let Ok(program) = std::env::current_exe() else {
         eprintln!("ums bench all: cannot find the program that this process runs");
@@ -208,12 +208,12 @@ fn all(args: &[String]) -> ExitCode {
 
 fn help() -> String {
     let mut text = String::from(
-        "Measures the machine and prints JSON lines.\n\n\
+        "Runs benchmarks and prints JSON lines.\n\n\
          Usage: ums bench NAME [key=value ...]\n       \
          ums bench all           a short run of everything but echo and disk\n       \
          ums bench --list\n\n\
-         Keys of every bench (but floor and own): kind=fiber|thread|context io=auto|uring|epoll|sync stack=BYTES\n       \
-         events=off|on (event rings)\n\
+         Keys of every bench (but floor and own): kind=fiber|thread|context\n       \
+         io=auto|uring|epoll|sync stack=BYTES events=off|on (event rings)\n\
          Sizes shown are those for fibers; threads do less by default.\n\n",
     );
     for Bench { name, keys, what, .. } in &BENCHES {

@@ -1,24 +1,27 @@
-//! Workers with their own context beside the floor of this machine, in one run and on one CPU.
+//! Workers with their own context beside bare switches, in one run and on one CPU.
 //!
 //! ```text
-//! ring_ns            the floor: two fibers in turn, each step one stack switch and one write of the FS base
+//! ring_ns            the base: two fibers in turn, each step one stack switch and one write of
+//!                    the FS base
 //! bare_switch_ns     one switch between two contexts, by the crate `context` alone
 //! own_switch_ns      one switch between two workers that yield, through a full turn
-//! own_ratio          the third over the first
-//! windows_yield_ns   one yield of the Windows model through the scheduler's entry point, of two workers in turn
-//! windows_ratio      that over the first
-//! fiber_switch_ns    as own_switch_ns, of fiber workers
+//! own_ratio          own_switch_ns over ring_ns
+//! windows_yield_ns   one yield of the Windows model through the scheduler's entry point, two
+//!                    workers in turn
+//! windows_ratio      windows_yield_ns over ring_ns
+//! fiber_switch_ns    as own_switch_ns, with fiber workers
 //! futex_handoff_ns   one hand-off between two threads by bare futex words
-//! futex_ratio        that over own_switch_ns
-//! couple_ns          leave for the own kernel thread, one system call, come in, by the crate `context` alone
-//! couple_ratio       that over futex_handoff_ns
-//! couple_floor_ns    what the system alone takes for that: two hand-offs between threads by bare futex words, the change of
-//!                    the signal mask there and back, and the system call
-//! couple_floor_ratio couple_ns over that
-//! preemptive_ns      one system call inside go_preemptive: couple, call, door, turn
+//! futex_ratio        futex_handoff_ns over own_switch_ns
+//! couple_ns          leave for the own kernel thread, make one system call, return, by the crate
+//!                    `context` alone
+//! couple_ratio       couple_ns over futex_handoff_ns
+//! couple_floor_ns    the system's part of that: two hand-offs between threads by bare futex words,
+//!                    two changes of the signal mask, and the system call
+//! couple_floor_ratio couple_ns over couple_floor_ns
+//! preemptive_ns      one system call inside go_preemptive: couple, call, inbox, turn
 //! ```
 //!
-//! Rounds of all alternate, and each metric is its best round: noise only ever adds.
+//! Rounds of all alternate, and each metric is its best round, because noise only adds time.
 //!
 //! Named invariants. **One Place**: the contexts here are the root's or one worker's, which runs,
 //! is coupled, or is saved; each switches to the other only when its post has come. **Same Base**:
@@ -86,7 +89,7 @@ pub fn own(args: &Args) -> Ran {
     Ok(())
 }
 
-/// Writes the FS base that is there.
+/// Writes the current FS base again.
 #[inline(always)]
 fn write_base() {
     #[cfg(target_arch = "x86_64")]
@@ -101,7 +104,7 @@ fn ring(steps: u64) -> Result<f64, Stop> {
     Ok(pairs_with(steps / 2, write_base)? / 2.0)
 }
 
-/// A thread that plays with the root of a host.
+/// A thread that switches to and from the root of a host.
 struct Player {
     context: Context,
     post: AtomicU32,
@@ -140,7 +143,7 @@ impl Player {
     }
 }
 
-/// Nanoseconds for one switch; or for leaving, one system call, and coming in.
+/// Measures one switch, or leaving, one system call and returning, in nanoseconds.
 fn bare(times: u64, couples: bool) -> f64 {
     let player = Arc::new(Player {
         context: Context::new(),
@@ -175,15 +178,14 @@ fn bare(times: u64, couples: bool) -> f64 {
     each
 }
 
-/// The system calls between the two hand-offs of coupling: its own mask back, the call, all signals
-/// blocked again.
+/// Makes the system calls between the two hand-offs of coupling: restores the thread's signal mask,
+/// makes the call, blocks all signals again.
 fn call_with_own_mask() {
     let (own, all) = (0u64, !(1u64 << 32));
     let set = |mask: &u64| {
         let (how, size) = (libc::SIG_SETMASK, size_of::<u64>());
         let nothing = std::ptr::null_mut::<u64>();
-        // SAFETY: Plain Call: the set outlives the call, and nobody else minds the mask of this
-        // thread.
+        // SAFETY: Plain Call: the set outlives the call, and no other code uses this thread's mask.
         unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, mask, nothing, size) };
     };
     set(&own);

@@ -1,8 +1,8 @@
-//! What is measured: a node made for one bench, and the processors it runs on.
+//! The node of a bench, and the processors that it runs on.
 //!
 //! This file holds the unsafe choice of fiber workers for the benches. Named invariant **Own
-//! Code**: what runs on a bench's workers is written in this folder, holds no thread's lock and no
-//! thread-local borrow over a wait, and calls only `ums` and `std` functions that keep neither.
+//! Code**: the code on a bench's workers is in this folder, holds no thread-owned lock and no
+//! thread-local borrow across a wait, and calls only `ums` and `std` functions that hold neither.
 
 #![allow(unsafe_code)]
 
@@ -40,7 +40,7 @@ impl Setup {
         Ok(Setup { kind, io, stack: args.number("stack", 0)?, events })
     }
 
-    /// Lines for this bench from this kind of worker.
+    /// Returns the printer of JSON lines for this bench and this kind of worker.
     pub fn lines(&self, bench: impl Into<String>) -> Lines {
         let peer = match self.kind {
             WorkerKind::Fiber => "ums-fiber",
@@ -50,14 +50,14 @@ impl Setup {
         Lines { bench: bench.into(), peer }
     }
 
-    /// The first number for what is switched in user mode, the second for threads, whose operations
-    /// take longer.
+    /// Returns the first number for workers that are switched in user mode, and the second for
+    /// thread workers, whose operations take longer.
     pub fn size(&self, fiber: u64, thread: u64) -> u64 {
         if self.kind == WorkerKind::Thread { thread } else { fiber }
     }
 
-    /// A node of one scheduler for each of the first `cpus` processors, and nothing of the
-    /// process runs elsewhere.
+    /// Builds a node of one scheduler for each of the first `cpus` processors, and pins the process
+    /// to them.
     pub fn node(&self, cpus: u64, workers: u64) -> Result<Node, Stop> {
         pin(cpus)?;
         let builder = Node::builder()
@@ -79,7 +79,7 @@ impl Setup {
     }
 }
 
-/// Keeps the calling thread, and the threads that it will make, on the first `cpus` processors.
+/// Pins the calling thread, and the threads that it will create, to the first `cpus` processors.
 pub fn pin(cpus: u64) -> Result<(), Stop> {
     let mut set = CpuSet::new();
     (0..cpus as usize).for_each(|cpu| set.set(cpu));

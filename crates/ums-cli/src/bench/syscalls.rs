@@ -1,8 +1,7 @@
-//! System calls that a yield and a switch make, counted by the kernel.
+//! The number of system calls of a yield and of a switch, counted by the kernel.
 //!
-//! The kernel's own tracepoint `raw_syscalls:sys_enter` is the meter: it sees every call of every
-//! thread of this process, so nothing can be missed. It needs the right to trace; where that is
-//! denied the bench is skipped.
+//! The kernel's own tracepoint `raw_syscalls:sys_enter` is the meter: it counts every call of every
+//! thread of this process. It requires the right to trace; without it the bench is skipped.
 //!
 //! Named invariant **Plain Record**: the record handed to the kernel is a byte array that outlives
 //! the call, as long as its own size field says.
@@ -25,7 +24,7 @@ pub fn syscalls(args: &Args) -> Ran {
     // Before the node is built, so that its threads inherit the meter.
     let mut calls = Calls::count_from_now()?;
     setup.node(1, 16)?.run(move || {
-        // What a reading itself costs is taken off.
+        // The calls of a reading itself are subtracted.
         let before = calls.read();
         let reading = calls.read() - before;
         let per_op = |lines: &Lines, metric, calls: u64| {
@@ -50,7 +49,7 @@ pub fn syscalls(args: &Args) -> Ran {
     Ok(())
 }
 
-/// The system calls of this thread and of those that it makes from now on.
+/// Counts the system calls of this thread and of those that it creates from now on.
 struct Calls(File);
 
 impl Calls {

@@ -1,4 +1,4 @@
-//! Benches of tasks: switching between them, making them, having many of them.
+//! Benches of tasks: switching between them, spawning them, and the memory of many of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub fn switch(args: &Args) -> Ran {
     Ok(())
 }
 
-/// `spawn cpus= n=`: creators make batches of 1000 empty tasks, and join them.
+/// `spawn cpus= n=`: tasks spawn batches of 1000 empty tasks, and join them.
 pub fn spawn(args: &Args) -> Ran {
     let setup = Setup::read(args)?;
     let cpus = cpus(args)?;
@@ -82,7 +82,7 @@ fn subtree(first: u64, leaves: u64) -> u64 {
     children.into_iter().map(|child| child.join().expect("a subtree")).sum()
 }
 
-/// `idle n=`: tasks that touch 1 KiB of their stacks and then wait for ever.
+/// `idle n=`: tasks that touch 1 KiB of their stacks and then wait without end.
 pub fn idle(args: &Args) -> Ran {
     let setup = Setup::read(args)?;
     let n = args.number("n", setup.size(100_000, 10_000))?;
@@ -107,7 +107,7 @@ pub fn idle(args: &Args) -> Ran {
         }
         before.growth(&lines, n);
     });
-    // Ending that many workers is not what is measured.
+    // The end of that many workers is not measured.
     std::process::exit(0)
 }
 

@@ -36,13 +36,13 @@ pub fn pingpong(args: &Args) -> Ran {
         }
     });
     for task in [here, there] {
-        task.expect("a new node").join().expect("a player");
+        task.expect("a new node").join().expect("a task");
     }
     lines.per_op(&meter, n);
     Ok(())
 }
 
-/// `ring n= tasks=`: a number is passed round a ring of tasks and counted down.
+/// `ring n= tasks=`: a number is passed around a ring of tasks and counted down.
 pub fn ring(args: &Args) -> Ran {
     let setup = Setup::read(args)?;
     let n = args.number("n", setup.size(5_000_000, 500_000))?;
@@ -59,7 +59,7 @@ pub fn ring(args: &Args) -> Ran {
         for (at, receiver) in receivers.into_iter().enumerate() {
             let (next, done) = (senders[(at + 1) % tasks].clone(), done.clone());
             ums::spawn(move || {
-                // Ends when the one before has: its sender was the only one left.
+                // Ends after the previous task has ended, whose sender was the last.
                 while let Ok(left) = receiver.recv() {
                     if left == 0 {
                         let _ = done.send(at as u64 + 1);
@@ -120,7 +120,7 @@ pub fn timers(args: &Args) -> Ran {
             ums::spawn(move || {
                 let span = Duration::from_millis(delay_ms(i));
                 let began = Instant::now();
-                ums::sleep(span).expect("nobody cancels it");
+                ums::sleep(span).expect("it is not cancelled");
                 began.elapsed().as_nanos() as f64 - span.as_nanos() as f64
             })
         });

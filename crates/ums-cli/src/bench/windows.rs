@@ -1,18 +1,17 @@
-//! Benches of the Windows layer, beside what the machine's own switches cost, in one run.
+//! Benches of the Windows layer, beside bare switches, in one run.
 //!
 //! ```text
 //! futex_handoff_ns     one hand-off between two threads by bare futex words, both on one processor
 //! fiber_pair_ns        one resume and suspend of a fiber
 //! yield_ns             worker -> scheduler's entry point -> next worker, by thread_yield
 //! block_ns             worker blocks in a bare read -> next worker in its code
-//! block_interposed_ns  the same in the C library's read, which hands over first
+//! block_interposed_ns  the same in the C library's interposed read, which hands over first
 //! own_*                the last three, of workers with their own context
 //! ```
 //!
-//! The last two are medians; the others, which have no single moments, the best of several rounds.
+//! The block metrics are medians; the others are the best of several rounds.
 //!
-//! Beside them stand peers that cannot be run here: what was published for Windows, on another
-//! machine.
+//! Published figures for Windows, measured on another computer, are printed for comparison.
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, Read, Write};
@@ -31,7 +30,7 @@ pub fn windows(args: &Args) -> Ran {
     let rounds = args.number("rounds", 2000)? as usize;
     let workers = args.number("workers", 10)?.max(1);
     let total = args.number("total", 100_000)?;
-    // Both kinds of worker of the other benches mean nothing here.
+    // The key `kind` has no effect here.
     let _ = args.text("kind", "");
     args.all_known()?;
     let lines = Lines { bench: format!("windows/{}", mechanism().name()), peer: "ums" };
@@ -81,7 +80,8 @@ fn skip(error: Box<dyn std::error::Error>) -> Stop {
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// On a thread of its own, which stays on the first processor and takes its threads along.
+/// Runs `f` on a new thread that is pinned, with the threads that it creates, to the first
+/// processor.
 fn pinned<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -94,7 +94,7 @@ fn pinned<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// First in, first out, until nobody is left.
+/// Executes the workers first in, first out, until all have ended.
 fn rounds(list: &CompletionList) -> Result<(), windows::EnterError> {
     let mut ready = VecDeque::with_capacity(4096);
     windows::enter_scheduling_mode(|scheduler, reason| {
@@ -118,7 +118,7 @@ fn rounds(list: &CompletionList) -> Result<(), windows::EnterError> {
     })
 }
 
-/// As `yields`, of workers with their own context.
+/// As `yields`, with workers that have their own context.
 pub(super) fn yields_own(workers: u64, total: u64) -> Result<f64, Stop> {
     yields(workers, total, true).map_err(skip)
 }
@@ -132,20 +132,20 @@ fn yields(workers: u64, total: u64, own: bool) -> Fallible<f64> {
         let began = began.clone();
         let builder = WorkerContext::builder().stack_size(64 << 10).own_context(own);
         builder.spawn(&list, move || {
-            // Once round first, so that all are there.
+            // One yield first, so that all have started.
             let _ = windows::thread_yield(0);
-            began.lock().expect("nobody panics").get_or_insert_with(Instant::now);
+            began.lock().expect("no worker panics").get_or_insert_with(Instant::now);
             for _ in 0..each {
                 let _ = windows::thread_yield(0);
             }
         })?;
     }
     rounds(&list)?;
-    let began = began.lock().expect("nobody panics").take().ok_or("nobody ran")?;
+    let began = began.lock().expect("no worker panics").take().ok_or("no worker ran")?;
     Ok(began.elapsed().as_nanos() as f64 / (each * workers) as f64)
 }
 
-/// Median nanoseconds from a call that blocks to the next worker's code.
+/// Returns the median time from a call that blocks to the next worker's code, in nanoseconds.
 fn blocks(times: usize, interposed: bool, own: bool) -> Fallible<f64> {
     let list = CompletionList::new()?;
     let (reader, mut writer) = std::io::pipe()?;
@@ -157,7 +157,7 @@ fn blocks(times: usize, interposed: bool, own: bool) -> Fallible<f64> {
         let mut reader = reader;
         for _ in 0..times {
             calls.store(true, Ordering::SeqCst);
-            *mine.lock().expect("nobody panics") = Instant::now();
+            *mine.lock().expect("no worker panics") = Instant::now();
             read_one(&mut reader, interposed);
         }
         last.store(true, Ordering::SeqCst);
@@ -168,25 +168,25 @@ fn blocks(times: usize, interposed: bool, own: bool) -> Fallible<f64> {
         while !done.load(Ordering::SeqCst) {
             let now = Instant::now();
             if blocked.swap(false, Ordering::SeqCst) {
-                let span = now - *called.lock().expect("nobody panics");
-                mine.lock().expect("nobody panics").push(span.as_nanos() as f64);
-                // It wakes, and meets its gate before we yield.
+                let span = now - *called.lock().expect("no worker panics");
+                mine.lock().expect("no worker panics").push(span.as_nanos() as f64);
+                // The worker wakes, and stops at its gate before this one yields.
                 let _ = writer.write_all(b"x");
             }
             let _ = windows::thread_yield(0);
         }
     })?;
     rounds(&list)?;
-    let mut spans = std::mem::take(&mut *spans.lock().expect("nobody panics"));
+    let mut spans = std::mem::take(&mut *spans.lock().expect("no worker panics"));
     spans.sort_by(f64::total_cmp);
-    spans.get(spans.len() / 2).copied().ok_or_else(|| "nobody blocked".into())
+    spans.get(spans.len() / 2).copied().ok_or_else(|| "no worker blocked".into())
 }
 
 fn read_one(reader: &mut PipeReader, interposed: bool) {
     let mut byte = [0];
     match interposed {
         true => drop(reader.read(&mut byte)),
-        // Straight to the kernel: nothing of ours stands in the way.
+        // A bare system call, which is not interposed.
         false => drop(rustix::io::read(&*reader, &mut byte)),
     }
 }

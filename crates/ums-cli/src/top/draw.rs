@@ -1,11 +1,11 @@
-//! The screen of `ums top`, drawn from the model and what the user has chosen. Nothing is read or
-//! changed here, so that tests can look at whole screens.
+//! Draws the screen of `ums top` from the model and the user's choices. Nothing is read or changed
+//! here, so tests can compare whole screens.
 //!
 //! ```text
 //!   head: process, totals                                     2 lines
 //!   schedulers, a bar each                                    at most a third of the height
-//!   tabs, and the list of one | from 132 columns on: top waits and the monitor's findings
-//!   narrow: top waits and the monitor's findings, a line each
+//!   tabs, and the list of one | from 132 columns on: top waits and the monitor's reports
+//!   narrow: top waits and the monitor's reports, a line each
 //!   keys                                                      1 line
 //! ```
 
@@ -19,9 +19,9 @@ use super::model::{Model, Scheduler, count_text, span_text};
 use super::sheet::{Cell, Line, Sheet, Tab};
 use super::state::State;
 
-/// From here on the lists have a side panel.
+/// From this width on the lists have a side panel.
 const WIDE: u16 = 132;
-/// Width of that.
+/// The width of the side panel.
 const SIDE: u16 = 46;
 
 const HEAD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -90,7 +90,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &State) {
     ]);
     let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(area);
     frame.render_widget(Paragraph::new(Words::from(title)), first);
-    // Over the title where both do not fit: it is what matters when something is wrong.
+    // Covers the title if both do not fit, because a problem matters more.
     let width = (rhythm.width() as u16).min(first.width);
     let right = Rect { x: first.right() - width, width, ..first };
     frame.render_widget(Paragraph::new(Words::from(rhythm)), right);
@@ -143,7 +143,7 @@ fn draw_schedulers(frame: &mut Frame<'_>, area: Rect, all: &[Scheduler], shown: 
     }
 }
 
-/// A bar in eighths of a character.
+/// Returns a bar in eighths of a character.
 fn bar_text(share: f64, width: u16) -> String {
     const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (share.clamp(0.0, 1.0) * f64::from(width) * 8.0).round() as usize;
@@ -229,7 +229,7 @@ fn line_style(line: &Line) -> Style {
     state.unwrap_or_default()
 }
 
-/// One worker: where it is, what it waits for and behind whom.
+/// Draws one worker: its state, what it waits for, and the chain of holders.
 fn draw_worker(frame: &mut Frame<'_>, area: Rect, model: &Model, id: (i64, i64)) {
     let title = format!(" worker {} of scheduler {} ", id.1, id.0);
     let block = Block::new().borders(Borders::TOP).title(Span::styled(title, HEAD));
@@ -299,7 +299,7 @@ fn worker_lines(model: &Model, id: (i64, i64)) -> Vec<Words<'static>> {
     lines
 }
 
-/// The side panel of a wide screen.
+/// Draws the side panel of a wide screen.
 fn draw_side(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let findings = model.findings();
     let below = (findings.len() as u16 + 2).max(3);
@@ -333,7 +333,7 @@ fn draw_side(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         .style(style)
     }));
     if lines.len() == 1 {
-        lines = vec![words("nobody watches".into()).style(FAINT)];
+        lines = vec![words("there is no monitor".into()).style(FAINT)];
     }
     frame.render_widget(Paragraph::new(lines).block(block(" monitor ")), bottom);
 }
@@ -353,7 +353,7 @@ fn findings_line(model: &Model) -> Words<'static> {
     let all = model.findings();
     let mut words = vec![Span::styled("monitor   ", HEAD)];
     if all.is_empty() {
-        words.push(Span::styled(" nobody watches", FAINT));
+        words.push(Span::styled(" there is no monitor", FAINT));
     } else if all.iter().all(|found| found.reports == 0) {
         words.push(Span::styled(" nothing found", FAINT));
     }

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Only this file touches the terminal, the socket and the clock. The terminal is restored when the
-//! user goes, on SIGTERM, and when something here panics.
+//! user quits, on SIGTERM, and on a panic.
 //!
-//! What it does not do: it changes nothing in the process that it looks at.
+//! What it does not do: change anything in the observed process.
 
 mod draw;
 mod model;
@@ -34,13 +34,13 @@ use model::Model;
 use reading::Reading;
 use state::State;
 
-/// How long to wait for a key before looking at the time and at signals.
+/// How long to wait for a key before checking the time and signals.
 const ATTENTION: Duration = Duration::from_millis(100);
 
 /// Options of `ums top`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The process's number or its socket. Default: the only process there is.
+    /// The process's number or its socket. Default: the only process.
     #[arg(value_name = "PID|SOCKET")]
     target: Option<String>,
 
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn top(args: &Args) -> Result<(), String> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        return Err("it needs a terminal; ums stats is for scripts".into());
+        return Err("it needs a terminal; use ums stats in scripts".into());
     }
     let every =
         Duration::try_from_secs_f64(args.every).map_err(|_| "--every takes seconds".to_owned())?;
@@ -70,7 +70,7 @@ fn top(args: &Args) -> Result<(), String> {
     let mut model = Model::default();
     model.read(Reading::of(asking::ask(&path, "*")?));
     let ended = Arc::new(AtomicBool::new(false));
-    // Not SIGHUP: it ends the process at once, for then there is no terminal to restore.
+    // Not SIGHUP, which ends the process at once: then there is no terminal to restore.
     signal_hook::flag::register(signal_hook::consts::SIGTERM, ended.clone())
         .map_err(|error| error.to_string())?;
     // Restores the terminal on panic, too.
@@ -87,14 +87,15 @@ fn watch(
     state: &mut State,
     ended: &AtomicBool,
 ) -> std::io::Result<()> {
-    // The first rates soon.
+    // The second reading, which gives the first rates, comes soon.
     let mut next = Instant::now() + state.every.min(Duration::from_millis(250));
     while !ended.load(Ordering::Relaxed) {
         terminal.draw(|frame| draw::draw(frame, model, state))?;
         loop {
             let left = next.saturating_duration_since(Instant::now());
             let wait = if state.paused { ATTENTION } else { left.min(ATTENTION) };
-            // Looked at before each read: of a terminal that is gone the library reads on for ever.
+            // Checked before each read, because the library never stops reading from a closed
+            // terminal.
             if !is_there(Duration::ZERO)? || (!event::poll(Duration::ZERO)? && !is_there(wait)?) {
                 return Ok(());
             }
@@ -124,7 +125,7 @@ fn watch(
                     model.read(Reading::of(answer));
                     state.trouble = None;
                 }
-                // What was seen last stays on the screen.
+                // The last reading stays on the screen.
                 Err(sentence) => state.trouble = Some(sentence),
             }
             next = Instant::now() + state.every;
@@ -133,14 +134,14 @@ fn watch(
     Ok(())
 }
 
-/// Waits for input, at most this long. False: the terminal has gone.
+/// Waits for input, at most this long. Returns false if the terminal is closed.
 fn is_there(wait: Duration) -> std::io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let stdin = std::io::stdin();
     let mut input = [PollFd::new(&stdin, PollFlags::IN)];
     let wait = Timespec::try_from(wait).map_err(std::io::Error::other)?;
     match poll(&mut input, Some(&wait)) {
-        // A change of the window's size, or the end that was asked for.
+        // A change of the window's size, or a signal to end.
         Err(rustix::io::Errno::INTR) => Ok(true),
         Err(error) => Err(error.into()),
         Ok(_) => {

@@ -1,4 +1,4 @@
-//! The model: two readings of a process, and what follows from them. It draws nothing.
+//! The model: two readings of a process, and the values computed from them. It draws nothing.
 //!
 //! Rates are differences of counters over the time between the two readings, by the process's own
 //! clock; before the second reading there are none.
@@ -6,14 +6,14 @@
 use super::reading::{Reading, Row};
 use crate::asking::printable;
 
-/// What is shown.
+/// The model of the screen.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     /// The last reading.
     pub now: Reading,
     /// The one before it.
     before: Option<Reading>,
-    /// The worker whose functions were asked for last, and these, or why there are none.
+    /// The worker whose backtrace was requested last, with its lines, or why there are none.
     pub stack: Option<((i64, i64), Vec<String>)>,
 }
 
@@ -30,12 +30,12 @@ pub struct Scheduler {
     pub switches: Option<f64>,
     /// Requests carried out in a second.
     pub done: Option<f64>,
-    /// Workers that could run, wait, are idle, are preemptive.
+    /// Workers that are runnable; below, waiting, idle and preemptive ones.
     pub runnable: i64,
     pub waiting: i64,
     pub idle: i64,
     pub preemptive: i64,
-    /// Workers, and how many there may be.
+    /// The number of workers; below, its maximum.
     pub workers: i64,
     pub workers_max: i64,
     /// Requests without a worker.
@@ -45,43 +45,43 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Requests wait for a worker, and none can come but from those that wait themselves.
+    /// Returns whether requests wait for a worker and all workers are waiting themselves.
     pub fn is_out_of_workers(&self) -> bool {
         self.queued > 0 && self.workers >= self.workers_max && self.idle == 0 && self.runnable == 0
     }
 }
 
-/// A reason to wait.
+/// The waits of one reason.
 #[derive(Clone, Debug)]
 pub struct Wait {
     /// The reason.
     pub name: String,
     /// Its class.
     pub class: String,
-    /// How many wait now.
+    /// Current waits.
     pub waiting: i64,
-    /// Waits that ended, in a second.
+    /// Waits that ended, per second.
     pub rate: Option<f64>,
-    /// Their time, in microseconds of waiting for each second.
+    /// Waiting time, in microseconds per second.
     pub us_rate: Option<f64>,
-    /// The part of that after the signal.
+    /// The part of the waiting time after the signal.
     pub signal_us_rate: Option<f64>,
-    /// All waits that are over, their time, and the longest.
+    /// The number of ended waits; below, their total time and the longest.
     pub count: i64,
     pub us: i64,
     pub max_us: i64,
 }
 
-/// What the monitor found.
+/// The monitor's reports of one condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The condition.
     pub condition: String,
     /// How often it was reported.
     pub reports: i64,
-    /// How often it was left out.
+    /// How often a report was suppressed.
     pub suppressed: i64,
-    /// How often it was reported since the reading before.
+    /// How often it was reported since the previous reading.
     pub new: i64,
 }
 
@@ -90,7 +90,7 @@ pub struct Finding {
 pub struct Totals {
     pub schedulers: usize,
     pub hidden: usize,
-    /// What workers are made of.
+    /// The kind of the workers.
     pub kind: String,
     pub workers: i64,
     pub workers_max: i64,
@@ -105,11 +105,11 @@ impl Model {
     /// Takes the next reading.
     pub fn read(&mut self, reading: Reading) {
         let last = std::mem::replace(&mut self.now, reading);
-        // Another process may have taken over the name; its counters have nothing to do with these.
+        // Another process may have taken over the socket's name; its counters are not comparable.
         self.before = (last.pid == self.now.pid).then_some(last);
     }
 
-    /// Takes the answer to the question for a worker's functions.
+    /// Takes the answer to the request for a worker's backtrace.
     pub fn read_stack(
         &mut self,
         worker: (i64, i64),
@@ -126,13 +126,13 @@ impl Model {
         self.stack = Some((worker, lines));
     }
 
-    /// Seconds between the two readings.
+    /// Returns the seconds between the two readings.
     fn span(&self) -> Option<f64> {
         let span = self.now.now_us - self.before.as_ref()?.now_us;
         (span > 0).then(|| span as f64 / 1e6)
     }
 
-    /// How much a counter grew in a second, in the row that has the same key.
+    /// Returns a counter's growth per second, against the row with the same key.
     fn rate(&self, view: &str, key: &[&str], row: &Row<'_>, counter: &str) -> Option<f64> {
         Some(self.growth(view, key, row, counter)? as f64 / self.span()?)
     }
@@ -145,14 +145,14 @@ impl Model {
         };
         let before = self.before.as_ref()?;
         let old = before.rows(view).find(same).map_or(0, |row| row.number(counter));
-        // Smaller than before: it was reset.
+        // A smaller value than before means that the counter was reset.
         Some(match row.number(counter) - old {
             less if less < 0 => row.number(counter),
             more => more,
         })
     }
 
-    /// All schedulers, visible ones first.
+    /// Returns all schedulers, visible ones first.
     pub fn schedulers(&self) -> Vec<Scheduler> {
         const VIEW: &str = "ums_schedulers";
         let one = |row: Row<'_>| {
@@ -176,7 +176,7 @@ impl Model {
         self.now.rows(VIEW).map(one).collect()
     }
 
-    /// Waits by reason, those that took most of the last moments first.
+    /// Returns the waits by reason, those with the most recent waiting time first.
     pub fn waits(&self) -> Vec<Wait> {
         const VIEW: &str = "ums_wait_stats";
         let one = |row: Row<'_>| {
@@ -202,7 +202,7 @@ impl Model {
         waits
     }
 
-    /// What the monitor found, every condition; empty when nobody watches.
+    /// Returns the monitor's reports for every condition; empty if there is no monitor.
     pub fn findings(&self) -> Vec<Finding> {
         const VIEW: &str = "ums_monitor";
         let one = |row: Row<'_>| Finding {
@@ -214,7 +214,7 @@ impl Model {
         self.now.rows(VIEW).map(one).collect()
     }
 
-    /// Sums for the head of the screen.
+    /// Returns the sums for the head of the screen.
     pub fn totals(&self) -> Totals {
         let all = self.schedulers();
         let visible = || all.iter().filter(|s| !s.is_hidden);
@@ -240,12 +240,12 @@ impl Model {
         }
     }
 
-    /// The row of a worker, if it still exists.
+    /// Returns the row of a worker, if it still exists.
     pub fn worker(&self, id: (i64, i64)) -> Option<Row<'_>> {
         self.now.rows("ums_workers").find(|row| worker_id(row) == id)
     }
 
-    /// Whom a worker waits for, whom that waits for, and so on, a sentence each.
+    /// Returns the chain of holders that a worker waits for, a sentence for each.
     pub fn chain(&self, worker: (i64, i64)) -> Vec<String> {
         let mut seen = vec![worker];
         let mut out = Vec::new();
@@ -280,24 +280,24 @@ impl Model {
         out
     }
 
-    /// What a user is doing that holds something.
+    /// Describes what a user that holds a lock is doing.
     fn doing(&self, user: i64) -> String {
         let request = self.now.rows("ums_requests").find(|row| row.number("user_id") == user);
         match request {
             Some(row) => {
                 format!("its request {} is {}", row.number("request_id"), row.text("task_state"))
             }
-            None => "it has no request; its client has the next word".into(),
+            None => "it has no request; the server waits for its client".into(),
         }
     }
 }
 
-/// The numbers of a row's scheduler and worker.
+/// Returns the numbers of a row's scheduler and worker.
 pub fn worker_id(row: &Row<'_>) -> (i64, i64) {
     (row.number("scheduler_id"), row.number("worker_id"))
 }
 
-/// `worker 3 of scheduler 0`
+/// Returns, for example, `worker 3 of scheduler 0`.
 fn worker_name((scheduler, worker): (i64, i64)) -> String {
     format!("worker {worker} of scheduler {scheduler}")
 }
@@ -306,7 +306,7 @@ fn of_user(user: i64) -> String {
     if user == 0 { String::new() } else { format!(" for user {user}") }
 }
 
-/// A time for people: three digits and a unit.
+/// Formats a time with three digits and a unit.
 pub fn span_text(us: i64) -> String {
     let s = us as f64 / 1e6;
     match us {
@@ -321,7 +321,7 @@ pub fn span_text(us: i64) -> String {
     }
 }
 
-/// A number for people: whole to 99,999, then with a unit.
+/// Formats a number: in full up to 99,999, then with a unit.
 pub fn count_text(n: f64) -> String {
     match n {
         n if n < 10.0 && n.fract() != 0.0 => format!("{n:.1}"),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_chain_ends_at_who_does_not_wait_or_where_it_began() {
+    fn a_wait_chain_ends_at_a_holder_that_does_not_wait_or_at_its_start() {
         let wait = |worker: i64, next: &str| {
             format!(
                 r#"{{"scheduler_id":0,"worker_id":{worker},"wait_type":"MUTEX","resource":255,
@@ -378,7 +378,7 @@ mod tests {
         let chain = model.chain((0, 1));
         assert_eq!(chain[0], "worker 1 of scheduler 0 waits for MUTEX of 0xff, 5.00 ms so far");
         assert_eq!(chain[1..], ["held by worker 2 of scheduler 1 for user 7"]);
-        let idle = "held by user 7: it has no request; its client has the next word";
+        let idle = "held by user 7: it has no request; the server waits for its client";
         assert_eq!(model.chain((0, 3))[1], idle);
         assert_eq!(model.chain((0, 4)).last().unwrap(), "which waits itself: a deadlock");
         assert!(model.chain((0, 9)).is_empty());

@@ -1,10 +1,10 @@
-//! Sheets: the lists of the screen as columns and sortable cells. They draw nothing.
+//! Sheets: the lists of the screen, as columns of sortable cells. They draw nothing.
 
 use std::cmp::Ordering;
 
 use super::model::{Model, count_text, span_text, worker_id};
 
-/// The lists there are, in the order of their keys.
+/// The lists, in the order of their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tab {
     Workers,
@@ -32,7 +32,7 @@ impl Tab {
         }
     }
 
-    /// The column by which it is sorted at first, and whether the largest come first.
+    /// Returns the column of the initial order, and whether the largest values come first.
     pub fn first_sort(self) -> (usize, bool) {
         match self {
             Tab::Workers => (4, true),
@@ -46,14 +46,14 @@ impl Tab {
     }
 }
 
-/// A cell: what it says, and what it is sorted by.
+/// A cell: its text and its sort key.
 #[derive(Clone, Debug)]
 pub enum Cell {
     Text(String),
     Count(i64),
     Rate(Option<f64>),
     Us(i64),
-    /// No number, such as none of a worker.
+    /// No number, for example of a request without a worker.
     None,
 }
 
@@ -96,7 +96,7 @@ fn nonzero(n: i64) -> Cell {
 #[derive(Clone, Debug)]
 pub struct Line {
     pub cells: Vec<Cell>,
-    /// The worker to look at behind it.
+    /// The worker that Enter shows.
     pub worker: Option<(i64, i64)>,
 }
 
@@ -107,7 +107,7 @@ pub struct Sheet {
     pub lines: Vec<Line>,
 }
 
-/// The list of a tab, sorted.
+/// Returns the list of a tab, sorted.
 pub fn sheet(model: &Model, tab: Tab, (by, down): (usize, bool), show_idle: bool) -> Sheet {
     let (heads, mut lines): (&'static [_], _) = match tab {
         Tab::Workers => (WORKERS, workers(model, show_idle)),
@@ -328,7 +328,7 @@ fn reports(model: &Model) -> Vec<Line> {
     model.now.rows("ums_reports").map(line).collect()
 }
 
-/// The end of a path, by which people know it.
+/// Returns the last part of a path.
 fn last_names(function: &str) -> String {
     let mut names: Vec<_> = function.rsplit("::").take(2).collect();
     names.reverse();

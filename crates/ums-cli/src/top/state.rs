@@ -1,4 +1,4 @@
-//! What the user of `ums top` has chosen, and what each key changes of it.
+//! The choices of the user of `ums top`, and the effect of each key on them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::sheet::{Sheet, Tab, sheet};
 /// Shortest and longest time between two readings.
 const EVERY_MIN: Duration = Duration::from_millis(125);
 const EVERY_MAX: Duration = Duration::from_secs(64);
-/// Lines that a page key moves.
+/// The number of lines that a page key moves.
 const PAGE: usize = 10;
 
 /// The choices.
@@ -18,16 +18,16 @@ const PAGE: usize = 10;
 pub struct State {
     /// The list that is shown.
     pub tab: Tab,
-    /// By tab: the column that it is sorted by, and whether the largest come first.
+    /// For each tab, its sort column, and whether the largest values come first.
     sorts: [(usize, bool); Tab::ALL.len()],
-    /// The line that is chosen.
+    /// The selected line.
     pub selected: usize,
-    /// The worker that is looked at.
+    /// The worker that is shown in detail.
     pub detail: Option<(i64, i64)>,
-    /// The functions of this worker are wanted: they are asked for once, for putting names to them
-    /// costs the process milliseconds.
+    /// The worker whose backtrace must be requested. It is requested once, because looking the
+    /// names up costs the process milliseconds.
     pub wants_stack: Option<(i64, i64)>,
-    /// Nothing is read meanwhile.
+    /// No readings are taken.
     pub paused: bool,
     /// Time between two readings.
     pub every: Duration,
@@ -38,7 +38,7 @@ pub struct State {
 }
 
 impl State {
-    /// The choices at the start.
+    /// Returns the initial choices.
     pub fn new(every: Duration) -> State {
         State {
             tab: Tab::Workers,
@@ -53,17 +53,17 @@ impl State {
         }
     }
 
-    /// How the list is sorted.
+    /// Returns the sort column and direction of the list.
     pub fn sort(&self) -> (usize, bool) {
         self.sorts[self.tab as usize]
     }
 
-    /// The list that is shown.
+    /// Returns the list that is shown.
     pub fn sheet(&self, model: &Model) -> Sheet {
         sheet(model, self.tab, self.sort(), self.show_idle)
     }
 
-    /// Does what a key says. False: the user wants to go.
+    /// Handles a key. Returns false if it quits.
     pub fn press(&mut self, key: KeyEvent, model: &Model) -> bool {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {

@@ -1,5 +1,5 @@
-//! Whole screens, compared with those in `golden/`: under load, and out of workers, at 80x24 and
-//! at 160x50. `UMS_GOLDEN=write cargo test -p ums-cli top` writes them anew; look at them then.
+//! Whole screens, compared with those in `golden/`: under load, and out of workers, at 80x24 and at
+//! 160x50. `UMS_GOLDEN=write cargo test -p ums-cli top` writes them again; then check them by eye.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +27,8 @@ fn scheduler(id: i64, idle_us: i64, switches: i64, done: i64, queued: i64, waiti
     json!({
         "scheduler_id": id, "name": if id == 2 { "admin".to_owned() } else { id.to_string() },
         "status": if id == 2 { "HIDDEN ONLINE" } else { "VISIBLE ONLINE" }, "workers": "Thread",
-        "max_workers": if id == 2 { 3 } else { 8 }, "current_workers_count": if id == 2 { 3 } else { 8 },
+        "max_workers": if id == 2 { 3 } else { 8 },
+        "current_workers_count": if id == 2 { 3 } else { 8 },
         "idle_workers_count": if id == 2 { 3 } else { (7 - waiting).max(0) },
         "runnable_tasks_count": i64::from(waiting == 1), "waiting_tasks_count": waiting,
         "work_queue_count": queued, "pending_io_count": 2 * (1 - id / 2),
@@ -38,16 +39,18 @@ fn scheduler(id: i64, idle_us: i64, switches: i64, done: i64, queued: i64, waiti
 fn worker(scheduler: i64, id: i64, state: &str, wait: &str, ms: i64, user: i64) -> Value {
     json!({
         "scheduler_id": scheduler, "worker_id": id, "state": state, "wait_type": wait,
-        "last_wait_type": "LCK_M_X", "wait_duration_ms": ms, "user_id": user, "request_id": user * 100,
-        "tasks_processed_count": 1200 + id, "context_switch_count": 5000 + id, "os_thread_id": 5000 + id,
+        "last_wait_type": "LCK_M_X", "wait_duration_ms": ms, "user_id": user,
+        "request_id": user * 100, "tasks_processed_count": 1200 + id,
+        "context_switch_count": 5000 + id, "os_thread_id": 5000 + id,
         "stack_bytes": 1 << 20, "stack_bytes_used": 20480,
     })
 }
 
 fn wait(name: &str, begun: i64, done: i64, us: i64) -> Value {
     json!({
-        "wait_type": name, "class": "RESOURCE", "waiting_tasks_count": begun, "completed_waits": done,
-        "wait_time_us": us, "signal_wait_time_us": us / 10, "max_wait_time_us": 91_000,
+        "wait_type": name, "class": "RESOURCE", "waiting_tasks_count": begun,
+        "completed_waits": done, "wait_time_us": us, "signal_wait_time_us": us / 10,
+        "max_wait_time_us": 91_000,
     })
 }
 
@@ -55,7 +58,7 @@ fn finding(condition: &str, reports: i64) -> Value {
     json!({"condition": condition, "reports_count": reports, "suppressed_count": 0})
 }
 
-/// A server that is busy and well.
+/// Returns a server that is busy and has no problem.
 fn under_load() -> Model {
     let at = |now: i64| {
         let workers = vec![
@@ -68,8 +71,9 @@ fn under_load() -> Model {
             worker(1, 3, "PREEMPTIVE", "PREEMPTIVE_OS_OPEN", 1, 16),
         ];
         let user = |id: i64| {
-            json!({"user_id": id, "scheduler_id": id % 2, "is_busy": id % 3 / 2, "is_holding": id / 16,
-                "requests_done": id * 1000, "queueing_time_us": id * 42_000, "max_queueing_time_us": 9_000,
+            json!({"user_id": id, "scheduler_id": id % 2, "is_busy": id % 3 / 2,
+                "is_holding": id / 16, "requests_done": id * 1000,
+                "queueing_time_us": id * 42_000, "max_queueing_time_us": 9_000,
                 "elapsed_us": id * 300_000, "waits_count": id * 700, "wait_time_us": id * 120_000})
         };
         reading(
@@ -101,7 +105,7 @@ fn report(n: i64, what: &str, worker: Option<i64>, ms: i64, at: &str, why: &str)
         "lasted_ms": ms, "function": at, "text": "..."})
 }
 
-/// All workers wait for a lock whose holder's client has gone for lunch.
+/// Returns a server whose workers all wait for a lock of an idle client.
 fn out_of_workers() -> Model {
     let at = |now: i64| {
         let workers: Vec<_> = (0..16)
@@ -109,17 +113,19 @@ fn out_of_workers() -> Model {
             .collect();
         let waiting = |n: i64| {
             json!({"scheduler_id": n / 8, "worker_id": n % 8 + 1, "wait_type": "LCK_M_X",
-                "wait_duration_ms": now * 1000 - n * 40, "resource": 140_234, "blocking_user_id": 99})
+                "wait_duration_ms": now * 1000 - n * 40, "resource": 140_234,
+                "blocking_user_id": 99})
         };
         let pending = |n: i64| {
-            json!({"request_id": 9000 + n, "user_id": 200 + n, "scheduler_id": n % 2, "worker_id": null,
-                "task_state": "PENDING", "wait_type": "THREADPOOL",
+            json!({"request_id": 9000 + n, "user_id": 200 + n, "scheduler_id": n % 2,
+                "worker_id": null, "task_state": "PENDING", "wait_type": "THREADPOOL",
                 "queueing_time_microseconds": now * 900_000 - n * 100_000})
         };
         let running = |n: i64| {
             json!({"request_id": (11 + n) * 100, "user_id": 11 + n, "scheduler_id": n / 8,
                 "worker_id": n % 8 + 1, "task_state": "WAITING", "wait_type": "LCK_M_X",
-                "queueing_time_microseconds": 42, "elapsed_us": now * 1_000_000, "context_switches_count": 1})
+                "queueing_time_microseconds": 42, "elapsed_us": now * 1_000_000,
+                "context_switches_count": 1})
         };
         reading(
             now,
@@ -191,21 +197,22 @@ fn out_of_workers_at_both_sizes() {
     expect("exhaustion-160x50", &screen(&model, &state(), 160, 50));
     let mut requests = state();
     press(&mut requests, &model, &[KeyCode::Char('2')]);
-    // From the time that they run to the time that they were queued.
+    // From the column of the running time to the column of the queueing time.
     press(&mut requests, &model, &[KeyCode::Char('s'); 9]);
     expect("exhaustion-requests-80x24", &screen(&model, &requests, 80, 24));
 }
 
 #[test]
-fn a_worker_is_shown_with_what_it_waits_for_and_behind_whom() {
+fn a_worker_is_shown_with_its_wait_and_the_holder() {
     let model = out_of_workers();
     let mut state = state();
     press(&mut state, &model, &[KeyCode::Down, KeyCode::Enter]);
-    assert_eq!(state.detail, Some((0, 2)), "the one that has waited second longest");
-    assert_eq!(state.wants_stack.take(), Some((0, 2)), "asked for once");
+    assert_eq!(state.detail, Some((0, 2)), "the second longest wait");
+    assert_eq!(state.wants_stack.take(), Some((0, 2)), "requested once");
     let mut model = model;
     let text = "worker 2 of scheduler 0, thread 5002: WAITING LCK_M_X for 12.0 s\n    at \
-                umsql::vfs::locks::Locks::wait (locks.rs:120)\n    at umsql::run::statement (run.rs:88)";
+                umsql::vfs::locks::Locks::wait (locks.rs:120)\n    at \
+                umsql::run::statement (run.rs:88)";
     let answer = json!({"stacks": [{"text": text}]});
     let answer = answer.as_object().cloned().ok_or_else(String::new);
     model.read_stack((0, 2), answer);
