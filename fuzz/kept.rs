@@ -1,7 +1,7 @@
-//! The inputs below `kept/`: what fuzzers found that reaches code which nothing else reaches. Tests
-//! of the crates that are fuzzed include this file, so that each of them is tried in every run.
+//! The inputs below `kept/`: those found by fuzzers that reach the most code. The tests of the
+//! fuzzed crates include this file, so every test run tries all of them.
 
-/// Tries each input that was kept for this target.
+/// Runs each input that is kept for this target.
 pub fn each(name: &str, target: fn(&[u8])) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/kept/");
     let files = std::fs::read_dir(folder.to_owned() + name).expect("inputs are kept");

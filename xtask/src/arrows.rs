@@ -1,10 +1,10 @@
 //! Imports flow one way: between crates, and between the modules of `ums`.
 //!
-//! Crates: `fiber, context <- ums <- umsql <- ums-cli`; a crate depends only on what stands before
-//! it. Modules: the `mod` lines of `crates/ums/src/lib.rs` stand in dependency order, and a file
-//! names `crate::x` only where `x` stands above its own top-level module. Tests may look anywhere.
+//! Crates: `fiber, context <- ums <- umsql <- ums-cli`; a crate depends only on those to its left.
+//! Modules: the `mod` lines of `crates/ums/src/lib.rs` are in dependency order, and a file names
+//! `crate::x` only if `x` is above its own top-level module. Tests may use anything.
 
-use crate::source::{File, Finding, House, is_word, line_of, without_tests, words};
+use crate::source::{File, Finding, Repository, is_word, line_of, without_tests, words};
 
 const LIB: &str = "crates/ums/src/lib.rs";
 const SRC: &str = "crates/ums/src/";
@@ -20,18 +20,20 @@ const CRATES: [(&str, &[&str]); 7] = [
     ("xtask", &[]),
 ];
 
-/// Findings of both kinds.
-pub fn check(house: &House) -> Vec<Finding> {
-    let mut findings = crates(house);
-    findings.extend(modules(house));
+/// Returns the findings about crates and modules.
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let mut findings = crates(repository);
+    findings.extend(modules(repository));
     findings
 }
 
-fn crates(house: &House) -> Vec<Finding> {
+fn crates(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, allowed) in CRATES {
         let folder = if name == "xtask" { String::new() } else { "crates/".to_owned() };
-        let Some(manifest) = house.file(&format!("{folder}{name}/Cargo.toml")) else { continue };
+        let Some(manifest) = repository.file(&format!("{folder}{name}/Cargo.toml")) else {
+            continue;
+        };
         for (line, dependency) in dependencies(&manifest.text) {
             let ours = CRATES.iter().any(|(other, _)| *other == dependency);
             if ours && !allowed.contains(&dependency) {
@@ -46,7 +48,7 @@ fn crates(house: &House) -> Vec<Finding> {
     findings
 }
 
-/// The names in the dependency tables of a manifest, with their lines.
+/// Returns the names in the dependency tables of a manifest, with their lines.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut inside = false;
     let mut found = Vec::new();
@@ -65,13 +67,13 @@ fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     found
 }
 
-fn modules(house: &House) -> Vec<Finding> {
-    let Some(lib) = house.file(LIB) else { return Vec::new() };
+fn modules(repository: &Repository) -> Vec<Finding> {
+    let Some(lib) = repository.file(LIB) else { return Vec::new() };
     let order = mod_lines(&without_tests(&lib.code));
     let declared = mod_lines(&lib.code);
     let place = |name: &str| order.iter().position(|other| other == name);
     let mut findings = Vec::new();
-    for file in house.rust().filter(|file| file.path != LIB) {
+    for file in repository.rust().filter(|file| file.path != LIB) {
         let Some(own) = top_module(file) else { continue };
         if !declared.iter().any(|name| name == own) {
             let message =
@@ -83,12 +85,11 @@ fn modules(house: &House) -> Vec<Finding> {
             let message = match place(&used) {
                 Some(used_place) if used_place <= own_place => continue,
                 Some(_) => format!(
-                    "`{own}` uses `crate::{used}`, which stands below it in lib.rs. Let it return a \
-                     value for `{used}` to act on, move the shared part up, or reorder the `mod` lines."
+                    "`{own}` uses `crate::{used}`, which is below it in lib.rs. Let it return a \
+                     value for `{used}` to act on, move the shared part up, or reorder the `mod` \
+                     lines."
                 ),
-                None => format!(
-                    "`crate::{used}` is no module: name the module it lives in, so that the arrow shows."
-                ),
+                None => format!("`crate::{used}` is no module: name the module that defines it."),
             };
             findings.push(file.finding(line, message));
         }
@@ -96,7 +97,7 @@ fn modules(house: &House) -> Vec<Finding> {
     findings
 }
 
-/// The names on the `mod` lines of a file, in order.
+/// Returns the names on the `mod` lines of a file, in order.
 fn mod_lines(code: &str) -> Vec<String> {
     let name = |line: &str| {
         let at = words(line, "mod").next()?;
@@ -106,7 +107,8 @@ fn mod_lines(code: &str) -> Vec<String> {
     code.lines().filter_map(name).collect()
 }
 
-/// The top-level module of `ums` that this file belongs to; none for tests and other crates.
+/// Returns the top-level module of `ums` that this file belongs to; none for tests and other
+/// crates.
 fn top_module(file: &File) -> Option<&str> {
     let inside = file.path.strip_prefix(SRC)?;
     if inside.split('/').any(|part| part == "tests" || part == "tests.rs" || part == "loom.rs") {
@@ -115,12 +117,13 @@ fn top_module(file: &File) -> Option<&str> {
     inside.split('/').next().map(|part| part.trim_end_matches(".rs"))
 }
 
-/// What follows `crate::` in this code, with its lines. Macros are left out: they have no place.
+/// Returns the names after `crate::` in this code, with their lines. Macros are left out, because
+/// they have no module.
 fn uses(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for at in words(code, "crate") {
         let Some(rest) = code[at + 5..].strip_prefix("::") else { continue };
-        // `pub(in crate::x)` opens a door rather than going through one.
+        // `pub(in crate::x)` is a visibility, not a use.
         if code[..at].trim_end().ends_with("in") {
             continue;
         }
@@ -137,7 +140,7 @@ fn uses(code: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The first word of each part of `a::b, c::{d, e}, f}`.
+/// Returns the first word of each part of `a::b, c::{d, e}, f}`.
 fn group_heads(group: &str) -> Vec<String> {
     let (mut depth, mut heads, mut fresh) = (0, Vec::new(), true);
     let mut rest = group;
@@ -169,7 +172,7 @@ mod tests {
         (LIB, "//! L.\nmod error;\npub mod os;\npub(crate) mod door;\n#[cfg(test)]\nmod late;\n");
 
     fn of(path: &str, text: &str) -> Vec<Finding> {
-        modules(&House::of(&[ORDER, (path, text)]))
+        modules(&Repository::of(&[ORDER, (path, text)]))
     }
 
     #[test]
@@ -208,12 +211,12 @@ mod tests {
 
     #[test]
     fn crates_depend_downwards() {
-        let house = House::of(&[
+        let repository = Repository::of(&[
             ("crates/fiber/Cargo.toml", "[dependencies]\nlibc = \"1\"\n[dev-dependencies.ums]\n"),
             ("crates/umsql/Cargo.toml", "[dependencies]\nums = { path = \"../ums\" }\n"),
             ("crates/ums/Cargo.toml", "[dev-dependencies]\numsql.workspace = true\n"),
         ]);
-        let found: Vec<_> = crates(&house).into_iter().map(|f| (f.path, f.line)).collect();
+        let found: Vec<_> = crates(&repository).into_iter().map(|f| (f.path, f.line)).collect();
         assert_eq!(
             found,
             [("crates/fiber/Cargo.toml".to_owned(), 3), ("crates/ums/Cargo.toml".to_owned(), 2)]

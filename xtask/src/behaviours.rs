@@ -1,14 +1,14 @@
-//! The table of behaviours is true.
+//! Checks that the table of behaviours is complete, and that the tests it names exist.
 //!
-//! `docs/behaviours.md` has one row for each number that is promised, `| U1 | words | tests |`, and
-//! each test it names is a function somewhere below `crates/`. Instead of tests a row may say
-//! `background` (nothing to test) or `open` (not written yet, which is counted and told, and is no
-//! finding).
+//! `docs/behaviours.md` has one row for each promised number, `| U1 | words | tests |`, and each
+//! test that it names is a function somewhere below `crates/`. Instead of tests a row may say
+//! `background` (nothing to test) or `open` (not written yet, which is counted and printed, and is
+//! not a finding).
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use crate::source::{File, Finding, House, is_word, words};
+use crate::source::{File, Finding, Repository, is_word, words};
 
 const TABLE: &str = "docs/behaviours.md";
 
@@ -31,16 +31,16 @@ enum Proof {
     Open,
 }
 
-/// Findings about the table.
-pub fn check(house: &House) -> Vec<Finding> {
-    let Some(table) = house.file(TABLE) else {
+/// Returns the findings about the table.
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let Some(table) = repository.file(TABLE) else {
         return vec![Finding {
             path: TABLE.to_owned(),
             line: 1,
             message: "is missing: one row `| U1 | behaviour | tests |` for each number.".to_owned(),
         }];
     };
-    let functions = functions(house);
+    let functions = functions(repository);
     let mut findings = Vec::new();
     let mut seen = BTreeSet::new();
     for row in rows(table) {
@@ -55,8 +55,8 @@ pub fn check(house: &House) -> Vec<Finding> {
         }
         for test in tests.iter().filter(|test| !functions.contains(test.as_str())) {
             let message = format!(
-                "{} names the test `{test}`, but no `fn {test}(` stands below crates/. Correct the \
-                 name, or write the test.",
+                "{} names the test `{test}`, but there is no `fn {test}(` below crates/. Correct \
+                 the name, or write the test.",
                 row.number
             );
             findings.push(table.finding(row.line, message));
@@ -70,9 +70,9 @@ pub fn check(house: &House) -> Vec<Finding> {
     findings
 }
 
-/// How much of the table is proved, in one line.
-pub fn summary(house: &House) -> String {
-    let Some(table) = house.file(TABLE) else { return String::new() };
+/// Returns the number of rows with tests, in one line.
+pub fn summary(repository: &Repository) -> String {
+    let Some(table) = repository.file(TABLE) else { return String::new() };
     let (mut tested, mut background, mut open) = (0, 0, Vec::new());
     for row in rows(table) {
         match row.proof {
@@ -112,7 +112,7 @@ fn is_number(cell: &str) -> bool {
         && chars.all(|c| c.is_ascii_digit())
 }
 
-/// The last words of `` `a::b`, c ``.
+/// Returns the last words of `` `a::b`, c ``.
 fn names(cell: &str) -> Vec<String> {
     let name = |part: &str| {
         let path = part.trim().trim_matches('`');
@@ -121,9 +121,9 @@ fn names(cell: &str) -> Vec<String> {
     cell.split(',').map(name).filter(|name| !name.is_empty()).collect()
 }
 
-/// The names of all functions below `crates/`.
-fn functions(house: &House) -> BTreeSet<String> {
-    let inside = house.rust().filter(|file| file.path.starts_with("crates/"));
+/// Returns the names of all functions below `crates/`.
+fn functions(repository: &Repository) -> BTreeSet<String> {
+    let inside = repository.rust().filter(|file| file.path.starts_with("crates/"));
     let of = |file: &File| {
         let name = |at: usize| {
             let rest = file.code[at + 2..].trim_start();
@@ -150,8 +150,8 @@ mod tests {
     fn of(change: &str) -> Vec<String> {
         let source =
             ("crates/ums/src/a.rs", "//! A.\n#[test]\nfn it_holds_u7() {}\n// fn gone() {}");
-        let house = House::of(&[(TABLE, &table(change)), source]);
-        check(&house).into_iter().map(|finding| finding.message).collect()
+        let repository = Repository::of(&[(TABLE, &table(change)), source]);
+        check(&repository).into_iter().map(|finding| finding.message).collect()
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
     fn every_promised_number_has_one_row() {
         assert!(of("| U94 | instead | open |").is_empty(), "more rows are fine");
         let gone = table("").replace("| B14 | a | open |\n", "");
-        let found = check(&House::of(&[(TABLE, &gone)]));
+        let found = check(&Repository::of(&[(TABLE, &gone)]));
         assert_eq!(found.len(), 1);
         assert!(found[0].message.starts_with("B14 has no row"));
         assert!(of("| U7 | a | open |\n| U7 | a | open |")[0].contains("two rows"));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_is_promised_is_counted() {
         assert_eq!(promised().count(), 93 + 14 + 42);
-        let house = House::of(&[(TABLE, "| U1 | a | open |\n| U2 | a | b |\n")]);
-        assert_eq!(summary(&house), "behaviours: 1 tested, 0 background, 1 open (U1)");
+        let repository = Repository::of(&[(TABLE, "| U1 | a | open |\n| U2 | a | b |\n")]);
+        assert_eq!(summary(&repository), "behaviours: 1 tested, 0 background, 1 open (U1)");
     }
 }

@@ -1,12 +1,12 @@
-//! No file takes names from a file that takes names from it, however long the way round.
+//! Checks that no two files use each other's names, directly or through other files.
 //!
-//! Files that were in a circle when this check came stand in `xtask/circles.txt`, a path to a line.
-//! That list may only shrink.
+//! Files that were in a circle when the check was added are listed in `xtask/circles.txt`, one path
+//! on a line. That list may only shrink.
 
 use std::collections::BTreeSet;
 
 use crate::imports::{Arrow, Crate, knots};
-use crate::source::{Finding, House};
+use crate::source::{Finding, Repository};
 
 /// The root files of the crates.
 pub const ROOTS: [&str; 7] = [
@@ -22,12 +22,13 @@ pub const ROOTS: [&str; 7] = [
 /// Files that are still in a circle.
 const ALLOWED: &str = "xtask/circles.txt";
 
-/// A finding for each circle with a file that is not allowed one, and for each needless allowance.
-pub fn check(house: &House) -> Vec<Finding> {
-    let crates = ROOTS.iter().filter_map(|root| Crate::read(house, root));
+/// Returns a finding for each circle with a file that is not listed, and for each entry of the list
+/// that is not needed.
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let crates = ROOTS.iter().filter_map(|root| Crate::read(repository, root));
     let arrows: Vec<Arrow> = crates.flat_map(|one| one.arrows()).collect();
     let knots = knots(&arrows);
-    let list = house.file(ALLOWED).map_or("", |file| file.text.as_str());
+    let list = repository.file(ALLOWED).map_or("", |file| file.text.as_str());
     let allowed: BTreeSet<&str> = list.lines().filter(|line| !line.starts_with('#')).collect();
     let is_new = |knot: &&Vec<String>| knot.iter().any(|file| !allowed.contains(file.as_str()));
     let mut findings: Vec<Finding> =
@@ -67,12 +68,12 @@ mod tests {
 
     #[test]
     fn a_planted_circle_is_found_with_the_names_that_tie_it() {
-        let house = House::of(&[
+        let repository = Repository::of(&[
             ("crates/fiber/src/lib.rs", "mod a;\nmod b;\n"),
             ("crates/fiber/src/a.rs", "use crate::b::B;\npub struct A;\n"),
             ("crates/fiber/src/b.rs", "use crate::a::A;\npub struct B;\n"),
         ]);
-        let found = check(&house);
+        let found = check(&repository);
         assert_eq!(found.len(), 1);
         let message = &found[0].message;
         assert!(message.contains("src/a.rs -> crates/fiber/src/b.rs: B"), "{message}");
@@ -82,8 +83,8 @@ mod tests {
     #[test]
     fn the_list_of_files_in_circles_may_only_shrink() {
         let both = "# Why.\ncrates/fiber/src/a.rs\ncrates/fiber/src/b.rs\n";
-        let house = |a: &str, list: &str| {
-            House::of(&[
+        let repository = |a: &str, list: &str| {
+            Repository::of(&[
                 ("crates/fiber/src/lib.rs", "mod a;\nmod b;\n"),
                 ("crates/fiber/src/a.rs", a),
                 ("crates/fiber/src/b.rs", "use crate::a::A;\npub struct B;\n"),
@@ -91,9 +92,9 @@ mod tests {
             ])
         };
         let circle = "use crate::b::B;\npub struct A;\n";
-        assert_eq!(check(&house(circle, both)), []);
-        assert_eq!(check(&house(circle, "crates/fiber/src/a.rs\n")).len(), 1);
-        let mended = check(&house("pub struct A;\n", both));
+        assert_eq!(check(&repository(circle, both)), []);
+        assert_eq!(check(&repository(circle, "crates/fiber/src/a.rs\n")).len(), 1);
+        let mended = check(&repository("pub struct A;\n", both));
         let lines: Vec<usize> = mended.iter().map(|finding| finding.line).collect();
         assert_eq!(lines, [2, 3]);
     }

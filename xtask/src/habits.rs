@@ -1,8 +1,9 @@
-//! Small habits: prose first, nothing left open, no machine's paths.
+//! Small habits: each file begins with prose, nothing is left open, and no path of one computer is
+//! used.
 
-use crate::source::{File, Finding, House, line_of, words};
+use crate::source::{File, Finding, Repository, line_of, words};
 
-// Written in two parts so that this file does not find itself.
+// Written in two parts so that the check does not find this file.
 const OPEN_MACROS: [&str; 2] = [concat!("to", "do"), concat!("unimple", "mented")];
 const OPEN_WORDS: [&str; 2] = [concat!("FIX", "ME"), concat!("XX", "X")];
 const SKIPPED: &str = concat!("#[ig", "nore");
@@ -13,16 +14,16 @@ const MACHINE: [&str; 4] = [
     concat!("/tmp/", "brief"),
 ];
 
-/// Macros that panic when stdout or stderr is gone, and may wait for its reader.
+/// Macros that panic if stdout or stderr is closed, and may block until it is read.
 const PRINTING: [&str; 4] = ["eprintln", "println", "eprint", "print"];
 const SILENT: [&str; 3] = ["crates/ums/src/", "crates/context/src/", "crates/fiber/src/"];
-/// Tools for whoever develops, which print what they find.
+/// Developers' tools, which print their results.
 const TOOLS: &str = "crates/ums/src/testing/sim/";
 
-/// Findings over all files.
-pub fn check(house: &House) -> Vec<Finding> {
+/// Returns the findings over all files.
+pub fn check(repository: &Repository) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in &house.files {
+    for file in &repository.files {
         machine_paths(file, &mut findings);
         if file.is_rust() {
             prose_first(file, &mut findings);
@@ -37,7 +38,8 @@ fn prose_first(file: &File, findings: &mut Vec<Finding>) {
     if !file.text.starts_with("//!") {
         findings.push(file.finding(
             1,
-            "begin with `//!` prose: what the file is for, its nouns, its invariants, what it does not do.",
+            "begin with `//!` prose: what the file is for, its nouns, its invariants, what it does \
+             not do.",
         ));
     }
 }
@@ -70,7 +72,7 @@ fn left_open(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A library's code, without its tests.
+/// Returns a library's code, without its tests.
 fn library(file: &File) -> &str {
     let path = file.path.as_str();
     let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");
@@ -86,7 +88,10 @@ fn printing(file: &File, findings: &mut Vec<Finding>) {
         for at in words(code, name).filter(|at| code[at + name.len()..].starts_with('!')) {
             findings.push(file.finding(
                 line_of(code, at),
-                format!("`{name}!` panics when its stream is gone: use `crate::report`, or return an error."),
+                format!(
+                    "`{name}!` panics if its stream is closed: use `crate::report`, or return an \
+                     error."
+                ),
             ));
         }
     }
@@ -101,7 +106,10 @@ fn machine_paths(file: &File, findings: &mut Vec<Finding>) {
             }
             findings.push(file.finding(
                 line_of(&file.text, at),
-                format!("`{path}` is a path of one machine. Take it from an argument or a temporary folder."),
+                format!(
+                    "`{path}` is a path of one computer. Take it from an argument, or use a \
+                     temporary folder."
+                ),
             ));
         }
     }
@@ -112,7 +120,7 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        check(&House::of(&[(path, text)])).into_iter().map(|finding| finding.line).collect()
+        check(&Repository::of(&[(path, text)])).into_iter().map(|finding| finding.line).collect()
     }
 
     #[test]
@@ -132,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_library_prints_in_its_tests_only() {
-        let text = "//! A.\nfn f() { eprintln!() }\n#[cfg(test)]\nmod tests {\n fn g() { println!() }\n}\n";
+        let text = "//! A.\nfn f() { eprintln!() }\n\
+                    #[cfg(test)]\nmod tests {\n fn g() { println!() }\n}\n";
         assert_eq!(lines("crates/ums/src/a.rs", text), [2]);
         assert_eq!(lines("crates/ums/src/a/tests.rs", text), []);
         assert_eq!(lines("crates/ums/src/testing/sim/a.rs", text), []);

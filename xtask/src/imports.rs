@@ -1,18 +1,19 @@
-//! Which file takes which names from which: imports, followed to the file that defines the name.
+//! Which file uses which file's names: imports are followed to the file that defines the name.
 //!
 //! ```text
 //!   lib.rs --mod--> modules --use, paths--> names --through re-exports--> the defining file
 //! ```
 //!
 //! A [`Crate`] is the tree of its modules. An *arrow* from one file to another means that code of
-//! the first names something that the second defines. A re-export makes no arrow, for it uses
-//! nothing; who takes the name through it has one to the definition. Tests are left out.
+//! the first names something that the second defines. A re-export makes no arrow, because it uses
+//! nothing; a file that uses the name through it has an arrow to the definition. Tests are left
+//! out.
 //!
-//! What it does not do: it does not know types, so that a method makes no arrow, nor macros.
+//! What it does not do: it knows neither types, so a call of a method makes no arrow, nor macros.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::{House, is_word, line_of, without_tests};
+use crate::source::{Repository, is_word, line_of, without_tests};
 
 /// One use of another file's names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +34,7 @@ struct Module {
     file: String,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
-    /// Names that stand for other paths here.
+    /// Names that refer to other paths here.
     aliases: BTreeMap<String, Alias>,
     globs: Vec<Vec<String>>,
     /// Names that are defined here.
@@ -46,7 +47,7 @@ struct Module {
 struct Alias {
     path: Vec<String>,
     line: usize,
-    /// It is visible outside: a re-export.
+    /// It is a re-export, which is visible outside.
     open: bool,
 }
 
@@ -68,20 +69,21 @@ const ITEMS: [&str; 9] =
     ["fn", "struct", "enum", "trait", "type", "const", "static", "union", "macro_rules"];
 
 impl Crate {
-    /// Reads the modules from this root file; none if there is no such file.
-    pub fn read(house: &House, root: &str) -> Option<Crate> {
-        house.file(root)?;
+    /// Reads the modules from this root file; returns `None` if there is no such file.
+    pub fn read(repository: &Repository, root: &str) -> Option<Crate> {
+        repository.file(root)?;
         let mut read = Crate { modules: Vec::new() };
-        read.add_file(house, root, None);
+        read.add_file(repository, root, None);
         Some(read)
     }
 
-    fn add_file(&mut self, house: &House, path: &str, parent: Option<usize>) -> usize {
+    fn add_file(&mut self, repository: &Repository, path: &str, parent: Option<usize>) -> usize {
         let at = self.add(path, parent);
-        let file = house.file(path).expect("the caller has found it");
+        let file = repository.file(path).expect("the caller has found it");
         let code = without_tests(&file.code);
         let tokens = tokens(&code);
-        let mut reader = Reader { house, text: &file.text, code: &code, tokens: &tokens, next: 0 };
+        let mut reader =
+            Reader { repository, text: &file.text, code: &code, tokens: &tokens, next: 0 };
         reader.module(self, at);
         at
     }
@@ -91,7 +93,7 @@ impl Crate {
         self.modules.len() - 1
     }
 
-    /// The arrows between different files, sorted.
+    /// Returns the arrows between different files, sorted.
     pub fn arrows(&self) -> Vec<Arrow> {
         let mut arrows = BTreeSet::new();
         for (at, module) in self.modules.iter().enumerate() {
@@ -113,7 +115,7 @@ impl Crate {
         arrows.into_iter().collect()
     }
 
-    /// Where a path leads that stands in this module.
+    /// Returns what a path in this module refers to.
     fn resolve(&self, from: usize, path: &[String], depth: usize) -> Option<Target> {
         let (first, rest) = path.split_first()?;
         let start = match first.as_str() {
@@ -131,7 +133,7 @@ impl Crate {
         })
     }
 
-    /// What a name means in this module, if it is a module, an import or an item of it.
+    /// Returns what a name means in this module, if it is a module, an import or an item of it.
     fn known(&self, at: usize, name: &str, depth: usize) -> Option<Target> {
         let module = &self.modules[at];
         if module.items.contains(name) {
@@ -140,12 +142,12 @@ impl Crate {
         if let Some(child) = module.children.get(name) {
             return Some(Target::Module(*child));
         }
-        // Imports that lead round in a circle end somewhere.
+        // Bounds imports that refer to each other in a circle.
         if depth > 16 {
             return None;
         }
         if let Some(alias) = module.aliases.get(name) {
-            // A name may stand for another crate's of the same name.
+            // The name may be that of another crate.
             let own = alias.path.first().is_some_and(|first| first == name);
             return if own { None } else { self.resolve(at, &alias.path, depth + 1) };
         }
@@ -156,7 +158,7 @@ impl Crate {
     }
 }
 
-/// Words, `::` and single characters, with their places.
+/// Cuts the code into words, `::` and single characters, with their positions.
 fn tokens(code: &str) -> Vec<(usize, &str)> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -178,7 +180,7 @@ fn tokens(code: &str) -> Vec<(usize, &str)> {
 }
 
 struct Reader<'a> {
-    house: &'a House,
+    repository: &'a Repository,
     text: &'a str,
     code: &'a str,
     tokens: &'a [(usize, &'a str)],
@@ -214,7 +216,7 @@ impl Reader<'_> {
                 "use" => self.uses(tree, at, before == "pub" || before == ")"),
                 word if ITEMS.contains(&word) => {
                     let name = self.word(if word == "macro_rules" { 2 } else { 1 }).to_owned();
-                    // What stands in a block is known only there.
+                    // An item inside a block is visible only there.
                     if depth == 0 {
                         tree.modules[at].items.insert(name);
                     }
@@ -231,7 +233,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A path, or a single word that may be an imported name. Ends on its last word.
+    /// Reads a path, or a single word that may be an imported name. Ends on its last word.
     fn path(&mut self, tree: &mut Crate, at: usize) {
         let line = self.line();
         let mut path = vec![self.word(0).to_owned()];
@@ -256,20 +258,20 @@ impl Reader<'_> {
             format!("{folder}/{stem}")
         };
         let mut places = vec![format!("{below}/{name}.rs"), format!("{below}/{name}/mod.rs")];
-        // `#[path = ".."]` stands right above; its text is blank in the code.
+        // A `#[path = ".."]` is right above; its text is blank in the code.
         let above = self.text[..self.tokens[self.next].0].rsplit(';').next().unwrap_or_default();
         if let Some((_, rest)) = above.rsplit_once("#[path = \"") {
             places.insert(0, format!("{folder}/{}", rest.split('"').next().unwrap_or_default()));
         }
-        let found = places.into_iter().find(|path| self.house.file(path).is_some());
+        let found = places.into_iter().find(|path| self.repository.file(path).is_some());
         if let Some(path) = found.filter(|path| !is_test(path)) {
-            let child = tree.add_file(self.house, &path, Some(at));
+            let child = tree.add_file(self.repository, &path, Some(at));
             tree.modules[at].children.insert(name, child);
         }
         self.next += 2;
     }
 
-    /// `use a::{b, c as d, e::*};`
+    /// Reads `use a::{b, c as d, e::*};`.
     fn uses(&mut self, tree: &mut Crate, at: usize, open: bool) {
         let line = self.line();
         self.next += 1;
@@ -277,7 +279,7 @@ impl Reader<'_> {
         self.tree(module, &mut Vec::new(), line, open);
     }
 
-    /// One branch of a `use`; stops at the `,`, `}` or `;` behind it.
+    /// Reads one branch of a `use`; stops at the `,`, `}` or `;` after it.
     fn tree(&mut self, module: &mut Module, stem: &mut Vec<String>, line: usize, open: bool) {
         let length = stem.len();
         let mut name = None;
@@ -315,7 +317,7 @@ impl Reader<'_> {
             self.next += 1;
         }
         if let Some(name) = name {
-            // `_` brings in a trait: a name that no other import has.
+            // `_` imports a trait: it needs a name that no other import has.
             let name = if name == "_" { format!("_{}", module.aliases.len()) } else { name };
             module.aliases.insert(name, Alias { path: stem.clone(), line, open });
         }
@@ -323,13 +325,13 @@ impl Reader<'_> {
     }
 }
 
-/// Whether this file holds tests or models only.
+/// Returns whether this file holds tests or models only.
 pub fn is_test(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "tests.rs" | "loom.rs"))
         || path.ends_with("_loom.rs")
 }
 
-/// The groups of files that reach each other by arrows, each with more than one.
+/// Returns the groups of files that reach each other by arrows, each with more than one.
 pub fn knots(arrows: &[Arrow]) -> Vec<Vec<String>> {
     let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for arrow in arrows {
@@ -364,7 +366,7 @@ mod tests {
     use super::*;
 
     fn arrows(files: &[(&str, &str)]) -> Vec<(String, String, String)> {
-        let tree = Crate::read(&House::of(files), "src/lib.rs").expect("there is a root");
+        let tree = Crate::read(&Repository::of(files), "src/lib.rs").expect("there is a root");
         tree.arrows().into_iter().map(|a| (a.from, a.to, a.name)).collect()
     }
 
@@ -408,7 +410,7 @@ mod tests {
     #[test]
     fn a_circle_of_files_is_a_knot() {
         let tree = Crate::read(
-            &House::of(&[
+            &Repository::of(&[
                 ("src/lib.rs", "mod a;\nmod b;\nmod c;\nmod d;\n"),
                 ("src/a.rs", "use crate::b::B;\npub struct A;\n"),
                 ("src/b.rs", "pub struct B(crate::c::C);\n"),

@@ -7,7 +7,7 @@
 //!   DIR/include/ums/windows/windows.h and the headers around it
 //! ```
 //!
-//! It builds the release profile first. Nothing else is touched, and nothing is removed.
+//! It builds the release profile first. It changes and removes nothing else.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Builds and installs below this folder.
 ///
 /// # Errors
-/// What could not be built or written, as a sentence.
+/// A sentence that says what could not be built or written.
 pub fn install(root: &Path, prefix: &Path) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -62,7 +62,7 @@ fn copy_all(root: &Path, built: &Path, prefix: &Path) -> io::Result<()> {
     fs::write(pkgconfig.join("ums-windows.pc"), windows)
 }
 
-/// A copy under a new file, so that a program that runs with the old one keeps it.
+/// Copies to a new file, so that a program that runs with the old file keeps it.
 fn put(from: &Path, to: &Path) -> io::Result<()> {
     let _ = fs::remove_file(to);
     fs::copy(from, to).map(drop)

@@ -1,19 +1,19 @@
-//! Links between files of the repository lead somewhere.
+//! Checks that links between files of the repository have a target.
 //!
-//! Only Markdown links `[text](path)` with a relative path are looked at; what stands in a fenced
-//! block or leads to the network is not.
+//! Only Markdown links `[text](path)` with a relative path are checked, and none in fenced blocks
+//! or to the network.
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::source::{File, Finding, House};
+use crate::source::{File, Finding, Repository};
 
-/// Findings over all Markdown files.
-pub fn check(house: &House) -> Vec<Finding> {
-    let pages = house.files.iter().filter(|file| file.path.ends_with(".md"));
-    pages.flat_map(|page| check_page(house, page)).collect()
+/// Returns the findings over all Markdown files.
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let pages = repository.files.iter().filter(|file| file.path.ends_with(".md"));
+    pages.flat_map(|page| check_page(repository, page)).collect()
 }
 
-fn check_page(house: &House, page: &File) -> Vec<Finding> {
+fn check_page(repository: &Repository, page: &File) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, target) in targets(&page.text) {
         let path = target.split('#').next().unwrap_or(target);
@@ -24,7 +24,7 @@ fn check_page(house: &House, page: &File) -> Vec<Finding> {
         let path = resolve(&folder.join(path));
         let below = format!("{path}/");
         let text = |file: &File| file.path == path || file.path.starts_with(&below);
-        if !house.files.iter().any(text) && !house.others.contains(&path) {
+        if !repository.files.iter().any(text) && !repository.others.contains(&path) {
             let message = format!("the link to `{target}` leads nowhere: correct it or remove it.");
             findings.push(page.finding(line, message));
         }
@@ -45,7 +45,7 @@ fn targets(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The path without `.` and `..`.
+/// Returns the path without `.` and `..`.
 fn resolve(path: &Path) -> String {
     let mut out = PathBuf::new();
     for part in path.components() {
@@ -68,20 +68,21 @@ mod tests {
     fn links_to_files_and_folders_are_fine() {
         let page =
             "[a](../src/a.rs#top) [b](../src) [c](https://x.y/z) [d](#here)\n```\n[e](gone)\n```\n";
-        assert_eq!(check(&House::of(&[("docs/p.md", page), ("src/a.rs", "//! A.")])), []);
+        assert_eq!(check(&Repository::of(&[("docs/p.md", page), ("src/a.rs", "//! A.")])), []);
     }
 
     #[test]
     fn a_picture_is_a_place_to_lead_to() {
-        let mut house = House::of(&[("docs/p.md", "![a](a.png)")]);
-        assert_eq!(check(&house).len(), 1);
-        house.others.push("docs/a.png".into());
-        assert_eq!(check(&house), []);
+        let mut repository = Repository::of(&[("docs/p.md", "![a](a.png)")]);
+        assert_eq!(check(&repository).len(), 1);
+        repository.others.push("docs/a.png".into());
+        assert_eq!(check(&repository), []);
     }
 
     #[test]
     fn links_that_lead_nowhere_are_found() {
-        let found = check(&House::of(&[("docs/p.md", "\n[a](src/a.rs)"), ("src/a.rs", "//! A.")]));
+        let found =
+            check(&Repository::of(&[("docs/p.md", "\n[a](src/a.rs)"), ("src/a.rs", "//! A.")]));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 2);
     }

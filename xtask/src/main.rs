@@ -1,15 +1,17 @@
-//! Checks of the house, `cargo run -p xtask -- tidy`, the installation of its C interface,
+//! Checks of the repository, `cargo run -p xtask -- tidy`, the installation of its C interface,
 //! `cargo run -p xtask -- install-c --prefix DIR`, and runs under sanitizers,
 //! `cargo run -p xtask -- sanitize address|thread|valgrind`.
 //!
 //! A check reads the sources and returns findings, each with a place and a sentence that says what
-//! to do instead. Nothing here changes a file, and nothing here depends on the other crates, so it
-//! can judge them. `cargo test --workspace` runs the same checks as a test.
+//! to do instead. No check changes a file, and none depends on the crates that it checks.
+//! `cargo test --workspace` runs the same checks as a test.
 //!
 //! What it does not do: it does not parse Rust. It blanks comments and literals and looks at words
-//! and braces; that is enough for the few questions asked, and is wrong in ways that show.
+//! and braces, which is enough for these checks; where it is wrong, the finding shows that.
 
 mod source;
+
+mod ratchet;
 
 mod arrows;
 mod behaviours;
@@ -22,11 +24,12 @@ mod sanitize;
 mod sizes;
 mod structure;
 mod unsafety;
+mod widths;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use source::{Finding, House};
+use source::{Finding, Repository};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -50,41 +53,42 @@ fn done(result: Result<(), String>) -> ExitCode {
 }
 
 fn tidy() -> ExitCode {
-    let house = House::read(root());
-    let findings = check(&house);
+    let repository = Repository::read(root());
+    let findings = check(&repository);
     for finding in &findings {
         println!("{finding}");
     }
-    println!("{}", behaviours::summary(&house));
-    println!("{}", structure::summary(&house));
-    println!("{} files read, {} findings", house.files.len(), findings.len());
+    println!("{}", behaviours::summary(&repository));
+    println!("{}", structure::summary(&repository));
+    println!("{} files read, {} findings", repository.files.len(), findings.len());
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Every check over the whole house.
-fn check(house: &House) -> Vec<Finding> {
-    let checks: [fn(&House) -> Vec<Finding>; 8] = [
+/// Runs every check over the whole repository.
+fn check(repository: &Repository) -> Vec<Finding> {
+    let checks: [fn(&Repository) -> Vec<Finding>; 9] = [
         arrows::check,
         cycles::check,
         unsafety::check,
         habits::check,
         sizes::check,
         structure::check,
+        widths::check,
         behaviours::check,
         links::check,
     ];
-    checks.iter().flat_map(|check| check(house)).collect()
+    checks.iter().flat_map(|check| check(repository)).collect()
 }
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask stands inside the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace")
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_house_is_tidy() {
-        let findings = super::check(&super::House::read(super::root()));
+    fn the_repository_is_tidy() {
+        let findings = super::check(&super::Repository::read(super::root()));
         let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
         assert!(lines.is_empty(), "{} findings:\n{}", lines.len(), lines.join("\n"));
     }

@@ -1,26 +1,28 @@
-//! Runs the suites under tools that watch memory and threads:
+//! Runs the test suites under tools that check memory and threads:
 //! `cargo run -p xtask -- sanitize address|thread|valgrind`.
 //!
 //! ```text
-//!   address    AddressSanitizer: each switch of a fiber is reported to it; a context carries what it needs along
-//!   thread     ThreadSanitizer: a fiber is a thread to it, and a context says what its switches order. The standard library
-//!              is built with it too, for which it needs the component rust-src
+//!   address    AddressSanitizer: each switch of a fiber is reported to it; a context needs no
+//!              report
+//!   thread     ThreadSanitizer: a fiber is a thread to it, and a context reports what its switches
+//!              order. The standard library is built with it too, which needs the component
+//!              rust-src
 //!   valgrind   memcheck over the fibers, whose stacks are registered with it
 //! ```
 //!
 //! Sanitizers are not stable in Rust, so the compiler is asked to take them with
 //! `RUSTC_BOOTSTRAP=1`. Each tool builds into a folder of its own below `target`. What a run leaves
-//! out stands beside it, with the reason.
+//! out is listed with it, with the reason.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Tests of some package, and which of them cannot be had under the tool.
+/// The tests of some package, without those that do not work under the tool.
 struct Run {
     args: &'static str,
-    /// Names, and why.
+    /// The names of the tests that are left out, each with the reason.
     without: &'static [(&'static str, &'static str)],
 }
 
@@ -62,8 +64,9 @@ const TOOLS: &[Tool] = &[
             },
             Run {
                 args: "-p ums --features sanitizer --test yielding --test own --test preemptive \
-                       --test requests --test sync --test io_list --test timers --test waits --test users \
-                       --test hidden --test shutdown --test stress --test serving --test net --test fs",
+                       --test requests --test sync --test io_list --test timers --test waits \
+                       --test users --test hidden --test shutdown --test stress --test serving \
+                       --test net --test fs",
                 without: &[("no_system_call", CALLS)],
             },
         ],
@@ -77,9 +80,9 @@ const TOOLS: &[Tool] = &[
             Run {
                 args: "-p fiber --features tsan --lib fiber::tests",
                 without: &[
-                    ("thousands_of_fibers", "takes more memory than the tool has for so many"),
-                    ("a_finished", "the tool itself ends at this panic; why is not known"),
-                    ("a_panic_caught", "the tool itself ends at this panic; why is not known"),
+                    ("thousands_of_fibers", "takes more memory than the tool has"),
+                    ("a_finished", "the tool itself ends at this panic, for an unknown reason"),
+                    ("a_panic_caught", "the tool itself ends at this panic, for an unknown reason"),
                 ],
             },
             Run {
@@ -120,10 +123,10 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-/// Runs everything that this tool can follow.
+/// Runs everything that works under this tool.
 ///
 /// # Errors
-/// What failed, as a sentence.
+/// A sentence that says what failed.
 pub fn run(root: &Path, name: &str) -> Result<(), String> {
     let tool = TOOLS.iter().find(|tool| tool.name == name);
     let tool = tool.ok_or("the tools are address, thread and valgrind")?;

@@ -1,16 +1,16 @@
-//! The files of the house, as text and as bare code.
+//! The files of the repository, as text and as bare code.
 //!
-//! A [`House`] is every text file of the repository. A Rust file has two views with the same lines:
-//! `text`, as written, and `code`, in which comments and the contents of literals are blanks. So
-//! a word found in `code` is a word of the program, and its line number is true.
+//! A [`Repository`] is every text file of the repository. A Rust file has two views with the same
+//! lines: `text`, as written, and `code`, in which comments and the contents of literals are
+//! blanks. So a word found in `code` is a word of the program, and its line number is right.
 //!
-//! What this file does not do: it knows no rule. It only reads.
+//! What it does not do: check anything.
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// One thing to mend.
+/// One defect to correct.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Path from the root.
@@ -39,19 +39,19 @@ pub struct File {
 }
 
 impl File {
-    /// A file with this path and text.
+    /// Returns a file with this path and text.
     pub fn new(path: &str, text: &str) -> File {
         let code = if path.ends_with(".rs") { blank(text) } else { String::new() };
         File { path: path.to_owned(), text: text.to_owned(), code }
     }
 
-    /// Whether this is a Rust source.
+    /// Returns whether this is a Rust source.
     pub fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
 
-    /// The header: everything above the first line of code that is not an attribute, and the `//!`
-    /// lines of modules inside the file, which have headers of their own.
+    /// Returns the header: everything above the first line of code that is not an attribute, and
+    /// the `//!` lines of modules inside the file, which have headers of their own.
     pub fn header(&self) -> String {
         let is_item = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
         let end = self.code.lines().position(is_item).unwrap_or(self.code.lines().count());
@@ -64,7 +64,7 @@ impl File {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// A finding in this file.
+    /// Returns a finding in this file.
     pub fn finding(&self, line: usize, message: impl Into<String>) -> Finding {
         Finding { path: self.path.clone(), line, message: message.into() }
     }
@@ -72,41 +72,41 @@ impl File {
 
 /// Every file of the repository.
 #[derive(Debug, Default)]
-pub struct House {
-    /// Those that are text, sorted by path.
+pub struct Repository {
+    /// The text files, sorted by path.
     pub files: Vec<File>,
-    /// The paths of the others, such as pictures.
+    /// The paths of other files, such as pictures.
     pub others: Vec<String>,
 }
 
-impl House {
-    /// Reads the files below this folder: hidden folders (but `.ci`) and `target` are left out.
-    pub fn read(root: &Path) -> House {
-        let mut house = House::default();
-        visit(root, root, &mut house);
-        house.files.sort_by(|a, b| a.path.cmp(&b.path));
-        house
+impl Repository {
+    /// Reads the files below this folder, without `target` and without hidden folders except `.ci`.
+    pub fn read(root: &Path) -> Repository {
+        let mut repository = Repository::default();
+        visit(root, root, &mut repository);
+        repository.files.sort_by(|a, b| a.path.cmp(&b.path));
+        repository
     }
 
-    /// A house made of these paths and texts.
+    /// Returns a repository made of these paths and texts.
     #[cfg(test)]
-    pub fn of(files: &[(&str, &str)]) -> House {
+    pub fn of(files: &[(&str, &str)]) -> Repository {
         let files = files.iter().map(|(path, text)| File::new(path, text)).collect();
-        House { files, others: Vec::new() }
+        Repository { files, others: Vec::new() }
     }
 
-    /// The file with this path.
+    /// Returns the file with this path.
     pub fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// The Rust files.
+    /// Returns the Rust files.
     pub fn rust(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| file.is_rust())
     }
 }
 
-fn visit(root: &Path, folder: &Path, house: &mut House) {
+fn visit(root: &Path, folder: &Path, repository: &mut Repository) {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     for entry in entries {
         let path = entry.expect("a folder entry can be read").path();
@@ -114,20 +114,21 @@ fn visit(root: &Path, folder: &Path, house: &mut House) {
         if path.is_dir() {
             let hidden = name.starts_with('.') && name != ".ci";
             if !hidden && name != "target" && name != "__pycache__" {
-                visit(root, &path, house);
+                visit(root, &path, repository);
             }
         } else {
             let below = path.strip_prefix(root).expect("it is below the root").to_string_lossy();
-            // What is not UTF-8 is not text: the only question is whether it is there.
+            // A file that is not UTF-8 is not text: only its existence matters.
             match fs::read_to_string(&path) {
-                Ok(text) => house.files.push(File::new(&below, &text)),
-                Err(_) => house.others.push(below.into_owned()),
+                Ok(text) => repository.files.push(File::new(&below, &text)),
+                Err(_) => repository.others.push(below.into_owned()),
             }
         }
     }
 }
 
-/// The text with comments and the contents of string and character literals replaced by blanks.
+/// Returns the text with comments and the contents of string and character literals replaced by
+/// blanks.
 pub fn blank(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -147,7 +148,7 @@ pub fn blank(text: &str) -> String {
     out
 }
 
-/// Where the comment or literal that begins here ends, if one does.
+/// Returns where the comment or literal that begins here ends, if one does.
 fn literal_end(chars: &[char], at: usize) -> Option<usize> {
     let next = |ahead: usize| chars.get(at + ahead).copied().unwrap_or('\0');
     match chars[at] {
@@ -213,12 +214,12 @@ fn raw_end(chars: &[char], start: usize) -> Option<usize> {
     Some(close.map_or(chars.len(), |at| at + hashes + 1))
 }
 
-/// Whether this character can be part of a Rust word.
+/// Returns whether this character can be part of a Rust word.
 pub fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The byte positions at which this whole word stands in the text.
+/// Returns the byte positions of this whole word in the text.
 pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         let before = text[..at].chars().next_back().is_some_and(is_word);
@@ -227,13 +228,13 @@ pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 
     })
 }
 
-/// The line, from 1, on which this byte position stands.
+/// Returns the line, from 1, of this byte position.
 pub fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// The byte position just behind the brace that closes the first `{` at or behind `from`; none if
-/// a `;` at depth 0 comes first.
+/// Returns the byte position after the brace that closes the first `{` from `from` on; `None` if a
+/// `;` at depth 0 comes first.
 pub fn body_end(code: &str, from: usize) -> Option<usize> {
     let (mut depth, mut brackets) = (0i32, 0i32);
     for (n, c) in code[from..].char_indices() {
@@ -250,7 +251,7 @@ pub fn body_end(code: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// The code with modules under `#[cfg(test)]` blanked.
+/// Returns the code with modules under `#[cfg(test)]` blanked.
 pub fn without_tests(code: &str) -> String {
     let mut out = code.to_owned();
     for attribute in ["#[cfg(test)]", "#[cfg(all(test"] {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::imports::{Arrow, Crate};
-use crate::source::{Finding, House, words};
+use crate::source::{Finding, Repository, words};
 
 const SRC: &str = "crates/ums/src/";
 const ROOMS_MAX: usize = 20;
@@ -23,8 +23,8 @@ struct Structure {
 }
 
 /// Findings where it is larger than the limits.
-pub fn check(house: &House) -> Vec<Finding> {
-    let Some(found) = measure(house) else { return Vec::new() };
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let Some(found) = measure(repository) else { return Vec::new() };
     let limits = [
         (found.rooms, ROOMS_MAX, "rooms at the top level"),
         (found.floors, FLOORS_MAX, "floors"),
@@ -40,20 +40,20 @@ pub fn check(house: &House) -> Vec<Finding> {
 }
 
 /// One line with the figures.
-pub fn summary(house: &House) -> String {
-    let Structure { rooms, floors, arrows, names } = measure(house).unwrap_or_default();
+pub fn summary(repository: &Repository) -> String {
+    let Structure { rooms, floors, arrows, names } = measure(repository).unwrap_or_default();
     format!("ums: {rooms} rooms on {floors} floors, {arrows} arrows, {names} names at the root")
 }
 
-fn measure(house: &House) -> Option<Structure> {
+fn measure(repository: &Repository) -> Option<Structure> {
     let root = format!("{SRC}lib.rs");
-    let tree = Crate::read(house, &root)?;
+    let tree = Crate::read(repository, &root)?;
     let all = tree.arrows();
     let arrows = between_rooms(&all);
-    let rooms: BTreeSet<&str> = house.rust().filter_map(|file| room(&file.path)).collect();
+    let rooms: BTreeSet<&str> = repository.rust().filter_map(|file| room(&file.path)).collect();
     let floors = rooms.iter().map(|room| floor(room, &arrows, 0)).max().unwrap_or(0);
     let count = arrows.values().map(BTreeSet::len).sum();
-    let names = root_names(&house.file(&root)?.code);
+    let names = root_names(&repository.file(&root)?.code);
     Some(Structure { rooms: rooms.len(), floors, arrows: count, names })
 }
 
@@ -113,7 +113,7 @@ mod tests {
     fn rooms_floors_arrows_and_names_are_counted() {
         let lib = "mod low;\n#[doc(hidden)]\npub mod middle;\npub mod high;\npub use low::{A, B};\n\
                    pub mod face {\n    pub use crate::low::C;\n}\npub use high::D;\n";
-        let house = House::of(&[
+        let repository = Repository::of(&[
             ("crates/ums/src/lib.rs", lib),
             ("crates/ums/src/low.rs", "pub struct A;\npub struct B;\npub struct C;\n"),
             ("crates/ums/src/middle/mod.rs", "mod part;\nuse crate::low::A;\n"),
@@ -123,16 +123,16 @@ mod tests {
                 "use crate::middle::part::P;\nuse crate::low::A;\npub struct D;\n",
             ),
         ]);
-        let found = measure(&house).expect("there is a root");
+        let found = measure(&repository).expect("there is a root");
         assert_eq!(found, Structure { rooms: 3, floors: 3, arrows: 3, names: 5 });
-        assert_eq!(check(&house), []);
+        assert_eq!(check(&repository), []);
     }
 
     #[test]
     fn too_many_names_are_found() {
         let names: Vec<String> = (0..31).map(|n| format!("N{n}")).collect();
         let lib = format!("mod a;\npub use a::{{{}}};\n", names.join(", "));
-        let found = check(&House::of(&[("crates/ums/src/lib.rs", &lib)]));
+        let found = check(&Repository::of(&[("crates/ums/src/lib.rs", &lib)]));
         assert!(found[0].message.starts_with("31 public names"), "{found:?}");
     }
 }

@@ -1,34 +1,35 @@
-//! Unsafe is a small room with a sign on the door.
+//! Checks that unsafe code states why it is sound.
 //!
-//! Every `unsafe` block and `unsafe impl` has a `SAFETY:` comment right above it which begins with
-//! the name of an invariant. An invariant is declared, in bold or in quotes behind the word
+//! Every `unsafe` block and `unsafe impl` has a `SAFETY:` comment right above it that begins with
+//! the name of an invariant. An invariant is declared, in bold or in quotes after the word
 //! "invariant", in the header of the same file, of a module above it, or under "Named invariants"
-//! in ARCHITECTURE.md. A file with unsafe code says in its header why, or a module above it does.
+//! in ARCHITECTURE.md. The header of a file with unsafe code, or of a module above it, says why the
+//! code is unsafe.
 
-use crate::source::{File, Finding, House, line_of, words};
+use crate::source::{File, Finding, Repository, line_of, words};
 
-/// Findings over all Rust files.
-pub fn check(house: &House) -> Vec<Finding> {
-    let page = house.file("ARCHITECTURE.md").map_or("", |file| file.text.as_str());
+/// Returns the findings over all Rust files.
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let page = repository.file("ARCHITECTURE.md").map_or("", |file| file.text.as_str());
     let section = page.split("## Named invariants").nth(1).unwrap_or_default();
     let shared = declared(section.split("\n## ").next().unwrap_or_default());
-    house.rust().flat_map(|file| check_file(house, file, &shared)).collect()
+    repository.rust().flat_map(|file| check_file(repository, file, &shared)).collect()
 }
 
-fn check_file(house: &House, file: &File, shared: &[String]) -> Vec<Finding> {
+fn check_file(repository: &Repository, file: &File, shared: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let Some(first) = words(&file.code, "unsafe").find(|&at| !is_attribute(&file.code, at)) else {
         return findings;
     };
     let header = file.header();
     let mut known = declared(&header);
-    known.extend(above(house, file));
+    known.extend(above(repository, file));
     let says_why = ["nvariant", "unsafe ", "Unsafe "].iter().any(|word| header.contains(word));
     if known.is_empty() && !says_why {
         findings.push(file.finding(
             line_of(&file.code, first),
             "unsafe code, but no header says why it is here nor names its invariant. Add \
-             `* **Name**: what holds and who keeps it.` to the `//!` lines.",
+             `* **Name**: what holds and which code ensures it.` to the `//!` lines.",
         ));
     }
     known.extend(shared.iter().cloned());
@@ -57,15 +58,15 @@ fn check_file(house: &House, file: &File, shared: &[String]) -> Vec<Finding> {
     findings
 }
 
-/// Invariants declared in the headers of the modules above this file.
-fn above(house: &House, file: &File) -> Vec<String> {
+/// Returns the invariants declared in the headers of the modules above this file.
+fn above(repository: &Repository, file: &File) -> Vec<String> {
     let mut names = Vec::new();
     let mut folder = file.path.as_str();
     while let Some((parent, _)) = folder.rsplit_once('/') {
         folder = parent;
         for path in [format!("{folder}/mod.rs"), format!("{folder}/lib.rs"), format!("{folder}.rs")]
         {
-            if let Some(module) = house.file(&path) {
+            if let Some(module) = repository.file(&path) {
                 names.extend(declared(&module.header()));
             }
         }
@@ -73,8 +74,8 @@ fn above(house: &House, file: &File) -> Vec<String> {
     names
 }
 
-/// The names this text declares: a list item `* **Name**`, bold anywhere, or an emphasised or
-/// quoted name behind the word "invariant".
+/// Returns the names this text declares: a list item `* **Name**`, bold anywhere, or an emphasised
+/// or quoted name after the word "invariant".
 fn declared(text: &str) -> Vec<String> {
     let joined = text.replace("\n//!", " ").replace("\n//", " ");
     let joined = joined.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -102,23 +103,24 @@ fn declared(text: &str) -> Vec<String> {
     names
 }
 
-/// What stands before this character, if it comes.
+/// Returns the text before this character, if there is one.
 fn until(text: &str, end: char) -> Option<String> {
     text.split_once(end).map(|(name, _)| name.to_owned())
 }
 
-/// `#[unsafe(no_mangle)]` and the like.
+/// Returns whether this is in an attribute such as `#[unsafe(no_mangle)]`.
 fn is_attribute(code: &str, at: usize) -> bool {
     code[at + "unsafe".len()..].starts_with('(')
 }
 
-/// Blocks and impls need a comment; functions and traits have a `# Safety` section instead.
+/// Returns whether this needs a comment: blocks and impls do; functions and traits have a
+/// `# Safety` section instead.
 fn needs_comment(code: &str, at: usize) -> bool {
     let rest = code[at + "unsafe".len()..].trim_start();
     rest.starts_with('{') || words(rest, "impl").next() == Some(0)
 }
 
-/// What the SAFETY comment above this line says, without the word itself.
+/// Returns the text of the SAFETY comment above this line, without the word itself.
 fn safety_comment(file: &File, line: usize) -> Option<String> {
     let text: Vec<&str> = file.text.lines().collect();
     let code: Vec<&str> = file.code.lines().collect();
@@ -147,8 +149,8 @@ fn safety_comment(file: &File, line: usize) -> Option<String> {
     None
 }
 
-/// Whether the comment begins with a known name, before its first colon. "By this function's
-/// contract" is a citation too.
+/// Returns whether the comment begins with a known name, before its first colon. "By this
+/// function's contract" is a citation too.
 fn cites(comment: &str, known: &[String]) -> bool {
     let cited = comment.split(':').next().unwrap_or(comment);
     let stands = |name: &str| words(cited, name).next().is_some();
@@ -162,7 +164,7 @@ mod tests {
     const PAGE: (&str, &str) = ("ARCHITECTURE.md", "## Named invariants\n* **Link**: pinned.\n");
 
     fn of(text: &str) -> Vec<Finding> {
-        check(&House::of(&[PAGE, ("crates/ums/src/os/a.rs", text)]))
+        check(&Repository::of(&[PAGE, ("crates/ums/src/os/a.rs", text)]))
     }
 
     #[test]
@@ -177,8 +179,8 @@ mod tests {
 
     #[test]
     fn a_missing_or_nameless_comment_is_found() {
-        let text = "//! * **Home**: at home.\nfn f() {\n    // Fine.\n    let a = 1;\n    unsafe { g() }\n}\n\
-                    fn h() {\n    // SAFETY: trust me.\n    unsafe { g() }\n}\n";
+        let text = "//! * **Home**: at home.\nfn f() {\n    // Fine.\n    let a = 1;\n    \
+                    unsafe { g() }\n}\nfn h() {\n    // SAFETY: trust me.\n    unsafe { g() }\n}\n";
         let found = of(text);
         assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [5, 9]);
         assert!(found[1].message.contains("Home, Link"), "{}", found[1]);
@@ -186,16 +188,16 @@ mod tests {
 
     #[test]
     fn a_header_must_say_why() {
-        let text = "//! A room.\n/// # Safety\n/// No.\npub unsafe fn f() {}\n";
+        let text = "//! A file.\n/// # Safety\n/// No.\npub unsafe fn f() {}\n";
         assert_eq!(of(text).len(), 1);
-        let text = "//! A room with unsafe functions, because.\npub unsafe fn f() {}\n";
+        let text = "//! A file with unsafe functions, because.\npub unsafe fn f() {}\n";
         assert_eq!(of(text), []);
     }
 
     #[test]
     fn invariants_are_declared_in_several_ways() {
-        let text = "//! * *One*: a.\n//! Named: **Two\n//! Words**, *not*.\n//! Invariants used: x\n\
-                    #![allow(unsafe_code)] // Named invariant \"Three\": c.";
+        let text = "//! * *One*: a.\n//! Named: **Two\n//! Words**, *not*.\n//! Invariants used: \
+                    x\n#![allow(unsafe_code)] // Named invariant \"Three\": c.";
         assert_eq!(declared(text), ["One", "Three", "Two Words"]);
     }
 
@@ -207,7 +209,7 @@ mod tests {
         );
         let of = |said: &str| {
             let text = format!("//! Unsafe calls.\n// SAFETY: {said}\nunsafe impl A for B {{}}\n");
-            check(&House::of(&[page, ("a.rs", &text)])).len()
+            check(&Repository::of(&[page, ("a.rs", &text)])).len()
         };
         assert_eq!(of("by this function's contract."), 0);
         assert_eq!(of("Not Me: no."), 1);
@@ -215,19 +217,20 @@ mod tests {
 
     #[test]
     fn a_module_above_can_declare_for_its_files() {
-        let house = House::of(&[
+        let repository = Repository::of(&[
             ("crates/ums/src/os/mod.rs", "//! **Frozen Buffer**: stays.\nmod a;\n"),
             (
                 "crates/ums/src/os/a.rs",
                 "//! Unsafe calls.\n// SAFETY: Frozen Buffer: yes.\nunsafe impl S for A {}\n",
             ),
         ]);
-        assert_eq!(check(&house), []);
+        assert_eq!(check(&repository), []);
     }
 
     #[test]
     fn the_word_in_comments_strings_and_attributes_is_no_unsafe_code() {
-        let text = "//! A.\n#![allow(unsafe_code)]\n// unsafe { }\n#[unsafe(no_mangle)]\nfn f() { g(\"unsafe {\") }\n";
+        let text = "//! A.\n#![allow(unsafe_code)]\n// unsafe { }\n#[unsafe(no_mangle)]\n\
+                    fn f() { g(\"unsafe {\") }\n";
         assert_eq!(of(text), []);
     }
 }
