@@ -9,14 +9,15 @@ from wire import ADMIN_PORT, Checks, Conn, Refused, wait_for
 checks = Checks()
 
 admin = Conn(ADMIN_PORT)
-# How long a scheduler spins, in milliseconds. On a machine that is starved the first may be over before the administrator is through.
+# How long a scheduler spins, in milliseconds. On an overloaded computer the first loop may
+# end before the administrator's statements have run.
 SPINS = (6000, 40000)
 # The administrator has a scheduler of its own.
 RUNNING = "select user_id, scheduler_id from ums_requests where worker_id is not null and user_id <> 0 and scheduler_id < 2"
 
 
 def all_schedulers_spin(spin):
-    """One after the other, so that each new connection comes to a scheduler that still serves."""
+    """Starts the loops one after the other, so that each new connection goes to a scheduler that still serves."""
     spinners, rows = [], []
     for number in range(2):
         spinners.append(Conn())
@@ -31,7 +32,7 @@ def answers_and_cancels(spin):
     assert admin.query("select 1") == [("1",)]
     for user in users:
         admin.query(f"kill {user}")
-    # The statement sees it when the loop is over: a worker is never stopped by force.
+    # The statement is cancelled when the loop has ended: a worker is never stopped by force.
     for spinner in spinners:
         try:
             spinner.until_ready()
@@ -45,7 +46,7 @@ def answers_and_cancels_in_time():
     try:
         answers_and_cancels(SPINS[0])
     except AssertionError as late:
-        print(f"admin.py: once more, and longer: {late}", flush=True)
+        print(f"admin.py: repeated, with a longer loop: {late}", flush=True)
         wait_for("nobody spins any more", lambda: admin.query(RUNNING), [])
         answers_and_cancels(SPINS[1])
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A backup runs on a scheduler of its own: what it does to the users' times.
+"""Measures how a backup, which runs on a hidden scheduler, affects the users' response times.
 
-A database of MIB MiB; CLIENTS connections of pgbench ask for rows while `BACKUP TO` copies it, and for as long
-without. Reports the 99th percentile of both, ROUNDS times in turn. Starts its own server ($UMS_BIN); FOLDER is where
+A database of MIB MiB; CLIENTS connections of pgbench read rows while `BACKUP TO` copies it, and for as long without it.
+Reports the 99th percentile of both, ROUNDS times in turn. Starts its own server ($UMS_BIN); FOLDER is where
 the database is made.
 """
 

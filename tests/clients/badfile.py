@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Database files that cannot be served: each has its SQLSTATE, and a running server lives on.
+"""Database files that cannot be served: each has its SQLSTATE, and a running server keeps running.
 
 At the start: no database, truncated, read-only, in a read-only or missing folder, not permitted, a folder, in use by
 another server. While it runs: stock SQLite is locked out, the file is deleted underneath, the disk is full. Starts
-its own servers ($UMS_BIN); further arguments are options for `ums serve`. As root it starts them as `nobody`, for
-root is refused nothing, and makes a small file system for the full disk; without that right those parts are left out.
+its own servers ($UMS_BIN); further arguments are options for `ums serve`. As root it starts them as `nobody`, because root is
+refused nothing, and makes a small file system for the full disk; without that right those parts are left out.
 """
 
 import os
@@ -29,7 +29,7 @@ def check(what, expected, found):
 
 
 def refusal(path):
-    """What a server says that cannot open its database."""
+    """Returns the message of a server that cannot open its database."""
     command = [os.environ["UMS_BIN"], "serve", "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--db", path, *OPTIONS]
     nobody = {"user": 65534, "group": 65534, "extra_groups": []} if ROOT else {}
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, **nobody)
@@ -99,7 +99,7 @@ def while_it_runs(folder):
         assert "name another file" in said, said
         try:
             sqlite3.connect(path, timeout=0).execute("select count(*) from t")
-            raise AssertionError("stock SQLite was let in")
+            raise AssertionError("stock SQLite could open the file")
         except sqlite3.OperationalError as error:
             check("stock SQLite", "database is locked", str(error))
         conn.query("insert into t values (1)")

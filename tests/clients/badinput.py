@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Bad input, one case after the other: each gets a clear error or an orderly close, and the server lives.
+"""Bad input, one case after the other: each gets a clear error or an orderly close, and the server keeps running.
 
 After each case a fresh connection must be answered; at the end the server has as many open files as at the start.
-SEED makes the random cases repeatable; ROUNDS is how many of each there are.
+SEED makes the random cases repeatable; ROUNDS is the number of each.
 """
 
 import os
@@ -29,7 +29,7 @@ def answers():
 
 
 def ended(conn, why):
-    """The server says an error or closes; it must not just stay silent."""
+    """Expects an error or a close; the server must not stay silent."""
     try:
         while True:
             kind, _ = conn.receive()
@@ -53,7 +53,7 @@ def refused(conn, sql, *codes):
 
 
 def leave(data, login=False, drain=False):
-    """Sends these bytes and goes; the server may have gone first."""
+    """Sends these bytes and closes; the server may have closed first."""
     conn = Conn(login=login)
     try:
         conn.raw(data)
@@ -117,7 +117,7 @@ def wrong_cancels():
 
 
 def slow_start():
-    """Slow-loris: many that say their hello a byte at a time, or never to the end."""
+    """Slow-loris: many clients that send their startup packet a byte at a time, or never completely."""
     slow = [Conn(login=False) for _ in range(50)]
     for byte in HELLO[:20]:
         for conn in slow:
@@ -127,7 +127,7 @@ def slow_start():
                 pass
         time.sleep(0.02)
     answers()
-    # One that is slow but does come to the end is as good as any.
+    # A slow client that completes its packet is served like any other.
     patient = Conn(login=False)
     for at in range(len(HELLO)):
         patient.raw(HELLO[at : at + 1])
@@ -274,7 +274,7 @@ def half_closed():
 
 
 def never_reads():
-    """Ask for far more than the sockets hold, and never read."""
+    """Requests far more than the sockets buffer, and never reads."""
     sql = ("with recursive c(n) as (select 1 union all select n + 1 from c where n < 300000) "
            "select n, 'a row that is long enough to fill every buffer on the way, and then some' from c")
     greedy = [Conn() for _ in range(20)]
@@ -285,7 +285,7 @@ def never_reads():
         answers()
     for conn in greedy:
         conn.reset()
-    # And one that reads late gets all of it.
+    # A client that reads late gets all of it.
     conn = Conn()
     conn.send(sql)
     time.sleep(1)
@@ -333,7 +333,7 @@ def copy_misuse():
 
 
 def gone_in_a_transaction():
-    """Clients that vanish while they hold the write lock must give it back."""
+    """When a client that holds the write lock disappears, the lock must be released."""
     setup = Conn()
     setup.query("drop table if exists badinput")
     setup.query("create table badinput (id integer)")
@@ -349,7 +349,7 @@ def gone_in_a_transaction():
 
 
 def gone_while_running():
-    """Clients that vanish in the midst of a statement."""
+    """Clients that disappear during a statement."""
     endless = "with recursive c(n) as (select 1 union all select n + 1 from c where n < 3000000) select count(*) from c"
     for _ in range(10):
         conn = Conn()
@@ -359,7 +359,7 @@ def gone_while_running():
 
 
 def files_run_out():
-    """With no file descriptor left new connections wait or are refused; old ones work, and later all is well."""
+    """With no file descriptor left, new connections wait or are refused; old ones work, and later new ones do too."""
     limits = resource.prlimit(PID, resource.RLIMIT_NOFILE)
     old = Conn()
     # Room for a few more connections than are open now.
@@ -391,7 +391,7 @@ if PID and not PLAIN:
 
 checks = Checks()
 wanted = sys.argv[1:]
-# Whatever the first users make (pools, caches) is no leak.
+# What the first users allocate (pools, caches) is not a leak.
 for conn in [Conn() for _ in range(30)]:
     conn.query("select 1")
     conn.close()

@@ -3,7 +3,8 @@
 set -euo pipefail
 prefix=$1 source=$2
 file=$prefix/lib/pkgconfig/ums-windows.pc
-# Read as it is, so that no pkg-config is needed; where there is one it must say the same.
+# The package file is read directly, so that pkg-config is not needed; if it is installed, it must
+# give the same result.
 flags=$(sed -nE 's/^(Cflags|Libs): //p' "$file" | sed "s|\${prefix}|$prefix|g" | tr '\n' ' ')
 if command -v pkg-config >/dev/null; then
     PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --exists --print-errors ums ums-windows

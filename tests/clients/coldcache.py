@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 """A cold cache: while one user's page is read from the disk, the scheduler's others run.
 
-Makes a database of ROWS rows, which is dropped from the system's cache five times a second, and asks for rows at
-random with USERS connections of pgbench, in turn against servers with one scheduler each: ours with fibers (through
-the system's cache, and past it), `--vfs host` with fibers, `--vfs host` with a thread for each user.
+Makes a database of ROWS rows, which is dropped from the page cache five times a second, and reads rows at
+random with USERS connections of pgbench, in turn against servers with one scheduler each: `--vfs ums` with fibers (through
+the page cache, and past it), `--vfs host` with fibers, `--vfs host` with a thread for each user.
 
 Then the time of cached queries (HOT connections): alone; beside cold ones at half the rate that `--vfs host` with
-fibers reaches; beside as many cold ones as there can be, which is a measure of the processor more than of the
-disk, for they then take all of the scheduler's time; and, where fio is installed, beside fio in a process of its own
-which reads as many pages a second as in the second case. That is what the machine alone does to the cached queries: no
-scheduler of ours has a part in it.
+fibers reaches; beside as many cold ones as possible, which measures the processor more than the
+disk, because they then use all of the scheduler's time; and, if fio is installed, beside fio in a process of its own
+that reads as many pages a second as in the second case. This shows the effect of the computer alone on the cached
+queries, without a scheduler's part.
 
 It starts its own servers ($UMS_BIN); ROUNDS rounds of TIME seconds. Prints JSON lines; figures are reported and not
-asserted, because a noisy machine proves nothing. FOLDER is where the database is made: a real disk, not a tmpfs.
+asserted, because a busy computer distorts them. FOLDER, where the database is created, must be on a real disk, not a tmpfs.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ VARIANTS = {
 
 
 def make(path, rows=ROWS):
-    """About 430 bytes a row: nine rows on a page."""
+    """Creates rows of about 430 bytes: nine rows on a page."""
     db = sqlite3.connect(path)
     db.execute("pragma journal_mode = off")
     db.execute("pragma synchronous = off")
@@ -57,7 +57,7 @@ def make(path, rows=ROWS):
 
 
 def forget(path):
-    """Drops the file's pages from the system's cache."""
+    """Drops the file's pages from the page cache."""
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -66,7 +66,7 @@ def forget(path):
 
 @contextlib.contextmanager
 def kept_cold(path):
-    """A fast server reads most of the file within a run, and would end it with a warm cache: so it is dropped all the time."""
+    """Drops the file repeatedly, because a fast server reads most of it within a run and would end with a warm cache."""
     over = threading.Event()
 
     def keep():
@@ -121,7 +121,7 @@ def say(metric, peer, value, unit):
 
 
 def hot(server, folder, cold_rate=None):
-    """The 99th percentile of the cached queries; beside cold ones at this rate (0: as many as can be; None: none)."""
+    """Returns the 99th percentile of the cached queries, beside cold ones at this rate (0: as many as possible; None: none)."""
     cold = None if cold_rate is None else pgbench(server, folder, "cold", USERS, rate=cold_rate)
     tps(pgbench(server, folder, "hot", HOT, f"{folder}/hot-log"))
     if cold:

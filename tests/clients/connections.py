@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""The echo program of the README answers 10,000 connections that stay, started with a soft limit of 1,024 open files, with each kind of
-workers.
+"""The echo program answers 10,000 connections that stay open, started with a soft limit of 1,024 open files, with each
+kind of workers.
 
-$ECHO is the program (`cargo build --example echo`). It makes a worker for each connection, so it needs more workers than its soft
-limit, and more descriptors than it was started with. Where the hard limit of descriptors allows fewer connections, fewer are tried,
-and the line says so.
+$ECHO is the program (`cargo build --example echo`). It uses a worker for each connection, so it needs more workers than its soft limit,
+and more descriptors than it was started with. If the hard limit of descriptors allows fewer connections, fewer are tried,
+and the output says so.
 
-Where the machine has room for fewer workers, the program says so on stderr. Then connections end once they are answered, and the
-others must be answered, too. The last check has that on purpose: the program may use little address space.
+If the computer has memory for fewer workers, the program reports that on stderr. Then connections end once they are answered,
+and the others must be answered, too. The last check forces that: it limits the program's address space.
 
-CONNECTIONS is another number, KINDS are the kinds to try. They run side by side, for a program makes few workers in a millisecond
-beyond the soft limit."""
+CONNECTIONS is another number, KINDS are the kinds to try. They run side by side, because beyond the soft limit a program creates
+few workers in a millisecond."""
 
 import os
 import re
@@ -26,17 +26,17 @@ WANTED = int(os.environ.get("CONNECTIONS", "10000"))
 KINDS = os.environ.get("KINDS", "thread fiber context cramped").split()
 PATIENCE = 60
 LIMIT = re.compile(r"has the (\d+) workers that (.*) leaves room for, and further requests wait")
-# Room for some 1,500 workers of 2 MiB, and connections that are more.
+# Address space for some 1,500 workers of 2 MiB, and more connections than that.
 CRAMPED_SPACE = 4 << 30
 CRAMPED_CONNECTIONS = 2500
 
 
 class Failed(Exception):
-    """What is wrong, in a sentence."""
+    """A failed check, as a sentence."""
 
 
 def start(kind, stderr):
-    """The program, which keeps the hard limit of descriptors and begins with a low soft one."""
+    """Starts the program with the hard limit of descriptors and a low soft limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def limits():
@@ -56,7 +56,7 @@ def connect(port, number):
 
 
 def answers(clients, said):
-    """Waits for the answer of each, in whatever order they come. Gives what the program has said of its limit, if connections had to
+    """Waits for the answer to each, in any order. Returns the program's message about its limit, if connections had to
     end for others to be answered, and how many had been answered then."""
     waiting = selectors.DefaultSelector()
     for number, client in enumerate(clients):
@@ -78,7 +78,7 @@ def answers(clients, said):
         elif time.monotonic() - last > PATIENCE:
             raise Failed(f"{len(waiting.get_map())} of {len(clients)} connections have no answer")
         elif LIMIT.search(said()):
-            # Those that have their answers leave, and their workers serve the others.
+            # Answered connections close, and their workers serve the others.
             stayed = len(answered) if stayed is None else stayed
             for client in answered:
                 client.close()
@@ -87,7 +87,7 @@ def answers(clients, said):
 
 
 def check(kind):
-    """One kind; prints its line."""
+    """Checks one kind, and prints its line."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     wanted = min(WANTED, CRAMPED_CONNECTIONS) if kind == "cramped" else WANTED

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# What the monitor costs: its instructions for each pgbench transaction, beside those of the server. At most 1 % is wanted.
+# The cost of the monitor: its instructions for each pgbench transaction, as a share of the
+# server's. The limit is 1 %.
 #
 #   instructions of a transaction   a server without the monitor, under valgrind, which counts them all
-#   instructions of a look          a server with the monitor, whose thread goes from instruction to instruction for a while
+#   instructions of a look          a server with the monitor, whose thread is single-stepped for a while
 #   looks and transactions a second the same server, left alone
 #
-# The monitor has a thread of its own and puts nothing on the way of a transaction, so what that thread executes is what it costs.
-# Needs valgrind and pgbench, on x86-64. TRANSACTIONS, CLIENTS, SECONDS_ALONE and LOOKS come from the environment.
+# The monitor has a thread of its own and adds nothing to the path of a transaction, so its cost is
+# what that thread executes.
+# Needs valgrind and pgbench, on x86-64. TRANSACTIONS, CLIENTS, SECONDS_ALONE and LOOKS come from the
+# environment.
 set -euo pipefail
 : "${UMS_BIN:?set UMS_BIN to the ums binary}"
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""psycopg 3 and asyncpg, as they are: typed results, parameters, transactions, errors, pipelines, copy."""
+"""Unchanged psycopg 3 and asyncpg: typed results, parameters, transactions, errors, pipelines, copy."""
 
 import asyncio
 import os

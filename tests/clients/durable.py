@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Durable commits: pgbench's TPC-B-like transactions, ours with group commit against `--vfs host`, in turn.
+"""Durable commits: pgbench's TPC-B-like transactions, with group commit (`--vfs ums`) and with `--vfs host`, in turn.
 
-Both sync every commit before it is acknowledged; ours lets those who commit together share one sync. CLIENTS
+Both sync every commit before it is acknowledged; with group commit, commits that wait together share one sync. CLIENTS
 connections, ROUNDS rounds of TIME seconds, SCALE. Starts its own servers ($UMS_BIN) on databases of their own in
 FOLDER, a real disk. Prints JSON lines, and how many commits shared a sync.
 """

@@ -17,7 +17,7 @@ many_files()
 admin = Conn(ADMIN_PORT)
 users = [Conn() for _ in range(CLIENTS)]
 
-# Who has just answered the last of them is idle a moment later.
+# The worker that has just answered the last client becomes idle a moment later.
 quiet = wait_for("connected users hold no worker", lambda: umsstats(admin), lambda stats: stats["num workers"] == stats["idle workers"])
 checks.equal("all are users, the admin is not", float(CLIENTS), quiet["num users"])
 checks.equal("nothing is queued", 0.0, quiet["work queued"])

@@ -29,7 +29,7 @@ def check(so, what, text=""):
 
 
 def gdb(*args):
-    """What gdb prints. Nothing of the user's, nothing from the network, no questions."""
+    """Returns gdb's output, without the user's settings, the network or questions."""
     env = dict(os.environ, DEBUGINFOD_URLS="", LC_ALL="C")
     command = ["gdb", "--batch", "-nx", "-iex", "set auto-load off", *args]
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
@@ -37,7 +37,7 @@ def gdb(*args):
 
 
 def ums(*commands):
-    """What the script's commands print, each by itself."""
+    """Returns the output of each of the script's commands."""
     parts = [f"source {SCRIPT}"]
     for command in commands:
         parts += ["echo \\n== next ==\\n", command]
@@ -49,7 +49,7 @@ def answers(text):
 
 
 class Parked:
-    """A process whose workers stand still. `folder` is where its core file would be."""
+    """A process whose workers are all parked. `folder` is where its core file would be."""
 
     def __init__(self, program, kind, folder):
         self.folder = folder
@@ -66,7 +66,7 @@ class Parked:
         check(code == 0, f"the program goes on after gdb, and ends well: {code}")
 
     def crash(self):
-        """The kernel's core file, or None: they go elsewhere here. Not gdb's own gcore, which gives up at the guards of stacks."""
+        """Returns the kernel's core file, or None if core files go elsewhere. gdb's own gcore is not used, because it fails at guard pages."""
         self.process.send_signal(signal.SIGABRT)
         self.process.wait(timeout=120)
         found = [os.path.join(self.folder, name) for name in os.listdir(self.folder) if name.startswith("core")]
@@ -74,15 +74,15 @@ class Parked:
 
 
 def sections(text):
-    """Backtraces by the number of their worker."""
+    """Returns the backtraces by the number of their worker."""
     parts = re.split(r"^(\d+): (?=\d+/\d+ )", text, flags=re.M)[1:]
     return dict(zip((int(n) for n in parts[::2]), parts[1::2]))
 
 
 def examine(run, kind, named):
-    """One look: `run` gives what gdb prints for each of some commands."""
+    """Checks one process or core file: `run` returns gdb's output for each of some commands."""
     made_of = {"fiber": "fiber", "thread": r"thread \d+", "context": r"own context \d+"}[kind]
-    # In order of schedulers and workers, so the one on scheduler 0 is the first.
+    # In the order of schedulers and workers, so the worker of scheduler 0 is the first.
     text = run("ums workers", "ums bt full", "ums bt 0", "ums select 0", "bt 40", "ums select none", "ums bt 99")
     check(len(text) == 7, "gdb answers each command", "\n".join(text))
     table, full, one, _, looked, _, wrong = text

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Idle connections cost little memory and no worker, and an idle server does nothing (U31, U76).
 
-CONNECTIONS connections each run a prepared statement and stay; then the server is watched for 10 s. RSS_LIMIT is the
-most bytes that one may cost.
+CONNECTIONS connections each run a prepared statement and stay open; then the server is watched for 10 s. RSS_LIMIT is
+the maximum memory of one connection, in bytes.
 """
 
 import glob
@@ -23,7 +23,7 @@ def rss():
 
 
 def effort():
-    """Processor time (ns) and voluntary switches, over all threads."""
+    """Returns processor time (ns) and voluntary switches, over all threads."""
     time_ns, switches = 0, 0
     for task in glob.glob(f"/proc/{PID}/task/*"):
         with open(f"{task}/schedstat") as file:
@@ -45,7 +45,7 @@ count = min(WANTED, many_files() - 100)
 if count < WANTED:
     print(f"idle.py: only {count} connections: this client may not open more files")
 
-# What any first users cost (pools, caches) is no cost of an idle connection.
+# What the first users allocate (pools, caches) is not a cost of an idle connection.
 for conn in [user() for _ in range(50)]:
     conn.close()
 time.sleep(1)
@@ -61,10 +61,10 @@ if not PLAIN:
     stats = umsstats(conns[0])
     print(f"idle.py: {stats}")
     checks.equal("all are users", float(count), stats["num users"])
-    # This very query has a worker, and a few more may be idle.
+    # This query itself has a worker, and a few more may be idle.
     checks.that("a handful of workers", stats["num workers"] <= 16, f"{stats['num workers']:.0f}")
 
-# Threads that helped with files at the start end when they have been idle for 10 s.
+# Helper threads for files end when they have been idle for 10 s.
 time.sleep(13)
 time_before, switches_before = effort()
 time.sleep(10)

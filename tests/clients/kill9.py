@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`kill -9` of the server under load: every commit that a client was told of is there when it is started again.
+"""`kill -9` of the server under load: every acknowledged commit is found after the restart.
 
-ROUNDS times: a server on the same database file, CLIENTS writers that note what was acknowledged, a kill at a random
-moment, and a look by the next server. At the end the stock SQLite says that the file is whole. Starts its own
+ROUNDS times: a server on the same database file, CLIENTS writers that record the acknowledged commits, a kill at a
+random moment, and a check by the next server. At the end stock SQLite checks the file's integrity. Starts its own
 servers ($UMS_BIN); further arguments are options for `ums serve`.
 """
 
@@ -27,7 +27,7 @@ def connect(server):
 
 
 def write(server, who, numbers, acknowledged):
-    """Commits in each way there is, until the server is gone."""
+    """Commits in every possible way, until the server is killed."""
     try:
         conn = connect(server)
         for number in numbers:

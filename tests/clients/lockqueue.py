@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The owner of a lock whose next statement is queued behind its own waiters is no deadlock (G11, B12).
+"""A lock's owner whose next statement is queued behind the lock's waiters does not deadlock (G11, B12).
 
-Server: --max-workers 16. First by construction, several times; then 200 writers at once.
+Server: --max-workers 16. First the situation is constructed, several times; then 200 writers run at once.
 """
 
 import os
@@ -26,7 +26,8 @@ ADD = "update lockqueue set n = n + 1 where id = 1"
 def one_round():
     owner.query("begin")
     owner.query(ADD)
-    # Some of these wait with a worker, the rest without one: waiters never take all workers of a scheduler.
+    # Some of these wait with a worker, the others without one: waiters never take all workers of a
+    # scheduler.
     waiters = [Conn() for _ in range(2 * WORKERS)]
     for waiter in waiters:
         waiter.send(ADD)
@@ -34,13 +35,14 @@ def one_round():
     if not PLAIN:
         blocked = lambda: admin.query("select * from ums_waiting_tasks where wait_type = 'LCK_M_X'")
         wait_for("workers wait for the lock", blocked, lambda rows: len(rows) >= WORKERS // 2 - 1)
-        # These take the other workers, and more of them stand in the queue.
+        # These take the other workers, and further ones are queued.
         sleepers = [Conn() for _ in range(WORKERS)]
         for sleeper in sleepers:
             sleeper.send("waitfor delay '00:00:04'")
         busy = lambda s: s["num workers"] - s["idle workers"] >= WORKERS and s["work queued"] > 0
         wait_for("every worker is busy", lambda: umsstats(admin), busy)
-    # With no worker free these two would wait with everybody else, were they to queue like any other.
+    # No worker is free, so these two would wait like all others if the lock's owner had no reserve
+    # worker.
     owner.query(ADD)
     owner.query("commit")
     if not PLAIN:
@@ -64,7 +66,7 @@ def writer(failures):
             for statement in ("begin", ADD, "select n from lockqueue", ADD, "commit"):
                 conn.query(statement)
         conn.close()
-    except Exception as error:  # Told by the main thread.
+    except Exception as error:  # The main thread reports it.
         failures.append(error)
 
 

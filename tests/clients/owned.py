@@ -1,4 +1,4 @@
-"""Servers that a run starts itself, on a database file that it keeps: for runs that need several, or need one again."""
+"""Servers that a run starts itself, on a database file that it keeps: for runs with several servers, or with restarts."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import time
 
 
 def free_ports(count):
-    """Below the range from which the system gives ports to outgoing connections."""
+    """Returns ports below the range that the system uses for outgoing connections."""
     found = []
     while len(found) < count:
         candidate = socket.socket()
@@ -28,8 +28,8 @@ def free_ports(count):
 class Server:
     """`$UMS_BIN serve` on one file, as a context: stopped with SIGTERM at the end, and then its exit code is 0.
 
-    It listens on `port`, for one administrator on `admin`, and on a Unix-domain socket in the folder `sockets`;
-    where a server was that has ended, if that is given.
+    It listens on `port`, for one administrator on `admin`, and on a Unix-domain socket in the folder `sockets`.
+    If an ended server is given, it takes over that server's ports and folder.
     """
 
     def __init__(self, db, *options, at=None):
@@ -60,12 +60,12 @@ class Server:
         raise AssertionError(f"the server does not listen:\n{self.said()}")
 
     def said(self):
-        """Everything it printed."""
+        """Returns everything that it printed."""
         self.log.seek(0)
         return self.log.read().decode(errors="replace")
 
     def kill(self):
-        """`kill -9`, and waits for its end."""
+        """Kills it with SIGKILL, and waits for its end."""
         self.process.kill()
         self.process.wait()
 

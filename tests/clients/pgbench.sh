@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pgbench, as it is: initialise, then each mode; no failed transaction, and the balances add up.
+# Unchanged pgbench: initialise, then each mode; no failed transaction, and the balances add up.
 # CLIENTS, THREADS, BENCH_TIME (seconds for each mode), SCALE and MODES come from the environment.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

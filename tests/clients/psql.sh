@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# psql, as it is: DDL, queries, errors, transactions, meta-commands, copy, Ctrl-C, and our own statements.
+# Unchanged psql: DDL, queries, errors, transactions, meta-commands, copy, Ctrl-C, and our own
+# statements.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 folder=$(mktemp -d)
@@ -94,7 +95,7 @@ check '\copy brings rows' "20|tabbed	name|1.5
 holds '\copy with a bad row fails' 'ERROR' "$(psql -X -c '\copy psql_item from stdin' 2>&1 <<<'not a row' || true)"
 check 'and brings nothing' "5" "$(q -c 'select count(*) from psql_item')"
 
-# Ctrl-C: a statement that computes for ever, and one that waits.
+# Ctrl-C: a statement that never ends computing, and one that waits.
 endless='with recursive c(n) as (select 1 union all select n + 1 from c where n < 2000000000) select count(*) from c'
 waiting='select pg_sleep(600)'
 [ "$PLAIN" = 1 ] || waiting="WAITFOR DELAY '00:10:00'"

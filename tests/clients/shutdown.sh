@@ -10,7 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 pgbench -i -q -s 1 >/dev/null 2>&1
 pgbench -n -c "${CLIENTS:-50}" -j 2 -T 120 >"$folder/load" 2>&1 &
 load=$!
-# One client in the midst of a long statement, and one idle in a transaction.
+# One client during a long statement, and one idle in a transaction.
 statement="select pg_sleep(600)"
 psql -X -c "$statement" >"$folder/waiting" 2>&1 &
 waiting=$!

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Two hot connections that classic placement put on one of two schedulers (U25), and what the default makes of it.
+"""Two busy connections that classic placement puts on one of two schedulers (U25), and the default placement for comparison.
 
 Prints how many units of work the pair did in SECONDS; `skew.sh` runs it on two servers and compares. The unit is a
-statement that only computes, so the client costs next to nothing.
+statement that only computes, so the client needs almost no processor time.
 """
 
 import os
@@ -15,7 +15,8 @@ from wire import Conn
 SECONDS = float(os.environ.get("SECONDS_EACH", "4"))
 WORK = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000) select sum(i) from n"
 
-# Users go to the scheduler that has fewest: the first and the third of four to the same one.
+# A user goes to the scheduler with the fewest users: the first and the third of four go to the same
+# one.
 conns = [Conn() for _ in range(4)]
 hot = [conns[0], conns[2]]
 done = [0, 0]

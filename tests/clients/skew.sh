@@ -14,4 +14,5 @@ for _ in $(seq "$rounds"); do
 done
 median=$(printf '%s\n' "${ratios[@]}" | sort -g | sed -n "$(((rounds + 1) / 2))p")
 echo "skew.sh: the default does $median times the work of classic placement (median of $rounds)"
-# The target is 1.7, on a quiet machine; a figure is reported, not asserted, because a noisy one proves nothing.
+# On an idle computer this is about 1.7; the figure is reported, not asserted, because other load
+# distorts it.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """steps.py PID THREAD-NAME SYSCALLS: how many instructions a thread takes from one sleep to the next.
 
-Stops one thread of a process, lets it go on instruction by instruction until it has slept so often in a futex, and prints the
-instructions in user mode for each sleep. The other threads run on. For x86-64."""
+Stops one thread of a process, single-steps it through this many futex calls that sleep, and prints the
+instructions in user mode for each sleep. The other threads keep running. For x86-64."""
 
 import contextlib
 import ctypes
@@ -36,7 +36,7 @@ def thread_of(pid, name):
 
 
 def walk(thread):
-    """Lets a thread go on instruction by instruction: its registers before each of them, until the caller has enough."""
+    """Single-steps a thread: yields its registers before each instruction, until the caller stops."""
     registers = (ctypes.c_ulonglong * 27)()
     ptrace(PTRACE_SEIZE, thread)
     ptrace(PTRACE_INTERRUPT, thread)
@@ -57,7 +57,7 @@ def walk(thread):
 
 
 def steps(pid, thread, sleeps):
-    """Instructions between one futex call and the next, several times."""
+    """Returns the numbers of instructions between one futex call and the next."""
     counts, count = [], 0
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory, contextlib.closing(walk(thread)) as instructions:
         for registers in instructions:
@@ -69,7 +69,7 @@ def steps(pid, thread, sleeps):
                     if len(counts) > sleeps:
                         break
             count += 1
-    # What came before the first sleep was begun by somebody else.
+    # The steps before the first sleep do not begin at one.
     return counts[1:]
 
 

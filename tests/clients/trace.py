@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A trace of a pgbench run: Perfetto's published definitions read it, Chrome's JSON is JSON, both tell the same, and somewhere a
-worker of one scheduler hands something to one of another.
+"""A trace of a pgbench run: Perfetto's published definitions read it, Chrome's JSON is valid, both have the same content, and a
+worker of one scheduler wakes one of another.
 
 Runs pgbench (UMS_BIN, UMS_PID, PGHOST as everywhere), and records with `ums trace` meanwhile, over the statistics socket. Needs the
 package `perfetto` (its protobuf definitions only).
@@ -86,7 +86,7 @@ def perfetto(file):
 
 
 def handed_over(events, ends, crossing):
-    """Wakes from scheduler to scheduler whose worker had waited for the write gate until then."""
+    """Returns the wake-ups across schedulers that ended a wait for the write gate."""
     slices = collections.defaultdict(list)
     for event in events:
         if event["ph"] == "X":

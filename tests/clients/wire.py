@@ -1,7 +1,7 @@
-"""A small client of the PostgreSQL protocol, for runs that need to misbehave or to be many.
+"""A small client of the PostgreSQL protocol, for runs that need to misbehave or to have many clients.
 
-A Conn is one socket. It can speak properly (`query`, `prepared`), in halves (`send`, `receive`), or send any bytes
-(`raw`). Every wait has a time limit, so a server that forgets someone is a failure, not a hang.
+A Conn is one socket. It can run queries (`query`, `prepared`), send and receive separately (`send`, `receive`), or send any bytes
+(`raw`). Every wait has a time limit, so a server that does not answer a client causes a failure, not a hang.
 """
 
 import os
@@ -83,12 +83,12 @@ class Conn:
         self.socket.close()
 
     def reset(self):
-        """Closes without goodbye: the other side sees a reset."""
+        """Closes without a Terminate message: the other side sees a reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
     def receive(self):
-        """The next message: its kind and body."""
+        """Returns the next message: its kind and body."""
         while len(self.pending) < 5 or len(self.pending) < 1 + struct.unpack("!i", self.pending[1:5])[0]:
             try:
                 more = self.socket.recv(65536)
@@ -103,7 +103,7 @@ class Conn:
         return kind, body
 
     def until_ready(self):
-        """Rows up to ReadyForQuery; raises Refused for the first error on the way."""
+        """Returns the rows up to ReadyForQuery; raises Refused for the first error before it."""
         rows, error, self.tags = [], None, []
         while True:
             kind, body = self.receive()
@@ -118,7 +118,7 @@ class Conn:
             elif kind == "K":
                 self.key = body
             elif kind == "R" and body[:4] != b"\0\0\0\0":
-                raise Refused({"M": "a password is wanted; these runs have none"})
+                raise Refused({"M": "the server requires a password; these runs have none"})
             elif kind == "G":
                 return rows
             elif kind == "Z":
@@ -163,7 +163,7 @@ def notice(body):
 
 
 def umsstats(conn):
-    """The totals over all visible schedulers, and the number of schedulers."""
+    """Returns the totals over all visible schedulers, and the number of schedulers."""
     totals = {}
     for name, value in conn.query("DBCC SQLPERF(umsstats)"):
         name = name.strip()
@@ -185,7 +185,7 @@ def wait_for(what, question, expected, seconds=PATIENCE):
 
 
 def open_files(pid=PID):
-    """Open files of the server, without those of its pooled database connections, which are a cache with a bound."""
+    """Returns the server's number of open files, without those of its pooled database connections, whose number is bounded."""
     count = 0
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
@@ -197,14 +197,14 @@ def open_files(pid=PID):
 
 
 def many_files():
-    """Lets this client have as many sockets as the system permits."""
+    """Raises this client's limit of open files as far as the system permits."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 class Checks:
-    """Runs named checks and counts; `finish` exits with 1 when one failed."""
+    """Runs named checks and counts them; `finish` exits with 1 if one failed."""
 
     def __init__(self):
         self.run, self.passed, self.failed = os.path.basename(sys.argv[0]), 0, 0
@@ -220,7 +220,7 @@ class Checks:
             print(f"{self.run}: {name}: {detail}", file=sys.stderr, flush=True)
 
     def case(self, name, function, *arguments):
-        """A function that passes when it returns; what it raises is the failure."""
+        """Runs a function that passes if it returns; an exception is the failure."""
         try:
             function(*arguments)
             self.passed += 1

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # with-server.sh [serve options] -- command [arguments]
 #
-# Starts `$UMS_BIN serve` on free ports with a temporary database, runs the command with UMS_HOST, UMS_PORT,
-# UMS_ADMIN_PORT, UMS_PID and UMS_DB set, then stops the server with SIGTERM. Fails when the command fails, when the
-# server does not exit with 0, or when the database is not whole. GRACE is how long it may take to stop (60 s).
+# Starts `$UMS_BIN serve` on free ports with a temporary database, runs the command with UMS_HOST,
+# UMS_PORT, UMS_ADMIN_PORT, UMS_PID and UMS_DB set, then stops the server with SIGTERM. Fails when
+# the command fails, when the
+# server does not exit with 0, or when the database is damaged. GRACE
+# is how long it may take to stop (60 s).
 set -euo pipefail
 
 : "${UMS_BIN:?set UMS_BIN to the ums binary}"
@@ -20,7 +22,8 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# Below the range from which the system gives ports to outgoing connections, so that none of those takes one meanwhile.
+# Below the range that the system uses for outgoing connections, so that none of those takes one of
+# these ports meanwhile.
 read -r UMS_PORT UMS_ADMIN_PORT < <(python3 -c '
 import random, socket
 free = []
@@ -32,7 +35,7 @@ while len(free) < 2:
     except OSError:
         pass
 ports = [s.getsockname()[1] for s in free]
-# Nobody waits for this process, so the ports must be free before they are told.
+# This process is not waited for, so the ports must be free before they are printed.
 for s in free:
     s.close()
 print(*ports)')

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How many instructions a yield takes, of fibers and of workers with their own context, with the event ring and without it.
+"""Counts the instructions of a yield, of fibers and of workers with their own context, with the event ring and without it.
 
-Two tasks yield in turn (`ums bench switch`, $UMS_BIN); the thread that runs them is then let on instruction by instruction. No tool
-that translates programs is needed, for those follow neither a change of stacks nor one of the FS base. Every instruction on the
-way is met once for each yield, so the count that most addresses share is the number of yields. Statistics are always on.
-With the ring at most 1.6 times as many are wanted. For x86-64."""
+Two tasks yield in turn (`ums bench switch`, $UMS_BIN); the thread that runs them is then single-stepped. Tools that
+translate programs cannot be used, because they follow neither a change of stacks nor one of the FS base. Every instruction of a
+yield is executed once for each yield, so the count that most addresses share is the number of yields. Statistics are always on.
+With the ring the limit is 1.6 times as many. For x86-64."""
 
 import collections
 import contextlib
@@ -23,7 +23,7 @@ KINDS = ["fiber", "context"]
 
 
 def busiest(pid):
-    """The thread that has used most of the processor."""
+    """Returns the thread that has used the most processor time."""
     used = lambda task: int((task / "stat").read_text().rsplit(")", 1)[1].split()[11])
     return int(max(Path(f"/proc/{pid}/task").iterdir(), key=used).name)
 
