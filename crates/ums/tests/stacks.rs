@@ -140,28 +140,30 @@ fn a_worker_that_is_preemptive_is_seen_where_it_blocks_and_a_fiber_where_it_left
     });
 }
 
+#[inline(never)]
+fn turns(gate: &Gate, until: &AtomicBool, rounds: usize) {
+    for _ in 0..rounds {
+        ums::yield_now();
+        let _ = ums::sleep(Duration::from_micros(50));
+        if !until.load(Ordering::Relaxed) {
+            deeper(gate, 8);
+        }
+    }
+}
+
+#[inline(never)]
+fn deeper(gate: &Gate, levels: usize) {
+    if levels > 0 {
+        deeper(gate, levels - 1);
+    } else {
+        ums::yield_now();
+    }
+    std::hint::black_box(gate);
+}
+
 /// Workers begin and end, wait and run, all the time: no stack shows functions of another worker.
 #[test]
 fn stacks_of_workers_that_never_stand_still_are_their_own_b40() {
-    #[inline(never)]
-    fn turns(gate: &Gate, until: &AtomicBool, rounds: usize) {
-        for _ in 0..rounds {
-            ums::yield_now();
-            let _ = ums::sleep(Duration::from_micros(50));
-            if !until.load(Ordering::Relaxed) {
-                deeper(gate, 8);
-            }
-        }
-    }
-    #[inline(never)]
-    fn deeper(gate: &Gate, levels: usize) {
-        if levels > 0 {
-            deeper(gate, levels - 1);
-        } else {
-            ums::yield_now();
-        }
-        std::hint::black_box(gate);
-    }
     both_kinds_with(
         |b| b.idle_worker_timeout(ms(5)),
         |node, _, n| {

@@ -105,7 +105,7 @@ unsafe fn on_worker(
     op: Op,
     reason: WaitReason,
     deadline: u64,
-    hears: bool,
+    cancellable: bool,
 ) -> io::Result<usize> {
     let waiter = scheduler.waiting_waiter();
     let what = What::new(reason).uncancellable();
@@ -117,11 +117,7 @@ unsafe fn on_worker(
         unsafe { core.submit(op, Completion::Wake(ticket)) }
     });
     if op.blocks() {
-        let took = clock::ticks().saturating_sub(began);
-        if lasted(took, QUANTUM_NS) {
-            add(&scheduler.counters.slow_submissions, 1);
-            alarm::note(Noticed::SlowSubmission, clock::ticks_to_ns(took), op.fd());
-        }
+        count_slow_submission(scheduler, &op, clock::ticks().saturating_sub(began));
     }
     let token = match submission {
         Submission::Pending(token) => token,
@@ -133,7 +129,7 @@ unsafe fn on_worker(
         }
         Submission::Call(..) => unreachable!("a submission that wakes has no routine"),
     };
-    if hears {
+    if cancellable {
         // SeqCst pairs with `cancel_waiter`: either it sees this token, or this thread sees its
         // flag.
         waiter.record.io.store(token, Ordering::SeqCst);
@@ -147,11 +143,7 @@ unsafe fn on_worker(
     waiter.record.io.store(0, Ordering::Relaxed);
     if op.blocks() {
         let signalled = waiter.signalled.load(Ordering::Relaxed);
-        let took = signalled.saturating_sub(began);
-        if lasted(took, SLOW_AFTER_NS.load(Ordering::Relaxed)) {
-            add(&scheduler.counters.slow_io, 1);
-            alarm::note(Noticed::SlowIo, clock::ticks_to_ns(took), op.fd());
-        }
+        count_slow_io(scheduler, &op, signalled.saturating_sub(began));
     }
     let result = scheduler.with(|core| {
         if let Some(timer) = timer {
@@ -166,6 +158,24 @@ unsafe fn on_worker(
         Err(if cancelled { WaitError::Cancelled } else { WaitError::TimedOut })?;
     }
     decode(result)
+}
+
+/// Counts and reports a submission that blocked the scheduler for this many ticks, if that is long.
+#[inline]
+fn count_slow_submission(scheduler: &Scheduler, op: &Op, took: u64) {
+    if lasted(took, QUANTUM_NS) {
+        add(&scheduler.counters.slow_submissions, 1);
+        alarm::note(Noticed::SlowSubmission, clock::ticks_to_ns(took), op.fd());
+    }
+}
+
+/// Counts and reports a wait for a file that took this many ticks, if that is long.
+#[inline]
+fn count_slow_io(scheduler: &Scheduler, op: &Op, took: u64) {
+    if lasted(took, SLOW_AFTER_NS.load(Ordering::Relaxed)) {
+        add(&scheduler.counters.slow_io, 1);
+        alarm::note(Noticed::SlowIo, clock::ticks_to_ns(took), op.fd());
+    }
 }
 
 /// Returns whether this number of ticks is longer than `ns`. A tick is never longer than a

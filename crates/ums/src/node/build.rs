@@ -1,12 +1,13 @@
 //! How a node is built: the checks of its options, and the start of its schedulers.
 
+use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use super::builder::Builder;
 use super::handle::Node;
 use super::inner::{HiddenOptions, NodeInner};
-use super::room::raise_descriptors;
+use super::room::{Limit, raise_descriptors};
 use super::started::Started;
 use crate::os::clock;
 use crate::os::limits;
@@ -43,25 +44,8 @@ impl Builder {
         self.check_kind(count)?;
         raise_descriptors();
         let os = |what| move |source| BuildError::Os { what, source };
-        let peers = Arc::new(Peers::new(count));
-        let mut started = Started::default();
-        for index in 0..count {
-            // 255 over 4: 64, 64, 64, 63 (G9).
-            let share = limit.share(index, count);
-            // Processor numbers need not begin at 0: they are taken from the mask.
-            let place = machine.allowed.get(index).copied().filter(|_| self.pin);
-            // The detection of blocked workers needs them on one processor.
-            let detects = self.detect_blocking && scheduler::can_detect(self.kind);
-            let any = || machine.allowed.get(index % machine.allowed.len().max(1)).copied();
-            let place = if detects { place.or_else(any) } else { place };
-            let options = self.options(index.to_string(), true, share, place);
-            let made = scheduler::start(index, options, peers.clone());
-            let (scheduler, thread) = made.map_err(os("starting a scheduler"))?;
-            started.schedulers.push(scheduler);
-            started.threads.push(thread);
-        }
-        let (visible, threads) = started.keep();
-        peers.introduce(visible.iter().map(Arc::downgrade).collect());
+        let started = self.start_visible(count, limit, &machine);
+        let (visible, threads) = started.map_err(os("starting a scheduler"))?.keep();
         let inner = Arc::new(NodeInner {
             builder: self,
             visible,
@@ -89,12 +73,34 @@ impl Builder {
         }
         node.and_then(Node::start_observing)
     }
+
+    /// Starts the visible schedulers and introduces them to each other.
+    fn start_visible(&self, count: usize, limit: Limit, machine: &Cpus) -> io::Result<Started> {
+        let peers = Arc::new(Peers::new(count));
+        let mut started = Started::default();
+        for index in 0..count {
+            // 255 over 4: 64, 64, 64, 63 (G9).
+            let share = limit.share(index, count);
+            // Processor numbers need not begin at 0: they are taken from the mask.
+            let place = machine.allowed.get(index).copied().filter(|_| self.pin);
+            // The detection of blocked workers needs them on one processor.
+            let detects = self.detect_blocking && scheduler::can_detect(self.kind);
+            let any = || machine.allowed.get(index % machine.allowed.len().max(1)).copied();
+            let place = if detects { place.or_else(any) } else { place };
+            let options = self.options(index.to_string(), true, share, place);
+            let made = scheduler::start(index, options, peers.clone());
+            let (scheduler, thread) = made?;
+            started.schedulers.push(scheduler);
+            started.threads.push(thread);
+        }
+        peers.introduce(started.schedulers.iter().map(Arc::downgrade).collect());
+        Ok(started)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::room::Limit;
 
     #[test]
     fn a_build_that_fails_half_way_stops_what_it_had_started_g13() {

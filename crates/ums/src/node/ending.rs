@@ -13,6 +13,7 @@ use crate::scheduler::{Scheduler, away, here};
 use crate::task;
 
 impl Node {
+    /// Shuts the node down; see [`Node::shutdown`].
     pub(super) fn end(&self, grace: Duration) -> ShutdownReport {
         let is_worker = here().is_some() || away().is_some();
         assert!(!is_worker, "a node is shut down from a plain thread, not from its worker");
@@ -62,8 +63,15 @@ impl Node {
         for scheduler in &all {
             scheduler.end();
         }
+        self.join_threads(&all);
+        report.left = all.iter().map(|s| s.left_over().len()).sum();
+        report
+    }
+
+    /// Waits for the threads of the schedulers that can end, and joins them.
+    fn join_threads(&self, all: &[Arc<Scheduler>]) {
         let mut threads =
-            std::mem::take(&mut *node.threads.lock().unwrap_or_else(|e| e.into_inner()));
+            std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(|e| e.into_inner()));
         // Both lists are in order of the schedulers' numbers. A scheduler that is still busy will
         // not end.
         let ending =
@@ -72,8 +80,6 @@ impl Node {
         for thread in threads.drain(..).filter(Thread::is_finished) {
             let _ = thread.join();
         }
-        report.left = all.iter().map(|s| s.left_over().len()).sum();
-        report
     }
 
     fn cancel_running(&self) {
