@@ -60,9 +60,13 @@ fn every_worker_is_a_thread_of_its_own_to_the_language_and_to_c() {
         |b| b,
         |node| {
             let seen = node.run(|| {
+                // All have begun before one ends, so that no worker carries out two of them.
+                let all = std::sync::Arc::new(ums::sync::Barrier::new(50));
                 let tasks: Vec<_> = (1..=50)
                     .map(|n| {
+                        let all = all.clone();
                         ums::spawn(move || {
+                            all.wait();
                             let me = std::thread::current().id();
                             LAZY.with_borrow_mut(|lazy| lazy.push(n));
                             for _ in 0..20 {
