@@ -4,8 +4,8 @@
  *     cc -I<prefix>/include/ums/windows pipe_and_compute.c -lums -pthread && ./a.out
  *
  * The reader knows nothing of its scheduler: it calls read(), and the processor goes to the other worker
- * because the scheduler is told that a worker has blocked. When a plain thread writes, the reader is not
- * simply continued: it appears on the completion list, and goes on when the scheduler executes it.
+ * because the scheduler is called when a worker has blocked. When a plain thread writes, the reader is not
+ * simply continued: it appears on the completion list, and continues when the scheduler executes it.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -39,7 +39,7 @@ static BOOL has_ended(PUMS_CONTEXT worker)
     return yes;
 }
 
-/* The whole list first, and only then does anybody run. */
+/* The whole list first, and only then a worker runs. */
 static void take_completed(DWORD wait)
 {
     PUMS_CONTEXT item = NULL;
@@ -90,7 +90,7 @@ static DWORD WINAPI work(LPVOID arg)
     for (int round = 1; round <= ROUNDS; round++) {
         printf("worker %d, round %d\n", number, round);
         if (number == 0)
-            Sleep(1); /* blocks: the others go on */
+            Sleep(1); /* blocks: the others continue */
         else
             UmsThreadYield(NULL);
     }

@@ -1,5 +1,5 @@
 /*
- * N schedulers on one completion list: whoever is free takes whatever is ready.
+ * N schedulers on one completion list: any free scheduler takes any ready worker.
  *
  *     cc -I<prefix>/include/ums/windows shared_list.c -lums -pthread && ./a.out [schedulers]
  *
@@ -48,7 +48,7 @@ static VOID NTAPI scheduler(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOI
     while (ended < WORKERS) {
         PUMS_CONTEXT item = NULL;
         worker *w;
-        /* Another scheduler may get all of it, so nobody waits for long. */
+        /* Another scheduler may get all items, so no scheduler waits for long. */
         DequeueUmsCompletionListItems(completed, QueryDepthSList(&ready) ? 0 : 5, &item);
         while (item != NULL) {
             PUMS_CONTEXT next = GetNextUmsListItem(item);

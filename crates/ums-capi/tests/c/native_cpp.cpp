@@ -29,7 +29,7 @@ int main(int argc, char **argv)
     }
     IS(285, sum);
 
-    // An exception that is caught inside is nobody's business.
+    // An exception that is caught inside has no effect outside.
     void *result = nullptr;
     auto catching = [](void *) -> void * {
         try {

@@ -1,7 +1,7 @@
 /*
  * Random sequences of calls against a model that says what each must give.
  *
- * The model knows of each pointer what lives there. Pointers are used after they were freed, freed
+ * The model knows the object behind each pointer. Pointers are used after they were freed, freed
  * twice, and given to functions of another kind. A run is named by its seed, which a failure prints;
  * `native_random thread SEED STEPS` repeats it.
  */
@@ -43,7 +43,7 @@ static void *give_back(void *arg)
     return arg;
 }
 
-/* A freed pointer whose memory is used again is not told apart: such a pointer is left out. */
+/* A freed pointer whose memory is used again is not recognised: such a pointer is left out. */
 static int is_used_again(const struct entry *entry)
 {
     for (int kind = 0; kind < KINDS; kind++)
@@ -76,7 +76,7 @@ static void make(int kind, struct entry *e)
 
 static void end(int kind, struct entry *e)
 {
-    long long gone = e->alive ? 0 : e->pointer ? -EBADF : 0; /* freeing NULL is fine */
+    long long gone = e->alive ? 0 : e->pointer ? -EBADF : 0; /* NULL may be freed */
     long long busy = e->alive && kind == MUTEX && e->state ? -EBUSY : gone;
     switch (kind) {
     case MUTEX: EXPECT(busy, ums_mutex_free(e->pointer)); break;

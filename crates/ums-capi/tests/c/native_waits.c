@@ -64,7 +64,7 @@ static int waiting;
 static void *wait_for_event(void *arg)
 {
     (void)arg;
-    waiting++; /* one scheduler: until the wait parks, nobody else runs */
+    waiting++; /* one scheduler: until the wait parks, no other worker runs */
     return (void *)(intptr_t)ums_event_wait(event, UMS_FOREVER);
 }
 
@@ -95,7 +95,7 @@ static void mutexes(void)
     IS(-ETIMEDOUT, ums_condvar_wait(condvar, mutex, MS));
     IS(0, ums_mutex_unlock(mutex)); /* it was locked again */
     IS(-EPERM, ums_mutex_unlock(mutex));
-    IS(0, ums_condvar_notify_one(condvar)); /* nobody waits: lost, as it should be */
+    IS(0, ums_condvar_notify_one(condvar)); /* no waiter: lost, as documented */
     IS(0, ums_condvar_notify_all(condvar));
 }
 

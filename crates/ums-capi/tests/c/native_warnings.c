@@ -74,7 +74,7 @@ static void *wait_two_seconds(void *arg)
     return arg;
 }
 
-/* Runs `spin` on a node with these flags, and gives what was said meanwhile. */
+/* Runs `spin` on a node with these flags, and returns what was printed meanwhile. */
 static const char *said_by(int argc, char **argv, unsigned flags, void *(*until)(void *))
 {
     static char text[4096];

@@ -1,5 +1,5 @@
 /*
- * A worker blocks in the kernel, in several ways: the scheduler is told, others run, and the worker runs no
+ * A worker blocks in the kernel, in several ways: the scheduler is called, others run, and the worker runs no
  * instruction before it is executed again.
  */
 #include <fcntl.h>
@@ -19,7 +19,7 @@ static worker *running;
 static int over, in_call, in_trap, yields, queued_again;
 static int fds[2];
 static volatile LONG want_wake, blocked_way = -1, done;
-/* Written by the worker when it goes on; read by the entry point, which knows who may run. */
+/* Written by the worker when it continues; read by the entry point, which knows which worker may run. */
 static volatile LONG has_continued;
 
 static void block(int way)
@@ -65,7 +65,7 @@ static DWORD WINAPI computes(LPVOID arg)
     return 6;
 }
 
-/* A plain thread on another processor ends each block that somebody must end. */
+/* A plain thread on another processor ends each block that does not end by itself. */
 static DWORD WINAPI wakes_up(LPVOID arg)
 {
     (void)arg;
@@ -106,7 +106,7 @@ static VOID NTAPI proc(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID par
             continue;
         }
         if (w == &blocker && blocked_way >= 0 && !done) {
-            /* It has woken and lies on our queue: it must not have gone on by itself. */
+            /* It has woken and is on the queue: it must not have continued by itself. */
             CHECK(!has_continued);
             queued_again++;
         }
@@ -132,7 +132,7 @@ int main(void)
     CHECK(DeleteUmsCompletionList(list));
     printf("%d blocks in calls, %d in traps, %d came back, %d yields\n", in_call, in_trap,
            queued_again, yields);
-    /* Some blocks can end before anybody notices; most cannot. */
+    /* Some blocks can end before they are noticed; most cannot. */
     CHECK(queued_again > ROUNDS * WAYS / 2 && yields > 0);
     CHECK(in_call > ROUNDS);
     puts("ok");

@@ -1,4 +1,4 @@
-/* Workers end in every way, schedulers leave for every reason, and lists outlive nobody. */
+/* Workers end in every way, schedulers leave for every reason, and lists are freed in the end. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -103,7 +103,7 @@ static void creating(PUMS_CONTEXT context)
     }
 }
 
-/* A plain thread is neither scheduler nor worker, and pointers are looked at. */
+/* A plain thread is neither scheduler nor worker, and pointers are checked. */
 static void outside(void)
 {
     PUMS_CONTEXT context = NULL, item = &item;

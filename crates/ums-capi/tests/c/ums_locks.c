@@ -1,6 +1,6 @@
 /*
  * An entry point that takes a lock which a blocked worker holds. On Windows that is a deadlock, and it is a
- * mistake here, too; but the scheduler that waits is noticed, and the worker runs on until it has let go.
+ * mistake here, too; but the scheduler that waits is noticed, and the worker runs until it has released the lock.
  */
 #include <pthread.h>
 

@@ -175,7 +175,7 @@ static VOID NTAPI proc(UMS_SCHEDULER_REASON reason, ULONG_PTR payload, PVOID par
     left_early++;
 }
 
-/* Outside scheduling mode everything that runs is over sooner or later; here nobody runs. */
+/* Outside scheduling mode every running worker ends sooner or later; here none runs. */
 static void change(slot *s)
 {
     switch (s->place) {
