@@ -100,6 +100,11 @@ impl Breakpoint {
         (!self.locked.swap(true, Ordering::Acquire)).then(|| Moving(&self.locked))
     }
 
+    /// Own thread: returns whether it has one.
+    pub fn is_attached(&self) -> bool {
+        self.fd.load(Ordering::Relaxed) >= 0
+    }
+
     /// Called with the right to move it: enables it at this address, where its thread resumes after
     /// a call or (`in_fault`) a fault. Returns whether that succeeded.
     pub fn arm(&self, address: u64, in_fault: bool) -> bool {
@@ -115,21 +120,30 @@ impl Breakpoint {
         }
     }
 
-    /// Called with the right to move it, or by its own thread: disables it.
-    pub fn disarm(&self) {
-        if self.armed.swap(false, Ordering::SeqCst) {
-            // SAFETY: Late Order: no memory.
-            unsafe {
-                libc::ioctl(self.fd.load(Ordering::Acquire), DISABLE, 0);
-                libc::ioctl(self.faults.load(Ordering::Acquire), DISABLE, 0);
-            }
+    /// Called with the right to move it, if it was not needed: disables it.
+    ///
+    /// It does so whatever `armed` says: the thread may have been at a gate, and have disabled the
+    /// breakpoint there, after [`Breakpoint::arm`] set `armed` and before it enabled the
+    /// breakpoint. `armed` is cleared last: until then a thread that hits the breakpoint disables
+    /// it itself.
+    pub fn withdraw(&self) {
+        self.disable();
+        self.armed.store(false, Ordering::SeqCst);
+    }
+
+    /// Own thread, at its gate: disables it if it is enabled. `armed` is cleared first: a thread
+    /// that enables the breakpoint after that withdraws it.
+    pub fn disarm_own(&self) {
+        if self.armed.load(Ordering::SeqCst) && self.armed.swap(false, Ordering::SeqCst) {
+            self.disable();
         }
     }
 
-    /// Own thread, at its gate: disables it if it is enabled.
-    pub fn disarm_own(&self) {
-        if self.armed.load(Ordering::SeqCst) {
-            self.disarm();
+    fn disable(&self) {
+        // SAFETY: Late Order: no memory.
+        unsafe {
+            libc::ioctl(self.fd.load(Ordering::Acquire), DISABLE, 0);
+            libc::ioctl(self.faults.load(Ordering::Acquire), DISABLE, 0);
         }
     }
 }
@@ -148,5 +162,27 @@ mod tests {
         }
         drop(mine);
         assert!(breakpoint.lock().is_some());
+    }
+
+    #[test]
+    fn a_breakpoint_that_is_enabled_after_its_thread_passed_a_gate_is_withdrawn_r3() {
+        #[inline(never)]
+        extern "C" fn visited() -> u64 {
+            std::hint::black_box(7)
+        }
+        let breakpoint = Breakpoint::new();
+        let Ok(events) = breakpoint.attach() else {
+            println!("skipped: there can be no breakpoints here");
+            return;
+        };
+        super::super::trap::install();
+        assert!(breakpoint.arm(visited as extern "C" fn() -> u64 as usize as u64, false));
+        // As if its thread had been at a gate after `arm` set `armed`, and before it enabled it.
+        breakpoint.armed.store(false, Ordering::SeqCst);
+        breakpoint.withdraw();
+        assert_eq!(std::hint::black_box(visited as extern "C" fn() -> u64)(), 7);
+        let mut hits = [0; 8];
+        assert_eq!(rustix::io::read(&events[0], &mut hits), Ok(8));
+        assert_eq!(u64::from_ne_bytes(hits), 0, "hits");
     }
 }

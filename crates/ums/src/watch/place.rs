@@ -197,6 +197,8 @@ impl Place {
         }
         match self.how {
             Mechanism::Calls if !seen.is_call() => Look::Runs,
+            // It blocks SIGTRAP there, and must hit no breakpoint (R13).
+            Mechanism::Breakpoint if !seen.is_call() && thread.is_at_gate() => Look::Runs,
             Mechanism::Breakpoint if !seen.is_call() => self.take_armed(thread, seen, head),
             _ => self.take(thread, seen, in_call || seen.is_call()),
         }
@@ -227,7 +229,7 @@ impl Place {
             None => Look::Runs,
         };
         if taken != Look::Taken {
-            thread.breakpoint.disarm();
+            thread.breakpoint.withdraw();
         }
         taken
     }

@@ -182,6 +182,8 @@ pub struct Watched {
     pub go: Event,
     /// It waits at its gate.
     gated: AtomicBool,
+    /// It is passing its gate, with SIGTRAP blocked, whatever its word says.
+    at_gate: AtomicBool,
     /// The event that it waits on there, or waited on last.
     waits_on: AtomicPtr<Event>,
     /// It is allowed to run without a place.
@@ -289,6 +291,7 @@ impl Watched {
             unreported: AtomicBool::new(false),
             go: Event::new(),
             gated: AtomicBool::new(false),
+            at_gate: AtomicBool::new(false),
             waits_on: AtomicPtr::new(ptr::null_mut()),
             lent: AtomicBool::new(false),
             older: all(),
@@ -348,15 +351,29 @@ impl Watched {
     /// Own thread, in the signal handler. Returns whether the thread has waited there.
     pub(super) fn at_trap(&'static self) -> bool {
         self.traps.fetch_add(1, Ordering::Relaxed);
-        self.breakpoint.disarm_own();
-        if self.word.in_runtime() {
-            return false;
-        }
-        let mut away = false;
-        if !self.word.pass() || self.settle_leak() {
-            away = self.gate();
-        }
-        away | self.stop_if_asked()
+        self.passing_gate(|| {
+            self.breakpoint.disarm_own();
+            if self.word.in_runtime() {
+                return false;
+            }
+            let away = (!self.word.pass() || self.settle_leak()) && self.gate();
+            away | self.stop_if_asked()
+        })
+    }
+
+    /// Own thread: runs `f`, in which SIGTRAP is blocked although the word may say USER. No
+    /// breakpoint is armed for the thread there: if the cause of a breakpoint is lost (R13) and
+    /// SIGTRAP is blocked, the kernel ends the process.
+    fn passing_gate<R>(&self, f: impl FnOnce() -> R) -> R {
+        let before = self.at_gate.swap(true, Ordering::AcqRel);
+        let result = f();
+        self.at_gate.store(before, Ordering::Release);
+        result
+    }
+
+    /// Returns whether a blocked thread is passing its gate.
+    pub(super) fn is_at_gate(&self) -> bool {
+        self.at_gate.load(Ordering::Acquire)
     }
 
     /// Own thread, in user code, with SIGTRAP blocked: stops if it was asked to. Returns as
@@ -452,7 +469,7 @@ impl Watched {
     /// Own thread, outside the handler: passes its gate as [`Watched::gate`], and obeys a request
     /// to stop.
     pub(super) fn gate_outside(&'static self) {
-        signals::masked(|| self.gate());
+        self.passing_gate(|| signals::masked(|| self.gate()));
         self.look_for_stop();
     }
 
@@ -460,7 +477,7 @@ impl Watched {
     /// swallowed.
     pub(crate) fn look_for_stop(&'static self) {
         if self.stop_asked.load(Ordering::SeqCst) {
-            signals::masked(|| self.stop_if_asked());
+            self.passing_gate(|| signals::masked(|| self.stop_if_asked()));
         }
     }
 

@@ -28,13 +28,16 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use super::signals::{blocked_in, fault_at, is_poke, kernel_thread, set_mask, wants_eintr};
-use super::{calls, hosted, interrupted, thread};
+use super::thread::{self, Watched};
+use super::{calls, hosted, interrupted};
 use crate::os::linux::handlers;
 
 /// `si_code` of a SIGTRAP that perf sent.
 const TRAP_PERF: i32 = 6;
 /// `si_code` of one that the processor raised after a single instruction.
 const TRAP_TRACE: i32 = 2;
+/// `si_code` of one that the processor raised, and whose cause the kernel does not know.
+const TRAP_BRKPT: i32 = 1;
 /// The signal by which the C library cancels a thread.
 const SIGCANCEL: i32 = 32;
 
@@ -75,7 +78,7 @@ extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
             let ends = ends_calls(context);
             on_host(context, || me.poked(context.cast(), blocked_in(info), ends));
         }
-        Some(me) if code == TRAP_PERF || is_poke(info) => {
+        Some(me) if is_of_the_gate(me, code) || is_poke(info) => {
             // SAFETY: Plain Call: this thread's own errno.
             let errno = unsafe { libc::__errno_location() };
             // SAFETY: Plain Call: as above.
@@ -93,7 +96,7 @@ extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
                 None => calls::poked(context.cast(), blocked_in(info), ends),
             });
         }
-        None if code == TRAP_TRACE && hosted::has_stepped(context.cast()) => {
+        None if is_of_a_step(code) && hosted::has_stepped(context.cast()) => {
             on_host(context, calls::has_stepped);
         }
         // A late trap of a thread that is no longer watched, or a poke for a thread that has left
@@ -101,6 +104,25 @@ extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
         None if code == TRAP_PERF || is_poke(info) => {}
         _ => pass_on(signal, info, context),
     }
+}
+
+/// Returns whether a SIGTRAP with this code comes from the gate of the calling thread.
+///
+/// The processor reports in its register DR6 which breakpoint was hit. Some hypervisors lose that
+/// report now and then (R13). The kernel then has a debug exception without a cause: it consults no
+/// perf event, and sends SIGTRAP with `TRAP_BRKPT`. On x86-64 the only other source of that code is
+/// the instruction `int1`, which programs do not use (`int3` has another code). So in a thread that
+/// has a breakpoint, the code means that breakpoint, and the handler is the gate in time: the
+/// instruction at the breakpoint has not been executed.
+fn is_of_the_gate(me: &Watched, code: i32) -> bool {
+    let lost = cfg!(target_arch = "x86_64") && code == TRAP_BRKPT && me.breakpoint.is_attached();
+    code == TRAP_PERF || lost
+}
+
+/// Returns whether a SIGTRAP with this code may come from the end of a step, whose cause may be
+/// lost as well.
+fn is_of_a_step(code: i32) -> bool {
+    code == TRAP_TRACE || cfg!(target_arch = "x86_64") && code == TRAP_BRKPT
 }
 
 /// Returns the kernel's set of blocked signals, which begins the C library's.

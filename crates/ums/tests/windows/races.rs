@@ -375,3 +375,51 @@ fn a_list_that_is_filled_while_its_scheduler_falls_asleep_wakes_it_r6() {
         assert!(heard.iter().filter(|heard| matches!(heard, Heard::Yield(..))).count() == 400);
     });
 }
+
+/// Sends the calling thread the SIGTRAP that the kernel sends for a debug exception without a
+/// cause.
+#[cfg(target_arch = "x86_64")]
+fn trap_without_a_cause() {
+    // SAFETY: Own Memory: a local, of which zeros are a value, and numbers.
+    let sent = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        info.si_signo = libc::SIGTRAP;
+        info.si_code = libc::TRAP_BRKPT;
+        let (process, thread) = (libc::getpid(), libc::gettid());
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, libc::SIGTRAP, &raw const info)
+    };
+    assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_breakpoint_whose_cause_was_lost_does_not_end_the_process_r13() {
+    const NAME: &str = "races::a_breakpoint_whose_cause_was_lost_does_not_end_the_process_r13";
+    if let Err(text) = Mechanism::Breakpoint.try_here() {
+        println!("skipped: {text}");
+        return;
+    }
+    if mechanism() != Mechanism::Breakpoint {
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", NAME]).env("UMS_WATCH", Mechanism::Breakpoint.name());
+        let output = again.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{}: {text}", output.status);
+        assert!(text.contains("1 passed"), "{text}");
+        return;
+    }
+    alone(|| {
+        let list = CompletionList::new().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let done = over.clone();
+        WorkerContext::spawn(&list, move || {
+            trap_without_a_cause();
+            std::thread::sleep(Duration::from_millis(1));
+            trap_without_a_cause();
+            done.store(true, SeqCst);
+        })
+        .unwrap();
+        Rounds::run(&list);
+        assert!(over.load(SeqCst));
+    });
+}
