@@ -122,9 +122,10 @@ impl Place {
         self.watcher.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Seats a parked thread that is about to be woken. Called by the thread that has the place.
+    /// Seats a thread that belongs here and is about to be woken. Called by the thread that has the
+    /// place. The seated thread may have run and left already; then the caller clears the seat with
+    /// [`Place::clear`].
     pub fn seat(&self, thread: &'static Watched) {
-        self.belongs(thread);
         self.seat.seat(thread);
         self.stir();
     }
@@ -132,6 +133,17 @@ impl Place {
     /// Makes this the place of a thread, which is seated at no other before it has left this one.
     pub fn belongs(&self, thread: &'static Watched) {
         thread.place.store(ptr::from_ref(&self.seat).cast_mut(), Ordering::Release);
+    }
+
+    /// Returns whether this is the place of a thread.
+    pub fn is_place_of(&self, thread: &Watched) -> bool {
+        ptr::eq(thread.place.load(Ordering::Acquire), &self.seat)
+    }
+
+    /// Removes whichever thread is seated. Called by the thread that has the place, after it has
+    /// heard that the seated thread has left.
+    pub fn clear(&self) {
+        self.seat.clear();
     }
 
     /// Wakes the watcher and the watchdog, because a thread is about to run here.
@@ -187,8 +199,7 @@ impl Place {
         };
         // The word before everything else (R1).
         let seen = thread.word.seen();
-        let here = ptr::eq(thread.place.load(Ordering::Acquire), &self.seat);
-        if !seen.is_revocable() || !here {
+        if !seen.is_revocable() || !self.is_place_of(thread) {
             return Look::Runs;
         }
         let Last::Blocked(head, in_call) = thread.last() else { return Look::Runs };

@@ -149,6 +149,11 @@ impl Seat {
         let _ = self.seated.compare_exchange(thread, none, Ordering::AcqRel, Ordering::Relaxed);
     }
 
+    /// Removes whichever thread is seated.
+    pub fn clear(&self) {
+        self.seated.store(ptr::null_mut(), Ordering::Release);
+    }
+
     /// Returns the thread that has the place.
     pub fn seated(&self) -> Option<&'static Watched> {
         // SAFETY: Type Stable.

@@ -165,6 +165,7 @@ fn be_watched<R>(
         me.give_back();
         return Err(error.to_string());
     }
+    place.belongs(me);
     place.seat(me);
     me.word.leave();
     let result = f(me);

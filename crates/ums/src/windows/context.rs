@@ -164,6 +164,14 @@ impl Linked for Context {
         unsafe { self.release_system_hold() };
     }
 }
+#[cfg(all(test, not(loom)))]
+thread_local! {
+    /// For each worker that this thread has executed, whether it belonged to the place when it
+    /// became RUNNING.
+    pub(super) static BELONGED: std::cell::RefCell<Vec<bool>> =
+        const { std::cell::RefCell::new(Vec::new()) };
+}
+
 impl Context {
     pub(super) fn new() -> Arc<Context> {
         Arc::new(Context {
@@ -308,11 +316,19 @@ impl Context {
     }
 
     /// Runs a claimed worker at this scheduler's place, on the worker's own kernel thread.
+    ///
+    /// It belongs to the place before it is RUNNING (R14). It may be awake, about to park, and its
+    /// event still be set by an earlier execution for which it did not have to wait; then it
+    /// continues as soon as it is RUNNING. If it still belonged to the place where it ran last, it
+    /// would give up that one: the scheduler there would execute a second worker beside its own,
+    /// and this scheduler would wait forever.
     pub(super) fn run(&self, executor: &Executor) {
-        let place = executor.place();
+        let (place, watched) = (executor.place(), self.watched());
         self.stay_on(place.cpu);
+        place.belongs(watched);
         self.executed_by(executor);
-        let watched = self.watched();
+        #[cfg(all(test, not(loom)))]
+        BELONGED.with_borrow_mut(|all| all.push(place.is_place_of(watched)));
         place.seat(watched);
         watched.go.set();
     }

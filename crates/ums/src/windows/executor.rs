@@ -130,6 +130,8 @@ impl Executor {
         loop {
             self.event.wait();
             if let Some(ended) = self.ended(self.news.swap(0, Ordering::AcqRel)) {
+                // The worker may have left before this thread seated it: see `Context::run`.
+                self.place().clear();
                 return ended;
             }
         }

@@ -173,3 +173,29 @@ pub fn thread_kind(tid: u32) -> ThreadKind {
         () => ThreadKind::Plain,
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::context::BELONGED;
+    use super::super::handles::CompletionList;
+    use super::*;
+
+    #[test]
+    fn a_worker_belongs_to_its_schedulers_place_before_it_may_run_r14() {
+        // On a thread of its own, because entering scheduling mode pins it.
+        let scheduler = std::thread::spawn(|| {
+            let list = CompletionList::new().unwrap();
+            for _ in 0..2 {
+                WorkerContext::spawn(&list, || ()).unwrap();
+            }
+            let mut ready: Vec<WorkerContext> = list.poll().collect();
+            enter_scheduling_mode(|scheduler, _| match ready.pop() {
+                Some(worker) => Next::Execute(scheduler.claim(&worker).unwrap()),
+                None => Next::Leave,
+            })
+            .unwrap();
+            BELONGED.take()
+        });
+        assert_eq!(scheduler.join().unwrap(), [true, true]);
+    }
+}

@@ -183,6 +183,7 @@ impl Context {
         self.stay_on(executor.place().cpu);
         executor.note_here(news, 0);
         if news.is_none() {
+            executor.place().belongs(me);
             executor.place().seat(me);
         }
         // SAFETY: One Place: hosted until now, so it is the running context, and the root has
