@@ -37,11 +37,11 @@ impl Watched {
             return self.call_without_place(call);
         }
         while !self.word.begin_call() {
-            self.gate_outside();
+            self.gate_outside(true);
         }
         let result = call();
-        if !self.word.end_call() || self.settle_leak() {
-            keep_errno(|| self.gate_outside());
+        if let Some(lost) = self.must_wait(self.word.end_call()) {
+            keep_errno(|| self.gate_outside(lost));
         }
         result
     }
@@ -52,7 +52,7 @@ impl Watched {
         let result = call();
         // A trap on the way out of the call may have been the gate already.
         if !self.word.pass() {
-            keep_errno(|| self.gate_outside());
+            keep_errno(|| self.gate_outside(true));
         }
         result
     }

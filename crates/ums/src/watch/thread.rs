@@ -361,7 +361,8 @@ impl Watched {
             if self.word.in_runtime() {
                 return false;
             }
-            let away = (!self.word.pass() || self.settle_leak()) && self.gate();
+            let must_wait = self.must_wait(self.word.pass());
+            let away = must_wait.is_some_and(|lost| self.gate(lost));
             away | self.stop_if_asked()
         })
     }
@@ -392,7 +393,7 @@ impl Watched {
                     signals::swallow();
                     self.word.leave();
                 }
-                false => drop(self.gate()),
+                false => drop(self.gate(true)),
             }
             away = true;
         }
@@ -400,9 +401,9 @@ impl Watched {
     }
 
     /// Own thread, without a place and inside the library, with SIGTRAP blocked: waits until it
-    /// owns a place or may run without one, and leaves the library. Returns as
-    /// [`Watched::at_trap`].
-    fn gate(&'static self) -> bool {
+    /// owns a place or may run without one, and leaves the library. `lost`: that it has lost its
+    /// place was not reported yet. Returns as [`Watched::at_trap`].
+    fn gate(&'static self, lost: bool) -> bool {
         let handler = gate_handler();
         let was_leaked = self.leaked.swap(false, Ordering::Relaxed);
         if GATE_OFF.load(Ordering::Relaxed) && !was_leaked {
@@ -412,8 +413,7 @@ impl Watched {
             self.word.leave();
             return false;
         }
-        let lost = !was_leaked || self.unreported.swap(false, Ordering::Relaxed);
-        if lost {
+        if self.unreported.swap(false, Ordering::Relaxed) || lost {
             handler.report();
         }
         self.lent.store(false, Ordering::Relaxed);
@@ -473,8 +473,8 @@ impl Watched {
 
     /// Own thread, outside the handler: passes its gate as [`Watched::gate`], and obeys a request
     /// to stop.
-    pub(super) fn gate_outside(&'static self) {
-        self.passing_gate(|| signals::masked(|| self.gate()));
+    pub(super) fn gate_outside(&'static self, lost: bool) {
+        self.passing_gate(|| signals::masked(|| self.gate(lost)));
         self.look_for_stop();
     }
 
@@ -486,9 +486,18 @@ impl Watched {
         }
     }
 
-    /// Own thread, which may have run without a place: if so, enters the library and returns true.
-    pub(super) fn settle_leak(&self) -> bool {
-        self.leaked.load(Ordering::Relaxed) && self.word.enter()
+    /// Own thread, given whether its word says that it has kept its place. Returns Some if it is
+    /// inside the library and must wait at its gate: true if it has lost its place, false if it ran
+    /// without one.
+    ///
+    /// Both may be so (R15): it may be executed while it runs without a place, block, and lose the
+    /// place that it had by that. Its handler counts it as running since then, and needs the
+    /// report.
+    pub(super) fn must_wait(&self, kept: bool) -> Option<bool> {
+        match kept {
+            false => Some(true),
+            true => self.runs_without_place().then(|| !self.word.enter()),
+        }
     }
 
     /// Own thread, in user code: runs `f` inside the library, as the owner of its place and with
@@ -507,8 +516,8 @@ impl Watched {
 
     /// Own thread, in user code: enters the library, as the owner of its place, and stays inside.
     pub fn enter_library(&'static self) {
-        while !self.word.enter() || self.runs_without_place() {
-            self.gate_outside();
+        while let Some(lost) = self.must_wait(self.word.enter()) {
+            self.gate_outside(lost);
         }
     }
 
