@@ -33,7 +33,7 @@ fn the_least_stack_carries_a_request_and_its_panic_b16() {
     let _turn = turn();
     for kind in kinds() {
         let text = refused(kind, |b| b.schedulers(1).stack_size(0));
-        let words = text.split(' ').skip_while(|word| *word != "need").nth(1);
+        let words = text.split(' ').skip_while(|word| *word != "least").nth(1);
         let least: usize = words.and_then(|word| word.parse().ok()).expect("the sentence says it");
         let node = build(kind, |b| b.schedulers(1).max_workers(4).stack_size(least));
         let sum: u32 = node.run(|| {
