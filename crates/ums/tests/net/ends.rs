@@ -1,6 +1,8 @@
 //! Waits that are ended from outside: cancellation, shutdown, and descriptors that run out.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -23,10 +25,20 @@ fn cancelling_ends_reads_writes_and_accepts_that_wait_b59() {
         let mut full = here.try_clone().unwrap();
         let (listener, _) = listener();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let read = node.spawn(move || is_cancelled(here.read(&mut [0]))).unwrap();
-        let write = node.spawn(move || is_cancelled(full.write_all(&vec![0; 64 << 20]))).unwrap();
-        let accept = node.spawn(move || is_cancelled(listener.accept())).unwrap();
-        let receive = node.spawn(move || is_cancelled(socket.recv_from(&mut [0]))).unwrap();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = || {
+            let begun = begun.clone();
+            move || _ = begun.fetch_add(1, Ordering::Relaxed)
+        };
+        let [a, b, c, d] = [count(), count(), count(), count()];
+        let read = move || (a(), is_cancelled(here.read(&mut [0]))).1;
+        let write = move || (b(), is_cancelled(full.write_all(&vec![0; 64 << 20]))).1;
+        let accept = move || (c(), is_cancelled(listener.accept())).1;
+        let receive = move || (d(), is_cancelled(socket.recv_from(&mut [0]))).1;
+        let (read, write) = (node.spawn(read).unwrap(), node.spawn(write).unwrap());
+        let (accept, receive) = (node.spawn(accept).unwrap(), node.spawn(receive).unwrap());
+        // One that is cancelled before it begins is not carried out.
+        eventually("all have begun", || begun.load(Ordering::Relaxed) == 4);
         settle();
         for task in [read, write, accept, receive] {
             assert!(!task.is_finished());

@@ -378,55 +378,66 @@ fn a_worker_that_is_executed_while_it_runs_without_a_place_keeps_its_gate_r15() 
         println!("skipped: needs a thread whose bare system calls are noticed");
         return;
     }
-    alone(|| {
-        let list = CompletionList::new().unwrap();
-        let (pipe, mut feed) = std::io::pipe().unwrap();
-        let (word, gone_on) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
-        let (mine, last) = (word.clone(), gone_on.clone());
-        WorkerContext::spawn(&list, move || {
-            let short = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-            let _ = rustix::thread::nanosleep(&short);
-            // Without a place, for the scheduler waits for this. The rest is still so.
-            mine.store(1, Ordering::SeqCst);
-            rustix::io::read(&pipe, &mut [0]).unwrap();
-            last.store(true, Ordering::SeqCst);
-        })
-        .unwrap();
-        let (mut blocks, mut lent) = (0, 0);
-        let mut early = false;
-        windows::enter_scheduling_mode(|scheduler, reason| {
-            blocks += u32::from(matches!(reason, Reason::Blocked { .. }));
-            lent = scheduler.lent();
-            if blocks == 1 {
-                // As for a lock that the worker holds.
-                while word.load(Ordering::SeqCst) == 0 {
-                    let little = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
-                    let (at, wait) = (word.as_ptr(), libc::FUTEX_WAIT);
-                    // SAFETY: Own Memory: a word that lives, and a local.
-                    unsafe { libc::syscall(libc::SYS_futex, at, wait, 0, &raw const little) };
-                }
-                // It goes on, into its second block.
-                std::thread::sleep(Duration::from_millis(20));
+    // On a busy computer the worker may not be where the story needs it; then it is told again.
+    let told = (0..10).any(|_| alone(keeps_its_gate_without_a_place));
+    assert!(told, "ten times the worker was not blocked when the scheduler expected it");
+}
+
+/// Returns false if the worker was not blocked when the story needs it.
+fn keeps_its_gate_without_a_place() -> bool {
+    let list = CompletionList::new().unwrap();
+    let (pipe, mut feed) = std::io::pipe().unwrap();
+    let (word, gone_on) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let (mine, last) = (word.clone(), gone_on.clone());
+    WorkerContext::spawn(&list, move || {
+        let short = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+        let _ = rustix::thread::nanosleep(&short);
+        // Without a place, for the scheduler waits for this. The rest is still so.
+        mine.store(1, Ordering::SeqCst);
+        rustix::io::read(&pipe, &mut [0]).unwrap();
+        last.store(true, Ordering::SeqCst);
+    })
+    .unwrap();
+    let (mut blocks, mut lent) = (0, 0);
+    let (mut early, mut missed) = (false, false);
+    windows::enter_scheduling_mode(|scheduler, reason| {
+        blocks += u32::from(matches!(reason, Reason::Blocked { .. }));
+        lent = scheduler.lent();
+        if blocks == 1 {
+            // As for a lock that the worker holds.
+            while word.load(Ordering::SeqCst) == 0 {
+                let little = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+                let (at, wait) = (word.as_ptr(), libc::FUTEX_WAIT);
+                // SAFETY: Own Memory: a word that lives, and a local.
+                unsafe { libc::syscall(libc::SYS_futex, at, wait, 0, &raw const little) };
             }
-            if blocks == 2 && !gone_on.load(Ordering::SeqCst) {
-                feed.write_all(b"x").unwrap();
-                std::thread::sleep(Duration::from_millis(20));
-                early = gone_on.load(Ordering::SeqCst);
-            }
-            if list.members() == 0 || early {
-                return Next::Leave;
-            }
-            let worker = list.dequeue(Some(Duration::from_secs(10))).unwrap().next();
-            let worker = worker.expect("it comes to its list");
-            match worker.is_terminated() {
-                true => Next::Leave,
-                false => Next::Execute(scheduler.claim(&worker).unwrap()),
-            }
-        })
-        .unwrap();
-        assert!(lent >= 1, "the worker was let run on for the scheduler's sake");
-        assert!(!early, "it ran beyond its gate");
-    });
+            // It goes on, into its second block.
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if blocks == 2 && !gone_on.load(Ordering::SeqCst) {
+            feed.write_all(b"x").unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            early = gone_on.load(Ordering::SeqCst);
+        }
+        if list.members() == 0 || early {
+            return Next::Leave;
+        }
+        let first = list.dequeue(Some(Duration::from_secs(2)));
+        let items = first.or_else(|_| {
+            missed = true;
+            feed.write_all(b"x").unwrap();
+            list.dequeue(Some(Duration::from_secs(30)))
+        });
+        let worker = items.unwrap().next();
+        let worker = worker.expect("it comes to its list");
+        match worker.is_terminated() {
+            true => Next::Leave,
+            false => Next::Execute(scheduler.claim(&worker).unwrap()),
+        }
+    })
+    .unwrap();
+    assert!(!early, "it ran beyond its gate");
+    !missed && lent >= 1
 }
 
 #[test]
