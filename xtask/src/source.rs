@@ -116,7 +116,8 @@ fn visit(root: &Path, folder: &Path, repository: &mut Repository) {
             if !hidden && name != "target" && name != "__pycache__" {
                 visit(root, &path, repository);
             }
-        } else {
+        // In a work tree of its own, `.git` is a file that holds a path.
+        } else if name != ".git" {
             let below = path.strip_prefix(root).expect("it is below the root").to_string_lossy();
             // A file that is not UTF-8 is not text: only its existence matters.
             match fs::read_to_string(&path) {
