@@ -1,7 +1,7 @@
-//! Small habits: each file begins with prose, nothing is left open, and no path of one computer is
-//! used.
+//! Small habits: each file begins with prose, nothing is left open, no path of one computer is
+//! used, and no doc comment cites a behaviour by its number.
 
-use crate::source::{File, Finding, Repository, line_of, words};
+use crate::source::{File, Finding, Repository, is_word, line_of, words};
 
 // Written in two parts so that the check does not find this file.
 const OPEN_MACROS: [&str; 2] = [concat!("to", "do"), concat!("unimple", "mented")];
@@ -29,6 +29,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
             prose_first(file, &mut findings);
             left_open(file, &mut findings);
             printing(file, &mut findings);
+            numbers(file, &mut findings);
         }
     }
     findings
@@ -97,6 +98,33 @@ fn printing(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Finds numbers of behaviours, `U`, `G` or `B` and digits, in doc comments outside tests. A reader
+/// of the documentation cannot look them up; they belong to tests and to `docs/behaviours.md`.
+fn numbers(file: &File, findings: &mut Vec<Finding>) {
+    let path = file.path.as_str();
+    let is_test = ["tests.rs", "loom.rs"].iter().any(|end| path.ends_with(end));
+    if is_test || path.contains("/tests/") || !path.contains("/src/") || path.starts_with("xtask") {
+        return;
+    }
+    for (n, line) in file.text.lines().enumerate() {
+        let line = line.trim_start();
+        if !line.starts_with("///") && !line.starts_with("//!") {
+            continue;
+        }
+        let number = |word: &str| {
+            word.starts_with(['U', 'G', 'B'])
+                && (2..=3).contains(&word.len())
+                && word[1..].bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if let Some(found) = line.split(|c: char| !is_word(c)).find(|word| number(word)) {
+            findings.push(file.finding(
+                n + 1,
+                format!("`{found}` means nothing to a reader of the documentation: leave it out."),
+            ));
+        }
+    }
+}
+
 fn machine_paths(file: &File, findings: &mut Vec<Finding>) {
     for path in MACHINE {
         for (at, _) in file.text.match_indices(path) {
@@ -146,6 +174,14 @@ mod tests {
         assert_eq!(lines("crates/ums/src/a/tests.rs", text), []);
         assert_eq!(lines("crates/ums/src/testing/sim/a.rs", text), []);
         assert_eq!(lines("crates/ums-cli/src/a.rs", text), []);
+    }
+
+    #[test]
+    fn numbers_of_behaviours_are_found_in_documentation_only() {
+        let text = "//! A.\n/// Yields (U47).\n// U48\nfn u49() {}\n/// At most 5 GB, UTF8.\n";
+        assert_eq!(lines("crates/a/src/b.rs", text), [2]);
+        assert_eq!(lines("crates/a/src/b/tests.rs", text), []);
+        assert_eq!(lines("crates/a/tests/b.rs", text), []);
     }
 
     #[test]

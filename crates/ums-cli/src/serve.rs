@@ -240,7 +240,7 @@ fn serve(args: &Args) -> Fallible<()> {
     Ok(())
 }
 
-/// Serves the administrator on a hidden scheduler (B18).
+/// Serves the administrator on a hidden scheduler.
 fn serve_admin(
     node: &Node,
     address: SocketAddr,

@@ -329,7 +329,7 @@ pub(crate) fn user() -> crate::scheduler::request::UserId {
     worker_waiter().map_or(0, |waiter| waiter.record.view.user.load(Ordering::Relaxed))
 }
 
-/// Makes views show each worker that sleeps for a short lock (B48). The worker cannot do that
+/// Makes views show each worker that sleeps for a short lock. The worker cannot do that
 /// itself: such a lock may be taken while the lists are in use.
 pub(crate) fn show_waits_for_short_locks() {
     let mark = |stuck_on_short_lock| {

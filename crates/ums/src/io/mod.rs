@@ -234,8 +234,8 @@ pub(crate) fn submit_poll(fd: RawFd, routine: Routine) -> Option<u64> {
     unsafe { submit(Op::PollIn { fd }, routine) }
 }
 
-/// Puts an operation with a completion routine on the I/O list of the caller's scheduler (U61).
-/// Returns its token, or `None` if it completed at once and the routine has been called (U66).
+/// Puts an operation with a completion routine on the I/O list of the caller's scheduler.
+/// Returns its token, or `None` if it completed at once and the routine has been called.
 ///
 /// # Panics
 /// Panics on a plain thread.

@@ -3,8 +3,8 @@
 //! ```text
 //!   Request::read(file, buffer, offset, routine)       owns all of them
 //!        | submit
-//!        +--> completed at once: the routine has run when submit returns (U66)
-//!        +--> on the I/O list of the submitting scheduler (U61)
+//!        +--> completed at once: the routine has run when submit returns
+//!        +--> on the I/O list of the submitting scheduler
 //!                 | completes, or is cancelled, or its scheduler ends
 //!                 +--> leaves the list, then the routine runs, once, on a worker that yields
 //! ```

@@ -1,4 +1,4 @@
-//! The cause of a stall, from figures alone (B34): the rules by which the original's support read
+//! The cause of a stall, from figures alone: the rules by which the original's support read
 //! its reports, with the kernel's own count of the time spent waiting for a processor in place of
 //! guesses.
 //!

@@ -1,4 +1,4 @@
-//! The limit on reports: a few in any minute, and a count of the rest (B38).
+//! The limit on reports: a few in any minute, and a count of the rest.
 
 use std::collections::VecDeque;
 

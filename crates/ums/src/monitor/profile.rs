@@ -1,4 +1,4 @@
-//! The profile of stalls: their backtraces, merged, with the time that was spent in each (B42).
+//! The profile of stalls: their backtraces, merged, with the time that was spent in each.
 //!
 //! Many reports of one function are one problem. What matters is the total time that schedulers
 //! stood still in it, so the times of equal backtraces are added up. The text form is that of flame

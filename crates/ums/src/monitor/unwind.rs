@@ -1,4 +1,4 @@
-//! From a sample to names: which functions a thread was in (B40).
+//! From a sample to names: which functions a thread was in.
 //!
 //! This runs on the monitor's thread, from a copy, so that neither the loader's lock nor memory for
 //! debug information is a danger: the sampled thread keeps running meanwhile.

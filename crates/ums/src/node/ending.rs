@@ -1,4 +1,4 @@
-//! How a node shuts down (G13): it stops accepting requests, finishes those that it has accepted,
+//! How a node shuts down: it stops accepting requests, finishes those that it has accepted,
 //! and ends its schedulers.
 
 use std::sync::Arc;

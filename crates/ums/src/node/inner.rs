@@ -49,7 +49,7 @@ impl NodeInner {
         self.builder.placement
     }
 
-    /// Returns the hidden scheduler of this name; creates it on first use (U89).
+    /// Returns the hidden scheduler of this name; creates it on first use.
     pub fn hidden(
         self: &Arc<Self>,
         name: &str,

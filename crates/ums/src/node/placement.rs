@@ -1,11 +1,11 @@
 //! Placement: which scheduler a user belongs to, and which one its next request goes to.
 //!
 //! Requests move, started workers never do: a user has no stack between requests, so its next
-//! request can go anywhere. Policies (B1, B3):
+//! request can go anywhere. Policies:
 //!
 //! | policy | a new user | each request |
 //! |---|---|---|
-//! | `Classic` | fewest users (U23) | always the user's scheduler (U24) |
+//! | `Classic` | fewest users | always the user's scheduler |
 //! | `Hinted`, default | least loaded | the preferred, unless its load is 20 % above the least |
 //! | `LeastLoaded` | least loaded | the least loaded one |
 //! | `AlwaysPreferred` | least loaded | always the preferred one |
@@ -67,7 +67,7 @@ impl Placement {
     }
 }
 
-/// Returns the first online scheduler with the least key, so ties are deterministic (U23).
+/// Returns the first online scheduler with the least key, so ties are deterministic.
 fn least<K: Ord>(schedulers: &[Arc<Scheduler>], key: impl Fn(&Scheduler) -> K) -> usize {
     let online = schedulers.iter().enumerate().filter(|(_, s)| s.online.load(Ordering::Relaxed));
     online.min_by_key(|(_, s)| key(s)).map_or(0, |(at, _)| at)

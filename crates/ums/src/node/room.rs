@@ -29,7 +29,7 @@ impl Limit {
         Limit { hard: most, soft: most, set_by: limits::SET_BY_BUILDER }
     }
 
-    /// Returns the share of the scheduler with this index: 255 over 4 are 64, 64, 64 and 63 (G9).
+    /// Returns the share of the scheduler with this index: 255 over 4 are 64, 64, 64 and 63.
     pub fn share(self, index: usize, count: usize) -> Limit {
         let share = |all: usize| all / count + usize::from(index < all % count);
         Limit { hard: share(self.hard), soft: share(self.soft).max(1), set_by: self.set_by }

@@ -1,5 +1,5 @@
 //! The statistics socket: another process of the same operating-system user asks a node for its
-//! statistics (B47).
+//! statistics.
 //!
 //! ```text
 //!   ums stats, ums top --connect--> <folder>/<pid>.sock    which user? (SO_PEERCRED)

@@ -1,10 +1,10 @@
-//! The user: a logical connection that holds no worker while it is idle (U30, U31).
+//! The user: a logical connection that holds no worker while it is idle.
 //!
 //! A user belongs to a scheduler (its home, by placement) and enqueues work requests, each of which
 //! one worker carries out from start to end. A user may *hold* something that others wait for
 //! across its requests, such as a transaction's lock. As long as it does, its requests never wait
 //! for a worker (rule 7 of ARCHITECTURE.md); otherwise sixteen workers that wait for the lock could
-//! block the request that releases it (G11).
+//! block the request that releases it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

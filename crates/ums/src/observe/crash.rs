@@ -1,5 +1,5 @@
 //! Crash reports: if the process dies of a signal, the last events of each scheduler are written to
-//! stderr (B43).
+//! stderr.
 //!
 //! A panic that ends the process does so by `abort`, so it is covered too. The handler reads the
 //! event rings, which are never freed, formats into its own frame and writes; then the signal has

@@ -1,4 +1,4 @@
-//! The metrics server: views over HTTP, for Prometheus and for scripts (B47).
+//! The metrics server: views over HTTP, for Prometheus and for scripts.
 //!
 //! One plain thread waits in `accept`, so that it answers even if every scheduler is stuck, and
 //! costs nothing without clients. It serves one client at a time, each for a few seconds at most,

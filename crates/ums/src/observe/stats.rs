@@ -1,4 +1,4 @@
-//! The answers of the statistics socket (B47): one line of JSON for each question line.
+//! The answers of the statistics socket: one line of JSON for each question line.
 //!
 //! | question | answer |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! umsstats: the table of SQL Server 2000's `dbcc sqlperf(umsstats)`, row for row (U92, U93).
+//! umsstats: the table of SQL Server 2000's `dbcc sqlperf(umsstats)`, row for row.
 //! Everything else is in `views`.
 
 use std::sync::atomic::Ordering;

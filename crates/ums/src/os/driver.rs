@@ -1,11 +1,11 @@
-//! The I/O driver: tokens in, completions out (U57-U66, U72-U76).
+//! The I/O driver: tokens in, completions out.
 //!
 //! A *driver* carries out the asynchronous operations of one scheduler. It knows nothing of
 //! workers: the scheduler hands it an [`Op`] under a *token*, and later gets the token back with
 //! the result, in a [`Done`].
 //!
 //! ```text
-//!   submit(token, op) --+--> Submitted::Done(result)        completed on the spot (U66)
+//!   submit(token, op) --+--> Submitted::Done(result)        completed on the spot
 //!                       |
 //!                       +--> Submitted::Pending --> reap(out) / wait(.., out) --> Done { token, .. }
 //!                                   ^                  (a turn)  (idle)
@@ -49,7 +49,7 @@ pub const TOKEN_MAX: u64 = u64::MAX - 16;
 pub enum Submitted {
     /// It is on its way; `reap` or `wait` will return its token.
     Pending,
-    /// It completed before `submit` returned (U66), with this result; the token will not come back.
+    /// It completed before `submit` returned, with this result; the token will not come back.
     Done(i32),
 }
 
@@ -93,14 +93,14 @@ pub trait Driver: Send {
     /// to do, and none when there is nothing.
     fn reap(&mut self, out: &mut Vec<Done>);
 
-    /// Flushes, then blocks until a completion, a wake or the timeout (U72, U75), and appends what
+    /// Flushes, then blocks until a completion, a wake or the timeout, and appends what
     /// has completed. May return early and without a completion.
     fn wait(&mut self, timeout_ns: Option<u64>, out: &mut Vec<Done>);
 
     /// Returns a handle that ends `wait` from any thread.
     fn waker(&self) -> Waker;
 
-    /// Returns how many pending operations the system has completed but no one has reaped (B46).
+    /// Returns how many pending operations the system has completed but no one has reaped.
     fn done(&mut self) -> usize;
 
     /// Returns how many operations were submitted and not yet delivered.

@@ -2,26 +2,26 @@
 
 /// Most workers that one scheduler can have, whatever its builder was given.
 pub const WORKERS_PER_SCHEDULER_MAX: usize = 1 << 20;
-/// The classic maximum of workers in a process (U17, U29).
+/// The classic maximum of workers in a process.
 pub const CLASSIC_WORKERS: usize = 255;
-/// How long a worker may be idle before it is destroyed: 15 minutes (U39, B15).
+/// How long a worker may be idle before it is destroyed: 15 minutes.
 pub const TRIM_AFTER_NS: u64 = 15 * 60 * 1_000_000_000;
 /// How long a worker beyond the limit stays for the next request of a user that holds a resource: 1
 /// s (rule 7).
 pub const TRIM_RESERVE_AFTER_NS: u64 = 1_000_000_000;
-/// How long a worker may run before `yield_if_due` yields: 4 ms (B8).
+/// How long a worker may run before `yield_if_due` yields: 4 ms.
 pub const QUANTUM_NS: u64 = 4_000_000;
-/// How long a wait for a file may take before it is counted as slow: 15 s (B50).
+/// How long a wait for a file may take before it is counted as slow: 15 s.
 pub const SLOW_IO_NS: u64 = 15_000_000_000;
 /// How long a scheduler stays awake for the next request of a user that holds a lock: 100 us.
 pub const HOLDER_SPIN_NS: u64 = 100_000;
 /// The highest nice value, for threads that give way to all others.
 pub const NICE_MAX: u8 = 19;
-/// How many choices may leave something older behind before age alone decides (B9).
+/// How many choices may leave something older behind before age alone decides.
 pub const PASSED_MAX: u32 = 1000;
-/// Stack of a thread worker, in bytes (B16).
+/// Stack of a thread worker, in bytes.
 pub const THREAD_STACK: usize = 2 << 20;
-/// Stack of a fiber worker, in bytes (B16).
+/// Stack of a fiber worker, in bytes.
 pub const FIBER_STACK: usize = 256 << 10;
 /// The least stack of a worker: for its own turn, a signal and the message of a panic. A worker
 /// with its own context needs more.
@@ -32,9 +32,9 @@ pub const FIBER_STACK_MIN: usize = 16 << 10;
 pub const STACK_MAX: usize = 1 << 40;
 /// Warm fiber stacks that a scheduler keeps.
 pub const WARM_STACKS: usize = 256;
-/// Requests that may wait for a worker on one scheduler (G2, B19).
+/// Requests that may wait for a worker on one scheduler.
 pub const QUEUE_MAX: usize = 1 << 20;
-/// Load a preferred scheduler may have above the least loaded one, in per cent (B1).
+/// Load a preferred scheduler may have above the least loaded one, in per cent.
 pub const HINT_SLACK_PERCENT: usize = 20;
 
 /// What set the limit of workers, if the builder did.
@@ -51,8 +51,7 @@ pub const OVERDUE_PAUSE_NS: u64 = 1_000_000;
 /// How long a worker beyond the soft limit may be idle before it is destroyed: 10 s.
 pub const TRIM_BEYOND_SOFT_AFTER_NS: u64 = 10_000_000_000;
 
-/// Returns the soft limit of workers for this many processors, if the computer has room for them
-/// (B14).
+/// Returns the soft limit of workers for this many processors, if the computer has room for them.
 pub fn soft_limit_for(cpus: usize) -> usize {
     let auto = match cpus {
         0..=4 => 512,

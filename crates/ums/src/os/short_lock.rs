@@ -4,7 +4,7 @@
 //! other workers of the same scheduler need the lock next. So meanwhile it neither loses its baton,
 //! nor is stopped. In all other threads that costs one look at a thread-local.
 //!
-//! It is std's mutex, with statistics (B48): how often one was not free at once, and how long that
+//! It is std's mutex, with statistics: how often one was not free at once, and how long that
 //! took. A thread that finds it taken spins, longer each time; then it yields the processor a few
 //! times, for the holder may have lost it; then it is *stuck on a short lock*: it sleeps, and its
 //! scheduler with it.

@@ -1,5 +1,4 @@
-//! The event ring: the last events of a scheduler, for traces and for the moment after a crash
-//! (B43).
+//! The event ring: the last events of a scheduler, for traces and for the moment after a crash.
 //!
 //! ```text
 //!   record -> [ at | what ] [ at | what ] ... 1024 places, the oldest is overwritten

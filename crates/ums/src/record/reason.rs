@@ -1,4 +1,4 @@
-//! Why a worker waits: every wait has a reason, unique and printable (B20, B21).
+//! Why a worker waits: every wait has a reason, unique and printable.
 //!
 //! A reason is a small number with a name; statistics are tables indexed by it. The built-in ones
 //! are constants; an application adds its own with [`WaitReason::register`], for instance one for

@@ -1,4 +1,4 @@
-//! Wait statistics: how often, how long and for what workers waited (B20), kept three times.
+//! Wait statistics: how often, how long and for what workers waited, kept three times.
 //!
 //! * By scheduler and reason, in a [`WaitTable`]: written by the baton's holder with plain stores.
 //! * By request, in [`RequestWaits`]: the same, beside the waiter that carries the request out.

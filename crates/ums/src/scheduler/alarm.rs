@@ -38,9 +38,9 @@ const NOTES_MAX: usize = 8;
 /// What a worker noticed itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noticed {
-    /// A slow wait for a file (B50).
+    /// A slow wait for a file.
     SlowIo,
-    /// A submission of I/O that held the scheduler up (B51).
+    /// A submission of I/O that held the scheduler up.
     SlowSubmission,
 }
 

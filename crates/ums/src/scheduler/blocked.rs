@@ -1,5 +1,5 @@
 //! Taking over: a thread worker that is blocked in the kernel for some ten milliseconds loses its
-//! scheduler (U14).
+//! scheduler.
 //!
 //! The default, for thread workers that are not watched (`watched.rs`). It needs no privilege, no
 //! pinning and no signal.

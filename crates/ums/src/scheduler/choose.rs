@@ -118,7 +118,7 @@ impl Scheduler {
     }
 
     /// Finds a worker for a queued request: the current one if it is idle (no switch), else the
-    /// worker that became idle last, else a new one within the limit (U27, U28), else, for the
+    /// worker that became idle last, else a new one within the limit, else, for the
     /// request of a user that holds a resource, one beyond it. Workers beyond the limit serve such
     /// users only, and are trimmed when idle.
     fn worker_for(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {

@@ -30,7 +30,7 @@ use crate::scheduler::request::WorkRequest;
 use crate::wait::Waiter;
 use crate::watch::calls;
 
-/// How long to wait after a worker could not be created (B17).
+/// How long to wait after a worker could not be created.
 const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
 
 /// Starts a scheduler on a thread of its own, which is the standby; returns both.
@@ -207,7 +207,7 @@ impl Scheduler {
         true
     }
 
-    /// Creates the workers that are ready from the start (B18).
+    /// Creates the workers that are ready from the start.
     pub(super) fn make_ready(self: &Arc<Self>) {
         for _ in 0..self.options.workers_ready {
             self.with(|core| {
@@ -219,7 +219,7 @@ impl Scheduler {
     }
 
     /// Creates a worker, in state New. Returns None if that failed; the failure is counted, and
-    /// there is a pause before the next attempt (B17).
+    /// there is a pause before the next attempt.
     pub(super) fn create_worker(&self, core: &mut Core, reserve: bool) -> Option<WorkerId> {
         let id = core.workers.next_id();
         let waiter = Waiter::take(self.inbox.address(), id);
@@ -359,7 +359,7 @@ impl Scheduler {
         waiter.record.spans.end_worker();
     }
 
-    /// Carries out one work request, from start to end (U32).
+    /// Carries out one work request, from start to end.
     fn carry_out(&self, request: WorkRequest, waiter: &'static Waiter) {
         // Set when it was given to this worker.
         let now = self.with(|core| core.turn_at);
@@ -398,7 +398,7 @@ impl Scheduler {
         add(&waiter.record.view.requests_done, 1);
     }
 
-    /// Returns whether the client of this request has surely given up (B19). Requests of users that
+    /// Returns whether the client of this request has surely given up. Requests of users that
     /// hold a resource are exempt.
     fn waited_too_long(&self, request: &WorkRequest) -> bool {
         let limit = self.options.queue_timeout_ns;

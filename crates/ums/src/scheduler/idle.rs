@@ -1,4 +1,4 @@
-//! The idle loop: sleep until something happens, in one system call (U72..U76).
+//! The idle loop: sleep until something happens, in one system call.
 //!
 //! A worker that finds nothing to run sleeps on the scheduler's event, which is the I/O driver's
 //! wait, with the next timer as its timeout. The protocol that makes this safe against pushes from
@@ -121,7 +121,7 @@ impl Scheduler {
         true
     }
 
-    /// Takes an unstarted request from another scheduler (B5). Returns false if there is none. The
+    /// Takes an unstarted request from another scheduler. Returns false if there is none. The
     /// caller has announced that it is idle, so this is also the look that the announcement
     /// requires.
     fn steal(&self) -> bool {
@@ -167,7 +167,7 @@ impl Scheduler {
     }
 
     /// Destroys the worker that has been idle longest, if it has been idle too long and enough
-    /// workers remain (U39, U40, G10). Returns true if it did, which took time.
+    /// workers remain. Returns true if it did, which took time.
     fn trim(&self, me: WorkerId) -> bool {
         let victim = self.with(|core| {
             let oldest = core.oldest_idle(me)?;
@@ -231,7 +231,7 @@ impl Core {
         scheduler.options.trim_after_ns.saturating_sub(idle_for)
     }
 
-    /// Returns until when to look for work before sleeping, if at all: as configured (B57), or
+    /// Returns until when to look for work before sleeping, if at all: as configured, or
     /// until the next request of a user that holds a lock is due, because others wait for that
     /// user. That pays where a client answers sooner than a sleeping thread wakes up.
     fn awake_until(&self, scheduler: &Scheduler) -> Option<u64> {

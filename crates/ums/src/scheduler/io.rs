@@ -1,5 +1,5 @@
 //! I/O of a scheduler: requests are put on the I/O list and given to the driver, and leave it when
-//! they have completed (U59, U66).
+//! they have completed.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer", of the driver's seam.
 
@@ -56,7 +56,7 @@ impl Core {
     }
 
     /// Puts a request on the I/O list and gives it to the driver. If the request completes at once,
-    /// it never was pending, and is off the list again (U66).
+    /// it never was pending, and is off the list again.
     ///
     /// # Safety
     /// Frozen Buffer: what `op` points at stays valid and untouched until the completion.

@@ -1,4 +1,4 @@
-//! The scheduler: one baton, five lists, no thread of its own (U19, U49).
+//! The scheduler: one baton, five lists, no thread of its own.
 //!
 //! Nouns. The *baton* is the right to touch a scheduler's lists; its holder is the scheduler's
 //! *current worker*, or the *standby* while no worker can host the idle loop. [`Scheduler`] is what

@@ -2,7 +2,7 @@
 
 use fiber::StackPool;
 
-/// What a worker is made of (U22).
+/// What a worker is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WorkerKind {
     /// A kernel thread, the default: sound with any code.

@@ -101,7 +101,7 @@ impl Scheduler {
     /// Lets the current worker (which is not Running any more) do the scheduler's work until a
     /// worker is chosen. If it is chosen itself, it just returns: no switch at all. Otherwise it
     /// hands the baton on and returns when it is Running again, or Retired. If it gets the baton
-    /// back in another state, it hosts the idle loop: any worker may (U50).
+    /// back in another state, it hosts the idle loop: any worker may.
     #[inline(always)]
     pub(super) fn until_chosen(&self, me: WorkerId, waiter: &'static Waiter) {
         crate::record::counters::add(&self.counters.turns, 1);

@@ -1,4 +1,4 @@
-//! Going preemptive, and rejoining the scheduler (U77..U85).
+//! Going preemptive, and rejoining the scheduler.
 //!
 //! External code may block or run long without yielding, so it must not keep the scheduler.
 //!
@@ -6,18 +6,18 @@
 //!
 //! ```text
 //!   worker                              scheduler
-//!   takes a place under the cap (B30)
+//!   takes a place under the cap
 //!   looks, chooses the next worker      (worker still holds the baton)
 //!   state := Preemptive, gives baton -> next runnable, or an idle one, or a waiting one that
-//!                                       hosts the idle loop, or a new one, or the standby (G7)
+//!                                       hosts the idle loop, or a new one, or the standby
 //!   runs the closure as a plain thread  runs others
-//!   pushes itself through the inbox ---> sees it in a turn, puts it on the runnable list (G8)
+//!   pushes itself through the inbox ---> sees it in a turn, puts it on the runnable list
 //!   waits on its event                  chooses it, gives it the baton
 //!   continues its request
 //! ```
 //!
 //! A *fiber* cannot leave its thread without taking its siblings along, so its closure moves to a
-//! hidden thread-based scheduler and the fiber waits for it (U85). There each closure again goes
+//! hidden thread-based scheduler and the fiber waits for it. There each closure again goes
 //! preemptive, so they run side by side.
 //!
 //! Named invariant **Frozen Stack**: what an errand points at lives on the stack of the waiting
@@ -164,8 +164,8 @@ enum Way {
     Standby,
 }
 
-/// Runs external code on the scheduler because it is known to be short, and counts it if it was not
-/// (B28).
+/// Runs external code on the scheduler because it is known to be short, and counts it if it was
+/// not.
 pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     if here().is_none() {
         return f();

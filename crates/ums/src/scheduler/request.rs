@@ -1,4 +1,4 @@
-//! The work request: what a worker executes from start to end (U32, U33).
+//! The work request: what a worker executes from start to end.
 //!
 //! A request is queued, then run by one worker, then done; or it is cancelled before it started.
 //!
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Cancelling a running request marks its worker's waiter, and ends its present wait if that is
-//! cancellable (B59). The link from request to waiter is behind a short lock, so that a late
+//! cancellable. The link from request to waiter is behind a short lock, so that a late
 //! cancellation never hits the waiter's next request.
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) struct RequestState {
     pub id: RequestId,
     pub user: UserId,
     /// Whether it is served at once, because its user holds what others wait for (rule 7), or
-    /// because a worker waits for its end (G11). Once true it stays true.
+    /// because a worker waits for its end. Once true it stays true.
     urgent: AtomicBool,
     /// As `urgent`, for all tasks of a scope together.
     pub with_scope: Option<Arc<AtomicBool>>,

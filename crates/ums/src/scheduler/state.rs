@@ -53,14 +53,14 @@ pub(crate) struct Scheduler {
     pub pending: Arc<IoBoard>,
     /// Its last events, if they are recorded.
     pub ring: Option<&'static Ring>,
-    /// Requests pending, runnable, running and waiting: the load factor (B2).
+    /// Requests pending, runnable, running and waiting: the load factor.
     pub load: AtomicUsize,
     /// Users that belong to this scheduler.
     pub users: AtomicUsize,
     /// Offline schedulers get no new requests and keep draining.
     pub online: AtomicBool,
     pub stop: AtomicBool,
-    /// The hidden scheduler that runs the preemptive code of fiber workers (U85).
+    /// The hidden scheduler that runs the preemptive code of fiber workers.
     pub outside: OnceLock<Weak<Scheduler>>,
     pub peers: Arc<Peers>,
     /// The node it belongs to, whose type stands above this file.
@@ -83,7 +83,7 @@ pub(crate) struct Scheduler {
     /// Threads that have ended or are ending.
     pub(super) graves: Mutex<Vec<JoinHandle>>,
     pub(super) busy: AtomicBool,
-    /// Whether its current worker sleeps because a short lock is not released (B48).
+    /// Whether its current worker sleeps because a short lock is not released.
     pub(crate) stuck_on_short_lock: AtomicBool,
     /// Whether the present standstill at the hard limit of workers has been reported.
     pub(crate) standstill_told: AtomicBool,
@@ -182,7 +182,7 @@ pub(crate) struct Core {
     /// Until when it pays to stay awake for the next request of a user that holds a lock; 0 for not
     /// at all.
     pub holder_due: u64,
-    /// Workers that wait for a preemptive place (B30).
+    /// Workers that wait for a preemptive place.
     pub preemptive_waiters: VecDeque<Ticket>,
 }
 
@@ -401,7 +401,7 @@ impl Scheduler {
     ///
     /// # Panics
     /// In a completion routine; in the closure that queues the caller for a wait; and in debug
-    /// builds while the worker says that it holds a foreign lock (B53).
+    /// builds while the worker says that it holds a foreign lock.
     #[inline]
     pub(crate) fn may_switch(&self) {
         #[cfg(debug_assertions)]

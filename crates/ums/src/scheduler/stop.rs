@@ -1,5 +1,5 @@
 //! How a scheduler ends: the standby retires every worker, reaps every I/O request, joins every
-//! thread (G13).
+//! thread.
 
 use std::sync::atomic::Ordering;
 
@@ -56,7 +56,7 @@ impl Scheduler {
         }
     }
 
-    /// Joins threads that have ended: an ended thread keeps its stack until it is joined (U40).
+    /// Joins threads that have ended: an ended thread keeps its stack until it is joined.
     /// Returns true if some were told to end and have not ended yet.
     pub(super) fn join_the_ended(&self) -> bool {
         let mut graves = self.graves.lock().unwrap_or_else(|e| e.into_inner());

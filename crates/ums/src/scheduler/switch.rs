@@ -1,8 +1,8 @@
-//! Switch: the only place that knows what kind a worker is (U1).
+//! Switch: the only place that knows what kind a worker is.
 //!
 //! * *Fiber*: note the next fiber and suspend; the host thread's root loop resumes it. Two stack
-//!   switches, no system call (U2, U83).
-//! * *Thread*: set the next worker's event and wait on the own one (U10..U12, U42..U44).
+//!   switches, no system call.
+//! * *Thread*: set the next worker's event and wait on the own one.
 //! * *Own context*: change the registers to the next worker's; one switch, no system call. See
 //!   `own.rs`.
 //!

@@ -1,4 +1,4 @@
-//! Timers of a scheduler: they are set, looked at without a system call, and expire (U69).
+//! Timers of a scheduler: they are set, looked at without a system call, and expire.
 
 use super::{Core, Scheduler, Timed};
 use crate::os::clock;
@@ -35,7 +35,7 @@ impl Core {
         self.timers.insert(deadline, timed)
     }
 
-    /// Takes expired timers off the list; their workers become runnable (U69).
+    /// Takes expired timers off the list; their workers become runnable.
     pub(super) fn expire(&mut self, scheduler: &Scheduler) {
         if self.timers.is_empty() {
             return;

@@ -1,9 +1,9 @@
-//! The turn: what happens between two workers, in the context of the one that yields (U48, U50).
+//! The turn: what happens between two workers, in the context of the one that yields.
 //!
-//! Order (G3): completed I/O and its routines, expired timers, the inbox, then the choice between
+//! Order: completed I/O and its routines, expired timers, the inbox, then the choice between
 //! the runnable list and the work queue (scheduler/lists/fairness). It runs on the yielder's own
 //! stack and returns a value; it does not switch. When nothing has happened it costs a few loads
-//! and no system call (U2).
+//! and no system call.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -52,7 +52,7 @@ impl Scheduler {
         handed.by_event()
     }
 
-    /// Notes why another worker gets the baton: what the current one does (B45).
+    /// Notes why another worker gets the baton: what the current one does.
     #[inline]
     fn count_cause(&self, core: &mut Core) {
         let worker = core.workers.get(core.current);
@@ -137,7 +137,7 @@ impl Scheduler {
         self.in_a_turn(move || routine(result));
     }
 
-    /// Runs the routine of a request that has completed at once (U66). Returns false if it was put
+    /// Runs the routine of a request that has completed at once. Returns false if it was put
     /// aside for the next look, because so many routines run inside one another that a chain of
     /// them could exhaust the stack.
     pub(crate) fn run_or_put_aside(&self, routine: Routine, result: IoResult) -> bool {
@@ -170,7 +170,7 @@ impl Core {
         self.turn_at
     }
 
-    /// Ends the current worker's turn, which ended by so many yields (B13). Not counted if others
+    /// Ends the current worker's turn, which ended by so many yields. Not counted if others
     /// had turns since the clock was last read: a yield among workers that yield does not read it.
     #[inline]
     pub(super) fn end_turn(&mut self, scheduler: &Scheduler, now: u64, yields: u64) {

@@ -13,9 +13,9 @@ use crate::scheduler::request::{Cancelled, RequestId, cancel_waiter};
 use crate::wait::Claimed;
 
 /// Makes a claimed waiter run. A worker of the scheduler whose baton the caller holds becomes
-/// runnable. A worker of another scheduler is sent through its inbox (G6), and so is the caller
+/// runnable. A worker of another scheduler is sent through its inbox, and so is the caller
 /// itself, which has begun to wait and takes its own wake-up when it parks. The event of a plain
-/// thread is set. No worker runs now (U55).
+/// thread is set. No worker runs now.
 #[inline]
 pub(crate) fn ready(claimed: Claimed) {
     let Some(inbox) = Inbox::of(claimed.waiter) else { return claimed.set_event() };
@@ -49,7 +49,7 @@ impl Core {
     }
 
     /// Takes everything out of the inbox: workers whose wait was ended elsewhere, workers that
-    /// rejoin the scheduler, letters (G5, G6, G8).
+    /// rejoin the scheduler, letters.
     pub(super) fn take_inbox(&mut self, scheduler: &Scheduler) {
         if scheduler.inbox.is_empty() {
             return;

@@ -1,9 +1,9 @@
-//! The work queue: requests that have no worker yet (G1).
+//! The work queue: requests that have no worker yet.
 //!
-//! It lies outside the baton, behind a short lock: many producers, many takers, first in first out
-//! (U29), so that an idle scheduler can take requests from one whose worker does not yield (B5,
-//! rule 3). Requests of users that hold a resource have a lane of their own that is served first
-//! (B12, rule 7). The length can be read without the lock; nothing queued costs one load.
+//! It lies outside the baton, behind a short lock: many producers, many takers, first in first out,
+//! so that an idle scheduler can take requests from one whose worker does not yield (rule 3).
+//! Requests of users that hold a resource have a lane of their own that is served first (rule 7).
+//! The length can be read without the lock; nothing queued costs one load.
 //!
 //! A *lane* is a line of *places*, numbered as they are taken. A request knows its place, so it is
 //! found there at once, however long the line is. A request that leaves from the middle leaves its

@@ -1,4 +1,4 @@
-//! Yield: the current worker lets the others run, and stays runnable (U47).
+//! Yield: the current worker lets the others run, and stays runnable.
 //!
 //! The quick way is for workers that take turns while nothing else has happened: the next one of
 //! the runnable list gets the baton, and the yielder becomes its last.
@@ -11,7 +11,7 @@ use crate::record::counters::add;
 use crate::scheduler::lists::worker_list::{Rotated, State};
 
 impl Scheduler {
-    /// Yields in the middle of a request (U47): the other workers get a turn, if there are any.
+    /// Yields in the middle of a request: the other workers get a turn, if there are any.
     #[inline(always)]
     pub(crate) fn yield_now(&self) {
         #[cfg(feature = "spans")]

@@ -1,4 +1,4 @@
-//! Foreign locks: a debug check that no worker waits or yields while it holds one (B53).
+//! Foreign locks: a debug check that no worker waits or yields while it holds one.
 //!
 //! A lock of std, of parking_lot or of a C library blocks the thread. If a worker waits or yields
 //! while it holds one, the next worker on that scheduler may ask for the same lock and block the

@@ -1,7 +1,7 @@
 //! The once cell: a value made by the first caller that needs it, while the others wait.
 //!
 //! std's own `OnceLock` holds the value, and this crate's mutex decides which caller makes it. So
-//! making it may wait, yield and do I/O; waiters show the maker as their blocker (B22); a maker
+//! making it may wait, yield and do I/O; waiters show the maker as their blocker; a maker
 //! that needs the value it is making gets a panic that says so; and if making it fails or panics,
 //! the next caller in the queue tries.
 

@@ -1,4 +1,4 @@
-//! The wait queue: the tickets that wait for one resource, first come first (U53).
+//! The wait queue: the tickets that wait for one resource, first come first.
 //!
 //! Terms. A *wait queue* holds tickets, each with what its owner asks for (`D`: a number of
 //! permits, shared or exclusive, nothing). It is guarded by its resource's *short lock*

@@ -8,7 +8,7 @@
 //! null + WAITERS   | never                       |                  |
 //! ```
 //!
-//! The word names the owner, so a waiter can name its blocker (B22), and a caller that would wait
+//! The word names the owner, so a waiter can name its blocker, and a caller that would wait
 //! for itself gets a panic that says so. The transitions in the first two rows are one
 //! compare-and-swap and touch nothing else. `WAITERS` is set and cleared under the short lock only,
 //! and while it is set the word changes only under the short lock.

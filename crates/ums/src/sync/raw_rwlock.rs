@@ -75,7 +75,7 @@ impl Share {
 pub(super) struct RawRwLock {
     /// See the table above.
     word: AtomicUsize,
-    /// The waiter that writes. For views only (B22): it may be slightly out of date.
+    /// The waiter that writes. For views only: it may be slightly out of date.
     writer: AtomicPtr<Waiter>,
     queue: ShortLock<WaitQueue<Share>>,
 }

@@ -34,8 +34,7 @@ struct ScopeCount {
     running: AtomicUsize,
     panicked: AtomicUsize,
     waiter: ShortLock<Option<Ticket>>,
-    /// True once a worker waits for all of them, so that none of them waits for a free worker
-    /// (G11).
+    /// True once a worker waits for all of them, so that none of them waits for a free worker.
     urgent: Arc<AtomicBool>,
 }
 

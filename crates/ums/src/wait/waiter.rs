@@ -23,7 +23,7 @@ pub(super) const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
 pub(super) const QUIET: u64 = 0;
 pub(super) const WAITING: u64 = 1;
 
-/// What a wait is for, as views show it (B22).
+/// What a wait is for, as views show it.
 #[derive(Clone, Copy)]
 pub(crate) struct What {
     pub reason: WaitReason,
@@ -84,9 +84,9 @@ pub(crate) struct Waiter {
     pub(crate) worker: AtomicU32,
     /// Link of the inbox it is passing through.
     pub(crate) next: AtomicPtr<Waiter>,
-    /// What its thread waits on (U10). Fibers do not use it.
+    /// What its thread waits on. Fibers do not use it.
     pub(crate) event: Event,
-    /// Set by the canceller of the work request that this waiter runs (B59).
+    /// Set by the canceller of the work request that this waiter runs.
     pub(crate) cancelled: AtomicBool,
     pub(super) cancellable: AtomicBool,
     /// What the present wait is for. Written by the waiter, read by views.
@@ -96,9 +96,9 @@ pub(crate) struct Waiter {
     pub(crate) blocking_user: plain::AtomicU64,
     /// The waiter for which this one carries out a closure on a hidden scheduler; null for none.
     pub(crate) origin: AtomicPtr<Waiter>,
-    /// When the present wait began, in ticks of the clock (B20).
+    /// When the present wait began, in ticks of the clock.
     pub(crate) began: plain::AtomicU64,
-    /// When it was claimed: the end of its resource wait, the start of its signal wait (B20).
+    /// When it was claimed: the end of its resource wait, the start of its signal wait.
     pub(crate) signalled: plain::AtomicU64,
     /// How to ask which owners the present wait is for.
     pub(super) asking: Asking,

@@ -4,7 +4,7 @@
 //! A connection is a [`User`]. While it is idle its next read is on the I/O list of the scheduler
 //! where its last request ran, and nothing else of it exists but the session's own state: no
 //! worker, no stack, no read buffer. When input comes, the completion routine turns it into one
-//! work request, which calls the session (U31, U52).
+//! work request, which calls the session.
 //!
 //! ```text
 //!   listener readable -> accept request -> new user, session, request(Connected)

@@ -1,4 +1,4 @@
-//! Traces: the event rings of a node, combined for trace viewers (B43).
+//! Traces: the event rings of a node, combined for trace viewers.
 //!
 //! ```text
 //!   rings of all schedulers --read again and again--> records, each once, in order of time

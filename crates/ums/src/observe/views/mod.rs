@@ -1,5 +1,4 @@
-//! Views: tables about schedulers, workers, requests and waits, read without stopping any of them
-//! (U93, B20, B22, B44-B47).
+//! Views: tables about schedulers, workers, requests and waits, read without stopping any of them.
 //!
 //! ```text
 //!   counters, waiters, queues      written by their owners with plain stores

@@ -1,4 +1,4 @@
-//! The event: what a thread waits on while it must not run (U10, U11).
+//! The event: what a thread waits on while it must not run.
 //!
 //! An auto-reset event on one futex word. Exactly one thread waits on an event, any thread sets it.
 //! A set that comes before the wait is kept, so there is no lost wake-up:

@@ -1,4 +1,4 @@
-//! How many schedulers: one per processor that the process may really use (U15, B55).
+//! How many schedulers: one per processor that the process may really use.
 //!
 //! Three limits apply, and the smallest decides:
 //!

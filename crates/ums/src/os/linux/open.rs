@@ -1,4 +1,4 @@
-//! The choice of a driver: probe the back ends in order, and say why one was not taken (U58).
+//! The choice of a driver: probe the back ends in order, and say why one was not taken.
 //!
 //! ```text
 //!                    one thread                     many threads

@@ -1,4 +1,4 @@
-//! A sample of another thread: its registers and a copy of its stack, taken by a signal (B40).
+//! A sample of another thread: its registers and a copy of its stack, taken by a signal.
 //!
 //! The signal's handler runs on the sampled thread, at an arbitrary place, such as a switch between
 //! fibers or a panic. So it does as little as possible: it copies memory. The caller that asked for

@@ -1,4 +1,4 @@
-//! The synchronous driver: the fallback that needs only `poll(2)` (U58, U66).
+//! The synchronous driver: the fallback that needs only `poll(2)`.
 //!
 //! Each operation is tried at submission and normally completes there, before `submit` returns,
 //! in the submitter's context. An operation that would block stays on one plain list, in the order

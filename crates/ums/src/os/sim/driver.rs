@@ -1,7 +1,7 @@
 //! I/O in a world: each operation is carried out by a plain system call, when the seed says.
 //!
 //! ```text
-//!   submit --dice--> at once: Done             (U66)
+//!   submit --dice--> at once: Done
 //!          --dice--> due after a while --> tried --> Done, or it would block: tried again when
 //!                                                    its descriptor is ready
 //!   cancel --dice--> due after a while, in a race with the operation itself

@@ -1,4 +1,4 @@
-//! The board of the I/O list: what is outstanding, for any thread to read (B46).
+//! The board of the I/O list: what is outstanding, for any thread to read.
 //!
 //! The I/O list belongs to the baton's holder, so views read this instead. The holder writes a
 //! place when a request goes on the list and wipes it when the request leaves; places have the

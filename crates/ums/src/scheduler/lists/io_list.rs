@@ -1,10 +1,10 @@
-//! The I/O list: requests that the operating system has not completed yet (U57, U61).
+//! The I/O list: requests that the operating system has not completed yet.
 //!
 //! A request is a slot with a *token*; the driver knows tokens only. When the driver says that a
 //! token is done, the request leaves the list **first**, and then its completion is handed back to
-//! the caller to be acted on (U63): lists return, they never call the scheduler (Return). The
+//! the caller to be acted on: lists return, they never call the scheduler (Return). The
 //! driver finds completions in a ring, so a look costs the number completed, not the number
-//! outstanding (G14).
+//! outstanding.
 //!
 //! Tokens carry a generation, so a late cancel of a request that has ended finds nothing.
 
@@ -15,7 +15,7 @@ use crate::wait::Ticket;
 /// The argument of a completion routine: the byte count or file descriptor, or a negative `errno`.
 pub(crate) type IoResult = i32;
 
-/// A routine that runs once, in the context of the worker that yields (U64).
+/// A routine that runs once, in the context of the worker that yields.
 pub(crate) type Routine = Box<dyn FnOnce(IoResult) + Send>;
 
 /// What to do when the request has completed.

@@ -1,4 +1,4 @@
-//! The lists of a scheduler (U19). Lists *return* workers and tickets; they never call the
+//! The lists of a scheduler. Lists *return* workers and tickets; they never call the
 //! scheduler (Return).
 //!
 //! The worker list, the runnable list and the waiter list hold workers, one of them at a time

@@ -1,4 +1,4 @@
-//! The worker: a thread or a fiber that carries out work requests (U21, U22).
+//! The worker: a thread or a fiber that carries out work requests.
 //!
 //! A worker's state says which list it is on; every change goes through [`Workers::shift`], which
 //! asserts the state it comes from. Picture (arrow: function that performs it):
@@ -263,7 +263,7 @@ impl<S> Workers<S> {
     }
 
     /// Makes a worker runnable whose wait has ended, or that rejoins: they stand in the order of
-    /// their signals (B9).
+    /// their signals.
     pub fn wake(&mut self, id: WorkerId, now: u64) {
         let from = self.get(id).state;
         assert!(

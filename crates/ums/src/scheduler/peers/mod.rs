@@ -3,7 +3,7 @@
 //!
 //! Only visible schedulers are peers. The idle mask has a bit for each scheduler that is about to
 //! sleep or sleeps, and would take a request. Protocol, so that no request is left waiting beside a
-//! sleeping scheduler (B5):
+//! sleeping scheduler:
 //!
 //! ```text
 //!   idle scheduler                         enqueuer, at a busy scheduler
@@ -115,7 +115,7 @@ impl Peers {
         }
     }
 
-    /// Takes an unstarted request from the peer that has most waiting, and moves its load (B5).
+    /// Takes an unstarted request from the peer that has most waiting, and moves its load.
     pub fn steal(&self, thief: &Scheduler) -> Option<WorkRequest> {
         let peers = self.list().iter().enumerate().filter(|(at, _)| *at != thief.index);
         #[cfg(feature = "planted")]

@@ -1,7 +1,7 @@
 //! The reader-writer lock: data that several workers may read at once, or one may write.
 //!
 //! First come, first served, in groups: a writer that unlocks lets in the readers at the head of
-//! the queue up to the next writer (U54), or one writer; the last reader that unlocks lets in the
+//! the queue up to the next writer, or one writer; the last reader that unlocks lets in the
 //! writer at the head. A reader that arrives while a writer waits queues behind it, so neither side
 //! starves. As with std's lock, a worker that takes a second read lock may therefore wait for a
 //! writer that waits for its first one. The protocol is in `raw_rwlock.rs`.

@@ -1,8 +1,8 @@
 //! The io_uring driver: submission and completion through shared memory.
 //!
 //! For schedulers whose baton stays on one thread (fiber workers). A submission is a store into the
-//! submission queue; a completion is seen by loads from the completion queue (U59). One
-//! `io_uring_enter` flushes a batch, runs the kernel's deferred work and, when idle, waits (U72).
+//! submission queue; a completion is seen by loads from the completion queue. One
+//! `io_uring_enter` flushes a batch, runs the kernel's deferred work and, when idle, waits.
 //!
 //! ```text
 //!             store                 enter                        loads

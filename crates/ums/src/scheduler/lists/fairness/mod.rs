@@ -1,4 +1,4 @@
-//! Fairness: which of the things that are ready is next (B9, G4).
+//! Fairness: which of the things that are ready is next.
 //!
 //! What is ready stands in four lines, each first in, first out: requests of users that hold a
 //! resource, workers whose wait has ended (by a signal, I/O or a timer), workers that yielded, and

@@ -1,4 +1,4 @@
-//! The timer list: timed requests in order of their deadlines (U67..U72).
+//! The timer list: timed requests in order of their deadlines.
 //!
 //! A *deadline* is a `u64` of nanoseconds. An *entry* is one deadline and what it releases. A
 //! *tick* is 2^14 ns, about 16 us, and decides only in which slot an entry stands: the entry keeps
@@ -38,7 +38,7 @@
 //! need none.
 //!
 //! It does not read the clock, has no lock, and knows nothing of workers: it returns what was put
-//! in, and its caller moves the worker to the runnable list (U69).
+//! in, and its caller moves the worker to the runnable list.
 
 /// Nanoseconds per tick, as a power of two.
 const TICK_BITS: u32 = 14;
@@ -216,7 +216,7 @@ impl<T: Copy> TimerList<T> {
     }
 
     /// Delivers every item whose deadline is at or before `now`: in order of deadline, and for one
-    /// deadline in order of insertion. An item has left the list before it is delivered (U69).
+    /// deadline in order of insertion. An item has left the list before it is delivered.
     pub fn expire(&mut self, now: u64, mut deliver: impl FnMut(T)) {
         let target = now >> TICK_BITS;
         while let Some((level, slot)) = self.first_slot() {
