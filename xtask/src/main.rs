@@ -11,8 +11,6 @@
 
 mod source;
 
-mod ratchet;
-
 mod arrows;
 mod behaviours;
 mod cycles;

@@ -1,18 +1,12 @@
 //! Limits the length of files and of functions.
-//!
-//! What was too long when the limit was set is listed in `xtask/long.txt`, one `path lines` or
-//! `path::function lines` on a line; see [`ratchet`](crate::ratchet).
 
-use crate::ratchet::Ratchet;
 use crate::source::{Finding, Repository, body_end, is_word, line_of, words};
 
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 60;
-const ALLOWED: &str = "xtask/long.txt";
 
 /// Returns the findings over all Rust files.
 pub fn check(repository: &Repository) -> Vec<Finding> {
-    let mut allowed = Ratchet::read(repository, ALLOWED, "lines");
     let mut findings = Vec::new();
     for file in repository.rust() {
         let lines = file.text.lines().count();
@@ -21,17 +15,15 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
             (format!("{}::{name}", file.path), line, lines, FUNCTION_LINES_MAX)
         }));
         for (name, line, lines, max) in long.into_iter().filter(|(_, _, lines, max)| lines > max) {
-            let new = file.finding(
+            findings.push(file.finding(
                 line,
                 format!(
                     "`{name}` has {lines} lines, more than {max}: split it where its purpose \
                      changes."
                 ),
-            );
-            findings.extend(allowed.judge(&name, lines, new));
+            ));
         }
     }
-    findings.extend(allowed.unused());
     findings
 }
 
@@ -61,24 +53,11 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_function_is_found_unless_it_is_listed() {
+    fn a_longer_function_is_found() {
         let text = long_function(61);
         let found = check(&Repository::of(&[("a.rs", &text)]));
         assert_eq!(found.len(), 1);
         assert!(found[0].message.contains("`a.rs::f` has 61 lines"), "{}", found[0]);
-        assert_eq!(check(&Repository::of(&[("a.rs", &text), (ALLOWED, "a.rs::f 61\n")])), []);
-    }
-
-    #[test]
-    fn the_list_may_only_shrink() {
-        let text = long_function(61);
-        let found = check(&Repository::of(&[("a.rs", &text), (ALLOWED, "# Why.\na.rs::f 90\n")]));
-        assert!(found[0].message.contains("write 61"), "{found:?}");
-        let found = check(&Repository::of(&[("a.rs", &text), (ALLOWED, "a.rs::f 61\nb.rs 800\n")]));
-        assert!(found[0].message.contains("remove this line"), "{found:?}");
-        let found =
-            check(&Repository::of(&[("a.rs", &long_function(90)), (ALLOWED, "a.rs::f 61\n")]));
-        assert!(found[0].message.contains("split it"), "{found:?}");
     }
 
     #[test]

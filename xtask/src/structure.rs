@@ -1,7 +1,7 @@
-//! The size of the structure of `ums`: rooms, floors and arrows between rooms, and names at its root.
+//! The size of the structure of `ums`: rooms, floors, arrows between rooms, and names at its root.
 //!
-//! A *room* is a folder or file at the top level of the crate's sources. An *arrow* leads from a room to
-//! one whose names it uses. A room's *floor* is one above the highest that it uses.
+//! A *room* is a folder or file at the top level of the crate's sources. An *arrow* leads from a
+//! room to one whose names it uses. A room's *floor* is one above the highest that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -177,6 +177,49 @@ pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
     }
 }
 
+/// Sends the post in `rsi`, and continues at label 8.
+macro_rules! send {
+    () => {
+        concat!(
+            "mov rdi, [rsi + {EVENT}]; test rdi, rdi; jz 6f\n",
+            // An event.
+            "mov eax, 1; xchg [rdi], eax\n",
+            "cmp eax, 2; jne 8f\n",
+            "mov eax, {FUTEX}; mov esi, {WAKE}; mov edx, 1; syscall\n",
+            "jmp 8f\n",
+            // A list.
+            "6:\n",
+            "mov r8, [rsi + {HEAD}]\n",
+            "mov r9, [rsi + {NODE}]\n",
+            "mov r10, [rsi + {LINK}]\n",
+            "mov r12, [rsi + {ASLEEP}]\n",
+            "mov edi, [rsi + {BELL}]\n",
+            "mov rax, [r8]\n",
+            "7:\n",
+            "mov [r10], rax\n",
+            "lock cmpxchg [r8], r9; jne 7b\n",
+            "cmp byte ptr [r12], 0; je 8f\n",
+            "xor eax, eax; xchg [r12], al; test al, al; je 8f\n",
+            "mov eax, {WRITE}; lea rsi, [rip + {ONE}]; mov edx, 8; syscall\n",
+        )
+    };
+}
+
+/// Sleeps until the context in `rbx` is released, and continues at label 9. Begins at label 8. Its
+/// word: 1 -> 0 ends the sleep, 0 -> 2 says that a wake is needed.
+macro_rules! sleep {
+    () => {
+        concat!(
+            "mov eax, 1; xor ecx, ecx; lock cmpxchg [rbx + {GO}], ecx; je 9f\n",
+            "xor eax, eax; mov ecx, 2; lock cmpxchg [rbx + {GO}], ecx\n",
+            "cmp eax, 1; je 8b\n",
+            "mov eax, {FUTEX}; lea rdi, [rbx + {GO}]\n",
+            "mov esi, {WAIT}; mov edx, 2; xor r10d, r10d; syscall\n",
+            "jmp 8b\n",
+        )
+    };
+}
+
 /// The number that is written to an eventfd.
 static ONE: u64 = 1;
 
@@ -190,50 +233,9 @@ unsafe extern "C" fn parked() {
         // The outermost frame: the caller is saved elsewhere.
         ".cfi_undefined rip",
         "mov rbx, rdi",
-        "mov rdi, [rsi + {EVENT}]",
-        "test rdi, rdi",
-        "jz 6f",
-        // An event.
-        "mov eax, 1",
-        "xchg [rdi], eax",
-        "cmp eax, 2",
-        "jne 8f",
-        "mov eax, {FUTEX}; mov esi, {WAKE}; mov edx, 1; syscall",
-        "jmp 8f",
-        // A list.
-        "6:",
-        "mov r8, [rsi + {HEAD}]",
-        "mov r9, [rsi + {NODE}]",
-        "mov r10, [rsi + {LINK}]",
-        "mov r12, [rsi + {ASLEEP}]",
-        "mov edi, [rsi + {BELL}]",
-        "mov rax, [r8]",
-        "7:",
-        "mov [r10], rax",
-        "lock cmpxchg [r8], r9",
-        "jne 7b",
-        "cmp byte ptr [r12], 0",
-        "je 8f",
-        "xor eax, eax",
-        "xchg [r12], al",
-        "test al, al",
-        "je 8f",
-        "mov eax, {WRITE}; lea rsi, [rip + {ONE}]; mov edx, 8; syscall",
-        // Sleeps: 1 -> 0 ends the sleep, 0 -> 2 says that a wake is needed.
+        send!(),
         "8:",
-        "mov eax, 1",
-        "xor ecx, ecx",
-        "lock cmpxchg [rbx + {GO}], ecx",
-        "je 9f",
-        "xor eax, eax",
-        "mov ecx, 2",
-        "lock cmpxchg [rbx + {GO}], ecx",
-        "cmp eax, 1",
-        "je 8b",
-        "mov eax, {FUTEX}",
-        "lea rdi, [rbx + {GO}]",
-        "mov esi, {WAIT}; mov edx, 2; xor r10d, r10d; syscall",
-        "jmp 8b",
+        sleep!(),
         // Released. The FS base of this kernel thread has always been the context's.
         "9:",
         "mov rsp, [rbx + {SP}]",

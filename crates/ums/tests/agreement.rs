@@ -133,22 +133,26 @@ fn all_statistics_agree_with_each_other_and_with_the_script_b44_b45_b47() {
                 let off = total.abs_diff(all.map_or(0, |w| w.total_ns));
                 assert!(off <= USERS + total / 1000, "{reason:?}: {off} ns of {total}");
             }
-            for wait in &seen.waits {
-                assert_eq!(wait.buckets.iter().sum::<u64>(), wait.count, "{wait:?}");
-                assert!(wait.quantile_ns(0.5) <= wait.quantile_ns(0.99), "{wait:?}");
-            }
-
-            // Context switches: the causes add up, scheduler by scheduler.
-            for s in &seen.schedulers {
-                let causes = seen.switches.iter().filter(|c| c.scheduler == s.id);
-                let sum: u64 = causes.map(|c| c.count).sum();
-                assert_eq!(sum, s.counters.context_switches, "scheduler {} of {n}", s.id);
-            }
+            assert_parts_add_up(&seen, n);
             // umsstats says the same, and so does Prometheus.
             compare_texts(node);
             drop(users);
         },
     );
+}
+
+/// The buckets of each wait add up to its count, and the causes of context switches to their sum,
+/// scheduler by scheduler.
+fn assert_parts_add_up(seen: &ums::stats::Snapshot, schedulers: usize) {
+    for wait in &seen.waits {
+        assert_eq!(wait.buckets.iter().sum::<u64>(), wait.count, "{wait:?}");
+        assert!(wait.quantile_ns(0.5) <= wait.quantile_ns(0.99), "{wait:?}");
+    }
+    for s in &seen.schedulers {
+        let causes = seen.switches.iter().filter(|c| c.scheduler == s.id);
+        let sum: u64 = causes.map(|c| c.count).sum();
+        assert_eq!(sum, s.counters.context_switches, "scheduler {} of {schedulers}", s.id);
+    }
 }
 
 /// The node has come to rest: nothing that is counted changes any more.

@@ -443,7 +443,8 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
     end(node);
     let (pages, violations) = (field.page.load(SeqCst), field.violations.load(SeqCst));
     println!(
-        "{schedulers} schedulers: {pages} pages, {faults} faults and {blocks} calls noticed, lent {lent} times, {violations} violations"
+        "{schedulers} schedulers: {pages} pages, {faults} faults and {blocks} calls noticed, \
+         lent {lent} times, {violations} violations"
     );
     Some((violations, faults))
 }

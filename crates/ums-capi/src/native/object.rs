@@ -4,10 +4,10 @@
 //! calls use it at this moment, and the object.
 //!
 //! ```text
-//!   state word      | meaning                                    | enter      | free
-//!   0               | no object                                  | EBADF      | EBADF
-//!   LIVE + n        | an object, n calls use it                  | LIVE + n+1 | n = 0: -> 0, else EBUSY
-//!   n (without LIVE)| freed for new calls; the last call ends it | EBADF      | EBADF
+//!   state word      | meaning                                   | enter    | free
+//!   0               | no object                                 | EBADF    | EBADF
+//!   LIVE + n        | an object, n calls use it                 | LIVE+n+1 | 0 if n = 0, or EBUSY
+//!   n (without LIVE)| freed; the last call under way ends it    | EBADF    | EBADF
 //! ```
 //!
 //! Named invariants:

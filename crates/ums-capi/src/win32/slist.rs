@@ -2,7 +2,7 @@
 //! as schedulers' ready lists often are.
 //!
 //! ```text
-//!   word: 63 .. 20 the first entry's address, without its four low bits | 19 .. 0 number of changes
+//!   word: 63 .. 20 the first entry's address, without its low 4 bits | 19 .. 0 number of changes
 //! ```
 //!
 //! The number of changes keeps a pop from mistaking an entry that was popped and pushed again for

@@ -45,11 +45,10 @@ impl Node {
         if !s.options.visible && !has_ready_work(s) {
             return None;
         }
-        if options.by_default && !holds_something_up(s) {
-            return None;
-        }
         let thread = s.baton_thread();
-        if !slow.is_measured(lasted, options.stall.min(options.starved), thread) {
+        if options.by_default && !holds_something_up(s)
+            || !slow.is_measured(lasted, options.stall.min(options.starved), thread)
+        {
             return None;
         }
         let condition = condition(s, slow, age, options)?;
@@ -72,21 +71,15 @@ impl Node {
         report.name_the_worker(s);
         if cancels && report.request != 0 && progress(s) == mark.0 {
             slow.cancelled = true;
-            report.cancelled = true;
-            let (worker, request) = (report.worker.unwrap_or_default(), report.request);
-            s.inbox.send(Letter::CancelRequest { worker, request });
+            cancel_request(s, &mut report);
         }
         (report.thread, report.process) = (Some(used), Some(process));
         let left_out = self.is_left_out(s.index, beat.now);
         let by_default = self.options.by_default;
         let waits = if by_default { state::look_at(thread as i32) } else { None };
-        let asleep = waits.filter(|_| !left_out).map(|waits| frames_of_sleeper(thread, &waits));
-        let asleep = asleep.unwrap_or_default();
-        let asks = guilty(&asleep).is_none() && may_be_asked(waits.as_ref(), &asleep);
-        let sample = if left_out || !asks { None } else { sample::take(thread) };
-        // If the worker has yielded meanwhile, this is the stack of another worker.
-        let sample = sample.filter(|_| progress(s) == mark.0);
-        report.backtrace = sample.map(|sample| unwind::frames(&sample)).unwrap_or(asleep);
+        if !left_out {
+            report.backtrace = frames_of_worker(thread, waits.as_ref(), || progress(s) == mark.0);
+        }
         if by_default {
             if progress(s) != mark.0 {
                 // What was read of the thread may belong to another worker.
@@ -94,14 +87,40 @@ impl Node {
             }
             report.sentence = sentence::of_stall(&report, s, waits.as_ref());
         }
-        let slow = &mut self.tracks[s.index].baton;
+        self.count_in_profile(s.index, &report.backtrace, lasted);
+        Some(report)
+    }
+
+    /// Adds a stall to the profile, under the backtrace that was found first.
+    fn count_in_profile(&mut self, scheduler: usize, backtrace: &[Frame], lasted: u64) {
+        let slow = &mut self.tracks[scheduler].baton;
         if slow.stack.is_none() {
-            let stack = profile::folded(&report.backtrace);
+            let stack = profile::folded(backtrace);
             self.counts.profile.add(&stack, lasted, 1);
             slow.stack = Some((stack, lasted));
         }
-        Some(report)
     }
+}
+
+fn cancel_request(s: &Scheduler, report: &mut Report) {
+    report.cancelled = true;
+    let (worker, request) = (report.worker.unwrap_or_default(), report.request);
+    s.inbox.send(Letter::CancelRequest { worker, request });
+}
+
+/// Returns the functions that a worker's thread is in. `unchanged` says whether the thread still
+/// carries that worker.
+fn frames_of_worker(
+    thread: u32,
+    waits: Option<&Waits>,
+    unchanged: impl Fn() -> bool,
+) -> Vec<Frame> {
+    let asleep = waits.map(|waits| frames_of_sleeper(thread, waits)).unwrap_or_default();
+    let asks = guilty(&asleep).is_none() && may_be_asked(waits, &asleep);
+    let sample = if asks { sample::take(thread) } else { None };
+    // If the worker has yielded meanwhile, this is the stack of another worker.
+    let sample = sample.filter(|_| unchanged());
+    sample.map(|sample| unwind::frames(&sample)).unwrap_or(asleep)
 }
 
 /// Returns the functions of a thread that sleeps in the kernel, if they can be found without waking

@@ -7,7 +7,7 @@
 //! ```text
 //!   submit(token, op) --+--> Submitted::Done(result)        completed on the spot
 //!                       |
-//!                       +--> Submitted::Pending --> reap(out) / wait(.., out) --> Done { token, .. }
+//!                       +--> Submitted::Pending --> reap(out) / wait(.., out) --> Done { .. }
 //!                                   ^                  (a turn)  (idle)
 //!   cancel(token) ------------------+   asks; the one completion still comes
 //!   waker().wake()                      from any thread: ends the wait, or the next one

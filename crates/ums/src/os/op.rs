@@ -23,7 +23,8 @@ pub const CURRENT: u64 = u64::MAX;
 /// `-EAGAIN`. Several operations on one side of a descriptor may be pending together; epoll and
 /// the synchronous driver carry them out in the order of arrival, a ring in any order.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code)] // Sockets connect by a call of their own; the drivers can, and are tested with it.
+// Sockets connect by a call of their own; the drivers have it, and their tests use it.
+#[allow(dead_code)]
 #[allow(missing_docs)] // The fields are the arguments of the system calls.
 pub enum Op {
     /// Completes when the descriptor is readable, hung up or in error. Holds no buffer.

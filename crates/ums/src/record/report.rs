@@ -2,7 +2,8 @@
 //! program.
 //!
 //! ```text
-//! report::warn(Kind::NoWorker, format_args!("scheduler '{name}' could not create a worker: {error}"))
+//! let sentence = format_args!("scheduler '{name}' could not create a worker: {error}");
+//! report::warn(Kind::NoWorker, sentence)
 //! ums: scheduler '0' could not create a worker: out of memory (3 like it were left out)
 //! ```
 //!

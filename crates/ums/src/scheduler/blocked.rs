@@ -5,14 +5,15 @@
 //! pinning and no signal.
 //!
 //! ```text
-//! worker                             taker (a watchdog)                    standby
+//! worker                            taker (a watchdog)              standby
 //! blocks in the kernel, outside
-//!                                    sees it asleep in the same wait,
-//!                                    look after look, for BLOCKED_FOR_NS
-//!                                    takes the baton (os/entry)
-//!                                    holder := standby, event ---------->  state := Preemptive, chooses, hands on
+//!                                   sees it asleep in the same wait
+//!                                   each time, for BLOCKED_FOR_NS
+//!                                   takes the baton (os/entry)
+//!                                   holder := standby, event ---->  worker's state := Preemptive,
+//!                                                                   chooses another, hands on
 //! wakes, and continues in parallel with its scheduler
-//! its next entry: through the inbox  ------------------------------------>  (another worker looks) runnable, chosen
+//! its next entry: through the inbox ----------------------------->  runnable, then chosen
 //! has the baton, enters
 //! ```
 //!

@@ -12,11 +12,12 @@
 //!   (its own kernel thread sleeps)     root, worker W, worker V ..
 //!                                      W: page fault
 //!   watcher or watchdog: takes, wakes B
-//!                                                                      switch_to(root): W is Preemptive, V runs
+//!                                                                      switch_to(root): W is
+//!                                                                      Preemptive, V runs
 //!                                      the fault ends: the handler
 //!                                      W leaves for its own kernel
 //!                                      thread; A's own context: sleeps
-//!   W rejoins through the inbox -------------------------------------> chooses W, which resumes at the fault
+//!   W rejoins through the inbox -------------------------------------> chooses W, which resumes
 //! ```
 //!
 //! Shutdown: every context returns to a kernel thread of its own. The root takes the scheduler down

@@ -9,7 +9,7 @@
 //! ```text
 //!   worker W                                 scheduler                         watchdog
 //!   back: saved, through the inbox            in a turn: waits for a lock
-//!                                                                             the same wait, some looks
+//!                                                                             the same wait
 //!   on its own kernel thread, lent   <------------------------------------    lends it
 //!   gives the lock back                      gets it; W is next: left alone,
 //!                                            like a preemptive worker

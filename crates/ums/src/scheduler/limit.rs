@@ -121,8 +121,8 @@ impl Scheduler {
         self.warn(
             Kind::WorkerLimit,
             format_args!(
-                "scheduler '{}' has the {count} workers that {} leaves room for, and further requests wait: \
-                 raise that, or let fewer requests wait at once",
+                "scheduler '{}' has the {count} workers that {} leaves room for, and further \
+                 requests wait: raise that, or let fewer requests wait at once",
                 self.name(),
                 self.options.limit_set_by,
             ),
@@ -138,9 +138,9 @@ impl Scheduler {
         self.warn(
             Kind::Standstill,
             format_args!(
-                "scheduler '{}' stands still: each of its {count} workers waits, no wait has ended for a \
-                 second, and requests wait in its queue: {}. Leave max_workers out or raise it, or let \
-                 fewer requests wait at once",
+                "scheduler '{}' stands still: each of its {count} workers waits, no wait has ended \
+                 for a second, and requests wait in its queue: {}. Leave max_workers out or raise \
+                 it, or let fewer requests wait at once",
                 self.name(),
                 self.queue.len(),
             ),

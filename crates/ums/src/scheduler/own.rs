@@ -9,13 +9,13 @@
 //!   where             state                     what continues it, by
 //!   saved             New, Runnable, Waiting,   the current worker, or the standby: switch_to
 //!                     Idle
-//!   on the host       Running; hosts the idle   itself: switch_to another, leave_for another (preemptive)
+//!   on the host       Running; hosts the idle   itself: switch_to another; leave_for (preemptive)
 //!                     loop
-//!   coupled           Preemptive                itself: decouple, whose post is the push through the inbox
-//!   blocked, on a     Preemptive                itself, when it wakes: leave_for that carrier's own context, then decouple
-//!   lost carrier
-//!   coupled, lent     any of these              itself, when it asks for its scheduler: decouple, again
-//!   coupled           Retired                   its own kernel thread, to the thread's end: release
+//!   coupled           Preemptive                itself: decouple; its post is a push to the inbox
+//!   blocked, on a     Preemptive                itself, when it wakes: leave_for the carrier's
+//!   lost carrier                                own context, then decouple
+//!   coupled, lent     any of these              itself, when it asks for its scheduler: decouple
+//!   coupled           Retired                   its own kernel thread, until its end: release
 //! ```
 //!
 //! *Which scheduler is the caller on?* Every thread-local of the library is a worker's own here, as

@@ -1,9 +1,9 @@
 //! Deadlocks, as they are reported: which waiters waited for each other, and which had to give up.
 //!
 //! ```text
-//!   waiter 0 --waits for what--> waiter 1 --> ... --> waiter n-1 --has--> what waiter n-1 waits for
-//!      ^                                                  |
-//!      +------------------ which waiter 0 holds ----------+
+//!   waiter 0 --waits for what is held by--> waiter 1 --> ... --> waiter n-1
+//!      ^                                                             |
+//!      +------------------- waits for what is held by ---------------+
 //! ```
 //!
 //! Nouns. A *cycle* is the list of its waiters, each of which holds what the one before it waits

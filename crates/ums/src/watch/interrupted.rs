@@ -73,6 +73,29 @@ fn again(_: i64, _: [i64; 6]) -> Option<Again> {
 fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again> {
     let when = |yes: bool, again: Again| yes.then_some(again);
     match number {
+        // The kernel compares the word again before it waits. Operations that take a lock for the
+        // calling kernel thread are not on the list.
+        libc::SYS_futex => {
+            let operation =
+                second as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+            when(matches!(operation, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET), Again::Waits)
+        }
+        // The lock is the open file's or the process's.
+        libc::SYS_fcntl => {
+            let command = second as i32;
+            when(matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW), Again::Restarted)
+        }
+        // The process's children, but not those of one kernel thread.
+        libc::SYS_wait4 => when(third as i32 & libc::__WNOTHREAD == 0, Again::Restarted),
+        libc::SYS_waitid => when(fourth as i32 & libc::__WNOTHREAD == 0, Again::Restarted),
+        _ => again_with_any_arguments(number),
+    }
+}
+
+/// The part of the list where a call's arguments do not matter.
+#[cfg(target_arch = "x86_64")]
+fn again_with_any_arguments(number: i64) -> Option<Again> {
+    match number {
         // `EINTR`: "before any data was read", "written", "available", "transmitted", "before a
         // valid connection arrived". Once data has been moved, the call ends with its length. The
         // kernel restarts them, except on a socket with a timeout.
@@ -100,13 +123,6 @@ fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again>
         // The kernel stores the time that is left, if the caller asked for it
         // ([`Interrupted::for_what_is_left`]). An absolute time stays the same.
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Some(Again::Waits),
-        // The kernel compares the word again before it waits. Operations that take a lock for the
-        // calling kernel thread are not on the list.
-        libc::SYS_futex => {
-            let operation =
-                second as i32 & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
-            when(matches!(operation, libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET), Again::Waits)
-        }
         libc::SYS_futex_waitv => Some(Again::Waits),
         // The kernel restarts them if nothing was done. After `EINTR` a file may have been created,
         // or a connection be under way; for files only the file system knows that nothing was done.
@@ -123,13 +139,6 @@ fn again(number: i64, [_, second, third, fourth, ..]: [i64; 6]) -> Option<Again>
         libc::SYS_mq_timedsend | libc::SYS_mq_timedreceive => Some(Again::Restarted),
         // The lock is the open file's or the process's.
         libc::SYS_flock => Some(Again::Restarted),
-        libc::SYS_fcntl => {
-            let command = second as i32;
-            when(matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW), Again::Restarted)
-        }
-        // The process's children, but not those of one kernel thread.
-        libc::SYS_wait4 => when(third as i32 & libc::__WNOTHREAD == 0, Again::Restarted),
-        libc::SYS_waitid => when(fourth as i32 & libc::__WNOTHREAD == 0, Again::Restarted),
         _ => None,
     }
 }

@@ -115,16 +115,16 @@ fn create_thread(boot: Box<Boot>, stack: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns `main` with the type of the C library, which declares thread routines without unwinding; its `pthread_exit` unwinds all the
-/// same.
+/// Returns `main` with the type of the C library, which declares thread routines without unwinding;
+/// its `pthread_exit` unwinds all the same.
 fn thread_main() -> extern "C" fn(*mut c_void) -> *mut c_void {
     type Declared = extern "C" fn(*mut c_void) -> *mut c_void;
     // SAFETY: Handed Over: the same function with the same arguments.
     unsafe { std::mem::transmute::<Routine, Declared>(main) }
 }
 
-/// The body of a worker thread. Nothing here needs to be dropped while the user's routine runs, so that
-/// `pthread_exit` may unwind through.
+/// The body of a worker thread. Nothing here needs to be dropped while the user's routine runs, so
+/// that `pthread_exit` may unwind through it.
 extern "C-unwind" fn main(boot: *mut c_void) -> *mut c_void {
     match begin(boot.cast()) {
         Some(Begun { life, started: None, .. }) => (life.routine)(life.arg),

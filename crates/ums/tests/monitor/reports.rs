@@ -1,5 +1,5 @@
-//! Where reports come from and go to: slow I/O that workers notice themselves, and reports as events,
-//! text and calls of the program's function.
+//! Where reports come from and go to: slow I/O that workers notice themselves, and reports as
+//! events, text and calls of the program's function.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

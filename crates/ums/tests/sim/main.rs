@@ -435,44 +435,21 @@ fn a_planted_deadlock_is_found_and_named() {
 /// go wrong.
 fn busy_day() {
     let node = node_with(2 + ums::sim::below(2) as usize, 8);
-    let lock = Arc::new(ums::sync::Mutex::new(0_u64));
-    let gate = Arc::new(ums::user::UserLock::near(ums::sim::below(3) as usize));
     let (sender, receiver) = ums::sync::channel::bounded(8);
-    let expected = tally();
+    let day = Arc::new(Day {
+        lock: ums::sync::Mutex::new(0),
+        gate: ums::user::UserLock::near(ums::sim::below(3) as usize),
+        expected: tally(),
+    });
     let users: Vec<_> = (0..4).map(|_| node.user()).collect();
     for _ in 0..8 {
         let mut tasks = Vec::new();
         for user in &users {
-            let (lock, gate, expected) = (lock.clone(), gate.clone(), expected.clone());
-            let (sender, id) = (sender.clone(), user.id());
+            let (day, sender, id) = (day.clone(), sender.clone(), user.id());
             let what = ums::sim::below(7);
             let task = user.enqueue(move || {
                 for _ in 0..ums::sim::below(6) {
-                    match what {
-                        0 => {
-                            let Ok(mut guard) = lock.lock_for(Duration::from_millis(1)) else {
-                                continue;
-                            };
-                            ums::yield_now();
-                            *guard += 1;
-                            expected.fetch_add(1, Ordering::Relaxed);
-                        }
-                        1 => {
-                            gate.acquire(id, None).unwrap();
-                            ums::sleep(Duration::from_micros(ums::sim::below(300))).unwrap();
-                            gate.release(id);
-                        }
-                        2 => drop(sender.try_send(id)),
-                        3 => ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || {
-                            ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(500)));
-                        }),
-                        4 => {
-                            let child = ums::spawn(ums::yield_now);
-                            child.join().unwrap();
-                        }
-                        5 => echo_once(),
-                        _ => (0..20).for_each(|_| ums::yield_now()),
-                    }
+                    day.step(what, id, &sender);
                 }
                 if what == 6 {
                     std::panic::resume_unwind(Box::new("on purpose"));
@@ -490,10 +467,50 @@ fn busy_day() {
     }
     drop((users, sender));
     while receiver.try_recv().is_ok() {}
-    let counted = node.run(move || *lock.lock());
-    assert_eq!(counted, expected.load(Ordering::Relaxed));
-    assert_eq!((gate.owner(), gate.waiters()), (None, 0));
+    let today = day.clone();
+    let counted = node.run(move || *today.lock.lock());
+    assert_eq!(counted, day.expected.load(Ordering::Relaxed));
+    assert_eq!((day.gate.owner(), day.gate.waiters()), (None, 0));
     end(node);
+}
+
+type Sender = ums::sync::channel::Sender<ums::user::UserId>;
+
+/// What the tasks of a busy day share.
+struct Day {
+    lock: ums::sync::Mutex<u64>,
+    gate: ums::user::UserLock,
+    /// How often a task counted under the lock.
+    expected: Arc<AtomicU64>,
+}
+
+impl Day {
+    /// One step of a task of this kind.
+    fn step(&self, what: u64, user: ums::user::UserId, sender: &Sender) {
+        match what {
+            0 => {
+                let Ok(mut guard) = self.lock.lock_for(Duration::from_millis(1)) else { return };
+                ums::yield_now();
+                *guard += 1;
+                self.expected.fetch_add(1, Ordering::Relaxed);
+            }
+            1 => {
+                self.gate.acquire(user, None).unwrap();
+                ums::sleep(Duration::from_micros(ums::sim::below(300))).unwrap();
+                self.gate.release(user);
+            }
+            2 => drop(sender.try_send(user)),
+            3 => ums::go_preemptive(ums::WaitReason::PREEMPTIVE_EXTERNAL, || {
+                ums::sim::thread_sleep(Duration::from_micros(ums::sim::below(500)));
+            }),
+            4 => {
+                let child = ums::spawn(ums::yield_now);
+                child.join().unwrap();
+            }
+            5 => echo_once(),
+            _ => (0..20).for_each(|_| ums::yield_now()),
+        }
+    }
 }
 
 /// Two ends of a socket in one task and its child. A broken connection is an error, and nothing

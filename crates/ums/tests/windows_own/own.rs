@@ -353,17 +353,8 @@ fn a_computing_worker_is_stopped_where_it_is_when_it_is_suspended_again_and_agai
             .collect();
         let victim = workers[0].clone();
         let (heart, last) = (beats.clone(), end.clone());
-        let tormentor = std::thread::spawn(move || {
-            for _ in 0..TIMES {
-                let before = heart.load(SeqCst);
-                crate::harness::eventually("it runs", || heart.load(SeqCst) > before + 100);
-                assert_eq!(victim.suspend(), 0);
-                std::thread::sleep(Duration::from_micros(200));
-                let stopped = heart.load(SeqCst);
-                std::thread::sleep(Duration::from_micros(200));
-                assert_eq!(heart.load(SeqCst), stopped, "it is stopped");
-                assert_eq!(victim.resume(), 1);
-            }
+        let suspender = std::thread::spawn(move || {
+            (0..TIMES).for_each(|_| suspend_and_resume(&victim, &heart));
             last.store(true, SeqCst);
         });
         let mut rounds = Rounds::new(&list);
@@ -387,8 +378,20 @@ fn a_computing_worker_is_stopped_where_it_is_when_it_is_suspended_again_and_agai
             }
         })
         .unwrap();
-        tormentor.join().unwrap();
+        suspender.join().unwrap();
     });
+}
+
+/// Suspends a worker that computes, and sees that its count stands still until it is resumed.
+fn suspend_and_resume(worker: &WorkerContext, count: &AtomicU32) {
+    let before = count.load(SeqCst);
+    crate::harness::eventually("it runs", || count.load(SeqCst) > before + 100);
+    assert_eq!(worker.suspend(), 0);
+    std::thread::sleep(Duration::from_micros(200));
+    let stopped = count.load(SeqCst);
+    std::thread::sleep(Duration::from_micros(200));
+    assert_eq!(count.load(SeqCst), stopped, "it is stopped");
+    assert_eq!(worker.resume(), 1);
 }
 
 /// Kills the process at any system call of the calling kernel thread except these two.

@@ -13,7 +13,7 @@
 //!
 //! the worker, at each entry                    the taker
 //! E1 depth := depth + 1                        T1 HELD -> ASKED
-//! E2 (no instruction)                          T2 a barrier on all threads of the process (membarrier)
+//! E2 (no instruction)                          T2 membarrier: a barrier on all threads
 //! E3 not HELD? ASKED -> HELD, or it was taken  T3 depth = 0? and may it be taken?
 //!    ... uses the scheduler ...                T4 ASKED -> TAKEN, else ASKED -> HELD
 //! L1 depth := depth - 1

@@ -6,7 +6,7 @@
 //! a whole before the first operation in it.
 //!
 //! ```text
-//!   arena  [ piece | piece | piece | ...free... ]   made for the first buffer; no piece is given back
+//!   arena  [ piece | piece | piece | ...free... ]   made for the first buffer; no piece is freed
 //! ```
 //!
 //! Registered memory is pinned and counts against the user's limit of locked memory, once for each

@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn the_unified_chain_goes_from_our_group_to_the_mount_point_b55() {
         let mounts = "22 1 0:5 / /proc rw - proc proc rw\n\
-                      30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate";
+                      30 23 0:26 / /sys/fs/cgroup rw shared:9 - cgroup2 cgroup2 rw,nsdelegate";
         let (version, dirs) = chain("0::/user.slice/a/b\n", mounts, "cpu").unwrap();
         assert_eq!(version, Version::Two);
         let top = "sys/fs/cgroup";

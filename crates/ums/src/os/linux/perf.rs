@@ -6,8 +6,8 @@
 //! event alive, also after the descriptor is closed.
 //!
 //! ```text
-//! ... | sample (what the user registers were) | switch: out, blocked or preempted | switch: in | ...
-//!                                                                        data_head ^
+//! ... | sample (the user's registers) | switch: out, blocked or preempted | switch: in | ...
+//!                                                                      data_head ^
 //! ```
 //!
 //! Named invariants. **Own Attempt**: the kernel is handed only memory and descriptors that the

@@ -218,7 +218,12 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(all(feature = "sanitizer", target_arch = "x86_64"))]
     // SAFETY: Own Stack: by the contract.
     unsafe {
-        std::arch::asm!("rep movsb", inout("rcx") len => _, inout("rsi") from => _, inout("rdi") to => _);
+        std::arch::asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+        );
     }
     #[cfg(not(all(feature = "sanitizer", target_arch = "x86_64")))]
     // SAFETY: Own Stack: by the contract.

@@ -8,9 +8,9 @@
 //!   switch on a host      the context that is left puts the membership down, the next picks it up:
 //!                         the token stays with the host
 //!   couple                the same; and the worker's own kernel thread becomes runnable
-//!   come in, detach       a helper thread takes the membership of the worker's own kernel thread
-//!                         until the worker is saved; then it notifies the scheduler, and passes the
-//!                         token on
+//!   decouple, detach      a helper thread takes the membership of the worker's own kernel thread
+//!                         until the worker is saved; then it notifies the scheduler, and passes
+//!                         the token on
 //!   release               the worker's own kernel thread becomes runnable
 //! ```
 //!

@@ -4,8 +4,8 @@
 //! ```text
 //!   worker  begins ........................................... ends       one span
 //!   request           begins ................. ends                       one inside it
-//!   entered           ======   park   ====  yield  ===                    while it runs, and only then
-//!   waker                           wake                                  an event, when its wait ends
+//!   entered           ======   park   ====  yield  ===                    only while it runs
+//!   waker                           wake                                  an event: its wait ends
 //! ```
 //!
 //! A span is entered on the thread that carries the worker, and left before another worker runs

@@ -540,7 +540,8 @@ mod tests {
                 let lists =
                     [workers.idle, workers.signalled, workers.yielded, workers.waiting];
                 let on: Vec<Vec<u32>> = lists.into_iter().map(|l| workers.on(l)).collect();
-                prop_assert_eq!(on.iter().map(Vec::len).sum::<usize>() + usize::from(current.is_some()), 8);
+                let listed: usize = on.iter().map(Vec::len).sum();
+                prop_assert_eq!(listed + usize::from(current.is_some()), 8);
                 let states = [State::Idle, State::Runnable, State::Runnable, State::Waiting];
                 for (ids, state) in on.iter().zip(states) {
                     for id in ids {
