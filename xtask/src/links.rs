@@ -23,8 +23,9 @@ fn check_page(repository: &Repository, page: &File) -> Vec<Finding> {
         let folder = Path::new(&page.path).parent().unwrap_or(Path::new(""));
         let path = resolve(&folder.join(path));
         let below = format!("{path}/");
-        let text = |file: &File| file.path == path || file.path.starts_with(&below);
-        if !repository.files.iter().any(text) && !repository.others.contains(&path) {
+        let leads_to = |file: &String| *file == path || file.starts_with(&below);
+        let mut files = repository.files.iter().map(|file| &file.path);
+        if !files.any(leads_to) && !repository.others.iter().any(leads_to) {
             let message = format!("the link to `{target}` leads nowhere: correct it or remove it.");
             findings.push(page.finding(line, message));
         }
