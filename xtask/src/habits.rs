@@ -17,6 +17,10 @@ const MACHINE: [&str; 4] = [
 /// Macros that panic if stdout or stderr is closed, and may block until it is read.
 const PRINTING: [&str; 4] = ["eprintln", "println", "eprint", "print"];
 const SILENT: [&str; 3] = ["crates/ums/src/", "crates/context/src/", "crates/fiber/src/"];
+/// What recovers a lock whose holder panicked: one type does that, for all crates upon `ums`.
+const RECOVERIES: [&str; 2] = ["PoisonError", "|e| e.into_inner()"];
+const RECOVERS: &str = "crates/ums/src/os/lock.rs";
+const HAVE_LOCK: [&str; 3] = ["crates/ums/", "crates/umsql/", "crates/ums-capi/"];
 /// Developers' tools, which print their results.
 const TOOLS: &str = "crates/ums/src/testing/sim/";
 
@@ -30,6 +34,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
             left_open(file, &mut findings);
             printing(file, &mut findings);
             numbers(file, &mut findings);
+            recovery(file, &mut findings);
         }
     }
     findings
@@ -125,6 +130,20 @@ fn numbers(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
+fn recovery(file: &File, findings: &mut Vec<Finding>) {
+    if file.path == RECOVERS || !HAVE_LOCK.iter().any(|at| file.path.starts_with(at)) {
+        return;
+    }
+    for (at, line) in file.code.lines().enumerate() {
+        if RECOVERIES.iter().any(|recovery| line.contains(recovery)) {
+            findings.push(file.finding(
+                at + 1,
+                "recovers a poisoned lock: use `Lock` of `os/lock.rs`, which has no poison.",
+            ));
+        }
+    }
+}
+
 fn machine_paths(file: &File, findings: &mut Vec<Finding>) {
     for path in MACHINE {
         for (at, _) in file.text.match_indices(path) {
@@ -164,6 +183,16 @@ mod tests {
             OPEN_MACROS[0], OPEN_WORDS[0], SKIPPED, OPEN_MACROS[0]
         );
         assert_eq!(lines("a.rs", &text), [2, 3, 4]);
+    }
+
+    #[test]
+    fn one_file_recovers_poisoned_locks() {
+        let text = "//! A.\nfn f() { a.lock().unwrap_or_else(|e| e.into_inner()); }\n\
+                    use std::sync::PoisonError;\nfn g() { cell.into_inner() }\n";
+        assert_eq!(lines("crates/ums/src/a.rs", text), [2, 3]);
+        assert_eq!(lines("crates/umsql/tests/a.rs", text), [2, 3]);
+        assert_eq!(lines(RECOVERS, text), []);
+        assert_eq!(lines("crates/fiber/src/a.rs", text), []);
     }
 
     #[test]

@@ -16,7 +16,7 @@
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How one slab divides its memory; all in bytes, all whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +57,16 @@ pub(crate) struct Entry {
 }
 
 static FIRST: OnceLock<&'static Entry> = OnceLock::new();
-/// Held by writers only.
-static WRITERS: Mutex<()> = Mutex::new(());
+
+/// Keeps other writers away. The lock guards no data: a panic under it leaves nothing half done.
+fn alone() -> MutexGuard<'static, ()> {
+    static WRITERS: Mutex<()> = Mutex::new(());
+    WRITERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Lists a slab of `count` stacks that starts at `low`.
 pub(crate) fn register(low: usize, count: usize, geometry: Geometry) -> &'static Entry {
-    let _alone = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let mut place = &FIRST;
     let entry = loop {
         // Writers are alone, so an unset place stays unset until this one sets it.
@@ -78,7 +82,7 @@ pub(crate) fn register(low: usize, count: usize, geometry: Geometry) -> &'static
 
 /// Removes a slab; its entry is free for another.
 pub(crate) fn unregister(entry: &'static Entry) {
-    let _alone = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     entry.write(0, 0, Geometry { guard: 0, usable: 0 });
 }
 

@@ -18,6 +18,7 @@ use arbitrary::{Result, Unstructured};
 use libc::{EBADF, EBUSY, EDEADLK, EINVAL, EOVERFLOW, EPERM, ETIMEDOUT};
 
 use crate::native::sync::*;
+use ums::lock::Lock;
 
 /// The object that should be behind a pointer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,8 +76,8 @@ impl Model {
 /// Calls the C interface. One sequence at a time: the model has the process's slots for objects to
 /// itself.
 pub fn calls(bytes: &[u8]) {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    static ALONE: Lock<()> = Lock::new(());
+    let _alone = ALONE.lock();
     let mut model = Model::default();
     let _ = calls_of(&mut Unstructured::new(bytes), &mut model);
     // Whatever happened, every object can be freed.

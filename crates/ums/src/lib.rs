@@ -61,6 +61,8 @@ pub use current::{checkpoint, go_preemptive, is_cancelled, sleep, yield_if_due, 
 pub use node::user::User;
 #[doc(inline)]
 pub use node::{Builder, Node};
+#[doc(hidden)] // For the crates beside this one.
+pub use os::lock;
 pub use record::reason::WaitReason;
 pub use scheduler::WorkerKind;
 #[doc(inline)]

@@ -7,9 +7,10 @@ mod common;
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
+
+use ums::lock::Lock;
 
 use common::*;
 use tracing::field::{Field, Visit};
@@ -36,11 +37,11 @@ struct Kept {
 
 struct Collector;
 
-static SEEN: Mutex<Option<Seen>> = Mutex::new(None);
+static SEEN: Lock<Option<Seen>> = Lock::new(None);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 fn seen<R>(f: impl FnOnce(&mut Seen) -> R) -> R {
-    f(SEEN.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert_default())
+    f(SEEN.lock().get_or_insert_default())
 }
 
 struct Fields(HashMap<String, String>);

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, MutexGuard};
 
 use arbitrary::{Result, Unstructured};
 use rusqlite::Connection;
@@ -22,6 +22,7 @@ use rusqlite::types::ValueRef;
 use crate::host::Conn;
 use crate::server::{Server, Settings};
 use crate::session::{Flow, Session};
+use ums::lock::Lock;
 
 /// A client whose input is complete; a read returns at most `piece` bytes of it.
 struct Client {
@@ -69,17 +70,17 @@ struct Talk {
     client: Client,
 }
 
-static SERVER: LazyLock<(Arc<Server>, Mutex<()>)> = LazyLock::new(|| {
+static SERVER: LazyLock<(Arc<Server>, Lock<()>)> = LazyLock::new(|| {
     let dir = std::env::temp_dir().join(format!("umsql-fuzzing-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a folder for the database");
     let mut settings = Settings::new(dir.join("db"));
     settings.max_message = 1 << 20;
-    (Server::open(settings).expect("a server"), Mutex::new(()))
+    (Server::open(settings).expect("a server"), Lock::new(()))
 });
 
 /// Locks the server, which serves one input at a time.
 fn locked() -> MutexGuard<'static, ()> {
-    SERVER.1.lock().unwrap_or_else(PoisonError::into_inner)
+    SERVER.1.lock()
 }
 
 impl Talk {

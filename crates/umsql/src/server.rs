@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::auth::{self, Verifier};
 use crate::engine::{Engine, Files};
 use crate::error::SqlError;
 use crate::host;
 use crate::plan::Plan;
+use ums::lock::Lock;
 
 /// The settings of a server.
 #[derive(Debug, Clone)]
@@ -71,11 +72,11 @@ pub struct Server {
     pub(crate) engine: Arc<Engine>,
     pub(crate) verifier: Option<Verifier>,
     pub(crate) max_message: usize,
-    keys: Mutex<HashMap<u32, Key>>,
+    keys: Lock<HashMap<u32, Key>>,
     /// The most workers that may wait for the write gate.
     waiting_max: AtomicUsize,
-    plans: Mutex<Plans>,
-    buffers: Mutex<Vec<Vec<u8>>>,
+    plans: Lock<Plans>,
+    buffers: Lock<Vec<Vec<u8>>>,
 }
 
 /// Plans by their text, so that sessions that prepare the same statement share one.
@@ -84,10 +85,6 @@ struct Plans {
     known: HashMap<PlanKey, Weak<Plan>>,
     /// Unused plans are removed when there are this many.
     sweep_at: usize,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Server {
@@ -100,10 +97,10 @@ impl Server {
             engine: Arc::new(Engine::open(&settings.database, settings.files)?),
             verifier: settings.password.as_deref().map(Verifier::new),
             max_message: settings.max_message,
-            keys: Mutex::default(),
+            keys: Lock::default(),
             waiting_max: AtomicUsize::new(usize::MAX),
-            plans: Mutex::default(),
-            buffers: Mutex::default(),
+            plans: Lock::default(),
+            buffers: Lock::default(),
         }))
     }
 
@@ -116,18 +113,18 @@ impl Server {
     /// Creates the secret with which the requests of `user` can be cancelled.
     pub(crate) fn new_key(&self, user: u64) -> (u32, u32) {
         let (pid, secret) = (user as u32, u32::from_be_bytes(auth::random()));
-        lock(&self.keys).insert(pid, Key { secret, user, deferred: false, cancelled: false });
+        self.keys.lock().insert(pid, Key { secret, user, deferred: false, cancelled: false });
         (pid, secret)
     }
 
     pub(crate) fn forget_key(&self, user: u64) {
-        lock(&self.keys).remove(&(user as u32));
+        self.keys.lock().remove(&(user as u32));
     }
 
     /// Cancels the request of the session with this number if the secret is right.
     pub(crate) fn cancel(&self, pid: u32, secret: u32) {
         let user =
-            lock(&self.keys).get(&pid).filter(|key| key.secret == secret).map(|key| key.user);
+            self.keys.lock().get(&pid).filter(|key| key.secret == secret).map(|key| key.user);
         if let Some(user) = user {
             self.cancel_user(user);
         }
@@ -138,7 +135,7 @@ impl Server {
         if host::cancel_request(user) {
             return true;
         }
-        let mut keys = lock(&self.keys);
+        let mut keys = self.keys.lock();
         let Some(key) = keys.get_mut(&(user as u32)) else { return false };
         if key.user != user || !key.deferred {
             return false;
@@ -163,14 +160,14 @@ impl Server {
 
     /// Records that the statement of `user` is deferred.
     pub(crate) fn defer(&self, user: u64) {
-        if let Some(key) = lock(&self.keys).get_mut(&(user as u32)) {
+        if let Some(key) = self.keys.lock().get_mut(&(user as u32)) {
             key.deferred = true;
         }
     }
 
     /// Ends what [`Server::defer`] began. Returns true if the statement was cancelled meanwhile.
     pub(crate) fn end_deferral(&self, user: u64) -> bool {
-        let mut keys = lock(&self.keys);
+        let mut keys = self.keys.lock();
         let Some(key) = keys.get_mut(&(user as u32)) else { return false };
         key.deferred = false;
         std::mem::take(&mut key.cancelled)
@@ -178,11 +175,11 @@ impl Server {
 
     /// Returns the plan that another session made for the same text and parameter types.
     pub(crate) fn plan(&self, text: &str, types: &[u32]) -> Option<Arc<Plan>> {
-        lock(&self.plans).known.get(&(text.into(), types.into()))?.upgrade()
+        self.plans.lock().known.get(&(text.into(), types.into()))?.upgrade()
     }
 
     pub(crate) fn keep_plan(&self, text: &str, types: &[u32], plan: &Arc<Plan>) {
-        let mut plans = lock(&self.plans);
+        let mut plans = self.plans.lock();
         if plans.known.len() >= plans.sweep_at.max(256) {
             plans.known.retain(|_, plan| plan.strong_count() > 0);
             plans.sweep_at = plans.known.len() * 2;
@@ -192,11 +189,11 @@ impl Server {
 
     /// Forgets all plans, because the schema has changed.
     pub(crate) fn forget_plans(&self) {
-        lock(&self.plans).known.clear();
+        self.plans.lock().known.clear();
     }
 
     pub(crate) fn take_buffer(&self) -> Vec<u8> {
-        lock(&self.buffers).pop().unwrap_or_default()
+        self.buffers.lock().pop().unwrap_or_default()
     }
 
     pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
@@ -204,7 +201,7 @@ impl Server {
             return;
         }
         buffer.clear();
-        let mut buffers = lock(&self.buffers);
+        let mut buffers = self.buffers.lock();
         if buffers.len() < BUFFERS_KEPT {
             buffers.push(buffer);
         }

@@ -23,10 +23,10 @@
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::fault::Fault;
+use ums::lock::Lock;
 
 const LIVE: u64 = 1 << 63;
 
@@ -54,12 +54,12 @@ pub struct Slot<T: 'static> {
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
 /// The free slots of a kind.
-pub struct Pool<T: 'static>(Mutex<Vec<&'static Slot<T>>>);
+pub struct Pool<T: 'static>(Lock<Vec<&'static Slot<T>>>);
 
 impl<T> Pool<T> {
     /// No slots.
     pub const fn new() -> Pool<T> {
-        Pool(Mutex::new(Vec::new()))
+        Pool(Lock::new(Vec::new()))
     }
 }
 
@@ -111,7 +111,7 @@ impl<O: Object> Drop for Ref<O> {
 
 /// Creates an object and returns the pointer for C.
 pub fn make<O: Object>(value: O::Value) -> *mut O {
-    let free = O::pool().0.lock().unwrap_or_else(|e| e.into_inner()).pop();
+    let free = O::pool().0.lock().pop();
     let slot = free.unwrap_or_else(|| {
         Box::leak(Box::new(Slot {
             kind: O::KIND,
@@ -175,7 +175,7 @@ fn end<O: Object>(slot: &'static Slot<O::Value>) {
     // SAFETY: Counted Use: the count is 0 without LIVE, so this is the last use.
     let value = unsafe { (*slot.value.get()).assume_init_read() };
     drop(value);
-    O::pool().0.lock().unwrap_or_else(|e| e.into_inner()).push(slot);
+    O::pool().0.lock().push(slot);
 }
 
 fn gone<O: Object>() -> Fault {

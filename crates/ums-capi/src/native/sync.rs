@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use ums::WaitReason;
+use ums::lock::Lock;
 use ums::sync::{Event, RawMutex, Semaphore, Sleeper, Wait};
 
 use super::fault::{Fault, answer, guard};
@@ -40,7 +40,7 @@ pub struct ums_semaphore {
 
 objects! {
     ums_mutex = b"ums mutx": RawMutex;
-    ums_condvar = b"ums cndv": Mutex<VecDeque<Sleeper>>;
+    ums_condvar = b"ums cndv": Lock<VecDeque<Sleeper>>;
     ums_event = b"ums evnt": Event;
     ums_semaphore = b"ums sema": Semaphore;
 }
@@ -115,7 +115,7 @@ fn mine(mutex: &RawMutex) -> Result<(), Fault> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_condvar_new(condvar: *mut *mut ums_condvar) -> c_int {
     // SAFETY: C Caller: passed on.
-    guard(|| unsafe { give(condvar, Mutex::default()) })
+    guard(|| unsafe { give(condvar, Lock::default()) })
 }
 
 /// Frees it; NULL is allowed. -EBUSY: it has waiters.
@@ -143,11 +143,11 @@ pub unsafe extern "C" fn ums_condvar_wait(
         let mut me = None;
         let waited = wait.park(|sleeper| {
             me = Some(sleeper);
-            sleepers(&condvar).push_back(sleeper);
+            condvar.lock().push_back(sleeper);
             mutex.unlock();
         });
         if waited.is_err() {
-            sleepers(&condvar).retain(|sleeper| Some(*sleeper) != me);
+            condvar.lock().retain(|sleeper| Some(*sleeper) != me);
         }
         mutex.lock(WaitReason::MUTEX);
         waited?;
@@ -155,16 +155,12 @@ pub unsafe extern "C" fn ums_condvar_wait(
     })
 }
 
-fn sleepers(condvar: &Mutex<VecDeque<Sleeper>>) -> std::sync::MutexGuard<'_, VecDeque<Sleeper>> {
-    condvar.lock().unwrap_or_else(|e| e.into_inner())
-}
-
 /// Wakes the first waiter.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_condvar_notify_one(condvar: *mut ums_condvar) -> c_int {
     guard(|| {
         let condvar = object::get(condvar)?;
-        let mut list = sleepers(&condvar);
+        let mut list = condvar.lock();
         // A notification goes to a wait that has not ended: claims of failed waits give nothing.
         let mut woken = None;
         while woken.is_none()
@@ -183,7 +179,7 @@ pub unsafe extern "C" fn ums_condvar_notify_one(condvar: *mut ums_condvar) -> c_
 pub unsafe extern "C" fn ums_condvar_notify_all(condvar: *mut ums_condvar) -> c_int {
     guard(|| {
         let condvar = object::get(condvar)?;
-        let all = std::mem::take(&mut *sleepers(&condvar));
+        let all = std::mem::take(&mut *condvar.lock());
         for sleeper in all {
             sleeper.wake();
         }

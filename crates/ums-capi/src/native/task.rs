@@ -6,9 +6,9 @@
 #![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
 
 use ums::JoinHandle;
+use ums::lock::Lock;
 use ums::task::CancelHandle;
 
 use super::fault::{Fault, answer, guard};
@@ -59,16 +59,12 @@ objects! {
 /// What is behind a task pointer.
 pub struct Task {
     /// None while a caller waits for it.
-    handle: Mutex<Option<JoinHandle<Carried>>>,
+    handle: Lock<Option<JoinHandle<Carried>>>,
     cancel: CancelHandle,
     request: u64,
 }
 
-impl Task {
-    fn handle(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<Carried>>> {
-        self.handle.lock().unwrap_or_else(|e| e.into_inner())
-    }
-}
+impl Task {}
 
 /// Gives the task to the caller, or detaches it if the caller does not ask for it.
 ///
@@ -79,7 +75,7 @@ pub(super) unsafe fn give(handle: JoinHandle<Carried>, out: *mut *mut ums_task) 
         return;
     }
     let (cancel, request) = (handle.cancel_handle(), handle.request_id());
-    let task = object::make(Task { handle: Mutex::new(Some(handle)), cancel, request });
+    let task = object::make(Task { handle: Lock::new(Some(handle)), cancel, request });
     // SAFETY: C Caller: `out` is writable.
     unsafe { *out = task };
 }
@@ -128,7 +124,7 @@ pub unsafe extern "C" fn ums_task_join(
 ) -> c_int {
     guard(|| {
         let task = object::get(task)?;
-        let handle = task.handle().take();
+        let handle = task.handle.lock().take();
         let mut handle = handle
             .ok_or_else(|| Fault::new(libc::EBUSY, "another caller waits for this task already"))?;
         let joined = if timeout_ns == UMS_FOREVER {
@@ -138,7 +134,7 @@ pub unsafe extern "C" fn ums_task_join(
             match joined {
                 Ok(joined) => joined,
                 Err(error) => {
-                    *task.handle() = Some(handle);
+                    *task.handle.lock() = Some(handle);
                     return Err(error.into());
                 }
             }
@@ -153,7 +149,7 @@ pub unsafe extern "C" fn ums_task_join(
 /// Detaches the task; the pointer is freed. -EBUSY: a caller waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_task_detach(task: *mut ums_task) -> c_int {
-    guard(|| object::free(task, |task| task.handle().is_some()).map(|()| 0))
+    guard(|| object::free(task, |task| task.handle.lock().is_some()).map(|()| 0))
 }
 
 /// Asks for the task's end: if no worker has begun it, it never runs; otherwise its waits fail with

@@ -14,10 +14,10 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::Mutex;
 
 use crate::io::Buffer;
 use crate::os::linux::arena;
+use crate::os::lock::Lock;
 
 /// The alignment of a buffer, and the step of its capacity.
 const ALIGN: usize = 4096;
@@ -153,8 +153,8 @@ struct Shelves {
     bytes: usize,
 }
 
-static POOL: Mutex<Shelves> =
-    Mutex::new(Shelves { shelves: [const { Vec::new() }; SHELVES], bytes: 0 });
+static POOL: Lock<Shelves> =
+    Lock::new(Shelves { shelves: [const { Vec::new() }; SHELVES], bytes: 0 });
 
 fn capacity_for(len: usize) -> usize {
     let pages = len.div_ceil(ALIGN).max(1);
@@ -169,7 +169,7 @@ fn shelf(capacity: usize) -> Option<usize> {
 }
 
 fn take(capacity: usize) -> Option<Block> {
-    let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
+    let mut pool = POOL.lock();
     let block = pool.shelves[shelf(capacity)?].pop()?;
     if !block.is_in_arena() {
         pool.bytes -= capacity;
@@ -179,7 +179,7 @@ fn take(capacity: usize) -> Option<Block> {
 
 fn give(block: Block) {
     let Some(at) = shelf(block.capacity) else { return };
-    let mut pool = POOL.lock().unwrap_or_else(|e| e.into_inner());
+    let mut pool = POOL.lock();
     if block.is_in_arena() {
         pool.shelves[at].push(block);
     } else if pool.bytes + block.capacity <= SHELVES_MAX {
@@ -229,7 +229,7 @@ mod tests {
     fn the_shelves_keep_a_bounded_number_of_bytes() {
         let many: Vec<_> = (0..100).map(|_| DirectBuffer::new(1 << 20)).collect();
         drop(many);
-        assert!(POOL.lock().unwrap().bytes <= SHELVES_MAX);
+        assert!(POOL.lock().bytes <= SHELVES_MAX);
         assert_eq!(shelf(capacity_for(5000)), Some(1));
         assert_eq!(shelf(capacity_for((1 << 20) + 1)), None);
     }

@@ -1,12 +1,13 @@
 //! How often each condition was found, and the last reports.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::profile::{Profile, StallStack};
 use super::report::{Condition, Report};
 use crate::os::clock;
+use crate::os::lock::Lock;
 
 /// Number of reports that are kept.
 const KEPT: usize = 64;
@@ -54,7 +55,7 @@ pub(crate) struct Counts {
     unwritten: [AtomicU64; Condition::ALL.len()],
     /// The stacks in which schedulers stood still.
     pub(super) profile: Profile,
-    recent: Mutex<Recent>,
+    recent: Lock<Recent>,
 }
 
 impl Counts {
@@ -76,7 +77,7 @@ impl Counts {
     /// Returns the last reports, the oldest first.
     pub fn recent(&self) -> Vec<PastReport> {
         let now = clock::now();
-        let kept = self.lock();
+        let kept = self.recent.lock();
         let first = kept.all - kept.reports.len() as u64;
         let past = |(at, (then, report)): (usize, &(u64, Arc<Report>))| PastReport {
             number: first + at as u64,
@@ -86,14 +87,10 @@ impl Counts {
         kept.reports.iter().enumerate().map(past).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     pub(super) fn reported(&self, report: Report) -> Arc<Report> {
         self.reports[report.condition as usize].fetch_add(1, Ordering::Relaxed);
         let report = Arc::new(report);
-        let mut kept = self.lock();
+        let mut kept = self.recent.lock();
         if kept.reports.len() >= KEPT {
             kept.reports.pop_front();
         }

@@ -12,9 +12,9 @@
 //! too many reports, it is counted under `(no backtrace)`.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::os::lock::Lock;
 use crate::record::frame::Frame;
 
 /// Number of different stacks that are kept; the others are counted together.
@@ -37,16 +37,12 @@ pub struct StallStack {
 
 /// Time and number of stalls by stack.
 #[derive(Debug, Default)]
-pub(super) struct Profile(Mutex<HashMap<String, (u64, u64)>>);
+pub(super) struct Profile(Lock<HashMap<String, (u64, u64)>>);
 
 impl Profile {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (u64, u64)>> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Adds time and stalls to a stack.
     pub fn add(&self, stack: &str, ns: u64, stalls: u64) {
-        let mut all = self.lock();
+        let mut all = self.0.lock();
         let known = all.contains_key(stack) || all.len() < STACKS_MAX;
         let sum = all.entry(if known { stack } else { TOO_MANY }.to_owned()).or_default();
         *sum = (sum.0 + ns, sum.1 + stalls);
@@ -59,7 +55,7 @@ impl Profile {
             total: Duration::from_nanos(*ns),
             stalls: *stalls,
         };
-        let mut all: Vec<_> = self.lock().iter().map(stack).collect();
+        let mut all: Vec<_> = self.0.lock().iter().map(stack).collect();
         all.sort_by(|a, b| b.total.cmp(&a.total).then(a.stack.cmp(&b.stack)));
         all
     }

@@ -12,8 +12,8 @@
 //! second look was. But if the monitor is late, or stops in the middle of a look, the workers may
 //! have been kept from the processors too, so that time is not counted against them (see [`Slow`]).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::counts::Counts;
@@ -27,6 +27,7 @@ use super::report::{Condition, Report};
 use super::slow::{Beat, Slow, ns};
 use super::{sentence, unwind, writer};
 use crate::os::clock;
+use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
 use crate::record::report::{self, Kind};
 use crate::scheduler::alarm::{self, Note, Noticed};
@@ -54,12 +55,8 @@ struct Monitored {
     has_thread: bool,
 }
 
-static MONITORED: Mutex<Monitored> =
-    Mutex::new(Monitored { nodes: Vec::new(), next_id: 0, has_thread: false });
-
-fn monitored() -> MutexGuard<'static, Monitored> {
-    MONITORED.lock().unwrap_or_else(|e| e.into_inner())
-}
+static MONITORED: Lock<Monitored> =
+    Lock::new(Monitored { nodes: Vec::new(), next_id: 0, has_thread: false });
 
 /// A node that is watched until this is dropped.
 pub(crate) struct Watching {
@@ -70,7 +67,7 @@ pub(crate) struct Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let mut monitored = monitored();
+        let mut monitored = MONITORED.lock();
         monitored.nodes.retain(|node| node.id != self.id);
         monitored.set_threshold();
         drop(monitored);
@@ -89,7 +86,7 @@ pub(crate) fn watch(
     if options.trace_locks {
         crate::sync::traced::turn_on();
     }
-    let mut monitored = monitored();
+    let mut monitored = MONITORED.lock();
     if !monitored.has_thread {
         std::thread::Builder::new().name("ums-monitor".into()).spawn(watch_all)?;
         monitored.has_thread = true;
@@ -127,7 +124,7 @@ fn watch_all() {
     loop {
         let (mut found, mut busy) = (Vec::new(), true);
         let interval = {
-            let mut monitored = monitored();
+            let mut monitored = MONITORED.lock();
             if monitored.nodes.is_empty() {
                 let at = *ends_at.get_or_insert_with(|| clock::after(LINGER));
                 let ends = clock::now() >= at;
@@ -157,7 +154,7 @@ fn watch_all() {
         }
         quiet_looks = if busy { 0 } else { quiet_looks + 1 };
         if quiet_looks > QUIET_LOOKS {
-            alarm::sleep_while(|| monitored().quiet_until());
+            alarm::sleep_while(|| MONITORED.lock().quiet_until());
             (quiet_looks, due) = (0, clock::NEVER);
         } else {
             due = clock::after(interval);

@@ -7,11 +7,12 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::counts::Counts;
 use super::report::Condition;
+use crate::os::lock::{Condvar, Lock};
 
 /// Reports that may wait to be written.
 const QUEUE_MAX: usize = 16;
@@ -30,17 +31,12 @@ struct Queue {
     missing: u64,
 }
 
-static QUEUE: Mutex<Queue> =
-    Mutex::new(Queue { lines: VecDeque::new(), writing: false, missing: 0 });
+static QUEUE: Lock<Queue> = Lock::new(Queue { lines: VecDeque::new(), writing: false, missing: 0 });
 static EMPTY: Condvar = Condvar::new();
-
-fn queue() -> MutexGuard<'static, Queue> {
-    QUEUE.lock().unwrap_or_else(|e| e.into_inner())
-}
 
 /// Queues a report to be written.
 pub(super) fn write(text: String, condition: Condition, counts: &Arc<Counts>) {
-    let mut queue = queue();
+    let mut queue = QUEUE.lock();
     if queue.lines.len() >= QUEUE_MAX {
         queue.missing += 1;
         counts.unwritten(condition);
@@ -66,7 +62,7 @@ pub(super) fn write(text: String, condition: Condition, counts: &Arc<Counts>) {
 fn write_all() {
     loop {
         let line = {
-            let mut queue = queue();
+            let mut queue = QUEUE.lock();
             let Some(line) = queue.lines.pop_front() else {
                 queue.writing = false;
                 EMPTY.notify_all();
@@ -83,6 +79,6 @@ fn write_all() {
 
 /// Waits until everything is written, or until the time is over.
 pub(super) fn settle(at_most: Duration) {
-    let queue = queue();
-    let _ = EMPTY.wait_timeout_while(queue, at_most, |queue| queue.writing);
+    let queue = QUEUE.lock();
+    EMPTY.wait_timeout_while(queue, at_most, |queue| queue.writing);
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use super::builder::Builder;
 use super::handle::Node;
@@ -12,6 +12,7 @@ use super::started::Started;
 use crate::os::clock;
 use crate::os::limits;
 use crate::os::linux::cpus::Cpus;
+use crate::os::lock::Lock;
 use crate::scheduler::{self, Peers, WorkerKind};
 use crate::wait::error::BuildError;
 
@@ -49,13 +50,13 @@ impl Builder {
         let inner = Arc::new(NodeInner {
             builder: self,
             visible,
-            hidden: RwLock::default(),
-            threads: Mutex::new(threads),
-            setting_online: Mutex::default(),
+            hidden: Lock::default(),
+            threads: Lock::new(threads),
+            setting_online: Lock::default(),
             closing: AtomicBool::new(false),
-            users: Mutex::default(),
-            watching: Mutex::default(),
-            stats: Mutex::default(),
+            users: Lock::default(),
+            watching: Lock::default(),
+            stats: Lock::default(),
         });
         let weak: Weak<NodeInner> = Arc::downgrade(&inner);
         for scheduler in &inner.visible {

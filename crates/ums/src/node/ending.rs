@@ -70,8 +70,7 @@ impl Node {
 
     /// Waits for the threads of the schedulers that can end, and joins them.
     fn join_threads(&self, all: &[Arc<Scheduler>]) {
-        let mut threads =
-            std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(|e| e.into_inner()));
+        let mut threads = std::mem::take(&mut *self.inner.threads.lock());
         // Both lists are in order of the schedulers' numbers. A scheduler that is still busy will
         // not end.
         let ending =

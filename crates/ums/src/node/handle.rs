@@ -205,7 +205,7 @@ impl Node {
     pub fn set_online(&self, scheduler: usize, online: bool) {
         let all = &self.inner.visible;
         // One call at a time; otherwise the last two could be taken offline at once.
-        let _alone = self.inner.setting_online.lock().unwrap_or_else(|e| e.into_inner());
+        let _alone = self.inner.setting_online.lock();
         let others =
             all.iter().filter(|s| s.index != scheduler && s.online.load(Ordering::Relaxed));
         assert!(online || others.count() > 0, "the last scheduler online cannot be taken offline");

@@ -1,8 +1,8 @@
 //! The state that all handles to one node share.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
 
 use super::builder::Builder;
 use super::kinds;
@@ -11,6 +11,7 @@ use crate::monitor::Watching;
 use crate::node::placement::Placement;
 use crate::node::stats_socket::Serving;
 use crate::os::limits;
+use crate::os::lock::Lock;
 use crate::os::threads::JoinHandle as Thread;
 use crate::scheduler::request::UserId;
 use crate::scheduler::{self, Peers, Scheduler, WorkerKind};
@@ -33,15 +34,15 @@ pub struct HiddenOptions {
 pub(crate) struct NodeInner {
     pub(super) builder: Builder,
     pub visible: Vec<Arc<Scheduler>>,
-    pub(super) hidden: RwLock<HashMap<String, Arc<Scheduler>>>,
-    pub(super) threads: Mutex<Vec<Thread>>,
-    pub(super) setting_online: Mutex<()>,
+    pub(super) hidden: Lock<HashMap<String, Arc<Scheduler>>>,
+    pub(super) threads: Lock<Vec<Thread>>,
+    pub(super) setting_online: Lock<()>,
     pub closing: AtomicBool,
-    pub users: Mutex<HashMap<UserId, std::sync::Weak<UserState>>>,
+    pub users: Lock<HashMap<UserId, std::sync::Weak<UserState>>>,
     /// Set while the monitor watches this node.
-    pub(super) watching: Mutex<Option<Watching>>,
+    pub(super) watching: Lock<Option<Watching>>,
     /// Set while the statistics socket is served.
-    pub stats: Mutex<Option<Serving>>,
+    pub stats: Lock<Option<Serving>>,
 }
 
 impl NodeInner {
@@ -55,13 +56,9 @@ impl NodeInner {
         name: &str,
         options: HiddenOptions,
     ) -> std::io::Result<Arc<Scheduler>> {
-        let found = |map: &HashMap<String, Arc<Scheduler>>| map.get(name).cloned();
-        if let Some(scheduler) = found(&self.hidden.read().unwrap_or_else(|e| e.into_inner())) {
-            return Ok(scheduler);
-        }
-        let mut map = self.hidden.write().unwrap_or_else(|e| e.into_inner());
-        if let Some(scheduler) = found(&map) {
-            return Ok(scheduler);
+        let mut map = self.hidden.lock();
+        if let Some(scheduler) = map.get(name) {
+            return Ok(scheduler.clone());
         }
         if self.closing.load(Ordering::Acquire) {
             return Err(std::io::Error::other("the node is shutting down"));
@@ -80,7 +77,7 @@ impl NodeInner {
         let (scheduler, thread) = scheduler::start(index, made, peers)?;
         let weak: std::sync::Weak<NodeInner> = Arc::downgrade(self);
         let _ = scheduler.node.set(weak);
-        self.threads.lock().unwrap_or_else(|e| e.into_inner()).push(thread);
+        self.threads.lock().push(thread);
         map.insert(name.to_owned(), scheduler.clone());
         // The new scheduler may have work before it has ever slept.
         scheduler::alarm::stir();
@@ -89,7 +86,7 @@ impl NodeInner {
 
     /// Returns all schedulers: the visible ones, then the hidden ones, in order of number.
     pub fn all(&self) -> Vec<Arc<Scheduler>> {
-        let map = self.hidden.read().unwrap_or_else(|e| e.into_inner());
+        let map = self.hidden.lock();
         let mut hidden: Vec<_> = map.values().cloned().collect();
         hidden.sort_by_key(|s| s.index);
         self.visible.iter().cloned().chain(hidden).collect()
@@ -97,7 +94,7 @@ impl NodeInner {
 
     /// Returns the state of the user with this number, if there is one.
     pub fn user(&self, id: UserId) -> Option<Arc<UserState>> {
-        let users = self.users.lock().unwrap_or_else(|e| e.into_inner());
+        let users = self.users.lock();
         users.get(&id).and_then(std::sync::Weak::upgrade)
     }
 

@@ -120,7 +120,7 @@ impl NodeInner {
         let last = move |user| weak.upgrade()?.user(user)?.last_request();
         match monitor::watch(options, all, last) {
             Ok(watching) => {
-                *self.watching.lock().unwrap_or_else(|e| e.into_inner()) = Some(watching);
+                *self.watching.lock() = Some(watching);
                 Ok(())
             }
             Err(error) if by_default => {
@@ -147,25 +147,25 @@ impl NodeInner {
 
     /// Makes the monitor stop watching, because the end of a node is no incident.
     pub(super) fn stop_watching(&self) {
-        drop(self.stats.lock().unwrap_or_else(|e| e.into_inner()).take());
-        drop(self.watching.lock().unwrap_or_else(|e| e.into_inner()).take());
+        drop(self.stats.lock().take());
+        drop(self.watching.lock().take());
     }
 
     /// Returns what the monitor has found.
     pub(crate) fn monitor_counts(&self) -> Vec<ConditionCount> {
-        let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
+        let watching = self.watching.lock();
         watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.read())
     }
 
     /// Returns the backtraces of stalls.
     pub(crate) fn stalls(&self) -> Vec<StallStack> {
-        let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
+        let watching = self.watching.lock();
         watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.stalls())
     }
 
     /// Returns the last reports.
     pub(crate) fn last_reports(&self) -> Vec<PastReport> {
-        let watching = self.watching.lock().unwrap_or_else(|e| e.into_inner());
+        let watching = self.watching.lock();
         watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.recent())
     }
 }

@@ -79,7 +79,7 @@ impl User {
             Home::Bound(scheduler) => scheduler.index,
         };
         let state = Arc::new(UserState::new(NEXT_ID.fetch_add(1, Ordering::Relaxed), at));
-        let mut users = node.users.lock().unwrap_or_else(|e| e.into_inner());
+        let mut users = node.users.lock();
         users.insert(state.id, Arc::downgrade(&state));
         drop(users);
         let user = User { state, node, home, counted: AtomicBool::new(true) };
@@ -192,7 +192,7 @@ impl User {
     pub(crate) fn leave(&self) {
         if self.counted.swap(false, Ordering::Relaxed) {
             self.home_scheduler().users.fetch_sub(1, Ordering::Relaxed);
-            let mut users = self.node.users.lock().unwrap_or_else(|e| e.into_inner());
+            let mut users = self.node.users.lock();
             users.remove(&self.id());
         }
     }

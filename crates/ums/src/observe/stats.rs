@@ -15,7 +15,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::node::Node;
@@ -48,7 +48,7 @@ impl Node {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn serve_stats(&self, at: StatsSocket) -> io::Result<PathBuf> {
-        let mut place = self.inner.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.inner.stats.lock();
         // The old socket is closed first, because the new one may have the same path.
         drop(place.take());
         let weak = Arc::downgrade(&self.inner);

@@ -15,9 +15,8 @@
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
 
-use std::sync::Mutex;
-
 use crate::os::driver::{Done, Driver, Op, Submitted, Waker};
+use crate::os::lock::Lock;
 
 /// The most looks for which a completion or a cancellation is held back.
 const LOOKS_MAX: u64 = 6;
@@ -37,16 +36,16 @@ pub struct Faults {
     pub errors: [i32; 4],
 }
 
-static INSTALLED: Mutex<Option<Faults>> = Mutex::new(None);
+static INSTALLED: Lock<Option<Faults>> = Lock::new(None);
 
 /// Gives the drivers that are opened from now on these faults; None for none.
 pub fn install(faults: Option<Faults>) {
-    *INSTALLED.lock().unwrap_or_else(|e| e.into_inner()) = faults;
+    *INSTALLED.lock() = faults;
 }
 
 /// Returns the driver itself, or with the installed faults around it.
 pub fn wrap(driver: Box<dyn Driver>) -> Box<dyn Driver> {
-    match *INSTALLED.lock().unwrap_or_else(|e| e.into_inner()) {
+    match *INSTALLED.lock() {
         None => driver,
         Some(faults) => Box::new(Faulty::new(driver, faults)),
     }

@@ -14,6 +14,7 @@ pub mod event;
 pub mod faulty;
 pub mod limits;
 pub mod linux;
+pub mod lock;
 pub mod op;
 pub mod short_lock;
 #[cfg(feature = "sim")]

@@ -4,16 +4,17 @@
 //! other workers of the same scheduler need the lock next. So meanwhile it neither loses its baton,
 //! nor is stopped. In all other threads that costs one look at a thread-local.
 //!
-//! It is std's mutex, with statistics: how often one was not free at once, and how long that
+//! It is a [`Lock`] with statistics: how often one was not free at once, and how long that
 //! took. A thread that finds it taken spins, longer each time; then it yields the processor a few
 //! times, for the holder may have lost it; then it is *stuck on a short lock*: it sleeps, and its
 //! scheduler with it.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{MutexGuard, OnceLock};
 
 use super::entry::Inside;
+use super::lock::Lock;
 
 /// Rounds of spinning; each is twice as long as the one before.
 const ROUNDS: u32 = 8;
@@ -59,7 +60,7 @@ pub fn call_when_stuck(mark: fn(bool)) {
 
 /// A lock that is held for a few instructions.
 #[derive(Debug, Default)]
-pub struct ShortLock<S>(Mutex<S>);
+pub struct ShortLock<S>(Lock<S>);
 
 /// The state behind a short lock, locked.
 pub struct ShortGuard<'a, S> {
@@ -73,10 +74,10 @@ pub struct ShortGuard<'a, S> {
 impl<S> ShortLock<S> {
     /// Makes a free lock.
     pub const fn new(state: S) -> ShortLock<S> {
-        ShortLock(Mutex::new(state))
+        ShortLock(Lock::new(state))
     }
 
-    /// Locks. Nothing behind a short lock can be left half done by a panic, so poison is ignored.
+    /// Locks. What is behind a short lock is never left half done by a panic (see [`Lock`]).
     #[inline]
     pub fn lock(&self) -> ShortGuard<'_, S> {
         let inside = Inside::enter();
@@ -93,11 +94,7 @@ impl<S> ShortLock<S> {
 
     #[inline]
     fn try_now(&self) -> Option<MutexGuard<'_, S>> {
-        match self.0.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.0.try_lock()
     }
 
     #[cold]
@@ -121,7 +118,7 @@ impl<S> ShortLock<S> {
         let mark =
             |stuck_on_short_lock| MARK.get().into_iter().for_each(|mark| mark(stuck_on_short_lock));
         mark(true);
-        let state = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let state = self.0.lock();
         mark(false);
         state
     }

@@ -4,13 +4,14 @@
 //! these functions. In a build without the feature `sim` they are the standard library's.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock;
 use super::event::Event;
 #[cfg(feature = "sim")]
 use super::sim;
+use crate::os::lock::Lock;
 
 /// The handle of a thread, to join it.
 #[derive(Debug)]
@@ -118,7 +119,7 @@ pub fn wait_until(span: Duration, mut so: impl FnMut() -> bool) -> bool {
 pub struct Promise<T>(Arc<Promised<T>>);
 
 struct Promised<T> {
-    value: Mutex<Option<T>>,
+    value: Lock<Option<T>>,
     /// Set when the value is there, or never will be.
     settled: Event,
 }
@@ -126,13 +127,13 @@ struct Promised<T> {
 impl<T> Promise<T> {
     /// Makes the two sides: the one that sets the value, and the one that waits for it.
     pub fn new() -> (Promise<T>, Awaited<T>) {
-        let promised = Arc::new(Promised { value: Mutex::new(None), settled: Event::new() });
+        let promised = Arc::new(Promised { value: Lock::new(None), settled: Event::new() });
         (Promise(Arc::clone(&promised)), Awaited(promised))
     }
 
     /// Sets the value.
     pub fn keep(self, value: T) {
-        *self.0.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
+        *self.0.value.lock() = Some(value);
     }
 }
 
@@ -149,6 +150,6 @@ impl<T> Awaited<T> {
     /// Waits for the value. Returns None if the promise was dropped without one.
     pub fn wait(self) -> Option<T> {
         self.0.settled.wait();
-        self.0.value.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.value.lock().take()
     }
 }

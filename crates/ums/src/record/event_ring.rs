@@ -12,10 +12,10 @@
 //! Named invariant **Type Stable**: rings are never freed, only reused. So a signal handler can
 //! read those that are in use, which form a list of their own, without a lock ([`in_use`]).
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::os::clock;
+use crate::os::lock::Lock;
 
 /// How many records a ring holds.
 pub const RING_RECORDS: usize = 1024;
@@ -111,7 +111,7 @@ pub(crate) struct Ring {
 /// The ring that was made last.
 static LAST: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
 /// Held while rings are taken and given back.
-static WRITERS: Mutex<()> = Mutex::new(());
+static WRITERS: Lock<()> = Lock::new(());
 
 /// Returns all rings in use, with their schedulers' numbers. Async-signal-safe.
 #[allow(unsafe_code)]
@@ -157,7 +157,7 @@ impl Ring {
     /// Takes an empty ring for the scheduler of this number.
     #[allow(unsafe_code)]
     pub fn take(scheduler: u32) -> &'static Ring {
-        let _alone = WRITERS.lock().unwrap_or_else(|e| e.into_inner());
+        let _alone = WRITERS.lock();
         let mut at = LAST.load(Ordering::Acquire);
         // SAFETY: Type Stable: rings are never freed.
         while let Some(ring) = unsafe { at.as_ref() } {
@@ -178,7 +178,7 @@ impl Ring {
 
     /// Gives the ring back, because its scheduler has ended.
     pub fn give_back(&self) {
-        let _alone = WRITERS.lock().unwrap_or_else(|e| e.into_inner());
+        let _alone = WRITERS.lock();
         self.used.store(false, Ordering::Release);
     }
 

@@ -5,7 +5,7 @@
 //! each kind of external call that goes preemptive. Names are upper case with underscores, as in
 //! the wait statistics of the original.
 
-use std::sync::Mutex;
+use crate::os::lock::Lock;
 
 /// How many reasons a process can have, built in and registered.
 pub const REASONS_MAX: usize = 128;
@@ -110,7 +110,7 @@ pub(crate) static BUILT_IN_NAMES: [[u8; NAME_MAX]; BUILT_IN.len()] = {
     names
 };
 
-static REGISTERED: Mutex<Vec<(&'static str, WaitClass)>> = Mutex::new(Vec::new());
+static REGISTERED: Lock<Vec<(&'static str, WaitClass)>> = Lock::new(Vec::new());
 
 impl WaitReason {
     /// Returns the reason of this name, which is made on first use.
@@ -130,7 +130,7 @@ impl WaitReason {
         if let Some(at) = BUILT_IN.iter().position(|(n, _)| *n == name) {
             return WaitReason(at as u16);
         }
-        let mut list = REGISTERED.lock().unwrap_or_else(|e| e.into_inner());
+        let mut list = REGISTERED.lock();
         let at = list.iter().position(|(n, _)| *n == name).unwrap_or_else(|| {
             assert!(
                 BUILT_IN.len() + list.len() < REASONS_MAX,
@@ -159,7 +159,7 @@ impl WaitReason {
 
     /// Returns every reason that exists now, in the order of their numbers.
     pub fn all() -> impl Iterator<Item = WaitReason> {
-        let registered = REGISTERED.lock().unwrap_or_else(|e| e.into_inner()).len();
+        let registered = REGISTERED.lock().len();
         (0..(BUILT_IN.len() + registered) as u16).map(WaitReason)
     }
 
@@ -175,9 +175,7 @@ impl WaitReason {
 
     fn entry(self) -> (&'static str, WaitClass) {
         let at = self.index();
-        BUILT_IN.get(at).copied().unwrap_or_else(|| {
-            REGISTERED.lock().unwrap_or_else(|e| e.into_inner())[at - BUILT_IN.len()]
-        })
+        BUILT_IN.get(at).copied().unwrap_or_else(|| REGISTERED.lock()[at - BUILT_IN.len()])
     }
 }
 

@@ -17,10 +17,10 @@
 //! notes them, and readers subtract the noted values. Only the longest wait is set to zero, which
 //! is right in either order of the stores: the writer stores only a wait that has just ended.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::os::clock;
+use crate::os::lock::Lock;
 use crate::record::counters::{add, max};
 use crate::record::reason::{REASONS_MAX, WaitReason};
 
@@ -124,13 +124,13 @@ impl WaitSum {
 pub(crate) struct WaitTable {
     rows: Box<[WaitRow]>,
     /// The rows as they were at the last reset; empty before the first.
-    before: Mutex<Vec<WaitSum>>,
+    before: Lock<Vec<WaitSum>>,
 }
 
 impl WaitTable {
     pub fn new() -> WaitTable {
         let rows = (0..REASONS_MAX).map(|_| WaitRow::default()).collect();
-        WaitTable { rows, before: Mutex::default() }
+        WaitTable { rows, before: Lock::default() }
     }
 
     #[inline]
@@ -141,7 +141,7 @@ impl WaitTable {
     /// Returns what was counted since the last reset.
     pub fn read(&self, reason: WaitReason) -> WaitSum {
         let mut sum = self.row(reason).read();
-        let before = self.before.lock().unwrap_or_else(|e| e.into_inner());
+        let before = self.before.lock();
         if let Some(before) = before.get(reason.index()) {
             sum.since(before);
         }
@@ -150,7 +150,7 @@ impl WaitTable {
 
     /// Starts to count from zero again.
     pub fn reset(&self) {
-        let mut before = self.before.lock().unwrap_or_else(|e| e.into_inner());
+        let mut before = self.before.lock();
         *before = self.rows.iter().map(WaitRow::read).collect();
         self.rows.iter().for_each(|row| row.max.store(0, Ordering::Relaxed));
     }
@@ -249,7 +249,7 @@ pub(crate) struct ReasonSum {
 
 /// The sums over a user's finished requests; times in ticks.
 #[derive(Default)]
-pub(crate) struct Account(Mutex<Sums>);
+pub(crate) struct Account(Lock<Sums>);
 
 /// A reading of an [`Account`].
 #[derive(Clone, Default)]
@@ -269,7 +269,7 @@ pub(crate) struct Sums {
 impl Account {
     /// Adds a request that has ended.
     pub fn settle(&self, queued: u64, elapsed: u64, waits: &RequestWaits) {
-        let mut sums = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut sums = self.0.lock();
         sums.requests += 1;
         sums.queued += queued;
         sums.queued_max = sums.queued_max.max(queued);
@@ -289,12 +289,12 @@ impl Account {
 
     /// Returns a reading.
     pub fn read(&self) -> Sums {
-        self.0.lock().unwrap_or_else(|e| e.into_inner()).clone()
+        self.0.lock().clone()
     }
 
     /// Starts to count from zero again.
     pub fn reset(&self) {
-        *self.0.lock().unwrap_or_else(|e| e.into_inner()) = Sums::default();
+        *self.0.lock() = Sums::default();
     }
 }
 

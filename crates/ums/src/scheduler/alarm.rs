@@ -15,10 +15,11 @@
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock};
 
 use super::{Scheduler, here};
 use crate::os::event::Event;
+use crate::os::lock::Lock;
 use crate::record::frame::callers_of;
 use crate::scheduler::request::{RequestId, UserId};
 
@@ -27,7 +28,7 @@ use crate::scheduler::request::{RequestId, UserId};
 static LISTENS_FROM: AtomicU64 = AtomicU64::new(NOBODY);
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 static EVENT: LazyLock<Event> = LazyLock::new(Event::new);
-static NOTES: Mutex<Vec<Note>> = Mutex::new(Vec::new());
+static NOTES: Lock<Vec<Note>> = Lock::new(Vec::new());
 
 /// The argument of [`listen`] when the monitor ends.
 pub(crate) const NOBODY: u64 = u64::MAX;
@@ -97,17 +98,13 @@ pub(crate) fn sleep_while(quiet_until: impl FnOnce() -> Option<u64>) {
 
 /// Returns what has been noted since the last call.
 pub(crate) fn notes() -> Vec<Note> {
-    std::mem::take(&mut *lock())
-}
-
-fn lock() -> MutexGuard<'static, Vec<Note>> {
-    NOTES.lock().unwrap_or_else(|e| e.into_inner())
+    std::mem::take(&mut *NOTES.lock())
 }
 
 /// Counts the note with the last of its kind, if there are so many that it gets no place of its
 /// own.
 fn is_one_too_many(what: Noticed, at: &Scheduler) -> bool {
-    let mut notes = lock();
+    let mut notes = NOTES.lock();
     let alike = notes.iter_mut().filter(|note| note.what == what && std::ptr::eq(&*note.at, at));
     let last = alike.skip(NOTES_MAX - 1).last();
     last.map(|note| note.more += 1).is_some()
@@ -136,6 +133,6 @@ pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {
         more: 0,
         addresses: callers_of(note as *const (), 64),
     };
-    lock().push(note);
+    NOTES.lock().push(note);
     ring();
 }

@@ -201,7 +201,7 @@ impl Scheduler {
             Seat::Own(own) => Some(own.end()),
             Seat::Fiber(..) => None,
         };
-        self.graves.lock().unwrap_or_else(|e| e.into_inner()).extend(handle);
+        self.graves.lock().extend(handle);
     }
 }
 

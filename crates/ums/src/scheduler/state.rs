@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use context::Context;
 use fiber::{Fiber, StackPool, Suspender};
@@ -21,6 +21,7 @@ use super::options::{Options, WorkerKind};
 use super::peers::idle_mask::IdleMask;
 use crate::os::driver::{Done, Driver};
 use crate::os::entry;
+use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
 use crate::os::threads::JoinHandle;
 use crate::record::counters::{Counters, set};
@@ -81,7 +82,7 @@ pub(crate) struct Scheduler {
     /// For thread workers, the waiter whose thread has the baton.
     pub(super) holder: AtomicPtr<Waiter>,
     /// Threads that have ended or are ending.
-    pub(super) graves: Mutex<Vec<JoinHandle>>,
+    pub(super) graves: Lock<Vec<JoinHandle>>,
     pub(super) busy: AtomicBool,
     /// Whether its current worker sleeps because a short lock is not released.
     pub(crate) stuck_on_short_lock: AtomicBool,
@@ -374,7 +375,7 @@ impl Scheduler {
             host_thread: AtomicU32::new(crate::os::thread_number()),
             host_mask: AtomicU64::new(0),
             holder: AtomicPtr::new(std::ptr::null_mut()),
-            graves: Mutex::new(Vec::new()),
+            graves: Lock::new(Vec::new()),
             busy: AtomicBool::new(false),
             stuck_on_short_lock: AtomicBool::new(false),
             standstill_told: AtomicBool::new(false),

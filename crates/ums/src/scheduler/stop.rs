@@ -31,7 +31,7 @@ impl Scheduler {
             // A fiber runs once more, to its end. (A retired thread ends by itself.)
             self.resume_current();
         }
-        let graves = std::mem::take(&mut *self.graves.lock().unwrap_or_else(|e| e.into_inner()));
+        let graves = std::mem::take(&mut *self.graves.lock());
         for thread in graves {
             // A worker thread that panicked outside every request has said so already.
             let _ = thread.join();
@@ -59,7 +59,7 @@ impl Scheduler {
     /// Joins threads that have ended: an ended thread keeps its stack until it is joined.
     /// Returns true if some were told to end and have not ended yet.
     pub(super) fn join_the_ended(&self) -> bool {
-        let mut graves = self.graves.lock().unwrap_or_else(|e| e.into_inner());
+        let mut graves = self.graves.lock();
         let mut at = 0;
         while at < graves.len() {
             if graves[at].is_finished() {

@@ -12,9 +12,10 @@
 
 use std::collections::BTreeMap;
 use std::ptr::from_ref;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
+use crate::os::lock::Lock;
 use crate::record::frame::callers_of;
 use crate::wait::Waiter;
 
@@ -35,10 +36,10 @@ struct Note {
 /// Records by the addresses of lock and waiter.
 type Notes = BTreeMap<(usize, usize), Note>;
 
-static NOTES: [Mutex<Notes>; SHARDS] = [const { Mutex::new(BTreeMap::new()) }; SHARDS];
+static NOTES: [Lock<Notes>; SHARDS] = [const { Lock::new(BTreeMap::new()) }; SHARDS];
 
 fn shard(lock: usize) -> MutexGuard<'static, Notes> {
-    NOTES[(lock >> 4) % SHARDS].lock().unwrap_or_else(|e| e.into_inner())
+    NOTES[(lock >> 4) % SHARDS].lock()
 }
 
 fn key(lock: usize, waiter: &'static Waiter) -> (usize, usize) {

@@ -10,12 +10,13 @@ mod scope;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::current::{self, park, ready};
 use crate::os::clock::{self, NEVER};
+use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
 use crate::record::wait_stats::Account;
 use crate::scheduler::request::{
@@ -67,7 +68,7 @@ struct Cell<F, T> {
 
 struct Task<F, T> {
     state: RequestState,
-    cell: Mutex<Cell<F, T>>,
+    cell: Lock<Cell<F, T>>,
 }
 
 /// A task without its closure's type.
@@ -84,17 +85,13 @@ where
 {
     fn new(user: UserId, urgent: bool, f: F) -> Task<F, T> {
         let cell = Cell { stage: Stage::Queued(f), waiter: None };
-        Task { state: RequestState::new(user, urgent), cell: Mutex::new(cell) }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Cell<F, T>> {
-        self.cell.lock().unwrap_or_else(|e| e.into_inner())
+        Task { state: RequestState::new(user, urgent), cell: Lock::new(cell) }
     }
 
     /// Stores the result and makes the waiter run, if there is one.
     fn end(&self, result: TaskResult<T>) {
         self.state.finish();
-        let mut cell = self.lock();
+        let mut cell = self.cell.lock();
         cell.stage = Stage::Done(result);
         let waiter = cell.waiter.take();
         drop(cell);
@@ -112,13 +109,13 @@ where
     }
 
     fn run(&self) {
-        let stage = std::mem::replace(&mut self.lock().stage, Stage::Running);
+        let stage = std::mem::replace(&mut self.cell.lock().stage, Stage::Running);
         let Stage::Queued(f) = stage else { return };
         self.end(catch_unwind(AssertUnwindSafe(f)).map_err(TaskError::Panicked));
     }
 
     fn abandon(&self) {
-        let stage = std::mem::replace(&mut self.lock().stage, Stage::Running);
+        let stage = std::mem::replace(&mut self.cell.lock().stage, Stage::Running);
         // The closure's destructor is the caller's code: a panic in it is contained here.
         scheduler::contain(|| drop(stage));
         self.end(Err(TaskError::Cancelled));
@@ -131,7 +128,7 @@ where
     T: Send,
 {
     fn take(&self) -> Option<TaskResult<T>> {
-        let mut cell = self.lock();
+        let mut cell = self.cell.lock();
         assert!(!matches!(cell.stage, Stage::Taken), "the task's result was taken already");
         if !matches!(cell.stage, Stage::Done(_)) {
             return None;
@@ -143,7 +140,7 @@ where
     }
 
     fn wait(&self, ticket: Ticket) -> bool {
-        let mut cell = self.lock();
+        let mut cell = self.cell.lock();
         if matches!(cell.stage, Stage::Done(_) | Stage::Taken) {
             return false;
         }
@@ -152,7 +149,7 @@ where
     }
 
     fn forget_waiter(&self) {
-        self.lock().waiter = None;
+        self.cell.lock().waiter = None;
     }
 }
 
@@ -333,12 +330,12 @@ pub(crate) struct UserState {
     /// The totals over its requests.
     pub account: Arc<Account>,
     pub holds: Arc<Holds>,
-    last: Mutex<Option<Running>>,
+    last: Lock<Option<Running>>,
 }
 
 impl UserState {
     pub fn new(id: UserId, home: usize) -> UserState {
-        let (account, holds, last) = (Arc::default(), Arc::default(), Mutex::new(None));
+        let (account, holds, last) = (Arc::default(), Arc::default(), Lock::new(None));
         UserState { id, home, account, holds, last }
     }
 
@@ -358,7 +355,7 @@ impl UserState {
     /// Enqueues a request and, if it was accepted, records it as the last one. Both happen under
     /// the lock, so that a cancellation finds either this request or the one before.
     fn enqueue(&self, running: Running) -> Result<(), EnqueueError> {
-        let mut last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+        let mut last = self.last.lock();
         let taken = running.home.enqueue(running.request.clone());
         let before = if taken.is_ok() { last.replace(running) } else { Some(running) };
         drop(last);
@@ -369,18 +366,18 @@ impl UserState {
 
     /// Cancels the last request. Returns false if it has ended or there was none.
     pub fn cancel(&self) -> bool {
-        let last = self.last.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        let last = self.last.lock().clone();
         last.is_some_and(|r| r.cancel())
     }
 
     /// Returns the number of the request enqueued last.
     pub fn last_request(&self) -> Option<RequestId> {
-        let last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+        let last = self.last.lock();
         last.as_ref().map(|running| running.request.state().id)
     }
 
     pub fn is_busy(&self) -> bool {
-        let last = self.last.lock().unwrap_or_else(|e| e.into_inner());
+        let last = self.last.lock();
         last.as_ref().is_some_and(|r| !r.is_done())
     }
 }

@@ -10,12 +10,13 @@
 #![allow(unsafe_code)] // Named invariant "Scope", stated above.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::{JoinHandle, Task, TaskError, TaskResult, queue};
 use crate::current::{self, park, ready};
 use crate::os::clock::NEVER;
+use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
 use crate::scheduler::{Frozen, Scheduler, here};
@@ -78,7 +79,7 @@ impl ScopeCount {
 }
 
 /// The place where a scoped task stores its result.
-struct Slot<T>(Mutex<Option<TaskResult<T>>>);
+struct Slot<T>(Lock<Option<TaskResult<T>>>);
 
 /// A handle to a task of a scope.
 pub struct ScopedJoinHandle<'scope, T> {
@@ -95,7 +96,7 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// [`TaskError`] if the task panicked or never ran.
     pub fn join(self) -> Result<T, TaskError> {
         self.inner.join()?;
-        let result = self.slot.0.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let result = self.slot.0.lock().take();
         let result = result.expect("a task that ran has stored its result");
         if result.is_err() {
             // The caller gets the panic here; the scope's end need not report it again.
@@ -200,7 +201,7 @@ impl<F: FnOnce() -> T, T> Body<F, T> {
         if result.is_err() {
             tell.0.panicked.fetch_add(1, Ordering::Relaxed);
         }
-        *out.0.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
+        *out.0.lock() = Some(result);
         drop(out);
         drop(tell);
     }
@@ -212,7 +213,7 @@ where
     F: FnOnce() -> T + Send + 'scope,
     T: Send + 'scope,
 {
-    let slot = Arc::new(Slot(Mutex::new(None)));
+    let slot = Arc::new(Slot(Lock::new(None)));
     scope.open.running.fetch_add(1, Ordering::AcqRel);
     let body = Body { f, out: slot.clone(), tell: Tell(scope.open.clone()) };
     let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());

@@ -15,10 +15,11 @@
 
 use std::collections::VecDeque;
 use std::fmt::{Display, Formatter, Result};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::os::lock::Lock;
 use crate::record::frame::{Frame, of_the_application};
 use crate::record::reason::WaitReason;
 
@@ -73,11 +74,7 @@ pub struct DeadlockWaiter {
 }
 
 static LAST: AtomicU64 = AtomicU64::new(0);
-static DEADLOCKS: Mutex<VecDeque<Arc<Deadlock>>> = Mutex::new(VecDeque::new());
-
-fn kept() -> MutexGuard<'static, VecDeque<Arc<Deadlock>>> {
-    DEADLOCKS.lock().unwrap_or_else(|e| e.into_inner())
-}
+static DEADLOCKS: Lock<VecDeque<Arc<Deadlock>>> = Lock::new(VecDeque::new());
 
 impl DeadlockId {
     /// Returns the number of the next deadlock.
@@ -96,13 +93,13 @@ impl DeadlockId {
 
     /// Returns the deadlock, or None if too many have come after it.
     pub fn details(self) -> Option<Arc<Deadlock>> {
-        kept().iter().rev().find(|deadlock| deadlock.id == self).cloned()
+        DEADLOCKS.lock().iter().rev().find(|deadlock| deadlock.id == self).cloned()
     }
 }
 
 /// Keeps it, in place of the oldest one.
 pub(crate) fn keep(deadlock: Arc<Deadlock>) {
-    let mut all = kept();
+    let mut all = DEADLOCKS.lock();
     if all.len() >= KEPT {
         all.pop_front();
     }
@@ -111,7 +108,7 @@ pub(crate) fn keep(deadlock: Arc<Deadlock>) {
 
 /// Returns those that are kept, the oldest first.
 pub(crate) fn all_kept() -> Vec<Arc<Deadlock>> {
-    kept().iter().cloned().collect()
+    DEADLOCKS.lock().iter().cloned().collect()
 }
 
 impl std::fmt::Debug for DeadlockId {

@@ -26,13 +26,14 @@
 #![allow(unsafe_code)]
 
 use std::ptr::{from_ref, null, null_mut};
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard};
 
 use super::waiter::{
     AsVictim, Owned, Owner, Question, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, ask,
 };
 use crate::os::atomic;
+use crate::os::lock::Lock;
 
 /// As long as this lives, the caller's next wait can be asked. It is dropped after the wait.
 #[must_use = "it is asked only while this lives"]
@@ -131,6 +132,6 @@ impl Ticket {
 
 /// Admits one looker at a time, so that only the looker that holds a waiter releases it.
 fn lookers() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|e| e.into_inner())
+    static ALONE: Lock<()> = Lock::new(());
+    ALONE.lock()
 }

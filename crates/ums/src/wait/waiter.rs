@@ -6,16 +6,16 @@
 #![allow(unsafe_code)] // Type Stable and Held Waiter: pointers to waiters and to what they borrow.
 
 use std::ptr::null_mut;
-use std::sync::Mutex;
 /// For what is no part of a protocol.
 use std::sync::atomic as plain;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-#[cfg(debug_assertions)]
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
 use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::os::event::Event;
+#[cfg(debug_assertions)]
+use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
 
 pub(super) const STATE_BITS: u32 = 3;
@@ -118,7 +118,7 @@ pub(crate) struct Waiter {
 /// The waiter that was made last: where debuggers begin.
 pub(crate) static LAST_MADE: plain::AtomicPtr<Waiter> = plain::AtomicPtr::new(null_mut());
 
-static FREE: Mutex<Vec<&'static Waiter>> = Mutex::new(Vec::new());
+static FREE: Lock<Vec<&'static Waiter>> = Lock::new(Vec::new());
 
 /// One wait of one waiter.
 #[derive(Clone, Copy)]
@@ -248,7 +248,7 @@ impl Waiter {
     /// Takes a waiter for worker number `worker` of the scheduler with the inbox `home`, or for a
     /// plain thread (null).
     pub(crate) fn take(home: *mut (), worker: u32) -> &'static Waiter {
-        let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let free = FREE.lock().pop();
         // What one run of a model has used cannot be used by the next.
         let free = if cfg!(loom) { None } else { free };
         let waiter = free.unwrap_or_else(Waiter::make);
@@ -266,7 +266,7 @@ impl Waiter {
         // A set that was not consumed must not wake the next owner.
         while self.event.wait_until(0) {}
         self.in_use.store(false, Ordering::Relaxed);
-        FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+        FREE.lock().push(self);
     }
 
     /// Returns whether this waiter is in no wait.

@@ -23,8 +23,8 @@
 
 use std::io;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ use super::word::Seen;
 use crate::os::event::Event;
 use crate::os::linux::cpus;
 use crate::os::linux::perf::Last;
+use crate::os::lock::Lock;
 use crate::record::report::{self, Kind};
 
 /// Looks of the watcher that find nothing before it backs off.
@@ -54,7 +55,7 @@ pub struct Place {
     bell: Event,
     asleep: AtomicBool,
     stop: AtomicBool,
-    watcher: Mutex<Option<JoinHandle<()>>>,
+    watcher: Lock<Option<JoinHandle<()>>>,
     /// What the watchdog saw at its last look.
     suspect: AtomicU64,
     /// How often the place was taken from a blocked thread.
@@ -87,7 +88,7 @@ impl Place {
             bell: Event::new(),
             asleep: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            watcher: Mutex::new(None),
+            watcher: Lock::new(None),
             suspect: AtomicU64::new(0),
             revokes: AtomicU64::new(0),
             rescues: AtomicU64::new(0),
@@ -98,7 +99,7 @@ impl Place {
         let thread = std::thread::Builder::new().name(format!("ums-watcher/{cpu}"));
         let thread = thread.stack_size(64 << 10).spawn(move || mine.watch());
         match thread {
-            Ok(thread) => *place.lock_watcher() = Some(thread),
+            Ok(thread) => *place.watcher.lock() = Some(thread),
             Err(error) => {
                 watchdog::forget(&subject);
                 return Err(error);
@@ -113,13 +114,9 @@ impl Place {
         self.bell.set();
         let subject: Arc<dyn Subject> = self.clone();
         watchdog::forget(&subject);
-        if let Some(thread) = self.lock_watcher().take() {
+        if let Some(thread) = self.watcher.lock().take() {
             let _ = thread.join();
         }
-    }
-
-    fn lock_watcher(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.watcher.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Seats a thread that belongs here and is about to be woken. Called by the thread that has the

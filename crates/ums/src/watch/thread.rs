@@ -23,7 +23,6 @@
 use std::cell::Cell;
 use std::io;
 use std::ptr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use super::breakpoint::Breakpoint;
@@ -34,6 +33,7 @@ use crate::os::entry::Entry;
 use crate::os::event::Event;
 use crate::os::linux::barrier;
 use crate::os::linux::perf::{Last, Ring};
+use crate::os::lock::Lock;
 
 /// Decides which thread runs at a place.
 pub trait PlaceOwner: Send + Sync {
@@ -210,7 +210,7 @@ thread_local! {
     static ME: Cell<Option<Me>> = const { Cell::new(None) };
 }
 
-static FREE: Mutex<Vec<&'static Watched>> = Mutex::new(Vec::new());
+static FREE: Lock<Vec<&'static Watched>> = Lock::new(Vec::new());
 /// How many exist, in use or free.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 /// The newest, from which all others can be reached. Changed under the lock of `FREE`.
@@ -272,7 +272,7 @@ impl Watched {
     /// # Errors
     /// There is no memory for its ring.
     pub fn take() -> io::Result<&'static Watched> {
-        let mut free = FREE.lock().unwrap_or_else(|e| e.into_inner());
+        let mut free = FREE.lock();
         if let Some(free) = free.pop() {
             return Ok(free);
         }
@@ -309,7 +309,7 @@ impl Watched {
     /// Returns the record to the free ones. No thread has adopted it, or its thread has abandoned
     /// it.
     pub fn give_back(&'static self) {
-        FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+        FREE.lock().push(self);
     }
 
     /// Returns the kernel's number of its thread.

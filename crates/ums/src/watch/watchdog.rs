@@ -13,10 +13,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::os::event::Event;
+use crate::os::lock::Lock;
 
 /// What the watchdog looks at.
 pub(crate) trait Subject: Send + Sync {
@@ -38,7 +39,7 @@ const IDLE: u32 = 8;
 static DOG: OnceLock<Dog> = OnceLock::new();
 
 struct Dog {
-    subjects: Mutex<Vec<Arc<dyn Subject>>>,
+    subjects: Lock<Vec<Arc<dyn Subject>>>,
     bell: Event,
 }
 
@@ -46,22 +47,24 @@ static ASLEEP: AtomicBool = AtomicBool::new(false);
 
 /// Makes the watchdog look at this subject from now on, and starts it if needed.
 pub(crate) fn watch(subject: &Arc<dyn Subject>) -> io::Result<()> {
-    static STARTED: Mutex<bool> = Mutex::new(false);
-    let dog = DOG.get_or_init(|| Dog { subjects: Mutex::default(), bell: Event::new() });
-    let mut started = STARTED.lock().unwrap_or_else(|e| e.into_inner());
+    static STARTED: Lock<bool> = Lock::new(false);
+    let dog = DOG.get_or_init(|| Dog { subjects: Lock::default(), bell: Event::new() });
+    let mut started = STARTED.lock();
     if !*started {
         let thread = std::thread::Builder::new().name("ums-watchdog".into());
         thread.stack_size(64 << 10).spawn(|| watch_forever(dog))?;
         *started = true;
     }
-    dog.lock().push(subject.clone());
+    dog.subjects.lock().push(subject.clone());
     Ok(())
 }
 
 /// Makes the watchdog forget a subject. Returns when no look at it is under way.
 pub(crate) fn forget(subject: &Arc<dyn Subject>) {
     if let Some(dog) = DOG.get() {
-        dog.lock().retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(subject)));
+        dog.subjects
+            .lock()
+            .retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(subject)));
     }
 }
 
@@ -77,11 +80,7 @@ pub(crate) fn wake() {
     }
 }
 
-impl Dog {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<dyn Subject>>> {
-        self.subjects.lock().unwrap_or_else(|e| e.into_inner())
-    }
-}
+impl Dog {}
 
 /// Lets the watchdog run on all processors of the process. The thread that started it may be
 /// pinned, perhaps to the very processor whose watcher gets no time.
@@ -97,7 +96,7 @@ fn watch_forever(dog: &Dog) {
     let (mut calm, mut tick, mut idle) = (0, TICK_MS.0, 0);
     loop {
         let (mut busy, mut acted) = (false, false);
-        for subject in dog.lock().iter() {
+        for subject in dog.subjects.lock().iter() {
             acted |= subject.look();
             busy |= subject.is_busy();
         }
@@ -106,7 +105,7 @@ fn watch_forever(dog: &Dog) {
             idle = 0;
             ASLEEP.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            if !dog.lock().iter().any(|subject| subject.is_busy()) {
+            if !dog.subjects.lock().iter().any(|subject| subject.is_busy()) {
                 dog.bell.wait();
             }
             ASLEEP.store(false, Ordering::SeqCst);

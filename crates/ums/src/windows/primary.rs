@@ -26,8 +26,8 @@
 use std::cell::Cell;
 use std::io;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use ::context::Host;
 
@@ -35,6 +35,7 @@ use super::context::{Context, List};
 use super::error::EnterError;
 use super::executor::{Ended, Executor, News};
 use crate::os::linux::cpus::{self, Cpus};
+use crate::os::lock::Lock;
 use crate::record::counters::add;
 use crate::scheduler;
 use crate::watch::calls::may_block;
@@ -328,20 +329,20 @@ impl Drop for Entered {
 
 /// Returns the kernel thread ids of the threads in scheduling mode.
 pub(super) fn schedulers() -> std::sync::MutexGuard<'static, Vec<u32>> {
-    static ALL: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-    ALL.lock().unwrap_or_else(|e| e.into_inner())
+    static ALL: Lock<Vec<u32>> = Lock::new(Vec::new());
+    ALL.lock()
 }
 
 /// A processor that a scheduler uses, so that the next scheduler takes another.
 struct CpuLease(usize);
 
-static LEASES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static LEASES: Lock<Vec<usize>> = Lock::new(Vec::new());
 
 impl CpuLease {
     /// Takes the allowed processor that has the fewest schedulers.
     fn take() -> CpuLease {
         let allowed = Cpus::read().allowed;
-        let mut leases = LEASES.lock().unwrap_or_else(|e| e.into_inner());
+        let mut leases = LEASES.lock();
         let used = |cpu: &usize| leases.iter().filter(|other| *other == cpu).count();
         let cpu = allowed.iter().copied().min_by_key(used).unwrap_or(0);
         leases.push(cpu);
@@ -351,7 +352,7 @@ impl CpuLease {
 
 impl Drop for CpuLease {
     fn drop(&mut self) {
-        let mut leases = LEASES.lock().unwrap_or_else(|e| e.into_inner());
+        let mut leases = LEASES.lock();
         if let Some(at) = leases.iter().position(|cpu| *cpu == self.0) {
             leases.swap_remove(at);
         }

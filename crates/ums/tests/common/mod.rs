@@ -23,9 +23,10 @@ use std::process::{Command, Output};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
+use ums::lock::Lock;
 use ums::node::{IoChoice, Placement, ShutdownReport};
 use ums::task::TaskError;
 use ums::user::UserLock;
@@ -204,7 +205,7 @@ pub fn bare_read(pipe: &std::io::PipeReader) -> u8 {
 }
 
 /// What happened, in order. Cloning gives another handle.
-pub struct Log<T>(Arc<Mutex<Vec<T>>>);
+pub struct Log<T>(Arc<Lock<Vec<T>>>);
 
 impl<T> Clone for Log<T> {
     fn clone(&self) -> Log<T> {
@@ -221,17 +222,17 @@ impl<T> Default for Log<T> {
 impl<T: Clone> Log<T> {
     /// Notes one more thing.
     pub fn push(&self, what: T) {
-        self.0.lock().expect("a log's lock is never held over a panic").push(what);
+        self.0.lock().push(what);
     }
 
     /// What was noted so far.
     pub fn all(&self) -> Vec<T> {
-        self.0.lock().expect("a log's lock is never held over a panic").clone()
+        self.0.lock().clone()
     }
 
     /// How much was noted so far.
     pub fn len(&self) -> usize {
-        self.0.lock().expect("a log's lock is never held over a panic").len()
+        self.0.lock().len()
     }
 }
 
@@ -372,11 +373,11 @@ pub fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is there").count()
 }
 
-static TURN: Mutex<()> = Mutex::new(());
+static TURN: Lock<()> = Lock::new(());
 
 /// Waits for this test's turn. For tests that build their nodes themselves.
 pub fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(|e| e.into_inner())
+    TURN.lock()
 }
 
 /// Ends the process when it is not dropped in time, because a hung test says nothing.

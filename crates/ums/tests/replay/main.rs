@@ -14,15 +14,16 @@ mod planted;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
+use ums::lock::Lock;
 use ums::sim::{Ended, Faults, Plan, run, run_plan, shrink};
 
 use mixed::two_locks;
 
 fn alone() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+    static ONE_AT_A_TIME: Lock<()> = Lock::new(());
+    ONE_AT_A_TIME.lock()
 }
 
 /// The file in which a child writes its traces.

@@ -38,9 +38,10 @@ use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use ums::lock::Lock;
 use ums::node::{HiddenOptions, IoChoice};
 use ums::sim::{Faults, run};
 use ums::sync::{Event, RawMutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -81,15 +82,15 @@ fn scripts(name: &str, text: &str) -> Vec<Script> {
 /// The state that the requests of a story share.
 #[derive(Default)]
 struct Stage {
-    said: Mutex<String>,
+    said: Lock<String>,
     /// The request that each worker carries out.
-    names: Mutex<BTreeMap<u32, String>>,
+    names: Lock<BTreeMap<u32, String>>,
     /// The workers, in the order of their appearance.
-    workers: Mutex<Vec<u32>>,
-    pipes: Mutex<BTreeMap<String, Arc<(UnixStream, UnixStream)>>>,
-    locks: Mutex<BTreeMap<String, Arc<RawMutex>>>,
-    shared: Mutex<BTreeMap<String, &'static RwLock<()>>>,
-    events: Mutex<BTreeMap<String, Arc<Event>>>,
+    workers: Lock<Vec<u32>>,
+    pipes: Lock<BTreeMap<String, Arc<(UnixStream, UnixStream)>>>,
+    locks: Lock<BTreeMap<String, Arc<RawMutex>>>,
+    shared: Lock<BTreeMap<String, &'static RwLock<()>>>,
+    events: Lock<BTreeMap<String, Arc<Event>>>,
 }
 
 /// A request's guard of a lock that has readers.
@@ -99,23 +100,19 @@ enum Guard {
     Writes(RwLockWriteGuard<'static, ()>),
 }
 
-fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Returns the thing of this name, made at its first use.
-fn named<T>(all: &Mutex<BTreeMap<String, Arc<T>>>, name: &str, new: impl FnOnce() -> T) -> Arc<T> {
-    held(all).entry(name.to_owned()).or_insert_with(|| Arc::new(new())).clone()
+fn named<T>(all: &Lock<BTreeMap<String, Arc<T>>>, name: &str, new: impl FnOnce() -> T) -> Arc<T> {
+    all.lock().entry(name.to_owned()).or_insert_with(|| Arc::new(new())).clone()
 }
 
 impl Stage {
     fn say(&self, who: &str, what: &str) {
-        let _ = writeln!(held(&self.said), "{who}: {what}");
+        let _ = writeln!(self.said.lock(), "{who}: {what}");
     }
 
     fn lists(&self, who: &str) {
         let lists = ums::testing::lists();
-        let names = held(&self.names).clone();
+        let names = self.names.lock().clone();
         let all = |workers: &[u32]| {
             let names = workers.iter().map(|id| names.get(id).map_or("?", |name| name));
             let names: Vec<_> = names.collect();
@@ -132,7 +129,7 @@ impl Stage {
     /// Returns the name of the running request, since a routine has no name of its own.
     fn runner(&self) -> String {
         let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
-        held(&self.names).get(&worker).cloned().unwrap_or_else(|| "nobody".to_owned())
+        self.names.lock().get(&worker).cloned().unwrap_or_else(|| "nobody".to_owned())
     }
 
     /// An operation whose routine says who runs it.
@@ -156,7 +153,7 @@ impl Stage {
 
     fn which_worker(&self, who: &str) {
         let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
-        let mut workers = held(&self.workers);
+        let mut workers = self.workers.lock();
         let nth = workers.iter().position(|known| *known == worker).unwrap_or_else(|| {
             workers.push(worker);
             workers.len() - 1
@@ -182,7 +179,7 @@ impl Stage {
     /// Returns the lock of this name. It is never freed: a story is short.
     fn with_readers(&self, name: &str) -> &'static RwLock<()> {
         let new = || &*Box::leak(Box::new(RwLock::new(())));
-        held(&self.shared).entry(name.to_owned()).or_insert_with(new)
+        self.shared.lock().entry(name.to_owned()).or_insert_with(new)
     }
 
     fn deed(self: &Arc<Self>, who: &str, deed: &str, guards: &mut BTreeMap<String, Guard>) {
@@ -231,7 +228,7 @@ impl Stage {
 
     fn perform(self: &Arc<Self>, who: &str, deeds: &str) {
         let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
-        held(&self.names).insert(worker, who.to_owned());
+        self.names.lock().insert(worker, who.to_owned());
         let mut guards = BTreeMap::new();
         deeds.split(',').for_each(|deed| self.deed(who, deed.trim(), &mut guards));
     }
@@ -291,7 +288,7 @@ fn tell(commands: &[String], kind: WorkerKind) -> String {
     }
     drop(users);
     node.shutdown(Duration::from_secs(1));
-    held(&stage.said).clone()
+    stage.said.lock().clone()
 }
 
 /// Creates the users and ends them in the order of the lines.
@@ -346,13 +343,13 @@ fn every_story_has_its_outcome_whatever_the_seed() {
         .extend(ums::probe::own_contexts_are_refused().is_none().then_some(WorkerKind::OwnContext));
     for script in all_scripts() {
         for (seed, kind) in (0..10).flat_map(|seed| kinds.iter().map(move |kind| (seed, *kind))) {
-            let (commands, out) = (script.commands.clone(), Arc::new(Mutex::new(String::new())));
+            let (commands, out) = (script.commands.clone(), Arc::new(Lock::new(String::new())));
             let outcome = Arc::clone(&out);
-            let story = move || *held(&outcome) = tell(&commands, kind);
+            let story = move || *outcome.lock() = tell(&commands, kind);
             let ended = run(seed, Faults::default(), story);
             let place = format!("{}, seed {seed}, {kind:?}", script.place);
             assert_eq!(ended.failed, None, "{place}");
-            assert_eq!(held(&out).as_str(), script.outcome, "{place}: left is what happened");
+            assert_eq!(out.lock().as_str(), script.outcome, "{place}: left is what happened");
             told += 1;
         }
     }

@@ -4,10 +4,11 @@
 //! ended, and records what it was called with.
 
 use std::collections::VecDeque;
+use std::sync::MutexGuard;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use ums::lock::Lock;
 use ums::windows::{
     self, Claim, CompletionList, ExecuteError, Next, Reason, Scheduler, WorkerContext,
 };
@@ -17,8 +18,8 @@ const HUNG: Duration = Duration::from_secs(120);
 
 /// Runs the body on a thread of its own, one test at a time, and fails if it hangs.
 pub fn alone<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn: MutexGuard<'_, ()> = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    static TURN: Lock<()> = Lock::new(());
+    let _turn: MutexGuard<'_, ()> = TURN.lock();
     windows::raw::own_contexts_by_default(
         crate::OWN && ums::probe::own_contexts_are_refused().is_none(),
     );

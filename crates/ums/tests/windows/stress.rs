@@ -22,10 +22,11 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ums::lock::Lock;
 use ums::watch::Mechanism;
 use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, WorkerContext};
 
@@ -345,8 +346,8 @@ fn alone_for<T: Send + 'static>(seconds: u64, body: impl FnOnce() -> T + Send + 
 /// Runs a child for this mechanism, as root or as nobody.
 fn child(how: Mechanism, as_nobody: bool, gate: bool, stress: &str) {
     // One child at a time: each loads all the processors.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    static TURN: Lock<()> = Lock::new(());
+    let _turn = TURN.lock();
     let dir = tempfile::tempdir().unwrap();
     let exe = dir.path().join("stress");
     // A program that a process has open for writing cannot be started (ETXTBSY). If this process

@@ -2,8 +2,8 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
@@ -16,6 +16,7 @@ use super::{catalog, files, functions, opening, tables};
 use crate::error::{Result, SqlError};
 use crate::host;
 use crate::vfs::{Database, PATIENCE};
+use ums::lock::Lock;
 
 /// How many steps of SQLite's virtual machine run between two checks of the quantum and of
 /// cancellation.
@@ -33,7 +34,7 @@ pub(crate) struct Engine {
     /// The database in our file system; `None` if its files are on SQLite's own.
     database: Option<Arc<Database>>,
     lazy: Arc<LazyWriter>,
-    pools: Mutex<Vec<Vec<Db>>>,
+    pools: Lock<Vec<Vec<Db>>>,
     /// The number of changes of the schema, so that statements prepared before a change are not
     /// used after it.
     schema: AtomicU64,
@@ -64,7 +65,7 @@ impl Engine {
             files,
             database,
             lazy: Arc::new(lazy),
-            pools: Mutex::default(),
+            pools: Lock::default(),
             schema: AtomicU64::new(0),
             gate,
         };
@@ -161,13 +162,13 @@ impl Engine {
     /// Takes an idle connection: one of this scheduler's if there is one, because its cache was
     /// filled here.
     fn take_kept(&self) -> Option<Db> {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         let own = pools.get_mut(host::scheduler_index()).and_then(Vec::pop);
         own.or_else(|| pools.iter_mut().max_by_key(|pool| pool.len())?.pop())
     }
 
     fn put_back(&self, db: Db) {
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools.lock();
         let index = host::scheduler_index();
         if pools.len() <= index {
             pools.resize_with(index + 1, Vec::new);

@@ -13,7 +13,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::disk::{Disk, How, Opened};
@@ -22,6 +22,7 @@ use super::log::{Log, Trouble};
 use super::pages::{Pool, PoolCounts};
 use super::shm::Shm;
 use crate::host;
+use ums::lock::Lock;
 
 /// How many times opening a locked file is tried: another connection of this process may just be
 /// closing it.
@@ -34,7 +35,7 @@ pub(crate) struct Database {
     pub(crate) shm: Shm,
     pub(crate) log: Log,
     /// The log's file, once a connection has opened it.
-    log_file: Mutex<Option<Arc<Opened>>>,
+    log_file: Lock<Option<Arc<Opened>>>,
     members: AtomicU64,
 }
 
@@ -105,13 +106,13 @@ impl Database {
             locks: Locks::default(),
             shm: Shm::default(),
             log: Log::default(),
-            log_file: Mutex::default(),
+            log_file: Lock::default(),
             members: AtomicU64::new(1),
         })
     }
 
     fn log_file(&self) -> Option<Arc<Opened>> {
-        self.log_file.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log_file.lock().clone()
     }
 
     /// Returns the log's file; the first call opens it, and all connections share it.
@@ -125,13 +126,13 @@ impl Database {
             return Ok(known);
         }
         let opened = Arc::new(Opened::open(disk, path, how)?.owned(None)?);
-        let mut file = self.log_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.log_file.lock();
         Ok(Arc::clone(file.get_or_insert(opened)))
     }
 
     /// Records that the log's file was removed.
     pub(crate) fn forget_log(&self) {
-        *self.log_file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.log_file.lock() = None;
     }
 
     /// Waits until the log up to `position` is on the disk, in a file that still has a name; see

@@ -26,10 +26,10 @@
 //! (two readers that both need to write).
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::host::{self, For, Holder, Sleeper, Unwoken, Woken};
+use ums::lock::Lock;
 
 /// One connection's opening of a file.
 pub(crate) type Member = u64;
@@ -100,7 +100,7 @@ pub(crate) enum Waited {
 /// The lock table of a database file.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    table: Mutex<Table>,
+    table: Lock<Table>,
 }
 
 #[derive(Debug, Default)]
@@ -134,16 +134,12 @@ struct Promise {
 }
 
 impl Locks {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Raises the member's lock on the file to `level`. Returns false if that is refused.
     ///
     /// A member with RESERVED that is refused EXCLUSIVE because others read gets PENDING, so that
     /// no new reader is admitted.
     pub(crate) fn lock_file(&self, member: Member, level: Level) -> bool {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let held = table.level(member);
         if held >= level {
             return true;
@@ -173,17 +169,17 @@ impl Locks {
 
     /// Returns the member's lock on the file.
     pub(crate) fn level(&self, member: Member) -> Level {
-        self.table().level(member)
+        self.table.lock().level(member)
     }
 
     /// Returns whether any member has RESERVED or more.
     pub(crate) fn is_reserved(&self) -> bool {
-        self.table().file.iter().any(|f| f.1 >= Level::Reserved)
+        self.table.lock().file.iter().any(|f| f.1 >= Level::Reserved)
     }
 
     /// Takes the slots of `mask`. Returns false, and takes none, if that is refused.
     pub(crate) fn lock_slots(&self, member: Member, mask: u8, exclusive: bool) -> bool {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let want = Want::Slots { mask, exclusive };
         if table.blocker(member, want).is_some() {
             table.refuse(member, want);
@@ -225,7 +221,7 @@ impl Locks {
 
     /// Waits until the member's last refused request may be granted, at most until `until`.
     pub(crate) fn wait(&self, member: Member, until: Instant) -> Waited {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let Some(at) = table.refused.iter().position(|r| r.0 == member) else {
             return Waited::NotHere;
         };
@@ -245,7 +241,7 @@ impl Locks {
             match waited {
                 // The waker has removed this waiter from the queue and given it a promise.
                 Ok(()) => return Waited::LookAgain,
-                Err(Unwoken::TimedOut) if slice < until => table = self.table(),
+                Err(Unwoken::TimedOut) if slice < until => table = self.table.lock(),
                 Err(error) => {
                     self.change(|table| table.waiters.retain(|w| w.member != member));
                     return match error {
@@ -259,7 +255,7 @@ impl Locks {
 
     /// Changes the table, then wakes the waiters whose requests may be granted.
     fn change(&self, change: impl FnOnce(&mut Table)) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         change(&mut table);
         let woken = table.promise_free();
         drop(table);
@@ -269,7 +265,7 @@ impl Locks {
     /// Returns how many members wait.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
-        self.table().waiters.len()
+        self.table.lock().waiters.len()
     }
 }
 
@@ -465,14 +461,14 @@ mod tests {
     #[test]
     fn waiters_get_the_lock_in_the_order_of_arrival() {
         let locks = Locks::default();
-        let order = Mutex::new(Vec::new());
+        let order = Lock::new(Vec::new());
         take(&locks, 0, WRITE, true);
         std::thread::scope(|s| {
             for member in 1..=6 {
                 let (locks, order) = (&locks, &order);
                 s.spawn(move || {
                     take(locks, member, WRITE, true);
-                    order.lock().unwrap().push(member);
+                    order.lock().push(member);
                     locks.unlock_slots(member, WRITE);
                 });
                 until(|| locks.waiting() == member as usize);
@@ -482,7 +478,7 @@ mod tests {
             assert!(!locks.lock_slots(0, WRITE, true));
             take(&locks, 0, WRITE, true);
         });
-        assert_eq!(order.into_inner().unwrap(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(*order.lock(), [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

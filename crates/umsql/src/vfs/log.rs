@@ -41,9 +41,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::host::{self, For, Holder, Sleeper};
+use ums::lock::Lock;
 
 /// The number of buckets of the histogram: batches of 1, 2 to 3, 4 to 7, and so on; the last has
 /// all larger ones.
@@ -76,7 +76,7 @@ pub(crate) struct Counts {
 /// The log of one database.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug)]
@@ -111,13 +111,9 @@ impl Default for State {
 }
 
 impl Log {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a completed write to the log's file.
     pub(crate) fn wrote(&self, at: u64, len: usize) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.written += len as u64;
         if at == 0 {
             // A new header: the log begins again.
@@ -128,32 +124,32 @@ impl Log {
 
     /// Records that the log's file was truncated to this size.
     pub(crate) fn truncated(&self, size: u64) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.end = state.end.min(size);
         state.end_at_request = state.end_at_request.min(size);
     }
 
     /// Returns the number of bytes ever written.
     pub(crate) fn position(&self) -> u64 {
-        self.state().written
+        self.state.lock().written
     }
 
     /// Returns whether everything written is durable.
     #[cfg(test)]
     pub(crate) fn is_durable(&self) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.durable >= state.written
     }
 
     /// Returns where the log's content ends, in bytes from the start of its file.
     pub(crate) fn end(&self) -> u64 {
-        self.state().end
+        self.state.lock().end
     }
 
     /// Returns true if the log has grown by `bytes` since this was last true: then a checkpoint is
     /// due.
     pub(crate) fn has_grown_by(&self, bytes: u64) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let due = state.end >= state.end_at_request + bytes;
         if due {
             state.end_at_request = state.end;
@@ -162,24 +158,24 @@ impl Log {
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        let state = self.state();
+        let state = self.state.lock();
         Counts { bytes: state.written - 1, ..state.counts.clone() }
     }
 
     /// Counts a commit whose session does not wait.
     pub(crate) fn not_waited(&self) {
-        self.state().counts.not_waited += 1;
+        self.state.lock().counts.not_waited += 1;
     }
 
     /// Returns the failure, if there was one, after which nothing more is written.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
-        self.state().trouble.clone()
+        self.state.lock().trouble.clone()
     }
 
     /// Records a failure: from now on nothing is written. Wakes the waiting commits, which return
     /// it.
     pub(crate) fn fail(&self, trouble: Trouble) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.trouble.get_or_insert(trouble);
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
@@ -198,7 +194,7 @@ impl Log {
         position: u64,
         sync: impl Fn() -> io::Result<()>,
     ) -> Result<(), Trouble> {
-        self.state().counts.commits += 1;
+        self.state.lock().counts.commits += 1;
         self.until_durable(position, true, sync)
     }
 
@@ -211,7 +207,7 @@ impl Log {
         is_commit: bool,
         sync: impl Fn() -> io::Result<()>,
     ) -> Result<(), Trouble> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut led = false;
         loop {
             if let Some(trouble) = &state.trouble {
@@ -238,7 +234,7 @@ impl Log {
                     Ok(()),
                     "this wait has no deadline and cannot be cancelled"
                 );
-                state = self.state();
+                state = self.state.lock();
                 continue;
             }
             state.leader = Some(Holder::current());
@@ -247,7 +243,7 @@ impl Log {
             lead.target = self.position();
             lead.end(sync())?;
             led = true;
-            state = self.state();
+            state = self.state.lock();
         }
     }
 
@@ -258,7 +254,7 @@ impl Log {
             self.fail(trouble.clone());
             return Err(trouble);
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.durable = state.durable.max(target);
         let mut woken = Vec::new();
         let durable = state.durable;
@@ -294,7 +290,7 @@ struct Lead<'a> {
 impl Lead<'_> {
     fn end(mut self, synced: io::Result<()>) -> Result<(), Trouble> {
         self.done = true;
-        let mut state = self.log.state();
+        let mut state = self.log.state.lock();
         state.leader = None;
         let waited = state.waiters.iter().filter(|w| w.0 <= self.target).count();
         let batch = usize::from(self.is_commit) + waited;
@@ -305,7 +301,7 @@ impl Lead<'_> {
         drop(state);
         self.log.settle(self.target, synced)?;
         // The first commit that this sync does not cover leads the next one.
-        let next = self.log.state().waiters.pop_front();
+        let next = self.log.state.lock().waiters.pop_front();
         wake(next);
         Ok(())
     }
@@ -314,7 +310,7 @@ impl Lead<'_> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         if !self.done {
-            self.log.state().leader = None;
+            self.log.state.lock().leader = None;
             self.log.fail(Trouble::SyncFailed("the sync was not finished".into()));
         }
     }
@@ -336,7 +332,7 @@ mod tests {
     }
 
     fn waiting(log: &Log) -> usize {
-        log.state().waiters.len()
+        log.state.lock().waiters.len()
     }
 
     #[test]

@@ -9,9 +9,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile, How};
+use ums::lock::Lock;
 
 const SECTOR: usize = 512;
 
@@ -35,7 +36,7 @@ impl Dice {
 /// The disk.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct LossyDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Lock<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -108,43 +109,39 @@ fn tear(image: &mut Vec<u8>, change: &Change, dice: &mut Dice) {
 }
 
 impl LossyDisk {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     /// Returns how often the file of that name was written or truncated.
     pub(crate) fn changes(&self, path: &str) -> u64 {
-        let state = self.state();
+        let state = self.state.lock();
         state.names.get(Path::new(path)).map_or(0, |id| state.files[id].changes)
     }
 
     /// Makes the power go off after this many operations.
     pub(crate) fn power_off_after(&self, operations: u64) {
-        self.state().left = Some(operations);
+        self.state.lock().left = Some(operations);
     }
 
     pub(crate) fn is_off(&self) -> bool {
-        self.state().off
+        self.state.lock().off
     }
 
     pub(crate) fn set_faults(&self, faults: Faults) {
-        self.state().faults = faults;
+        self.state.lock().faults = faults;
     }
 
     /// Returns whether a file of that name exists.
     pub(crate) fn has(&self, path: &str) -> bool {
-        self.state().names.contains_key(Path::new(path))
+        self.state.lock().names.contains_key(Path::new(path))
     }
 
     /// Removes a name from outside, without any connection's knowledge.
     pub(crate) fn remove(&self, path: &str) {
-        self.state().names.remove(Path::new(path));
+        self.state.lock().names.remove(Path::new(path));
     }
 
     /// Returns the disk after the power loss. `dice` chooses which unsynced changes survive;
     /// without it none does.
     pub(crate) fn after_loss(&self, mut dice: Option<Dice>) -> LossyDisk {
-        let state = self.state();
+        let state = self.state.lock();
         let mut names = state.lasting.clone();
         for (path, file) in &state.renamed {
             if dice.as_mut().is_some_and(|dice| dice.roll(2) == 0) {
@@ -170,7 +167,7 @@ impl LossyDisk {
         }
         let (lasting, next) = (names.clone(), state.next);
         let found = State { files, names, lasting, next, ..State::default() };
-        LossyDisk { state: Arc::new(Mutex::new(found)) }
+        LossyDisk { state: Arc::new(Lock::new(found)) }
     }
 }
 
@@ -226,7 +223,7 @@ struct LossyFile {
 
 impl Disk for LossyDisk {
     fn open(&self, path: &Path, how: How) -> io::Result<Box<dyn DiskFile>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.power()?;
         if let Some(kind) = state.faults.open_fails.filter(|_| !how.read_only) {
             return Err(kind.into());
@@ -244,7 +241,7 @@ impl Disk for LossyDisk {
     }
 
     fn delete(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.tick()?;
         state.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
         state.renamed.push((path.to_owned(), None));
@@ -252,7 +249,7 @@ impl Disk for LossyDisk {
     }
 
     fn sync_dir(&self, _: &Path) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.tick()?;
         for (path, file) in std::mem::take(&mut state.renamed) {
             match file {
@@ -264,7 +261,7 @@ impl Disk for LossyDisk {
     }
 
     fn size_of(&self, path: &Path) -> io::Result<Option<u64>> {
-        let state = self.state();
+        let state = self.state.lock();
         state.power()?;
         Ok(state.names.get(path).map(|id| state.files[id].now.len() as u64))
     }
@@ -276,7 +273,7 @@ impl Disk for LossyDisk {
 
 impl DiskFile for LossyFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state.lock();
         state.power()?;
         let now = &state.file(self.id).now;
         let rest = now.get(at as usize..).unwrap_or_default();
@@ -286,24 +283,24 @@ impl DiskFile for LossyFile {
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
-        self.disk.state().change(self.id, Change::Write(at as usize, buf.to_vec()))
+        self.disk.state.lock().change(self.id, Change::Write(at as usize, buf.to_vec()))
     }
 
     fn truncate(&self, size: u64) -> io::Result<()> {
-        self.disk.state().change(self.id, Change::Size(size as usize))
+        self.disk.state.lock().change(self.id, Change::Size(size as usize))
     }
 
     /// Makes durable what was written before the call; what is written during it may not be.
     fn sync(&self) -> io::Result<()> {
         let covered = {
-            let mut state = self.disk.state();
+            let mut state = self.disk.state.lock();
             state.tick()?;
             state.file(self.id).changes
         };
         for _ in 0..3 {
             let _ = crate::host::sleep(std::time::Duration::ZERO);
         }
-        let mut state = self.disk.state();
+        let mut state = self.disk.state.lock();
         state.power()?;
         if state.faults.sync_fails {
             return Err(io::Error::other("the disk is broken"));
@@ -324,13 +321,13 @@ impl DiskFile for LossyFile {
     }
 
     fn size(&self) -> io::Result<u64> {
-        let mut state = self.disk.state();
+        let mut state = self.disk.state.lock();
         state.power()?;
         Ok(state.file(self.id).now.len() as u64)
     }
 
     fn links(&self) -> io::Result<u64> {
-        Ok(u64::from(self.disk.state().names.values().any(|id| *id == self.id)))
+        Ok(u64::from(self.disk.state.lock().names.values().any(|id| *id == self.id)))
     }
 
     /// Returns true, so that the pool of pages is tested too.

@@ -24,7 +24,9 @@
 //! The pages of a closed file are evicted when others need their room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
+
+use ums::lock::Lock;
 
 use quick_cache::unsync::Cache;
 
@@ -38,7 +40,7 @@ const MANY: u64 = 64;
 
 /// The pages of all files of a file system.
 pub(crate) struct Pool {
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Lock<Shard>; SHARDS],
     files: AtomicU64,
 }
 
@@ -60,7 +62,7 @@ impl Default for Pool {
             announced: 0,
             writing: 0,
         };
-        Pool { shards: std::array::from_fn(|_| Mutex::new(shard())), files: AtomicU64::new(0) }
+        Pool { shards: std::array::from_fn(|_| Lock::new(shard())), files: AtomicU64::new(0) }
     }
 }
 
@@ -75,7 +77,7 @@ pub(crate) struct PoolCounts {
 impl Pool {
     pub(crate) fn counts(&self) -> PoolCounts {
         self.shards.iter().fold(PoolCounts::default(), |sum, shard| {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let shard = shard.lock();
             PoolCounts {
                 pages: sum.pages + shard.kept.len() as u64,
                 hits: sum.hits + shard.hits,
@@ -169,7 +171,7 @@ impl Pages {
 
     /// Returns the shard of a place; the file's number does not matter.
     fn shard(&self, place: u64) -> MutexGuard<'_, Shard> {
-        self.pool.shards[place as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.shards[place as usize % SHARDS].lock()
     }
 }
 
@@ -272,7 +274,7 @@ mod tests {
     fn a_reader_never_meets_an_old_page() {
         const AT: usize = 4;
         let pages = Pages::new(&Arc::default());
-        let disk: [Mutex<u64>; AT] = Default::default();
+        let disk: [Lock<u64>; AT] = Default::default();
         let done: [AtomicU64; AT] = Default::default();
         std::thread::scope(|scope| {
             for at in 0..AT {
@@ -280,7 +282,7 @@ mod tests {
                 scope.spawn(move || {
                     for number in 1..=20_000 {
                         let write = || {
-                            *disk[at].lock().unwrap() = number;
+                            *disk[at].lock() = number;
                             ok()
                         };
                         pages.write(PAGE, at as u64 * ALL, write).unwrap();
@@ -292,7 +294,7 @@ mod tests {
                     while done[at].load(Ordering::SeqCst) < 20_000 {
                         let least = done[at].load(Ordering::SeqCst);
                         if let Err(miss) = pages.read(&mut buf, at as u64 * ALL) {
-                            let found = *disk[at].lock().unwrap();
+                            let found = *disk[at].lock();
                             std::thread::yield_now();
                             buf[..8].copy_from_slice(&found.to_le_bytes());
                             miss.into_iter().for_each(|miss| pages.keep(miss, &buf));

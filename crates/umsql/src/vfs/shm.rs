@@ -10,12 +10,13 @@
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+
+use ums::lock::Lock;
 
 /// The regions of one database.
 #[derive(Debug, Default)]
 pub(crate) struct Shm {
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 #[derive(Debug, Default)]
@@ -27,18 +28,14 @@ struct State {
 }
 
 impl Shm {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a member that maps the memory.
     pub(crate) fn join(&self) {
-        self.state().members += 1;
+        self.state.lock().members += 1;
     }
 
     /// Removes a member; the last one frees the memory.
     pub(crate) fn leave(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.members -= 1;
         if state.members == 0 {
             state.regions.clear();
@@ -49,7 +46,7 @@ impl Shm {
     /// filled with zeroes, if `extend` is set; otherwise the result is null. It is valid until the
     /// last member has left.
     pub(crate) fn region(&self, number: usize, size: usize, extend: bool) -> *mut c_void {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while extend && state.regions.len() <= number {
             let words = std::iter::repeat_with(|| AtomicU64::new(0)).take(size.div_ceil(8));
             state.regions.push(words.collect());

@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::listener::{Peer, Stream};
 use crate::io::{submit_poll, wait_readable, wait_writable};
 use crate::node::user::User;
 use crate::os::clock::{self, NEVER};
+use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
 use crate::record::report::Kind;
 use crate::scheduler::inbox::Letter;
@@ -187,10 +188,10 @@ pub(super) struct Client {
     stream: Stream,
     peer: Peer,
     /// `None` while a request runs, which has taken it.
-    session: Mutex<Option<Box<dyn Session>>>,
+    session: Lock<Option<Box<dyn Session>>>,
     /// Where its next read is pending, and under which token.
-    armed: Mutex<Armed>,
-    parked: Mutex<Parked>,
+    armed: Lock<Armed>,
+    parked: Lock<Parked>,
     /// The state of its request between `enqueue` and a worker.
     fate: AtomicU8,
     /// The refusal has been sent to the client.
@@ -252,7 +253,7 @@ impl Client {
             scheduler.with(|core| core.expect_holder(scheduler.options.holder_spin_ns));
         }
         let client = self.clone();
-        let mut armed = self.lock_armed();
+        let mut armed = self.armed.lock();
         let token = submit_poll(self.fd(), Box::new(move |result| client.input(result)));
         let Some(token) = token else { return };
         armed.at = Some((Arc::downgrade(&scheduler.arc()), token));
@@ -266,15 +267,11 @@ impl Client {
 
     /// Cancels the pending read; its completion routine then runs.
     pub fn disarm(&self) {
-        if let Some((scheduler, token)) = &self.lock_armed().at
+        if let Some((scheduler, token)) = &self.armed.lock().at
             && let Some(scheduler) = scheduler.upgrade()
         {
             scheduler.inbox.send(Letter::CancelIo(*token));
         }
-    }
-
-    fn lock_armed(&self) -> MutexGuard<'_, Armed> {
-        self.armed.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn stopping(&self) -> bool {
@@ -285,7 +282,7 @@ impl Client {
     fn input(self: &Arc<Self>, result: i32) {
         // If the poll completed at once, this runs inside `arm`, which holds the lock and has
         // recorded nothing yet.
-        if let Ok(mut armed) = self.armed.try_lock() {
+        if let Some(mut armed) = self.armed.try_lock() {
             armed.at = None;
             if let (Some(timer), Some(scheduler)) = (armed.timer.take(), here()) {
                 scheduler.untime(timer);
@@ -301,7 +298,7 @@ impl Client {
 
     /// Parks the session, which has been put back. It may have been resumed already.
     fn park(self: &Arc<Self>) {
-        let mut parked = self.parked.lock().unwrap_or_else(|e| e.into_inner());
+        let mut parked = self.parked.lock();
         parked.parked = true;
         let resumed = std::mem::take(&mut parked.resumed);
         drop(parked);
@@ -311,7 +308,7 @@ impl Client {
     }
 
     pub fn resume(self: &Arc<Self>, why: Why) {
-        let mut parked = self.parked.lock().unwrap_or_else(|e| e.into_inner());
+        let mut parked = self.parked.lock();
         let was_parked = std::mem::take(&mut parked.parked);
         // A later park sees the stop by itself.
         parked.resumed = !was_parked && why != Why::Stopping;
@@ -346,7 +343,7 @@ impl Client {
         if self.refused.swap(true, Ordering::AcqRel) {
             return;
         }
-        let session = self.lock_session().take();
+        let session = self.session.lock().take();
         if let Some(mut session) = session {
             self.contained("was refused a request", || {
                 let last_words = session.refused(error);
@@ -368,7 +365,7 @@ impl Client {
 
     /// Carries out one work request.
     fn carry_out(self: &Arc<Self>, why: Why) {
-        let Some(mut session) = self.lock_session().take() else { return };
+        let Some(mut session) = self.session.lock().take() else { return };
         let why = if self.stopping() { Why::Stopping } else { why };
         let mut conn = Connection::of(self);
         let mut next = Next::Close;
@@ -378,17 +375,13 @@ impl Client {
             self.contained("ended", || drop(session));
             return self.close();
         }
-        *self.lock_session() = Some(session);
+        *self.session.lock() = Some(session);
         match next {
             Next::Again => self.enqueue(Why::Again),
             Next::Park => self.park(),
             Next::WaitAtMost(span) => self.arm(Some(span)),
             _ => self.arm(None),
         }
-    }
-
-    fn lock_session(&self) -> MutexGuard<'_, Option<Box<dyn Session>>> {
-        self.session.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn close(&self) {
@@ -403,7 +396,7 @@ impl Client {
 /// The connections of one server.
 #[derive(Default)]
 pub(super) struct Clients {
-    by_user: Mutex<HashMap<UserId, Arc<Client>>>,
+    by_user: Lock<HashMap<UserId, Arc<Client>>>,
     stopping: AtomicBool,
     /// Connections that have a place; a place is claimed before anything else is done for a
     /// connection.
@@ -440,34 +433,34 @@ impl Clients {
             user,
             stream,
             peer,
-            session: Mutex::new(Some(session)),
-            armed: Mutex::default(),
-            parked: Mutex::default(),
+            session: Lock::new(Some(session)),
+            armed: Lock::default(),
+            parked: Lock::default(),
             fate: AtomicU8::new(ENQUEUEING),
             refused: AtomicBool::new(false),
             others: Arc::downgrade(self),
         });
-        self.lock().insert(client.user.id(), client.clone());
+        self.by_user.lock().insert(client.user.id(), client.clone());
         client
     }
 
     /// Removes a connection and returns its place.
     fn forget(&self, user: UserId) {
-        if self.lock().remove(&user).is_some() {
+        if self.by_user.lock().remove(&user).is_some() {
             self.return_place();
         }
     }
 
     /// Returns the connection of this user.
     pub fn of(&self, user: UserId) -> Option<Arc<Client>> {
-        self.lock().get(&user).cloned()
+        self.by_user.lock().get(&user).cloned()
     }
 
     /// Returns all connections, ordered by user, so that a simulated run can be repeated. The lock
     /// is released first, because a client whose last request is refused leaves at once and takes
     /// it.
     pub fn all(&self) -> Vec<Arc<Client>> {
-        let mut all: Vec<_> = self.lock().values().cloned().collect();
+        let mut all: Vec<_> = self.by_user.lock().values().cloned().collect();
         all.sort_by_key(|client| client.user.id());
         all
     }
@@ -493,9 +486,5 @@ impl Clients {
         self.panics.fetch_add(1, Ordering::Relaxed);
         let text = format_args!("a session of {peer} panicked when it {when}: it is closed");
         crate::current::warn(Kind::Panicked, text);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<UserId, Arc<Client>>> {
-        self.by_user.lock().unwrap_or_else(|e| e.into_inner())
     }
 }

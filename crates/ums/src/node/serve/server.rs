@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::connection::{Clients, Session, Why};
@@ -12,6 +12,7 @@ use crate::io::submit_poll;
 use crate::net::{is_shortage, report_shortage};
 use crate::node::user::User;
 use crate::node::{HiddenScheduler, Node};
+use crate::os::lock::Lock;
 use crate::scheduler::inbox::Letter;
 use crate::scheduler::request::UserId;
 use crate::scheduler::{Scheduler, contain, here};
@@ -25,7 +26,7 @@ struct Inner {
     limit: usize,
     make: MakeSession,
     clients: Arc<Clients>,
-    accepts: Mutex<Vec<(Weak<Scheduler>, u64)>>,
+    accepts: Lock<Vec<(Weak<Scheduler>, u64)>>,
     accepted: AtomicU64,
     refused: AtomicU64,
     accept_errors: AtomicU64,
@@ -114,7 +115,7 @@ impl Node {
             bound: options.on,
             make: Box::new(make),
             clients: Arc::default(),
-            accepts: Mutex::default(),
+            accepts: Lock::default(),
             accepted: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
@@ -159,7 +160,7 @@ impl Inner {
             }),
         );
         let Some(token) = token else { return };
-        let mut accepts = self.accepts.lock().unwrap_or_else(|e| e.into_inner());
+        let mut accepts = self.accepts.lock();
         accepts.retain(|(at, _)| !std::ptr::eq(at.as_ptr(), Arc::as_ptr(&scheduler)));
         accepts.push((Arc::downgrade(&scheduler), token));
         drop(accepts);
@@ -169,7 +170,7 @@ impl Inner {
     }
 
     fn disarm(&self) {
-        for (scheduler, token) in self.accepts.lock().unwrap_or_else(|e| e.into_inner()).drain(..) {
+        for (scheduler, token) in self.accepts.lock().drain(..) {
             if let Some(scheduler) = scheduler.upgrade() {
                 scheduler.inbox.send(Letter::CancelIo(token));
             }

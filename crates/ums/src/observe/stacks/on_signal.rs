@@ -17,19 +17,20 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use libc::{c_int, c_void, siginfo_t};
 
 use super::of_node;
 use crate::node::{Node, NodeInner};
 use crate::os::linux::handlers;
+use crate::os::lock::Lock;
 use crate::scheduler::lists::worker_list::State;
 
 const SIGNAL: c_int = libc::SIGUSR2;
 
 /// The nodes whose stacks are printed.
-static NODES: Mutex<Vec<Weak<NodeInner>>> = Mutex::new(Vec::new());
+static NODES: Lock<Vec<Weak<NodeInner>>> = Lock::new(Vec::new());
 /// The eventfd that the handler writes to, never closed; -1 before it exists.
 static BELL: AtomicI32 = AtomicI32::new(-1);
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
@@ -42,7 +43,7 @@ impl Node {
     /// # Errors
     /// Fails if the system refuses a thread or a descriptor.
     pub fn print_stacks_on_sigusr2(&self) -> std::io::Result<()> {
-        let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = NODES.lock();
         nodes.retain(|node| node.strong_count() > 0);
         if BELL.load(Ordering::Relaxed) < 0 {
             be_there()?;
@@ -78,7 +79,7 @@ fn be_there() -> std::io::Result<()> {
 }
 
 fn print() {
-    let nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let nodes = NODES.lock().clone();
     for node in nodes.iter().filter_map(Weak::upgrade) {
         let stacks = of_node(&node);
         let waiters = node.all().into_iter().flat_map(|s| s.left_over());

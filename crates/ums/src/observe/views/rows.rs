@@ -517,7 +517,7 @@ fn queued(s: &Scheduler) -> Vec<RequestRow> {
 }
 
 fn live_users(node: &NodeInner) -> Vec<Arc<crate::task::UserState>> {
-    let users = node.users.lock().unwrap_or_else(|e| e.into_inner());
+    let users = node.users.lock();
     let mut users: Vec<_> = users.values().filter_map(std::sync::Weak::upgrade).collect();
     users.sort_by_key(|user| user.id);
     users

@@ -40,14 +40,15 @@
 #![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "One Taker", stated above.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::affinity;
 use super::call::{self, Tried};
 use super::waiting::TokenMap;
 use crate::os::driver::{Done, Op, Waker};
+use crate::os::lock::{Condvar, Lock};
 
 /// The most helpers of a pool.
 pub const HELPERS_MAX: u32 = 16;
@@ -62,7 +63,7 @@ const CANCELLED: u8 = 2;
 
 /// Where a driver's completions arrive.
 struct Mailbox {
-    done: Mutex<Vec<Done>>,
+    done: Lock<Vec<Done>>,
     news: AtomicBool,
     asleep: AtomicBool,
     bell: Waker,
@@ -70,7 +71,7 @@ struct Mailbox {
 
 impl Mailbox {
     fn deliver(&self, done: Done) {
-        let mut list = self.done.lock().unwrap_or_else(|e| e.into_inner());
+        let mut list = self.done.lock();
         list.push(done);
         self.news.store(true, Ordering::Release); // H1
         drop(list);
@@ -120,7 +121,7 @@ impl Chores {
     /// Makes an empty set of chores; `bell` is what ends the driver's sleep.
     pub fn new(bell: Waker) -> Chores {
         let (done, news, asleep) =
-            (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
+            (Lock::default(), AtomicBool::new(false), AtomicBool::new(false));
         Chores {
             mailbox: Arc::new(Mailbox { done, news, asleep, bell }),
             sent: TokenMap::default(),
@@ -161,7 +162,7 @@ impl Chores {
             return;
         }
         let from = out.len();
-        let mut list = self.mailbox.done.lock().unwrap_or_else(|e| e.into_inner());
+        let mut list = self.mailbox.done.lock();
         self.mailbox.news.store(false, Ordering::Relaxed);
         out.append(&mut list);
         drop(list);
@@ -193,7 +194,7 @@ impl Chores {
 
     /// Returns how many chores are done and not yet collected.
     pub fn done(&self) -> usize {
-        self.mailbox.done.lock().unwrap_or_else(|e| e.into_inner()).len()
+        self.mailbox.done.lock().len()
     }
 }
 
@@ -222,7 +223,7 @@ impl Drop for Chores {
 /// The helpers for one class of chores.
 struct Pool {
     name: &'static str,
-    state: Mutex<State>,
+    state: Lock<State>,
     work: Condvar,
 }
 
@@ -242,7 +243,7 @@ static NICE_TRANSFERS: Pool = Pool::new("nice-file");
 impl Pool {
     const fn new(name: &'static str) -> Pool {
         let state = State { line: VecDeque::new(), idle: 0, numbers: 0 };
-        Pool { name, state: Mutex::new(state), work: Condvar::new() }
+        Pool { name, state: Lock::new(state), work: Condvar::new() }
     }
 
     fn of(op: &Op) -> &'static Pool {
@@ -254,13 +255,8 @@ impl Pool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing is done under this lock that could panic halfway.
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
     fn push(&'static self, chore: Arc<Chore>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.line.push_back(chore);
         if state.line.len() <= state.idle {
             drop(state);
@@ -283,35 +279,34 @@ impl Pool {
     /// chores in line.
     #[cold]
     fn without(&self, number: u32) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.numbers &= !(1 << number);
         while state.numbers == 0
             && let Some(chore) = state.line.pop_front()
         {
             drop(state);
             chore.run();
-            state = self.lock();
+            state = self.state.lock();
         }
     }
 
     fn helper(&self, number: u32) {
         // It was made by the submitting thread, perhaps a worker pinned to one processor.
         affinity::unpin();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(chore) = state.line.pop_front() {
                 drop(state);
                 chore.run();
                 drop(chore);
-                state = self.lock();
+                state = self.state.lock();
                 continue;
             }
             state.idle += 1;
-            let waited = self.work.wait_timeout(state, IDLE_MAX);
-            let (guard, time) = waited.unwrap_or_else(|e| e.into_inner());
+            let (guard, timed_out) = self.work.wait_timeout(state, IDLE_MAX);
             state = guard;
             state.idle -= 1;
-            if time.timed_out() && state.line.is_empty() {
+            if timed_out && state.line.is_empty() {
                 state.numbers &= !(1 << number);
                 return;
             }

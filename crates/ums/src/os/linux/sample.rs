@@ -25,9 +25,11 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
+
+use crate::os::lock::Lock;
 
 use fiber::StackRange;
 use libc::{c_int, c_void, siginfo_t};
@@ -121,8 +123,8 @@ pub fn this_thread_is_on(stack: Option<StackRange>) {
 /// Takes a sample of a thread of this process. Returns None if the thread did not answer, or runs
 /// on a stack that is not known.
 pub fn take(thread: u32) -> Option<Sample> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    static ALONE: Lock<()> = Lock::new(());
+    let _alone = ALONE.lock();
     if !install() || STATE.load(Ordering::Acquire) != FREE {
         return None;
     }

@@ -22,16 +22,17 @@
 //! passed.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::{Condition, On, PLACE, Place, UNINTERRUPTED, World, place};
 use crate::os;
 use crate::os::clock::NEVER;
 use crate::os::event::Event;
+use crate::os::lock::Lock;
 
 /// The membership of a host's kernel thread while no context has it. One for each scheduler.
 #[derive(Default)]
-pub struct Carried(Mutex<Option<Place>>);
+pub struct Carried(Lock<Option<Place>>);
 
 /// A worker's own kernel thread.
 struct Home {
@@ -110,7 +111,7 @@ impl Carried {
 
     fn put_down(&self) {
         let place = PLACE.take();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        *self.0.lock() = place;
     }
 
     /// Picks up the membership, after this context was continued: on a host, the host's; on its own
@@ -124,7 +125,7 @@ impl Carried {
             home.settle();
             return world.until_running(number);
         }
-        let carried = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let carried = self.0.lock().take();
         carried.into_iter().for_each(Place::settle);
     }
 }

@@ -40,10 +40,11 @@ use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use super::clock::NEVER;
 use super::linux::{affinity, call};
+use crate::os::lock::{Condvar, Lock};
 pub use plan::{Dice, Faults, Plan};
 use trace::Trace;
 
@@ -111,7 +112,7 @@ struct State {
 
 /// See the module's text.
 pub struct World {
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Notified when the world ends.
     over: Condvar,
     /// The number of the thread that has the token.
@@ -438,7 +439,7 @@ impl World {
         let ended = loop {
             match state.ended.take() {
                 Some(ended) => break ended,
-                None => state = world.over.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => state = world.over.wait(state),
             }
         };
         drop(state);
@@ -464,12 +465,12 @@ impl World {
             ended: None,
             plan,
         };
-        World { state: Mutex::new(state), running: AtomicUsize::new(0), over: Condvar::new() }
+        World { state: Lock::new(state), running: AtomicUsize::new(0), over: Condvar::new() }
     }
 
     /// Ends the world, after the story's thread has ended.
     fn tell(&self, why: Option<String>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let left = |m: &Member| !matches!(m.condition, Condition::Gone);
         let why = why.or_else(|| {
             let any = state.members[1..].iter().any(left);
@@ -480,7 +481,7 @@ impl World {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn point(&self, me: usize, what: &'static str) {
@@ -511,7 +512,7 @@ impl World {
     }
 
     fn block(&self, me: usize, on: On, until: u64, fds: Vec<(RawFd, i16)>, what: &'static str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if until != NEVER && until <= state.now {
             return;
         }

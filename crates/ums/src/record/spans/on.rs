@@ -1,12 +1,12 @@
 //! With the feature. The collector of spans is called on schedulers' threads and in the middle of
 //! turns, so it must not use this crate's waits.
 
-use std::sync::{Mutex, MutexGuard};
+use crate::os::lock::Lock;
 
 use tracing::{Span, trace, trace_span};
 
 /// The spans of one worker. Begun, paused and ended by the worker itself; any thread may wake it.
-pub(crate) struct Slot(Mutex<Spans>);
+pub(crate) struct Slot(Lock<Spans>);
 
 struct Spans {
     worker: Option<Span>,
@@ -37,11 +37,7 @@ impl Spans {
 
 impl Slot {
     pub const fn new() -> Slot {
-        Slot(Mutex::new(Spans { worker: None, request: None, entered: false }))
-    }
-
-    fn spans(&self) -> MutexGuard<'_, Spans> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+        Slot(Lock::new(Spans { worker: None, request: None, entered: false }))
     }
 
     /// Notes that the worker begins to live and runs.
@@ -51,14 +47,14 @@ impl Slot {
             target: "tokio::task", parent: None, "runtime.spawn", kind, task.name = %name
         );
         has_a_waker(&span);
-        let mut spans = self.spans();
+        let mut spans = self.0.lock();
         spans.worker = Some(span);
         spans.enter();
     }
 
     /// Notes that the worker ends.
     pub fn end_worker(&self) {
-        let mut spans = self.spans();
+        let mut spans = self.0.lock();
         if spans.entered {
             spans.leave();
         }
@@ -67,7 +63,7 @@ impl Slot {
 
     /// Notes that the worker begins a request.
     pub fn begin_request(&self, request: u64, user: u64) {
-        let mut spans = self.spans();
+        let mut spans = self.0.lock();
         let name = match user {
             0 => "task".to_owned(),
             user => format!("user {user}"),
@@ -84,7 +80,7 @@ impl Slot {
 
     /// Notes that the request has ended.
     pub fn end_request(&self) {
-        let mut spans = self.spans();
+        let mut spans = self.0.lock();
         if let Some(span) = spans.request.take() {
             span.with_subscriber(|(id, to)| to.exit(id));
         }
@@ -92,7 +88,7 @@ impl Slot {
 
     /// Leaves the spans, before another worker runs on the same thread.
     pub fn pause(&self) {
-        let mut spans = self.spans();
+        let mut spans = self.0.lock();
         if spans.entered {
             spans.leave();
         }
@@ -100,7 +96,7 @@ impl Slot {
 
     /// Enters the spans again: the worker runs.
     pub fn go_on(&self) {
-        let mut spans = self.spans();
+        let mut spans = self.0.lock();
         if !spans.entered {
             spans.enter();
         }
@@ -109,7 +105,7 @@ impl Slot {
     /// Notes that its wait was ended.
     pub fn woken(&self) {
         let mut ids = Vec::new();
-        self.spans().each(|span| ids.extend(span.id()));
+        self.0.lock().each(|span| ids.extend(span.id()));
         for id in ids {
             trace!(target: "tokio::task::waker", op = "waker.wake_by_ref", task.id = id.into_u64());
         }

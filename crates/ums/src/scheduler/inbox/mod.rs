@@ -36,11 +36,11 @@
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 use crate::os::driver::Waker;
+use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
 use crate::os::threads::point;
 use crate::wait::Waiter;
@@ -72,12 +72,12 @@ pub(crate) struct Inbox {
     pub(crate) number: std::sync::atomic::AtomicU32,
 }
 
-static FREE: Mutex<Vec<&'static Inbox>> = Mutex::new(Vec::new());
+static FREE: Lock<Vec<&'static Inbox>> = Lock::new(Vec::new());
 
 impl Inbox {
     /// Takes an inbox for a scheduler that sleeps where `waker` wakes it.
     pub(crate) fn take(waker: Waker) -> &'static Inbox {
-        let free = FREE.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let free = FREE.lock().pop();
         // What one run of a model has used cannot be used by the next.
         let free = if cfg!(loom) { None } else { free };
         let inbox: &'static Inbox = free.unwrap_or_else(|| {
@@ -101,7 +101,7 @@ impl Inbox {
         self.mail.lock().clear();
         self.mail_count.store(0, Ordering::Relaxed);
         self.asleep.store(false, Ordering::Relaxed);
-        FREE.lock().unwrap_or_else(|e| e.into_inner()).push(self);
+        FREE.lock().push(self);
     }
 
     /// Returns the inbox's address, as a waiter keeps it.

@@ -1,10 +1,11 @@
 //! Operations that drivers hand to the file helpers: calls, and without a ring, files.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 
 use super::*;
+use crate::os::lock::Lock;
 
 /// As many calls as there can be helpers.
 const BLOCKERS: usize = crate::os::linux::helpers::HELPERS_MAX as usize;
@@ -52,8 +53,8 @@ pub fn a_call_that_has_not_begun_never_begins_when_cancelled(mut rig: Rig) {
         return; // There they end at submission.
     }
     // Two of these would wait for each other's helpers.
-    static ALL_HELPERS: Mutex<()> = Mutex::new(());
-    let _mine = ALL_HELPERS.lock().unwrap_or_else(|e| e.into_inner());
+    static ALL_HELPERS: Lock<()> = Lock::new(());
+    let _mine = ALL_HELPERS.lock();
     let (begun, open) = (AtomicUsize::new(0), AtomicBool::new(false));
     let blocker = || {
         begun.fetch_add(1, SeqCst);

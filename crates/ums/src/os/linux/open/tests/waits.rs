@@ -1,6 +1,7 @@
 //! Time, wakes and large numbers.
 
 use super::*;
+use crate::os::lock::Lock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn a_wait_lasts_as_long_as_its_timeout_u72(mut rig: Rig) {
@@ -128,8 +129,8 @@ pub fn a_busy_scheduler_sees_completions_without_waiting_u62(mut rig: Rig) {
 
 pub fn nine_thousand_polls_all_complete(mut rig: Rig) {
     // One driver at a time, so that the process has descriptors enough.
-    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    static TURN: Lock<()> = Lock::new(());
+    let _turn = TURN.lock();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let most = limit.current.map_or(20_000, |n| n as usize);
     let count = (most.saturating_sub(1_000) / 2).min(9_000);
