@@ -2,6 +2,8 @@
 //! offers, and inspects a process that uses them. Each subcommand has a file; this one only reads
 //! the command line.
 
+mod raw;
+
 mod asking;
 mod bench;
 mod demo;

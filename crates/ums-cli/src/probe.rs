@@ -1,11 +1,10 @@
 //! `ums probe`: what this computer offers, what ums will use, and the reason for each fallback.
-//!
-//! Unsafe only to build a node with fiber workers. Named invariant **Nothing Runs**: no request is
-//! enqueued on these nodes, so no code can break the contract of fiber workers.
 
 use std::process::ExitCode;
 
 use ums::WorkerKind;
+
+use crate::raw::workers_of;
 
 /// Options of `ums probe`.
 #[derive(clap::Args)]
@@ -83,14 +82,7 @@ fn chosen() -> Vec<ums::probe::Fact> {
         .into_iter()
         .map(|(name, kind)| {
             let builder = ums::Node::builder().schedulers(1);
-            #[allow(unsafe_code)]
-            let builder = match kind {
-                WorkerKind::Thread => builder,
-                // SAFETY: Nothing Runs: the node is only asked for its description, then dropped.
-                WorkerKind::Fiber => unsafe { builder.fiber_workers() },
-                WorkerKind::OwnContext => builder.own_context_workers(),
-            };
-            let (value, consequence) = match builder.build() {
+            let (value, consequence) = match workers_of(kind, builder).build() {
                 Ok(node) => (node.io_text(), String::new()),
                 Err(error) => ("not available".to_string(), error.to_string()),
             };

@@ -1,8 +1,4 @@
 //! `ums serve`: SQL over the PostgreSQL wire protocol, on user-mode schedulers.
-//!
-//! Unsafe in two places. Named invariants. **Fiber Contract**: code on fiber workers does not rely
-//! on thread-scoped state across a wait or yield. **Own Result**: the kernel writes only into a
-//! local variable.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use ums::node::{HiddenOptions, IoChoice, Placement};
@@ -19,6 +16,8 @@ use ums::serve::ServeOptions;
 use ums::stats::{MetricsServer, StatsSocket};
 use ums::{Builder, Node, WorkerKind, monitor};
 use umsql::listen::{self, Patience};
+
+use crate::raw::workers_of;
 
 /// Options of `ums serve`. Without any it serves a database in the user's data directory on
 /// 127.0.0.1:5433.
@@ -366,15 +365,12 @@ fn builder(args: &Args) -> Fallible<Builder> {
     if args.classic {
         builder = builder.classic();
     }
-    match args.workers {
-        Workers::Thread => Ok(builder),
-        // SAFETY: Fiber Contract: what runs on these workers is umsql and SQLite. umsql holds no
-        // thread-scoped borrow or lock across a wait; SQLite is opened without connection mutexes
-        // and keeps no thread-scoped state across its callbacks.
-        #[allow(unsafe_code)]
-        Workers::Fiber => Ok(unsafe { builder.fiber_workers() }),
-        Workers::Context => Ok(builder.own_context_workers()),
-    }
+    let kind = match args.workers {
+        Workers::Thread => WorkerKind::Thread,
+        Workers::Fiber => WorkerKind::Fiber,
+        Workers::Context => WorkerKind::OwnContext,
+    };
+    Ok(workers_of(kind, builder))
 }
 
 fn listen_on(address: SocketAddr) -> Fallible<TcpListener> {
@@ -470,14 +466,7 @@ fn greet(
 /// Raises the limit of open files as far as the system permits, because each connection has a
 /// descriptor.
 fn raise_descriptor_limit() {
-    // SAFETY: Own Result: both calls read and write one local.
-    #[allow(unsafe_code)]
-    unsafe {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && limit.rlim_cur < limit.rlim_max
-        {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-    }
+    let limit = getrlimit(Resource::Nofile);
+    // A refusal leaves the limit as it was.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

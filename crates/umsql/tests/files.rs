@@ -1,7 +1,7 @@
 //! The server's files: commits that share syncs, checkpoints off the commit path, and the files
 //! that remain after a stop.
 //!
-//! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this
+//! Unsafe to make fibers of workers: what runs on them is this
 //! crate and SQLite, which keep no thread-scoped state over a wait.
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use common::TestServer;
 
 fn server(fibers: bool, files: Files) -> TestServer {
     let builder = Node::builder().schedulers(2).max_workers(64).stack_size(1 << 20);
-    // SAFETY: Fiber Contract: see above.
+    // SAFETY: Contract: see above.
     let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
     TestServer::on(builder.build().unwrap(), |settings| settings.files = files)
 }

@@ -11,23 +11,19 @@
 //! ```
 //!
 //! Rounds of all five alternate, and each metric is its best round, because noise only adds time.
-//!
-//! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own
-//! closure.
-
-#![allow(unsafe_code)]
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use fiber::{Fiber, StackConfig, StackPool};
+use fiber::{StackConfig, StackPool};
 use rustix::thread::futex;
 use ums::Node;
 
 use super::meter::{Args, Ran, Stop};
 use super::setup::Setup;
+use crate::raw::suspending;
 
 /// `floor rounds=`.
 pub fn floor(args: &Args) -> Ran {
@@ -71,13 +67,7 @@ pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Resu
     let mut pool = StackPool::new(StackConfig::default());
     let mut spinner = || {
         let stack = pool.take().map_err(|error| Stop::Skip(error.to_string()))?;
-        Ok(Fiber::new(stack, "floor", move |me| {
-            for _ in 0..pairs / 2 {
-                beside();
-                // SAFETY: Inside: this is the closure that `me` was passed to.
-                unsafe { me.suspend() };
-            }
-        }))
+        Ok(suspending(stack, pairs / 2, beside))
     };
     let mut fibers = [spinner()?, spinner()?];
     let began = Instant::now();

@@ -1,16 +1,11 @@
 //! The node of a bench, and the processors that it runs on.
-//!
-//! This file holds the unsafe choice of fiber workers for the benches. Named invariant **Own
-//! Code**: the code on a bench's workers is in this folder, holds no thread-owned lock and no
-//! thread-local borrow across a wait, and calls only `ums` and `std` functions that hold neither.
-
-#![allow(unsafe_code)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use ums::node::IoChoice;
 use ums::{Node, WorkerKind};
 
 use super::meter::{Args, Lines, Stop};
+use crate::raw::workers_of;
 
 /// The arguments that every bench knows.
 pub struct Setup {
@@ -69,13 +64,7 @@ impl Setup {
             .pin(cpus > 1);
         let builder =
             if self.stack > 0 { builder.stack_size(self.stack as usize) } else { builder };
-        let builder = match self.kind {
-            // SAFETY: Own Code: the benches of this folder are all that runs here.
-            WorkerKind::Fiber => unsafe { builder.fiber_workers() },
-            WorkerKind::Thread => builder,
-            WorkerKind::OwnContext => builder.own_context_workers(),
-        };
-        builder.build().map_err(|error| Stop::Skip(error.to_string()))
+        workers_of(self.kind, builder).build().map_err(|error| Stop::Skip(error.to_string()))
     }
 }
 

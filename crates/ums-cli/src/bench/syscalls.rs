@@ -2,18 +2,13 @@
 //!
 //! The kernel's own tracepoint `raw_syscalls:sys_enter` is the meter: it counts every call of every
 //! thread of this process. It requires the right to trace; without it the bench is skipped.
-//!
-//! Named invariant **Plain Record**: the record handed to the kernel is a byte array that outlives
-//! the call, as long as its own size field says.
-
-#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::FromRawFd;
 
 use super::meter::{Args, Lines, Ran, Stop};
 use super::setup::Setup;
+use crate::raw;
 
 /// `syscalls n=`.
 pub fn syscalls(args: &Args) -> Ran {
@@ -60,20 +55,8 @@ impl Calls {
             .or_else(|_| std::fs::read_to_string(format!("/sys/kernel/debug/tracing/{id}")))
             .map_err(|error| denied("the kernel's tracepoints cannot be read", error))?;
         let id: u64 = id.trim().parse().map_err(|_| Stop::Skip("no tracepoint number".into()))?;
-        // perf_event_attr, first version: type, size, config, four words, flags, and the rest 0.
-        const TRACEPOINT: u32 = 2;
-        const INHERIT: u64 = 1 << 1;
-        let mut record = [0u64; 8];
-        record[0] = u64::from(TRACEPOINT) | 64 << 32;
-        record[1] = id;
-        record[5] = INHERIT;
-        // SAFETY: Plain Record: 64 bytes, and the size field says 64.
-        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &record, 0, -1, -1, 0) };
-        if fd < 0 {
-            return Err(denied("perf_event_open", std::io::Error::last_os_error()));
-        }
-        // SAFETY: Plain Record: the kernel has just made this descriptor for us.
-        Ok(Calls(unsafe { File::from_raw_fd(fd as i32) }))
+        let meter = raw::count_tracepoint(id).map_err(|error| denied("perf_event_open", error))?;
+        Ok(Calls(meter))
     }
 
     fn read(&mut self) -> u64 {

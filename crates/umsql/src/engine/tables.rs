@@ -2,9 +2,10 @@
 //! is a virtual table that every query can use.
 //!
 //! A cursor takes its snapshot when a scan begins, so one scan shows one moment.
+//!
+//! Unsafe traits, because SQLite sees a table and a cursor through a pointer to the base struct: so
+//! both are `repr(C)` with that struct as their first field, and nothing here touches it.
 #![allow(unsafe_code)]
-// Invariant *Base First*: SQLite sees a table and a cursor through a pointer to the base struct, so
-// both are `repr(C)` with that struct as their first field, and nothing here touches it.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, c_int};
@@ -52,7 +53,7 @@ struct Table {
     read: Read,
 }
 
-// SAFETY: Base First: `base` is the first field of a `repr(C)` struct.
+// SAFETY: Plain Data: `base` is the first field of a `repr(C)` struct.
 unsafe impl<'vtab> VTab<'vtab> for Table {
     type Aux = Declared;
     type Cursor = Cursor;
@@ -95,7 +96,7 @@ struct Cursor {
     at: usize,
 }
 
-// SAFETY: Base First: `base` is the first field of a `repr(C)` struct.
+// SAFETY: Plain Data: `base` is the first field of a `repr(C)` struct.
 unsafe impl VTabCursor for Cursor {
     fn filter(&mut self, _: c_int, _: Option<&str>, _: &Filters<'_>) -> Result<()> {
         // A panic must not cross SQLite.

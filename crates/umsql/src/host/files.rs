@@ -2,9 +2,7 @@
 //!
 //! What it does not do: it knows nothing of SQLite; `vfs` knows which file is which.
 //!
-//! Unsafe in one place, for a kind of file lock that the standard library does not have. Named
-//! invariant. **Own Descriptor**: a file's descriptor is open for as long as the file is, and the
-//! kernel reads the lock's description from a local of ours during the call only.
+//! Unsafe in one place, for a kind of file lock that the standard library does not have.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -109,7 +107,7 @@ impl File {
             l_len: len,
             l_pid: 0,
         };
-        // SAFETY: Own Descriptor: the descriptor is our file's and the description a local.
+        // SAFETY: Plain Call: the descriptor is our file's and the description a local.
         let done = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
         if done == 0 {
             return Ok(true);

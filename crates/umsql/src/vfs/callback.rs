@@ -11,7 +11,7 @@ use rusqlite::ffi;
 /// The last error of the system, for SQLite's messages.
 static LAST_ERROR: AtomicI32 = AtomicI32::new(0);
 
-/// Runs a callback's body, and turns a panic into an I/O error (No Unwind).
+/// Runs a callback's body, and turns a panic into an I/O error, for none may cross SQLite.
 pub(super) fn guarded(body: impl FnOnce() -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(ffi::SQLITE_IOERR)
 }

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags, ffi};
 use super::database::{Databases, Seat};
 use super::disk::{Disk, SystemDisk};
 use super::filesystem::Vfs;
-use super::{busy, file, mutex, system};
+use super::{busy, entry, mutex};
 
 /// How long a connection waits for a lock.
 pub(crate) const PATIENCE: Duration = busy::TIMEOUT;
@@ -27,10 +27,10 @@ impl Vfs {
 
     /// Registers a file system under this name, for the rest of the process's life.
     pub(crate) fn register(name: &str, disk: Arc<dyn Disk>) -> &'static Vfs {
-        mutex::install();
+        mutex::install(entry::install_mutexes);
         let name = CString::new(name).expect("a file system's name has no zero byte");
         let vfs = Box::leak(Box::new(Vfs { name, disk, databases: Databases::default() }));
-        system::register(vfs);
+        entry::register(vfs);
         vfs
     }
 
@@ -46,7 +46,7 @@ impl Vfs {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut connection =
             Connection::open_with_flags_and_vfs(path, flags, self.name.as_c_str())?;
-        let seat = file::seat(&connection).ok_or_else(|| {
+        let seat = entry::seat(&connection).ok_or_else(|| {
             rusqlite::Error::SqliteFailure(
                 ffi::Error::new(ffi::SQLITE_CANTOPEN),
                 Some("the database has no file".into()),

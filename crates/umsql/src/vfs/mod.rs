@@ -2,12 +2,12 @@
 //! waits for them.
 //!
 //! ```text
-//!   SQLite ──▶ system (xOpen, xDelete, ...) ──▶ file (xRead, xLock, xShmMap, ...)
-//!                                                 │
-//!     busy (busy handler) ──▶ locks ◀── database ─┼──▶ shm
-//!                                          │      └──▶ log (group commit)
-//!                                          └──▶ disk ──▶ host::files
-//!                                                └──▶ pages (read past the system's cache)
+//!   SQLite (by entry) ──▶ system (xOpen, xDelete, ...) ──▶ file (xRead, xLock, xShmMap, ...)
+//!                                                            │
+//!                busy (busy handler) ──▶ locks ◀── database ─┼──▶ shm
+//!                                                     │      └──▶ log (group commit)
+//!                                                     └──▶ disk ──▶ host::files
+//!                                                           └──▶ pages (past the system's cache)
 //!     mutex (SQLite's own mutexes)
 //! ```
 //!
@@ -18,17 +18,8 @@
 //! Nouns. A [`Vfs`] is one registered file system, with its disk and its open databases. A
 //! *database* is a file with its locks and its log; a *seat* is one connection's handle on it.
 //!
-//! Unsafe, because SQLite calls C functions with its own memory. Named invariants.
-//! * **Vfs Forever**: a registered `sqlite3_vfs` and the [`Vfs`] behind its `pAppData` are never
-//!   freed.
-//! * **File Slot**: SQLite gives each open file a block of `szOsFile` bytes, aligned for pointers,
-//!   that stays where it is from xOpen to xClose. We put a `Slot` there: its base first, then a
-//!   pointer to the box of the open file. The base has methods only while the box is there, and
-//!   SQLite calls a file's methods one at a time, for a connection is used by one worker at a time.
-//! * **Borrowed Argument**: the buffers, names and results that SQLite passes to a callback are
-//!   valid for the call, with the sizes it states.
-//! * **No Unwind**: a panic does not cross SQLite: each callback catches it and answers
-//!   `SQLITE_IOERR`.
+//! SQLite calls C functions with its own memory. They are in `entry`, the one unsafe file, which
+//! says what SQLite guarantees, and call the safe code of the other files.
 //!
 //! What it does not do: memory-mapped reads (xFetch), because a page fault would block the
 //! scheduler undeclared.
@@ -38,6 +29,7 @@ mod callback;
 mod connect;
 mod database;
 mod disk;
+mod entry;
 mod file;
 mod filesystem;
 mod locks;

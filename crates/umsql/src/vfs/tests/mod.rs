@@ -1,8 +1,8 @@
 //! Tests of the file system under SQLite: against SQLite's own as the model, under stress, under
 //! power loss.
 //!
-//! Unsafe to make fibers of workers. Named invariant. **Fiber Contract**: what runs on them is this
-//! crate and SQLite, which keep no thread-scoped state over a wait.
+//! Unsafe to make fibers of workers: what runs on them is this crate and SQLite, which keep no
+//! thread-scoped state over a wait.
 #![allow(unsafe_code)]
 
 mod loss;
@@ -68,7 +68,7 @@ fn integrity(connection: &Connection) -> String {
 /// Nodes of both kinds of workers.
 fn nodes(schedulers: usize) -> [Node; 2] {
     let builder = || Node::builder().schedulers(schedulers).max_workers(32).stack_size(1 << 20);
-    // SAFETY: Fiber Contract: see above.
+    // SAFETY: Contract: see above.
     [builder().build().unwrap(), unsafe { builder().fiber_workers() }.build().unwrap()]
 }
 

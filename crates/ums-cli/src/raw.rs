@@ -1,0 +1,162 @@
+//! The unsafe code of the binary, one safe function for each need.
+//!
+//! The choice of fiber workers is unsafe because of what may run there. All that runs on the
+//! workers of this binary is `umsql` with SQLite, and the benches. None of it keeps a thread-owned
+//! lock, or a borrow of a thread-local, across a wait: SQLite is opened without connection mutexes.
+//!
+//! The rest is for benches: bare fibers and contexts, a register, the kernel's counters.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io;
+use std::os::fd::FromRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::time::Instant;
+
+use context::{Context, Host, Post};
+use fiber::{Fiber, Stack};
+use rustix::thread::futex;
+use ums::{Builder, WorkerKind};
+
+/// Chooses the kind of workers. For nodes that run the SQL server or benches.
+pub fn workers_of(kind: WorkerKind, builder: Builder) -> Builder {
+    match kind {
+        WorkerKind::Thread => builder,
+        // SAFETY: Contract: what runs on workers of this binary keeps no thread-scoped state
+        // across a wait; see above.
+        WorkerKind::Fiber => unsafe { builder.fiber_workers() },
+        WorkerKind::OwnContext => builder.own_context_workers(),
+    }
+}
+
+/// Returns a fiber that calls `beside` and suspends itself, this many times.
+pub fn suspending(stack: Stack, times: u64, beside: impl Fn() + 'static) -> Fiber {
+    Fiber::new(stack, "floor", move |me| {
+        for _ in 0..times {
+            beside();
+            // SAFETY: Contract: the closure that `me` was passed to, which holds nothing here.
+            unsafe { me.suspend() };
+        }
+    })
+}
+
+/// Opens a counter of this tracepoint's hits by the calling thread and by those that it creates
+/// from now on.
+pub fn count_tracepoint(id: u64) -> io::Result<File> {
+    // perf_event_attr, first version: type, size, config, four words, flags, and the rest 0.
+    const TRACEPOINT: u32 = 2;
+    const INHERIT: u64 = 1 << 1;
+    let mut record = [0u64; 8];
+    record[0] = u64::from(TRACEPOINT) | 64 << 32;
+    record[1] = id;
+    record[5] = INHERIT;
+    // SAFETY: Plain Call: the record outlives it and has 64 bytes, as its size field says.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &record, 0, -1, -1, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: Own Memory: the kernel has just made this descriptor for us.
+    Ok(unsafe { File::from_raw_fd(fd as i32) })
+}
+
+/// Writes the current FS base again.
+#[inline(always)]
+pub fn write_base() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: Plain Call: what is written into the register is what was there.
+    unsafe {
+        std::arch::asm!("mov {0}, fs:[0]", "wrfsbase {0}", out(reg) _, options(nostack));
+    }
+}
+
+/// A thread that switches to and from the root of a host.
+struct Player {
+    context: Context,
+    post: AtomicU32,
+    root: AtomicPtr<Context>,
+    stop: AtomicBool,
+}
+
+impl Player {
+    /// Waits for the post.
+    fn wait(&self) {
+        while self.post.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            let asleep =
+                self.post.compare_exchange(0, 2, Ordering::AcqRel, Ordering::Acquire) != Err(1);
+            if asleep {
+                let _ = futex::wait(&self.post, futex::Flags::PRIVATE, 2, None);
+            }
+        }
+    }
+
+    fn play(&self, couples: bool) {
+        while !self.stop.load(Ordering::Relaxed) {
+            // SAFETY: One Place: the root switched to this, and is saved since.
+            unsafe {
+                let root = &*self.root.load(Ordering::Relaxed);
+                if couples {
+                    self.context.leave_for(root);
+                    let _ = black_box(rustix::process::getppid());
+                    self.context.decouple(&Post::event(&self.post));
+                } else {
+                    self.context.switch_to(root);
+                }
+            }
+        }
+        // SAFETY: One Place: as above; the root releases it.
+        unsafe { self.context.switch_to(&*self.root.load(Ordering::Relaxed)) };
+    }
+}
+
+/// Measures one switch, or leaving, one system call and returning, in nanoseconds.
+pub fn bare(times: u64, couples: bool) -> f64 {
+    let player = Arc::new(Player {
+        context: Context::new(),
+        post: AtomicU32::new(0),
+        root: AtomicPtr::default(),
+        stop: AtomicBool::new(false),
+    });
+    let mine = player.clone();
+    let thread = std::thread::spawn(move || {
+        // SAFETY: One Place: `play` ends by switching to the root, which releases it.
+        unsafe { mine.context.detach(&Post::event(&mine.post), || mine.play(couples)) }
+    });
+    player.wait();
+    let host = Host::here().expect("it is not refused");
+    player.root.store(std::ptr::from_ref(host.root()).cast_mut(), Ordering::Relaxed);
+    let step = || {
+        // SAFETY: One Place: its post has come, or it has switched here.
+        unsafe { host.root().switch_to(&player.context) };
+        if couples && !player.stop.load(Ordering::Relaxed) {
+            player.wait();
+        }
+    };
+    let began = Instant::now();
+    let steps = if couples { times } else { times / 2 };
+    (0..steps).for_each(|_| step());
+    let each = began.elapsed().as_nanos() as f64 / times as f64;
+    player.stop.store(true, Ordering::Relaxed);
+    step();
+    // SAFETY: One Place: it has switched here for the last time.
+    unsafe { player.context.release() };
+    let _ = thread.join();
+    each
+}
+
+/// Makes the system calls between the two hand-offs of coupling: restores the thread's signal mask,
+/// makes the call, blocks all signals again.
+pub fn call_with_own_mask() {
+    let (own, all) = (0u64, !(1u64 << 32));
+    let set = |mask: &u64| {
+        let (how, size) = (libc::SIG_SETMASK, size_of::<u64>());
+        let nothing = std::ptr::null_mut::<u64>();
+        // SAFETY: Plain Call: the set outlives the call, and no other code uses this thread's mask.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, mask, nothing, size) };
+    };
+    set(&own);
+    let _ = black_box(rustix::process::getppid());
+    set(&all);
+}

@@ -1,0 +1,476 @@
+//! The functions that SQLite calls: of a file system, of an open file, of a mutex.
+//!
+//! Unsafe code, because SQLite passes pointers to its own memory. Each function here turns them
+//! into values and borrows, and calls the safe code of `system`, `file` or `mutex`. What SQLite
+//! guarantees:
+//!
+//! * The buffers, names and results that it passes to a callback are valid for the call, with the
+//!   sizes it states.
+//! * It gives each open file a block of `szOsFile` bytes, aligned for pointers, that stays where it
+//!   is from xOpen to xClose. We put a [`Slot`] there: its base first, then a pointer to the box of
+//!   the open file. The base has methods only while the box is there, and SQLite calls a file's
+//!   methods one at a time, for a connection is used by one worker at a time.
+//! * It gives back to us only mutexes that `mutex_alloc` gave it, and frees each that was boxed
+//!   once, when it is no longer used.
+//!
+//! No panic crosses SQLite: each callback that could panic catches it and answers `SQLITE_IOERR`.
+
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{Ordering, fence};
+
+use rusqlite::{Connection, ffi};
+
+use super::callback::{failed, guarded, last_os_error};
+use super::database::Seat;
+use super::file::{OpenFile, level};
+use super::filesystem::Vfs;
+use super::mutex::{self, Mutex};
+use super::system;
+
+/// The longest path that we accept, in bytes.
+const PATH_MAX: c_int = 4096;
+/// Our own file control, which only [`seat`] sends: "ums" and a one.
+const OPCODE_SEAT: c_int = 0x756d_7301;
+/// The sector size reported to SQLite. SQLite pads journals to it if a torn write could damage
+/// neighbouring bytes.
+const SECTOR: c_int = 4096;
+
+/// Registers the file system with SQLite; it is never unregistered.
+pub(super) fn register(vfs: &'static Vfs) {
+    let table = Box::leak(Box::new(ffi::sqlite3_vfs {
+        iVersion: 2,
+        szOsFile: size_of::<Slot>() as c_int,
+        mxPathname: PATH_MAX,
+        pNext: std::ptr::null_mut(),
+        zName: vfs.name.as_ptr(),
+        pAppData: std::ptr::from_ref(vfs).cast_mut().cast(),
+        xOpen: Some(open),
+        xDelete: Some(delete),
+        xAccess: Some(access),
+        xFullPathname: Some(full_path),
+        xDlOpen: Some(no_library),
+        xDlError: Some(no_library_error),
+        xDlSym: Some(no_symbol),
+        xDlClose: Some(no_close),
+        xRandomness: Some(randomness),
+        xSleep: Some(sleep),
+        xCurrentTime: Some(current_time),
+        xGetLastError: Some(last_error),
+        xCurrentTimeInt64: Some(current_time_ms),
+        xSetSystemCall: None,
+        xGetSystemCall: None,
+        xNextSystemCall: None,
+    }));
+    // SAFETY: Loaded: the table is leaked, and so is the file system behind it.
+    let done = unsafe { ffi::sqlite3_vfs_register(table, 0) };
+    assert_eq!(done, ffi::SQLITE_OK, "SQLite takes a file system at any time");
+}
+
+unsafe extern "C" fn open(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    flags_out: *mut c_int,
+) -> c_int {
+    // With no methods set, SQLite does not close a file whose opening failed. SAFETY: C Caller: the
+    // base is the block's first field.
+    unsafe { (*file).pMethods = std::ptr::null() };
+    guarded(|| {
+        // SAFETY: C Caller: the table of `register`, and a name that ends with a zero byte or NULL.
+        let (vfs, path) =
+            unsafe { (vfs_of(vfs), (!name.is_null()).then(|| path_of(name).to_owned())) };
+        let opened = match system::open_file(vfs, path, flags) {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return ffi::SQLITE_BUSY,
+            Err(error) => return failed(&error, ffi::SQLITE_CANTOPEN),
+        };
+        let mut given = flags;
+        if opened.read_only() {
+            given &= !(ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_CREATE);
+            given |= ffi::SQLITE_OPEN_READONLY;
+        }
+        let slot = file.cast::<Slot>();
+        // SAFETY: C Caller: the flags may be written if they are asked for. SQLite opens a file
+        // once, in a block of the size that was registered.
+        unsafe {
+            if !flags_out.is_null() {
+                *flags_out = given;
+            }
+            (*slot).file = Box::into_raw(Box::new(opened));
+            (*slot).base.pMethods = &raw const METHODS;
+        }
+        ffi::SQLITE_OK
+    })
+}
+
+unsafe extern "C" fn delete(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    sync_dir: c_int,
+) -> c_int {
+    // SAFETY: C Caller: the table of `register`, and a name that ends with a zero byte.
+    let (vfs, path) = unsafe { (vfs_of(vfs), path_of(name)) };
+    guarded(|| system::delete(vfs, path, sync_dir & 1 != 0))
+}
+
+unsafe extern "C" fn access(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    flags: c_int,
+    result: *mut c_int,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: C Caller: the table of `register`, and a name that ends with a zero byte.
+        let (vfs, path) = unsafe { (vfs_of(vfs), path_of(name)) };
+        let size = match vfs.disk.size_of(path) {
+            Ok(size) => size,
+            Err(error) => return failed(&error, ffi::SQLITE_IOERR_ACCESS),
+        };
+        // An empty journal or log counts as none, as in SQLite's own file system.
+        let there = match flags {
+            ffi::SQLITE_ACCESS_EXISTS => size.is_some_and(|size| size > 0),
+            _ => size.is_some(),
+        };
+        // SAFETY: C Caller: the result is SQLite's local.
+        unsafe { *result = c_int::from(there) };
+        ffi::SQLITE_OK
+    })
+}
+
+unsafe extern "C" fn full_path(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    len: c_int,
+    out: *mut c_char,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: C Caller: the table of `register`, and a name that ends with a zero byte.
+        let (vfs, path) = unsafe { (vfs_of(vfs), path_of(name)) };
+        let path = match vfs.disk.full_path(path) {
+            Ok(path) => path,
+            Err(error) => return failed(&error, ffi::SQLITE_CANTOPEN),
+        };
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.len() >= len as usize {
+            return ffi::SQLITE_CANTOPEN;
+        }
+        // SAFETY: C Caller: `out` has room for `len` bytes, and these and a zero are not more.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), out, bytes.len());
+            *out.add(bytes.len()) = 0;
+        }
+        ffi::SQLITE_OK
+    })
+}
+
+extern "C" fn no_library(_: *mut ffi::sqlite3_vfs, _: *const c_char) -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+unsafe extern "C" fn no_library_error(_: *mut ffi::sqlite3_vfs, len: c_int, out: *mut c_char) {
+    if len > 0 {
+        // SAFETY: C Caller: `out` has room for `len` bytes.
+        unsafe { *out = 0 };
+    }
+}
+
+extern "C" fn no_symbol(
+    _: *mut ffi::sqlite3_vfs,
+    _: *mut c_void,
+    _: *const c_char,
+) -> Option<unsafe extern "C" fn(*mut ffi::sqlite3_vfs, *mut c_void, *const c_char)> {
+    None
+}
+
+extern "C" fn no_close(_: *mut ffi::sqlite3_vfs, _: *mut c_void) {}
+
+unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, len: c_int, out: *mut c_char) -> c_int {
+    // SAFETY: C Caller: `out` has room for `len` bytes.
+    let out = unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), len as usize) };
+    guarded(|| system::randomness(out))
+}
+
+extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
+    guarded(|| system::sleep(microseconds))
+}
+
+unsafe extern "C" fn current_time_ms(_: *mut ffi::sqlite3_vfs, out: *mut i64) -> c_int {
+    // SAFETY: C Caller: the result is SQLite's local.
+    unsafe { *out = system::now_ms() };
+    ffi::SQLITE_OK
+}
+
+unsafe extern "C" fn current_time(_: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_int {
+    // SAFETY: C Caller: the result is SQLite's local.
+    unsafe { *out = system::now_ms() as f64 / 86_400_000.0 };
+    ffi::SQLITE_OK
+}
+
+extern "C" fn last_error(_: *mut ffi::sqlite3_vfs, _: c_int, _: *mut c_char) -> c_int {
+    last_os_error()
+}
+
+/// # Safety
+/// The table that [`register`] made.
+unsafe fn vfs_of(vfs: *mut ffi::sqlite3_vfs) -> &'static Vfs {
+    // SAFETY: Contract. Loaded: the file system behind it is never freed.
+    unsafe { &*(*vfs).pAppData.cast::<Vfs>() }
+}
+
+/// # Safety
+/// A name that ends with a zero byte, for the use of the result.
+unsafe fn path_of<'a>(name: *const c_char) -> &'a Path {
+    // SAFETY: Contract.
+    let name = unsafe { CStr::from_ptr(name) };
+    Path::new(OsStr::from_bytes(name.to_bytes()))
+}
+
+/// The contents of SQLite's block for an open file.
+#[repr(C)]
+struct Slot {
+    base: ffi::sqlite3_file,
+    file: *mut OpenFile,
+}
+
+static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
+    iVersion: 2,
+    xClose: Some(close),
+    xRead: Some(read),
+    xWrite: Some(write),
+    xTruncate: Some(truncate),
+    xSync: Some(sync),
+    xFileSize: Some(size),
+    xLock: Some(lock),
+    xUnlock: Some(unlock),
+    xCheckReservedLock: Some(is_reserved),
+    xFileControl: Some(control),
+    xSectorSize: Some(sector_size),
+    xDeviceCharacteristics: Some(characteristics),
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
+    xFetch: None,
+    xUnfetch: None,
+};
+
+/// Defines callbacks of an open file: the block becomes the file in it, and a panic an error.
+macro_rules! of_file {
+    ($($name:ident($file:ident $(, $arg:ident: $kind:ty)*) $body:block)*) => {
+        $(
+            unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $arg: $kind)*) -> c_int {
+                // SAFETY: C Caller: SQLite calls methods of an open file only, and the box is there
+                // while it is open.
+                let $file: &OpenFile = unsafe { &*(*file.cast::<Slot>()).file };
+                guarded(|| $body)
+            }
+        )*
+    };
+}
+
+of_file! {
+    read(file, buf: *mut c_void, len: c_int, at: i64) {
+        // SAFETY: C Caller: the buffer has `len` bytes.
+        let buf = unsafe { std::slice::from_raw_parts_mut(buf.cast::<u8>(), len as usize) };
+        file.read(buf, at as u64)
+    }
+    write(file, buf: *const c_void, len: c_int, at: i64) {
+        // SAFETY: C Caller: the buffer has `len` bytes.
+        let buf = unsafe { std::slice::from_raw_parts(buf.cast::<u8>(), len as usize) };
+        file.write(buf, at as u64)
+    }
+    truncate(file, size: i64) { file.truncate(size as u64) }
+    sync(file, _flags: c_int) { file.sync() }
+    size(file, out: *mut i64) {
+        match file.size() {
+            Ok(size) => {
+                // SAFETY: C Caller: the result is SQLite's local.
+                unsafe { *out = size as i64 };
+                ffi::SQLITE_OK
+            }
+            Err(error) => failed(&error, ffi::SQLITE_IOERR_FSTAT),
+        }
+    }
+    lock(file, number: c_int) { file.lock(level(number)) }
+    unlock(file, number: c_int) { file.unlock(level(number)) }
+    is_reserved(file, out: *mut c_int) {
+        // SAFETY: C Caller: the result is SQLite's local.
+        unsafe { *out = c_int::from(file.is_reserved()) };
+        ffi::SQLITE_OK
+    }
+    control(file, opcode: c_int, argument: *mut c_void) {
+        // A negative number reads the setting, and any other number sets it.
+        let setting = |kept: &Cell<bool>| {
+            // SAFETY: C Caller: these opcodes come with a number.
+            let number = unsafe { &mut *argument.cast::<c_int>() };
+            if *number < 0 {
+                *number = c_int::from(kept.get());
+            } else {
+                kept.set(*number != 0);
+            }
+        };
+        match opcode {
+            ffi::SQLITE_FCNTL_PERSIST_WAL => setting(&file.keeps_log),
+            ffi::SQLITE_FCNTL_POWERSAFE_OVERWRITE => setting(&file.power_safe),
+            // SAFETY: C Caller: this opcode comes with a number.
+            ffi::SQLITE_FCNTL_HAS_MOVED => unsafe {
+                *argument.cast::<c_int>() = c_int::from(file.has_moved());
+            },
+            // SAFETY: C Caller: this opcode comes with a number.
+            ffi::SQLITE_FCNTL_LOCKSTATE => unsafe {
+                *argument.cast::<c_int>() = file.level() as c_int;
+            },
+            // SAFETY: C Caller: this opcode comes with a place for a text that SQLite frees.
+            ffi::SQLITE_FCNTL_VFSNAME => unsafe {
+                *argument.cast::<*mut c_char>() = ffi::sqlite3_mprintf(c"ums".as_ptr());
+            },
+            // SAFETY: C Caller: this opcode comes from `seat` alone, with a pointer to its local.
+            OPCODE_SEAT => unsafe { *argument.cast::<Option<Seat>>() = file.seat().cloned() },
+            _ => return ffi::SQLITE_NOTFOUND,
+        }
+        ffi::SQLITE_OK
+    }
+    characteristics(file) { file.characteristics() }
+    shm_map(file, number: c_int, size: c_int, extend: c_int, out: *mut *mut c_void) {
+        match file.map(number as usize, size as usize, extend != 0) {
+            Some(region) => {
+                // SAFETY: C Caller: the result is SQLite's local.
+                unsafe { *out = region };
+                ffi::SQLITE_OK
+            }
+            None => ffi::SQLITE_IOERR_SHMMAP,
+        }
+    }
+    shm_lock(file, first: c_int, count: c_int, flags: c_int) {
+        file.lock_slots(first as u32, count as u32, flags)
+    }
+    shm_unmap(file, _delete: c_int) {
+        file.unmap();
+        ffi::SQLITE_OK
+    }
+}
+
+unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+    guarded(|| {
+        let slot = file.cast::<Slot>();
+        // SAFETY: C Caller: the box was placed at opening and is taken out here, once.
+        unsafe {
+            (*slot).base.pMethods = std::ptr::null();
+            drop(Box::from_raw(std::mem::replace(&mut (*slot).file, std::ptr::null_mut())));
+        }
+        ffi::SQLITE_OK
+    })
+}
+
+extern "C" fn sector_size(_: *mut ffi::sqlite3_file) -> c_int {
+    SECTOR
+}
+
+extern "C" fn shm_barrier(_: *mut ffi::sqlite3_file) {
+    fence(Ordering::SeqCst);
+}
+
+/// Returns the seat of a connection; `None` if its main database is not on one of our file systems.
+pub(super) fn seat(connection: &Connection) -> Option<Seat> {
+    let mut seat: Option<Seat> = None;
+    // SAFETY: Plain Call: the argument is our local. The connection is open and borrowed for the
+    // call.
+    let done = unsafe {
+        let argument = (&raw mut seat).cast::<c_void>();
+        ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), OPCODE_SEAT, argument)
+    };
+    seat.filter(|_| done == ffi::SQLITE_OK)
+}
+
+static MUTEXES: ffi::sqlite3_mutex_methods = ffi::sqlite3_mutex_methods {
+    xMutexInit: Some(mutexes_ready),
+    xMutexEnd: Some(mutexes_ready),
+    xMutexAlloc: Some(mutex_alloc),
+    xMutexFree: Some(mutex_free),
+    xMutexEnter: Some(mutex_enter),
+    xMutexTry: Some(mutex_try),
+    xMutexLeave: Some(mutex_leave),
+    xMutexHeld: Some(mutex_held),
+    xMutexNotheld: Some(mutex_not_held),
+};
+
+/// Registers our mutexes with SQLite, and switches its memory statistics off, which take a mutex at
+/// every allocation. Returns false if SQLite is in use already.
+pub(super) fn install_mutexes() -> bool {
+    // SAFETY: Loaded: the table is a static whose functions do what SQLite asks of them. SQLite
+    // refuses both calls when it is in use already.
+    let done = unsafe {
+        ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int);
+        ffi::sqlite3_config(ffi::SQLITE_CONFIG_MUTEX, &raw const MUTEXES)
+    };
+    done == ffi::SQLITE_OK
+}
+
+extern "C" fn mutexes_ready() -> c_int {
+    ffi::SQLITE_OK
+}
+
+extern "C" fn mutex_alloc(kind: c_int) -> *mut ffi::sqlite3_mutex {
+    let mutex: *const Mutex = match kind {
+        0 | 1 => Box::into_raw(Box::new(Mutex::new(kind == 1))),
+        number => mutex::of_number(number).map_or(std::ptr::null(), std::ptr::from_ref),
+    };
+    mutex.cast_mut().cast()
+}
+
+unsafe extern "C" fn mutex_free(mutex: *mut ffi::sqlite3_mutex) {
+    // SAFETY: C Caller: SQLite frees only what `mutex_alloc` boxed, once.
+    drop(unsafe { Box::from_raw(mutex.cast::<Mutex>()) });
+}
+
+/// Defines functions of a mutex, and what each returns for none.
+macro_rules! of_mutex {
+    ($($name:ident -> $result:ty: $none:expr, $body:expr;)*) => {
+        $(
+            unsafe extern "C" fn $name(mutex: *mut ffi::sqlite3_mutex) -> $result {
+                // SAFETY: C Caller: SQLite gives back pointers that `mutex_alloc` gave it, before
+                // it frees them.
+                let mutex = unsafe { mutex.cast::<Mutex>().as_ref() };
+                mutex.map_or($none, $body)
+            }
+        )*
+    };
+}
+
+of_mutex! {
+    mutex_enter -> (): (), Mutex::enter;
+    mutex_try -> c_int: ffi::SQLITE_OK, |mutex| {
+        if mutex.try_enter() { ffi::SQLITE_OK } else { ffi::SQLITE_BUSY }
+    };
+    mutex_leave -> (): (), Mutex::leave;
+    mutex_held -> c_int: 1, |mutex| c_int::from(mutex.is_mine());
+    mutex_not_held -> c_int: 1, |mutex| c_int::from(!mutex.is_mine());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlite_gets_statics_and_boxes_and_gives_boxes_back() {
+        // SAFETY: C Caller: as SQLite would call them.
+        unsafe {
+            let boxed = mutex_alloc(0);
+            mutex_enter(boxed);
+            assert_eq!((mutex_held(boxed), mutex_try(boxed)), (1, ffi::SQLITE_BUSY));
+            mutex_leave(boxed);
+            assert_eq!(mutex_not_held(boxed), 1);
+            mutex_free(boxed);
+            assert_eq!(mutex_alloc(2), mutex_alloc(2));
+            assert_ne!(mutex_alloc(2), mutex_alloc(3));
+            assert!(mutex_alloc(99).is_null());
+        }
+    }
+}
