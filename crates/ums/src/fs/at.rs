@@ -6,11 +6,6 @@
 //!              v                                                    v
 //!          the I/O list: the caller parks                       the I/O list
 //! ```
-//!
-//! Invariant *Frozen Buffer*: the buffers are borrowed, and each wait ends only after the kernel is
-//! done with them.
-
-#![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -22,10 +17,8 @@ use super::file::File;
 use super::manner::Manner;
 use crate::current::{checkpoint, is_worker, short_external_call, yield_if_due};
 use crate::io::{wait_for, wait_out};
-use crate::os::driver::{CURRENT, Op};
-
-/// The most buffers that one call takes (`IOV_MAX`).
-const BUFFERS_MAX: usize = 1024;
+use crate::os::driver::{CURRENT, LiveOp};
+use crate::os::op::BUFFERS_MAX;
 
 /// Checks that a file can have this position. The system takes larger ones as negative, and one of
 /// them as "the current position".
@@ -63,10 +56,7 @@ impl File {
             return Ok(n);
         }
         self.aligned(buf.as_ptr(), buf.len(), offset)?;
-        let (fd, len) = (self.fd(), buf.len());
-        let op = Op::Read { fd, buf: buf.as_mut_ptr(), len, offset };
-        // SAFETY: Frozen Buffer: `buf` is borrowed exclusively.
-        unsafe { self.wait_to_read(op) }
+        self.wait_to_read(LiveOp::read(self.fd(), buf, offset))
     }
 
     /// Reads what is in the page cache now, without waiting. Returns `None` if the first byte would
@@ -125,10 +115,7 @@ impl File {
             return Ok(n);
         }
         bufs.iter().try_for_each(|b| self.aligned(b.as_ptr(), b.len(), offset))?;
-        let (iov, cnt) = (bufs.as_mut_ptr().cast(), many as u32);
-        let op = Op::Readv { fd: self.fd(), iov, cnt, offset };
-        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, are borrowed exclusively.
-        unsafe { self.wait_to_read(op) }
+        self.wait_to_read(LiveOp::readv(self.fd(), bufs, offset))
     }
 
     /// Writes at this position (in bytes) and returns the number of bytes written, which may be
@@ -143,9 +130,7 @@ impl File {
             return short_external_call(|| self.std.write_at(buf, offset));
         }
         self.aligned(buf.as_ptr(), buf.len(), offset)?;
-        let op = Op::Write { fd: self.fd(), buf: buf.as_ptr(), len: buf.len(), offset };
-        // SAFETY: Frozen Buffer: `buf` is borrowed.
-        unsafe { self.wait_to_write(op) }
+        self.wait_to_write(LiveOp::write(self.fd(), buf, offset))
     }
 
     /// Writes the whole buffer from this position.
@@ -180,10 +165,7 @@ impl File {
             return Ok(short_external_call(now)?);
         }
         bufs.iter().try_for_each(|b| self.aligned(b.as_ptr(), b.len(), offset))?;
-        let (iov, cnt) = (bufs.as_ptr().cast(), bufs.len() as u32);
-        let op = Op::Writev { fd: self.fd(), iov, cnt, offset };
-        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, are borrowed.
-        unsafe { self.wait_to_write(op) }
+        self.wait_to_write(LiveOp::writev(self.fd(), bufs, offset))
     }
 
     fn before_reading(&self) -> io::Result<()> {
@@ -244,28 +226,18 @@ impl File {
         Err(io::Error::new(ErrorKind::InvalidInput, text))
     }
 
-    /// # Safety
-    /// *Frozen Buffer*.
-    unsafe fn wait_to_read(&self, op: Op) -> io::Result<usize> {
-        // SAFETY: Frozen Buffer: passed on.
-        unsafe {
-            match self.cancellable {
-                true => wait_for(op, self.reasons.read, self.deadline()),
-                false => wait_out(op, self.reasons.read),
-            }
+    fn wait_to_read(&self, op: LiveOp<'_>) -> io::Result<usize> {
+        match self.cancellable {
+            true => wait_for(op, self.reasons.read, self.deadline()),
+            false => wait_out(op, self.reasons.read),
         }
     }
 
-    /// # Safety
-    /// *Frozen Buffer*.
-    unsafe fn wait_to_write(&self, op: Op) -> io::Result<usize> {
-        // SAFETY: Frozen Buffer: passed on.
-        unsafe {
-            match self.manner {
-                // A pipe may never have room, so this wait can be cancelled; a disk always answers.
-                Manner::Stream => wait_for(op, self.reasons.write, self.deadline()),
-                _ => wait_out(op, self.reasons.write),
-            }
+    fn wait_to_write(&self, op: LiveOp<'_>) -> io::Result<usize> {
+        match self.manner {
+            // A pipe may never have room, so this wait can be cancelled; a disk always answers.
+            Manner::Stream => wait_for(op, self.reasons.write, self.deadline()),
+            _ => wait_out(op, self.reasons.write),
         }
     }
 
@@ -291,9 +263,7 @@ impl Write for &File {
             return short_external_call(|| (&self.std).write(buf));
         }
         self.aligned(buf.as_ptr(), buf.len(), CURRENT)?;
-        let op = Op::Write { fd: self.fd(), buf: buf.as_ptr(), len: buf.len(), offset: CURRENT };
-        // SAFETY: Frozen Buffer: `buf` is borrowed.
-        unsafe { self.wait_to_write(op) }
+        self.wait_to_write(LiveOp::write(self.fd(), buf, CURRENT))
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -303,10 +273,7 @@ impl Write for &File {
         }
         let bufs = &bufs[..bufs.len().min(BUFFERS_MAX)];
         bufs.iter().try_for_each(|b| self.aligned(b.as_ptr(), b.len(), CURRENT))?;
-        let (iov, cnt) = (bufs.as_ptr().cast(), bufs.len() as u32);
-        let op = Op::Writev { fd: self.fd(), iov, cnt, offset: CURRENT };
-        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, are borrowed.
-        unsafe { self.wait_to_write(op) }
+        self.wait_to_write(LiveOp::writev(self.fd(), bufs, CURRENT))
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -26,7 +26,7 @@ use super::disk;
 use super::manner::Manner;
 use crate::io::{outside, wait_out};
 use crate::os::clock::{self, NEVER};
-use crate::os::driver::Op;
+use crate::os::driver::LiveOp;
 use crate::os::linux::owned;
 use crate::record::reason::WaitReason;
 
@@ -137,10 +137,7 @@ impl File {
 
     fn sync(&self, data_only: bool) -> io::Result<()> {
         loop {
-            let op = Op::Fsync { fd: self.fd(), data_only };
-            // SAFETY: Given Away: nothing is closed; the descriptor is borrowed, and there is no
-            // buffer.
-            match unsafe { wait_out(op, self.reasons.sync) } {
+            match wait_out(LiveOp::fsync(self.fd(), data_only), self.reasons.sync) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 result => return result.map(drop),
             }

@@ -18,11 +18,11 @@
 mod request;
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::os::clock::{self, NEVER};
-use crate::os::driver::Op;
+use crate::os::driver::{LiveOp, Op, Side};
 use crate::os::limits::{QUANTUM_NS, SLOW_IO_NS};
 use crate::os::linux::call::{self, Tried};
 use crate::record::counters::add;
@@ -40,16 +40,10 @@ pub use request::{Buffer, CURRENT, Pending, PendingIo, Request, pending_io};
 /// # Errors
 /// The system call's error; `TimedOut` if the deadline passed first; an error whose source is
 /// [`WaitError::Cancelled`] if the work request was cancelled.
-///
-/// # Safety
-/// Frozen Buffer: what `op` points at is valid for the operation, and nothing else touches it until
-/// this returns.
-pub(crate) unsafe fn wait_for(op: Op, reason: WaitReason, deadline: u64) -> io::Result<usize> {
+pub(crate) fn wait_for(op: LiveOp<'_>, reason: WaitReason, deadline: u64) -> io::Result<usize> {
     match here() {
-        // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
-        Some(scheduler) => unsafe { on_worker(&scheduler, op, reason, deadline, true) },
-        // SAFETY: Frozen Buffer: passed on; `on_thread` does the call itself.
-        None => unsafe { on_thread(op, deadline) },
+        Some(scheduler) => on_worker(&scheduler, op, reason, deadline, true),
+        None => on_thread(op, deadline),
     }
 }
 
@@ -58,15 +52,10 @@ pub(crate) unsafe fn wait_for(op: Op, reason: WaitReason, deadline: u64) -> io::
 ///
 /// # Errors
 /// The system call's error.
-///
-/// # Safety
-/// Frozen Buffer, as for [`wait_for`].
-pub(crate) unsafe fn wait_out(op: Op, reason: WaitReason) -> io::Result<usize> {
+pub(crate) fn wait_out(op: LiveOp<'_>, reason: WaitReason) -> io::Result<usize> {
     match here() {
-        // SAFETY: Frozen Buffer: passed on; `on_worker` returns only after the completion.
-        Some(scheduler) => unsafe { on_worker(&scheduler, op, reason, NEVER, false) },
-        // SAFETY: Frozen Buffer: passed on; `on_thread` does the call itself.
-        None => unsafe { on_thread(op, NEVER) },
+        Some(scheduler) => on_worker(&scheduler, op, reason, NEVER, false),
+        None => on_thread(op, NEVER),
     }
 }
 
@@ -92,17 +81,16 @@ where
         result = Some(std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)));
         0
     };
-    // SAFETY: Frozen Buffer: `call` and what it borrows lie in this frame, which waits.
-    unsafe { wait_out(Op::call(&mut call), reason) }?;
+    wait_out(LiveOp::call(&mut call), reason)?;
     match result.expect("the helper ran the closure before completing the wait") {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
     }
 }
 
-unsafe fn on_worker(
+fn on_worker(
     scheduler: &Scheduler,
-    op: Op,
+    op: LiveOp<'_>,
     reason: WaitReason,
     deadline: u64,
     cancellable: bool,
@@ -110,14 +98,15 @@ unsafe fn on_worker(
     let waiter = scheduler.waiting_waiter();
     let what = What::new(reason).uncancellable();
     let ticket = waiter.begin(if op.fd() < 0 { what } else { what.fd(op.fd()) });
-    let began = if op.blocks() { clock::ticks() } else { 0 };
+    let told = *op;
+    let began = if told.blocks() { clock::ticks() } else { 0 };
     let frozen = Frozen;
-    let submission = scheduler.with(|core| {
-        // SAFETY: Frozen Buffer: the caller's promise, and this frame stays until the completion.
-        unsafe { core.submit(op, Completion::Wake(ticket)) }
-    });
-    if op.blocks() {
-        count_slow_submission(scheduler, &op, clock::ticks().saturating_sub(began));
+    // SAFETY: Frozen Buffer: this frame stays until the completion; `frozen` ends the process if it
+    // is to be unwound before.
+    let op = unsafe { op.untied() };
+    let submission = scheduler.with(|core| core.submit(op, Completion::Wake(ticket)));
+    if told.blocks() {
+        count_slow_submission(scheduler, &told, clock::ticks().saturating_sub(began));
     }
     let token = match submission {
         Submission::Pending(token) => token,
@@ -141,9 +130,9 @@ unsafe fn on_worker(
     let timer = (deadline != NEVER).then(timed);
     let outcome = scheduler.park(ticket, NEVER);
     waiter.record.io.store(0, Ordering::Relaxed);
-    if op.blocks() {
+    if told.blocks() {
         let signalled = waiter.signalled.load(Ordering::Relaxed);
-        count_slow_io(scheduler, &op, signalled.saturating_sub(began));
+        count_slow_io(scheduler, &told, signalled.saturating_sub(began));
     }
     let result = scheduler.with(|core| {
         if let Some(timer) = timer {
@@ -195,10 +184,9 @@ pub fn set_slow_after(span: std::time::Duration) {
 }
 
 /// A plain thread tries, waits for readiness with `poll(2)`, and tries again.
-unsafe fn on_thread(op: Op, deadline: u64) -> io::Result<usize> {
+fn on_thread(mut op: LiveOp<'_>, deadline: u64) -> io::Result<usize> {
     loop {
-        // SAFETY: Frozen Buffer: the caller's promise.
-        if let Tried::Finished(result) = unsafe { call::try_now(&op) } {
+        if let Tried::Finished(result) = call::try_now(&mut op) {
             return decode(result);
         }
         let left = (deadline != NEVER).then(|| deadline.saturating_sub(clock::now()));
@@ -218,20 +206,46 @@ pub(crate) fn decode(result: i32) -> io::Result<usize> {
 
 /// Waits until the descriptor is readable, hung up or in error.
 pub(crate) fn wait_readable(fd: RawFd, reason: WaitReason, deadline: u64) -> io::Result<()> {
-    // SAFETY: Frozen Buffer: a poll has no buffer.
-    unsafe { wait_for(Op::PollIn { fd }, reason, deadline) }.map(drop)
+    wait_for(LiveOp::poll(fd, Side::In), reason, deadline).map(drop)
 }
 
 /// Waits until the descriptor is writable, hung up or in error.
 pub(crate) fn wait_writable(fd: RawFd, reason: WaitReason, deadline: u64) -> io::Result<()> {
-    // SAFETY: Frozen Buffer: a poll has no buffer.
-    unsafe { wait_for(Op::PollOut { fd }, reason, deadline) }.map(drop)
+    wait_for(LiveOp::poll(fd, Side::Out), reason, deadline).map(drop)
+}
+
+/// Accepts a connection: one that waits in the listener's queue, or else the next that comes.
+///
+/// The caller keeps running until the queue is empty or its quantum is over. If a ring accepted for
+/// it, each connection would take a turn, and all ready workers would run in between.
+///
+/// # Errors
+/// As for [`wait_for`].
+pub(crate) fn accept(fd: RawFd, flags: i32, deadline: u64) -> io::Result<OwnedFd> {
+    let accepted = match accepted_now(fd, flags) {
+        Some(result) => result,
+        None => wait_for(LiveOp::accept(fd, flags), WaitReason::NETWORK_ACCEPT, deadline),
+    };
+    // SAFETY: Own Memory: a new descriptor, which no other code knows.
+    accepted.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+/// Accepts a connection that waits in the listener's queue; returns `None` if there is none.
+fn accepted_now(fd: RawFd, flags: i32) -> Option<io::Result<usize>> {
+    #[cfg(feature = "sim")]
+    if crate::os::sim::is_here() {
+        // The driver of a simulated world decides which operations end at once, and which fail.
+        return None;
+    }
+    match call::try_now(&mut LiveOp::accept(fd, flags)) {
+        Tried::Finished(result) => Some(decode(result)),
+        Tried::WouldBlock => None,
+    }
 }
 
 /// Like [`submit`], for a readiness poll, which has no buffer.
 pub(crate) fn submit_poll(fd: RawFd, routine: Routine) -> Option<u64> {
-    // SAFETY: Frozen Buffer: a poll has no buffer.
-    unsafe { submit(Op::PollIn { fd }, routine) }
+    submit(LiveOp::poll(fd, Side::In), routine)
 }
 
 /// Puts an operation with a completion routine on the I/O list of the caller's scheduler.
@@ -239,14 +253,9 @@ pub(crate) fn submit_poll(fd: RawFd, routine: Routine) -> Option<u64> {
 ///
 /// # Panics
 /// Panics on a plain thread.
-///
-/// # Safety
-/// Frozen Buffer: what `op` points at stays valid and untouched until the routine runs; so the
-/// routine owns it, or it is static.
-pub(crate) unsafe fn submit(op: Op, routine: Routine) -> Option<u64> {
+pub(crate) fn submit(op: LiveOp<'static>, routine: Routine) -> Option<u64> {
     let scheduler = here().expect("I/O with a completion routine is submitted on a worker");
-    // SAFETY: Frozen Buffer: passed on.
-    let submission = scheduler.with(|core| unsafe { core.submit(op, Completion::Call(routine)) });
+    let submission = scheduler.with(|core| core.submit(op, Completion::Call(routine)));
     match submission {
         Submission::Pending(token) => Some(token),
         Submission::Call(token, routine, result) => {

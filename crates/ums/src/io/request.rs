@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 
 use super::{decode, on_thread, submit};
 use crate::os::clock::NEVER;
-use crate::os::driver::Op;
+use crate::os::driver::{LiveOp, Op};
 use crate::scheduler::inbox::Letter;
 use crate::scheduler::lists::io_list::Routine;
 use crate::scheduler::{Scheduler, here};
@@ -39,7 +39,7 @@ pub unsafe trait Buffer: Send + 'static {
     fn size(&self) -> usize;
 }
 
-// SAFETY: Frozen Buffer: a vector's elements lie on the heap, and its first `len` elements are
+// SAFETY: Contract: a vector's elements lie on the heap, and its first `len` elements are
 // initialised.
 unsafe impl Buffer for Vec<u8> {
     fn start(&mut self) -> *mut u8 {
@@ -81,7 +81,8 @@ unsafe impl Buffer for Vec<u8> {
 /// ```
 #[must_use = "a request does nothing until it is submitted"]
 pub struct Request {
-    op: Op,
+    // Dropped first: its buffers are the routine's.
+    op: LiveOp<'static>,
     routine: Routine,
 }
 
@@ -163,8 +164,7 @@ impl Request {
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         let op = Op::Accept { fd: listener.as_fd().as_raw_fd(), flags };
         Request::of(op, listener, (), |result, ()| {
-            // SAFETY: Frozen Buffer: the operation's result is a new descriptor that no other code
-            // knows.
+            // SAFETY: Own Memory: a new descriptor, which no other code knows.
             routine(result.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }))
         })
     }
@@ -204,6 +204,9 @@ impl Request {
             drop(file);
             routine(decode(result), buffers);
         };
+        // SAFETY: Frozen Buffer: the routine owns file and buffers; it is called or dropped only
+        // after the operation has been dropped.
+        let op = unsafe { LiveOp::of(op) };
         Request { op, routine: Box::new(routine) }
     }
 
@@ -213,22 +216,19 @@ impl Request {
     /// chain it is deferred, so the nesting is bounded.
     pub fn submit(self) -> Pending {
         let Some(scheduler) = here() else {
-            // SAFETY: Frozen Buffer: the routine, which owns the buffers, is kept here.
-            let result = unsafe { on_thread(self.op, NEVER) };
+            let result = on_thread(self.op, NEVER);
             let errno = |error: io::Error| -error.raw_os_error().unwrap_or(libc::EIO);
             (self.routine)(result.map_or_else(errno, |n| n as i32));
             return Pending { at: None };
         };
-        // SAFETY: Frozen Buffer: the I/O list keeps the routine until the completion, and the
-        // routine owns file and buffers.
-        let token = unsafe { submit(self.op, self.routine) };
+        let token = submit(self.op, self.routine);
         Pending { at: token.map(|token| (Arc::downgrade(&scheduler.arc()), token)) }
     }
 }
 
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Request({:?})", self.op)
+        write!(f, "Request({:?})", *self.op)
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::node::{IoChoice, Placement, ShutdownReport};
-use crate::os::driver::{CURRENT, Op};
+use crate::os::driver::{CURRENT, LiveOp};
 use crate::testing::{lists, scheduler};
 use crate::worker::worker_id;
 use crate::{Builder, Node, WaitReason, WorkerKind};
@@ -168,10 +168,9 @@ fn what_completes_at_once_is_never_listed_and_runs_before_submit_returns_u58_u66
         let seen = Arc::new(Mutex::new(Vec::new()));
         static TEXT: &[u8] = b"hello";
         let note = seen.clone();
-        let op = Op::Write { fd: send.as_raw_fd(), buf: TEXT.as_ptr(), len: 5, offset: CURRENT };
+        let op = LiveOp::write(send.as_raw_fd(), TEXT, CURRENT);
         let routine = move |result| note.lock().unwrap().push((result, lists().io, worker_id()));
-        // SAFETY: Frozen Buffer: the text is static.
-        let pending = unsafe { super::submit(op, Box::new(routine)) };
+        let pending = super::submit(op, Box::new(routine));
         assert_eq!(*seen.lock().unwrap(), [(5, 0, worker_id())], "it ran before submit returned");
         assert_eq!(pending, None);
         let mut buf = [0; 8];

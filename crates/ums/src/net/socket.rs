@@ -7,37 +7,28 @@
 //!                                            limits     timeouts and the deadline
 //! ```
 //!
-//! Invariants
-//! * *Frozen Buffer*: `wait_for` and `try_now` return only after the kernel is done with the
-//!   buffers, which are borrowed, and the headers, which lie in the caller's frame.
-//! * *Adopted*: a descriptor is adopted for as long as its `Socket` lives, and the adoption is
-//!   taken back before the descriptor is closed or given away.
-//! * *Fresh Number*: a descriptor number that the kernel has just returned has no other owner.
-
-#![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "Fresh Number", stated above.
+//! Rule *Adopted*: a descriptor is adopted for as long as its `Socket` lives, and the adoption is
+//! taken back before the descriptor is closed or given away.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketAddrAny;
-use rustix::net::addr::SocketAddrStorage;
 
 use crate::current::{begin, checkpoint, park, yield_if_due};
-use crate::io::{decode, wait_for, wait_writable};
+use crate::io::{accept, decode, wait_for, wait_writable};
 use crate::os::clock::{self, NEVER};
-use crate::os::driver::Op;
+use crate::os::driver::LiveOp;
 use crate::os::linux::call::{Tried, try_now};
 use crate::os::linux::owned::{self, Kind};
+use crate::os::op::Message;
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::wait::error::WaitError;
 use crate::wait::{Outcome, What};
 
-/// The most buffers that one call takes (`IOV_MAX`).
-const BUFFERS_MAX: usize = 1024;
 /// The shortest and longest pause before a retry, where the kernel has no event to wait for.
 const PAUSE_MIN: Duration = Duration::from_micros(500);
 const PAUSE_MAX: Duration = Duration::from_millis(32);
@@ -154,18 +145,12 @@ impl<S: AsRawFd> Socket<S> {
 
     /// `recv(2)`.
     pub fn receive(&self, buf: &mut [u8], flags: i32) -> io::Result<usize> {
-        let op = Op::Recv { fd: self.fd(), buf: buf.as_mut_ptr(), len: buf.len(), flags };
-        // SAFETY: Frozen Buffer: `buf` is borrowed exclusively.
-        unsafe { self.read(op) }
+        self.read(LiveOp::recv(self.fd(), buf, flags))
     }
 
     /// `recvmsg(2)` into several buffers.
     pub fn receive_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut msg = empty_header();
-        msg.msg_iov = bufs.as_mut_ptr().cast();
-        msg.msg_iovlen = bufs.len().min(BUFFERS_MAX) as _;
-        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, and `msg` live on.
-        unsafe { self.read(Op::RecvMsg { fd: self.fd(), msg: &mut msg, flags: 0 }) }
+        self.read(LiveOp::recv_msg(self.fd(), &mut Message::into(bufs), 0))
     }
 
     /// `recvfrom(2)`. Returns no address if the sender has none.
@@ -174,50 +159,31 @@ impl<S: AsRawFd> Socket<S> {
         buf: &mut [u8],
         flags: i32,
     ) -> io::Result<(usize, Option<SocketAddrAny>)> {
-        let mut name = MaybeUninit::<SocketAddrStorage>::zeroed();
-        let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
-        let mut msg = empty_header();
-        msg.msg_name = name.as_mut_ptr().cast();
-        msg.msg_namelen = size_of_val(&name) as libc::socklen_t;
-        (msg.msg_iov, msg.msg_iovlen) = (&mut iov, 1);
-        // SAFETY: Frozen Buffer: `buf` is borrowed; `msg`, `iov` and `name` lie in this frame.
-        let n = unsafe { self.read(Op::RecvMsg { fd: self.fd(), msg: &mut msg, flags })? };
-        let named = msg.msg_namelen as usize >= size_of::<libc::sa_family_t>();
-        // SAFETY: Frozen Buffer: the kernel has written an address of this length, and is done.
-        Ok((n, named.then(|| unsafe { SocketAddrAny::new(name, msg.msg_namelen) })))
+        let mut buf = [IoSliceMut::new(buf)];
+        let mut message = Message::into(&mut buf).with_sender();
+        let n = self.read(LiveOp::recv_msg(self.fd(), &mut message, flags))?;
+        Ok((n, message.sender()))
     }
 
     /// `send(2)`.
     pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        let op = Op::Send { fd: self.fd(), buf: buf.as_ptr(), len: buf.len(), flags: 0 };
-        // SAFETY: Frozen Buffer: `buf` is borrowed.
-        unsafe { self.write(op) }
+        self.write(LiveOp::send(self.fd(), buf, 0))
     }
 
     /// `sendmsg(2)` from several buffers.
     pub fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut msg = empty_header();
-        msg.msg_iov = bufs.as_ptr().cast_mut().cast();
-        msg.msg_iovlen = bufs.len().min(BUFFERS_MAX) as _;
-        // SAFETY: Frozen Buffer: `bufs`, which std lays out as iovecs, and `msg` live on.
-        unsafe { self.write(Op::SendMsg { fd: self.fd(), msg: &msg, flags: 0 }) }
+        self.write(LiveOp::send_msg(self.fd(), &mut Message::from(bufs), 0))
     }
 
     /// `sendto(2)`. With `patient`, a send to a full queue is retried at growing intervals, because
     /// no event tells when the queue has room.
     pub fn send_to(&self, buf: &[u8], to: &SocketAddrAny, patient: bool) -> io::Result<usize> {
-        let mut iov = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
-        let mut msg = empty_header();
-        msg.msg_name = to.as_ptr().cast_mut().cast();
-        msg.msg_namelen = to.addr_len();
-        (msg.msg_iov, msg.msg_iovlen) = (&mut iov, 1);
+        let buf = [IoSlice::new(buf)];
+        let mut message = Message::from(&buf).to(to);
         let flags = if patient { libc::MSG_DONTWAIT } else { 0 };
-        let op = Op::SendMsg { fd: self.fd(), msg: &msg, flags };
         let mut patience = self.patience(WaitReason::NETWORK_WRITE);
         loop {
-            // SAFETY: Frozen Buffer: `buf` and `to` are borrowed; `msg` and `iov` lie in this
-            // frame.
-            match unsafe { self.write(op) } {
+            match self.write(LiveOp::send_msg(self.fd(), &mut message, flags)) {
                 Err(error) if patient && error.raw_os_error() == Some(libc::EAGAIN) => {
                     patience.pause()?;
                 }
@@ -231,12 +197,9 @@ impl<S: AsRawFd> Socket<S> {
         Patience { reason, fd: self.fd(), next: PAUSE_MIN, end: self.limits.end(Way::Write) }
     }
 
-    /// # Safety
-    /// *Frozen Buffer*.
-    unsafe fn read(&self, op: Op) -> io::Result<usize> {
+    fn read(&self, op: LiveOp<'_>) -> io::Result<usize> {
         checkpoint()?;
-        // SAFETY: Frozen Buffer: passed on.
-        unsafe { wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read)) }
+        wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read))
     }
 
     /// Tries the write, and waits only for room. There nearly always is room; then this is one
@@ -246,15 +209,11 @@ impl<S: AsRawFd> Socket<S> {
     /// the first attempt left of the buffer, and a Unix datagram socket that finds its receiver's
     /// queue full has consumed the whole buffer by then: an empty datagram would be sent (seen with
     /// Linux 6.18).
-    ///
-    /// # Safety
-    /// *Frozen Buffer*.
-    unsafe fn write(&self, op: Op) -> io::Result<usize> {
+    fn write(&self, mut op: LiveOp<'_>) -> io::Result<usize> {
         yield_if_due();
         let mut deadline = None;
         loop {
-            // SAFETY: Frozen Buffer: passed on.
-            if let Tried::Finished(result) = unsafe { try_now(&op) } {
+            if let Tried::Finished(result) = try_now(&mut op) {
                 #[cfg(feature = "sim")]
                 let result = crate::os::sim::sockets::result(&op, result);
                 return decode(result);
@@ -266,21 +225,14 @@ impl<S: AsRawFd> Socket<S> {
 
     /// Accepts one connection. `short` records that descriptors had run out.
     pub fn accept(&self, short: &AtomicBool, deadline: u64) -> io::Result<OwnedFd> {
-        let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let op = Op::Accept { fd: self.fd(), flags };
         loop {
             checkpoint()?;
             if short.swap(false, Ordering::Relaxed) {
                 pause(WaitReason::NETWORK_ACCEPT, self.fd(), PAUSE_SHORT, deadline)?;
             }
-            let accepted = match accepted_now(op) {
-                Some(result) => result,
-                // SAFETY: Frozen Buffer: this operation has none.
-                None => unsafe { wait_for(op, WaitReason::NETWORK_ACCEPT, deadline) },
-            };
-            let error = match accepted {
-                // SAFETY: Fresh Number: it is the kernel's answer to this accept.
-                Ok(fd) => return Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
+            let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+            let error = match accept(self.fd(), flags, deadline) {
+                Ok(fd) => return Ok(fd),
                 Err(error) => error,
             };
             match error.raw_os_error() {
@@ -304,23 +256,6 @@ impl<S: AsRawFd> Socket<S> {
                 other => return other,
             }
         }
-    }
-}
-
-/// Accepts a connection that waits in the listener's queue; returns `None` if there is none.
-///
-/// The caller keeps running until the queue is empty or its quantum is over. If a ring accepted for
-/// it, each connection would take a turn, and all ready workers would run in between.
-fn accepted_now(op: Op) -> Option<io::Result<usize>> {
-    #[cfg(feature = "sim")]
-    if crate::os::sim::is_here() {
-        // The driver of a simulated world decides which operations end at once, and which fail.
-        return None;
-    }
-    // SAFETY: Frozen Buffer: this operation has none.
-    match unsafe { try_now(&op) } {
-        Tried::Finished(result) => Some(decode(result)),
-        Tried::WouldBlock => None,
     }
 }
 
@@ -379,9 +314,4 @@ fn pause(reason: WaitReason, fd: RawFd, span: Duration, deadline: u64) -> io::Re
 pub(super) fn is_cancelled_error(error: &io::Error) -> bool {
     let inner = error.get_ref().and_then(|e| e.downcast_ref::<WaitError>());
     inner == Some(&WaitError::Cancelled)
-}
-
-fn empty_header() -> libc::msghdr {
-    // SAFETY: Frozen Buffer: a header of zeros points at nothing and is valid.
-    unsafe { MaybeUninit::zeroed().assume_init() }
 }

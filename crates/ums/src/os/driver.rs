@@ -21,16 +21,14 @@
 //! Invariants
 //! * *One Holder*: only the holder of the scheduler's baton calls a driver, so it has no locks. A
 //!   [`Waker`] is the exception: any thread may ring it.
-//! * *Frozen Buffer*: every pointer in an [`Op`] stays valid, and only the operation touches what
-//!   it points to, until the operation's completion has been delivered (or the driver, which waits
-//!   for that, has been dropped).
+//! * *Frozen Buffer*: a driver keeps a [`LiveOp`] until the kernel is done with its buffers, and
+//!   drops it before it delivers the completion (or waits for the kernel when it is dropped
+//!   itself). As long as the value exists, the buffers are there and no other code touches them.
 //! * *One Completion*: a token that was answered `Pending` is returned exactly once, cancelled or
 //!   not. Until then the token is not used for another operation.
 //!
 //! It does not do: the choice of a back end, deadlines (the timer list cancels), fairness between
 //! sockets, buffer ownership.
-
-#![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -38,7 +36,7 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-pub use super::op::{CURRENT, Op, Side};
+pub use super::op::{CURRENT, LiveOp, Op, Side};
 
 /// Tokens from here on belong to the drivers themselves.
 pub const TOKEN_MAX: u64 = u64::MAX - 16;
@@ -73,12 +71,7 @@ pub trait Driver: Send {
 
     /// Starts an operation under a token that no pending operation has, at most [`TOKEN_MAX`].
     /// Never fails: an error is a completion.
-    ///
-    /// # Safety
-    ///
-    /// *Frozen Buffer*: every pointer in `op` is valid for what the operation does, and what it
-    /// points to stays untouched until the completion of `token` has been delivered.
-    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted;
+    fn submit(&mut self, token: u64, op: LiveOp<'static>) -> Submitted;
 
     /// Asks for an end of the operation. Its completion still comes exactly once, with
     /// `-ECANCELED` or its real result. A token that is not pending is ignored.

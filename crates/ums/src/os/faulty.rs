@@ -10,12 +10,10 @@
 //!      +--shortened--> [ the real driver ] --late
 //! ```
 //!
-//! Invariants: *Frozen Buffer*, *One Completion* (the seam): an operation that fails on purpose is
+//! Rule: *One Completion* (the seam): an operation that fails on purpose is
 //! never given to the real driver, and what the real driver completes is delivered once.
 
-#![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
-
-use crate::os::driver::{Done, Driver, Op, Submitted, Waker};
+use crate::os::driver::{Done, Driver, LiveOp, Op, Submitted, Waker};
 use crate::os::lock::Lock;
 
 /// The most looks for which a completion or a cancellation is held back.
@@ -97,11 +95,11 @@ impl Faulty {
     }
 
     /// Returns the operation, possibly with a shorter transfer. Direct I/O stays aligned.
-    fn shorten(&mut self, mut op: Op) -> Op {
-        if let Op::Read { len, .. } | Op::Write { len, .. } = &mut op {
+    fn shorten(&mut self, mut op: LiveOp<'static>) -> LiveOp<'static> {
+        if let Op::Read { len, .. } | Op::Write { len, .. } = *op {
             let step = if len.is_multiple_of(512) { 512 } else { 1 };
-            if *len > step && self.happens(self.faults.short) {
-                *len = (1 + self.roll() as usize % (*len / step - 1)) * step;
+            if len > step && self.happens(self.faults.short) {
+                op.shorten((1 + self.roll() as usize % (len / step - 1)) * step);
             }
         }
         op
@@ -152,10 +150,9 @@ impl Driver for Faulty {
         format!("{}, with {:?}", self.inner.describe(), self.faults)
     }
 
-    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+    fn submit(&mut self, token: u64, op: LiveOp<'static>) -> Submitted {
         if !is_of_a_file(&op) {
-            // SAFETY: Frozen Buffer: the caller's promise.
-            return unsafe { self.inner.submit(token, op) };
+            return self.inner.submit(token, op);
         }
         if let Some(errno) = self.error() {
             let looks = 1 + self.roll() % LOOKS_MAX;
@@ -163,8 +160,7 @@ impl Driver for Faulty {
             return Submitted::Pending;
         }
         let op = self.shorten(op);
-        // SAFETY: Frozen Buffer: the caller's promise; of its buffer a part is used.
-        match unsafe { self.inner.submit(token, op) } {
+        match self.inner.submit(token, op) {
             Submitted::Pending => Submitted::Pending,
             Submitted::Done(result) => match self.lateness() {
                 0 => Submitted::Done(result),

@@ -1,14 +1,26 @@
 //! An I/O operation: the arguments of one system call, for a driver to carry out.
 //!
-//! Named invariant **Frozen Buffer** (stated by [`driver`](super::driver)): every pointer in an
-//! [`Op`] stays valid, and only the operation touches what it points to, until the operation's
-//! completion has been delivered.
+//! An [`Op`] is plain data: raw pointers that promise nothing. A [`LiveOp`] is an operation with
+//! the use of its buffers: as long as the value exists, what the operation points at is valid, and
+//! no other code touches it (the invariant *Frozen Buffer*). So only a `LiveOp` can be carried out;
+//! the code that does so keeps it until the kernel is done with it, and drops it before it delivers
+//! the completion.
 //!
 //! What this file does not do: it carries nothing out. `linux/call` makes the system calls.
 
 #![allow(unsafe_code)] // Frozen Buffer: an Op has raw pointers.
 
+use std::io::{IoSlice, IoSliceMut};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Deref;
 use std::os::fd::RawFd;
+
+use rustix::net::SocketAddrAny;
+use rustix::net::addr::SocketAddrStorage;
+
+/// The most buffers that one call takes (`IOV_MAX`).
+pub const BUFFERS_MAX: usize = 1024;
 
 /// The offset that stands for the file's current position.
 pub const CURRENT: u64 = u64::MAX;
@@ -58,13 +70,6 @@ pub enum Op {
     Call { run: unsafe fn(*mut ()) -> i32, data: *mut () },
 }
 
-// SAFETY: Frozen Buffer: the pointers are valid on the thread that carries the operation out, and
-// no other touches what they point to.
-unsafe impl Send for Op {}
-// SAFETY: Frozen Buffer: as above; what is shared is copied before a pointer is followed, and only
-// one thread follows it.
-unsafe impl Sync for Op {}
-
 /// Which side of a descriptor an operation waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -93,18 +98,6 @@ impl Op {
             | Op::Fsync { fd, .. } => fd,
             Op::Call { .. } => -1,
         }
-    }
-
-    /// Makes an operation that calls this closure, which must be `Send` for the thread that calls
-    /// it.
-    pub fn call<F: FnMut() -> i32 + Send>(f: &mut F) -> Op {
-        /// # Safety
-        /// Frozen Buffer: `data` is an `F` that no other thread touches.
-        unsafe fn run<F: FnMut() -> i32>(data: *mut ()) -> i32 {
-            // SAFETY: Frozen Buffer: our caller's promise.
-            unsafe { (*data.cast::<F>())() }
-        }
-        Op::Call { run: run::<F>, data: std::ptr::from_mut(f).cast() }
     }
 
     /// Returns the side of the descriptor that must be ready for the operation to proceed.
@@ -143,5 +136,197 @@ impl Op {
     /// Returns whether the operation only asks for readiness.
     pub fn is_poll(&self) -> bool {
         matches!(self, Op::PollIn { .. } | Op::PollOut { .. })
+    }
+}
+
+/// An operation and the use of its buffers, which are borrowed for `'a`. It is neither copied nor
+/// shared: whatever has it may carry it out.
+#[derive(Debug)]
+pub struct LiveOp<'a> {
+    op: Op,
+    buffers: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: Frozen Buffer: it is the only user of bytes that it may write, and shares those that it
+// only reads; a closure that it calls is `Send`.
+unsafe impl Send for LiveOp<'_> {}
+
+impl Deref for LiveOp<'_> {
+    type Target = Op;
+
+    fn deref(&self) -> &Op {
+        &self.op
+    }
+}
+
+impl LiveOp<'static> {
+    /// Waits for a side of a descriptor.
+    pub fn poll(fd: RawFd, side: Side) -> LiveOp<'static> {
+        LiveOp::with(match side {
+            Side::In => Op::PollIn { fd },
+            Side::Out => Op::PollOut { fd },
+        })
+    }
+
+    /// Accepts a connection, without its address.
+    pub fn accept(fd: RawFd, flags: i32) -> LiveOp<'static> {
+        LiveOp::with(Op::Accept { fd, flags })
+    }
+
+    /// Writes a file's data to its disk, and unless `data_only` what describes the file too.
+    pub fn fsync(fd: RawFd, data_only: bool) -> LiveOp<'static> {
+        LiveOp::with(Op::Fsync { fd, data_only })
+    }
+}
+
+impl<'a> LiveOp<'a> {
+    /// Private: the constructors pass on pointers that they made from borrows for `'a`.
+    fn with(op: Op) -> LiveOp<'a> {
+        LiveOp { op, buffers: PhantomData }
+    }
+
+    /// Makes an operation of raw pointers.
+    ///
+    /// # Safety
+    /// *Frozen Buffer*: until the value is dropped, every pointer in `op` is valid for what the
+    /// operation does, on every thread, and no other code touches what it points at.
+    pub unsafe fn of(op: Op) -> LiveOp<'a> {
+        LiveOp::with(op)
+    }
+
+    /// Gives up the tie to the borrowed buffers.
+    ///
+    /// # Safety
+    /// *Frozen Buffer*: the caller does not return to its caller before the value has been dropped.
+    pub unsafe fn untied(self) -> LiveOp<'static> {
+        LiveOp::with(self.op)
+    }
+
+    /// Shortens a transfer to at most this many bytes.
+    pub fn shorten(&mut self, to: usize) {
+        if let Op::Read { len, .. }
+        | Op::Write { len, .. }
+        | Op::Recv { len, .. }
+        | Op::Send { len, .. } = &mut self.op
+        {
+            *len = to.min(*len);
+        }
+    }
+
+    /// Receives bytes.
+    pub fn recv(fd: RawFd, buf: &'a mut [u8], flags: i32) -> LiveOp<'a> {
+        LiveOp::with(Op::Recv { fd, buf: buf.as_mut_ptr(), len: buf.len(), flags })
+    }
+
+    /// Sends bytes.
+    pub fn send(fd: RawFd, buf: &'a [u8], flags: i32) -> LiveOp<'a> {
+        LiveOp::with(Op::Send { fd, buf: buf.as_ptr(), len: buf.len(), flags })
+    }
+
+    /// Receives a message into buffers that can be written.
+    pub fn recv_msg(fd: RawFd, into: &'a mut Message<&mut [u8]>, flags: i32) -> LiveOp<'a> {
+        LiveOp::with(Op::RecvMsg { fd, msg: into.filled(), flags })
+    }
+
+    /// Sends a message.
+    pub fn send_msg(fd: RawFd, from: &'a mut Message<&[u8]>, flags: i32) -> LiveOp<'a> {
+        LiveOp::with(Op::SendMsg { fd, msg: from.filled(), flags })
+    }
+
+    /// Reads at a position.
+    pub fn read(fd: RawFd, buf: &'a mut [u8], offset: u64) -> LiveOp<'a> {
+        LiveOp::with(Op::Read { fd, buf: buf.as_mut_ptr(), len: buf.len(), offset })
+    }
+
+    /// Writes at a position.
+    pub fn write(fd: RawFd, buf: &'a [u8], offset: u64) -> LiveOp<'a> {
+        LiveOp::with(Op::Write { fd, buf: buf.as_ptr(), len: buf.len(), offset })
+    }
+
+    /// Reads at a position into several buffers, which std lays out as iovecs; at most
+    /// [`BUFFERS_MAX`] of them.
+    pub fn readv(fd: RawFd, bufs: &'a mut [IoSliceMut<'_>], offset: u64) -> LiveOp<'a> {
+        let (iov, cnt) = (bufs.as_mut_ptr().cast(), bufs.len().min(BUFFERS_MAX) as u32);
+        LiveOp::with(Op::Readv { fd, iov, cnt, offset })
+    }
+
+    /// Writes several buffers at a position; at most [`BUFFERS_MAX`] of them.
+    pub fn writev(fd: RawFd, bufs: &'a [IoSlice<'_>], offset: u64) -> LiveOp<'a> {
+        let (iov, cnt) = (bufs.as_ptr().cast(), bufs.len().min(BUFFERS_MAX) as u32);
+        LiveOp::with(Op::Writev { fd, iov, cnt, offset })
+    }
+
+    /// Calls this closure, on a thread that may block.
+    pub fn call<F: FnMut() -> i32 + Send>(f: &'a mut F) -> LiveOp<'a> {
+        /// # Safety
+        /// *Frozen Buffer*: `data` is an `F` that no other thread touches.
+        unsafe fn run<F: FnMut() -> i32>(data: *mut ()) -> i32 {
+            // SAFETY: Frozen Buffer: by the contract.
+            unsafe { (*data.cast::<F>())() }
+        }
+        LiveOp::with(Op::Call { run: run::<F>, data: std::ptr::from_mut(f).cast() })
+    }
+}
+
+/// What `recvmsg(2)` and `sendmsg(2)` take: buffers, and an address if one is asked for. `B` is
+/// what the buffers lend: `&mut [u8]` or `&[u8]`.
+pub struct Message<B> {
+    header: libc::msghdr,
+    /// Where the kernel writes the sender's address, if it is to.
+    sender: Option<MaybeUninit<SocketAddrStorage>>,
+    buffers: PhantomData<B>,
+}
+
+impl<B> Message<B> {
+    fn new(iov: *mut libc::iovec, buffers: usize) -> Message<B> {
+        // SAFETY: Plain Data: zeros, so it points at nothing.
+        let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+        header.msg_iov = iov;
+        header.msg_iovlen = buffers.min(BUFFERS_MAX) as _;
+        Message { header, sender: None, buffers: PhantomData }
+    }
+
+    /// Returns the header, which points at this message's place for the address.
+    fn filled(&mut self) -> *mut libc::msghdr {
+        if let Some(sender) = &mut self.sender {
+            self.header.msg_name = sender.as_mut_ptr().cast();
+            self.header.msg_namelen = size_of::<SocketAddrStorage>() as libc::socklen_t;
+        }
+        &mut self.header
+    }
+}
+
+impl<'b> Message<&'b mut [u8]> {
+    /// Makes a message that is received into these buffers, which std lays out as iovecs.
+    pub fn into(bufs: &'b mut [IoSliceMut<'_>]) -> Message<&'b mut [u8]> {
+        Message::new(bufs.as_mut_ptr().cast(), bufs.len())
+    }
+
+    /// Asks for the sender's address.
+    pub fn with_sender(mut self) -> Message<&'b mut [u8]> {
+        self.sender = Some(MaybeUninit::zeroed());
+        self
+    }
+
+    /// Returns the sender's address, if the message has been received and has one.
+    pub fn sender(&self) -> Option<SocketAddrAny> {
+        let len = self.header.msg_namelen.min(size_of::<SocketAddrStorage>() as u32);
+        let sender = self.sender.filter(|_| len as usize >= size_of::<libc::sa_family_t>())?;
+        // SAFETY: Own Memory: zeros, or what the kernel has written there: an address this long.
+        Some(unsafe { SocketAddrAny::new(sender, len) })
+    }
+}
+
+impl<'b> Message<&'b [u8]> {
+    /// Makes a message that is sent from these buffers.
+    pub fn from(bufs: &'b [IoSlice<'_>]) -> Message<&'b [u8]> {
+        Message::new(bufs.as_ptr().cast_mut().cast(), bufs.len())
+    }
+
+    /// Sets where it goes.
+    pub fn to(mut self, to: &'b SocketAddrAny) -> Message<&'b [u8]> {
+        (self.header.msg_name, self.header.msg_namelen) =
+            (to.as_ptr().cast_mut().cast(), to.addr_len());
+        self
     }
 }

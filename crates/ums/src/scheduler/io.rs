@@ -1,8 +1,6 @@
 //! I/O of a scheduler: requests are put on the I/O list and given to the driver, and leave it when
 //! they have completed.
 
-#![allow(unsafe_code)] // Named invariant "Frozen Buffer", of the driver's seam.
-
 use super::{Core, Scheduler};
 use crate::os::clock;
 use crate::record::counters::add;
@@ -57,20 +55,17 @@ impl Core {
 
     /// Puts a request on the I/O list and gives it to the driver. If the request completes at once,
     /// it never was pending, and is off the list again.
-    ///
-    /// # Safety
-    /// Frozen Buffer: what `op` points at stays valid and untouched until the completion.
-    pub(crate) unsafe fn submit(
+    pub(crate) fn submit(
         &mut self,
-        op: crate::os::driver::Op,
+        op: crate::os::driver::LiveOp<'static>,
         completion: Completion,
     ) -> Submission {
         let token = self.io.insert(completion);
-        // SAFETY: Frozen Buffer: our caller's promise.
-        match unsafe { self.driver.submit(token, op) } {
+        let told = *op;
+        match self.driver.submit(token, op) {
             crate::os::driver::Submitted::Pending => {
-                self.board.put(token, &op, clock::ticks());
-                self.record(RingEvent::Submit, self.current, op.fd() as u32);
+                self.board.put(token, &told, clock::ticks());
+                self.record(RingEvent::Submit, self.current, told.fd() as u32);
                 Submission::Pending(token)
             }
             crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {

@@ -5,7 +5,7 @@
 //! wait: `epoll_pwait2`, its millisecond ancestor, and `ppoll`.
 //!
 //! Invariants
-//! * *Frozen Buffer* (see the driver's seam): the pointers in an operation are valid here.
+//! * *Frozen Buffer*: the pointers in a [`LiveOp`] are valid as long as it is.
 //! * *Own Result*: otherwise the kernel writes only into locals and slices borrowed for the call.
 //!
 //! A wrong descriptor number is an error value, never undefined behaviour, so plain numbers are
@@ -16,7 +16,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use crate::os::driver::{CURRENT, Op, Side};
+use crate::os::driver::{CURRENT, LiveOp, Op, Side};
 
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,24 +29,19 @@ pub enum Tried {
 
 /// Performs an operation if that is possible without blocking. (Files on disks count as never
 /// blocking here; a caller that must not wait for a disk gives them to the helpers.)
-///
-/// # Safety
-///
-/// *Frozen Buffer*: the pointers in `op` are valid for what it does.
-pub unsafe fn try_now(op: &Op) -> Tried {
+pub fn try_now(op: &mut LiveOp<'_>) -> Tried {
     if op.is_poll() {
         return match poll_one(op.fd(), op.side()) {
             0 => Tried::WouldBlock,
             events => Tried::Finished(events),
         };
     }
-    if let Op::Call { run, data } = *op {
-        // SAFETY: Frozen Buffer: passed on from our caller.
+    if let Op::Call { run, data } = **op {
+        // SAFETY: Frozen Buffer: `data` is what `run` takes, and this operation's alone.
         return Tried::Finished(unsafe { run(data) });
     }
     loop {
-        // SAFETY: Frozen Buffer: passed on from our caller.
-        let result = unsafe { raw_call(op) };
+        let result = raw_call(op);
         if result >= 0 {
             return Tried::Finished(i32::try_from(result).unwrap_or(i32::MAX));
         }
@@ -117,16 +112,12 @@ pub fn asked_not_to_wait(op: &Op) -> bool {
 }
 
 /// Makes the operation's own system call once.
-///
-/// # Safety
-///
-/// As for [`try_now`].
-unsafe fn raw_call(op: &Op) -> isize {
+fn raw_call(op: &mut LiveOp<'_>) -> isize {
     const NOW: i32 = libc::MSG_DONTWAIT;
     const SEND_NOW: i32 = NOW | libc::MSG_NOSIGNAL;
     // SAFETY: Frozen Buffer: each call gets the pointers and lengths its operation came with.
     unsafe {
-        match *op {
+        match **op {
             Op::PollIn { .. } | Op::PollOut { .. } => unreachable!("polls are tried by poll(2)"),
             Op::Call { .. } => unreachable!("calls are made, not tried"),
             Op::Recv { fd, buf, len, flags } => libc::recv(fd, buf.cast(), len, flags | NOW),

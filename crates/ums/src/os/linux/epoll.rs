@@ -27,15 +27,13 @@
 //! of readiness, but reports a connection repeatedly while its request waits in the work
 //! queue, and then costs two calls to switch it off and on.
 //!
-//! Invariants: *Frozen Buffer*, *One Completion* (the seam). *Fresh Event*: an event counts only
+//! Rules: *One Completion* (the seam). *Fresh Event*: an event counts only
 //! if it carries the serial of the watch's current registration, so what a dead registration still
 //! reports (its file lives on in a duplicate) never touches the number's next owner.
 //!
 //! Files of disks are always ready and yet slow: an operation that is certainly on one (an adopted
 //! file, a position in a file, a sync), or on a descriptor that epoll says it cannot watch, goes to
 //! the file helpers.
-
-#![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -49,7 +47,7 @@ use super::helpers::Chores;
 use super::owned::{self, Stamp};
 use super::waiting::{Line, TokenHasher, Waiting};
 use crate::os::clock;
-use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
+use crate::os::driver::{Done, Driver, LiveOp, Op, Side, Submitted, Waker};
 
 /// A busy scheduler looks at epoll at most this often: 50 us.
 const LOOK_EVERY_NS: u64 = 50_000;
@@ -193,13 +191,8 @@ impl Epoll {
     }
 
     /// Tries an operation and notes what the result tells about its descriptor.
-    ///
-    /// # Safety
-    ///
-    /// *Frozen Buffer*.
-    unsafe fn attempt(watch: &mut Watch, op: &Op) -> Tried {
-        // SAFETY: Frozen Buffer: passed on from our caller.
-        let tried = unsafe { call::try_now(op) };
+    fn attempt(watch: &mut Watch, op: &mut LiveOp<'_>) -> Tried {
+        let tried = call::try_now(op);
         let drained = match tried {
             Tried::WouldBlock => true,
             Tried::Finished(n) => watch.stamp.is_stream() && is_short(op, n),
@@ -314,8 +307,7 @@ impl Epoll {
                 Tried::Finished(mask as i32) // epoll's event bits are those of poll(2).
             } else {
                 untouched = false;
-                // SAFETY: Frozen Buffer: the operation has not completed yet.
-                unsafe { Epoll::attempt(watch, &op) }
+                Epoll::attempt(watch, op)
             };
             let Tried::Finished(result) = tried else { return };
             self.waiting.remove(&mut watch.lines[side as usize], token);
@@ -336,13 +328,8 @@ impl Epoll {
     }
 
     /// Hands an operation to the file helpers.
-    ///
-    /// # Safety
-    ///
-    /// *Frozen Buffer*.
-    unsafe fn send_out(&mut self, token: u64, op: Op) -> Submitted {
-        // SAFETY: Frozen Buffer: passed on from our caller.
-        unsafe { self.chores.send(token, op) };
+    fn send_out(&mut self, token: u64, op: LiveOp<'static>) -> Submitted {
+        self.chores.send(token, op);
         Submitted::Pending
     }
 }
@@ -365,24 +352,21 @@ impl Driver for Epoll {
         format!("epoll (speculative calls, {wait}): {}", self.why)
     }
 
-    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+    fn submit(&mut self, token: u64, mut op: LiveOp<'static>) -> Submitted {
         let (fd, side) = (op.fd(), op.side());
         if op.blocks() || (owned::stamp(fd).is_file() && !op.is_poll()) {
-            // SAFETY: Frozen Buffer: the caller's promise.
-            return unsafe { self.send_out(token, op) };
+            return self.send_out(token, op);
         }
         let watch = self.watch(fd);
-        if Epoll::worth_trying(watch, &op) {
-            // SAFETY: Frozen Buffer: the caller's promise.
-            if let Tried::Finished(result) = unsafe { Epoll::attempt(watch, &op) } {
-                return Submitted::Done(result);
-            }
+        if Epoll::worth_trying(watch, &op)
+            && let Tried::Finished(result) = Epoll::attempt(watch, &mut op)
+        {
+            return Submitted::Done(result);
         }
         match self.arm(fd, Some(side)) {
             Ok(()) => {}
             Err(libc::EPERM) if op.is_poll() => return Submitted::Done(call::poll_one(fd, side)),
-            // SAFETY: Frozen Buffer: the caller's promise.
-            Err(libc::EPERM) => return unsafe { self.send_out(token, op) },
+            Err(libc::EPERM) => return self.send_out(token, op),
             Err(errno) => return Submitted::Done(-errno),
         }
         let watch = self.watches.get_mut(&fd).expect("it was armed just now");
@@ -391,10 +375,10 @@ impl Driver for Epoll {
     }
 
     fn cancel(&mut self, token: u64) {
-        if let Some(op) = self.waiting.get(token) {
-            let watch = self.watches.get_mut(&op.fd());
+        if let Some((fd, side)) = self.waiting.get(token).map(|op| (op.fd(), op.side())) {
+            let watch = self.watches.get_mut(&fd);
             let watch = watch.expect("an operation that waits is in line at a watch");
-            self.waiting.remove(&mut watch.lines[op.side() as usize], token);
+            self.waiting.remove(&mut watch.lines[side as usize], token);
         } else if !self.chores.cancel(token) {
             return;
         }

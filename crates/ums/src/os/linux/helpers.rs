@@ -32,22 +32,20 @@
 //! If H1 comes after S3, then S1 and S2 come before H2 and H3 in the order of fences, so H3 rings.
 //! If it comes before, S3 sees it. The bell never rings for a busy driver.
 //!
-//! Invariants: *Frozen Buffer*, *One Completion* (the seam). *One Taker*: a chore leaves the state
-//! Queued once, by compare-and-swap; only the thread that moved it to Started follows its pointers.
+//! Invariants: *One Completion* (the seam). A chore is Queued as long as its operation is in its
+//! place; only the thread that took it from there can carry it out.
 //!
 //! It does not do: batches (each chore is one call), priorities, ending a call that has begun.
 
-#![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "One Taker", stated above.
-
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use super::affinity;
 use super::call::{self, Tried};
 use super::waiting::TokenMap;
-use crate::os::driver::{Done, Op, Waker};
+use crate::os::driver::{Done, LiveOp, Op, Waker};
 use crate::os::lock::{Condvar, Lock};
 
 /// The most helpers of a pool.
@@ -56,10 +54,6 @@ pub const HELPERS_MAX: u32 = 16;
 const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Stack of a helper, which calls only the C library and `std::fs`.
 const STACK: usize = 256 << 10;
-
-const QUEUED: u8 = 0;
-const STARTED: u8 = 1;
-const CANCELLED: u8 = 2;
 
 /// Where a driver's completions arrive.
 struct Mailbox {
@@ -84,28 +78,25 @@ impl Mailbox {
 
 /// One operation on its way through the pool.
 struct Chore {
-    op: Op,
+    /// The operation, until it is taken: to be carried out, or because it was cancelled.
+    op: Lock<Option<LiveOp<'static>>>,
     token: u64,
-    state: AtomicU8,
     to: Arc<Mailbox>,
 }
 
 impl Chore {
-    /// Takes the chore out of the state Queued. Returns false if another thread has.
-    fn take(&self, to: u8) -> bool {
-        self.state.compare_exchange(QUEUED, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    /// Takes the operation. Returns None if another thread has.
+    fn take(&self) -> Option<LiveOp<'static>> {
+        self.op.lock().take()
     }
 
     fn run(&self) {
-        if !self.take(STARTED) {
-            return;
-        }
-        // SAFETY: Frozen Buffer, One Taker: it has not completed, and no other thread carries it
-        // out.
-        let result = match unsafe { call::try_now(&self.op) } {
+        let Some(mut op) = self.take() else { return };
+        let result = match call::try_now(&mut op) {
             Tried::Finished(result) => result,
             Tried::WouldBlock => -libc::EAGAIN,
         };
+        drop(op);
         self.to.deliver(Done { token: self.token, result });
     }
 }
@@ -129,22 +120,20 @@ impl Chores {
     }
 
     /// Hands an operation to the pool.
-    ///
-    /// # Safety
-    /// *Frozen Buffer*, until the completion of `token` has been collected or cancelled.
-    pub unsafe fn send(&mut self, token: u64, op: Op) {
-        let state = AtomicU8::new(QUEUED);
-        let chore = Arc::new(Chore { op, token, state, to: self.mailbox.clone() });
+    pub fn send(&mut self, token: u64, op: LiveOp<'static>) {
+        let pool = Pool::of(&op);
+        let chore = Chore { op: Lock::new(Some(op)), token, to: self.mailbox.clone() };
+        let chore = Arc::new(chore);
         let before = self.sent.insert(token, chore.clone());
         assert!(before.is_none(), "token {token} is already pending");
-        Pool::of(&chore.op).push(chore);
+        pool.push(chore);
     }
 
     /// Asks for an end. Returns true if the chore had not begun and never will; its completion is
     /// the caller's to deliver. Returns false if it is not here, or has begun, and its real result
     /// will be collected.
     pub fn cancel(&mut self, token: u64) -> bool {
-        let cancelled = self.sent.get(&token).is_some_and(|chore| chore.take(CANCELLED));
+        let cancelled = self.sent.get(&token).is_some_and(|chore| chore.take().is_some());
         if cancelled {
             self.sent.remove(&token);
         }
@@ -202,7 +191,7 @@ impl Drop for Chores {
     /// Cancels the chores that have not begun, and waits for the others: their buffers are in use
     /// until then.
     fn drop(&mut self) {
-        self.sent.retain(|_, chore| !chore.take(CANCELLED));
+        self.sent.retain(|_, chore| chore.take().is_none());
         let mut dropped = Vec::new();
         while !self.sent.is_empty() {
             if self.may_sleep() {

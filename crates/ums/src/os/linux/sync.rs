@@ -8,10 +8,8 @@
 //! Costs grow with the length of the list, as they do with `poll(2)`: this driver is for systems
 //! that deny everything else, for comparison, and as the simplest statement of what a driver does.
 //!
-//! Invariants: *Frozen Buffer*, *One Completion* (the seam). Per descriptor and side, operations
+//! Rules: *One Completion* (the seam). Per descriptor and side, operations
 //! are carried out in the order of arrival.
-
-#![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +17,7 @@ use std::os::fd::RawFd;
 
 use super::call::{self, Tried};
 use crate::os::clock;
-use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
+use crate::os::driver::{Done, Driver, LiveOp, Side, Submitted, Waker};
 
 /// A busy scheduler polls its list at most this often: 50 us.
 const LOOK_EVERY_NS: u64 = 50_000;
@@ -27,7 +25,7 @@ const LOOK_EVERY_NS: u64 = 50_000;
 /// The driver; see the module's text.
 pub struct Sync {
     bell: Waker,
-    list: Vec<(u64, Op)>,
+    list: Vec<(u64, LiveOp<'static>)>,
     finished: Vec<Done>,
     looked_at: u64,
     /// The bell was rung, and no wait has ended for it yet.
@@ -79,8 +77,8 @@ impl Sync {
     fn serve(&mut self, mut answers: BTreeMap<RawFd, i16>) {
         const BROKEN: i16 = libc::POLLHUP | libc::POLLERR;
         let finished = &mut self.finished;
-        self.list.retain(|&(token, op)| {
-            let mut finish = |result| finished.push(Done { token, result });
+        self.list.retain_mut(|(token, op)| {
+            let mut finish = |result| finished.push(Done { token: *token, result });
             let Some(events) = answers.get_mut(&op.fd()) else { return true };
             if *events & libc::POLLNVAL != 0 {
                 finish(-libc::EBADF);
@@ -89,8 +87,7 @@ impl Sync {
             if *events & (call::poll_events(op.side()) | BROKEN) == 0 {
                 return true;
             }
-            // SAFETY: Frozen Buffer: the operation has not completed yet.
-            match unsafe { call::try_now(&op) } {
+            match call::try_now(op) {
                 Tried::Finished(result) => finish(result),
                 Tried::WouldBlock => {
                     *events &= !call::poll_events(op.side());
@@ -116,13 +113,12 @@ impl Driver for Sync {
         format!("synchronous calls and poll(2): {}", self.why)
     }
 
-    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+    fn submit(&mut self, token: u64, mut op: LiveOp<'static>) -> Submitted {
         debug_assert!(self.list.iter().all(|&(t, _)| t != token), "token {token} is pending");
-        if op.is_poll() || !self.is_taken(op.fd(), op.side()) {
-            // SAFETY: Frozen Buffer: the caller's promise.
-            if let Tried::Finished(result) = unsafe { call::try_now(&op) } {
-                return Submitted::Done(result);
-            }
+        if (op.is_poll() || !self.is_taken(op.fd(), op.side()))
+            && let Tried::Finished(result) = call::try_now(&mut op)
+        {
+            return Submitted::Done(result);
         }
         self.list.push((token, op));
         Submitted::Pending

@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::os::driver::Op;
+use crate::os::driver::LiveOp;
 
 /// A map from tokens. The scheduler chooses its tokens, so they cannot be chosen to collide.
 pub type TokenMap<V> = HashMap<u64, V, BuildHasherDefault<TokenHasher>>;
@@ -71,7 +71,7 @@ impl Line {
 
 #[derive(Debug)]
 struct Node {
-    op: Op,
+    op: LiveOp<'static>,
     before: u64,
     after: u64,
 }
@@ -95,8 +95,8 @@ impl Waiting {
     }
 
     /// Returns the operation that waits under this token.
-    pub fn get(&self, token: u64) -> Option<Op> {
-        self.nodes.get(&token).map(|node| node.op)
+    pub fn get(&mut self, token: u64) -> Option<&mut LiveOp<'static>> {
+        self.nodes.get_mut(&token).map(|node| &mut node.op)
     }
 
     /// Puts an operation at the end of a line.
@@ -104,7 +104,7 @@ impl Waiting {
     /// # Panics
     ///
     /// If the token is already waiting: it would complete twice.
-    pub fn push(&mut self, line: &mut Line, token: u64, op: Op) {
+    pub fn push(&mut self, line: &mut Line, token: u64, op: LiveOp<'static>) {
         let node = Node { op, before: line.last, after: NONE };
         assert!(self.nodes.insert(token, node).is_none(), "token {token} is already pending");
         match self.nodes.get_mut(&line.last) {
@@ -119,7 +119,7 @@ impl Waiting {
     /// # Panics
     ///
     /// If the token does not wait: callers look first.
-    pub fn remove(&mut self, line: &mut Line, token: u64) -> Op {
+    pub fn remove(&mut self, line: &mut Line, token: u64) -> LiveOp<'static> {
         let node = self.nodes.remove(&token).expect("only a waiting token is removed");
         match self.nodes.get_mut(&node.before) {
             Some(before) => before.after = node.after,
@@ -136,6 +136,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::driver::Side;
 
     fn tokens(waiting: &Waiting, line: Line) -> Vec<u64> {
         let mut seen = Vec::new();
@@ -153,7 +154,7 @@ mod tests {
         for leaver in [0, 1, 2, 3] {
             let (mut waiting, mut line) = (Waiting::default(), Line::new());
             for token in 0..4 {
-                waiting.push(&mut line, token, Op::PollIn { fd: 0 });
+                waiting.push(&mut line, token, LiveOp::poll(0, Side::In));
             }
             waiting.remove(&mut line, leaver);
             let rest: Vec<u64> = (0..4).filter(|&t| t != leaver).collect();
@@ -170,7 +171,7 @@ mod tests {
     #[should_panic(expected = "already pending")]
     fn a_token_cannot_wait_twice() {
         let (mut waiting, mut line) = (Waiting::default(), Line::new());
-        waiting.push(&mut line, 5, Op::PollIn { fd: 0 });
-        waiting.push(&mut line, 5, Op::PollIn { fd: 0 });
+        waiting.push(&mut line, 5, LiveOp::poll(0, Side::In));
+        waiting.push(&mut line, 5, LiveOp::poll(0, Side::In));
     }
 }

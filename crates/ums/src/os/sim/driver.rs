@@ -12,10 +12,8 @@
 //! library above the seam is the shipped one, and only the order, the time and the faults of its
 //! operations depend on the seed.
 //!
-//! Invariants: *Frozen Buffer*, *One Completion* (the seam). Operations on one side of a descriptor
+//! Rules: *One Completion* (the seam). Operations on one side of a descriptor
 //! are carried out in the order of arrival.
-
-#![allow(unsafe_code)] // Named invariant "Frozen Buffer": operations carry raw pointers.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -23,12 +21,12 @@ use std::os::fd::RawFd;
 use super::plan::lateness;
 use super::{On, World, place, sockets};
 use crate::os::clock::{self, NEVER};
-use crate::os::driver::{Done, Driver, Op, Side, Submitted, Waker};
+use crate::os::driver::{Done, Driver, LiveOp, Op, Side, Submitted, Waker};
 use crate::os::linux::call::{self, Tried};
 
 struct Flight {
     token: u64,
-    op: Op,
+    op: LiveOp<'static>,
     /// The time of the first try.
     due: u64,
     /// It would have blocked.
@@ -64,7 +62,7 @@ impl Simulated {
     }
 
     /// Returns the operation, perhaps shortened, and the error that it fails with, if any.
-    fn fate(&self, mut op: Op) -> (Op, Option<i32>) {
+    fn fate(&self, mut op: LiveOp<'static>) -> (LiveOp<'static>, Option<i32>) {
         let roll = |world: &World| {
             let mut state = world.lock();
             let (short, fail) = (state.plan.faults.short, state.plan.faults.fail);
@@ -79,13 +77,13 @@ impl Simulated {
             | Op::Write { len, .. }
             | Op::Recv { len, .. }
             | Op::Send { len, .. },
-        ) = (short, &mut op)
-            && *len > 1
+        ) = (short, *op)
+            && len > 1
             && !len.is_multiple_of(512)
         {
-            *len = 1 + by as usize % (*len - 1);
+            op.shorten(1 + by as usize % (len - 1));
         }
-        let error = match op {
+        let error = match *op {
             _ if !fail => None,
             Op::Read { .. }
             | Op::Write { .. }
@@ -114,8 +112,7 @@ impl Simulated {
                     call::reset(flight.op.fd());
                 }
                 if result.is_none() {
-                    // SAFETY: Frozen Buffer: the operation has not completed yet.
-                    match unsafe { carry_out(&flight.op) } {
+                    match carry_out(&mut flight.op) {
                         Tried::Finished(done) => result = Some(done),
                         Tried::WouldBlock => flight.blocked = true,
                     }
@@ -152,16 +149,12 @@ impl Simulated {
 }
 
 /// Carries an operation out, if the disk allows it.
-///
-/// # Safety
-/// Frozen Buffer: the pointers in `op` are valid for the operation.
-unsafe fn carry_out(op: &Op) -> Tried {
+fn carry_out(op: &mut LiveOp<'_>) -> Tried {
     let Some((world, _)) = place() else { return Tried::WouldBlock };
     if let Err(error) = world.lock().disk.before(op) {
         return Tried::Finished(error);
     }
-    // SAFETY: Frozen Buffer: by this function's contract.
-    let tried = unsafe { call::try_now(op) };
+    let tried = call::try_now(op);
     if let Tried::Finished(result) = tried {
         world.lock().disk.after(op, result);
         return Tried::Finished(sockets::result(op, result));
@@ -178,17 +171,18 @@ impl Driver for Simulated {
         "simulated: plain calls at the times that a seed says".into()
     }
 
-    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
-        let (op, fails) = self.fate(op);
+    fn submit(&mut self, token: u64, op: LiveOp<'static>) -> Submitted {
+        let (mut op, fails) = self.fate(op);
         let at_once = self.world(|world| world.lock().when.below(4) == 0).unwrap_or(true);
         let at_once = at_once || self.eager;
         let side = |op: &Op| (op.fd(), op.side() == Side::In);
         let is_first = self.flights.iter().all(|f| side(&f.op) != side(&op));
-        if at_once && is_first && fails.is_none() {
-            // SAFETY: Frozen Buffer: by the contract of `submit`.
-            if let Tried::Finished(result) = unsafe { carry_out(&op) } {
-                return Submitted::Done(result);
-            }
+        if at_once
+            && is_first
+            && fails.is_none()
+            && let Tried::Finished(result) = carry_out(&mut op)
+        {
+            return Submitted::Done(result);
         }
         let late = self.lateness();
         let (due, blocked, cancel) = (clock::now().saturating_add(late), false, NEVER);

@@ -170,7 +170,7 @@ mod tests {
     fn an_operation_without_descriptor_and_offset_shows_none_b46() {
         let board = IoBoard::default();
         let mut f = || 0;
-        board.put(1 << 32, &Op::call(&mut f), 0);
+        board.put(1 << 32, &crate::os::driver::LiveOp::call(&mut f), 0);
         board.put(1 << 32 | 1, &Op::PollIn { fd: 5 }, 0);
         let seen = board.read();
         assert_eq!((seen[0].operation, seen[0].fd, seen[0].offset), ("CALL", None, None));

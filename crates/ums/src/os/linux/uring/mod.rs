@@ -49,7 +49,7 @@ use super::call;
 use super::helpers::Chores;
 use super::waiting::TokenMap;
 use crate::os::clock;
-use crate::os::driver::{CURRENT, Done, Driver, Op, Submitted, TOKEN_MAX, Waker};
+use crate::os::driver::{CURRENT, Done, Driver, LiveOp, Op, Submitted, TOKEN_MAX, Waker};
 
 /// Entries of the submission queue.
 const SQ_ENTRIES: u32 = 256;
@@ -69,7 +69,7 @@ const CANCEL: u64 = TOKEN_MAX + 2;
 
 /// An operation on its way.
 struct Flight {
-    op: Op,
+    op: LiveOp<'static>,
     /// The kernel has a poll in its place, because the operation itself answered `-EAGAIN`.
     polling: bool,
     /// It was cancelled, so it is not tried again.
@@ -222,8 +222,8 @@ impl Uring {
     }
 
     fn push_now(&mut self, entry: &Entry) -> bool {
-        // SAFETY: Frozen Buffer: what the entry points to stays valid until its completion is
-        // delivered, and we deliver none before the kernel's answer to this entry.
+        // SAFETY: Frozen Buffer: a flight keeps the operation until the kernel's answer to this
+        // entry, or the entry has no buffer.
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
@@ -247,7 +247,7 @@ impl Uring {
             // Waits only with the last batch.
             let want = if self.backlog.is_empty() { want } else { 0 };
             let flags = self.enter_flags.bits();
-            // SAFETY: One Thread; `args` and the time it points to are borrowed for the call.
+            // SAFETY: Plain Call: `args` and the time it points to are borrowed for the call.
             let entered =
                 unsafe { self.ring.submitter().enter(before as u32, want, flags, Some(&args)) };
             let stuck = entered.is_err_and(|error| self.is_stuck(&error));
@@ -316,7 +316,7 @@ impl Uring {
     /// Handles the completion of one operation: delivers it, or submits the operation again.
     fn land(&mut self, token: u64, result: i32, out: &mut Vec<Done>) {
         let flight = self.flights.get_mut(&token).expect("a completion belongs to a submission");
-        let would_block = match flight.op {
+        let would_block = match *flight.op {
             Op::Connect { .. } => false,
             op => result == -libc::EAGAIN && !call::asked_not_to_wait(&op),
         };
@@ -333,7 +333,7 @@ impl Uring {
             out.push(Done { token, result: -libc::ECANCELED });
         } else {
             flight.polling = would_block && !flight.polling;
-            let op = flight.op;
+            let op = *flight.op;
             let entry = if flight.polling { poll_entry(&op) } else { self.entry(&op) };
             self.push(entry.user_data(token));
         }
@@ -349,17 +349,16 @@ impl Driver for Uring {
         format!("io_uring ({}): this scheduler stays on one thread", self.mode)
     }
 
-    unsafe fn submit(&mut self, token: u64, op: Op) -> Submitted {
+    fn submit(&mut self, token: u64, op: LiveOp<'static>) -> Submitted {
         assert!(token <= TOKEN_MAX, "token {token} is reserved");
         debug_assert_eq!(crate::os::thread_number(), self.owner, "One Thread");
-        if let Op::Call { .. } = op {
-            // SAFETY: Frozen Buffer: the caller's promise.
-            unsafe { self.chores.send(token, op) };
+        if let Op::Call { .. } = *op {
+            self.chores.send(token, op);
             return Submitted::Pending;
         }
+        let entry = self.entry(&op);
         let flight = Flight { op, polling: false, cancelled: false };
         assert!(self.flights.insert(token, flight).is_none(), "token {token} is already pending");
-        let entry = self.entry(&op);
         self.push(entry.user_data(token));
         Submitted::Pending
     }

@@ -26,9 +26,14 @@ fn read_op(reader: &OwnedFd, buf: &mut [u8]) -> Op {
     Op::Read { fd, buf: buf.as_mut_ptr(), len, offset: crate::os::driver::CURRENT }
 }
 
+fn flight(op: Op, polling: bool) -> Flight {
+    // SAFETY: Frozen Buffer: each test keeps its buffers until it has taken the completion.
+    Flight { op: unsafe { LiveOp::of(op) }, polling, cancelled: false }
+}
+
 /// Puts a read in flight to which the kernel has just answered `-EAGAIN`.
 fn refuse(ring: &mut Uring, token: u64, op: Op) {
-    ring.flights.insert(token, Flight { op, polling: false, cancelled: false });
+    ring.flights.insert(token, flight(op, false));
     let mut out = Vec::new();
     ring.land(token, -libc::EAGAIN, &mut out);
     assert_eq!(out, [], "it goes round again");
@@ -66,7 +71,7 @@ fn a_cancel_between_the_poll_and_the_next_try_counts() {
     let mut buf = [0; 8];
     let op = read_op(&reader, &mut buf);
     // The poll has completed, its completion is not reaped yet, and the cancellation finds nothing.
-    ring.flights.insert(1, Flight { op, polling: true, cancelled: false });
+    ring.flights.insert(1, flight(op, true));
     ring.cancel(1);
     let mut out = Vec::new();
     ring.land(1, i32::from(libc::POLLIN), &mut out);
@@ -95,7 +100,7 @@ fn the_backlog_reaches_the_kernel_in_order() {
     let Some((mut ring, reader, writer)) = ring() else { return };
     let op = Op::PollIn { fd: reader.as_raw_fd() };
     for token in 0..2_000 {
-        ring.flights.insert(token, Flight { op, polling: false, cancelled: false });
+        ring.flights.insert(token, flight(op, false));
         ring.backlog.push_back(entry(&op).user_data(token));
     }
     (0..1_000).for_each(|token| ring.cancel(token));
@@ -119,7 +124,8 @@ fn an_old_entry_is_flushed_at_the_first_look() {
     rustix::io::write(&writer, b"abc").unwrap();
     let mut buf = [0; 8];
     // SAFETY: Frozen Buffer: `buf` is used again after the completion.
-    let _ = unsafe { ring.submit(1, read_op(&reader, &mut buf)) };
+    let op = unsafe { LiveOp::of(read_op(&reader, &mut buf)) };
+    let _ = ring.submit(1, op);
     std::thread::sleep(Duration::from_millis(1));
     assert!(ring.ready(), "one look, one entry, and a worker that seldom yields");
     ring.reap(&mut out);
@@ -139,13 +145,15 @@ fn file() -> std::fs::File {
 /// Writes a page of sevens at 4096 and reads it back, both with this buffer.
 fn write_and_read_back(ring: &mut Uring, file: &std::fs::File, buf: &mut [u8]) {
     buf.fill(7);
-    let (fd, len, offset) = (file.as_raw_fd(), buf.len(), 4096);
+    let (fd, offset) = (file.as_raw_fd(), 4096);
     // SAFETY: Frozen Buffer: waited for before it is looked at.
-    let _ = unsafe { ring.submit(1, Op::Write { fd, buf: buf.as_ptr(), len, offset }) };
+    let op = unsafe { LiveOp::write(fd, buf, offset).untied() };
+    let _ = ring.submit(1, op);
     assert_eq!(wait_for_one(ring), Done { token: 1, result: 4096 });
     buf.fill(0);
     // SAFETY: Frozen Buffer: as above.
-    let _ = unsafe { ring.submit(2, Op::Read { fd, buf: buf.as_mut_ptr(), len, offset }) };
+    let op = unsafe { LiveOp::read(fd, buf, offset).untied() };
+    let _ = ring.submit(2, op);
     assert_eq!(wait_for_one(ring), Done { token: 2, result: 4096 });
     assert!(buf.iter().all(|byte| *byte == 7));
 }

@@ -20,7 +20,7 @@ pub fn a_call_runs_elsewhere_and_its_result_comes_back(mut rig: Rig) {
         who = Some(thread::current().id());
         42
     };
-    let op = Op::call(&mut call);
+    let op = *LiveOp::call(&mut call);
     assert_eq!(rig.run(1, op), 42);
     let here = who == Some(thread::current().id());
     assert_eq!(here, is_sync(&rig), "the submitter is not held up");
@@ -39,7 +39,7 @@ pub fn many_calls_each_come_back_once(mut rig: Rig) {
         })
         .collect();
     for (at, call) in calls.iter_mut().enumerate() {
-        rig.submit(at as u64, Op::call(call));
+        rig.submit(at as u64, *LiveOp::call(call));
     }
     (0..1000).for_each(|at| assert_eq!(rig.take(at), at as i32));
     assert_eq!(count.load(SeqCst), 1000);
@@ -65,7 +65,7 @@ pub fn a_call_that_has_not_begun_never_begins_when_cancelled(mut rig: Rig) {
     };
     let mut blockers = [(); BLOCKERS].map(|()| blocker);
     for (at, call) in blockers.iter_mut().enumerate() {
-        rig.submit(at as u64, Op::call(call));
+        rig.submit(at as u64, *LiveOp::call(call));
     }
     let start = Instant::now();
     while begun.load(SeqCst) < BLOCKERS {
@@ -77,7 +77,7 @@ pub fn a_call_that_has_not_begun_never_begins_when_cancelled(mut rig: Rig) {
         ran.store(true, SeqCst);
         0
     };
-    rig.submit(100, Op::call(&mut late));
+    rig.submit(100, *LiveOp::call(&mut late));
     rig.quiet();
     let file = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut &file, b"0123").unwrap();
@@ -105,7 +105,8 @@ pub fn a_dropped_driver_waits_for_the_call_that_has_begun(rig: Rig) {
         0
     };
     // SAFETY: Frozen Buffer: `call` lives on until the driver has been dropped.
-    let _ = unsafe { io.submit(1, Op::call(&mut call)) };
+    let op = unsafe { LiveOp::call(&mut call).untied() };
+    let _ = io.submit(1, op);
     while !begun.load(SeqCst) {
         thread::yield_now();
     }
@@ -118,9 +119,9 @@ pub fn a_file_is_not_read_by_its_submitter(mut rig: Rig) {
     std::io::Write::write_all(&mut &file, b"0123456789").unwrap();
     let fd = file.as_raw_fd();
     let mut buf = [0; 4];
-    let op = Op::Read { fd, buf: buf.as_mut_ptr(), len: 4, offset: 3 };
     // SAFETY: Frozen Buffer: `buf` is used again after the completion.
-    match unsafe { rig.io.submit(1, op) } {
+    let op = unsafe { LiveOp::read(fd, &mut buf, 3).untied() };
+    match rig.io.submit(1, op) {
         Submitted::Done(result) => assert!(is_sync(&rig) && result == 4),
         Submitted::Pending => assert!(!is_sync(&rig) && rig.take(1) == 4),
     }

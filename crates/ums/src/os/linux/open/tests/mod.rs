@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
-use crate::os::driver::{CURRENT, Done, Op, Submitted};
+use crate::os::driver::{CURRENT, Done, LiveOp, Op, Submitted};
 use crate::os::linux::owned::{self, Kind};
 
 /// A driver under test, and what it has delivered.
@@ -141,7 +141,8 @@ impl Rig {
     fn submit(&mut self, token: u64, op: Op) {
         let before = self.io.pending();
         // SAFETY: Frozen Buffer: each test keeps its buffers until it has taken the completion.
-        match unsafe { self.io.submit(token, op) } {
+        let op = unsafe { LiveOp::of(op) };
+        match self.io.submit(token, op) {
             Submitted::Done(result) => self.done.push(Done { token, result }),
             Submitted::Pending => assert!(self.io.pending() > before),
         }
