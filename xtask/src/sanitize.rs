@@ -48,7 +48,7 @@ const TOOLS: &[Tool] = &[
         )],
         runs: &[
             Run {
-                args: "-p fiber --features sanitizer --lib",
+                args: "-p ums-fiber --features sanitizer --lib",
                 without: &[
                     (
                         "too_many_mappings",
@@ -57,7 +57,7 @@ const TOOLS: &[Tool] = &[
                     ("without_a_system_call", CALLS),
                 ],
             },
-            Run { args: "-p context", without: &[] },
+            Run { args: "-p ums-context", without: &[] },
             Run {
                 args: "-p ums --features sanitizer --lib",
                 without: &[("no_system_call", CALLS)],
@@ -78,7 +78,7 @@ const TOOLS: &[Tool] = &[
         env: &[],
         runs: &[
             Run {
-                args: "-p fiber --features tsan --lib fiber::tests",
+                args: "-p ums-fiber --features tsan --lib fiber::tests",
                 without: &[
                     ("thousands_of_fibers", "takes more memory than the tool has"),
                     ("a_finished", "the tool itself ends at this panic, for an unknown reason"),
@@ -86,7 +86,7 @@ const TOOLS: &[Tool] = &[
                 ],
             },
             Run {
-                args: "-p context --features tsan --test campaign",
+                args: "-p ums-context --features tsan --test campaign",
                 without: &[("setgid", "the C library interrupts the tool's own thread for it")],
             },
             Run {
@@ -112,13 +112,13 @@ const TOOLS: &[Tool] = &[
         )],
         runs: &[
             Run {
-                args: "-p fiber --lib pool::tests",
+                args: "-p ums-fiber --lib pool::tests",
                 without: &[
                     ("without_a_system_call", CALLS),
                     ("too_many_mappings", "the tool has mappings of its own"),
                 ],
             },
-            Run { args: "-p fiber --lib fiber::tests", without: &[] },
+            Run { args: "-p ums-fiber --lib fiber::tests", without: &[] },
         ],
     },
 ];

@@ -3,7 +3,7 @@
 //! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own
 //! closure.
 //!
-//! Run with `cargo run --release -p fiber --example floor`.
+//! Run with `cargo run --release -p ums-fiber --example floor`.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
