@@ -36,8 +36,6 @@
 #![debugger_visualizer(gdb_script_file = "../gdb/ums.py")]
 
 // A module uses only modules that are declared above it.
-#[cfg(feature = "planted")]
-pub mod planted;
 mod os;
 mod record;
 #[doc(hidden)] // For the expansion of `interpose!`.

@@ -32,10 +32,7 @@ fn placed(offset: u64) -> io::Result<u64> {
 /// Returns whether the caller is in a simulated world. It has no cache: its seed decides which
 /// operations are late, short or lost.
 fn is_simulated() -> bool {
-    #[cfg(feature = "sim")]
-    return crate::os::sim::is_here();
-    #[cfg(not(feature = "sim"))]
-    false
+    crate::os::sim::is_here()
 }
 
 impl File {

@@ -22,12 +22,12 @@ use std::time::Instant;
 
 use rustix::fs::{FallocateFlags, OFlags};
 
-use super::disk;
 use super::manner::Manner;
 use crate::io::{outside, wait_out};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::LiveOp;
 use crate::os::linux::owned;
+use crate::os::sim::files as disk;
 use crate::record::reason::WaitReason;
 
 /// An open file. The [module's text](crate::fs) says where each operation is done.

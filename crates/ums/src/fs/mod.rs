@@ -53,7 +53,6 @@
 
 mod at;
 mod direct;
-mod disk;
 mod file;
 mod manner;
 mod open;

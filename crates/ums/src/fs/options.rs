@@ -4,9 +4,9 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::disk;
 use super::manner::Manner;
 use crate::io::outside;
+use crate::os::sim::files as disk;
 use crate::record::reason::WaitReason;
 
 /// Options for opening a file: std's, and direct I/O.

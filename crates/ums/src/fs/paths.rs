@@ -4,8 +4,8 @@ use std::fs::{self, DirEntry, Metadata, Permissions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::disk;
 use crate::io::outside;
+use crate::os::sim::files as disk;
 use crate::record::reason::WaitReason;
 
 const REASON: WaitReason = WaitReason::ASYNC_IO_COMPLETION;

@@ -25,6 +25,7 @@ use crate::os::clock::{self, NEVER};
 use crate::os::driver::{LiveOp, Op, Side};
 use crate::os::limits::{QUANTUM_NS, SLOW_IO_NS};
 use crate::os::linux::call::{self, Tried};
+use crate::os::sockets;
 use crate::record::counters::add;
 use crate::record::reason::WaitReason;
 use crate::scheduler::alarm::{self, Noticed};
@@ -232,9 +233,7 @@ pub(crate) fn accept(fd: RawFd, flags: i32, deadline: u64) -> io::Result<OwnedFd
 
 /// Accepts a connection that waits in the listener's queue; returns `None` if there is none.
 fn accepted_now(fd: RawFd, flags: i32) -> Option<io::Result<usize>> {
-    #[cfg(feature = "sim")]
-    if crate::os::sim::is_here() {
-        // The driver of a simulated world decides which operations end at once, and which fail.
+    if !sockets::are_tried_first() {
         return None;
     }
     match call::try_now(&mut LiveOp::accept(fd, flags)) {

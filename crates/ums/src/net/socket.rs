@@ -24,6 +24,7 @@ use crate::os::driver::LiveOp;
 use crate::os::linux::call::{Tried, try_now};
 use crate::os::linux::owned::{self, Kind};
 use crate::os::op::Message;
+use crate::os::sockets;
 use crate::record::reason::WaitReason;
 use crate::record::report;
 use crate::wait::error::WaitError;
@@ -181,20 +182,15 @@ impl<S: AsRawFd> Socket<S> {
         let buf = [IoSlice::new(buf)];
         let mut message = Message::from(&buf).to(to);
         let flags = if patient { libc::MSG_DONTWAIT } else { 0 };
-        let mut patience = self.patience(WaitReason::NETWORK_WRITE);
+        let mut patience = Patience::new(WaitReason::NETWORK_WRITE, self.limits.end(Way::Write));
         loop {
             match self.write(LiveOp::send_msg(self.fd(), &mut message, flags)) {
                 Err(error) if patient && error.raw_os_error() == Some(libc::EAGAIN) => {
-                    patience.pause()?;
+                    patience.pause(self.fd())?;
                 }
                 result => return result,
             }
         }
-    }
-
-    /// Returns a series of growing pauses, within the time limit of a write.
-    pub fn patience(&self, reason: WaitReason) -> Patience {
-        Patience { reason, fd: self.fd(), next: PAUSE_MIN, end: self.limits.end(Way::Write) }
     }
 
     fn read(&self, op: LiveOp<'_>) -> io::Result<usize> {
@@ -214,9 +210,7 @@ impl<S: AsRawFd> Socket<S> {
         let mut deadline = None;
         loop {
             if let Tried::Finished(result) = try_now(&mut op) {
-                #[cfg(feature = "sim")]
-                let result = crate::os::sim::sockets::result(&op, result);
-                return decode(result);
+                return decode(sockets::result_of(&op, result));
             }
             let deadline = *deadline.get_or_insert_with(|| self.limits.end(Way::Write));
             wait_writable(self.fd(), WaitReason::NETWORK_WRITE, deadline)?;
@@ -281,24 +275,28 @@ pub(crate) fn report_shortage(error: &io::Error) {
 /// Pauses between retries that become longer and longer.
 pub(super) struct Patience {
     reason: WaitReason,
-    fd: RawFd,
     next: Duration,
     end: u64,
 }
 
 impl Patience {
-    pub fn pause(&mut self) -> io::Result<()> {
-        pause(self.reason, self.fd, self.next, self.end)?;
+    /// Prepares pauses that fail when the deadline comes.
+    pub fn new(reason: WaitReason, deadline: u64) -> Patience {
+        Patience { reason, next: PAUSE_MIN, end: deadline }
+    }
+
+    /// Pauses before the next attempt with this descriptor.
+    pub fn pause(&mut self, fd: RawFd) -> io::Result<()> {
+        pause(self.reason, fd, self.next, self.end)?;
         self.next = (self.next * 2).min(PAUSE_MAX);
         Ok(())
     }
 }
 
-/// Waits until the simulated network has announced a connection to its other side.
-#[cfg(feature = "sim")]
-pub(super) fn until_connected(deadline: u64) -> io::Result<()> {
-    let Some(ns) = crate::os::sim::sockets::until_connected() else { return Ok(()) };
-    pause(WaitReason::NETWORK_CONNECT, -1, Duration::from_nanos(ns), deadline)
+/// Waits until a connection may be attempted, if the network asks for that.
+pub(super) fn pause_before_connecting(deadline: u64) -> io::Result<()> {
+    let Some(delay) = sockets::delay_before_connecting() else { return Ok(()) };
+    pause(WaitReason::NETWORK_CONNECT, -1, delay, deadline)
 }
 
 /// Waits for this long; fails if the deadline comes first.

@@ -6,18 +6,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, listen, socket_with};
-
 use super::resolve::{ToSocketAddrs, each_address};
 use super::shape::{socket_type, stream_type, timeouts};
-use super::socket::{Socket, Way, is_cancelled_error};
+use super::socket::{Socket, Way, is_cancelled_error, pause_before_connecting};
 use crate::current::checkpoint;
 use crate::io::wait_writable;
 use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::Kind;
-#[cfg(feature = "sim")]
-use crate::os::sim::sockets as sim;
+use crate::os::sockets::{self, Attempt};
 use crate::record::reason::WaitReason;
 
 /// How many connections may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
@@ -42,16 +38,7 @@ impl TcpListener {
     /// # Errors
     /// The error of the last address, or of the name's resolution.
     pub fn bind<A: ToSocketAddrs>(address: A) -> io::Result<TcpListener> {
-        each_address(address, |address| {
-            #[cfg(feature = "sim")]
-            if let Some(socket) = sim::listener(&address) {
-                return Ok(socket?.into());
-            }
-            let std = std::net::TcpListener::bind(address)?;
-            // std's queue is short; a second `listen` sets the length.
-            listen(&std, BACKLOG)?;
-            Ok(std.into())
-        })
+        each_address(address, |address| Ok(sockets::listen_on(&address, BACKLOG)?.into()))
     }
 
     /// Waits for a connection. A connection that its peer has reset in the queue is dropped, and
@@ -101,11 +88,7 @@ impl TcpListener {
     /// # Errors
     /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        #[cfg(feature = "sim")]
-        if let Some(address) = sim::listens_at(self) {
-            return Ok(address);
-        }
-        self.socket.std.local_addr()
+        sockets::listens_at(&self.socket.std)
     }
 
     /// Returns the time to live (hop limit) of the socket's packets.
@@ -179,11 +162,7 @@ impl TcpStream {
     /// # Errors
     /// The system's error.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        #[cfg(feature = "sim")]
-        if let Some([mine, _]) = sim::addresses(self) {
-            return Ok(mine);
-        }
-        self.socket.std.local_addr()
+        sockets::local_addr(&self.socket.std)
     }
 
     /// Returns the address of the other end.
@@ -191,11 +170,7 @@ impl TcpStream {
     /// # Errors
     /// `NotConnected` if the connection has ended.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        #[cfg(feature = "sim")]
-        if let Some([_, theirs]) = sim::addresses(self) {
-            return Ok(theirs);
-        }
-        self.socket.std.peer_addr()
+        sockets::peer_addr(&self.socket.std)
     }
 
     /// Sets whether small writes are sent at once instead of being collected (`TCP_NODELAY`).
@@ -203,12 +178,7 @@ impl TcpStream {
     /// # Errors
     /// The system's error.
     pub fn set_nodelay(&self, yes: bool) -> io::Result<()> {
-        #[cfg(feature = "sim")]
-        if sim::addresses(self).is_some() {
-            // A simulated network collects nothing.
-            return Ok(());
-        }
-        self.socket.std.set_nodelay(yes)
+        sockets::set_nodelay(&self.socket.std, yes)
     }
 
     /// Returns whether small writes are sent at once.
@@ -216,11 +186,7 @@ impl TcpStream {
     /// # Errors
     /// The system's error.
     pub fn nodelay(&self) -> io::Result<bool> {
-        #[cfg(feature = "sim")]
-        if sim::addresses(self).is_some() {
-            return Ok(true);
-        }
-        self.socket.std.nodelay()
+        sockets::nodelay(&self.socket.std)
     }
 
     /// Returns the time to live (hop limit) of the socket's packets.
@@ -243,33 +209,17 @@ impl TcpStream {
 /// Starts to connect, waits until the socket is writable, and reads the result.
 fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
     checkpoint()?;
-    #[cfg(feature = "sim")]
-    if crate::os::sim::is_here() {
-        return connect_in_world(address, deadline);
-    }
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = socket_with(family, SocketType::STREAM, flags, None)?;
-    let stream = TcpStream::of(Socket::new(fd.into(), Kind::Stream));
-    match connect(&stream, address) {
-        Ok(()) => return Ok(stream),
-        Err(Errno::INPROGRESS) => {}
-        Err(error) => Err(error)?,
-    }
-    wait_writable(stream.as_raw_fd(), WaitReason::NETWORK_CONNECT, deadline)?;
-    stream.take_error()?.map_or(Ok(stream), Err)
-}
-
-/// Like [`connect_until`], over the network of the caller's simulated world. A port with a full
-/// queue does not answer.
-#[cfg(feature = "sim")]
-fn connect_in_world(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {
+    let stream = |socket: OwnedFd| TcpStream::of(Socket::new(socket.into(), Kind::Stream));
     loop {
-        super::socket::until_connected(deadline)?;
-        match sim::connect_to(address) {
-            Some(Err(Errno::AGAIN)) => {}
-            Some(socket) => return Ok(socket?.into()),
-            None => return Err(Errno::NETUNREACH.into()),
+        pause_before_connecting(deadline)?;
+        match sockets::connect_tcp(address)? {
+            Attempt::Connected(socket) => return Ok(stream(socket)),
+            Attempt::InProgress(socket) => {
+                let stream = stream(socket);
+                wait_writable(stream.as_raw_fd(), WaitReason::NETWORK_CONNECT, deadline)?;
+                return stream.take_error()?.map_or(Ok(stream), Err);
+            }
+            Attempt::Full(_) => {}
         }
     }
 }

@@ -9,17 +9,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, listen, socket_with,
-};
+use rustix::net::{SocketAddrUnix, listen};
 
 use super::shape::{socket_type, stream_type, timeouts};
-use super::socket::{Socket, Way, is_cancelled_error};
+use super::socket::{Patience, Socket, Way, is_cancelled_error, pause_before_connecting};
 use super::tcp::BACKLOG;
 use crate::current::checkpoint;
 use crate::os::clock::{self, NEVER};
 use crate::os::linux::owned::Kind;
+use crate::os::sockets::{self, Attempt};
 use crate::record::reason::WaitReason;
 
 /// Converts std's address to the form that system calls take.
@@ -151,21 +149,18 @@ impl UnixStream {
     /// The system's error, or cancellation.
     pub fn connect_addr(address: &SocketAddr) -> io::Result<UnixStream> {
         let address = address_of(address)?;
-        #[cfg(feature = "sim")]
-        if crate::os::sim::is_here() {
-            return connect_in_world(&address);
-        }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        let stream = UnixStream::of(Socket::new(fd.into(), Kind::Stream));
-        let mut patience = stream.socket.patience(WaitReason::NETWORK_CONNECT);
+        let mut socket = None;
+        let mut patience = Patience::new(WaitReason::NETWORK_CONNECT, NEVER);
         loop {
             checkpoint()?;
-            match connect(&stream, &address) {
-                Ok(()) => return Ok(stream),
-                Err(Errno::AGAIN) => patience.pause()?,
-                Err(error) => Err(error)?,
+            pause_before_connecting(NEVER)?;
+            match sockets::connect_unix(&address, socket)? {
+                Attempt::Connected(socket) | Attempt::InProgress(socket) => {
+                    return Ok(UnixStream::of(Socket::new(socket.into(), Kind::Stream)));
+                }
+                Attempt::Full(again) => socket = again,
             }
+            patience.pause(socket.as_ref().map_or(-1, AsRawFd::as_raw_fd))?;
         }
     }
 
@@ -174,12 +169,7 @@ impl UnixStream {
     /// # Errors
     /// Fails if the process is out of descriptors.
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
-        #[cfg(feature = "sim")]
-        if let Some(pair) = crate::os::sim::sockets::pair() {
-            let (one, two) = pair?;
-            return Ok((one.into(), two.into()));
-        }
-        let (one, two) = net::UnixStream::pair()?;
+        let (one, two) = sockets::pair()?;
         Ok((one.into(), two.into()))
     }
 
@@ -197,19 +187,5 @@ impl UnixStream {
     /// The system's error.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.peer_addr()
-    }
-}
-
-/// Connects over the network of the caller's simulated world.
-#[cfg(feature = "sim")]
-fn connect_in_world(address: &SocketAddrUnix) -> io::Result<UnixStream> {
-    loop {
-        checkpoint()?;
-        super::socket::until_connected(NEVER)?;
-        match crate::os::sim::sockets::connect_to_unix(address) {
-            Some(Err(Errno::AGAIN)) => {}
-            Some(socket) => return Ok(socket?.into()),
-            None => return Err(Errno::NETUNREACH.into()),
-        }
     }
 }

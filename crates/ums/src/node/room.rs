@@ -111,7 +111,6 @@ impl Builder {
 /// thousand on most systems, which a server reaches soon. If the system refuses, the limit stays as
 /// it is.
 pub(super) fn raise_descriptors() {
-    #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {
         return;
     }

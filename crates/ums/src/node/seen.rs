@@ -138,7 +138,6 @@ impl NodeInner {
     /// Returns whether the monitor's findings are reported as sentences, if no monitor options are
     /// set.
     fn reports_in_sentences(&self) -> bool {
-        #[cfg(feature = "sim")]
         if crate::os::sim::is_here() {
             return false;
         }

@@ -14,7 +14,6 @@ pub use super::deadline::NEVER;
 /// Returns the nanoseconds on the monotonic clock.
 #[inline]
 pub fn now() -> u64 {
-    #[cfg(feature = "sim")]
     if let Some(now) = super::sim::now() {
         return now;
     }
@@ -37,7 +36,6 @@ pub fn used_by_this_thread() -> u64 {
 /// the last decade is constant and synchronous, or the kernel would not use it as its own clock).
 #[inline]
 pub fn ticks() -> u64 {
-    #[cfg(feature = "sim")]
     if let Some(now) = super::sim::now() {
         return now;
     }
@@ -73,7 +71,6 @@ fn pair() -> (u64, u64) {
 /// Returns whether ticks are nanoseconds: without a counter, and in a simulated world.
 #[inline]
 fn ticks_are_ns() -> bool {
-    #[cfg(feature = "sim")]
     if super::sim::is_here() {
         return true;
     }

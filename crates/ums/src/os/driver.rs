@@ -125,7 +125,6 @@ impl Waker {
     pub fn wake(&self) {
         // The only possible error is EAGAIN after 2^64 - 2 rings without a driver's drop.
         let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
-        #[cfg(feature = "sim")]
         super::sim::wake(super::sim::On::Bell(self.fd()));
         #[cfg(loom)]
         self.heard.notify();

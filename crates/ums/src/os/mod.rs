@@ -16,9 +16,15 @@ pub mod limits;
 pub mod linux;
 pub mod lock;
 pub mod op;
+pub mod planted;
 pub mod short_lock;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(not(feature = "sim"))]
+pub mod no_sim;
+#[cfg(not(feature = "sim"))]
+pub use no_sim as sim;
+pub mod sockets;
 pub mod threads;
 
 /// Returns the kernel's number of the calling thread.

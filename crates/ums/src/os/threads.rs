@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::clock;
 use super::event::Event;
-#[cfg(feature = "sim")]
 use super::sim;
 use crate::os::lock::Lock;
 
@@ -17,27 +16,23 @@ use crate::os::lock::Lock;
 #[derive(Debug)]
 pub struct JoinHandle {
     real: std::thread::JoinHandle<()>,
-    #[cfg(feature = "sim")]
     simulated: Option<sim::Enlisted>,
 }
 
 impl JoinHandle {
     /// Waits until it has ended. Returns an error if it panicked.
     pub fn join(self) -> std::thread::Result<()> {
-        #[cfg(feature = "sim")]
         self.simulated.iter().for_each(sim::Enlisted::wait);
         self.real.join()
     }
 
     /// Notes, in a simulated world, that it runs on its own kernel thread from now on.
     pub fn released(&self) {
-        #[cfg(feature = "sim")]
         self.simulated.iter().for_each(sim::Enlisted::release);
     }
 
     /// Returns whether it has ended.
     pub fn is_finished(&self) -> bool {
-        #[cfg(feature = "sim")]
         if let Some(simulated) = &self.simulated {
             return simulated.is_gone();
         }
@@ -54,7 +49,6 @@ pub fn spawn(
     name: String,
     main: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle> {
-    #[cfg(feature = "sim")]
     if let Some(enlisted) = sim::enlist(&name) {
         let (enlisted, builder) = (enlisted?, builder.name(name));
         let place = enlisted.clone();
@@ -68,16 +62,11 @@ pub fn spawn(
             .inspect_err(|_| enlisted.strike());
     }
     let real = builder.name(name).spawn(main)?;
-    Ok(JoinHandle {
-        real,
-        #[cfg(feature = "sim")]
-        simulated: None,
-    })
+    Ok(JoinHandle { real, simulated: None })
 }
 
 /// Sleeps for this long.
 pub fn sleep(span: Duration) {
-    #[cfg(feature = "sim")]
     if let Some(now) = sim::now() {
         let until = now.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX / 2));
         return sim::block(sim::On::Time, until.max(now + 1), "thread::sleep");
@@ -87,7 +76,6 @@ pub fn sleep(span: Duration) {
 
 /// Lets other threads of this processor run.
 pub fn yield_now() {
-    #[cfg(feature = "sim")]
     if let Some(now) = sim::now() {
         return sim::block(sim::On::Time, now + 1, "thread::yield_now");
     }
@@ -96,9 +84,8 @@ pub fn yield_now() {
 
 /// Marks a place where another thread may run in between, in a simulated world.
 #[inline(always)]
-pub fn point(_what: &'static str) {
-    #[cfg(feature = "sim")]
-    sim::point(_what);
+pub fn point(what: &'static str) {
+    sim::point(what);
 }
 
 /// Checks, at growing intervals, until `so` is true or the time has passed.

@@ -101,7 +101,6 @@ pub(crate) fn is_closed(kind: Kind) -> bool {
 /// Writes a sentence to stderr, unless one of its kind was written a moment ago.
 #[cold]
 pub(crate) fn warn(kind: Kind, text: fmt::Arguments<'_>) {
-    #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {
         return;
     }

@@ -70,9 +70,8 @@ impl Scheduler {
     pub(super) fn watch_for_blocked(&self) -> std::io::Result<()> {
         let wanted = self.options.take_over_blocked
             && self.options.kind == WorkerKind::Thread
-            && !self.options.detect_blocking;
-        #[cfg(feature = "sim")]
-        let wanted = wanted && !crate::os::sim::is_here();
+            && !self.options.detect_blocking
+            && !crate::os::sim::is_here();
         if !wanted || taking_over_is_refused().is_some() {
             return Ok(());
         }

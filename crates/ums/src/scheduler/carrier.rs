@@ -75,9 +75,9 @@ type Tell = Promise<io::Result<Arc<Scheduler>>>;
 impl Scheduler {
     /// Returns whether the scheduler is to be tied to no kernel thread.
     pub(super) fn is_to_be_carried(options: &super::Options) -> bool {
-        let wanted = options.kind == WorkerKind::OwnContext && options.detect_blocking;
-        #[cfg(feature = "sim")]
-        let wanted = wanted && !os::sim::is_here();
+        let wanted = options.kind == WorkerKind::OwnContext
+            && options.detect_blocking
+            && !os::sim::is_here();
         // On other platforms the blocked instruction could not be found in a frame, nor be stepped
         // over.
         wanted && options.pin.is_some() && cfg!(all(target_arch = "x86_64", target_env = "gnu"))

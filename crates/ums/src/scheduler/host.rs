@@ -18,6 +18,7 @@ use fiber::{Fiber, Resume};
 use super::{Core, Options, Scheduler, Seat, WorkerKind, contain, set_here};
 use crate::os::entry::{self, outside};
 use crate::os::linux::open::{self, Owner};
+use crate::os::planted::{self, Bug};
 use crate::os::threads::{self, JoinHandle, Promise};
 use crate::os::{self, clock};
 use crate::record::counters::add;
@@ -87,9 +88,8 @@ pub(crate) fn start(
 /// Aborts the process with a message if `main` panics outside every request: the panicking thread
 /// holds the baton, which no other could ever take, so the scheduler would hang.
 fn or_abort(main: impl FnOnce()) {
-    if let Err(_panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
-        #[cfg(feature = "sim")]
-        os::sim::fail(&os::sim::text_of(&*_panic));
+    if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
+        os::sim::fail(&os::sim::text_of(&*panic));
         report::last_words(format_args!("a scheduler panicked outside every request: aborting"));
         std::process::abort();
     }
@@ -267,9 +267,8 @@ impl Scheduler {
         let pool = core.stacks.as_mut().expect("a fiber scheduler has stacks");
         let stack = pool.take().map_err(std::io::Error::other)?;
         waiter.record.view.stack_is(stack.range());
-        #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Bug::StackReusedTooEarly) {
-            // SAFETY: Home: broken on purpose, in builds with this feature only.
+        if planted::is(Bug::StackReusedTooEarly) {
+            // SAFETY: Home: broken on purpose, in a build with planted bugs.
             pool.give(unsafe { std::ptr::read(&stack) });
         }
         let fiber = Fiber::new(stack, name, move |suspender| {

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, PeersUnnotified, Scheduler, Seat, WorkerKind};
 use crate::os::clock;
+use crate::os::planted::{self, Bug};
 use crate::os::threads::point;
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
@@ -102,8 +103,7 @@ impl Scheduler {
     /// The last look before sleeping (I3, S3), after the inbox and, if it takes requests, the peers
     /// were told that it sleeps.
     fn may_sleep(&self, announced: bool) -> bool {
-        #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Bug::OneSidedWakeCheck) {
+        if planted::is(Bug::OneSidedWakeCheck) {
             return !self.stop_now();
         }
         if !self.inbox.is_empty() || self.stop_now() {
@@ -181,10 +181,7 @@ impl Scheduler {
     /// Ends an idle worker. A fiber is resumed once more to run to its end.
     pub(super) fn retire(&self, victim: WorkerId) {
         let kind = self.options.kind;
-        #[cfg(feature = "planted")]
-        let counted = !crate::planted::is(crate::planted::Bug::CounterDrift);
-        #[cfg(not(feature = "planted"))]
-        let counted = true;
+        let counted = !planted::is(Bug::CounterDrift);
         add(&self.counters.workers_retired, u64::from(counted));
         self.with(|core| core.workers.shift(victim, State::Idle, State::Retired, 0));
         self.roster.lock().remove(&victim);

@@ -3,6 +3,7 @@
 
 use super::{Core, Scheduler};
 use crate::os::clock;
+use crate::os::planted::{self, Bug};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::io_list::{Completed, Completion};
@@ -20,8 +21,7 @@ impl Core {
             self.driver.reap(&mut self.done);
         }
         let mut done = std::mem::take(&mut self.done);
-        #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Bug::LostCompletion) {
+        if planted::is(Bug::LostCompletion) {
             done.truncate(1);
         }
         add(&scheduler.counters.io_completions, done.len() as u64);

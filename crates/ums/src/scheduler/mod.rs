@@ -33,7 +33,6 @@
 pub(crate) mod alarm;
 mod blocked;
 mod carrier;
-#[cfg(feature = "sim")]
 mod check;
 pub(crate) mod debugger;
 mod choose;

@@ -43,7 +43,6 @@ use super::mine::{self, Mine};
 use super::state::{Own, Pass};
 use super::switch::WayOut;
 use super::{Core, Scheduler, Seat, set_here};
-#[cfg(feature = "sim")]
 use crate::os;
 use crate::os::entry;
 use crate::os::threads::{self, JoinHandle};
@@ -71,11 +70,10 @@ impl Pass {
 /// Runs a switch. In a simulated world the host's place moves along.
 #[inline(always)]
 fn along(switch: impl FnOnce()) {
-    #[cfg(feature = "sim")]
-    if let Some(scheduler) = super::here() {
-        return scheduler.carried.along(switch);
+    match os::sim::is_here().then(super::here).flatten() {
+        Some(scheduler) => scheduler.carried.along(switch),
+        None => switch(),
     }
-    switch();
 }
 
 impl Core {
@@ -125,16 +123,12 @@ impl Scheduler {
         // SAFETY: One Place: the caller is current until now, so its context is the running one and
         // on the host; the context that has the baton now is saved. Alive, as in `Pass::switch`.
         let leave = || unsafe { (*mine).leave_for(&*theirs) };
-        #[cfg(feature = "sim")]
-        return self.carried.home(leave);
-        #[cfg(not(feature = "sim"))]
-        leave();
+        self.carried.home(leave);
     }
 
     /// Rejoins the scheduler: through the inbox, once the worker is saved. Returns when it has the
     /// baton.
     pub(super) fn decouple(&self, mine: *const Context, waiter: &'static Waiter) {
-        #[cfg(feature = "sim")]
         if os::sim::is_here() {
             let inbox = self.inbox;
             let saved = os::sim::carry::ferry(move || inbox.push(waiter));
@@ -180,7 +174,6 @@ impl Scheduler {
             scheduler.arrive(waiter);
             calls::detect_here(super::preempt::OF_CONTEXTS);
             scheduler.runs_on_carriers(Mine { scheduler: &*scheduler, context, waiter });
-            #[cfg(feature = "sim")]
             if os::sim::carry::is_at_home() {
                 return scheduler.detach_in_world(context, id, waiter);
             }
@@ -209,7 +202,6 @@ impl Scheduler {
     }
 }
 
-#[cfg(feature = "sim")]
 impl Scheduler {
     /// Does in a simulated world what a new worker does: leaves its kernel thread, and tells its
     /// maker.

@@ -24,7 +24,6 @@ pub(crate) struct Frozen;
 impl Drop for Frozen {
     #[cold]
     fn drop(&mut self) {
-        #[cfg(feature = "sim")]
         crate::os::sim::fail(
             "a scheduler panicked while others used the frame of a worker that waits",
         );

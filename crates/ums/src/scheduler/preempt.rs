@@ -34,6 +34,7 @@ use fiber::StackRange;
 use super::{Core, Frozen, Scheduler, WorkerKind, here, here_from_outside, mine, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::entry::Inside;
+use crate::os::planted::{self, Bug};
 use crate::os::threads::point;
 use crate::record::counters::{Counters, add, max, set};
 use crate::record::event_ring::RingEvent;
@@ -338,8 +339,7 @@ impl Scheduler {
         let signalled = clock::ticks();
         waiter.signalled.store(signalled, Ordering::Relaxed);
         waiter.record.spans.pause();
-        #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Bug::TwoBatons) {
+        if planted::is(Bug::TwoBatons) {
             set_here(Some(self));
             return self.give_preemptive_place();
         }

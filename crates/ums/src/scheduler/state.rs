@@ -71,7 +71,6 @@ pub(crate) struct Scheduler {
     /// How the I/O driver describes itself.
     pub driver_text: String,
     /// In a simulated world, the place of the host thread while contexts change on it.
-    #[cfg(feature = "sim")]
     pub carried: crate::os::sim::carry::Carried,
     pub(super) standby: &'static Waiter,
     /// The kernel's number of its host thread: of the thread that was started first (the host of
@@ -369,7 +368,6 @@ impl Scheduler {
             peers,
             roster: ShortLock::default(),
             driver_text,
-            #[cfg(feature = "sim")]
             carried: Default::default(),
             standby,
             host_thread: AtomicU32::new(crate::os::thread_number()),

@@ -2,6 +2,7 @@
 
 use super::{Core, Scheduler, Timed};
 use crate::os::clock;
+use crate::os::planted::{self, Bug};
 use crate::record::counters::set;
 use crate::scheduler::lists::timer_list::TimerId;
 use crate::wait::Outcome;
@@ -41,8 +42,7 @@ impl Core {
             return;
         }
         let now = clock::now();
-        #[cfg(feature = "planted")]
-        let now = now + u64::from(crate::planted::is(crate::planted::Bug::TimerOffByOne));
+        let now = now + u64::from(planted::is(Bug::TimerOffByOne));
         set(&scheduler.counters.last_timer_look, now as usize);
         if !self.timers.due(now) {
             return;

@@ -26,7 +26,6 @@ impl Scheduler {
     #[inline(never)]
     pub(super) fn turn(&self) -> WayOut {
         point("turn");
-        #[cfg(feature = "sim")]
         self.check();
         let quiet = self.with(|core| self.quiet(core));
         if !quiet {

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 
 use crate::current;
+use crate::os::planted::{self, Bug};
 pub(super) use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::wait::{Claimed, Outcome, Ticket};
 
@@ -33,8 +34,7 @@ impl<D: Copy> WaitQueue<D> {
 
     /// Removes and returns the first ticket, stale or not.
     pub(super) fn pop(&mut self) -> Option<(Ticket, D)> {
-        #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Bug::WrongFifo) {
+        if planted::is(Bug::WrongFifo) {
             return self.waiters.pop_back();
         }
         self.waiters.pop_front()

@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::current::{self, park, ready};
 use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
+use crate::os::planted::{self, Bug};
 use crate::record::reason::WaitReason;
 use crate::record::wait_stats::Account;
 use crate::scheduler::request::{
@@ -385,8 +386,7 @@ impl UserState {
 fn cancel(state: &RequestState, home: &Scheduler) {
     pass_on(state.cancel());
     if let Some(request) = home.queue.remove(state) {
-        #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Bug::LeakOnCancel) {
+        if planted::is(Bug::LeakOnCancel) {
             return request.abandon();
         }
         home.load.fetch_sub(1, Ordering::Relaxed);

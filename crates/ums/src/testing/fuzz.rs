@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::on;
 use crate::scheduler::lists::NOBODY;
 use crate::scheduler::lists::timer_list::{TimerId, TimerList};
 use crate::scheduler::lists::worker_list::{Rotated, STANDBY, State, Workers};
@@ -86,7 +87,7 @@ pub fn workers(data: &[u8]) {
     while let Some(step) = bytes.next() {
         model.step(&mut workers, step);
         let lists = [workers.idle, workers.signalled, workers.yielded, workers.waiting];
-        let lists = lists.map(|list| workers.on(list));
+        let lists = lists.map(|list| on(list, &mut workers));
         let wanted = [&model.idle, &model.signalled, &model.yielded, &model.waiting]
             .map(|queue| Vec::from(queue.clone()));
         assert_eq!(lists, wanted, "after step {step}");

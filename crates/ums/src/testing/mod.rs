@@ -15,9 +15,9 @@ use crate::node::Node;
 use crate::os::short_lock::ShortLock;
 use crate::record::counters::SchedulerCounters;
 use crate::record::reason::WaitReason;
-use crate::scheduler::lists::worker_list::State;
+use crate::scheduler::lists::worker_list::{State, Workers};
 use crate::scheduler::lists::{List, NOBODY};
-use crate::scheduler::{Core, Scheduler, here};
+use crate::scheduler::{Scheduler, here};
 use crate::wait::Waiter;
 
 /// The five lists of the caller's scheduler, and the workers on them.
@@ -90,11 +90,11 @@ pub fn lists() -> Lists {
     scheduler.with(|core| Lists {
         scheduler: scheduler.index,
         current: core.current,
-        idle: on(core, core.workers.idle),
+        idle: on(core.workers.idle, &mut core.workers),
         runnable: [core.workers.signalled, core.workers.yielded]
-            .map(|list| on(core, list))
+            .map(|list| on(list, &mut core.workers))
             .concat(),
-        waiting: on(core, core.workers.waiting),
+        waiting: on(core.workers.waiting, &mut core.workers),
         io: core.io.outstanding(),
         timers: core.timers.len(),
         queued: scheduler.queue.len(),
@@ -103,11 +103,12 @@ pub fn lists() -> Lists {
     })
 }
 
-fn on(core: &mut Core, list: List) -> Vec<u32> {
+/// Returns the numbers on a list, front to back.
+pub(crate) fn on<S>(list: List, workers: &mut Workers<S>) -> Vec<u32> {
     let (mut at, mut out) = (list.head, Vec::new());
     while at != NOBODY {
         out.push(at);
-        at = core.workers.get(at).next;
+        at = workers.get(at).next;
     }
     assert_eq!(out.len(), list.len as usize, "a list's length is the number of its links");
     out
@@ -180,6 +181,7 @@ fn see(waiter: &'static Waiter) -> Seen {
 }
 
 pub use crate::os::faulty::Faults;
+pub use crate::os::planted;
 
 /// While this exists, new schedulers have drivers with these faults.
 pub struct Injected(());

@@ -87,7 +87,7 @@ fn found(bug: &str) -> Option<String> {
 fn ten_planted_bugs_are_found() {
     let _alone = alone();
     let mut missed = Vec::new();
-    for (bug, _) in ums::planted::ALL {
+    for (bug, _) in ums::testing::planted::ALL {
         let began = Instant::now();
         match found(bug) {
             Some(how) => println!("| {bug} | {how} | {:.1} s |", began.elapsed().as_secs_f64()),

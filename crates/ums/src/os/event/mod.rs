@@ -132,7 +132,6 @@ impl Event {
     /// Sleeps as long as the word is ASLEEP and the deadline has not passed. May end early.
     #[cfg(not(loom))]
     fn sleep(&self, timeout_ns: Option<u64>) {
-        #[cfg(feature = "sim")]
         if let Some(now) = super::sim::now() {
             let until = timeout_ns.map_or(NEVER, |ns| now.saturating_add(ns));
             return super::sim::block(self.as_simulated(), until, "event.wait");
@@ -142,12 +141,11 @@ impl Event {
 
     #[cfg(not(loom))]
     fn wake_sleeper(&self) {
-        #[cfg(feature = "sim")]
         super::sim::wake(self.as_simulated());
         futex_wake(&self.word);
     }
 
-    #[cfg(feature = "sim")]
+    #[cfg(not(loom))]
     fn as_simulated(&self) -> super::sim::On {
         super::sim::On::Event(std::ptr::from_ref(self).addr())
     }

@@ -64,40 +64,42 @@ fn judge(op: &Op, errno: i32) -> Tried {
     }
 }
 
-/// Breaks a connection, in both directions.
+/// What a simulated network asks of its sockets.
 #[cfg(feature = "sim")]
-pub fn reset(fd: RawFd) {
-    // SAFETY: Own Result: the call takes numbers only.
-    unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
-}
+pub mod simulated {
+    use std::os::fd::RawFd;
 
-/// Returns the abstract name of the socket that this one is connected to.
-#[cfg(feature = "sim")]
-pub fn peer_name(fd: RawFd) -> Option<String> {
-    abstract_name(fd, libc::getpeername)
-}
-
-/// Returns the abstract name of this socket.
-#[cfg(feature = "sim")]
-pub fn own_name(fd: RawFd) -> Option<String> {
-    abstract_name(fd, libc::getsockname)
-}
-
-#[cfg(feature = "sim")]
-fn abstract_name(
-    fd: RawFd,
-    ask: unsafe extern "C" fn(i32, *mut libc::sockaddr, *mut libc::socklen_t) -> i32,
-) -> Option<String> {
-    let mut name = libc::sockaddr_un { sun_family: 0, sun_path: [0; 108] };
-    let mut len = size_of_val(&name) as libc::socklen_t;
-    // SAFETY: Own Result: the kernel writes into these two.
-    let failed = unsafe { ask(fd, std::ptr::from_mut(&mut name).cast(), &mut len) } != 0;
-    let family = size_of_val(&name.sun_family);
-    let path = name.sun_path.get(..(len as usize).checked_sub(family)?)?;
-    if failed || i32::from(name.sun_family) != libc::AF_UNIX || path.first() != Some(&0) {
-        return None;
+    /// Breaks a connection, in both directions.
+    pub fn reset(fd: RawFd) {
+        // SAFETY: Own Result: the call takes numbers only.
+        unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
     }
-    String::from_utf8(path[1..].iter().map(|byte| *byte as u8).collect()).ok()
+
+    /// Returns the abstract name of the socket that this one is connected to.
+    pub fn peer_name(fd: RawFd) -> Option<String> {
+        abstract_name(fd, libc::getpeername)
+    }
+
+    /// Returns the abstract name of this socket.
+    pub fn own_name(fd: RawFd) -> Option<String> {
+        abstract_name(fd, libc::getsockname)
+    }
+
+    fn abstract_name(
+        fd: RawFd,
+        ask: unsafe extern "C" fn(i32, *mut libc::sockaddr, *mut libc::socklen_t) -> i32,
+    ) -> Option<String> {
+        let mut name = libc::sockaddr_un { sun_family: 0, sun_path: [0; 108] };
+        let mut len = size_of_val(&name) as libc::socklen_t;
+        // SAFETY: Own Result: the kernel writes into these two.
+        let failed = unsafe { ask(fd, std::ptr::from_mut(&mut name).cast(), &mut len) } != 0;
+        let family = size_of_val(&name.sun_family);
+        let path = name.sun_path.get(..(len as usize).checked_sub(family)?)?;
+        if failed || i32::from(name.sun_family) != libc::AF_UNIX || path.first() != Some(&0) {
+            return None;
+        }
+        String::from_utf8(path[1..].iter().map(|byte| *byte as u8).collect()).ok()
+    }
 }
 
 /// Returns whether the caller has set `MSG_DONTWAIT` itself.

@@ -86,7 +86,6 @@ impl Cpus {
     /// assert!(cpus.count >= 1 && cpus.count <= cpus.affinity);
     /// ```
     pub fn read() -> Cpus {
-        #[cfg(feature = "sim")]
         if crate::os::sim::is_here() {
             return Cpus::simulated();
         }
@@ -95,7 +94,6 @@ impl Cpus {
     }
 
     /// Returns a simulated world's processors: two, whatever the computer has.
-    #[cfg(feature = "sim")]
     fn simulated() -> Cpus {
         let (cpuset, quota, allowed) = (None, None, affinity(Path::new("/")));
         Cpus { count: 2, decided_by: Limit::Affinity, affinity: 2, cpuset, quota, allowed }

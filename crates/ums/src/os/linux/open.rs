@@ -76,10 +76,9 @@ pub enum Owner {
 /// assert!(done.is_empty(), "a wake ends the wait and is no completion");
 /// ```
 pub fn open(choice: Choice, owner: Owner) -> io::Result<Box<dyn Driver>> {
-    #[cfg(feature = "sim")]
     if crate::os::sim::is_here() {
         let eager = choice == Choice::Sync;
-        return Ok(Box::new(crate::os::sim::driver::Simulated::new(eager)?));
+        return crate::os::sim::driver::open(eager);
     }
     let choice = match std::env::var("UMS_IO") {
         Ok(forced) => forced.parse()?,

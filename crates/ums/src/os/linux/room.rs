@@ -116,7 +116,6 @@ pub struct Room {
 impl Left {
     /// Asks the system; a simulated world has its own.
     pub fn read() -> Vec<Left> {
-        #[cfg(feature = "sim")]
         if crate::os::sim::is_here() {
             let amount = crate::os::sim::THREADS;
             return vec![Left { used: Used::Threads, name: "the world", amount }];

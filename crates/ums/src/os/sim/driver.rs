@@ -46,13 +46,13 @@ pub struct Simulated {
     finished: Vec<Done>,
 }
 
-impl Simulated {
-    /// Returns a driver with nothing to do.
-    pub fn new(eager: bool) -> io::Result<Simulated> {
-        let bell = Waker::new()?;
-        Ok(Simulated { bell, eager, flights: Vec::new(), finished: Vec::new() })
-    }
+/// Returns a driver of the caller's world, with nothing to do.
+pub fn open(eager: bool) -> io::Result<Box<dyn Driver>> {
+    let bell = Waker::new()?;
+    Ok(Box::new(Simulated { bell, eager, flights: Vec::new(), finished: Vec::new() }))
+}
 
+impl Simulated {
     fn world<R>(&self, ask: impl FnOnce(&World) -> R) -> Option<R> {
         place().map(|(world, _)| ask(&world))
     }
@@ -109,7 +109,7 @@ impl Simulated {
             if flight.due <= now && in_line {
                 result = flight.fails.take();
                 if result == Some(-libc::ECONNRESET) {
-                    call::reset(flight.op.fd());
+                    call::simulated::reset(flight.op.fd());
                 }
                 if result.is_none() {
                     match carry_out(&mut flight.op) {

@@ -290,7 +290,7 @@ impl Net {
 
     /// Which wire, and which of its ends the socket with this descriptor is.
     pub(super) fn end_of(&self, fd: RawFd) -> Option<(&Wire, usize)> {
-        let name = call::peer_name(fd)?;
+        let name = call::simulated::peer_name(fd)?;
         let (wire, side) = self.told(&name)?.strip_prefix("wire/")?.split_once('/')?;
         Some((self.wires.get(wire.parse::<usize>().ok()?)?, side.parse().ok()?))
     }

@@ -64,7 +64,7 @@ pub fn addresses(fd: &impl AsRawFd) -> Option<[SocketAddr; 2]> {
 /// Returns the address of a listener of the caller's world.
 pub fn listens_at(fd: &impl AsRawFd) -> Option<SocketAddr> {
     here(|state| {
-        let name = call::own_name(fd.as_raw_fd())?;
+        let name = call::simulated::own_name(fd.as_raw_fd())?;
         state.net.told(&name)?.strip_prefix("port/")?.parse().ok()
     })?
 }

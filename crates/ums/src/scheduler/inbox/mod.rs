@@ -41,6 +41,7 @@ use std::sync::atomic::Ordering;
 use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
 use crate::os::driver::Waker;
 use crate::os::lock::Lock;
+use crate::os::planted::{self, Bug};
 use crate::os::short_lock::ShortLock;
 use crate::os::threads::point;
 use crate::wait::Waiter;
@@ -131,8 +132,7 @@ impl Inbox {
             }
         }
         point("inbox: pushed");
-        #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Bug::DroppedWake) {
+        if planted::is(Bug::DroppedWake) {
             return;
         }
         self.wake();

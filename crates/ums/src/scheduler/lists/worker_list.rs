@@ -153,7 +153,6 @@ impl<S> Workers<S> {
     }
 
     /// Returns what is wrong with the lists, if anything (One List).
-    #[cfg(feature = "sim")]
     pub fn check(&self) -> Result<(), String> {
         let mut on_lists = 0;
         let lists = [
@@ -197,7 +196,6 @@ impl<S> Workers<S> {
     }
 
     /// Returns how many workers are in this state.
-    #[cfg(feature = "sim")]
     pub fn in_state(&self, state: State) -> usize {
         self.slots[1..].iter().filter(|w| w.seat.is_some() && w.state == state).count()
     }
@@ -383,18 +381,6 @@ impl<S> Workers<S> {
             Which::Waiting => &mut self.waiting,
         }
     }
-
-    /// Returns the numbers on a list, front to back.
-    #[cfg(any(test, feature = "fuzz"))]
-    pub fn on(&mut self, list: List) -> Vec<WorkerId> {
-        let (mut at, mut out) = (list.head, Vec::new());
-        while at != NOBODY {
-            out.push(at);
-            at = self.get(at).next;
-        }
-        assert_eq!(out.len(), list.len as usize);
-        out
-    }
 }
 
 /// The result of a yield that looks at the runnable list only.
@@ -418,6 +404,7 @@ enum Which {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::on;
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
@@ -453,8 +440,8 @@ mod tests {
         let mut workers = waiting(5, true);
         yielders(&mut workers, [4, 5]);
         [3, 1, 2].into_iter().for_each(|id| workers.wake(id, 0));
-        assert_eq!(workers.on(workers.signalled), [3, 1, 2]);
-        assert_eq!(workers.on(workers.yielded), [4, 5]);
+        assert_eq!(on(workers.signalled, &mut workers), [3, 1, 2]);
+        assert_eq!(on(workers.yielded, &mut workers), [4, 5]);
         assert_eq!(workers.runnable(), 5);
     }
 
@@ -463,7 +450,7 @@ mod tests {
         let mut workers = waiting(4, false);
         yielders(&mut workers, [4]);
         (1..=3).for_each(|id| workers.wake(id, 0));
-        assert_eq!(workers.on(workers.yielded), [4, 1, 2, 3]);
+        assert_eq!(on(workers.yielded, &mut workers), [4, 1, 2, 3]);
         assert_eq!(workers.runnable(), 4);
     }
 
@@ -539,7 +526,7 @@ mod tests {
                 }
                 let lists =
                     [workers.idle, workers.signalled, workers.yielded, workers.waiting];
-                let on: Vec<Vec<u32>> = lists.into_iter().map(|l| workers.on(l)).collect();
+                let on: Vec<Vec<u32>> = lists.into_iter().map(|l| on(l, &mut workers)).collect();
                 let listed: usize = on.iter().map(Vec::len).sum();
                 prop_assert_eq!(listed + usize::from(current.is_some()), 8);
                 let states = [State::Idle, State::Runnable, State::Runnable, State::Waiting];

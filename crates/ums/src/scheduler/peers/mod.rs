@@ -40,6 +40,7 @@ use std::sync::{OnceLock, Weak};
 
 pub(super) mod idle_mask;
 
+use crate::os::planted::{self, Bug};
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::scheduler::{Peers, Scheduler};
 use idle_mask::IdleMask;
@@ -118,8 +119,7 @@ impl Peers {
     /// Takes an unstarted request from the peer that has most waiting, and moves its load.
     pub fn steal(&self, thief: &Scheduler) -> Option<WorkRequest> {
         let peers = self.list().iter().enumerate().filter(|(at, _)| *at != thief.index);
-        #[cfg(feature = "planted")]
-        if crate::planted::is(crate::planted::Bug::StealOfAStartedWorker) {
+        if planted::is(Bug::StealOfAStartedWorker) {
             let others = peers.clone().filter_map(|(_, p)| p.upgrade());
             others.for_each(|other| other.inbox.take_all(|waiter| thief.inbox.push(waiter)));
         }

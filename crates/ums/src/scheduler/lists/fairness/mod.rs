@@ -118,7 +118,6 @@ impl Fairness {
     }
 
     /// Returns what is wrong with the counts, if anything.
-    #[cfg(feature = "sim")]
     pub fn check(&self) -> Result<(), String> {
         let fine = self.passed <= self.max && self.longest <= self.max && self.by_age <= self.max;
         let text = || format!("{} of {} choices were passed over", self.longest, self.max);

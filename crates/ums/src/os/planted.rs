@@ -1,11 +1,9 @@
 //! Bugs that are planted on purpose, to check that the simulation finds them (feature `planted`).
 //!
 //! Each is a mistake of the kind that is easily made in this code: a line forgotten, a comparison
-//! that is off by one. Each stands where it would be made, behind the feature; a build without the
-//! feature has none of them. `UMS_PLANTED` chooses one of them for the whole process; the command
-//! that tries all of them is in docs/reliability.md.
-
-use std::sync::OnceLock;
+//! that is off by one. Each stands where it would be made. Without the feature [`is`] is constant,
+//! so that the compiler removes the bug. `UMS_PLANTED` chooses one of them for the whole process;
+//! the command that tries all of them is in docs/reliability.md.
 
 macro_rules! bugs {
     ($($(#[$doc:meta])* $bug:ident = $name:literal,)*) => {
@@ -42,7 +40,17 @@ bugs! {
 }
 
 /// Returns true if this bug is planted in this process.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub const fn is(_: Bug) -> bool {
+    false
+}
+
+/// Returns true if this bug is planted in this process.
+#[cfg(feature = "planted")]
 pub fn is(bug: Bug) -> bool {
+    use std::sync::OnceLock;
+
     static WHICH: OnceLock<Option<Bug>> = OnceLock::new();
     let which = WHICH.get_or_init(|| {
         let name = std::env::var("UMS_PLANTED").ok()?;

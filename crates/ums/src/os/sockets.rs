@@ -1,0 +1,135 @@
+//! Stream sockets: the system's, or in a simulated world those of its network.
+//!
+//! These are the calls that differ between the two; for the rest a simulated socket is a real one.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{connect, listen, socket_with};
+
+use super::op::Op;
+use super::sim::{self, sockets as simulated};
+
+/// The result of an attempt to connect. The sockets are in non-blocking mode.
+pub enum Attempt {
+    /// The socket is connected.
+    Connected(OwnedFd),
+    /// The socket becomes writable when the attempt has ended.
+    InProgress(OwnedFd),
+    /// The listener's queue is full. This socket can be used again, if there is one.
+    Full(Option<OwnedFd>),
+}
+
+/// Listens on this address, with room for so many connections that wait to be accepted.
+pub fn listen_on(address: &SocketAddr, backlog: i32) -> io::Result<TcpListener> {
+    if let Some(socket) = simulated::listener(address) {
+        return Ok(socket?.into());
+    }
+    let listener = TcpListener::bind(address)?;
+    // std's queue is short; a second `listen` sets the length.
+    listen(&listener, backlog)?;
+    Ok(listener)
+}
+
+/// Returns the address that a listener listens on.
+pub fn listens_at(listener: &TcpListener) -> io::Result<SocketAddr> {
+    simulated::listens_at(listener).map_or_else(|| listener.local_addr(), Ok)
+}
+
+/// Returns the address of this end of a connection.
+pub fn local_addr(stream: &TcpStream) -> io::Result<SocketAddr> {
+    simulated::addresses(stream).map_or_else(|| stream.local_addr(), |[mine, _]| Ok(mine))
+}
+
+/// Returns the address of the other end of a connection.
+pub fn peer_addr(stream: &TcpStream) -> io::Result<SocketAddr> {
+    simulated::addresses(stream).map_or_else(|| stream.peer_addr(), |[_, theirs]| Ok(theirs))
+}
+
+/// Sets whether small writes are sent at once. A simulated network collects nothing.
+pub fn set_nodelay(stream: &TcpStream, yes: bool) -> io::Result<()> {
+    if simulated::addresses(stream).is_some() {
+        return Ok(());
+    }
+    stream.set_nodelay(yes)
+}
+
+/// Returns whether small writes are sent at once.
+pub fn nodelay(stream: &TcpStream) -> io::Result<bool> {
+    if simulated::addresses(stream).is_some() {
+        return Ok(true);
+    }
+    stream.nodelay()
+}
+
+/// Returns two Unix streams that are connected to each other.
+pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
+    if let Some(pair) = simulated::pair() {
+        let (one, two) = pair?;
+        return Ok((one.into(), two.into()));
+    }
+    UnixStream::pair()
+}
+
+/// Returns how long to wait before an attempt to connect: in a simulated world, for as long as its
+/// network takes.
+pub fn delay_before_connecting() -> Option<Duration> {
+    simulated::until_connected().map(Duration::from_nanos)
+}
+
+/// Begins to connect to this TCP address.
+pub fn connect_tcp(address: &SocketAddr) -> io::Result<Attempt> {
+    if sim::is_here() {
+        return in_world(simulated::connect_to(address));
+    }
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = unconnected(family)?;
+    match connect(&socket, address) {
+        Ok(()) => Ok(Attempt::Connected(socket)),
+        Err(Errno::INPROGRESS) => Ok(Attempt::InProgress(socket)),
+        Err(error) => Err(error)?,
+    }
+}
+
+/// Connects to this Unix address, with the socket of an earlier attempt if there was one.
+pub fn connect_unix(address: &SocketAddrUnix, again: Option<OwnedFd>) -> io::Result<Attempt> {
+    if sim::is_here() {
+        return in_world(simulated::connect_to_unix(address));
+    }
+    let socket = again.map_or_else(|| unconnected(AddressFamily::UNIX), Ok)?;
+    match connect(&socket, address) {
+        Ok(()) => Ok(Attempt::Connected(socket)),
+        Err(Errno::AGAIN) => Ok(Attempt::Full(Some(socket))),
+        Err(error) => Err(error)?,
+    }
+}
+
+fn unconnected(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(family, SocketType::STREAM, flags, None)
+}
+
+fn in_world(connected: Option<rustix::io::Result<OwnedFd>>) -> io::Result<Attempt> {
+    match connected {
+        Some(Ok(socket)) => Ok(Attempt::Connected(socket)),
+        Some(Err(Errno::AGAIN)) => Ok(Attempt::Full(None)),
+        Some(Err(error)) => Err(error)?,
+        None => Err(Errno::NETUNREACH)?,
+    }
+}
+
+/// Returns whether an operation is tried before it is given to the driver. In a simulated world the
+/// driver decides which operations end at once, and which fail.
+pub fn are_tried_first() -> bool {
+    !sim::is_here()
+}
+
+/// Returns what a send that has ended returns to its caller.
+pub fn result_of(op: &Op, result: i32) -> i32 {
+    simulated::result(op, result)
+}
