@@ -5,6 +5,7 @@
 //! simulation can put its own in their place. The limits that the library sets itself stand beside
 //! those of the machine, in [`limits`]. Nothing here knows a worker or a scheduler.
 
+pub mod asleep;
 pub mod atomic;
 pub mod clock;
 pub mod deadline;

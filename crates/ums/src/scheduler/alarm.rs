@@ -4,20 +4,15 @@
 //! up has to wake it. The monitor also learns here of events that end before it could look, such as
 //! an I/O request that took too long. Both happen far from the switch path, and cost a fence and a
 //! load while there is no monitor.
-//! No wake-up is lost, by the argument of scheduler/inbox:
 //!
-//! ```text
-//!   scheduler                              monitor
-//!   W1 says that it is awake (its inbox)    M1 says that it sleeps
-//!   W2 fence                               M2 fence
-//!   W3 looks whether the monitor sleeps    M3 looks whether any scheduler is awake
-//!   W4 if so, sets its event               M4 if not, waits on its event
-//! ```
+//! No wake-up is lost, by the proof in os/asleep: the monitor is the sleeper, and looks again
+//! whether any scheduler is awake; a scheduler that is awake again, by its inbox, is the waker.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use super::{Scheduler, here};
+use crate::os::asleep::Asleep;
 use crate::os::event::Event;
 use crate::os::lock::Lock;
 use crate::record::frame::callers_of;
@@ -26,7 +21,10 @@ use crate::scheduler::request::{RequestId, UserId};
 /// The shortest submission that the monitor must be told of, in nanoseconds; [`NOBODY`] if there is
 /// no monitor.
 static LISTENS_FROM: AtomicU64 = AtomicU64::new(NOBODY);
-static ASLEEP: AtomicBool = AtomicBool::new(false);
+#[cfg(not(loom))]
+static ASLEEP: Asleep = Asleep::new();
+#[cfg(loom)] // Its atomics are made at run time.
+static ASLEEP: LazyLock<Asleep> = LazyLock::new(Asleep::new);
 static EVENT: LazyLock<Event> = LazyLock::new(Event::new);
 static NOTES: Lock<Vec<Note>> = Lock::new(Vec::new());
 
@@ -61,10 +59,9 @@ pub(crate) struct Note {
     pub addresses: Vec<usize>,
 }
 
-/// Wakes the monitor, if it sleeps, because a scheduler is awake again (W2..W4).
+/// Wakes the monitor, if it sleeps, because a scheduler is awake again.
 pub(crate) fn stir() {
-    fence(Ordering::SeqCst);
-    if ASLEEP.load(Ordering::Relaxed) && ASLEEP.swap(false, Ordering::Relaxed) {
+    if ASLEEP.wake() {
         EVENT.set();
     }
 }
@@ -76,7 +73,7 @@ pub(crate) fn listen(from_ns: u64) {
 
 /// Wakes the monitor, whether it sleeps with or without a deadline.
 pub(crate) fn ring() {
-    ASLEEP.store(false, Ordering::Relaxed);
+    ASLEEP.withdraw();
     EVENT.set();
 }
 
@@ -88,12 +85,11 @@ pub(crate) fn sleep_until(deadline: u64) {
 /// Lets the monitor sleep until a scheduler wakes up, if none is awake; at the latest until the
 /// time that the closure then returns.
 pub(crate) fn sleep_while(quiet_until: impl FnOnce() -> Option<u64>) {
-    ASLEEP.store(true, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
+    ASLEEP.announce();
     if let Some(deadline) = quiet_until() {
         EVENT.wait_until(deadline);
     }
-    ASLEEP.store(false, Ordering::Relaxed);
+    ASLEEP.withdraw();
 }
 
 /// Returns what has been noted since the last call.

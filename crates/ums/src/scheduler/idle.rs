@@ -2,7 +2,7 @@
 //!
 //! A worker that finds nothing to run sleeps on the scheduler's event, which is the I/O driver's
 //! wait, with the next timer as its timeout. The protocol that makes this safe against pushes from
-//! outside stands in scheduler/inbox (I1..I4), the one against work queues in scheduler/peers
+//! outside stands in os/asleep, the one against work queues in scheduler/peers
 //! (S1..S4); both announcements are made here before the last look.
 
 use std::sync::atomic::Ordering;
@@ -100,7 +100,7 @@ impl Scheduler {
             && self.with(|core| self.can_start(core))
     }
 
-    /// The last look before sleeping (I3, S3), after the inbox and, if it takes requests, the peers
+    /// The last look before sleeping (S3), after the inbox and, if it takes requests, the peers
     /// were told that it sleeps.
     fn may_sleep(&self, announced: bool) -> bool {
         if planted::is(Bug::OneSidedWakeCheck) {

@@ -18,7 +18,7 @@ use context::Context;
 use fiber::{Fiber, StackPool, Suspender};
 
 use super::options::{Options, WorkerKind};
-use super::peers::idle_mask::IdleMask;
+use crate::os::asleep::IdleMask;
 use crate::os::driver::{Done, Driver};
 use crate::os::entry;
 use crate::os::lock::Lock;

@@ -24,7 +24,7 @@
 use std::io;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,6 +33,7 @@ use super::state;
 use super::thread::{PlaceOwner, Seat, Watched};
 use super::watchdog::{self, Subject};
 use super::word::Seen;
+use crate::os::asleep::Asleep;
 use crate::os::event::Event;
 use crate::os::linux::cpus;
 use crate::os::linux::perf::Last;
@@ -53,7 +54,7 @@ pub struct Place {
     how: Mechanism,
     seat: Seat,
     bell: Event,
-    asleep: AtomicBool,
+    asleep: Asleep,
     stop: AtomicBool,
     watcher: Lock<Option<JoinHandle<()>>>,
     /// What the watchdog saw at its last look.
@@ -86,7 +87,7 @@ impl Place {
             how,
             seat: Seat::new(owner),
             bell: Event::new(),
-            asleep: AtomicBool::new(false),
+            asleep: Asleep::new(),
             stop: AtomicBool::new(false),
             watcher: Lock::new(None),
             suspect: AtomicU64::new(0),
@@ -146,9 +147,7 @@ impl Place {
     /// Wakes the watcher and the watchdog, because a thread is about to run here.
     #[inline]
     pub fn stir(&self) {
-        // Against the watcher's look before it sleeps: one of both sees the other's store.
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) {
+        if self.asleep.wake() {
             self.bell.set();
         }
         watchdog::wake();
@@ -277,12 +276,8 @@ impl Place {
     }
 
     fn sleep_until_seated(&self) {
-        self.asleep.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        if !self.is_taken() && !self.stop.load(Ordering::SeqCst) {
-            self.bell.wait();
-        }
-        self.asleep.store(false, Ordering::SeqCst);
+        let found = || self.is_taken() || self.stop.load(Ordering::SeqCst);
+        self.asleep.sleep_unless(&self.bell, found);
     }
 }
 

@@ -12,10 +12,10 @@
 //! When all subjects have been idle for a few looks, it sleeps without a timeout until one is not.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::os::asleep::Asleep;
 use crate::os::event::Event;
 use crate::os::lock::Lock;
 
@@ -43,7 +43,10 @@ struct Dog {
     bell: Event,
 }
 
-static ASLEEP: AtomicBool = AtomicBool::new(false);
+#[cfg(not(loom))]
+static ASLEEP: Asleep = Asleep::new();
+#[cfg(loom)] // Its atomics are made at run time.
+static ASLEEP: std::sync::LazyLock<Asleep> = std::sync::LazyLock::new(Asleep::new);
 
 /// Makes the watchdog look at this subject from now on, and starts it if needed.
 pub(crate) fn watch(subject: &Arc<dyn Subject>) -> io::Result<()> {
@@ -68,19 +71,16 @@ pub(crate) fn forget(subject: &Arc<dyn Subject>) {
     }
 }
 
-/// Wakes the watchdog, because a thread was seated or a scheduler decides. Either the look that
-/// precedes the sleep sees what the caller has stored before, or this sees the sleep.
+/// Wakes the watchdog, because a thread was seated or a scheduler decides. No wake-up is lost, by
+/// the proof in os/asleep.
 #[inline]
 pub(crate) fn wake() {
-    fence(Ordering::SeqCst);
-    if ASLEEP.load(Ordering::SeqCst)
+    if ASLEEP.wake()
         && let Some(dog) = DOG.get()
     {
         dog.bell.set();
     }
 }
-
-impl Dog {}
 
 /// Lets the watchdog run on all processors of the process. The thread that started it may be
 /// pinned, perhaps to the very processor whose watcher gets no time.
@@ -103,12 +103,8 @@ fn watch_forever(dog: &Dog) {
         idle = if busy { 0 } else { idle + 1 };
         if idle > IDLE {
             idle = 0;
-            ASLEEP.store(true, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            if !dog.subjects.lock().iter().any(|subject| subject.is_busy()) {
-                dog.bell.wait();
-            }
-            ASLEEP.store(false, Ordering::SeqCst);
+            let busy = || dog.subjects.lock().iter().any(|subject| subject.is_busy());
+            ASLEEP.sleep_unless(&dog.bell, busy);
         }
         calm = if acted { 0 } else { calm + 1 };
         if acted {

@@ -19,18 +19,9 @@
 //! helper is busy makes one more, up to the bound; beyond it chores stand in line, first in, first
 //! out. If not even one thread can be created, the submitter does the chore itself.
 //!
-//! The mailbox and sleep (as scheduler/inbox does it), with the accesses named:
-//!
-//! ```text
-//!   driver                                 helper
-//!   S1 asleep := true                      H1 push, news := true
-//!   S2 fence                               H2 fence
-//!   S3 look at news                        H3 swap asleep to false; if it was true, ring the bell
-//!   S4 sleep where the bell wakes
-//! ```
-//!
-//! If H1 comes after S3, then S1 and S2 come before H2 and H3 in the order of fences, so H3 rings.
-//! If it comes before, S3 sees it. The bell never rings for a busy driver.
+//! No driver sleeps beside news, by the proof in os/asleep: a helper puts its completion into the
+//! mailbox, sets `news` and wakes; before it sleeps, the driver looks at `news` again. The bell
+//! never rings for a busy driver.
 //!
 //! Invariants: *One Completion* (the seam). A chore is Queued as long as its operation is in its
 //! place; only the thread that took it from there can carry it out.
@@ -39,12 +30,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::affinity;
 use super::call::{self, Tried};
 use super::waiting::TokenMap;
+use crate::os::asleep::Asleep;
 use crate::os::driver::{Done, LiveOp, Op, Waker};
 use crate::os::lock::{Condvar, Lock};
 
@@ -59,7 +51,7 @@ const STACK: usize = 256 << 10;
 struct Mailbox {
     done: Lock<Vec<Done>>,
     news: AtomicBool,
-    asleep: AtomicBool,
+    asleep: Asleep,
     bell: Waker,
 }
 
@@ -67,11 +59,10 @@ impl Mailbox {
     fn deliver(&self, done: Done) {
         let mut list = self.done.lock();
         list.push(done);
-        self.news.store(true, Ordering::Release); // H1
+        self.news.store(true, Ordering::Release);
         drop(list);
-        fence(Ordering::SeqCst); // H2
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed) {
-            self.bell.wake(); // H3
+        if self.asleep.wake() {
+            self.bell.wake();
         }
     }
 }
@@ -111,12 +102,9 @@ pub struct Chores {
 impl Chores {
     /// Makes an empty set of chores; `bell` is what ends the driver's sleep.
     pub fn new(bell: Waker) -> Chores {
-        let (done, news, asleep) =
-            (Lock::default(), AtomicBool::new(false), AtomicBool::new(false));
-        Chores {
-            mailbox: Arc::new(Mailbox { done, news, asleep, bell }),
-            sent: TokenMap::default(),
-        }
+        let (done, news, asleep) = (Lock::default(), AtomicBool::new(false), Asleep::new());
+        let mailbox = Arc::new(Mailbox { done, news, asleep, bell });
+        Chores { mailbox, sent: TokenMap::default() }
     }
 
     /// Hands an operation to the pool.
@@ -166,14 +154,13 @@ impl Chores {
         if self.sent.is_empty() {
             return true;
         }
-        self.mailbox.asleep.store(true, Ordering::Relaxed); // S1
-        fence(Ordering::SeqCst); // S2
-        !self.has_news() // S3
+        self.mailbox.asleep.announce();
+        !self.has_news()
     }
 
     /// Notes that the driver is awake.
     pub fn awake(&self) {
-        self.mailbox.asleep.store(false, Ordering::Relaxed);
+        self.mailbox.asleep.withdraw();
     }
 
     /// Returns how many chores were sent and not yet collected.

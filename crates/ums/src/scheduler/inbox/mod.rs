@@ -14,20 +14,9 @@
 //! Pushing allocates nothing: the link is in the waiter, and a waiter passes one inbox at a time,
 //! because only the thread that claimed its wait may push it (One Outcome).
 //!
-//! The idle protocol (rule 4), with the accesses named:
-//!
-//! ```text
-//!   scheduler                              pusher
-//!   I1 asleep := 1                         P1 push onto the stack
-//!   I2 fence                               P2 fence
-//!   I3 look at stack, mail, work queue     P3 swap asleep to 0; if it was 1, write the event
-//!   I4 sleep on the event
-//! ```
-//!
-//! If P1 comes after I3, then I1, I2 come before P2, P3 in the order of fences, so P3 sees 1 and
-//! writes the event, which stays readable until I4 sees it. If P1 comes before I3, the scheduler
-//! sees the push. Either way no scheduler sleeps on a push. Only the thread that swaps `asleep`
-//! writes, so a burst of pushes costs one system call.
+//! The idle protocol (rule 4) is that of os/asleep: before the scheduler sleeps, it looks at stack,
+//! mail and work queue again. So no scheduler sleeps on a push, and a burst of pushes costs one
+//! system call.
 //!
 //! Named invariants. **Inbox**: another scheduler is reached only through its inbox (and its work
 //! queue). **Type Stable**: inboxes, like waiters, are never freed, only reused, so a late wake
@@ -38,7 +27,8 @@
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
-use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicUsize, fence};
+use crate::os::asleep::Asleep;
+use crate::os::atomic::{AtomicPtr, AtomicUsize};
 use crate::os::driver::Waker;
 use crate::os::lock::Lock;
 use crate::os::planted::{self, Bug};
@@ -65,7 +55,7 @@ pub(crate) enum Letter {
 /// The way in. Never freed (Type Stable).
 pub(crate) struct Inbox {
     stack: AtomicPtr<Waiter>,
-    asleep: AtomicBool,
+    asleep: Asleep,
     mail: ShortLock<Vec<Letter>>,
     mail_count: AtomicUsize,
     waker: ShortLock<Option<Waker>>,
@@ -84,7 +74,7 @@ impl Inbox {
         let inbox: &'static Inbox = free.unwrap_or_else(|| {
             Box::leak(Box::new(Inbox {
                 stack: AtomicPtr::new(null_mut()),
-                asleep: AtomicBool::new(false),
+                asleep: Asleep::new(),
                 mail: ShortLock::new(Vec::new()),
                 mail_count: AtomicUsize::new(0),
                 waker: ShortLock::new(None),
@@ -101,7 +91,7 @@ impl Inbox {
         *self.waker.lock() = None;
         self.mail.lock().clear();
         self.mail_count.store(0, Ordering::Relaxed);
-        self.asleep.store(false, Ordering::Relaxed);
+        self.asleep.withdraw();
         FREE.lock().push(self);
     }
 
@@ -143,7 +133,7 @@ impl Inbox {
     pub(crate) fn post(&'static self, waiter: &'static Waiter) -> context::Post<'static> {
         // A worker that rejoins keeps its scheduler alive, and so its waker.
         let bell = self.waker.lock().as_ref().map_or(-1, Waker::fd);
-        context::Post::list(&self.stack, waiter, &waiter.next, &self.asleep, bell)
+        context::Post::list(&self.stack, waiter, &waiter.next, self.asleep.flag(), bell)
     }
 
     #[cfg(loom)]
@@ -160,12 +150,10 @@ impl Inbox {
         self.wake();
     }
 
-    /// Wakes the scheduler if it sleeps: P2 and P3 of the protocol. Called after something was put
-    /// where the scheduler looks before it sleeps. Returns whether it slept.
+    /// Wakes the scheduler if it sleeps. Called after something was put where the scheduler looks
+    /// before it sleeps. Returns whether it slept.
     pub(crate) fn wake(&self) -> bool {
-        fence(Ordering::SeqCst);
-        let slept =
-            self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel);
+        let slept = self.asleep.wake();
         if slept {
             self.write_event();
         }
@@ -212,23 +200,22 @@ impl Inbox {
         std::mem::take(&mut *mail)
     }
 
-    /// I1 and I2: announces that the scheduler is about to sleep. The caller looks at everything
-    /// again before it does (I3).
+    /// Announces that the scheduler is about to sleep. The caller looks at everything again before
+    /// it does.
     pub(crate) fn announce_sleep(&self) {
-        self.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.asleep.announce();
     }
 
     /// Returns whether its scheduler sleeps. Seen from outside, the answer may be stale.
     pub(crate) fn is_asleep(&self) -> bool {
-        self.asleep.load(Ordering::Relaxed)
+        self.asleep.is_set()
     }
 
     /// Withdraws the announcement. Returns true if a pusher has woken this scheduler since then;
     /// what that pusher has stored is visible from here on. Otherwise no pusher has, and the next
     /// one will find the scheduler awake.
     pub(crate) fn awake(&self) -> bool {
-        !self.asleep.swap(false, Ordering::AcqRel)
+        self.asleep.awake()
     }
 }
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::os::atomic::AtomicUsize;
+use crate::os::atomic::{AtomicUsize, fence};
 use crate::os::driver::Waker;
 use crate::scheduler::inbox::Inbox;
 use crate::wait::Waiter;

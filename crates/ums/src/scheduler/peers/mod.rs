@@ -15,8 +15,7 @@
 //!   S6 if it was gone: owe a look
 //! ```
 //!
-//! Either S3 sees the push of E1, or E3 sees the bit of S1, by the same argument as in
-//! scheduler/inbox.
+//! Either S3 sees the push of E1, or E3 sees the bit of S1, by the proof in os/asleep.
 //!
 //! A wake-up goes to one scheduler, but its cause concerns all of them. The woken scheduler may
 //! have something else to do: a worker came through its inbox, or a timer expired, at the same
@@ -38,12 +37,10 @@
 use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, Weak};
 
-pub(super) mod idle_mask;
-
+use crate::os::asleep::IdleMask;
 use crate::os::planted::{self, Bug};
 use crate::scheduler::request::{RequestState, WorkRequest};
 use crate::scheduler::{Peers, Scheduler};
-use idle_mask::IdleMask;
 
 impl Peers {
     /// Makes room for this many schedulers.
@@ -138,3 +135,6 @@ impl Peers {
         Some(request)
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom;

@@ -1,0 +1,88 @@
+//! Models of a sleeper and its wakers: none sleeps beside what was put there, one waker sets the
+//! event, and what it did before is visible.
+//!
+//! Bounds: one sleeper and one or two wakers; at most two preemptions of a thread while it could
+//! continue. The models of scheduler/inbox and scheduler/peers use the same types.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Asleep;
+use crate::os::atomic::AtomicUsize;
+
+struct World {
+    asleep: Asleep,
+    event: ::loom::sync::Notify,
+    /// What the wakers put there.
+    things: AtomicUsize,
+    /// How often the event was set.
+    rings: AtomicUsize,
+}
+
+impl World {
+    fn put(&self) {
+        self.things.fetch_add(1, Ordering::Relaxed);
+        if self.asleep.wake() {
+            self.rings.fetch_add(1, Ordering::Relaxed);
+            self.event.notify();
+        }
+    }
+
+    /// Sleeps until this many things are there. Returns how often it has announced.
+    fn sleep_until(&self, things: usize) -> usize {
+        let mut announced = 0;
+        while self.things.load(Ordering::Relaxed) < things {
+            announced += 1;
+            self.asleep.announce();
+            if self.things.load(Ordering::Relaxed) < things {
+                // It hangs here if a waker and the sleeper miss each other.
+                self.event.wait();
+            }
+            self.asleep.awake();
+        }
+        announced
+    }
+}
+
+fn model(body: impl Fn(Arc<World>) + Sync + Send + 'static) {
+    let mut builder = ::loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(move || {
+        body(Arc::new(World {
+            asleep: Asleep::new(),
+            event: ::loom::sync::Notify::new(),
+            things: AtomicUsize::new(0),
+            rings: AtomicUsize::new(0),
+        }));
+    });
+}
+
+#[test]
+fn loom_no_sleeper_sleeps_beside_what_two_wakers_put_there() {
+    model(|world| {
+        let wakers = [(); 2].map(|()| {
+            let theirs = world.clone();
+            ::loom::thread::spawn(move || theirs.put())
+        });
+        let announced = world.sleep_until(2);
+        wakers.into_iter().for_each(|waker| waker.join().unwrap());
+        assert!(world.rings.load(Ordering::Relaxed) <= announced, "one ring for each sleep");
+    });
+}
+
+#[test]
+fn loom_a_sleeper_that_was_woken_sees_what_its_waker_did_before() {
+    model(|world| {
+        let given = Arc::new(::loom::cell::Cell::new(0));
+        let (theirs, gift) = (world.clone(), given.clone());
+        let waker = ::loom::thread::spawn(move || {
+            gift.set(7);
+            theirs.put();
+        });
+        world.asleep.announce();
+        if world.asleep.awake() {
+            assert_eq!(given.get(), 7);
+        }
+        waker.join().unwrap();
+    });
+}

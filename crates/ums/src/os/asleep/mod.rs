@@ -1,0 +1,149 @@
+//! Announce, fence, look again: how a thread goes to sleep without missing what is put before it.
+//!
+//! A *sleeper* sleeps when it finds nothing to do in the places where it looks. A *waker* puts
+//! something into one of these places and must wake the sleeper, but pay for that only if it
+//! sleeps. Both go by one flag:
+//!
+//! ```text
+//!   sleeper                                 waker
+//!   S1 flag := true      announce()         W1 put something where the sleeper looks
+//!   S2 fence             announce()         W2 fence                            wake()
+//!   S3 look everywhere again                W3 if the flag is true, swap it
+//!   S4 nothing found: sleep on the event       to false                         wake()
+//!   S5 flag := false     awake()            W4 if it was true, set the event
+//! ```
+//!
+//! **No sleeper sleeps beside what was put there.** The two fences have an order. If S2 comes
+//! first, then S1 comes before W3, so W3 sees true (or that another waker or S5 has swapped it
+//! since), and the thread that swapped it sets the event, which stays set until S4 sees it. If W2
+//! comes first, then W1 comes before S3, and the look finds what was put there.
+//!
+//! **Only one waker sets the event** for each announcement, because one swap finds true. So a burst
+//! costs one system call, and a sleeper that is awake costs a waker one fence and one load.
+//!
+//! **What a waker did before is visible** to a sleeper whose S5 finds false: the swap of W3
+//! releases and that of S5 acquires.
+//!
+//! The accesses need no order of their own beside the fences. An event that was set for a sleeper
+//! whose S3 found something ends a later S4 at once; the sleeper then looks once more than needed.
+//!
+//! An [`IdleMask`] is the same for many sleepers that look at the same places: a flag for each, and
+//! a waker takes the flag of one of them.
+//!
+//! Used by: scheduler/inbox, scheduler/peers, scheduler/alarm, the file helpers' mailbox, the
+//! watcher of a place and the watchdog. In assembly, a `context::Post` takes the waker's steps.
+
+use std::sync::atomic::Ordering;
+
+use super::atomic::{AtomicBool, AtomicU64, fence};
+use super::event::Event;
+
+/// The flag of one sleeper: whether it sleeps, or is about to.
+#[derive(Debug)]
+pub struct Asleep(AtomicBool);
+
+impl Asleep {
+    /// Makes the flag of a sleeper that is awake.
+    #[cfg(not(loom))]
+    pub const fn new() -> Asleep {
+        Asleep(AtomicBool::new(false))
+    }
+
+    /// Makes the flag of a sleeper that is awake.
+    #[cfg(loom)]
+    pub fn new() -> Asleep {
+        Asleep(AtomicBool::new(false))
+    }
+
+    /// S1 and S2: announces that the sleeper is about to sleep. It looks everywhere again before it
+    /// does.
+    pub fn announce(&self) {
+        self.0.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// S5. Returns true if a waker has woken the sleeper since the announcement; what that waker
+    /// has put somewhere is visible from here on. Otherwise no waker has, and the next one will
+    /// find the sleeper awake.
+    pub fn awake(&self) -> bool {
+        !self.0.swap(false, Ordering::AcqRel)
+    }
+
+    /// S5 without the answer, and without what it makes visible.
+    pub fn withdraw(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// W2 and W3. Called after something was put where the sleeper looks. Returns true if the
+    /// sleeper slept; then the caller sets its event (W4).
+    #[inline]
+    #[must_use = "the sleeper sleeps on unless its event is set"]
+    pub fn wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
+    }
+
+    /// S1 to S5 of a sleeper that sleeps on an [`Event`].
+    pub fn sleep_unless(&self, event: &Event, found: impl FnOnce() -> bool) {
+        self.announce();
+        if !found() {
+            event.wait();
+        }
+        self.withdraw();
+    }
+
+    /// Returns whether the sleeper sleeps, or is about to. Seen by others, the answer may be stale.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns the flag, for a waker that is written in assembly.
+    #[cfg(not(loom))]
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+}
+
+/// A flag for each of many sleepers, as bits: set if it is about to sleep, or sleeps, and would
+/// take what the wakers put there.
+pub struct IdleMask(Box<[AtomicU64]>);
+
+impl IdleMask {
+    /// Makes the flags of this many sleepers, which are awake.
+    pub fn new(count: usize) -> IdleMask {
+        IdleMask((0..count.div_ceil(64).max(1)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// S1 and S2: sets the bit of this sleeper.
+    pub fn announce(&self, index: usize) {
+        self.0[index / 64].fetch_or(1 << (index % 64), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// S5. Returns true if a waker has taken the bit since the announcement; what that waker has
+    /// put there is visible from here on.
+    pub fn withdraw(&self, index: usize) -> bool {
+        let bit = 1 << (index % 64);
+        self.0[index / 64].fetch_and(!bit, Ordering::AcqRel) & bit == 0
+    }
+
+    /// W3: takes the bit of one sleeper other than `index`, which the caller then wakes. The caller
+    /// has put something there and fenced (W1, W2).
+    pub fn take_other(&self, index: usize) -> Option<usize> {
+        for (at, word) in self.0.iter().enumerate() {
+            let mut bits = word.load(Ordering::Relaxed);
+            while bits != 0 {
+                let bit = bits & bits.wrapping_neg();
+                bits &= !bit;
+                let who = at * 64 + bit.trailing_zeros() as usize;
+                if who != index && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                    return Some(who);
+                }
+            }
+        }
+        None
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom;
