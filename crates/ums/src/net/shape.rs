@@ -32,7 +32,8 @@ macro_rules! socket_type {
             }
         }
 
-        /// Puts the socket, and with it every clone of it, into non-blocking mode.
+        /// Converts std's type to this one: puts the socket, and with it every clone of it, into
+        /// non-blocking mode.
         impl From<$std> for $name {
             fn from(std: $std) -> $name {
                 std.set_nonblocking(true).expect("every socket has a non-blocking mode");
@@ -40,8 +41,8 @@ macro_rules! socket_type {
             }
         }
 
-        /// Puts the socket into blocking mode, as std's callers expect. Clones that were made
-        /// before share the mode and must not be used any more.
+        /// Converts this type to std's: puts the socket into blocking mode, as std's callers
+        /// expect. Clones that were made before share the mode and must not be used any more.
         impl From<$name> for $std {
             fn from(socket: $name) -> $std {
                 let std = socket.socket.into_std();
@@ -88,7 +89,8 @@ macro_rules! socket_type {
 macro_rules! timeouts {
     ($name:ident) => {
         impl $name {
-            /// Sets how long a read may wait; `None`, the default, means forever.
+            /// Sets how long a read may wait; `None`, the default, means forever. A read that
+            /// already waits keeps the limit with which it began.
             ///
             /// # Errors
             /// `InvalidInput` for a timeout of zero.
@@ -96,7 +98,9 @@ macro_rules! timeouts {
                 self.socket.set_timeout(Way::Read, span)
             }
 
-            /// Sets how long a write may wait; `None`, the default, means forever.
+            /// Sets how long a write may wait; `None`, the default, means forever. A write that
+            /// already waits keeps the limit with which it began. A write that fails with
+            /// `TimedOut` has written nothing; `write_all` may have written a part before.
             ///
             /// # Errors
             /// `InvalidInput` for a timeout of zero.
@@ -121,7 +125,8 @@ macro_rules! timeouts {
             }
 
             /// Sets an instant beyond which no read or write waits, whatever the timeouts; `None`,
-            /// the default, means no limit.
+            /// the default, means no limit. It concerns calls that begin after this one: a call
+            /// that already waits, in another task, keeps the limit with which it began.
             pub fn set_deadline(&self, at: Option<Instant>) {
                 self.socket.set_deadline(at);
             }
@@ -141,9 +146,10 @@ macro_rules! stream_type {
                 self.socket.receive(buf, libc::MSG_PEEK)
             }
 
-            /// Shuts down one direction or both, for all clones. A caller that waits to read from a
-            /// direction that has been shut down, at this end or at the peer, reads the end of the
-            /// stream.
+            /// Shuts down one direction or both, for all clones. Calls that wait in other tasks end
+            /// at once: a read in a direction that has been shut down, at this end or at the peer,
+            /// returns the end of the stream, and a write in a direction that was shut down at this
+            /// end fails with `BrokenPipe`.
             ///
             /// # Errors
             /// `NotConnected` if the connection has ended already.

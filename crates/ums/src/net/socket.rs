@@ -310,6 +310,5 @@ fn pause(reason: WaitReason, fd: RawFd, span: Duration, deadline: u64) -> io::Re
 
 /// Returns whether this is the error of a cancelled work request.
 pub(super) fn is_cancelled_error(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|e| e.downcast_ref::<WaitError>());
-    inner == Some(&WaitError::Cancelled)
+    WaitError::of(error) == Some(WaitError::Cancelled)
 }

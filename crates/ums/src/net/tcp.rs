@@ -20,12 +20,25 @@ use crate::record::reason::WaitReason;
 pub(super) const BACKLOG: i32 = 4096;
 
 /// A socket that accepts connections.
+///
+/// ```no_run
+/// use ums::net::TcpListener;
+///
+/// let node = ums::Node::builder().build()?;
+/// node.run(|| {
+///     let listener = TcpListener::bind("127.0.0.1:7")?;
+///     for stream in listener.incoming().flatten() {
+///         ums::spawn(move || std::io::copy(&mut &stream, &mut &stream)); // an echo server
+///     }
+///     Ok(())
+/// })
+/// # .map_err(|error: std::io::Error| Box::new(error) as Box<dyn std::error::Error>)
+/// # ?; Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TcpListener {
     socket: Socket<std::net::TcpListener>,
     short: AtomicBool,
 }
-
-socket_type!(TcpListener, std::net::TcpListener, Kind::Other);
 
 impl TcpListener {
     fn of(socket: Socket<std::net::TcpListener>) -> TcpListener {
@@ -48,6 +61,43 @@ impl TcpListener {
     /// The system's error. If the system is out of descriptors or memory, the connection stays in
     /// the queue and the next call pauses for 10 ms before it tries again: a loop that continues
     /// after errors needs no pause of its own. If the work request is cancelled, every call fails.
+    ///
+    /// # At most N connections
+    /// A semaphore counts the free seats. This loop takes a seat before it accepts, so that clients
+    /// beyond the limit wait in the listener's queue. A permit borrows its semaphore; that of a
+    /// `static` can move into a task.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ums::net::TcpListener;
+    /// use ums::sync::Semaphore;
+    ///
+    /// static SEATS: Semaphore = Semaphore::new(100);
+    ///
+    /// fn accept(listener: &TcpListener) {
+    ///     // Like every wait with a time, it ends if the task is cancelled.
+    ///     while let Ok(seat) = SEATS.acquire_for(Duration::MAX) {
+    ///         match listener.accept() {
+    ///             Ok((stream, _peer)) => drop(ums::spawn(move || {
+    ///                 let _ = std::io::copy(&mut &stream, &mut &stream);
+    ///                 drop(seat); // the next client's
+    ///             })),
+    ///             Err(_) if ums::is_cancelled() => return,
+    ///             Err(error) => eprintln!("accepting: {error}"),
+    ///         }
+    ///     }
+    /// }
+    /// # let node = ums::Node::builder().build()?;
+    /// # let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// # let client = ums::net::TcpStream::connect(listener.local_addr()?)?;
+    /// # let acceptor = node.spawn(move || accept(&listener))?;
+    /// # (&mut &client).write_all(b"hi")?;
+    /// # use std::io::{Read, Write};
+    /// # (&mut &client).read_exact(&mut [0; 2])?;
+    /// # acceptor.cancel();
+    /// # assert!(acceptor.join().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.accept_until(NEVER)
     }
@@ -76,9 +126,11 @@ impl TcpListener {
         Ok(TcpStream::of(Socket::new(fd.into(), Kind::Stream)))
     }
 
-    /// Iterates over the connections as they arrive; ends when the work request is cancelled, as it
-    /// is at shutdown. While the process is out of descriptors, the next connection waits in the
-    /// listener's queue, and a sentence on stderr says so.
+    /// Iterates over the connections as they arrive. It ends when the work request is cancelled,
+    /// for example by [`JoinHandle::cancel`](crate::JoinHandle::cancel);
+    /// [`Node::shutdown`](crate::Node::shutdown) cancels only when its grace time is over, so
+    /// cancel the acceptor first. While the process is out of descriptors, the next connection
+    /// waits in the listener's queue, and a sentence on stderr says so.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }
@@ -125,13 +177,56 @@ impl Iterator for Incoming<'_> {
 }
 
 /// A TCP connection. Dropping it closes this descriptor.
+///
+/// As in std, `&TcpStream` can be read and written too, so two tasks can use one stream at once,
+/// one to read and one to write. This copies between two streams, in both directions:
+///
+/// ```
+/// use std::io::{Read, Write, copy};
+/// use std::net::Shutdown;
+/// use ums::net::TcpStream;
+///
+/// fn both_ways(one: &TcpStream, two: &TcpStream) {
+///     // Copies to the end of `from`, and passes the end on.
+///     let pass = |mut from: &TcpStream, mut to: &TcpStream| {
+///         let copied = copy(&mut from, &mut to);
+///         // After an error the other direction must not wait on.
+///         let how = if copied.is_ok() { Shutdown::Write } else { Shutdown::Both };
+///         let _ = (to.shutdown(how), copied.is_err().then(|| from.shutdown(how)));
+///     };
+///     ums::scope(|s| {
+///         s.spawn(|| pass(one, two));
+///         pass(two, one);
+///     });
+/// }
+/// # use ums::net::TcpListener;
+/// # let node = ums::Node::builder().build()?;
+/// # node.run(|| {
+/// #     let pair = || {
+/// #         let listener = TcpListener::bind("127.0.0.1:0")?;
+/// #         let client = TcpStream::connect(listener.local_addr()?)?;
+/// #         Ok::<_, std::io::Error>((client, listener.accept()?.0))
+/// #     };
+/// #     let ((mut client, one), (mut server, two)) = (pair()?, pair()?);
+/// #     let proxy = ums::spawn(move || both_ways(&one, &two));
+/// #     client.write_all(b"question")?;
+/// #     client.shutdown(Shutdown::Write)?;
+/// #     let mut text = String::new();
+/// #     server.read_to_string(&mut text)?;
+/// #     assert_eq!(text, "question");
+/// #     server.write_all(b"answer")?;
+/// #     drop(server);
+/// #     text.clear();
+/// #     client.read_to_string(&mut text)?;
+/// #     assert_eq!(text, "answer");
+/// #     proxy.join().unwrap();
+/// #     Ok::<(), std::io::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct TcpStream {
     socket: Socket<std::net::TcpStream>,
 }
-
-socket_type!(TcpStream, std::net::TcpStream, Kind::Stream);
-stream_type!(TcpStream);
-timeouts!(TcpStream);
 
 impl TcpStream {
     fn of(socket: Socket<std::net::TcpStream>) -> TcpStream {
@@ -150,6 +245,37 @@ impl TcpStream {
     ///
     /// # Errors
     /// The system's error, `TimedOut`, cancellation, or `InvalidInput` for a timeout of zero.
+    ///
+    /// # By name
+    /// As in std, this takes one address. A name may have several, which share the time in this
+    /// example. How long a name's lookup takes is not limited: see
+    /// [`ToSocketAddrs`](crate::net::ToSocketAddrs).
+    ///
+    /// ```
+    /// use std::io::{Error, ErrorKind};
+    /// use std::time::{Duration, Instant};
+    /// use ums::net::{TcpStream, ToSocketAddrs};
+    ///
+    /// fn connect_within(name: &str, span: Duration) -> std::io::Result<TcpStream> {
+    ///     let addresses = name.to_socket_addrs()?;
+    ///     let end = Instant::now() + span;
+    ///     let mut result = Err(Error::new(ErrorKind::NotFound, "the name has no address"));
+    ///     for address in addresses {
+    ///         let left = end.saturating_duration_since(Instant::now());
+    ///         if left.is_zero() {
+    ///             break;
+    ///         }
+    ///         result = TcpStream::connect_timeout(&address, left);
+    ///         if result.is_ok() {
+    ///             break;
+    ///         }
+    ///     }
+    ///     result
+    /// }
+    /// # let listener = ums::net::TcpListener::bind("127.0.0.1:0")?;
+    /// # connect_within(&listener.local_addr()?.to_string(), Duration::from_secs(9))?;
+    /// # Ok::<(), Error>(())
+    /// ```
     pub fn connect_timeout(address: &SocketAddr, span: Duration) -> io::Result<TcpStream> {
         if span.is_zero() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero"));
@@ -205,6 +331,12 @@ impl TcpStream {
         self.socket.std.set_ttl(ttl)
     }
 }
+
+// After the methods above, so that the pages begin with those.
+socket_type!(TcpListener, std::net::TcpListener, Kind::Other);
+socket_type!(TcpStream, std::net::TcpStream, Kind::Stream);
+stream_type!(TcpStream);
+timeouts!(TcpStream);
 
 /// Starts to connect, waits until the socket is writable, and reads the result.
 fn connect_until(address: &SocketAddr, deadline: u64) -> io::Result<TcpStream> {

@@ -35,8 +35,6 @@ pub struct UnixListener {
     short: AtomicBool,
 }
 
-socket_type!(UnixListener, net::UnixListener, Kind::Other);
-
 impl UnixListener {
     fn of(socket: Socket<net::UnixListener>) -> UnixListener {
         UnixListener { socket, short: AtomicBool::new(false) }
@@ -87,9 +85,10 @@ impl UnixListener {
         Ok(UnixStream::of(Socket::new(fd.into(), Kind::Stream)))
     }
 
-    /// Iterates over the connections as they arrive; ends when the work request is cancelled, as it
-    /// is at shutdown. While the process is out of descriptors, the next connection waits in the
-    /// listener's queue, and a sentence on stderr says so.
+    /// Iterates over the connections as they arrive. It ends when the work request is cancelled;
+    /// like [`TcpListener::incoming`](super::TcpListener::incoming), it goes on during the grace
+    /// time of a shutdown. While the process is out of descriptors, the next connection waits in
+    /// the listener's queue, and a sentence on stderr says so.
     pub fn incoming(&self) -> UnixIncoming<'_> {
         UnixIncoming { listener: self }
     }
@@ -123,10 +122,6 @@ impl Iterator for UnixIncoming<'_> {
 pub struct UnixStream {
     socket: Socket<net::UnixStream>,
 }
-
-socket_type!(UnixStream, net::UnixStream, Kind::Stream);
-stream_type!(UnixStream);
-timeouts!(UnixStream);
 
 impl UnixStream {
     fn of(socket: Socket<net::UnixStream>) -> UnixStream {
@@ -189,3 +184,9 @@ impl UnixStream {
         self.socket.std.peer_addr()
     }
 }
+
+// After the methods above, so that the pages begin with those.
+socket_type!(UnixListener, net::UnixListener, Kind::Other);
+socket_type!(UnixStream, net::UnixStream, Kind::Stream);
+stream_type!(UnixStream);
+timeouts!(UnixStream);

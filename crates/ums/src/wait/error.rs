@@ -6,10 +6,13 @@ use std::io;
 use crate::wait::deadlock::DeadlockId;
 
 /// Why a wait ended without what was waited for.
+///
+/// As an [`std::io::Error`] its kind is `TimedOut`, or `ConnectionAborted` for the other two;
+/// [`WaitError::of`] gets it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
     /// The deadline passed first.
-    #[error("the deadline passed before the wait ended")]
+    #[error("the wait timed out")]
     TimedOut,
     /// The work request was cancelled, or its node is shutting down.
     #[error("the work request was cancelled while it waited")]
@@ -22,6 +25,12 @@ pub enum WaitError {
 }
 
 impl WaitError {
+    /// Returns the error of a wait that this error of an I/O call contains; `None` if it is an
+    /// error of the system.
+    pub fn of(error: &io::Error) -> Option<WaitError> {
+        error.get_ref()?.downcast_ref().copied()
+    }
+
     /// Returns the original's return code: DEADLOCK 3, PREMATURE_WAKEUP 4, TIMEOUT 258.
     pub fn code(self) -> u32 {
         match self {

@@ -1,0 +1,152 @@
+//! A TCP proxy: connects each client to a target, and copies bytes in both directions.
+//!
+//! `cargo run -p ums --example proxy LISTEN TARGET [idle seconds] [connections]`
+//!
+//! A connection ends when both sides have ended, or when no byte has moved in either direction for
+//! the idle time. Clients beyond the limit wait in the listener's queue. SIGTERM and Ctrl-C stop
+//! accepting and give open connections two seconds; a second signal ends the process at once.
+//!
+//! The unsafe code blocks and awaits signals; its invariant is **Own Memory** (ARCHITECTURE.md).
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ums::net::{TcpListener, TcpStream, ToSocketAddrs};
+use ums::sync::Semaphore;
+
+const CONNECT: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(2);
+static SEATS: Semaphore = Semaphore::new(0); // one for each connection; `main` adds them
+
+fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(listen), Some(target)) = (args.next(), args.next()) else {
+        return Err("usage: proxy LISTEN TARGET [idle seconds] [connections]".into());
+    };
+    let target = target.to_socket_addrs()?.next().ok_or("the target has no address")?;
+    let idle = Duration::try_from_secs_f64(args.next().map_or(Ok(60.0), |text| text.parse())?)?;
+    SEATS.add_permits(args.next().map_or(Ok(1000), |text| text.parse())?);
+
+    let signals = block_signals(); // first: every thread of the node inherits it
+    let node = ums::Node::builder().build()?;
+    let listener = TcpListener::bind(listen)?;
+    println!("listening on {}", listener.local_addr()?);
+    let acceptor = node.spawn(move || accept(&listener, target, idle))?;
+
+    wait_for(&signals);
+    acceptor.cancel(); // otherwise it would accept until the grace time is over
+    if let Err(error) = acceptor.join() {
+        eprintln!("the acceptor: {error}");
+    }
+    let report = node.shutdown(GRACE);
+    println!("ended; {} tasks were cancelled", report.cancelled);
+    Ok(())
+}
+
+/// Accepts until the task is cancelled. It takes a seat before it accepts.
+fn accept(listener: &TcpListener, target: SocketAddr, idle: Duration) {
+    while let Ok(seat) = SEATS.acquire_for(Duration::MAX) {
+        let (client, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(_) if ums::is_cancelled() => return,
+            Err(error) => {
+                eprintln!("accepting: {error}"); // the next call pauses if it must
+                continue;
+            }
+        };
+        let task = move || {
+            if let Err(error) = connection(client, target, idle) {
+                eprintln!("{peer}: {error}");
+            }
+            drop(seat);
+        };
+        if let Err(error) = ums::task::try_spawn(task) {
+            eprintln!("{peer}: {error}");
+        }
+    }
+}
+
+/// Two tasks use both streams at once, by reference: this one, and one that the scope starts.
+fn connection(client: TcpStream, target: SocketAddr, idle: Duration) -> io::Result<()> {
+    let target = TcpStream::connect_timeout(&target, CONNECT)?;
+    let pair = Pair { client, target, idle, began: Instant::now(), moved: AtomicU64::new(0) };
+    ums::scope(|s| {
+        let up = s.spawn(|| pair.copy(&pair.client, &pair.target));
+        pair.copy(&pair.target, &pair.client)?;
+        up.join().map_err(|error| io::Error::other(error.to_string()))?
+    })
+}
+
+/// What the two directions of a connection share.
+struct Pair {
+    client: TcpStream,
+    target: TcpStream,
+    idle: Duration,
+    began: Instant,
+    moved: AtomicU64, // when bytes moved last, in milliseconds after `began`
+}
+
+impl Pair {
+    /// Copies to the end of `from`, and ends `to` there. After an error it ends both streams, so
+    /// that the task of the other direction does not wait any longer.
+    fn copy(&self, from: &TcpStream, to: &TcpStream) -> io::Result<()> {
+        let result = self.copy_to_end(from, to);
+        match &result {
+            Ok(()) => drop(to.shutdown(Shutdown::Write)),
+            Err(_) => drop((from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both))),
+        }
+        result
+    }
+
+    fn copy_to_end(&self, mut from: &TcpStream, mut to: &TcpStream) -> io::Result<()> {
+        let mut buffer = vec![0; 16 * 1024];
+        to.set_write_timeout(Some(self.idle))?; // for a peer that does not read
+        loop {
+            from.set_read_timeout(Some(self.left().max(Duration::from_millis(1))))?;
+            let n = match from.read(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::TimedOut && !self.left().is_zero() => {
+                    continue; // the other direction is not idle
+                }
+                result => result?,
+            };
+            to.write_all(&buffer[..n])?;
+            self.moved.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
+            if n == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns how long the connection may still be idle.
+    fn left(&self) -> Duration {
+        let moved = Duration::from_millis(self.moved.load(Ordering::Relaxed));
+        (moved + self.idle).saturating_sub(self.began.elapsed())
+    }
+}
+
+/// Blocks SIGINT and SIGTERM in this thread and all that it starts, so that [`wait_for`] gets them.
+#[allow(unsafe_code)]
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: Own Memory: the set is in this frame, and `sigemptyset` initialises it.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGINT);
+        libc::sigaddset(&mut set, libc::SIGTERM);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+        set
+    }
+}
+
+/// Waits for one of these signals. A further one has its usual effect: it ends the process.
+#[allow(unsafe_code)]
+fn wait_for(signals: &libc::sigset_t) {
+    let mut signal = 0;
+    // SAFETY: Own Memory: the set was initialised, and the number is in this frame.
+    unsafe {
+        libc::sigwait(signals, &mut signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, signals, std::ptr::null_mut());
+    }
+}
