@@ -17,7 +17,7 @@ use ums::monitor::Deadlock;
 use ums::monitor::{Condition, Diagnosis, Options, Report};
 use ums::stats::WorkerState;
 use ums::sync::{Event, Mutex, OnceCell, RawMutex, RwLock};
-use ums::task::TaskError;
+use ums::task::JoinError;
 use ums::user::UserLock;
 use ums::{Builder, Node, WaitError, WaitReason, WorkerKind};
 
@@ -190,7 +190,7 @@ fn if_no_wait_can_fail_one_panics_and_the_others_continue() {
             *a.lock() += 1;
         });
         first.join().expect("it continues");
-        let Err(TaskError::Panicked(panic)) = second.join() else { panic!("it is the victim") };
+        let Err(JoinError::Panicked(panic)) = second.join() else { panic!("it is the victim") };
         let text = panic.downcast_ref::<String>().expect("a sentence");
         assert!(
             text.contains("this lock can never be acquired: ") && text.contains("MUTEX"),
@@ -248,10 +248,16 @@ fn writers_and_makers_and_joins_are_owners_too() {
         let joined = on(node, 0, move || {
             let held = lock.lock();
             let l = lock.clone();
-            let task = ums::spawn(move || of(l.lock_for(ENDLESS)).waiters[0].reason);
-            let reason = task.join().unwrap();
-            drop(held);
-            reason
+            let task = ums::spawn(move || l.lock_for(ENDLESS).map(drop));
+            // Either wait may be the victim. The join gives its handle back then.
+            match task.join() {
+                Err(JoinError::Wait(task, error)) => {
+                    drop(held);
+                    assert_eq!(task.join().unwrap(), Ok(()));
+                    of(Err::<(), _>(error)).waiters[0].reason
+                }
+                joined => of(joined.unwrap()).waiters[0].reason,
+            }
         });
         assert!([WaitReason::MUTEX, WaitReason::JOIN].contains(&joined));
         eventually("both are reported", || told.len() == 2);
@@ -349,7 +355,7 @@ fn a_long_wait_is_no_deadlock_b22() {
                 let _mine = locks[i].lock();
                 match locks.get(i + 1) {
                     Some(next) => drop(next.lock()),
-                    None => go.wait(),
+                    None => go.wait().unwrap(),
                 }
             })
         };
@@ -442,7 +448,7 @@ fn a_wait_that_is_no_deadlock_wakes_no_thread_once_it_was_examined_b39() {
         let (g, l) = (go.clone(), lock.clone());
         let holder = start(node, 0, move || {
             let _held = l.lock();
-            g.wait();
+            g.wait().unwrap();
         });
         wait_until_so_many_wait(node, WaitReason::EVENT, 1);
         let waiter = start(node, n - 1, move || drop(lock.lock()));

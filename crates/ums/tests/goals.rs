@@ -34,14 +34,14 @@ macro_rules! program {
         let address = listener.local_addr().unwrap();
         let other = gate.clone();
         let server = thread::spawn(move || {
-            other.wait();
+            let _ = other.wait();
             let (mut stream, _) = listener.accept().unwrap();
             let mut text = String::new();
             stream.read_to_string(&mut text).unwrap();
             stream.write_all(text.to_uppercase().as_bytes()).unwrap();
             text.len() as u32
         });
-        gate.wait();
+        let _ = gate.wait();
         let mut stream = net::TcpStream::connect(address).unwrap();
         stream.write_all(b"hello").unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -64,9 +64,9 @@ mod of_std {
 }
 
 mod of_ums {
-    pub fn payload(joined: Result<(), ums::task::TaskError>) -> u32 {
+    pub fn payload(joined: Result<(), ums::task::JoinError<ums::JoinHandle<()>>>) -> u32 {
         match joined {
-            Err(ums::task::TaskError::Panicked(panic)) => *panic.downcast::<u32>().unwrap(),
+            Err(ums::task::JoinError::Panicked(panic)) => *panic.downcast::<u32>().unwrap(),
             other => panic!("{other:?} instead of a panic"),
         }
     }

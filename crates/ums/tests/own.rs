@@ -66,7 +66,7 @@ fn every_worker_is_a_thread_of_its_own_to_the_language_and_to_c() {
                     .map(|n| {
                         let all = all.clone();
                         ums::spawn(move || {
-                            all.wait();
+                            all.wait().unwrap();
                             let me = std::thread::current().id();
                             LAZY.with_borrow_mut(|lazy| lazy.push(n));
                             for _ in 0..20 {
@@ -255,7 +255,7 @@ fn ten_thousand_workers_begin_and_end_and_leave_nothing_behind() {
                     .map(|n| {
                         let barrier = barrier.clone();
                         ums::spawn(move || {
-                            barrier.wait();
+                            barrier.wait().unwrap();
                             let own = if n % 16 == 0 { preemptively(kernel_thread) } else { 0 };
                             LAST.with(|last| last.0.set(own));
                         })
@@ -387,7 +387,7 @@ fn a_worker_that_has_begun_to_wait_cannot_leave_and_no_guard_of_a_request_outliv
             let go = Arc::new(ums::sync::Event::manual(false));
             let waiting = go.clone();
             drop(node.spawn(move || {
-                waiting.wait();
+                waiting.wait().unwrap();
                 Leaves
             }));
             go.set();

@@ -71,10 +71,10 @@ fn a_wait_refused_in_a_completion_routine_leaves_its_resource_as_it_was() {
 
                 let barrier = Arc::new(Barrier::new(2));
                 let b = barrier.clone();
-                refused_in_a_routine(move || b.wait().is_leader());
+                refused_in_a_routine(move || b.wait().unwrap().is_leader());
                 let b = barrier.clone();
-                let other = ums::spawn(move || b.wait().is_leader());
-                let leads = barrier.wait().is_leader();
+                let other = ums::spawn(move || b.wait().unwrap().is_leader());
+                let leads = barrier.wait().unwrap().is_leader();
                 assert_ne!(other.join().unwrap(), leads, "the round has two");
 
                 let (sender, receiver) = ums::sync::channel::rendezvous();
@@ -307,7 +307,7 @@ fn a_result_is_taken_once_and_a_second_join_says_so() {
         |node, _, _| {
             on(node, 0, || {
                 let mut task = ums::spawn(|| 7);
-                assert_eq!(task.join_for(PATIENCE).unwrap().unwrap(), 7);
+                assert_eq!(task.join_for(PATIENCE).unwrap(), 7);
                 let text = refused(|| task.join_for(PATIENCE));
                 assert!(text.contains("result was taken already"), "{text}");
                 ums::sleep(ms(1)).unwrap();

@@ -16,7 +16,7 @@ use ums::WorkerKind;
 use ums::net::UnixStream;
 use ums::node::{EnqueueError, HiddenOptions, ShutdownReport};
 use ums::stats::WorkerState;
-use ums::task::TaskError;
+use ums::task::JoinError;
 use ums::testing::{lists, scheduler};
 use ums::{WaitError, WaitReason};
 
@@ -36,7 +36,7 @@ fn a_panic_ends_its_request_and_the_worker_continues_g13() {
                         std::panic::resume_unwind(Box::new(me))
                     });
                     let ended: Result<(), _> = bad.join();
-                    let Err(TaskError::Panicked(panic)) = ended else {
+                    let Err(JoinError::Panicked(panic)) = ended else {
                         panic!("its error says that it panicked")
                     };
                     let who = *panic.downcast::<Option<(usize, u32)>>().unwrap();
@@ -192,7 +192,7 @@ fn a_request_queued_too_long_never_runs_and_its_join_fails_g13() {
             let report = std::thread::scope(|s| {
                 let ending = s.spawn(|| node.clone().shutdown(NO_GRACE));
                 // Its joiner gets the error at once; then the busy request may end.
-                assert!(matches!(behind.join(), Err(TaskError::Cancelled)));
+                assert!(matches!(behind.join(), Err(JoinError::NeverRan)));
                 stop.store(true, SeqCst);
                 ending.join().unwrap()
             });
@@ -266,7 +266,7 @@ fn a_worker_may_not_end_its_own_node_g13() {
     both_kinds(|node, _, _| {
         let handle = node.clone();
         let ended = node.spawn(move || handle.shutdown(NO_GRACE)).unwrap().join();
-        assert!(matches!(ended, Err(TaskError::Panicked(_))));
+        assert!(matches!(ended, Err(JoinError::Panicked(_))));
         assert_eq!(node.run(|| 7), 7, "the node is as it was");
     });
 }
@@ -329,10 +329,11 @@ fn cancellation_is_seen_at_every_wait_and_checkpoint_b59() {
         ("wait", || ums::worker::wait_for_cancel() == Err(WaitError::Cancelled)),
         ("join", || {
             let mut child = ums::spawn(ums::worker::wait_for_cancel);
-            let ended = matches!(child.join_for(LATE), Err(WaitError::Cancelled));
+            let ended =
+                matches!(child.join_for(LATE), Err(JoinError::Wait((), WaitError::Cancelled)));
             child.cancel();
             // Stolen by a scheduler that is slow to start it, it may never have begun.
-            matches!(child.join(), Ok(_) | Err(TaskError::Cancelled)) && ended
+            matches!(child.join_uncancellable(), Ok(_) | Err(JoinError::NeverRan)) && ended
         }),
         ("lock", || {
             let lock = ums::sync::Mutex::new(());
@@ -384,7 +385,7 @@ fn a_request_cancelled_before_it_begins_never_runs_b59() {
                     let flag = ran.clone();
                     let task = ums::spawn(move || flag.store(true, SeqCst));
                     task.cancel(); // this worker has not yielded since, so it cannot have begun
-                    assert!(matches!(task.join(), Err(TaskError::Cancelled)));
+                    assert!(matches!(task.join(), Err(JoinError::NeverRan)));
                     ums::sleep(ms(1)).unwrap();
                     assert!(!ran.load(SeqCst));
                 });
@@ -434,7 +435,7 @@ fn a_destructor_may_wait_during_a_panic_and_no_sibling_sees_the_panic_rule_11() 
                         std::panic::resume_unwind(Box::new("on purpose"))
                     });
                     let fell: Result<(), _> = falling.join();
-                    assert!(matches!(fell, Err(TaskError::Panicked(_))));
+                    assert!(matches!(fell, Err(JoinError::Panicked(_))));
                     assert_eq!(waits.all(), [(true, true)], "the destructor did its waits");
                     stop.store(true, SeqCst);
                     assert!(sibling.join().unwrap());

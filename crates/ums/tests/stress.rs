@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use ums::node::{HiddenOptions, HiddenScheduler};
-use ums::task::TaskError;
+use ums::task::JoinError;
 use ums::{Builder, Node, WaitError, WaitReason};
 
 /// Random numbers: SplitMix64.
@@ -118,7 +118,7 @@ fn cancelled(game: &Arc<Game>, dice: &mut Dice) {
     }
     child.cancel();
     match child.join() {
-        Ok(Err(WaitError::Cancelled)) | Err(TaskError::Cancelled) => {}
+        Ok(Err(WaitError::Cancelled)) | Err(JoinError::NeverRan) => {}
         other => panic!("a cancelled wait ended as {other:?}"),
     }
 }
@@ -128,8 +128,8 @@ fn impatient(dice: &mut Dice) {
     let (long, short) = (dice.micros(500), dice.micros(500));
     let mut child = ums::spawn(move || ums::sleep(long));
     match child.join_for(short) {
-        Ok(result) => drop(result.expect("it ran")),
-        Err(_) => drop(child.join().expect("it ran, later")),
+        Err(JoinError::Wait(..)) => drop(child.join().expect("it ran, later")),
+        joined => drop(joined.expect("it ran")),
     }
 }
 
@@ -141,8 +141,8 @@ fn raced(dice: &mut Dice) {
         loop {
             match inner.join_for(short) {
                 Ok(_) => return,
-                Err(WaitError::TimedOut) => {}
-                Err(_) => return drop(inner.join()),
+                Err(JoinError::Wait((), WaitError::TimedOut)) => {}
+                Err(_) => return drop(inner.join_uncancellable()),
             }
         }
     });
@@ -178,7 +178,7 @@ fn panicking(dice: &mut Dice) {
         let _guard = nasty.then_some(YieldsWhenDropped);
         std::panic::resume_unwind(Box::new("on purpose"));
     });
-    assert!(matches!(child.join(), Err(TaskError::Panicked(_))));
+    assert!(matches!(child.join(), Err(JoinError::Panicked(_))));
 }
 
 fn hidden(game: &Arc<Game>, dice: &mut Dice) {
@@ -222,8 +222,8 @@ fn game(node: &Node, schedulers: usize, players: u64, seed: u64) {
     game.over.store(true, Ordering::Relaxed);
     for mut player in players {
         match player.join_for(PATIENCE) {
-            Ok(result) => result.expect("a player ends well"),
-            Err(_) => hung(node, seed),
+            Err(JoinError::Wait(..)) => hung(node, seed),
+            joined => joined.expect("a player ends well"),
         }
     }
 }

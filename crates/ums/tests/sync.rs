@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::{both_kinds, each_alone, eventually, ms};
 #[cfg(debug_assertions)]
 use common::{on, start};
-use ums::sync::channel::{RecvTimeoutError, Select, bounded, oneshot, rendezvous, unbounded};
+use ums::sync::channel::{RecvError, Select, bounded, oneshot, rendezvous, unbounded};
 use ums::sync::{Barrier, Condvar, Event, Mutex, OnceCell, RwLock, Semaphore};
 use ums::{WaitError, spawn, yield_now};
 
@@ -97,7 +97,7 @@ fn a_leaving_writer_moves_all_waiting_readers_u54() {
                             came.fetch_add(1, Ordering::Relaxed);
                             let value = lock.read();
                             // The barrier opens only if all three read at once.
-                            inside.wait();
+                            inside.wait().unwrap();
                             *value
                         })
                     })
@@ -125,7 +125,7 @@ fn a_cancelled_request_leaves_its_wait_and_owns_nothing_b59() {
                 inner.lock_for(std::time::Duration::MAX).err()
             })
             .unwrap();
-        ready.wait();
+        ready.wait().unwrap();
         task.cancel();
         assert_eq!(task.join().unwrap(), Some(WaitError::Cancelled));
         drop(held);
@@ -138,7 +138,7 @@ fn deadlines_end_waits_of_workers_b23() {
     both_kinds(|node, _, _| {
         node.run(|| {
             let (_tx, rx) = unbounded::<u8>();
-            assert_eq!(rx.recv_for(ms(1)), Err(RecvTimeoutError::Wait(WaitError::TimedOut)));
+            assert_eq!(rx.recv_for(ms(1)), Err(RecvError::Wait(WaitError::TimedOut)));
             assert_eq!(Event::manual(false).wait_for(ms(1)), Err(WaitError::TimedOut));
             assert!(Semaphore::new(0).acquire_for(ms(1)).is_err());
             assert!(Barrier::new(2).wait_for(ms(1)).is_err());
@@ -186,7 +186,8 @@ fn select_wakes_a_worker_once_with_one_value() {
             let mut sum = 0;
             for _ in 0..2 * EACH {
                 // The channel that ends first reports its end at once; then only the other is left.
-                let either = Select::new().recv(&from_a, |v| v).recv(&from_b, |v| v).wait();
+                let either =
+                    Select::new().recv(&from_a, |v| v).recv(&from_b, |v| v).wait().unwrap();
                 sum += either.unwrap_or_else(|_| from_b.recv().or_else(|_| from_a.recv()).unwrap());
             }
             sum
@@ -245,7 +246,7 @@ fn a_mixed_crowd_loses_nothing() {
         let eater = node.spawn(move || {
             for _ in 0..3 * EACH {
                 let mut items = eaten.lock();
-                more.wait_while(&mut items, |items| *items == 0);
+                more.wait_while(&mut items, |items| *items == 0).unwrap();
                 *items -= 1;
             }
         });
@@ -273,7 +274,7 @@ fn waiting_or_yielding_with_a_foreign_lock_panics_b53() {
                     drop(held);
                 });
                 match task.join() {
-                    Err(ums::task::TaskError::Panicked(panic)) => {
+                    Err(ums::task::JoinError::Panicked(panic)) => {
                         panic.downcast_ref::<String>().expect("a sentence").clone()
                     }
                     other => format!("{other:?}"),

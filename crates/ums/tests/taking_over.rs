@@ -31,7 +31,7 @@ fn story() -> u64 {
         }
     });
     let late = ums::spawn(|| panic!("on purpose")).join();
-    assert!(matches!(late, Err(ums::task::TaskError::Panicked(_))));
+    assert!(matches!(late, Err(ums::task::JoinError::Panicked(_))));
     parts.iter().sum()
 }
 

@@ -76,7 +76,7 @@ fn any_worker_may_signal_u44() {
             let (e, l) = (event.clone(), last.clone());
             let woken = ums::spawn(move || {
                 [(); 2].map(|()| {
-                    e.wait();
+                    e.wait().unwrap();
                     l.load(SeqCst)
                 })
             });
@@ -282,13 +282,14 @@ fn any_worker_does_the_housekeeping_u50() {
                         if at == 1 {
                             done.set();
                         }
-                        done.wait(); // Its worker stays busy, so the other has one of its own.
+                        // Its worker stays busy, so the other has one of its own.
+                        done.wait().unwrap();
                         me()
                     })
                 })
                 .collect();
             // This worker waits, so it is a keeper that finds each completion.
-            done.wait();
+            done.wait().unwrap();
             let ids: Vec<_> = keepers.into_iter().map(|k| k.join().unwrap()).collect();
             assert_ne!(ids[0], ids[1]);
             let by: Vec<_> = ran.all().into_iter().map(|r: (usize, u32)| r.1).collect();

@@ -16,7 +16,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ums::node::EnqueueError;
-use ums::task::TaskError;
+use ums::task::JoinError;
 use ums::{BuildError, WaitError};
 
 /// Why a call failed.
@@ -64,11 +64,12 @@ impl From<EnqueueError> for Fault {
     }
 }
 
-impl From<TaskError> for Fault {
-    fn from(error: TaskError) -> Fault {
+impl<H> From<JoinError<H>> for Fault {
+    fn from(error: JoinError<H>) -> Fault {
         let errno = match error {
-            TaskError::Panicked(_) => libc::ENOTRECOVERABLE,
-            TaskError::Cancelled => libc::ENODATA,
+            JoinError::Panicked(_) => libc::ENOTRECOVERABLE,
+            JoinError::NeverRan => libc::ENODATA,
+            JoinError::Wait(_, error) => return error.into(),
         };
         Fault::new(errno, error.to_string())
     }

@@ -19,8 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use libc::{iovec, sockaddr, socklen_t};
+use ums::WaitReason;
 use ums::io::{Buffer, Pending, Request};
-use ums::sync::Event;
+use ums::lock::Lock;
+use ums::sync::{Event, Sleeper, Wait};
 
 use super::fault::{Fault, guard};
 use super::object::{self, objects};
@@ -340,12 +342,39 @@ pub unsafe extern "C" fn ums_pending_free(pending: *mut ums_pending) -> c_int {
 struct Shared {
     over: Event,
     result: AtomicI64,
+    /// The caller, when it waits for the end of an operation that it has cancelled.
+    must_wait: Lock<Option<Sleeper>>,
+}
+
+impl Shared {
+    fn new() -> Arc<Shared> {
+        let (result, must_wait) = (AtomicI64::new(0), Lock::new(None));
+        Arc::new(Shared { over: Event::manual(false), result, must_wait })
+    }
+
+    /// Waits for the end of the operation, also if the caller's work request is cancelled: the
+    /// caller's buffer is in use until then.
+    fn wait_to_the_end(&self) {
+        let wait = Wait::new(WaitReason::EVENT).on(&self.over).uncancellable();
+        // The routine sets the event before it looks for a sleeper, so it wakes this one, or the
+        // event is seen here.
+        let waited = wait.park(|me| {
+            let mut sleeper = self.must_wait.lock();
+            match self.over.is_set() {
+                true => drop(me.wake()),
+                false => *sleeper = Some(me),
+            }
+        });
+        waited.expect("the wait has no deadline and cannot be cancelled");
+    }
 }
 
 impl Told for Arc<Shared> {
     fn tell(self, result: i64) {
         self.result.store(result, Ordering::Relaxed);
         self.over.set();
+        let sleeper = self.must_wait.lock().take();
+        sleeper.map(Sleeper::wake);
     }
 }
 
@@ -357,13 +386,12 @@ fn wait(fd: c_int, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
         if !ums::worker::is_worker() && timeout_ns != UMS_FOREVER {
             poll(fd, &what, timeout_ns)?;
         }
-        let shared = Arc::new(Shared { over: Event::manual(false), result: AtomicI64::new(0) });
+        let shared = Shared::new();
         let pending = what.request(fd, shared.clone())?.submit();
         let waited = shared.over.wait_for(span(timeout_ns));
         if waited.is_err() {
             pending.cancel();
-            // Lent Buffer: the caller's buffer is in use until the operation has ended.
-            shared.over.wait();
+            shared.wait_to_the_end();
         }
         result = shared.result.load(Ordering::Relaxed);
         match (waited, result) {

@@ -134,7 +134,7 @@ pub unsafe extern "C" fn ums_node_run(
         let handle = owned.node.spawn(move || call.run())?;
         drop(owned);
         // SAFETY: C Caller: `result` is NULL or writable.
-        unsafe { deliver(handle.join()?, result) };
+        unsafe { deliver(handle.join_uncancellable()?, result) };
         Ok(0)
     })
 }

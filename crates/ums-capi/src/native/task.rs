@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 
 use ums::JoinHandle;
 use ums::lock::Lock;
-use ums::task::CancelHandle;
+use ums::task::{CancelHandle, JoinError};
 
 use super::fault::{Fault, answer, guard};
 use super::object::{self, objects};
@@ -128,16 +128,14 @@ pub unsafe extern "C" fn ums_task_join(
         let mut handle = handle
             .ok_or_else(|| Fault::new(libc::EBUSY, "another caller waits for this task already"))?;
         let joined = if timeout_ns == UMS_FOREVER {
-            handle.join()
+            handle.join_uncancellable()
         } else {
             let joined = handle.join_for(span(timeout_ns));
-            match joined {
-                Ok(joined) => joined,
-                Err(error) => {
-                    *task.handle.lock() = Some(handle);
-                    return Err(error.into());
-                }
+            if let Err(JoinError::Wait((), error)) = joined {
+                *task.handle.lock() = Some(handle);
+                return Err(error.into());
             }
+            joined
         };
         object::retire(&task);
         // SAFETY: C Caller: `result` is NULL or writable.

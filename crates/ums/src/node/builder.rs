@@ -127,7 +127,7 @@ impl Builder {
     }
 
     /// Sets how long a request may wait for a worker. A request that has waited longer is not run:
-    /// its `JoinHandle` returns [`TaskError::Cancelled`](crate::task::TaskError), and a served
+    /// its `JoinHandle` returns [`JoinError::NeverRan`](crate::task::JoinError), and a served
     /// connection is refused and closed. Requests of users that hold a lock are exempt. The default
     /// is no limit.
     pub fn queue_timeout(mut self, span: Duration) -> Builder {

@@ -10,7 +10,7 @@ use crate::os::threads;
 use crate::record::report::{self, Kind};
 use crate::scheduler::request::UserId;
 use crate::scheduler::{self, Scheduler, WorkerKind, away, here};
-use crate::task::{self, JoinHandle, TaskError};
+use crate::task::{self, JoinError, JoinHandle};
 use crate::wait::error::EnqueueError;
 
 /// A set of schedulers with their workers. Clones are handles to the same node. When the handle
@@ -143,7 +143,8 @@ impl Node {
     }
 
     /// Runs `f` on a worker, waits for it and returns its result. A program's plain threads, such
-    /// as `main`, enter the node this way.
+    /// as `main`, enter the node this way. Returns when `f` has: if the caller is a worker,
+    /// cancelling its request does not end this wait.
     ///
     /// # Panics
     /// Passes on a panic of `f`. Panics if the node is shutting down, if the work queue is full,
@@ -156,9 +157,9 @@ impl Node {
     {
         // If the caller must not wait, `f` is not run.
         let _ = crate::current::about_to_wait();
-        match self.spawn(f).map(JoinHandle::join) {
+        match self.spawn(f).map(JoinHandle::join_uncancellable) {
             Ok(Ok(value)) => value,
-            Ok(Err(TaskError::Panicked(panic))) => std::panic::resume_unwind(panic),
+            Ok(Err(JoinError::Panicked(panic))) => std::panic::resume_unwind(panic),
             Ok(Err(error)) => panic!("{error}"),
             Err(error) => panic!("the task was not accepted: {error}"),
         }

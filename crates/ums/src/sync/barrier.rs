@@ -20,7 +20,7 @@ use crate::wait::error::WaitError;
 /// ```
 /// let barrier = ums::sync::Barrier::new(3);
 /// let leaders = std::thread::scope(|s| {
-///     let all: Vec<_> = (0..3).map(|_| s.spawn(|| barrier.wait().is_leader())).collect();
+///     let all: Vec<_> = (0..3).map(|_| s.spawn(|| barrier.wait().unwrap().is_leader())).collect();
 ///     all.into_iter().map(|t| t.join().unwrap()).filter(|leads| *leads).count()
 /// });
 /// assert_eq!(leaders, 1);
@@ -53,13 +53,12 @@ impl Barrier {
         Barrier { waiters, round: ShortLock::new(Round { came: 0, queue: WaitQueue::new() }) }
     }
 
-    /// Waits until all callers have arrived; ignores cancellation.
-    pub fn wait(&self) -> BarrierWaitResult {
-        loop {
-            if let Ok(result) = self.wait_within(Patience::Endless) {
-                return result;
-            }
-        }
+    /// Waits until all callers have arrived.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] if the work request was cancelled; the caller no longer counts.
+    pub fn wait(&self) -> Result<BarrierWaitResult, WaitError> {
+        self.wait_within(Patience::Cancellable)
     }
 
     /// Like [`wait`](Barrier::wait), for at most this time.
@@ -131,7 +130,7 @@ mod tests {
                 s.spawn(|| {
                     for round in 1..=ROUNDS {
                         came.fetch_add(1, Ordering::SeqCst);
-                        if barrier.wait().is_leader() {
+                        if barrier.wait().unwrap().is_leader() {
                             leaders.fetch_add(1, Ordering::SeqCst);
                         }
                         assert!(came.load(Ordering::SeqCst) >= 3 * round);
@@ -149,12 +148,12 @@ mod tests {
         assert_eq!(barrier.wait_for(SHORT).err(), Some(WaitError::TimedOut));
         assert_eq!(barrier.wait_until(Instant::now()).err(), Some(WaitError::TimedOut));
         std::thread::scope(|s| {
-            let other = s.spawn(|| barrier.wait().is_leader());
+            let other = s.spawn(|| barrier.wait().unwrap().is_leader());
             until(|| barrier.waiting() == 1);
-            assert!(barrier.wait().is_leader());
+            assert!(barrier.wait().unwrap().is_leader());
             assert!(!other.join().unwrap());
         });
-        assert!(Barrier::new(0).wait().is_leader());
+        assert!(Barrier::new(0).wait().unwrap().is_leader());
     }
 
     #[test]

@@ -36,8 +36,9 @@ use crate::wait::error::WaitError;
 ///         *ready.lock() = true;
 ///         changed.notify_one();
 ///     });
-///     changed.wait_while(&mut ready.lock(), |ready| !*ready);
-/// });
+///     changed.wait_while(&mut ready.lock(), |ready| !*ready)
+/// })?;
+/// # Ok::<(), ums::WaitError>(())
 /// ```
 pub struct Condvar {
     queue: ShortLock<WaitQueue>,
@@ -49,20 +50,25 @@ impl Condvar {
         Condvar { queue: ShortLock::new(WaitQueue::new()) }
     }
 
-    /// Unlocks the mutex, waits to be notified and locks the mutex again. Ignores cancellation.
-    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
-        while self.wait_within(guard, Patience::Endless).is_err() {}
+    /// Unlocks the mutex, waits to be notified and locks the mutex again.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] if the work request was cancelled; the mutex is locked again then,
+    /// too.
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> Result<(), WaitError> {
+        self.wait_within(guard, Patience::Cancellable)
     }
 
     /// Waits while the condition holds.
+    ///
+    /// # Errors
+    /// Like [`wait`](Condvar::wait), but only if the condition still holds.
     pub fn wait_while<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T>,
-        mut condition: impl FnMut(&mut T) -> bool,
-    ) {
-        while condition(guard) {
-            self.wait(guard);
-        }
+        condition: impl FnMut(&mut T) -> bool,
+    ) -> Result<(), WaitError> {
+        self.wait_while_within(guard, Patience::Cancellable, condition)
     }
 
     /// Like [`wait`](Condvar::wait), for at most this time.
@@ -98,15 +104,9 @@ impl Condvar {
         &self,
         guard: &mut MutexGuard<'_, T>,
         time: Duration,
-        mut condition: impl FnMut(&mut T) -> bool,
+        condition: impl FnMut(&mut T) -> bool,
     ) -> Result<(), WaitError> {
-        let patience = Patience::For(time).fixed();
-        while condition(guard) {
-            if let Err(e) = self.wait_within(guard, patience) {
-                return if condition(guard) { Err(e) } else { Ok(()) };
-            }
-        }
-        Ok(())
+        self.wait_while_within(guard, Patience::For(time).fixed(), condition)
     }
 
     /// Wakes the first waiter.
@@ -119,6 +119,20 @@ impl Condvar {
     pub fn notify_all(&self) {
         let granted = self.queue.lock().grant_all();
         granted.ready();
+    }
+
+    fn wait_while_within<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        patience: Patience,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> Result<(), WaitError> {
+        while condition(guard) {
+            if let Err(e) = self.wait_within(guard, patience) {
+                return if condition(guard) { Err(e) } else { Ok(()) };
+            }
+        }
+        Ok(())
     }
 
     fn wait_within<T: ?Sized>(
@@ -181,7 +195,7 @@ mod tests {
                 let (m, cv) = (&m, &cv);
                 s.spawn(move || {
                     let mut order = m.lock();
-                    cv.wait(&mut order);
+                    cv.wait(&mut order).unwrap();
                     order.push(i);
                 });
                 until(|| cv.waiting() == i + 1);
@@ -200,7 +214,7 @@ mod tests {
         let (m, cv) = (Mutex::new(0), Condvar::new());
         std::thread::scope(|s| {
             for _ in 0..4 {
-                s.spawn(|| cv.wait_while(&mut m.lock(), |n| *n == 0));
+                s.spawn(|| cv.wait_while(&mut m.lock(), |n| *n == 0).unwrap());
             }
             until(|| cv.waiting() == 4);
             *m.lock() = 1;

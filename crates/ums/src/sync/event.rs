@@ -27,9 +27,10 @@ use crate::wait::error::WaitError;
 /// let done = ums::sync::Event::manual(false);
 /// std::thread::scope(|s| {
 ///     s.spawn(|| done.set());
-///     done.wait();
-/// });
+///     done.wait()
+/// })?;
 /// assert!(done.is_set());
+/// # Ok::<(), ums::WaitError>(())
 /// ```
 pub struct Event {
     /// Set only under the short lock; taken (reset by an auto event's wait) by any caller.
@@ -82,9 +83,12 @@ impl Event {
         self.set.load(Ordering::Acquire)
     }
 
-    /// Waits until the event is set; ignores cancellation.
-    pub fn wait(&self) {
-        while self.wait_within(Patience::Endless).is_err() {}
+    /// Waits until the event is set.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] if the work request was cancelled.
+    pub fn wait(&self) -> Result<(), WaitError> {
+        self.wait_within(Patience::Cancellable)
     }
 
     /// Like [`wait`](Event::wait), for at most this time.
@@ -158,7 +162,7 @@ mod tests {
             until(|| event.waiting() == 3);
             event.set();
         });
-        event.wait();
+        event.wait().unwrap();
         assert!(event.is_set());
         assert!(event.reset());
         assert_eq!(event.wait_for(SHORT), Err(WaitError::TimedOut));

@@ -15,8 +15,9 @@ use crate::wait::error::WaitError;
 /// std::thread::scope(|s| {
 ///     s.spawn(|| ready.count_down());
 ///     s.spawn(|| ready.count_down());
-///     ready.wait();
-/// });
+///     ready.wait()
+/// })?;
+/// # Ok::<(), ums::WaitError>(())
 /// ```
 #[derive(Debug)]
 pub struct Latch {
@@ -43,9 +44,12 @@ impl Latch {
         self.open.is_set()
     }
 
-    /// Waits until the latch is open; ignores cancellation.
-    pub fn wait(&self) {
-        self.open.wait();
+    /// Waits until the latch is open.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] if the work request was cancelled.
+    pub fn wait(&self) -> Result<(), WaitError> {
+        self.open.wait()
     }
 
     /// Like [`wait`](Latch::wait), for at most this time.
@@ -76,11 +80,11 @@ mod tests {
         latch.count_down();
         assert_eq!(latch.wait_for(SHORT), Err(WaitError::TimedOut));
         std::thread::scope(|s| {
-            s.spawn(|| latch.wait());
+            s.spawn(|| latch.wait().unwrap());
             latch.count_down();
         });
         latch.count_down();
         assert!(latch.is_open() && latch.wait_until(Instant::now()).is_ok());
-        Latch::new(0).wait();
+        Latch::new(0).wait().unwrap();
     }
 }

@@ -19,19 +19,43 @@
 //!   save; in exchange, the order can be relied on and tested.
 //! * **A release does not run the waiter.** It moves the waiter to its scheduler's runnable list
 //!   (through the inbox, if that is another scheduler), and the releaser continues.
-//! * **A plain verb never fails.** `lock`, `read`, `acquire`, `wait` and `recv` wait until they are
-//!   granted, even if their work request is cancelled. Their `_for` and `_until` forms can be
-//!   cancelled: they return [`WaitError`](crate::WaitError) at the deadline or on cancellation.
-//!   `_for(Duration::MAX)` is a wait without a deadline that can be cancelled.
+//! * **Locking never fails.** `lock`, `read`, `write` and `get_or_init` wait until the lock is the
+//!   caller's, even if the work request is cancelled. Every other wait returns a `Result`, and so
+//!   do the `_for` and `_until` forms of locks; their error is or contains a
+//!   [`WaitError`](crate::WaitError).
 //! * **A deadlock is broken.** Workers that wait for each other would wait forever. The monitor
 //!   follows each lock to its owner, finds the cycle and ends one wait in it: with
 //!   [`WaitError::Deadlock`](crate::WaitError::Deadlock) where the function can fail, and by a
-//!   panic that describes the cycle where it cannot.
+//!   panic that describes the cycle where it cannot. Events, latches, barriers, semaphores and
+//!   channels have no owner, and a wait for them is never chosen.
 //! * **No poisoning.** A panic in a critical section unlocks the lock and has no other effect on
 //!   it.
 //!
 //! A failed wait owns nothing: a grant and a failure exclude each other (One Outcome). A waiter
 //! that fails removes itself from the queue and grants the waiters that only it had kept waiting.
+//!
+//! # Cancellation
+//!
+//! This is the rule for every wait of this crate. A work request is cancelled by
+//! [`JoinHandle::cancel`](crate::JoinHandle::cancel), by [`User::cancel`](crate::User::cancel), and
+//! by the shutdown of its node when the grace time is over.
+//! * **It lasts until the request ends.** The wait that the request is in fails with
+//!   [`WaitError::Cancelled`](crate::WaitError::Cancelled), and so does, at once, each further wait
+//!   that it begins. No call takes the cancellation back, so a loop that ignores the error never
+//!   waits again: leave it.
+//! * **Only waits fail.** A call that finds what it asks for, such as `recv` on a channel with a
+//!   value or `join` of a task that has ended, succeeds although its request is cancelled.
+//!   [`is_cancelled`](crate::is_cancelled) and [`checkpoint`](crate::checkpoint) ask without a
+//!   wait.
+//! * **One of two happens.** If a grant and the cancellation come at the same time, the call either
+//!   succeeds and has what it waited for, or fails and has nothing: no value, permit or
+//!   notification is lost.
+//! * **Locks ignore it**, as said above, and so does every call that returns only when the caller's
+//!   own closure has ended: [`scope`](fn@crate::scope), [`Node::run`](crate::Node::run),
+//!   [`go_preemptive`](crate::go_preemptive). To clean up after a cancellation there is
+//!   [`JoinHandle::join_uncancellable`](crate::JoinHandle::join_uncancellable).
+//! * **A plain thread is never cancelled.** There, a plain wait without a deadline fails for no
+//!   other reason than a deadlock, and `unwrap` is right.
 //!
 //! Left out on purpose: spinning before a wait (the holder cannot progress while a worker of its
 //! own scheduler spins), priorities, `async`.

@@ -12,8 +12,10 @@ use crate::wait::What;
 /// How long the caller is willing to wait.
 #[derive(Clone, Copy)]
 pub(super) enum Patience {
-    /// No deadline and no cancellation: the plain functions.
+    /// No deadline and no cancellation: the plain functions of locks.
     Endless,
+    /// No deadline, cancellable: all other plain functions.
+    Cancellable,
     /// For this long from now, cancellable: the `_for` functions.
     For(Duration),
     /// Until this moment, cancellable: the `_until` functions.
@@ -26,7 +28,7 @@ impl Patience {
     /// Returns the deadline in nanoseconds of the clock.
     pub(super) fn deadline(self) -> u64 {
         match self {
-            Patience::Endless => NEVER,
+            Patience::Endless | Patience::Cancellable => NEVER,
             Patience::For(span) => after(span),
             Patience::Until(at) => after(at.saturating_duration_since(Instant::now())),
             Patience::At(deadline) => deadline,
@@ -36,7 +38,7 @@ impl Patience {
     /// Returns the same limit with its deadline fixed now, for callers that wait several times.
     pub(super) fn fixed(self) -> Patience {
         match self {
-            Patience::Endless => Patience::Endless,
+            Patience::Endless | Patience::Cancellable => self,
             other => Patience::At(other.deadline()),
         }
     }
@@ -56,7 +58,9 @@ mod tests {
     #[test]
     fn no_span_overflows_the_clock() {
         assert_eq!(Patience::For(Duration::MAX).deadline(), NEVER);
-        assert_eq!(Patience::Endless.fixed().deadline(), NEVER);
+        for limit in [Patience::Endless, Patience::Cancellable] {
+            assert_eq!(limit.fixed().deadline(), NEVER);
+        }
         let past = Instant::now();
         assert!(Patience::Until(past).deadline() <= now());
         let soon = Patience::For(Duration::from_secs(1)).fixed();

@@ -39,13 +39,14 @@ const ONE: usize = 2;
 ///
 /// ```
 /// let seats = ums::sync::Semaphore::new(2);
-/// let one = seats.acquire();
-/// let two = seats.acquire();
+/// let one = seats.acquire()?;
+/// let two = seats.acquire()?;
 /// assert!(seats.try_acquire().is_none());
 /// drop(one);
 /// assert_eq!(seats.available(), 1);
 /// two.forget();
 /// assert_eq!(seats.available(), 1);
+/// # Ok::<(), ums::WaitError>(())
 /// ```
 pub struct Semaphore {
     /// See the table above.
@@ -77,8 +78,11 @@ impl Semaphore {
         Semaphore { word: AtomicUsize::new(permits * ONE), queue: ShortLock::new(WaitQueue::new()) }
     }
 
-    /// Takes one permit; waits as long as necessary and ignores cancellation.
-    pub fn acquire(&self) -> Permit<'_> {
+    /// Takes one permit; waits as long as necessary.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] if the work request was cancelled.
+    pub fn acquire(&self) -> Result<Permit<'_>, WaitError> {
         self.acquire_many(1)
     }
 
@@ -103,13 +107,12 @@ impl Semaphore {
         self.acquire_within(1, Patience::Until(deadline))
     }
 
-    /// Takes `n` permits together; waits as long as necessary and ignores cancellation.
-    pub fn acquire_many(&self, n: usize) -> Permit<'_> {
-        loop {
-            if let Ok(permit) = self.acquire_within(n, Patience::Endless) {
-                return permit;
-            }
-        }
+    /// Takes `n` permits together; waits as long as necessary.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] if the work request was cancelled.
+    pub fn acquire_many(&self, n: usize) -> Result<Permit<'_>, WaitError> {
+        self.acquire_within(n, Patience::Cancellable)
     }
 
     /// Takes `n` permits together without waiting; returns `None` if fewer are free or others wait.
@@ -261,7 +264,7 @@ mod tests {
             for (at, n) in [3, 1, 2].into_iter().enumerate() {
                 let (s, order) = (&s, &order);
                 scope.spawn(move || {
-                    s.acquire_many(n).forget();
+                    s.acquire_many(n).unwrap().forget();
                     order.lock().unwrap().push(n);
                 });
                 until(|| s.waiting() == at + 1);
@@ -285,7 +288,7 @@ mod tests {
         let s = Semaphore::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| s.acquire().forget());
+                scope.spawn(|| s.acquire().unwrap().forget());
             }
             until(|| s.waiting() == 4);
             s.add_permits(5);
@@ -305,7 +308,7 @@ mod tests {
             });
             until(|| s.waiting() == 1);
             // It waits behind the large acquisition although two permits are free.
-            s.acquire_many(2).forget();
+            s.acquire_many(2).unwrap().forget();
             assert!(failed.load(Ordering::Relaxed) || s.waiting() == 0);
         });
         assert_eq!(s.available(), 0);
@@ -327,7 +330,7 @@ mod tests {
                         let permit = match dice.roll(3) {
                             0 => s.try_acquire_many(n),
                             1 => s.acquire_many_for(n, time).ok(),
-                            _ => Some(s.acquire_many(n)),
+                            _ => s.acquire_many(n).ok(),
                         };
                         if let Some(permit) = permit {
                             let now = out.fetch_add(n, Ordering::SeqCst) + n;

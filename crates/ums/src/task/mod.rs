@@ -29,31 +29,66 @@ use crate::wait::{AsVictim, Outcome, Ticket, What};
 
 pub use scope::{Scope, ScopedJoinHandle, scope};
 
-/// Why a task has no result.
+/// Why a join returned no result. `H` is the handle, which a join that consumed it gives back.
+///
+/// ```
+/// use ums::task::JoinError;
+/// fn join_or_cancel<T>(task: ums::JoinHandle<T>) -> Option<T> {
+///     match task.join() {
+///         Ok(value) => Some(value),
+///         Err(JoinError::Panicked(panic)) => std::panic::resume_unwind(panic),
+///         Err(JoinError::NeverRan) => None,
+///         // The caller was cancelled, not the task, which still runs.
+///         Err(JoinError::Wait(task, _)) => {
+///             task.cancel();
+///             None
+///         }
+///     }
+/// }
+/// ```
 #[derive(Debug)]
-pub enum TaskError {
+pub enum JoinError<H = ()> {
     /// The task panicked; contains the panic's payload.
     Panicked(Box<dyn Any + Send + 'static>),
-    /// The task was cancelled before it began, or its node shut down.
-    Cancelled,
+    /// The task never ran: it was cancelled before it began, it waited too long for a worker, or
+    /// its node shut down.
+    NeverRan,
+    /// The caller's wait ended before the task did; contains the handle.
+    Wait(H, WaitError),
 }
 
-impl std::fmt::Display for TaskError {
+impl<H> std::fmt::Display for JoinError<H> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            TaskError::Panicked(payload) => {
+            JoinError::Panicked(payload) => {
                 let text = payload.downcast_ref::<&str>().copied();
                 let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
                 write!(f, "the task panicked: {}", text.unwrap_or("(no text)"))
             }
-            TaskError::Cancelled => f.write_str("the task was cancelled before it began"),
+            JoinError::NeverRan => f.write_str("the task was cancelled before it began"),
+            JoinError::Wait(_, error) => write!(f, "the task has not ended yet: {error}"),
         }
     }
 }
 
-impl std::error::Error for TaskError {}
+impl<H: std::fmt::Debug> std::error::Error for JoinError<H> {}
 
-type TaskResult<T> = Result<T, TaskError>;
+/// Why a task that has ended has no result.
+enum NoResult {
+    Panicked(Box<dyn Any + Send + 'static>),
+    NeverRan,
+}
+
+impl<H> From<NoResult> for JoinError<H> {
+    fn from(why: NoResult) -> JoinError<H> {
+        match why {
+            NoResult::Panicked(payload) => JoinError::Panicked(payload),
+            NoResult::NeverRan => JoinError::NeverRan,
+        }
+    }
+}
+
+type TaskResult<T> = Result<T, NoResult>;
 
 enum Stage<F, T> {
     Queued(F),
@@ -112,14 +147,14 @@ where
     fn run(&self) {
         let stage = std::mem::replace(&mut self.cell.lock().stage, Stage::Running);
         let Stage::Queued(f) = stage else { return };
-        self.end(catch_unwind(AssertUnwindSafe(f)).map_err(TaskError::Panicked));
+        self.end(catch_unwind(AssertUnwindSafe(f)).map_err(NoResult::Panicked));
     }
 
     fn abandon(&self) {
         let stage = std::mem::replace(&mut self.cell.lock().stage, Stage::Running);
         // The closure's destructor is the caller's code: a panic in it is contained here.
         scheduler::contain(|| drop(stage));
-        self.end(Err(TaskError::Cancelled));
+        self.end(Err(NoResult::NeverRan));
     }
 }
 
@@ -158,9 +193,11 @@ where
 ///
 /// ```
 /// use std::time::Duration;
+/// use ums::task::JoinError;
 /// let node = ums::Node::builder().schedulers(1).build()?;
 /// let mut slow = node.spawn(|| ums::sleep(Duration::from_secs(3600)))?;
-/// assert_eq!(slow.join_for(Duration::from_millis(1)).err(), Some(ums::WaitError::TimedOut));
+/// let early = slow.join_for(Duration::from_millis(1));
+/// assert!(matches!(early, Err(JoinError::Wait((), ums::WaitError::TimedOut))));
 /// slow.cancel();
 /// assert!(slow.join().map_or(true, |slept| slept == Err(ums::WaitError::Cancelled)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -177,31 +214,53 @@ impl<T> std::fmt::Debug for JoinHandle<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for the task's end and returns its result. The wait ignores cancellation, so a result
-    /// is never lost.
+    /// Waits for the task's end and returns its result.
     ///
     /// # Errors
-    /// [`TaskError`] if the task panicked or never ran.
-    pub fn join(self) -> Result<T, TaskError> {
+    /// [`JoinError`] if the task panicked or never ran. [`JoinError::Wait`] with this handle if the
+    /// caller's own work request was cancelled, or this wait was chosen to break a deadlock; the
+    /// task continues then.
+    pub fn join(self) -> Result<T, JoinError<JoinHandle<T>>> {
+        match self.join_within(NEVER) {
+            Ok(ended) => Ok(ended?),
+            Err(error) => Err(JoinError::Wait(self, error)),
+        }
+    }
+
+    /// Waits for the task's end for at most this long. After [`JoinError::Wait`] the handle can
+    /// still be used.
+    ///
+    /// # Errors
+    /// [`JoinError`] if the task panicked or never ran. [`JoinError::Wait`] if the time passed, the
+    /// caller's own work request was cancelled, or this wait was chosen to break a deadlock.
+    ///
+    /// # Panics
+    /// Panics if an earlier call has taken the result.
+    pub fn join_for(&mut self, span: Duration) -> Result<T, JoinError> {
+        match self.join_within(clock::after(span)) {
+            Ok(ended) => Ok(ended?),
+            Err(error) => Err(JoinError::Wait((), error)),
+        }
+    }
+
+    fn join_within(&self, deadline: u64) -> Result<TaskResult<T>, WaitError> {
+        self.join_as(|| What::new(WaitReason::JOIN), deadline, AsVictim::Fails)
+    }
+
+    /// Waits for the task's end even if the caller's own work request is cancelled: for a caller
+    /// that cancels its tasks after it was cancelled itself, and must not return before they have
+    /// ended. The monitor never ends this wait to break a deadlock.
+    ///
+    /// # Errors
+    /// [`JoinError`] if the task panicked or never ran; never [`JoinError::Wait`].
+    pub fn join_uncancellable(self) -> Result<T, JoinError> {
         let what = || What::new(WaitReason::JOIN).uncancellable();
         match self.join_as(what, NEVER, AsVictim::Never) {
-            Ok(result) => result,
+            Ok(ended) => Ok(ended?),
             Err(error) => {
                 unreachable!("a join without deadline and cancellation ended: {error}")
             }
         }
-    }
-
-    /// Waits for the task's end for at most this long. After an error the handle can still be used.
-    ///
-    /// # Errors
-    /// [`WaitError`] if the time passed, the caller's work request was cancelled, or this wait was
-    /// chosen to break a deadlock; the inner result is that of [`JoinHandle::join`].
-    ///
-    /// # Panics
-    /// Panics if an earlier call has taken the result.
-    pub fn join_for(&mut self, span: Duration) -> Result<Result<T, TaskError>, WaitError> {
-        self.join_as(|| What::new(WaitReason::JOIN), clock::after(span), AsVictim::Fails)
     }
 
     fn join_as(

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{JoinHandle, Task, TaskError, TaskResult, queue};
+use super::{JoinError, JoinHandle, NoResult, Task, TaskResult, queue};
 use crate::current::{self, park, ready};
 use crate::os::clock::NEVER;
 use crate::os::lock::Lock;
@@ -90,19 +90,22 @@ pub struct ScopedJoinHandle<'scope, T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// Waits for the task's end and returns its result. The wait ignores cancellation.
+    /// Waits for the task's end and returns its result.
     ///
     /// # Errors
-    /// [`TaskError`] if the task panicked or never ran.
-    pub fn join(self) -> Result<T, TaskError> {
-        self.inner.join()?;
+    /// Like [`JoinHandle::join`].
+    pub fn join(self) -> Result<T, JoinError<Self>> {
+        match self.inner.join_within(NEVER) {
+            Ok(ended) => ended?,
+            Err(error) => return Err(JoinError::Wait(self, error)),
+        }
         let result = self.slot.0.lock().take();
         let result = result.expect("a task that ran has stored its result");
         if result.is_err() {
             // The caller gets the panic here; the scope's end need not report it again.
             self.scope.panicked.fetch_sub(1, Ordering::Relaxed);
         }
-        result
+        Ok(result?)
     }
 
     /// Returns whether the task has ended.
@@ -197,7 +200,7 @@ struct Body<F, T> {
 impl<F: FnOnce() -> T, T> Body<F, T> {
     fn run(self) {
         let Body { f, out, tell } = self;
-        let result = catch_unwind(AssertUnwindSafe(f)).map_err(TaskError::Panicked);
+        let result = catch_unwind(AssertUnwindSafe(f)).map_err(NoResult::Panicked);
         if result.is_err() {
             tell.0.panicked.fetch_add(1, Ordering::Relaxed);
         }

@@ -14,7 +14,8 @@ pub enum WaitError {
     /// The deadline passed first.
     #[error("the wait timed out")]
     TimedOut,
-    /// The work request was cancelled, or its node is shutting down.
+    /// The work request was cancelled, or its node is shutting down. Each further wait of the
+    /// request fails, too: see [`sync`](crate::sync#cancellation).
     #[error("the work request was cancelled while it waited")]
     Cancelled,
     /// The wait was one of several that waited for each other, and was chosen to end so that the

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use ums::lock::Lock;
 use ums::node::{IoChoice, Placement, ShutdownReport};
-use ums::task::TaskError;
+use ums::task::JoinError;
 use ums::user::UserLock;
 use ums::{BuildError, Builder, JoinHandle, Node, WorkerKind};
 
@@ -96,7 +96,7 @@ pub fn on<T: Send + 'static>(
 ) -> T {
     match start(node, scheduler, f).join() {
         Ok(value) => value,
-        Err(TaskError::Panicked(panic)) => std::panic::resume_unwind(panic),
+        Err(JoinError::Panicked(panic)) => std::panic::resume_unwind(panic),
         Err(error) => panic!("{error}"),
     }
 }

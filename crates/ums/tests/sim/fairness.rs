@@ -44,11 +44,11 @@ fn storm(turns: &Arc<AtomicU64>, stop: &Arc<AtomicBool>) -> Vec<ums::JoinHandle<
             let (turns, stop) = (turns.clone(), stop.clone());
             ums::spawn(move || {
                 if me == 1 {
-                    mine.wait();
+                    mine.wait().unwrap();
                 }
                 while !stop.load(SeqCst) && turns.fetch_add(1, SeqCst) < ENOUGH {
                     theirs.set();
-                    mine.wait();
+                    mine.wait().unwrap();
                 }
                 theirs.set();
             })
@@ -166,14 +166,14 @@ fn workers_that_are_signalled_again_and_again_are_all_served_evenly_b9() {
                     let (all, served) = (all.clone(), served.clone());
                     ums::spawn(move || {
                         waiting.fetch_add(1, SeqCst);
-                        begin.wait();
+                        begin.wait().unwrap();
                         if me == 1 {
-                            events[me].wait();
+                            events[me].wait().unwrap();
                         }
                         while all.fetch_add(1, SeqCst) < ENOUGH {
                             served[pair].fetch_add(1, SeqCst);
                             events[1 - me].set();
-                            events[me].wait();
+                            events[me].wait().unwrap();
                         }
                         events[1 - me].set();
                     })

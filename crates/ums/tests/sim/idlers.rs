@@ -37,7 +37,7 @@ fn a_request_is_taken_although_the_scheduler_woken_for_it_has_a_worker_of_its_ow
         let (gate, taken) = (Arc::new(Event::manual(false)), Arc::new(AtomicBool::new(false)));
         let (theirs, done) = (Arc::clone(&gate), Arc::clone(&taken));
         let waiter = node.spawn_on(1, move || {
-            theirs.wait();
+            theirs.wait().unwrap();
             busy_until(&done, "the request");
         });
         let done = Arc::clone(&taken);

@@ -384,7 +384,7 @@ fn the_pause_after_a_refused_worker_may_end_at_any_moment_b17() {
             let theirs = Arc::clone(&done);
             let sleeper = node.spawn(move || {
                 ums::sleep(span).unwrap();
-                theirs.wait();
+                theirs.wait().unwrap();
             });
             let refused = node.spawn(|| 7).unwrap();
             assert_eq!(refused.join().unwrap(), 7);

@@ -23,7 +23,7 @@ use ums::node::Placement;
 use ums::sim::{Faults, below};
 use ums::sync::channel::{Receiver, Sender, bounded};
 use ums::sync::{Condvar, Event, Mutex, RwLock, Semaphore};
-use ums::task::TaskError;
+use ums::task::JoinError;
 use ums::user::{UserId, UserLock};
 use ums::{Builder, JoinHandle, Node, User};
 
@@ -48,13 +48,14 @@ impl Entry {
         assert_eq!(before, from, "a request begins once and ends once");
     }
 
-    fn agrees(&self, told: &Result<(), TaskError>) {
+    fn agrees(&self, told: &Result<(), JoinError<JoinHandle<()>>>) {
         let wanted = match told {
             Ok(()) => ENDED,
-            Err(TaskError::Panicked(_)) => PANICKED,
-            Err(TaskError::Cancelled) => QUEUED,
+            Err(JoinError::Panicked(_)) => PANICKED,
+            Err(JoinError::NeverRan) => QUEUED,
+            Err(JoinError::Wait(..)) => unreachable!("a plain thread is not cancelled"),
         };
-        if let Err(TaskError::Panicked(panic)) = told
+        if let Err(JoinError::Panicked(panic)) = told
             && !panic.is::<OnPurpose>()
         {
             let text = panic.downcast_ref::<String>().map_or("no text", |text| text);

@@ -29,14 +29,14 @@ fn overdue_requests_get_a_worker_in_each_millisecond_of_an_idle_scheduler_b14() 
                     ums::spawn(move || {
                         // A wait that ends, so that it is no standstill; and one that stays.
                         ums::sleep(Duration::from_micros(1)).unwrap();
-                        open.wait();
+                        open.wait().unwrap();
                     })
                 })
                 .collect();
             let last = Arc::new(Event::manual(false));
             let tell = last.clone();
             let request = ums::spawn(move || tell.set());
-            last.wait();
+            last.wait().unwrap();
             let took = ums::sim::now() - began;
             open.set();
             tasks.into_iter().for_each(|task| task.join().unwrap());

@@ -1,11 +1,26 @@
-//! Why a value was not sent or received. Named as in std, with one variant for failed waits.
+//! Why a value was not sent or received. Named as in std, with one variant for waits that failed.
 
 use crate::wait::error::WaitError;
 
-/// All receivers are gone; contains the value.
+/// Why a value was not sent; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the channel has no receiver any more")]
-pub struct SendError<T>(pub T);
+pub enum SendError<T> {
+    /// The wait for room ended: the deadline passed, or the work request was cancelled.
+    #[error("the value was not sent: {1}")]
+    Wait(T, WaitError),
+    /// All receivers are gone.
+    #[error("the channel has no receiver any more")]
+    Disconnected(T),
+}
+
+impl<T> SendError<T> {
+    /// Returns the value.
+    pub fn into_inner(self) -> T {
+        match self {
+            SendError::Wait(value, _) | SendError::Disconnected(value) => value,
+        }
+    }
+}
 
 /// Why a value was not sent at once; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -18,21 +33,16 @@ pub enum TrySendError<T> {
     Disconnected(T),
 }
 
-/// Why a value was not sent in time; contains the value.
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum SendTimeoutError<T> {
-    /// The deadline passed, or the work request was cancelled.
-    #[error("{1}")]
-    Wait(T, WaitError),
-    /// All receivers are gone.
-    #[error("the channel has no receiver any more")]
-    Disconnected(T),
-}
-
-/// There is no value and no sender any more.
+/// Why no value was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the channel is empty and has no sender any more")]
-pub struct RecvError;
+pub enum RecvError {
+    /// The wait for a value ended: the deadline passed, or the work request was cancelled.
+    #[error("no value was received: {0}")]
+    Wait(WaitError),
+    /// There is no value and no sender any more.
+    #[error("the channel is empty and has no sender any more")]
+    Disconnected,
+}
 
 /// Why no value was received at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,17 +50,6 @@ pub enum TryRecvError {
     /// There is no value now.
     #[error("the channel is empty")]
     Empty,
-    /// There is no value and no sender any more.
-    #[error("the channel is empty and has no sender any more")]
-    Disconnected,
-}
-
-/// Why no value was received in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecvTimeoutError {
-    /// The deadline passed, or the work request was cancelled.
-    #[error("{0}")]
-    Wait(WaitError),
     /// There is no value and no sender any more.
     #[error("the channel is empty and has no sender any more")]
     Disconnected,
@@ -68,11 +67,10 @@ macro_rules! debug_without_value {
 }
 
 debug_without_value! {
-    SendError: SendError(_) => "SendError(..)";
     TrySendError: TrySendError::Full(_) => "Full(..)",
         TrySendError::Disconnected(_) => "Disconnected(..)";
-    SendTimeoutError: SendTimeoutError::Wait(_, WaitError::TimedOut) => "Wait(.., TimedOut)",
-        SendTimeoutError::Wait(_, WaitError::Cancelled) => "Wait(.., Cancelled)",
-        SendTimeoutError::Wait(_, WaitError::Deadlock(_)) => "Wait(.., Deadlock)",
-        SendTimeoutError::Disconnected(_) => "Disconnected(..)";
+    SendError: SendError::Wait(_, WaitError::TimedOut) => "Wait(.., TimedOut)",
+        SendError::Wait(_, WaitError::Cancelled) => "Wait(.., Cancelled)",
+        SendError::Wait(_, WaitError::Deadlock(_)) => "Wait(.., Deadlock)",
+        SendError::Disconnected(_) => "Disconnected(..)";
 }

@@ -11,8 +11,8 @@
 //! bound is 0.
 //!
 //! A channel ends from both sides: when the last sender is gone, receivers get the remaining values
-//! and then [`RecvError`]; when the last receiver is gone, the remaining values are dropped, and
-//! senders get theirs back.
+//! and then [`RecvError::Disconnected`]; when the last receiver is gone, the remaining values are
+//! dropped, and senders get theirs back.
 //!
 //! A message between two workers that alternate costs each of them one short lock (a lock held for
 //! a few instructions). A value's destructor never runs under it.
@@ -29,9 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-pub use errors::{
-    RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
-};
+pub use errors::{RecvError, SendError, TryRecvError, TrySendError};
 pub use oneshot::{OneReceiver, OneSender, oneshot};
 pub use select::Select;
 
@@ -163,18 +161,13 @@ fn unlock_and_ready<T>(state: ShortGuard<'_, State<T>>, peer: Option<Claimed>) {
 }
 
 impl<T> Sender<T> {
-    /// Sends a value; waits for room as long as necessary and ignores cancellation.
+    /// Sends a value; waits for room as long as necessary.
     ///
     /// # Errors
-    /// [`SendError`] with the value if all receivers are gone.
-    pub fn send(&self, mut value: T) -> Result<(), SendError<T>> {
-        loop {
-            value = match self.send_within(value, Patience::Endless) {
-                Ok(()) => return Ok(()),
-                Err(SendTimeoutError::Disconnected(value)) => return Err(SendError(value)),
-                Err(SendTimeoutError::Wait(value, _)) => value,
-            }
-        }
+    /// [`SendError`] with the value if all receivers are gone or the work request was cancelled.
+    #[inline]
+    pub fn send(&self, value: T) -> Result<(), SendError<T>> {
+        self.send_within(value, Patience::Cancellable)
     }
 
     /// Sends a value without waiting.
@@ -191,9 +184,9 @@ impl<T> Sender<T> {
     /// Sends a value within this time.
     ///
     /// # Errors
-    /// [`SendTimeoutError`] with the value if all receivers are gone, the time passed, or the work
-    /// request was cancelled.
-    pub fn send_for(&self, value: T, time: Duration) -> Result<(), SendTimeoutError<T>> {
+    /// [`SendError`] with the value if all receivers are gone, the time passed, or the work request
+    /// was cancelled.
+    pub fn send_for(&self, value: T, time: Duration) -> Result<(), SendError<T>> {
         self.send_within(value, Patience::For(time))
     }
 
@@ -201,7 +194,7 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     /// Like [`send_for`](Sender::send_for).
-    pub fn send_until(&self, value: T, deadline: Instant) -> Result<(), SendTimeoutError<T>> {
+    pub fn send_until(&self, value: T, deadline: Instant) -> Result<(), SendError<T>> {
         self.send_within(value, Patience::Until(deadline))
     }
 
@@ -216,7 +209,7 @@ impl<T> Sender<T> {
     }
 
     #[inline]
-    fn send_within(&self, value: T, patience: Patience) -> Result<(), SendTimeoutError<T>> {
+    fn send_within(&self, value: T, patience: Patience) -> Result<(), SendError<T>> {
         let mut state = self.channel.state.lock();
         let value = match state.put(value) {
             Ok(peer) => {
@@ -224,17 +217,17 @@ impl<T> Sender<T> {
                 return Ok(());
             }
             Err(TrySendError::Disconnected(value)) => {
-                return Err(SendTimeoutError::Disconnected(value));
+                return Err(SendError::Disconnected(value));
             }
             Err(TrySendError::Full(value)) => value,
         };
         let what = patience.what(WaitReason::CHANNEL_SEND, &self.channel.state);
         match slot::wait(state, State::senders, Some(value), what, patience.deadline()) {
             (Outcome::Granted, None) => Ok(()),
-            (Outcome::Granted, Some(value)) => Err(SendTimeoutError::Disconnected(value)),
+            (Outcome::Granted, Some(value)) => Err(SendError::Disconnected(value)),
             (failed, Some(value)) => match failed.ok() {
                 Ok(()) => Ok(()),
-                Err(e) => Err(SendTimeoutError::Wait(value, e)),
+                Err(e) => Err(SendError::Wait(value, e)),
             },
             (_, None) => unreachable!("a value is taken only from a sender that is granted"),
         }
@@ -242,18 +235,14 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Receives a value; waits as long as necessary and ignores cancellation.
+    /// Receives a value; waits as long as necessary.
     ///
     /// # Errors
-    /// [`RecvError`] if the channel is empty and all senders are gone.
+    /// [`RecvError`] if the channel is empty and all senders are gone, or the work request was
+    /// cancelled.
+    #[inline]
     pub fn recv(&self) -> Result<T, RecvError> {
-        loop {
-            match self.recv_within(Patience::Endless) {
-                Ok(value) => return Ok(value),
-                Err(RecvTimeoutError::Disconnected) => return Err(RecvError),
-                Err(RecvTimeoutError::Wait(_)) => {}
-            }
-        }
+        self.recv_within(Patience::Cancellable)
     }
 
     /// Receives a value without waiting.
@@ -270,9 +259,9 @@ impl<T> Receiver<T> {
     /// Receives a value within this time.
     ///
     /// # Errors
-    /// [`RecvTimeoutError`] if the channel is empty and all senders are gone, the time passed, or
-    /// the work request was cancelled.
-    pub fn recv_for(&self, time: Duration) -> Result<T, RecvTimeoutError> {
+    /// [`RecvError`] if the channel is empty and all senders are gone, the time passed, or the work
+    /// request was cancelled.
+    pub fn recv_for(&self, time: Duration) -> Result<T, RecvError> {
         self.recv_within(Patience::For(time))
     }
 
@@ -280,11 +269,12 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     /// Like [`recv_for`](Receiver::recv_for).
-    pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
+    pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvError> {
         self.recv_within(Patience::Until(deadline))
     }
 
-    /// The values as they come, until no sender is left.
+    /// Iterates over the values as they come, until no sender is left or the work request is
+    /// cancelled.
     pub fn iter(&self) -> impl Iterator<Item = T> {
         std::iter::from_fn(|| self.recv().ok())
     }
@@ -305,20 +295,20 @@ impl<T> Receiver<T> {
     }
 
     #[inline]
-    fn recv_within(&self, patience: Patience) -> Result<T, RecvTimeoutError> {
+    fn recv_within(&self, patience: Patience) -> Result<T, RecvError> {
         let mut state = self.channel.state.lock();
         match state.take() {
             Ok((value, peer)) => {
                 unlock_and_ready(state, peer);
                 return Ok(value);
             }
-            Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+            Err(TryRecvError::Disconnected) => return Err(RecvError::Disconnected),
             Err(TryRecvError::Empty) => {}
         }
         let what = patience.what(WaitReason::CHANNEL_RECEIVE, &self.channel.state);
         match slot::wait(state, State::receivers, None, what, patience.deadline()) {
-            (Outcome::Granted, value) => value.ok_or(RecvTimeoutError::Disconnected),
-            (failed, _) => Err(failed.ok().map_or_else(RecvTimeoutError::Wait, |()| {
+            (Outcome::Granted, value) => value.ok_or(RecvError::Disconnected),
+            (failed, _) => Err(failed.ok().map_or_else(RecvError::Wait, |()| {
                 unreachable!("a wait that is not granted has failed")
             })),
         }
@@ -366,7 +356,7 @@ impl<T> Drop for Receiver<T> {
     }
 }
 
-/// The values as they come, until no sender is left.
+/// The values as they come, until no sender is left or the work request is cancelled.
 pub struct IntoIter<T>(Receiver<T>);
 
 impl<T> Iterator for IntoIter<T> {

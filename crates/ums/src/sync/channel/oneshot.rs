@@ -1,8 +1,9 @@
-//! The oneshot: a channel for one value. Sending consumes the sender, receiving the receiver.
+//! The oneshot: a channel for one value. Sending consumes the sender. Receiving borrows the
+//! receiver, so that no value is lost with it if the wait fails.
 
 use std::time::{Duration, Instant};
 
-use super::{Receiver, RecvError, RecvTimeoutError, SendError, Sender, TryRecvError, bounded};
+use super::{Receiver, RecvError, SendError, Sender, TryRecvError, bounded};
 
 /// Creates a channel for one value.
 ///
@@ -35,16 +36,16 @@ impl<T> OneSender<T> {
 }
 
 impl<T> OneReceiver<T> {
-    /// Receives the value; waits as long as necessary and ignores cancellation.
+    /// Receives the value; waits as long as necessary. After a successful call, further calls
+    /// report that the sender is gone.
     ///
     /// # Errors
-    /// [`RecvError`] if the sender is gone and sent nothing.
-    pub fn recv(self) -> Result<T, RecvError> {
+    /// [`RecvError`] if the sender is gone and sent nothing, or the work request was cancelled.
+    pub fn recv(&self) -> Result<T, RecvError> {
         self.0.recv()
     }
 
-    /// Receives the value if it has been sent; never waits. After a successful call, further calls
-    /// report that the sender is gone.
+    /// Receives the value if it has been sent; never waits.
     ///
     /// # Errors
     /// [`TryRecvError`] if the value has not been sent yet or will never be.
@@ -55,9 +56,9 @@ impl<T> OneReceiver<T> {
     /// Receives the value within this time.
     ///
     /// # Errors
-    /// [`RecvTimeoutError`] if the sender is gone and sent nothing, the time passed, or the work
-    /// request was cancelled.
-    pub fn recv_for(&self, time: Duration) -> Result<T, RecvTimeoutError> {
+    /// [`RecvError`] if the sender is gone and sent nothing, the time passed, or the work request
+    /// was cancelled.
+    pub fn recv_for(&self, time: Duration) -> Result<T, RecvError> {
         self.0.recv_for(time)
     }
 
@@ -65,7 +66,7 @@ impl<T> OneReceiver<T> {
     ///
     /// # Errors
     /// Like [`recv_for`](OneReceiver::recv_for).
-    pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvTimeoutError> {
+    pub fn recv_until(&self, deadline: Instant) -> Result<T, RecvError> {
         self.0.recv_until(deadline)
     }
 }

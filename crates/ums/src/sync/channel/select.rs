@@ -6,7 +6,7 @@
 //! channel's short lock, before the slots are dropped. Named invariant **Slot Stays**: see
 //! `slot.rs`.
 //!
-//! A channel without senders counts as ready: its arm gets [`RecvError`].
+//! A channel without senders counts as ready: its arm gets [`RecvError::Disconnected`].
 
 #![allow(unsafe_code)]
 
@@ -33,8 +33,9 @@ use crate::wait::{Outcome, Ticket};
 /// let got = Select::new()
 ///     .recv(&stopped, |_| None)
 ///     .recv(&numbers, |n| n.ok())
-///     .wait();
+///     .wait()?;
 /// assert_eq!(got, Some(7));
+/// # Ok::<(), ums::WaitError>(())
 /// ```
 #[must_use = "a select does nothing until one of its waits is called"]
 pub struct Select<'a, R> {
@@ -47,7 +48,8 @@ impl<'a, R: 'a> Select<'a, R> {
         Select { arms: Vec::new() }
     }
 
-    /// Adds a receiver; `act` gets its value if this arm is chosen.
+    /// Adds a receiver; if this arm is chosen, `act` gets its value, or
+    /// [`RecvError::Disconnected`] if no sender is left.
     pub fn recv<T: 'a>(
         mut self,
         receiver: &'a Receiver<T>,
@@ -62,17 +64,16 @@ impl<'a, R: 'a> Select<'a, R> {
         self.arms.iter_mut().find_map(|arm| arm.try_now())
     }
 
-    /// Runs the first arm that is ready; waits as long as necessary and ignores cancellation.
+    /// Runs the first arm that is ready; waits as long as necessary.
+    ///
+    /// # Errors
+    /// [`WaitError::Cancelled`] if the work request was cancelled; no arm has run then.
     ///
     /// # Panics
     /// Panics if there are no arms, because it would wait forever.
-    pub fn wait(mut self) -> R {
+    pub fn wait(mut self) -> Result<R, WaitError> {
         assert!(!self.arms.is_empty(), "a select without arms would wait forever");
-        loop {
-            if let Ok(r) = self.wait_within(Patience::Endless) {
-                return r;
-            }
-        }
+        self.wait_within(Patience::Cancellable)
     }
 
     /// Like [`wait`](Select::wait), for at most this time.
@@ -175,7 +176,7 @@ impl<T, R, F: FnOnce(Result<T, RecvError>) -> R> Arm<R> for RecvArm<'_, T, F> {
     fn try_now(&mut self) -> Option<R> {
         match self.receiver.try_recv() {
             Ok(value) => Some(self.act(Ok(value))),
-            Err(TryRecvError::Disconnected) => Some(self.act(Err(RecvError))),
+            Err(TryRecvError::Disconnected) => Some(self.act(Err(RecvError::Disconnected))),
             Err(TryRecvError::Empty) => None,
         }
     }

@@ -20,7 +20,7 @@ fn values_arrive_in_order_through_every_kind() {
         std::thread::scope(|s| {
             s.spawn(move || (0..2_000).for_each(|n| tx.send(n).unwrap()));
             assert!(rx.iter().eq(0..2_000));
-            assert_eq!(rx.recv(), Err(RecvError));
+            assert_eq!(rx.recv(), Err(RecvError::Disconnected));
         });
     }
 }
@@ -72,9 +72,9 @@ fn room_goes_to_the_first_waiting_sender() {
 fn a_rendezvous_needs_both() {
     let (tx, rx) = rendezvous();
     assert_eq!(tx.try_send(1), Err(TrySendError::Full(1)));
-    let late = SendTimeoutError::Wait(1, WaitError::TimedOut);
+    let late = SendError::Wait(1, WaitError::TimedOut);
     assert_eq!(tx.send_for(1, SHORT), Err(late));
-    assert_eq!(rx.recv_for(SHORT), Err(RecvTimeoutError::Wait(WaitError::TimedOut)));
+    assert_eq!(rx.recv_for(SHORT), Err(RecvError::Wait(WaitError::TimedOut)));
     std::thread::scope(|s| {
         s.spawn(|| tx.send_for(2, LONG).unwrap());
         until(|| waiting_senders(&tx) == 1);
@@ -97,10 +97,10 @@ fn the_last_sender_ends_it_after_what_is_left() {
         let waiters: Vec<_> = (0..2).map(|_| s.spawn(|| rx.recv())).collect();
         until(|| waiting_receivers(&rx) == 2);
         drop(second);
-        assert!(waiters.into_iter().all(|w| w.join().unwrap() == Err(RecvError)));
+        assert!(waiters.into_iter().all(|w| w.join().unwrap() == Err(RecvError::Disconnected)));
     });
     assert_eq!(rx.try_recv(), Err(TryRecvError::Disconnected));
-    assert_eq!(rx.recv_until(Instant::now()), Err(RecvTimeoutError::Disconnected));
+    assert_eq!(rx.recv_until(Instant::now()), Err(RecvError::Disconnected));
     assert_eq!(rx.try_iter().count(), 0);
 }
 
@@ -114,12 +114,12 @@ fn the_last_receiver_gives_senders_their_values_back() {
         until(|| waiting_senders(&tx) == 1);
         drop(rx.clone());
         drop(rx);
-        assert_eq!(waiter.join().unwrap().map_err(|e| Arc::strong_count(&e.0)), Err(1));
+        assert_eq!(waiter.join().unwrap().map_err(|e| Arc::strong_count(&e.into_inner())), Err(1));
     });
     assert_eq!(Arc::strong_count(&left), 1, "what was left in the channel is dropped");
     assert!(matches!(tx.try_send(left), Err(TrySendError::Disconnected(_))));
     let gone = tx.send_until(Arc::default(), Instant::now());
-    assert!(matches!(gone, Err(SendTimeoutError::Disconnected(_))));
+    assert!(matches!(gone, Err(SendError::Disconnected(_))));
 }
 
 #[test]
@@ -165,8 +165,8 @@ fn race(bound: usize) {
                 loop {
                     match rx.recv_for(Duration::from_nanos(dice.roll(60_000))) {
                         Ok(value) => assert!(mine.insert(*value), "a value arrived twice"),
-                        Err(RecvTimeoutError::Wait(_)) => {}
-                        Err(RecvTimeoutError::Disconnected) => break,
+                        Err(RecvError::Wait(_)) => {}
+                        Err(RecvError::Disconnected) => break,
                     }
                 }
                 got.lock().unwrap().extend(mine);
@@ -192,11 +192,11 @@ fn a_oneshot_carries_one_value() {
     assert_eq!(rx.recv(), Ok(5));
     let (tx, rx) = oneshot::<u8>();
     drop(tx);
-    assert_eq!(rx.recv_for(LONG), Err(RecvTimeoutError::Disconnected));
+    assert_eq!(rx.recv_for(LONG), Err(RecvError::Disconnected));
     let (tx, rx) = oneshot();
     assert!(rx.recv_until(Instant::now()).is_err());
     drop(rx);
-    assert_eq!(tx.send(5), Err(SendError(5)));
+    assert_eq!(tx.send(5), Err(SendError::Disconnected(5)));
 }
 
 #[test]
@@ -213,12 +213,12 @@ fn select_takes_the_first_that_has_something() {
         let picker = s.spawn(|| pick().wait());
         until(|| waiting_receivers(&texts) == 1);
         text_tx.send("hello".into()).unwrap();
-        assert_eq!(picker.join().unwrap(), Ok("hello".into()));
+        assert_eq!(picker.join().unwrap(), Ok(Ok("hello".into())));
         assert_eq!(waiting_receivers(&numbers), 0, "it has left the other channel");
         let picker = s.spawn(|| pick().wait());
         until(|| waiting_receivers(&texts) == 1);
         drop(number_tx);
-        assert_eq!(picker.join().unwrap(), Err(RecvError));
+        assert_eq!(picker.join().unwrap(), Ok(Err(RecvError::Disconnected)));
     });
 }
 
@@ -246,7 +246,7 @@ fn select_races_with_deadlines_and_nothing_is_lost_or_doubled() {
                             let mut sums = sums.lock().unwrap();
                             *sums = (sums.0 + 1, sums.1 + value);
                         }
-                        Ok((i, Err(RecvError))) => open[i] = false,
+                        Ok((i, Err(_))) => open[i] = false,
                         Err(e) => assert_eq!(e, WaitError::TimedOut),
                     }
                 }
