@@ -47,7 +47,7 @@ def answers_and_cancels_in_time():
         answers_and_cancels(SPINS[0])
     except AssertionError as late:
         print(f"admin.py: repeated, with a longer loop: {late}", flush=True)
-        wait_for("nobody spins any more", lambda: admin.query(RUNNING), [])
+        wait_for("no request spins any more", lambda: admin.query(RUNNING), [])
         answers_and_cancels(SPINS[1])
 
 

@@ -109,7 +109,7 @@ def examine(run, kind, named):
     check("previous frame" not in full and "corrupt" not in full, "no backtrace breaks", full)
     check(holder.split()[0] == "0" and list(sections(one)) == [0], "one backtrace alone", table + one)
     check("parked::sleeps_for_an_hour" in one, "with the application's functions", one)
-    check(not re.search(r" in <*(ums::scheduler|std|core)::", one), "and without the machine's", one)
+    check(not re.search(r" in <*(ums::scheduler|std|core)::", one), "and without the library's", one)
     check("sleeps_for_an_hour" in looked, "a worker can be selected", looked)
 
 

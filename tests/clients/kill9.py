@@ -26,7 +26,7 @@ def connect(server):
     return wire.Conn()
 
 
-def write(server, who, numbers, acknowledged):
+def write(server, writer, numbers, acknowledged):
     """Commits in every possible way, until the server is killed."""
     try:
         conn = connect(server)
@@ -47,7 +47,7 @@ def write(server, who, numbers, acknowledged):
     except (wire.Closed, OSError):
         pass
     except wire.Refused as error:
-        assert error.code.startswith("57"), f"writer {who}: {error}"
+        assert error.code.startswith("57"), f"writer {writer}: {error}"
 
 
 def main():
@@ -74,9 +74,9 @@ def main():
                 server.stop()
                 break
             threads = []
-            for who in range(CLIENTS):
-                numbers = range(first + who, 1 << 30, CLIENTS)
-                threads.append(threading.Thread(target=write, args=(server, who, numbers, acknowledged)))
+            for writer in range(CLIENTS):
+                numbers = range(first + writer, 1 << 30, CLIENTS)
+                threads.append(threading.Thread(target=write, args=(server, writer, numbers, acknowledged)))
                 threads[-1].start()
             time.sleep(dice.uniform(0.05, 0.4))
             server.kill()

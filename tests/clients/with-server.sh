@@ -57,13 +57,13 @@ done
 status=0
 "$@" </dev/null || status=$?
 
-# The command may have stopped the server itself; then this signal finds nobody.
+# The command may have stopped the server itself; then this signal finds no process.
 kill -TERM "$server" 2>/dev/null || true
 for _ in $(seq "$((10 * ${GRACE:-60}))"); do
     kill -0 "$server" 2>/dev/null || break
     sleep 0.1
 done
-# Whoever is still there now has had its time, and 137 is no 0.
+# A server that still runs has had its time, and 137 is no 0.
 kill -KILL "$server" 2>/dev/null || true
 code=0
 wait "$server" || code=$?

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     const ORDER: (&str, &str) =
-        (LIB, "//! L.\nmod error;\npub mod os;\npub(crate) mod door;\n#[cfg(test)]\nmod late;\n");
+        (LIB, "//! L.\nmod error;\npub mod os;\npub(crate) mod inbox;\n#[cfg(test)]\nmod late;\n");
 
     fn of(path: &str, text: &str) -> Vec<Finding> {
         modules(&Repository::of(&[ORDER, (path, text)]))
@@ -177,36 +177,36 @@ mod tests {
 
     #[test]
     fn a_use_of_what_stands_above_is_fine() {
-        assert_eq!(of("crates/ums/src/door.rs", "use crate::{error::{A, os}, os};"), []);
+        assert_eq!(of("crates/ums/src/inbox.rs", "use crate::{error::{A, os}, os};"), []);
         assert_eq!(of("crates/ums/src/os/linux/a.rs", "use crate::os::b; crate::say!();"), []);
     }
 
     #[test]
     fn a_use_of_what_stands_below_is_found() {
         let found =
-            of("crates/ums/src/os/linux/a.rs", "// crate::door\nuse crate::{error, door::D};");
+            of("crates/ums/src/os/linux/a.rs", "// crate::inbox\nuse crate::{error, inbox::D};");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 2);
-        assert!(found[0].message.contains("`os` uses `crate::door`"), "{}", found[0]);
+        assert!(found[0].message.contains("`os` uses `crate::inbox`"), "{}", found[0]);
         assert_eq!(of("crates/ums/src/error.rs", "fn f() { crate::os::g() }").len(), 1);
     }
 
     #[test]
     fn a_use_through_the_root_hides_the_arrow() {
-        assert_eq!(of("crates/ums/src/os.rs", "use crate::Door;").len(), 1);
+        assert_eq!(of("crates/ums/src/os.rs", "use crate::Inbox;").len(), 1);
     }
 
     #[test]
     fn a_file_without_its_mod_line_is_found() {
         assert_eq!(of("crates/ums/src/lost.rs", "fn f() {}").len(), 1);
-        assert_eq!(of("crates/ums/src/late.rs", "use crate::door;"), []);
+        assert_eq!(of("crates/ums/src/late.rs", "use crate::inbox;"), []);
     }
 
     #[test]
     fn tests_may_look_anywhere() {
-        let text = "fn f() {}\n#[cfg(test)]\nmod tests { use crate::door; }";
+        let text = "fn f() {}\n#[cfg(test)]\nmod tests { use crate::inbox; }";
         assert_eq!(of("crates/ums/src/error.rs", text), []);
-        assert_eq!(of("crates/ums/src/os/tests.rs", "use crate::door;"), []);
+        assert_eq!(of("crates/ums/src/os/tests.rs", "use crate::inbox;"), []);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use ums::{Node, WaitReason, WorkerKind};
 
 const OUTSIDE: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
 
-/// Blocks the thread, as external code does, until it is so. False: in vain.
+/// Blocks the thread, as external code does, until it is so. Returns false if that takes too long.
 fn block_until(so: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while !so() {

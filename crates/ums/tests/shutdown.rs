@@ -39,10 +39,10 @@ fn a_panic_ends_its_request_and_the_worker_continues_g13() {
                     let Err(JoinError::Panicked(panic)) = ended else {
                         panic!("its error says that it panicked")
                     };
-                    let who = *panic.downcast::<Option<(usize, u32)>>().unwrap();
+                    let worker = *panic.downcast::<Option<(usize, u32)>>().unwrap();
                     // The worker that became idle last takes the next request.
                     let next = ums::spawn(ums::worker::worker_id).join().unwrap();
-                    assert_eq!(next, who, "the worker continues");
+                    assert_eq!(next, worker, "the worker continues");
                 });
             }
         },

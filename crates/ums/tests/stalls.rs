@@ -1,5 +1,5 @@
-//! What becomes of stalls beside a report: the request is cancelled if that is wanted, backtraces
-//! are merged, and nobody waits for a stderr that is not read (B38, B41, B42).
+//! What becomes of stalls beside a report: the request is cancelled if an option says so,
+//! backtraces are merged, and no thread waits for a stderr that is not read (B38, B41, B42).
 //!
 //! As in `monitor.rs`, provocations go on until they are reported.
 
@@ -17,7 +17,7 @@ use common::*;
 use ums::monitor::{Condition, Options};
 use ums::{Builder, Node, WorkerKind};
 
-/// Looks for stalls of 60 ms and nothing else, whoever is to blame.
+/// Looks for stalls of 60 ms and nothing else, whatever the cause.
 fn stalls() -> Options {
     nothing().stall(ms(60)).starved(ms(60))
 }
@@ -102,8 +102,8 @@ fn stalls_of_the_same_function_are_one_line_of_the_profile_b42() {
 }
 
 #[test]
-fn a_stderr_that_nobody_reads_does_not_hold_up_reports_b38() {
-    let me = "a_stderr_that_nobody_reads_does_not_hold_up_reports_b38";
+fn a_stderr_that_is_not_read_does_not_hold_up_reports_b38() {
+    let me = "a_stderr_that_is_not_read_does_not_hold_up_reports_b38";
     if child_errand().is_some() {
         let told = Told::default();
         let options = stalls().stall(ms(10)).starved(ms(10)).stderr(true).per_minute(1000);

@@ -1,4 +1,4 @@
-//! A process that stood still accuses nobody: who could not run could not yield (B34).
+//! A process that stood still accuses no worker: one that could not run could not yield (B34).
 //!
 //! A child process is stopped and continued from outside. Its monitor stands still with it, and
 //! that is how it knows.
@@ -73,8 +73,8 @@ fn a_worker_of_a_process_that_was_stopped_is_not_accused_b34() {
 }
 
 #[test]
-fn that_the_process_stood_still_is_told_as_nobodys_fault_b34() {
-    let me = "that_the_process_stood_still_is_told_as_nobodys_fault_b34";
+fn that_the_process_stood_still_is_reported_as_no_workers_fault_b34() {
+    let me = "that_the_process_stood_still_is_reported_as_no_workers_fault_b34";
     let Some(errand) = child_errand() else {
         let _turn = turn();
         return kinds().into_iter().for_each(|kind| run_and_stop(me, kind, ms(1500)));
@@ -96,7 +96,7 @@ fn that_the_process_stood_still_is_told_as_nobodys_fault_b34() {
     request.join().unwrap();
     assert_eq!(report.condition, Condition::Stall, "{report}");
     assert!(report.diagnosis.exonerates() && report.stood_still * 2 >= report.lasted, "{report}");
-    // On a busy machine others may have had the processors as well, once it went on.
+    // On a busy computer others may have had the processors as well, once it went on.
     let thread = report.thread.as_ref().expect("a thread was looked at");
     let interval = report.process.as_ref().expect("as well").interval;
     let may_be_others =

@@ -159,8 +159,8 @@ fn a_lock_that_a_rejoining_worker_holds_delays_a_routine_and_no_more() {
         eventually("it is back", || story.counters().preemptive == 0);
         let seen = story.counters();
         assert!(seen.workers_lent >= 1, "{seen:?}");
-        let nobody = story.node.spawn_on(0, || ()).unwrap();
-        story.end(nobody);
+        let empty = story.node.spawn_on(0, || ()).unwrap();
+        story.end(empty);
     }
 }
 

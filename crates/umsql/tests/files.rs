@@ -49,13 +49,15 @@ fn concurrent_commits_are_all_durable_and_counted_in_batches() {
     for fibers in [false, true] {
         let server = server(fibers, Files::Ums);
         let mut client = server.client();
-        client.batch_execute("create table t(who bigint, n bigint)").unwrap();
+        client.batch_execute("create table t(client_number bigint, n bigint)").unwrap();
         std::thread::scope(|s| {
-            for who in 0..CLIENTS {
+            for client_number in 0..CLIENTS {
                 let mut client = server.client();
                 s.spawn(move || {
                     for n in 0..EACH {
-                        client.execute("insert into t values ($1, $2)", &[&who, &n]).unwrap();
+                        client
+                            .execute("insert into t values ($1, $2)", &[&client_number, &n])
+                            .unwrap();
                     }
                 });
             }

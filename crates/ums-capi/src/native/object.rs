@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(free(pointer, |_| false).unwrap_err().errno(), libc::EBUSY);
         retire(&user);
         assert_eq!(get(pointer).err().unwrap().errno(), libc::EBADF);
-        assert_eq!(Arc::strong_count(&value), 2, "somebody still uses it");
+        assert_eq!(Arc::strong_count(&value), 2, "a call still uses it");
         drop(user);
         assert_eq!(Arc::strong_count(&value), 1);
     }

@@ -134,11 +134,11 @@ static void sockets(void)
         close(fd);
     }
     close(listener);
-    int nobody = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int refused = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     IS(-ECONNREFUSED,
-       ums_connect(nobody, (struct sockaddr *)&address, sizeof address, UMS_FOREVER));
-    IS(-EINVAL, ums_connect(nobody, NULL, 0, UMS_FOREVER));
-    close(nobody);
+       ums_connect(refused, (struct sockaddr *)&address, sizeof address, UMS_FOREVER));
+    IS(-EINVAL, ums_connect(refused, NULL, 0, UMS_FOREVER));
+    close(refused);
 }
 
 static void *all(void *arg)

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_aligned_and_zero_whoever_had_it_before() {
+    fn a_buffer_is_aligned_and_zero_whatever_it_held_before() {
         for len in [0, 1, 4096, 4097, 65_536, 1 << 20, (1 << 20) + 1] {
             for _ in 0..2 {
                 let mut buffer = DirectBuffer::new(len);

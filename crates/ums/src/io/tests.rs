@@ -95,13 +95,13 @@ fn an_outstanding_request_is_on_the_list_of_its_own_scheduler_u57_u61() {
 }
 
 #[test]
-fn the_routine_runs_on_whoever_yields_while_its_submitter_waits_u34_u62_u64() {
+fn the_routine_runs_on_the_worker_that_yields_while_its_submitter_waits_u34_u62_u64() {
     on_each_scheduler(
         |b| b,
         |_| {
             let (read, send) = pipe();
-            let who = Arc::new(Mutex::new(None));
-            let note = who.clone();
+            let ran_on = Arc::new(Mutex::new(None));
+            let note = ran_on.clone();
             let submitter = spawn(move || {
                 let fd = read.as_raw_fd();
                 let routine = move |_| *note.lock().unwrap() = worker_id();
@@ -112,8 +112,8 @@ fn the_routine_runs_on_whoever_yields_while_its_submitter_waits_u34_u62_u64() {
             });
             until(|| lists().io == 1 && lists().waiting.len() == 1);
             write(&send);
-            until(|| who.lock().unwrap().is_some());
-            assert_eq!(*who.lock().unwrap(), worker_id(), "the worker that yielded ran it");
+            until(|| ran_on.lock().unwrap().is_some());
+            assert_eq!(*ran_on.lock().unwrap(), worker_id(), "the worker that yielded ran it");
             assert_eq!(lists().waiting.len(), 1, "the submitter is as busy as before");
             submitter.cancel();
             let (before, after) = submitter.join().unwrap();
@@ -142,7 +142,7 @@ fn a_completed_request_is_off_the_list_when_its_routine_runs_once_u63() {
 }
 
 #[test]
-fn detecting_and_running_switch_to_nobody_u65() {
+fn detecting_and_running_switch_to_no_worker_u65() {
     on_each_scheduler(
         |b| b,
         |node| {
@@ -194,7 +194,7 @@ fn without_asynchronous_io_the_same_code_completes_u4_u58() {
 }
 
 #[test]
-fn a_routine_that_would_switch_panics_and_harms_nobody_rule_9() {
+fn a_routine_that_would_switch_panics_and_harms_no_worker_rule_9() {
     fn sleep_in_it() {
         let _ = crate::sleep(Duration::ZERO);
     }

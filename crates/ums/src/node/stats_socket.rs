@@ -141,8 +141,8 @@ fn talk(
     end: &Arc<AtomicBool>,
     answer: impl Fn(&str) -> Answer,
 ) -> io::Result<()> {
-    let who = rustix::net::sockopt::socket_peercred(client)?.uid;
-    if !who.is_root() && who.as_raw() != own_user() {
+    let peer = rustix::net::sockopt::socket_peercred(client)?.uid;
+    if !peer.is_root() && peer.as_raw() != own_user() {
         return Ok(());
     }
     client.set_read_timeout(Some(PATIENCE))?;

@@ -93,7 +93,7 @@ pub trait Driver: Send {
     /// Returns a handle that ends `wait` from any thread.
     fn waker(&self) -> Waker;
 
-    /// Returns how many pending operations the system has completed but no one has reaped.
+    /// Returns how many pending operations the system has completed and that are not reaped yet.
     fn done(&mut self) -> usize;
 
     /// Returns how many operations were submitted and not yet delivered.

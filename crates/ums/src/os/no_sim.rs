@@ -110,7 +110,7 @@ pub mod carry {
 
     /// Prepares the calling thread. Returns false if it is in no world.
     #[inline(always)]
-    pub const fn is_at_home() -> bool {
+    pub const fn leaves_own_thread() -> bool {
         false
     }
 

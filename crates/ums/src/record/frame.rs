@@ -168,7 +168,7 @@ mod tests {
         let (callers, first) = is_noticed();
         assert_eq!(callers.len(), 3);
         assert!((first..first + 4096).contains(&callers[0]), "{callers:x?}, {first:x}");
-        let nobody = callers_of(std::ptr::null(), 3);
-        assert_eq!(nobody.len(), 3);
+        let of_nothing = callers_of(std::ptr::null(), 3);
+        assert_eq!(of_nothing.len(), 3);
     }
 }

@@ -228,13 +228,13 @@ impl Scheduler {
     /// Returns whether the worker that has this stack pointer is in user code. The carrier is
     /// blocked meanwhile.
     fn may_be_taken(&self, sp: u64) -> bool {
-        let machine = self.busy.load(Ordering::Acquire);
+        let library = self.busy.load(Ordering::Acquire);
         let here = |waiter: &&Waiter| {
             waiter.record.view.stack().is_some_and(|stack| stack.contains(sp as usize))
         };
         // The blocked thread may hold that lock.
         let waiter = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
-        let Some(waiter) = waiter.filter(|_| !machine) else { return false };
+        let Some(waiter) = waiter.filter(|_| !library) else { return false };
         self.is_in_user_code(waiter) && mine::is_whole(waiter)
     }
 }

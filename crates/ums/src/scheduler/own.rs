@@ -174,7 +174,7 @@ impl Scheduler {
             scheduler.arrive(waiter);
             calls::detect_here(super::preempt::OF_CONTEXTS);
             scheduler.runs_on_carriers(Mine { scheduler: &*scheduler, context, waiter });
-            if os::sim::carry::is_at_home() {
+            if os::sim::carry::leaves_own_thread() {
                 return scheduler.detach_in_world(context, id, waiter);
             }
             // SAFETY: One Place: `live` returns when the worker was retired, which releases it.

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_at_its_deadline_and_a_late_wake_finds_nobody_b23() {
+    fn a_wait_ends_at_its_deadline_and_a_late_wake_finds_no_waiter_b23() {
         let mut late = None;
         let wait = Wait::new(WaitReason::OTHER).until(Instant::now() + SHORT);
         assert_eq!(wait.park(|me| late = Some(me)), Err(WaitError::TimedOut));

@@ -130,7 +130,7 @@ impl Deadlock {
     pub fn in_a_line(&self) -> String {
         let shown = self.waiters.iter().take(WAITERS_SHOWN);
         let links: Vec<_> = shown.map(|waiter| waiter.to_string()).collect();
-        let first = self.waiters.first().map(DeadlockWaiter::who).unwrap_or_default();
+        let first = self.waiters.first().map(DeadlockWaiter::description).unwrap_or_default();
         let more = match self.not_shown() {
             0 => String::new(),
             more => format!(", held by {more} more in a row"),
@@ -147,7 +147,7 @@ impl Deadlock {
 impl Display for Deadlock {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         for (at, waiter) in self.waiters.iter().enumerate().take(WAITERS_SHOWN) {
-            let next = self.waiters[(at + 1) % self.waiters.len()].who();
+            let next = self.waiters[(at + 1) % self.waiters.len()].description();
             let victim = if self.victim == Some(at) { " (its wait fails)" } else { "" };
             write!(f, "\nums:   {waiter}, held by {next}{victim}")?;
             show(f, "waits", &waiter.waits_at)?;
@@ -169,7 +169,7 @@ fn show(f: &mut Formatter<'_>, what: &str, frames: &[Frame]) -> Result {
 
 impl DeadlockWaiter {
     /// Returns a description of the waiter, for people.
-    pub fn who(&self) -> String {
+    pub fn description(&self) -> String {
         match self.worker {
             None => "a plain thread".to_owned(),
             Some((scheduler, worker)) if self.request == 0 => {
@@ -188,7 +188,7 @@ impl Display for DeadlockWaiter {
         write!(
             f,
             "{} has waited {} ms for {} {:#x}",
-            self.who(),
+            self.description(),
             self.waited.as_millis(),
             self.reason.name(),
             self.resource

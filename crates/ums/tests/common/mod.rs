@@ -177,7 +177,7 @@ pub fn try_build(
 pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
-        assert!(began.elapsed() < PATIENCE, "in vain waited for: {what}");
+        assert!(began.elapsed() < PATIENCE, "waited too long for: {what}");
         if ums::worker::is_worker() {
             ums::yield_now();
         } else {

@@ -184,7 +184,7 @@ fn started(major: u32, minor: u32) -> Vec<u8> {
     answer
 }
 
-/// No notice of a close is asked for: at the end of a process there would be no one to send it to.
+/// Asks for no notice of a close: at the end of a process there would be no thread to send it to.
 fn opened() -> Vec<u8> {
     const NO_FLUSH: u64 = 1 << 5;
     [0, NO_FLUSH].into_iter().flat_map(u64::to_le_bytes).collect()

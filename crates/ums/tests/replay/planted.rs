@@ -94,5 +94,5 @@ fn ten_planted_bugs_are_found() {
             None => missed.push(*bug),
         }
     }
-    assert!(missed.is_empty(), "nobody found {missed:?}");
+    assert!(missed.is_empty(), "no story found {missed:?}");
 }

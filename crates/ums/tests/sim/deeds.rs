@@ -234,7 +234,7 @@ pub fn wait_in_line(line: &Line) {
         let number = line.came.fetch_add(1, Ordering::Relaxed);
         let guard = line.lock.lock();
         let served = line.served.fetch_add(1, Ordering::Relaxed);
-        assert_eq!(number, served, "somebody was served before those who came first");
+        assert_eq!(number, served, "a later waiter was served before an earlier one");
         yield_now();
         drop(guard);
     }

@@ -184,7 +184,7 @@ fn a_length_that_was_not_synced_may_come_back() {
                     let file = File::options().write(true).open(path)?;
                     file.set_len(900)?;
                     told.store(1, Ordering::Relaxed);
-                    ums::sleep(Duration::from_millis(4)).expect("nobody cancels it");
+                    ums::sleep(Duration::from_millis(4)).expect("the task is not cancelled");
                     file.sync_all()?;
                     told.store(2, Ordering::Relaxed);
                     Ok(())

@@ -158,18 +158,18 @@ fn what_is_sent_arrives_once_and_in_order() {
         let node = node_with(2, 4);
         let (sender, receiver) = ums::sync::channel::bounded(1 + ums::sim::below(4) as usize);
         let senders: Vec<_> = (0..3_u64)
-            .map(|who| {
+            .map(|task| {
                 let sender = sender.clone();
-                let send = move || (0..10).for_each(|n| sender.send((who, n)).unwrap());
+                let send = move || (0..10).for_each(|n| sender.send((task, n)).unwrap());
                 node.spawn(send).unwrap()
             })
             .collect();
         drop(sender);
         let take = move || {
             let mut next = [0; 3];
-            while let Ok((who, n)) = receiver.recv() {
-                assert_eq!(n, next[who as usize], "of {who}");
-                next[who as usize] += 1;
+            while let Ok((task, n)) = receiver.recv() {
+                assert_eq!(n, next[task as usize], "of {task}");
+                next[task as usize] += 1;
             }
             next
         };
@@ -325,7 +325,7 @@ fn a_node_ends_at_any_moment_and_every_request_has_an_end_g13() {
         assert_eq!(
             fine,
             ended.load(Ordering::Relaxed),
-            "who ended says so, the others were never begun"
+            "a task that ended says so, the others were never begun"
         );
     });
 }

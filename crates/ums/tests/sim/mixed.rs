@@ -165,7 +165,10 @@ fn work(day: &Arc<Day>, user: UserId, entry: &Entry, deeds: u64) -> impl FnOnce(
         let mine = black_box([user ^ 0x5EED; 24]);
         for _ in 0..deeds {
             deeds::one(&day, user);
-            assert!(mine.iter().all(|word| *word == user ^ 0x5EED), "somebody wrote into a stack");
+            assert!(
+                mine.iter().all(|word| *word == user ^ 0x5EED),
+                "another thread wrote into a stack"
+            );
         }
         if below(12) == 0 {
             entry.goes(BEGUN, PANICKED);
@@ -292,11 +295,11 @@ fn ends_at_any_moment(
     client
         .into_iter()
         .for_each(|thread| thread.join().expect("a plain thread finds all as promised"));
-    nobody_is_inside(day);
+    everything_is_released(day);
 }
 
 /// Checks that everything that was taken has been released.
-fn nobody_is_inside(day: &Day) {
+fn everything_is_released(day: &Day) {
     let sum = *day.sum.lock();
     assert_eq!(sum, day.added.load(Ordering::Relaxed), "no update is lost");
     assert_eq!((day.permits.available(), day.inside.load(Ordering::Relaxed)), (PERMITS, 0));
@@ -311,7 +314,7 @@ fn nobody_is_inside(day: &Day) {
 
 /// Checks that all work of the schedulers is done, and that their counters show it.
 fn nothing_is_left(node: &Node, day: &Day) {
-    nobody_is_inside(day);
+    everything_is_released(day);
     for at in 0..node.scheduler_count() {
         // Requests end a moment after their results are there.
         let busy = || {
@@ -329,7 +332,7 @@ fn nothing_is_left(node: &Node, day: &Day) {
 }
 
 /// Another story: two tasks take two locks, each in an order of its own.
-#[allow(dead_code)] // Not everybody who includes this file tells it.
+#[allow(dead_code)] // Not every program that includes this file uses it.
 pub fn two_locks() {
     let node = node(2);
     let locks = Arc::new((Mutex::new(()), Mutex::new(())));

@@ -26,7 +26,7 @@ fn echo(mut stream: TcpStream) {
 
 /// A client sends some words, closes its half, and receives all of them and then the end.
 fn talk(address: SocketAddr, number: u8) {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("there is a listener");
     assert_eq!(stream.peer_addr().unwrap(), address);
     stream.set_nodelay(true).unwrap();
     let mine = stream.local_addr().unwrap();
@@ -66,7 +66,7 @@ fn a_port_of_the_world_serves_its_clients_and_is_free_again() {
             server.unwrap().join().unwrap();
         }
         let refused = node.run(move || TcpStream::connect(address).unwrap_err().kind());
-        assert_eq!(refused, ErrorKind::ConnectionRefused, "nobody listens any more");
+        assert_eq!(refused, ErrorKind::ConnectionRefused, "there is no listener any more");
         end(node);
     });
 }

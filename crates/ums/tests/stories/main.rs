@@ -1,4 +1,4 @@
-//! Golden stories: who runs when, told in files (`*.script`).
+//! Golden stories: which worker runs when, told in files (`*.script`).
 //!
 //! A story is some lines of commands, a line of dashes, and the exact outcome; an empty line ends
 //! it, `#` begins a remark. Each is told on one scheduler in simulated worlds of several seeds,
@@ -23,10 +23,10 @@
 //! Deeds: `say WORDS`, `yield`, `sleep MS`, `lock X`, `unlock X`, `read X`, `write X`, `leave X`,
 //! `wait E`, `set E`, `outside MS` (goes preemptive for so long), `busy MS` (does not yield for so
 //! long), `panic`, `spawn NAME [DEED]` (a task that does that, or says that it runs), `lists` (says
-//! who is on which list), `idle` (how many workers are), `worker` (which worker it is, counted in
-//! the order of their appearance), `where` (which scheduler). With a pipe: `take P` (waits for a
-//! byte), `put P`, `put P MS` (so much later, from outside), `ask P` (an operation whose routine
-//! says who runs it when there is a byte).
+//! which workers are on which list), `idle` (how many workers are), `worker` (the number of the
+//! worker, in the order of their appearance), `where` (which scheduler). With a pipe: `take P`
+//! (waits for a byte), `put P`, `put P MS` (so much later, from outside), `ask P` (an operation
+//! whose routine says which request runs it when there is a byte).
 //!
 //! The numbers of the behaviours that a story tells stand in the remark above it, and in the table
 //! of docs/reliability.md.
@@ -106,42 +106,42 @@ fn named<T>(all: &Lock<BTreeMap<String, Arc<T>>>, name: &str, new: impl FnOnce()
 }
 
 impl Stage {
-    fn say(&self, who: &str, what: &str) {
-        let _ = writeln!(self.said.lock(), "{who}: {what}");
+    fn say(&self, name: &str, what: &str) {
+        let _ = writeln!(self.said.lock(), "{name}: {what}");
     }
 
-    fn lists(&self, who: &str) {
+    fn lists(&self, name: &str) {
         let lists = ums::testing::lists();
         let names = self.names.lock().clone();
         let all = |workers: &[u32]| {
             let names = workers.iter().map(|id| names.get(id).map_or("?", |name| name));
             let names: Vec<_> = names.collect();
-            if names.is_empty() { "nobody".to_owned() } else { names.join(" ") }
+            if names.is_empty() { "none".to_owned() } else { names.join(" ") }
         };
         let (runnable, waiting) = (all(&lists.runnable), all(&lists.waiting));
         let text = format!(
             "runnable {runnable}; waiting {waiting}; {} queued, {} timers",
             lists.queued, lists.timers
         );
-        self.say(who, &text);
+        self.say(name, &text);
     }
 
     /// Returns the name of the running request, since a routine has no name of its own.
     fn runner(&self) -> String {
         let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
-        self.names.lock().get(&worker).cloned().unwrap_or_else(|| "nobody".to_owned())
+        self.names.lock().get(&worker).cloned().unwrap_or_else(|| "none".to_owned())
     }
 
-    /// An operation whose routine says who runs it.
-    fn ask(self: &Arc<Self>, who: &str, name: &str) {
-        let (stage, who) = (Arc::clone(self), who.to_owned());
+    /// An operation whose routine says which request runs it.
+    fn ask(self: &Arc<Self>, asker: &str, name: &str) {
+        let (stage, asker) = (Arc::clone(self), asker.to_owned());
         let pipe = self.pipe(name);
         let fd = pipe.1.as_raw_fd();
         ums::testing::when_readable(fd, move |_| {
             let listed = ums::testing::lists().io;
             stage.say(
                 &stage.runner(),
-                &format!("runs the routine of {who}, {listed} on the I/O list"),
+                &format!("runs the routine of {asker}, {listed} on the I/O list"),
             );
             drop(pipe);
         });
@@ -151,7 +151,7 @@ impl Stage {
         named(&self.pipes, name, || UnixStream::pair().expect("two descriptors"))
     }
 
-    fn which_worker(&self, who: &str) {
+    fn which_worker(&self, name: &str) {
         let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
         let mut workers = self.workers.lock();
         let nth = workers.iter().position(|known| *known == worker).unwrap_or_else(|| {
@@ -159,7 +159,7 @@ impl Stage {
             workers.len() - 1
         });
         drop(workers);
-        self.say(who, &format!("worker {}", nth + 1));
+        self.say(name, &format!("worker {}", nth + 1));
     }
 
     /// Puts a byte into a pipe, perhaps from outside and later.
@@ -182,16 +182,16 @@ impl Stage {
         self.shared.lock().entry(name.to_owned()).or_insert_with(new)
     }
 
-    fn deed(self: &Arc<Self>, who: &str, deed: &str, guards: &mut BTreeMap<String, Guard>) {
+    fn deed(self: &Arc<Self>, name: &str, deed: &str, guards: &mut BTreeMap<String, Guard>) {
         let (verb, what) = deed.split_once(' ').unwrap_or((deed, ""));
         let ms = || Duration::from_millis(what.parse().expect("a number of milliseconds"));
         let lock = || named(&self.locks, what, RawMutex::new);
         let mut hold = |guard| drop(guards.insert(what.to_owned(), guard));
         let event = || named(&self.events, what, || Event::manual(false));
         match verb {
-            "say" => self.say(who, what),
+            "say" => self.say(name, what),
             "yield" => ums::yield_now(),
-            "sleep" => ums::sleep(ms()).expect("nobody cancels it"),
+            "sleep" => ums::sleep(ms()).expect("it is not cancelled"),
             "lock" => lock().lock(WaitReason::MUTEX),
             "unlock" => lock().unlock(),
             "read" => hold(Guard::Reads(self.with_readers(what).read())),
@@ -208,29 +208,29 @@ impl Stage {
                 ums::net::UnixStream::from(end).read_exact(&mut [0]).expect("a byte");
             }
             "put" => self.put(what),
-            "ask" => self.ask(who, what),
-            "worker" => self.which_worker(who),
+            "ask" => self.ask(name, what),
+            "worker" => self.which_worker(name),
             "where" => {
                 let scheduler = ums::worker::scheduler_id().expect("a worker");
-                self.say(who, &format!("on scheduler {scheduler}"));
+                self.say(name, &format!("on scheduler {scheduler}"));
             }
-            "idle" => self.say(who, &format!("{} idle", ums::testing::lists().idle.len())),
+            "idle" => self.say(name, &format!("{} idle", ums::testing::lists().idle.len())),
             "panic" => std::panic::resume_unwind(Box::new("on purpose")),
             "spawn" => {
                 let (name, deed) = what.split_once(' ').unwrap_or((what, "say runs"));
                 let (stage, name, deed) = (Arc::clone(self), name.to_owned(), deed.to_owned());
                 drop(ums::spawn(move || stage.perform(&name, &deed)));
             }
-            "lists" => self.lists(who),
-            other => panic!("nobody knows how to `{other}`"),
+            "lists" => self.lists(name),
+            other => panic!("there is no deed `{other}`"),
         }
     }
 
-    fn perform(self: &Arc<Self>, who: &str, deeds: &str) {
+    fn perform(self: &Arc<Self>, name: &str, deeds: &str) {
         let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
-        self.names.lock().insert(worker, who.to_owned());
+        self.names.lock().insert(worker, name.to_owned());
         let mut guards = BTreeMap::new();
-        deeds.split(',').for_each(|deed| self.deed(who, deed.trim(), &mut guards));
+        deeds.split(',').for_each(|deed| self.deed(name, deed.trim(), &mut guards));
     }
 }
 
@@ -315,7 +315,7 @@ fn come(node: &Node, lines: &[(String, String)]) -> (Vec<Option<User>>, Vec<Requ
                 users.push(Some(user));
                 names.push(name.to_owned());
             }
-            other => panic!("nobody knows the command {other:?}"),
+            other => panic!("there is no command {other:?}"),
         }
     }
     // A user that has left makes no more requests.

@@ -452,7 +452,7 @@ fn an_unblocked_worker_comes_to_the_list_of_its_creation_w11() {
         let mut next = theirs.poll().next();
         windows::enter_scheduling_mode(|scheduler, reason| {
             if let Reason::Yield { .. } = reason {
-                panic!("nobody yields");
+                panic!("no worker yields");
             }
             if worker.is_terminated() {
                 return Next::Leave;

@@ -78,12 +78,16 @@ impl<'a> Rounds<'a> {
         self.heard.push(match reason {
             Reason::Startup => Heard::Startup,
             Reason::Blocked { syscall } => {
-                let worker = self.executed.clone().expect("somebody was executed");
+                let worker = self.executed.clone().expect("a worker was executed");
                 let ended = worker.is_terminated();
                 Heard::Blocked(worker, syscall, ended)
             }
             Reason::Yield { worker, param } => {
-                assert_eq!(self.executed.as_ref(), Some(&worker), "who yields was executed");
+                assert_eq!(
+                    self.executed.as_ref(),
+                    Some(&worker),
+                    "the worker that yields was executed"
+                );
                 self.ready.push_back(worker.clone());
                 Heard::Yield(worker, param)
             }

@@ -314,16 +314,16 @@ fn a_storm_of_signals_at_a_worker_opens_no_gate_and_interrupts_nothing() {
 /// calls.
 fn attach_forever(tid: i32) -> ! {
     for before in 0.. {
-        let nobody = std::ptr::null_mut::<libc::c_void>();
+        let null = std::ptr::null_mut::<libc::c_void>();
         // SAFETY: Own Memory: numbers and null.
         unsafe {
-            if libc::ptrace(libc::PTRACE_SEIZE, tid, nobody, nobody) != 0 {
+            if libc::ptrace(libc::PTRACE_SEIZE, tid, null, null) != 0 {
                 // The thread has ended, or attaching is not allowed.
                 libc::_exit(i32::from(before == 0));
             }
-            libc::ptrace(libc::PTRACE_INTERRUPT, tid, nobody, nobody);
+            libc::ptrace(libc::PTRACE_INTERRUPT, tid, null, null);
             libc::waitpid(tid, std::ptr::null_mut(), libc::__WALL);
-            libc::ptrace(libc::PTRACE_DETACH, tid, nobody, nobody);
+            libc::ptrace(libc::PTRACE_DETACH, tid, null, null);
             libc::usleep(200);
         }
     }

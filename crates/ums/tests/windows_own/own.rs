@@ -453,7 +453,7 @@ fn yields_under_a_filter_in_this_process() {
                 ready.push_back(worker);
             }
             ready.extend(list.poll());
-            let next = ready.pop_front().expect("nobody blocks");
+            let next = ready.pop_front().expect("no worker blocks");
             Next::Execute(scheduler.claim(&next).unwrap())
         })
         .unwrap();

@@ -69,7 +69,7 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Calls `register`, which registers these mutexes with SQLite, once in a process and before SQLite
 /// is first used. If SQLite has been used before, it has chosen its own mutexes and keeps them.
-/// That is sound too, because SQLite holds none of them while it waits in the file system.
+/// Its own are sound too, because SQLite holds none of them while it waits in the file system.
 pub(super) fn install(register: fn() -> bool) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| INSTALLED.store(register(), Ordering::Relaxed));

@@ -164,7 +164,7 @@ impl Attr {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: Own Attempt: the call has just returned this descriptor to us and no one else.
+        // SAFETY: Own Attempt: the call has just returned this descriptor, to this function alone.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }

@@ -56,7 +56,7 @@ const REGS: usize = 17;
 
 struct Place(UnsafeCell<Raw>);
 
-// SAFETY: One Sample: STATE says who may touch it.
+// SAFETY: One Sample: STATE says which thread may touch it.
 unsafe impl Sync for Place {}
 
 struct Raw {
@@ -301,9 +301,9 @@ mod aarch64 {
 
     /// Stack pointer, program counter, frame pointer (x29) and link register (x30).
     pub fn registers(context: &libc::ucontext_t) -> [u64; REGS] {
-        let machine = &context.uc_mcontext;
+        let saved = &context.uc_mcontext;
         let mut regs = [0; REGS];
-        regs[..4].copy_from_slice(&[machine.sp, machine.pc, machine.regs[29], machine.regs[30]]);
+        regs[..4].copy_from_slice(&[saved.sp, saved.pc, saved.regs[29], saved.regs[30]]);
         regs
     }
 }

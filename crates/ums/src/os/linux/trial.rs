@@ -58,7 +58,7 @@ pub(super) fn guard_install() -> io::Result<()> {
     if page == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: Own Attempt: `page` is the mapping made above, of this size, which no one touches.
+    // SAFETY: Own Attempt: `page` is the mapping made above, of this size, and only used here.
     let answer = match unsafe { libc::madvise(page, size, MADV_GUARD_INSTALL) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

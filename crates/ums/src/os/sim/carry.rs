@@ -65,7 +65,7 @@ impl World {
     }
 
     /// Puts a kernel thread to sleep while its worker runs elsewhere. Passes the token on.
-    fn sleeps_at_home(&self, number: usize) {
+    fn sleeps_on_own_thread(&self, number: usize) {
         let mut state = self.lock();
         state.note(number, "is saved");
         let (on, until, fds) = (On::Home, NEVER, Vec::new());
@@ -83,7 +83,7 @@ impl super::Enlisted {
 
 /// Prepares the calling thread, a worker that will leave its kernel thread. Returns false if it is
 /// in no world.
-pub fn is_at_home() -> bool {
+pub fn leaves_own_thread() -> bool {
     let home = place().map(|(world, number)| Home { world, number, thread: os::thread_number() });
     HOME.set(home);
     HOME.with_borrow(Option::is_some)
@@ -146,7 +146,7 @@ pub fn ferry(tell: impl FnOnce() + Send + 'static) -> Arc<Event> {
         tell();
         // It has not ended: the membership is only dropped.
         PLACE.take().into_iter().for_each(|mut place| place.number = 0);
-        world.sleeps_at_home(number);
+        world.sleeps_on_own_thread(number);
     };
     let thread = std::thread::Builder::new().name("ferryman".into()).spawn(ferryman);
     thread.unwrap_or_else(|error| panic!("no thread for a ferryman: {error}"));

@@ -97,7 +97,7 @@ struct State {
     /// One sequence each for which thread runs, what time it is, what goes wrong, and what the
     /// story asks for, so that a story which is run with fewer faults changes as little as
     /// possible.
-    who: Dice,
+    which: Dice,
     when: Dice,
     luck: Dice,
     asked: Dice,
@@ -330,7 +330,7 @@ impl State {
     fn any_ready(&mut self) -> Option<usize> {
         let is_ready = |m: &Member| matches!(m.condition, Condition::Ready);
         let count = self.members.iter().filter(|m| is_ready(m)).count();
-        let chosen = self.who.below(count as u64) as usize;
+        let chosen = self.which.below(count as u64) as usize;
         let all = self.members.iter().enumerate();
         all.filter(|(_, m)| is_ready(m)).map(|(number, _)| number).nth(chosen)
     }
@@ -453,7 +453,7 @@ impl World {
         let (name, condition) = ("story".into(), Condition::Ready);
         let dice = |which| Dice::of(plan.seed, which);
         let state = State {
-            who: dice(1),
+            which: dice(1),
             when: dice(2),
             luck: dice(3),
             asked: dice(4),
@@ -503,10 +503,10 @@ impl World {
             state.members[me].condition = Condition::Blocked { on, until, fds };
             return self.pass_on(state, me);
         }
-        if state.who.below(POLL_IN) == 0 {
+        if state.which.below(POLL_IN) == 0 {
             state.look_at_descriptors();
         }
-        if state.who.below(CHANGE_IN) == 0 && state.is_wild() {
+        if state.which.below(CHANGE_IN) == 0 && state.is_wild() {
             self.pass_on(state, me);
         }
     }

@@ -58,7 +58,7 @@ struct Way {
     stuck: bool,
 }
 
-/// A connection. Way 0 goes from end 0, who connected, to end 1.
+/// A connection. Way 0 goes from end 0, which connected, to end 1.
 pub(super) struct Wire {
     /// The world's side of each end. None: it is over.
     ends: Option<[OwnedFd; 2]>,
@@ -268,7 +268,7 @@ impl Net {
     }
 
     pub(super) fn connect(&mut self, to: &SocketAddr) -> Result<OwnedFd> {
-        // Who listens at every address of the machine has none of its own.
+        // A listener at every address of the computer has none of its own.
         let ip = to.ip();
         let every: std::net::IpAddr = if ip.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
         let listeners = [*to, SocketAddr::new(every, to.port())];

@@ -45,8 +45,8 @@ impl World {
     }
 
     fn wake_one(&self, by: usize) {
-        if let Some(who) = self.mask.take_other(by) {
-            self.schedulers[who].0.wake();
+        if let Some(peer) = self.mask.take_other(by) {
+            self.schedulers[peer].0.wake();
         }
     }
 

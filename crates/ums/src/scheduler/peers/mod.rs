@@ -77,8 +77,8 @@ impl Peers {
     /// Wakes one idle scheduler other than `index`, if there is one. The caller has pushed and
     /// fenced.
     pub fn wake_one(&self, index: usize) {
-        let who = self.idle.take_other(index).and_then(|who| self.list().get(who));
-        if let Some(peer) = who.and_then(Weak::upgrade) {
+        let idle = self.idle.take_other(index).and_then(|peer| self.list().get(peer));
+        if let Some(peer) = idle.and_then(Weak::upgrade) {
             peer.inbox.wake();
         }
     }

@@ -257,14 +257,14 @@ impl PlaceOwner for DetectingScheduler {
         scheduler.holder().filter(|_| !asleep)?.record.watched()
     }
 
-    fn may_take(&self, who: &Watched) -> bool {
+    fn may_take(&self, worker: &Watched) -> bool {
         let Some(scheduler) = self.0.upgrade() else { return false };
         let waiter = scheduler.holder().filter(|waiter| {
-            waiter.record.watched().is_some_and(|watched| std::ptr::eq(watched, who))
+            waiter.record.watched().is_some_and(|watched| std::ptr::eq(watched, worker))
         });
         waiter.is_some_and(|waiter| scheduler.is_in_user_code(waiter))
-            && !who.runs_without_place()
-            && is_no_short_wait(who.tid())
+            && !worker.runs_without_place()
+            && is_no_short_wait(worker.tid())
     }
 
     fn place_is_free(&self, in_call: bool) {
@@ -337,10 +337,10 @@ impl Scheduler {
     fn blocks_hosted(&self) -> Option<state::Waits> {
         let waits = self.host_waits()?;
         let seen = self.detection.carriers.get().is_some() || watch::can_be_carried(waits);
-        let machine = self.busy.load(Ordering::Acquire)
+        let library = self.busy.load(Ordering::Acquire)
             || self.looking.load(Ordering::Relaxed)
             || self.in_routine.load(Ordering::Relaxed) > 0;
-        (seen && self.hosts() && !machine).then_some(waits)
+        (seen && self.hosts() && !library).then_some(waits)
     }
 
     /// Returns a number that is the same only for the same block, as far as can be told.

@@ -24,13 +24,13 @@ fn open(vfs: &'static Vfs) -> rusqlite::Result<(Connection, Seat)> {
 }
 
 /// Commits, and records the acknowledged commits, until the power goes off.
-fn write(vfs: &'static Vfs, who: i64, acknowledged: &Mutex<Vec<i64>>) {
+fn write(vfs: &'static Vfs, writer: i64, acknowledged: &Mutex<Vec<i64>>) {
     let Ok((connection, seat)) = open(vfs) else { return };
     for n in 0.. {
-        let id = n * WRITERS + who;
+        let id = n * WRITERS + writer;
         let sql = format!(
             "BEGIN IMMEDIATE; INSERT INTO done VALUES ({id}, zeroblob({}));
-             UPDATE sums SET n = n + 1 WHERE who = {who}; COMMIT",
+             UPDATE sums SET n = n + 1 WHERE writer = {writer}; COMMIT",
             id * 37 % 3000
         );
         if connection.execute_batch(&sql).is_err()
@@ -63,7 +63,7 @@ fn run(seed: u64, faults: Faults, node: Option<&Node>) -> Found {
     first
         .execute_batch(&format!(
             "PRAGMA journal_mode=WAL; CREATE TABLE done(id INTEGER PRIMARY KEY, filler);
-             CREATE TABLE sums(who INTEGER PRIMARY KEY, n);
+             CREATE TABLE sums(writer INTEGER PRIMARY KEY, n);
              INSERT INTO sums SELECT value, 0 FROM json_each('{:?}')",
             (0..WRITERS).collect::<Vec<_>>()
         ))
@@ -74,9 +74,9 @@ fn run(seed: u64, faults: Faults, node: Option<&Node>) -> Found {
     disk.power_off_after(20 + dice.roll(3000));
     let acknowledged = Arc::new(Mutex::new(Vec::new()));
     let mut work: Vec<Work> = Vec::new();
-    for who in 0..WRITERS {
+    for writer in 0..WRITERS {
         let acknowledged = Arc::clone(&acknowledged);
-        work.push(Box::new(move || write(vfs, who, &acknowledged)));
+        work.push(Box::new(move || write(vfs, writer, &acknowledged)));
     }
     let watched = disk.clone();
     work.push(Box::new(move || checkpoint(vfs, seed, &watched)));
@@ -115,7 +115,7 @@ fn check(disk: &LossyDisk, acknowledged: &[i64]) -> Result<(), String> {
         }
     }
     let uneven = "SELECT count(*) FROM sums WHERE n <>
-                  (SELECT count(*) FROM done WHERE id % (SELECT count(*) FROM sums) = who)";
+                  (SELECT count(*) FROM done WHERE id % (SELECT count(*) FROM sums) = writer)";
     let uneven: i64 = connection.query_row(uneven, [], |row| row.get(0)).map_err(text)?;
     if uneven > 0 { Err("half of a transaction was stored".into()) } else { Ok(()) }
 }

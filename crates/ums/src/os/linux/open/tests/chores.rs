@@ -15,14 +15,14 @@ fn is_sync(rig: &Rig) -> bool {
 }
 
 pub fn a_call_runs_elsewhere_and_its_result_comes_back(mut rig: Rig) {
-    let mut who: Option<ThreadId> = None;
+    let mut helper: Option<ThreadId> = None;
     let mut call = || {
-        who = Some(thread::current().id());
+        helper = Some(thread::current().id());
         42
     };
     let op = *LiveOp::call(&mut call);
     assert_eq!(rig.run(1, op), 42);
-    let here = who == Some(thread::current().id());
+    let here = helper == Some(thread::current().id());
     assert_eq!(here, is_sync(&rig), "the submitter is not held up");
     rig.finish();
 }
