@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use super::deadline::NEVER;
+pub use super::limits::NEVER;
 
 /// Returns the nanoseconds on the monotonic clock.
 #[inline]

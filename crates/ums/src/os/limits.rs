@@ -1,5 +1,7 @@
 //! Every limit of the library, in one place.
 
+/// A deadline that never comes, in nanoseconds on the clock.
+pub const NEVER: u64 = u64::MAX;
 /// Most workers that one scheduler can have, whatever its builder was given.
 pub const WORKERS_PER_SCHEDULER_MAX: usize = 1 << 20;
 /// The classic maximum of workers in a process.

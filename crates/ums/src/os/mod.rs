@@ -8,7 +8,6 @@
 pub mod asleep;
 pub mod atomic;
 pub mod clock;
-pub mod deadline;
 pub mod driver;
 pub mod entry;
 pub mod event;
