@@ -55,7 +55,6 @@ mod at;
 mod direct;
 mod file;
 mod manner;
-mod open;
 mod options;
 mod paths;
 

@@ -1,9 +1,10 @@
-//! The options for opening a file.
+//! Opening a file: the options for it, and the constructors of [`File`].
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use super::file::File;
 use super::manner::Manner;
 use crate::io::outside;
 use crate::os::sim::files as disk;
@@ -90,8 +91,12 @@ impl OpenOptions {
         self
     }
 
-    /// Opens the file, on a helper thread, and asks where its operations are done.
-    pub(super) fn open_std(&self, path: &Path) -> io::Result<(std::fs::File, Manner)> {
+    /// Opens the file, on a helper thread.
+    ///
+    /// # Errors
+    /// The system's error; `InvalidInput` for direct I/O on a file system that has none.
+    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        let path = path.as_ref();
         let mut std = self.std.clone();
         std.custom_flags(self.flags | if self.direct { libc::O_DIRECT } else { 0 });
         let opened = outside(WaitReason::ASYNC_IO_COMPLETION, || {
@@ -99,7 +104,8 @@ impl OpenOptions {
             let manner = Manner::of(&file)?;
             Ok((file, manner))
         });
-        opened.map_err(|error| self.explain(error))
+        let (file, manner) = opened.map_err(|error| self.explain(error))?;
+        Ok(File::of(file, manner))
     }
 
     /// Replaces the system's error by one that names direct I/O, where that is the cause.
@@ -109,5 +115,36 @@ impl OpenOptions {
             return io::Error::new(io::ErrorKind::InvalidInput, text);
         }
         error
+    }
+}
+
+impl File {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
+        OpenOptions::new().read(true).open(path)
+    }
+
+    /// Opens a file for writing: empties it, or creates it if there is none.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(true).open(path)
+    }
+
+    /// Creates a file, for reading and writing.
+    ///
+    /// # Errors
+    /// The system's error; `AlreadyExists` if there is one.
+    pub fn create_new(path: impl AsRef<Path>) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).create_new(true).open(path)
+    }
+
+    /// Returns options for opening a file.
+    pub fn options() -> OpenOptions {
+        OpenOptions::new()
     }
 }
