@@ -6,7 +6,7 @@ use crate::os::clock;
 use crate::os::planted::{self, Bug};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
-use crate::scheduler::lists::io_list::{Completed, Completion};
+use crate::scheduler::lists::io_list::Completion;
 use crate::wait::Outcome;
 
 impl Core {
@@ -36,12 +36,12 @@ impl Core {
         self.board.wipe(token);
         self.record(RingEvent::Complete, self.current, token as u32);
         match self.io.complete(token, result) {
-            Some(Completed::Wake(ticket)) => {
+            Some(Completion::Wake(ticket)) => {
                 if let Some(claimed) = ticket.claim(Outcome::Granted) {
                     self.wake(claimed.kept());
                 }
             }
-            Some(Completed::Call(routine, result)) => self.routines.push_back((routine, result)),
+            Some(Completion::Call(routine)) => self.routines.push_back((routine, result)),
             None => {}
         }
     }
@@ -69,7 +69,7 @@ impl Core {
                 Submission::Pending(token)
             }
             crate::os::driver::Submitted::Done(result) => match self.io.complete(token, result) {
-                Some(Completed::Call(routine, result)) => Submission::Call(token, routine, result),
+                Some(Completion::Call(routine)) => Submission::Call(token, routine, result),
                 _ => Submission::Done(self.io.take_result(token)),
             },
         }

@@ -26,14 +26,6 @@ pub(crate) enum Completion {
     Call(Routine),
 }
 
-/// A request that has completed and left the list.
-pub(crate) enum Completed {
-    /// End this wait; the worker fetches the result with `take_result`.
-    Wake(Ticket),
-    /// Call this routine with the result.
-    Call(Routine, IoResult),
-}
-
 struct Slot {
     generation: u32,
     /// None once completed, while the result waits for its worker.
@@ -63,22 +55,18 @@ impl IoList {
         u64::from(generation) << 32 | self.slots.insert(slot) as u64
     }
 
-    /// Takes the request with this token off the list, because the driver has completed it.
-    pub fn complete(&mut self, token: u64, result: IoResult) -> Option<Completed> {
+    /// Takes the request with this token off the list, because the driver has completed it, and
+    /// returns what to do now. A worker that waits for it fetches the result with `take_result`.
+    pub fn complete(&mut self, token: u64, result: IoResult) -> Option<Completion> {
         let at = self.find(token)?;
         let slot = &mut self.slots[at];
         let completion = slot.completion.take()?;
         self.outstanding -= 1;
         match completion {
-            Completion::Wake(ticket) => {
-                slot.result = result;
-                Some(Completed::Wake(ticket))
-            }
-            Completion::Call(routine) => {
-                self.slots.remove(at);
-                Some(Completed::Call(routine, result))
-            }
+            Completion::Wake(_) => slot.result = result,
+            Completion::Call(_) => drop(self.slots.remove(at)),
         }
+        Some(completion)
     }
 
     /// Takes the result of a completed request, for the worker that waited for it.
@@ -124,8 +112,8 @@ mod tests {
         let mut list = IoList::new();
         let token = list.insert(Completion::Call(Box::new(|_| {})));
         assert!(list.is_outstanding(token));
-        let Some(Completed::Call(routine, 7)) = list.complete(token, 7) else {
-            panic!("the routine comes back with its result")
+        let Some(Completion::Call(routine)) = list.complete(token, 7) else {
+            panic!("the routine comes back")
         };
         assert_eq!((list.outstanding(), list.is_outstanding(token)), (0, false));
         routine(7);
