@@ -61,6 +61,7 @@ const TERMINATED: u32 = 6;
 
 /// The role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum ThreadKind {
     /// An ordinary thread.
     Plain,
@@ -70,13 +71,10 @@ pub enum ThreadKind {
     Worker,
 }
 
-const PLAIN: u8 = 0;
-const SCHEDULER: u8 = 1;
-const WORKER: u8 = 2;
-
 /// The context of a worker or of a scheduler.
 #[derive(Debug)]
 pub struct Context {
+    /// A [`ThreadKind`] as a number.
     kind: AtomicU8,
     state: AtomicU32,
     pub(super) link: Link<Context>,
@@ -175,7 +173,7 @@ thread_local! {
 impl Context {
     pub(super) fn new() -> Arc<Context> {
         Arc::new(Context {
-            kind: AtomicU8::new(PLAIN),
+            kind: AtomicU8::new(ThreadKind::Plain as u8),
             state: AtomicU32::new(UNBORN),
             link: Link::new(),
             locks: AtomicU32::new(0),
@@ -204,15 +202,15 @@ impl Context {
     /// Returns the context of a thread that enters scheduling mode.
     pub(super) fn of_scheduler() -> Arc<Context> {
         let context = Context::new();
-        context.kind.store(SCHEDULER, Ordering::Relaxed);
+        context.kind.store(ThreadKind::Scheduler as u8, Ordering::Relaxed);
         context.tid.store(crate::os::thread_number(), Ordering::Relaxed);
         context
     }
 
     pub(super) fn kind(&self) -> ThreadKind {
         match self.kind.load(Ordering::Acquire) {
-            SCHEDULER => ThreadKind::Scheduler,
-            WORKER => ThreadKind::Worker,
+            kind if kind == ThreadKind::Worker as u8 => ThreadKind::Worker,
+            kind if kind == ThreadKind::Scheduler as u8 => ThreadKind::Scheduler,
             _ => ThreadKind::Plain,
         }
     }
@@ -257,7 +255,7 @@ impl Context {
                 .is_ok();
         if free {
             let _ = self.list.set(list.clone());
-            self.kind.store(WORKER, Ordering::Release);
+            self.kind.store(ThreadKind::Worker as u8, Ordering::Release);
         }
         free
     }
@@ -292,7 +290,7 @@ impl Context {
 
     /// Undoes `start` after the thread could not be created.
     pub(super) fn unstart(&self) {
-        self.kind.store(PLAIN, Ordering::Release);
+        self.kind.store(ThreadKind::Plain as u8, Ordering::Release);
         self.state.store(UNBORN, Ordering::Release);
     }
 
