@@ -59,7 +59,7 @@ impl HiddenScheduler {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        task::spawn_on(&self.scheduler, crate::current::user(), false, f)
+        task::spawn_on(&self.scheduler, crate::current::user(), f)
     }
 
     /// Runs `f` on this scheduler and waits for it, so `f` may borrow from the caller's stack.
@@ -124,7 +124,7 @@ impl Node {
         };
         let own = here().map(|s| s.arc()).filter(is_ours);
         let scheduler = own.unwrap_or_else(|| self.inner.least_loaded().clone());
-        task::spawn_on(&scheduler, crate::current::user(), false, f)
+        task::spawn_on(&scheduler, crate::current::user(), f)
     }
 
     /// Starts a task on the visible scheduler with this number; no other scheduler takes it.

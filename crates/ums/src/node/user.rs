@@ -156,7 +156,7 @@ impl User {
     /// Records that this user holds something that others may wait for: its requests no longer wait
     /// for a free worker. Holds nest; each is ended by one [`User::release`].
     pub fn hold(&self) {
-        self.state.hold();
+        self.state.holds.hold();
     }
 
     /// Ends one [`User::hold`].
@@ -164,12 +164,16 @@ impl User {
     /// # Panics
     /// Panics if there is no hold.
     pub fn release(&self) {
-        assert!(self.state.release(), "user {} holds nothing that it could release", self.id());
+        assert!(
+            self.state.holds.release(),
+            "user {} holds nothing that it could release",
+            self.id()
+        );
     }
 
     /// Returns whether the user holds anything.
     pub fn is_holding(&self) -> bool {
-        self.state.is_holding()
+        self.state.holds.is_some()
     }
 
     /// Cancels the request that the user enqueued last: its waits and checkpoints fail. Returns

@@ -323,15 +323,7 @@ impl<T> JoinHandle<T> {
     where
         T: 'static,
     {
-        CancelHandle(self.running())
-    }
-
-    /// Returns the task without its result's type.
-    pub(crate) fn running(&self) -> Running
-    where
-        T: 'static,
-    {
-        Running { request: self.task.clone(), home: self.home.clone() }
+        CancelHandle { request: self.task.clone(), home: self.home.clone() }
     }
 
     /// Returns the number of the task's work request, as views show it.
@@ -342,43 +334,28 @@ impl<T> JoinHandle<T> {
 
 /// A handle that can cancel a task. Dropping it has no effect.
 #[derive(Clone)]
-pub struct CancelHandle(Running);
+pub struct CancelHandle {
+    request: WorkRequest,
+    home: Arc<Scheduler>,
+}
 
 impl CancelHandle {
     /// Cancels the task, like [`JoinHandle::cancel`]. Returns false if the task has ended already.
     pub fn cancel(&self) -> bool {
-        self.0.cancel()
+        let alive = !self.is_finished();
+        cancel(self.request.state(), &self.home);
+        alive
     }
 
     /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        self.0.is_done()
+        self.request.state().is_done()
     }
 }
 
 impl std::fmt::Debug for CancelHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CancelHandle").field("request", &self.0.request.state().id).finish()
-    }
-}
-
-/// A queued or running request, to be cancelled.
-#[derive(Clone)]
-pub(crate) struct Running {
-    request: WorkRequest,
-    home: Arc<Scheduler>,
-}
-
-impl Running {
-    /// Cancels the request. Returns false if it has ended already.
-    pub fn cancel(&self) -> bool {
-        let alive = !self.is_done();
-        cancel(self.request.state(), &self.home);
-        alive
-    }
-
-    pub fn is_done(&self) -> bool {
-        self.request.state().is_done()
+        f.debug_struct("CancelHandle").field("request", &self.request.state().id).finish()
     }
 }
 
@@ -390,7 +367,7 @@ pub(crate) struct UserState {
     /// The totals over its requests.
     pub account: Arc<Account>,
     pub holds: Arc<Holds>,
-    last: Lock<Option<Running>>,
+    last: Lock<Option<CancelHandle>>,
 }
 
 impl UserState {
@@ -399,25 +376,12 @@ impl UserState {
         UserState { id, home, account, holds, last }
     }
 
-    pub fn hold(&self) {
-        self.holds.hold();
-    }
-
-    /// Removes one hold. Returns false if the user holds nothing.
-    pub fn release(&self) -> bool {
-        self.holds.release()
-    }
-
-    pub fn is_holding(&self) -> bool {
-        self.holds.is_some()
-    }
-
     /// Enqueues a request and, if it was accepted, records it as the last one. Both happen under
     /// the lock, so that a cancellation finds either this request or the one before.
-    fn enqueue(&self, running: Running) -> Result<(), EnqueueError> {
+    fn enqueue(&self, request: CancelHandle) -> Result<(), EnqueueError> {
         let mut last = self.last.lock();
-        let taken = running.home.enqueue(running.request.clone());
-        let before = if taken.is_ok() { last.replace(running) } else { Some(running) };
+        let taken = request.home.enqueue(request.request.clone());
+        let before = if taken.is_ok() { last.replace(request) } else { Some(request) };
         drop(last);
         // This may drop a result or closure, whose destructor is the caller's code.
         drop(before);
@@ -427,18 +391,18 @@ impl UserState {
     /// Cancels the last request. Returns false if it has ended or there was none.
     pub fn cancel(&self) -> bool {
         let last = self.last.lock().clone();
-        last.is_some_and(|r| r.cancel())
+        last.is_some_and(|last| last.cancel())
     }
 
     /// Returns the number of the request enqueued last.
     pub fn last_request(&self) -> Option<RequestId> {
         let last = self.last.lock();
-        last.as_ref().map(|running| running.request.state().id)
+        last.as_ref().map(|last| last.request.state().id)
     }
 
     pub fn is_busy(&self) -> bool {
         let last = self.last.lock();
-        last.as_ref().is_some_and(|r| !r.is_done())
+        last.as_ref().is_some_and(|last| !last.is_finished())
     }
 }
 
@@ -465,14 +429,13 @@ pub(crate) fn pass_on(found: Cancelled) {
 pub(crate) fn spawn_on<F, T>(
     scheduler: &Arc<Scheduler>,
     user: UserId,
-    urgent: bool,
     f: F,
 ) -> Result<JoinHandle<T>, EnqueueError>
 where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    queue(scheduler.clone(), Task::new(user, urgent, f))
+    queue(scheduler.clone(), Task::new(user, false, f))
 }
 
 /// Like [`spawn_on`], for a user. The user's state records the task before any worker can begin it,
@@ -487,11 +450,11 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let mut task = Task::new(user.id, user.is_holding(), f);
+    let mut task = Task::new(user.id, user.holds.is_some(), f);
     task.state.account = Some(user.account.clone());
     let task = Arc::new(task);
     let handle = JoinHandle { task, home: scheduler.clone() };
-    user.enqueue(handle.running())?;
+    user.enqueue(handle.cancel_handle())?;
     Ok(handle)
 }
 
@@ -574,7 +537,7 @@ where
     T: Send + 'static,
 {
     let here = here().expect("spawn is called on a worker; on a plain thread use Node::spawn");
-    queue(here.arc(), Task::new(current::user(), false, f))
+    spawn_on(&here.arc(), current::user(), f)
 }
 
 #[cfg(test)]

@@ -530,7 +530,7 @@ fn users(node: &NodeInner) -> Vec<UserRow> {
             id: user.id,
             scheduler: user.home,
             is_busy: user.is_busy(),
-            is_holding: user.is_holding(),
+            is_holding: user.holds.is_some(),
             requests_done: sums.requests,
             queued_ns: clock::ticks_to_ns(sums.queued),
             queued_max_ns: clock::ticks_to_ns(sums.queued_max),
