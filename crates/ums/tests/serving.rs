@@ -368,11 +368,11 @@ fn a_cancelled_session_leaves_its_wait_b59() {
         client.send("g");
         eventually("it waits", || shared.gate.waiters() == 1);
         let user = node.snapshot().workers.iter().find(|w| w.user != 0).map(|w| w.user).unwrap();
-        assert!(server.cancel(user));
+        assert!(node.cancel(user));
         // The gate panics if its wait is cancelled: the session panics, and its connection closes.
         assert_eq!(client.rest(), "");
         eventually("it has left", || server.counters().open == 0);
-        assert!(!server.cancel(user), "there is no such user any more");
+        assert!(!node.cancel(user), "there is no such user any more");
         assert_eq!(shared.gate.waiters(), 0);
     });
 }

@@ -451,11 +451,6 @@ impl Clients {
         }
     }
 
-    /// Returns the connection of this user.
-    pub fn of(&self, user: UserId) -> Option<Arc<Client>> {
-        self.by_user.lock().get(&user).cloned()
-    }
-
     /// Returns all connections, ordered by user, so that a simulated run can be repeated. The lock
     /// is released first, because a client whose last request is refused leaves at once and takes
     /// it.

@@ -14,7 +14,6 @@ use crate::node::user::User;
 use crate::node::{HiddenScheduler, Node};
 use crate::os::lock::Lock;
 use crate::scheduler::inbox::Letter;
-use crate::scheduler::request::UserId;
 use crate::scheduler::{Scheduler, contain, here};
 
 type MakeSession = Box<dyn Fn(&User, Peer) -> Box<dyn Session> + Send + Sync>;
@@ -251,12 +250,6 @@ impl Server {
             accept_errors: i.accept_errors.load(Ordering::Relaxed),
             panics: i.clients.panics(),
         }
-    }
-
-    /// Cancels the running request of this user. Returns false if there is no such user or it has
-    /// no request.
-    pub fn cancel(&self, user: UserId) -> bool {
-        self.inner.clients.of(user).is_some_and(|client| client.user.cancel())
     }
 
     /// Stops accepting, and calls every idle session with [`Why::Stopping`]. Running requests
