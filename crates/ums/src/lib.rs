@@ -84,7 +84,7 @@ pub mod worker {
 
 /// Users: the locks that a [`User`] holds from one request to the next, and the numbers of users.
 pub mod user {
-    pub use crate::node::user::{Acquired, UserLock};
+    pub use crate::node::user::UserLock;
     pub use crate::scheduler::request::{RequestId, UserId};
 }
 

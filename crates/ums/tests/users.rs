@@ -15,7 +15,6 @@ use ums::node::{HiddenOptions, Placement};
 use ums::serve::{Connection, Next};
 use ums::serve::{ServeOptions, Session, Why};
 use ums::testing::scheduler;
-use ums::user::Acquired;
 use ums::user::UserLock;
 use ums::{JoinHandle, Node};
 use ums::{User, WaitError, WorkerKind};
@@ -360,12 +359,12 @@ fn leaves(user: &Arc<User>, lock: &Arc<UserLock>, log: &Log<u64>) {
     let (l, log, next) = (lock.clone(), log.clone(), user.clone());
     let request = user.enqueue(move || {
         let (lock, id) = (l.clone(), next.id());
-        l.acquire_or_leave(id, 0, move || {
+        l.acquire_or_leave(id, move || {
             let request = move || (log.push(id), lock.release(id)).1;
             drop(next.enqueue(request).unwrap());
         })
     });
-    assert_eq!(request.unwrap().join().unwrap(), Ok(Acquired::Later));
+    assert!(!request.unwrap().join().unwrap(), "the lock has an owner");
 }
 
 #[test]

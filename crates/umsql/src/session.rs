@@ -238,12 +238,9 @@ impl Session {
     fn take_a_place(&mut self, conn: &mut dyn Conn) -> Flow {
         self.deferred = true;
         self.server.defer(self.user);
-        match self.server.engine.gate.acquire_or_leave(self.user, conn.resume()) {
-            Ok(false) => Flow::Later,
-            // The gate has become free, or the request was cancelled: the next request handles
-            // both.
-            Ok(true) | Err(_) => Flow::More,
-        }
+        // If the gate has become free, the next request writes.
+        let owned = self.server.engine.gate.acquire_or_leave(self.user, conn.resume());
+        if owned { Flow::More } else { Flow::Later }
     }
 
     /// Ends the wait that `take_a_place` began. Returns true if the statement was cancelled;

@@ -243,9 +243,28 @@ struct LockState {
     workers: usize,
 }
 
+impl LockState {
+    /// Returns the owner, if there is one, before `user` is added.
+    fn owner_before(&self, user: UserId) -> Option<UserId> {
+        let owner = self.owner.as_ref().map(|(owner, _)| *owner);
+        assert_ne!(owner, Some(user), "user {user} owns the lock already");
+        owner
+    }
+
+    fn belong_to(&mut self, user: UserId, holds: Option<Arc<Holds>>) {
+        holds.iter().for_each(|holds| holds.hold());
+        self.owner = Some((user, holds));
+    }
+}
+
+/// Returns what counts the resources of this user, if it is one of the calling worker's node.
+fn holds_of(user: UserId) -> Option<Arc<Holds>> {
+    Some(Node::current()?.inner.user(user)?.holds.clone())
+}
+
 struct LockWaiter {
     user: UserId,
-    state: Option<Arc<Holds>>,
+    holds: Option<Arc<Holds>>,
     how: How,
 }
 
@@ -255,15 +274,6 @@ enum How {
     Parked(Ticket),
     /// No worker waits; this callback enqueues the user's next request.
     Away(Box<dyn FnOnce() + Send>),
-}
-
-/// The result of [`UserLock::acquire_or_leave`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Acquired {
-    /// The user owns the lock.
-    Now,
-    /// The user has a place in the queue; it owns the lock once the callback is called.
-    Later,
 }
 
 impl Owned for UserLock {
@@ -295,55 +305,15 @@ impl UserLock {
     /// # Panics
     /// Panics if the user is the owner already.
     pub fn acquire(&self, user: UserId, span: Option<Duration>) -> Result<(), WaitError> {
-        self.join(user, span, None).map(drop)
-    }
-
-    /// Like [`UserLock::acquire`], but does not wait if `crowd` workers wait already: the user then
-    /// gets a place in the queue without a worker, and `granted` is called when the lock is the
-    /// user's. The releaser calls it, so it must not wait. This way a contended lock never blocks
-    /// all workers, and requests that do not need it continue.
-    ///
-    /// # Errors
-    /// [`WaitError`], like [`UserLock::acquire`]; the user is not the owner and has no place in the
-    /// queue then.
-    ///
-    /// # Panics
-    /// Panics if the user is the owner already.
-    pub fn acquire_or_leave(
-        &self,
-        user: UserId,
-        crowd: usize,
-        granted: impl FnOnce() + Send + 'static,
-    ) -> Result<Acquired, WaitError> {
-        self.join(user, None, Some((crowd, Box::new(granted))))
-    }
-
-    fn join(
-        &self,
-        user: UserId,
-        span: Option<Duration>,
-        leave: Option<(usize, Box<dyn FnOnce() + Send>)>,
-    ) -> Result<Acquired, WaitError> {
-        let state = Node::current().and_then(|node| node.inner.user(user));
-        let state = state.map(|state| state.holds.clone());
+        let holds = holds_of(user);
         let mut lock = self.lock();
-        let Some((owner, _)) = &lock.owner else {
-            state.iter().for_each(|s| s.hold());
-            lock.owner = Some((user, state));
-            return Ok(Acquired::Now);
+        let Some(owner) = lock.owner_before(user) else {
+            lock.belong_to(user, holds);
+            return Ok(());
         };
-        assert_ne!(*owner, user, "user {user} owns the lock already");
-        let owner = *owner;
-        // A callback that is not kept is the caller's code; it is dropped after the short lock is
-        // released.
-        let crowded = leave.as_ref().is_some_and(|(crowd, _)| lock.workers >= *crowd);
-        if crowded && let Some((_, granted)) = leave {
-            lock.waiters.push_back(LockWaiter { user, state, how: How::Away(granted) });
-            return Ok(Acquired::Later);
-        }
         let asked = waiter().will_wait_for(self, AsVictim::Fails);
         let ticket = begin(What::new(WaitReason::LCK_M_X).on(self).blocked_by_user(owner));
-        lock.waiters.push_back(LockWaiter { user, state, how: How::Parked(ticket) });
+        lock.waiters.push_back(LockWaiter { user, holds, how: How::Parked(ticket) });
         lock.workers += 1;
         drop(lock);
         // From here on, the releaser makes this user the owner before it claims the wait.
@@ -357,7 +327,30 @@ impl UserLock {
                 lock.workers -= 1;
             }
         }
-        outcome.map(|()| Acquired::Now)
+        outcome
+    }
+
+    /// Makes the user the owner and returns true, or returns false if another user owns the lock:
+    /// the user then has a place in the queue without a worker, and `granted` is called when the
+    /// lock is the user's. The releaser calls it, so it must not wait. This way a contended lock
+    /// never blocks all workers, and requests that do not need it continue. This call does not
+    /// wait.
+    ///
+    /// # Panics
+    /// Panics if the user is the owner already.
+    pub fn acquire_or_leave(&self, user: UserId, granted: impl FnOnce() + Send + 'static) -> bool {
+        // A callback that is not kept is the caller's code; it is dropped after the short lock is
+        // released.
+        let granted = Box::new(granted);
+        let holds = holds_of(user);
+        let mut lock = self.lock();
+        let is_free = lock.owner_before(user).is_none();
+        if is_free {
+            lock.belong_to(user, holds);
+        } else {
+            lock.waiters.push_back(LockWaiter { user, holds, how: How::Away(granted) });
+        }
+        is_free
     }
 
     /// Hands the lock to the user that has waited longest (but see [`UserLock::near`]).
@@ -367,14 +360,14 @@ impl UserLock {
     pub fn release(&self, user: UserId) {
         let mut lock = self.lock();
         let is_owner = |(owner, _): &mut (UserId, _)| *owner == user;
-        let (_, state) = lock
+        let (_, holds) = lock
             .owner
             .take_if(is_owner)
             .unwrap_or_else(|| panic!("user {user} does not own the lock"));
         // Its hold may have been ended already, by one `User::release` too many.
-        let _ = state.is_some_and(|state| state.release());
+        let _ = holds.is_some_and(|holds| holds.release());
         let (claimed, granted) = loop {
-            let Some(LockWaiter { user, state, how }) = self.next(&mut lock) else { return };
+            let Some(LockWaiter { user, holds, how }) = self.next(&mut lock) else { return };
             let next = match how {
                 How::Away(granted) => (None, Some(granted)),
                 How::Parked(ticket) => {
@@ -385,8 +378,7 @@ impl UserLock {
                     (Some(claimed), None)
                 }
             };
-            state.iter().for_each(|s| s.hold());
-            lock.owner = Some((user, state));
+            lock.belong_to(user, holds);
             // Views show the other waiters their new blocker.
             for waiter in &lock.waiters {
                 if let How::Parked(ticket) = waiter.how {

@@ -264,16 +264,8 @@ impl Gate {
 
     /// Acquires the gate if it is free, and returns true. Otherwise queues the user without a
     /// worker and returns false; `granted` is called when the user owns the gate.
-    ///
-    /// # Errors
-    /// When the request is cancelled first.
-    pub fn acquire_or_leave(
-        &self,
-        user: u64,
-        granted: Box<dyn FnOnce() + Send>,
-    ) -> Result<bool, Interrupted> {
-        let acquired = self.lock.acquire_or_leave(user, 0, granted).map_err(|_| Interrupted)?;
-        Ok(acquired == ums::user::Acquired::Now)
+    pub fn acquire_or_leave(&self, user: u64, granted: Box<dyn FnOnce() + Send>) -> bool {
+        self.lock.acquire_or_leave(user, granted)
     }
 
     /// Removes a user that waits without a worker from the queue, and returns its `granted`.
