@@ -201,7 +201,8 @@ mod tests {
     fn a_real_node_is_asked_and_what_goes_wrong_is_a_sentence_b47() {
         let dir = std::env::temp_dir().join(format!("ums-asking-{}", std::process::id()));
         let at = ums::stats::StatsSocket::At(dir.clone());
-        let node = ums::Node::builder().schedulers(2).stats_socket(at).build().unwrap();
+        let node = ums::Node::builder().schedulers(2).build().unwrap();
+        node.serve_stats(at).unwrap();
         let answer = ask(&dir, "ums_schedulers").unwrap();
         assert_eq!(answer["pid"], u64::from(std::process::id()));
         assert_eq!(answer["tables"]["ums_schedulers"][1]["scheduler_id"], 1);

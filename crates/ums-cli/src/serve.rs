@@ -187,6 +187,7 @@ fn serve(args: &Args) -> Fallible<()> {
     let settings = settings(args)?;
     let database = settings.database.clone();
     let node = builder(args)?.build()?;
+    node.print_stacks_on_sigusr2()?;
     let server = umsql::Server::open(settings)
         .map_err(|error| format!("cannot open the database {}: {error}", database.display()))?;
     let patience =
@@ -355,7 +356,7 @@ fn builder(args: &Args) -> Fallible<Builder> {
     } else {
         builder = builder.warnings(false);
     }
-    builder = builder.event_ring(!args.no_ring).stacks_on_sigusr2(true);
+    builder = builder.event_ring(!args.no_ring);
     builder = builder.placement(match args.placement {
         Place::Classic => Placement::Classic,
         Place::Hinted => Placement::Hinted,

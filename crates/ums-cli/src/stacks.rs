@@ -140,7 +140,8 @@ mod tests {
         }
         let path = std::env::temp_dir().join(format!("ums-stacks-{}", std::process::id()));
         let at = ums::stats::StatsSocket::At(path.clone());
-        let node = ums::Node::builder().schedulers(1).stats_socket(at).build().unwrap();
+        let node = ums::Node::builder().schedulers(1).build().unwrap();
+        node.serve_stats(at).unwrap();
         let task = node.spawn(waits_for_the_ferry).unwrap();
         while node.view(ums::stats::View::WaitingTasks).rows.is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -56,18 +56,18 @@ fn until(so: impl Fn() -> bool) {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let builder = Node::builder().schedulers(2).stacks_on_sigusr2(true);
+    let builder = Node::builder().schedulers(2);
     let builder = match args.next().as_deref() {
         // SAFETY: Fiber Contract.
         Some("fiber") => unsafe { builder.fiber_workers() },
         Some("context") => builder.own_context_workers(),
         _ => builder,
     };
-    let builder = match args.next() {
-        Some(path) => builder.stats_socket(StatsSocket::At(path.into())),
-        None => builder,
-    };
     let node = builder.build()?;
+    node.print_stacks_on_sigusr2()?;
+    if let Some(path) = args.next() {
+        node.serve_stats(StatsSocket::At(path.into()))?;
+    }
     let ledger = Arc::new(Mutex::new(0));
     let shared = ledger.clone();
     let holder = node.spawn_on(0, move || holds_the_ledger(&shared))?;

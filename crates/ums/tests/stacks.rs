@@ -224,8 +224,9 @@ fn the_statistics_socket_returns_stacks_and_one_stack_b40() {
         line
     };
     each_alone(
-        |b| b.stats_socket(StatsSocket::At(path.clone())),
+        |b| b,
         |node, _, _| {
+            node.serve_stats(StatsSocket::At(path.clone())).unwrap();
             let gate = Gate::shut();
             let inside = gate.clone();
             let waiter = start(node, 0, move || its_caller(&inside));
@@ -276,7 +277,8 @@ fn sigusr2_writes_stacks_to_stderr_and_the_process_continues_b40() {
 
 fn be_asked_by_signal() {
     let _watch = Watchdog::start("to be asked by a signal".into());
-    let node: Node = build(WorkerKind::Fiber, |b| b.schedulers(1).stacks_on_sigusr2(true));
+    let node: Node = build(WorkerKind::Fiber, |b| b.schedulers(1));
+    node.print_stacks_on_sigusr2().unwrap();
     let gate = Gate::shut();
     let inside = gate.clone();
     let waiter = start(&node, 0, move || its_caller(&inside));

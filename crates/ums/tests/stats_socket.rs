@@ -26,8 +26,8 @@ fn ask(path: &Path, question: &str) -> String {
 fn the_statistics_socket_agrees_with_the_views_and_ends_with_the_node_b47() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let options = |b: ums::Builder| b.stats_socket(StatsSocket::At(path.clone()));
-    both_kinds_with(options, |node, _, n| {
+    both_kinds(|node, _, n| {
+        node.serve_stats(StatsSocket::At(path.clone())).unwrap();
         let sleeper = start(node, n - 1, || ums::sleep(Duration::from_secs(600)));
         eventually("it sleeps", || !node.view(View::WaitingTasks).rows.is_empty());
         let all = ask(&path, "*");
@@ -53,8 +53,9 @@ fn the_statistics_socket_answers_when_every_scheduler_is_stuck_b47() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     each_alone(
-        |b| b.stats_socket(StatsSocket::At(path.clone())),
+        |b| b,
         |node, _, n| {
+            node.serve_stats(StatsSocket::At(path.clone())).unwrap();
             let gates: Vec<_> = (0..n).map(|_| std::sync::Arc::new(StuckGate::default())).collect();
             let stuck: Vec<_> = gates
                 .iter()

@@ -98,8 +98,9 @@ fn a_trace_of_a_process_that_does_nothing_has_its_schedulers_and_one_without_rin
     };
     for ring in [true, false] {
         let at = ums::stats::StatsSocket::At(path.clone());
-        let options = |b: ums::Builder| b.schedulers(2).event_ring(ring).stats_socket(at);
+        let options = |b: ums::Builder| b.schedulers(2).event_ring(ring);
         one_kind(WorkerKind::Thread, options, |node| {
+            node.serve_stats(at).unwrap();
             let asleep = || node.snapshot().schedulers.iter().all(|s| s.is_idle);
             eventually("all sleep", asleep);
             for format in ["perfetto", "chrome"] {
@@ -210,38 +211,45 @@ fn a_trace_that_is_being_recorded_delays_no_other_client_b43_b47() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let at = ums::stats::StatsSocket::At(path.clone());
-    let options = |b: ums::Builder| b.schedulers(1).stats_socket(at);
-    one_kind(WorkerKind::Thread, options, |node| {
-        node.run(|| ums::sleep(ms(1))).unwrap();
-        let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = server.local_addr();
-        let http = || std::net::TcpStream::connect(address).unwrap();
-        let unix = || std::os::unix::net::UnixStream::connect(&path).unwrap();
-        std::thread::scope(|scope| {
-            // Longer than this test lasts, so they end because the server does.
-            let (client, other) = (http(), unix());
-            let slow =
-                scope.spawn(move || all_of(client, "GET /trace.json?ms=60000 HTTP/1.0\r\n\r\n"));
-            let also = scope.spawn(move || all_of(other, "trace chrome 60000\n"));
-            for _ in 0..3 {
-                std::thread::sleep(ms(50));
-                let metrics = all_of(http(), "GET /metrics HTTP/1.0\r\n\r\n");
-                assert!(metrics.starts_with("HTTP/1.0 200 OK"), "{metrics}");
-                assert!(all_of(unix(), "ums_monitor\n").starts_with("{\"pid\":"));
-            }
-            assert!(!slow.is_finished() && !also.is_finished());
-            // The contents of the rings are returned at once, by both servers.
-            let held = all_of(unix(), "trace chrome 0\n");
-            assert!(
-                held.starts_with("{\"displayTimeUnit\"") && held.contains("waits SLEEP"),
-                "{held}"
-            );
-            let held = all_of(http(), "GET /trace.json HTTP/1.0\r\n\r\n");
-            assert!(held.contains("application/json") && held.contains("waits SLEEP"), "{held}");
-            drop(server);
-            assert!(slow.join().unwrap().contains("\"traceEvents\":["));
-            node.serve_stats(ums::stats::StatsSocket::At(dir.path().join("another"))).unwrap();
-            assert!(also.join().unwrap().contains("\"traceEvents\":["));
-        });
-    });
+    one_kind(
+        WorkerKind::Thread,
+        |b| b.schedulers(1),
+        |node| {
+            node.serve_stats(at).unwrap();
+            node.run(|| ums::sleep(ms(1))).unwrap();
+            let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = server.local_addr();
+            let http = || std::net::TcpStream::connect(address).unwrap();
+            let unix = || std::os::unix::net::UnixStream::connect(&path).unwrap();
+            std::thread::scope(|scope| {
+                // Longer than this test lasts, so they end because the server does.
+                let (client, other) = (http(), unix());
+                let slow = scope
+                    .spawn(move || all_of(client, "GET /trace.json?ms=60000 HTTP/1.0\r\n\r\n"));
+                let also = scope.spawn(move || all_of(other, "trace chrome 60000\n"));
+                for _ in 0..3 {
+                    std::thread::sleep(ms(50));
+                    let metrics = all_of(http(), "GET /metrics HTTP/1.0\r\n\r\n");
+                    assert!(metrics.starts_with("HTTP/1.0 200 OK"), "{metrics}");
+                    assert!(all_of(unix(), "ums_monitor\n").starts_with("{\"pid\":"));
+                }
+                assert!(!slow.is_finished() && !also.is_finished());
+                // The contents of the rings are returned at once, by both servers.
+                let held = all_of(unix(), "trace chrome 0\n");
+                assert!(
+                    held.starts_with("{\"displayTimeUnit\"") && held.contains("waits SLEEP"),
+                    "{held}"
+                );
+                let held = all_of(http(), "GET /trace.json HTTP/1.0\r\n\r\n");
+                assert!(
+                    held.contains("application/json") && held.contains("waits SLEEP"),
+                    "{held}"
+                );
+                drop(server);
+                assert!(slow.join().unwrap().contains("\"traceEvents\":["));
+                node.serve_stats(ums::stats::StatsSocket::At(dir.path().join("another"))).unwrap();
+                assert!(also.join().unwrap().contains("\"traceEvents\":["));
+            });
+        },
+    );
 }

@@ -63,6 +63,7 @@ mod writer;
 
 pub use crate::record::frame::Frame;
 pub use crate::wait::deadlock::{Deadlock, DeadlockId, DeadlockWaiter};
+pub(crate) use counts::Counts;
 pub use counts::{ConditionCount, PastReport};
 pub use diagnose::{Diagnosis, Thief};
 pub use figures::{ProcessUse, ThreadUse};

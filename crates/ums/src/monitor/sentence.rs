@@ -112,7 +112,7 @@ pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     if workers < s.options.workers_max as u64 {
         return format!(
             "{what}, and the monitor cannot tell why: what its workers are doing is shown by \
-             `ums stacks`, or after Builder::stacks_on_sigusr2 by SIGUSR2"
+             `ums stacks`, or after Node::print_stacks_on_sigusr2 by SIGUSR2"
         );
     }
     let does = match report.common_wait {

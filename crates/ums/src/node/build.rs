@@ -63,7 +63,7 @@ impl Builder {
             let _ = scheduler.node.set(weak.clone());
         }
         // From here on, an error drops the node, which stops what was started.
-        let node = Ok(Node { inner: inner.clone(), owner: true });
+        let node = Node { inner: inner.clone(), owner: true };
         if inner.builder.kind == WorkerKind::Fiber {
             // The fibers' external calls run here (U85). It is not shown in umsstats (U86).
             let outside = inner.hidden("preemptive", HiddenOptions::default());
@@ -72,7 +72,8 @@ impl Builder {
                 let _ = scheduler.outside.set(Arc::downgrade(&outside));
             }
         }
-        node.and_then(Node::start_observing)
+        inner.start_watching().map_err(os("starting the monitor"))?;
+        Ok(node)
     }
 
     /// Starts the visible schedulers and introduces them to each other.

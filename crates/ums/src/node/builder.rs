@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::monitor;
 use crate::node::placement::Placement;
-use crate::node::stats_socket::StatsSocket;
 use crate::os::limits;
 use crate::os::linux::open::Choice;
 use crate::scheduler::WorkerKind;
@@ -41,8 +40,6 @@ pub struct Builder {
     pub(super) monitor: Option<monitor::Options>,
     pub(super) ring: bool,
     pub(super) warnings: bool,
-    pub(super) stats: Option<StatsSocket>,
-    pub(super) stacks_on_sigusr2: bool,
 }
 
 impl Default for Builder {
@@ -69,8 +66,6 @@ impl Default for Builder {
             monitor: None,
             ring: true,
             warnings: true,
-            stats: None,
-            stacks_on_sigusr2: false,
         }
     }
 }

@@ -1,15 +1,13 @@
-//! The options and methods for observing a node: its monitor, the event rings of its schedulers,
-//! its statistics socket.
+//! The options and methods for observing a node: its monitor, and the event rings of its
+//! schedulers.
 
 use std::sync::Arc;
 
 use super::builder::Builder;
 use super::handle::Node;
 use super::inner::NodeInner;
-use crate::monitor::{self, ConditionCount, PastReport, StallStack};
-use crate::node::stats_socket::StatsSocket;
+use crate::monitor::{self, ConditionCount, Counts, PastReport, StallStack};
 use crate::record::report::{self, Kind};
-use crate::wait::error::BuildError;
 
 impl Builder {
     /// Makes the process's monitor watch this node with these options.
@@ -55,54 +53,24 @@ impl Builder {
         self.ring = yes;
         self
     }
-
-    /// Serves the node's statistics to other processes of the same operating-system user over a
-    /// Unix-domain socket, for `ums stats` and `ums top`; see [`Node::serve_stats`]. The default is
-    /// no socket.
-    pub fn stats_socket(mut self, at: StatsSocket) -> Builder {
-        self.stats = Some(at);
-        self
-    }
-
-    /// Sets whether the backtrace of every worker is written to stderr when the process gets
-    /// SIGUSR2; see [`Node::print_stacks_on_sigusr2`]. The default is false: the signal is not
-    /// touched.
-    pub fn stacks_on_sigusr2(mut self, yes: bool) -> Builder {
-        self.stacks_on_sigusr2 = yes;
-        self
-    }
 }
 
 impl Node {
-    /// Starts the monitor, the statistics socket and the signal handler, as far as the options ask
-    /// for them.
-    pub(super) fn start_observing(self) -> Result<Node, BuildError> {
-        let os = |what| move |source| BuildError::Os { what, source };
-        self.inner.start_watching().map_err(os("starting the monitor"))?;
-        if let Some(at) = self.inner.builder.stats.clone() {
-            self.serve_stats(at).map_err(os("opening the statistics socket"))?;
-        }
-        if self.inner.builder.stacks_on_sigusr2 {
-            self.print_stacks_on_sigusr2().map_err(os("installing the handler for SIGUSR2"))?;
-        }
-        Ok(self)
-    }
-
     /// Returns how often the monitor has found each condition; empty if it does not watch this
     /// node.
     pub fn monitor_counts(&self) -> Vec<ConditionCount> {
-        self.inner.monitor_counts()
+        self.inner.found(Counts::read)
     }
 
     /// Returns the backtraces of workers that kept their scheduler too long, with their times, the
     /// longest first. A line of `stack total_ms` for each is the input of flame graph programs.
     pub fn stalls(&self) -> Vec<StallStack> {
-        self.inner.stalls()
+        self.inner.found(Counts::stalls)
     }
 
     /// Returns the last 64 reports of the monitor about this node, the oldest first.
     pub fn last_reports(&self) -> Vec<PastReport> {
-        self.inner.last_reports()
+        self.inner.found(Counts::recent)
     }
 }
 
@@ -150,21 +118,9 @@ impl NodeInner {
         drop(self.watching.lock().take());
     }
 
-    /// Returns what the monitor has found.
-    pub(crate) fn monitor_counts(&self) -> Vec<ConditionCount> {
+    /// Reads what the monitor has found; empty if it does not watch this node.
+    pub(crate) fn found<T>(&self, read: fn(&Counts) -> Vec<T>) -> Vec<T> {
         let watching = self.watching.lock();
-        watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.read())
-    }
-
-    /// Returns the backtraces of stalls.
-    pub(crate) fn stalls(&self) -> Vec<StallStack> {
-        let watching = self.watching.lock();
-        watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.stalls())
-    }
-
-    /// Returns the last reports.
-    pub(crate) fn last_reports(&self) -> Vec<PastReport> {
-        let watching = self.watching.lock();
-        watching.as_ref().map_or_else(Vec::new, |watching| watching.counts.recent())
+        watching.as_ref().map_or_else(Vec::new, |watching| read(&watching.counts))
     }
 }

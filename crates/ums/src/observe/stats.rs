@@ -28,8 +28,7 @@ use crate::os::clock;
 impl Node {
     /// Serves the views to other processes of the same operating-system user over a Unix-domain
     /// socket, from a plain thread, until the node shuts down; `ums stats` and `ums top` read it.
-    /// Returns the socket's path. A node has one such socket: a second call replaces the first. See
-    /// also [`Builder::stats_socket`](crate::Builder::stats_socket).
+    /// Returns the socket's path. A node has one such socket: a second call replaces the first.
     ///
     /// # Errors
     /// Fails if another process listens there, if other users can access the folder, or if the

@@ -37,8 +37,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Node {
     /// Installs a handler for SIGUSR2: whenever the process gets this signal, the backtrace of
-    /// every worker that is not idle is written to stderr. See also
-    /// [`Builder::stacks_on_sigusr2`](crate::Builder::stacks_on_sigusr2).
+    /// every worker that is not idle is written to stderr.
     ///
     /// # Errors
     /// Fails if the system refuses a thread or a descriptor.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::table::View;
-use crate::monitor::{ConditionCount, PastReport, StallStack};
+use crate::monitor::{ConditionCount, Counts, PastReport, StallStack};
 use crate::node::{Node, NodeInner};
 use crate::observe::trace::{TraceEvent, last_events};
 use crate::os::clock;
@@ -322,9 +322,9 @@ impl Node {
             switches: all.iter().flat_map(|s| switches(s)).collect(),
             pending_io: all.iter().flat_map(|s| pending_io(s)).collect(),
             ring: Vec::new(),
-            monitor: self.inner.monitor_counts(),
-            reports: self.inner.last_reports(),
-            stalls: self.inner.stalls(),
+            monitor: self.inner.found(Counts::read),
+            reports: self.inner.found(Counts::recent),
+            stalls: self.inner.found(Counts::stalls),
             spinlocks: vec![short_lock::counts()],
             deadlocks: deadlock::all_kept(),
             workers,
@@ -353,9 +353,9 @@ pub(super) fn for_view(node: &NodeInner, view: View) -> Snapshot {
         View::Users | View::UserWaits => seen.users = users(node),
         View::ContextSwitches => seen.switches = all.iter().flat_map(|s| switches(s)).collect(),
         View::Ring => seen.ring = last_events(node).events,
-        View::Monitor => seen.monitor = node.monitor_counts(),
-        View::Reports => seen.reports = node.last_reports(),
-        View::Stalls => seen.stalls = node.stalls(),
+        View::Monitor => seen.monitor = node.found(Counts::read),
+        View::Reports => seen.reports = node.found(Counts::recent),
+        View::Stalls => seen.stalls = node.found(Counts::stalls),
         View::Spinlocks => seen.spinlocks = vec![short_lock::counts()],
         View::Deadlocks => seen.deadlocks = deadlock::all_kept(),
         View::PendingIo => seen.pending_io = all.iter().flat_map(|s| pending_io(s)).collect(),
