@@ -109,7 +109,7 @@ pub(super) fn of_queue(report: &Report, s: &Scheduler) -> String {
     let what = format!(
         "scheduler '{name}' has begun none of its queued requests ({queued}) for {seconds:.1} s"
     );
-    if workers < s.options.workers_max as u64 {
+    if workers < s.options.limit.hard as u64 {
         return format!(
             "{what}, and the monitor cannot tell why: what its workers are doing is shown by \
              `ums stacks`, or after Node::print_stacks_on_sigusr2 by SIGUSR2"

@@ -426,7 +426,7 @@ fn unpicked(s: &Scheduler, slow: &mut Slow, beat: Beat) -> u64 {
 fn is_exhausted(s: &Scheduler) -> bool {
     let c = s.counters.read();
     let away = c.waiting + c.preemptive;
-    c.workers as usize >= s.options.workers_max
+    c.workers as usize >= s.options.limit.hard
         && c.idle == 0
         && c.runnable == 0
         && away >= c.workers

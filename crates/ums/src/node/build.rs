@@ -7,13 +7,13 @@ use std::sync::{Arc, Weak};
 use super::builder::Builder;
 use super::handle::Node;
 use super::inner::{HiddenOptions, NodeInner};
-use super::room::{Limit, raise_descriptors};
+use super::room::raise_descriptors;
 use super::started::Started;
 use crate::os::clock;
 use crate::os::limits;
 use crate::os::linux::cpus::Cpus;
 use crate::os::lock::Lock;
-use crate::scheduler::{self, Peers, WorkerKind};
+use crate::scheduler::{self, Peers, WorkerKind, WorkerLimit};
 use crate::wait::error::BuildError;
 
 impl Builder {
@@ -32,7 +32,7 @@ impl Builder {
         }
         // Checked first, because the automatic limit is computed from the stack size.
         self.check_stack_size()?;
-        let limit = self.limit(self.kind, cpus, count);
+        let limit = self.limit(cpus, count);
         let workers = limit.hard;
         if workers < count {
             return option(format!(
@@ -77,7 +77,12 @@ impl Builder {
     }
 
     /// Starts the visible schedulers and introduces them to each other.
-    fn start_visible(&self, count: usize, limit: Limit, machine: &Cpus) -> io::Result<Started> {
+    fn start_visible(
+        &self,
+        count: usize,
+        limit: WorkerLimit,
+        machine: &Cpus,
+    ) -> io::Result<Started> {
         let peers = Arc::new(Peers::new(count));
         let mut started = Started::default();
         for index in 0..count {
@@ -110,7 +115,8 @@ mod tests {
         let mut started = Started::default();
         let peers = Arc::new(Peers::new(2));
         for index in 0..2 {
-            let options = builder.options(index.to_string(), true, Limit::of_builder(2), None);
+            let options =
+                builder.options(index.to_string(), true, WorkerLimit::of_builder(2), None);
             let (scheduler, thread) = scheduler::start(index, options, peers.clone()).unwrap();
             started.schedulers.push(scheduler);
             started.threads.push(thread);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::builder::Builder;
 use super::kinds;
-use super::room::Limit;
 use crate::monitor::Watching;
 use crate::node::placement::Placement;
 use crate::node::stats_socket::Serving;
@@ -14,7 +13,7 @@ use crate::os::limits;
 use crate::os::lock::Lock;
 use crate::os::threads::JoinHandle as Thread;
 use crate::scheduler::request::UserId;
-use crate::scheduler::{self, Peers, Scheduler, WorkerKind};
+use crate::scheduler::{self, Peers, Scheduler, WorkerKind, WorkerLimit};
 use crate::task::UserState;
 
 /// The options of a hidden scheduler. By default it has thread workers, as many as the node's
@@ -64,7 +63,7 @@ impl NodeInner {
             return Err(std::io::Error::other("the node is shutting down"));
         }
         let limit = match options.max_workers {
-            Some(most) => Limit::of_builder(most.max(1)),
+            Some(most) => WorkerLimit::of_builder(most.max(1)),
             None => self.builder.automatic(WorkerKind::Thread, 1, 1),
         };
         kinds::check_worker_count(limit.hard)?;

@@ -6,47 +6,41 @@ use super::builder::Builder;
 use super::kinds;
 use crate::os::limits;
 use crate::os::linux::room::{Cost, Left, Room};
-use crate::scheduler::{self, Options, WorkerKind};
+use crate::scheduler::{self, Options, WorkerKind, WorkerLimit};
 
 /// The most descriptors that the limit is raised to, because some programs loop over all possible
 /// ones.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
-/// The worker limits of a node or of one scheduler.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    /// The largest number of workers.
-    pub hard: usize,
-    /// From this number on, a further worker is created only if none becomes free.
-    pub soft: usize,
-    /// What determines the hard limit.
-    pub set_by: &'static str,
-}
-
-impl Limit {
+impl WorkerLimit {
     /// Returns the limit that the program has set.
-    pub fn of_builder(most: usize) -> Limit {
-        Limit { hard: most, soft: most, set_by: limits::SET_BY_BUILDER }
+    pub(super) fn of_builder(most: usize) -> WorkerLimit {
+        WorkerLimit { hard: most, soft: most, set_by: None }
     }
 
     /// Returns the share of the scheduler with this index: 255 over 4 are 64, 64, 64 and 63.
-    pub fn share(self, index: usize, count: usize) -> Limit {
+    pub(super) fn share(self, index: usize, count: usize) -> WorkerLimit {
         let share = |all: usize| all / count + usize::from(index < all % count);
-        Limit { hard: share(self.hard), soft: share(self.soft).max(1), set_by: self.set_by }
+        WorkerLimit { hard: share(self.hard), soft: share(self.soft).max(1), set_by: self.set_by }
     }
 }
 
 impl Builder {
     /// Returns the limit of a node with this number of schedulers and processors.
-    pub(super) fn limit(&self, kind: WorkerKind, cpus: usize, schedulers: usize) -> Limit {
+    pub(super) fn limit(&self, cpus: usize, schedulers: usize) -> WorkerLimit {
         match self.max_workers {
-            Some(most) => Limit::of_builder(most),
-            None => self.automatic(kind, cpus, schedulers),
+            Some(most) => WorkerLimit::of_builder(most),
+            None => self.automatic(self.kind, cpus, schedulers),
         }
     }
 
     /// Returns the limit that the system has room for; at least one worker for each scheduler.
-    pub(super) fn automatic(&self, kind: WorkerKind, cpus: usize, schedulers: usize) -> Limit {
+    pub(super) fn automatic(
+        &self,
+        kind: WorkerKind,
+        cpus: usize,
+        schedulers: usize,
+    ) -> WorkerLimit {
         let stack = self.stack_of(kind);
         let cost = match kind {
             WorkerKind::Fiber => Cost::of_fiber(stack, self.precommit),
@@ -54,7 +48,11 @@ impl Builder {
         };
         let room = Room::for_workers(cost, &Left::read());
         let hard = room.workers.max(schedulers);
-        Limit { hard, soft: limits::soft_limit_for(cpus).min(hard), set_by: room.set_by }
+        WorkerLimit {
+            hard,
+            soft: limits::soft_limit_for(cpus).min(hard),
+            set_by: Some(room.set_by),
+        }
     }
 
     /// Returns the options of one scheduler.
@@ -62,19 +60,17 @@ impl Builder {
         &self,
         name: String,
         visible: bool,
-        limit: Limit,
+        limit: WorkerLimit,
         pin: Option<usize>,
     ) -> Options {
         let kind = if visible { self.kind } else { WorkerKind::Thread };
-        let (stack, max) = (self.stack_of(kind), limit.hard);
+        let stack = self.stack_of(kind);
         Options {
             name,
             kind,
             visible,
-            workers_max: max,
-            workers_soft: limit.soft,
-            limit_set_by: limit.set_by,
-            workers_floor: self.min_workers.min(max),
+            limit,
+            workers_floor: self.min_workers.min(limit.hard),
             workers_ready: 0,
             preemptive_max: self.preemptive_limit.unwrap_or(usize::MAX).max(1),
             queue_max: self.queue_limit,

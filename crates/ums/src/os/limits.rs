@@ -39,8 +39,6 @@ pub const QUEUE_MAX: usize = 1 << 20;
 /// Load a preferred scheduler may have above the least loaded one, in per cent.
 pub const HINT_SLACK_PERCENT: usize = 20;
 
-/// What set the limit of workers, if the builder did.
-pub const SET_BY_BUILDER: &str = "max_workers";
 /// How long nothing may progress before a scheduler creates workers beyond its soft limit: 10 ms.
 pub const STANDSTILL_NS: u64 = 10_000_000;
 /// How long a standstill at the hard limit of workers lasts before it is reported on stderr: 1 s.

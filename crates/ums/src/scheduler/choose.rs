@@ -156,7 +156,7 @@ impl Core {
 
     /// Returns the idle workers within the limit.
     fn idle_for_all(&self, scheduler: &Scheduler) -> usize {
-        let beyond = self.workers.count().saturating_sub(scheduler.options.workers_max);
+        let beyond = self.workers.count().saturating_sub(scheduler.options.limit.hard);
         (self.workers.idle.len as usize).saturating_sub(beyond)
     }
 }

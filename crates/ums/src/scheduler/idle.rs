@@ -214,10 +214,10 @@ impl Core {
     fn trim_in(&mut self, scheduler: &Scheduler, id: WorkerId) -> u64 {
         let worker = self.workers.get(id);
         let idle_for = clock::ticks_to_ns(clock::ticks().saturating_sub(worker.since));
-        if self.workers.count() > scheduler.options.workers_max {
+        if self.workers.count() > scheduler.options.limit.hard {
             return crate::os::limits::TRIM_RESERVE_AFTER_NS.saturating_sub(idle_for);
         }
-        if self.workers.count() > scheduler.options.workers_soft {
+        if self.workers.count() > scheduler.options.limit.soft {
             let after =
                 crate::os::limits::TRIM_BEYOND_SOFT_AFTER_NS.min(scheduler.options.trim_after_ns);
             return after.saturating_sub(idle_for);

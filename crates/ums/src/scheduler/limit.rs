@@ -33,12 +33,12 @@ impl Scheduler {
     /// Returns whether one more worker may be created, by these limits.
     pub(super) fn has_room(&self, core: &mut Core) -> bool {
         let count = core.workers.count();
-        count < self.options.workers_soft || self.has_room_beyond(core, count)
+        count < self.options.limit.soft || self.has_room_beyond(core, count)
     }
 
     #[cold]
     fn has_room_beyond(&self, core: &mut Core, count: usize) -> bool {
-        if count >= self.options.workers_max {
+        if count >= self.options.limit.hard {
             if self.queue.len() > 0 {
                 self.tell_the_limit(core, count);
                 self.tell_the_standstill(core, count);
@@ -88,7 +88,7 @@ impl Scheduler {
 
     /// Notes that a worker was created: the next overdue request has to wait for a moment.
     pub(super) fn made_one(&self, core: &mut Core) {
-        if core.workers.count() > self.options.workers_soft {
+        if core.workers.count() > self.options.limit.soft {
             core.standstill.overdue = clock::now();
         }
     }
@@ -101,8 +101,8 @@ impl Scheduler {
         let later = |left: u64| if left == 0 { u64::MAX } else { left };
         let soon = |left: u64| if left == 0 { OVERDUE_PAUSE_NS } else { left };
         match count {
-            _ if count < self.options.workers_soft => u64::MAX,
-            _ if count < self.options.workers_max => {
+            _ if count < self.options.limit.soft => u64::MAX,
+            _ if count < self.options.limit.hard => {
                 let still = later(self.standstill_in(core, now, STANDSTILL_NS));
                 // After a refusal there is a pause of its own.
                 let overdue = self.overdue_in(core, now).filter(|_| core.may_create());
@@ -114,17 +114,16 @@ impl Scheduler {
     }
 
     fn tell_the_limit(&self, core: &mut Core, count: usize) {
-        if core.standstill.told || !self.options.limit_is_the_machines() {
+        let Some(short) = self.options.limit.set_by.filter(|_| !core.standstill.told) else {
             return;
-        }
+        };
         core.standstill.told = true;
         self.warn(
             Kind::WorkerLimit,
             format_args!(
-                "scheduler '{}' has the {count} workers that {} leaves room for, and further \
+                "scheduler '{}' has the {count} workers that {short} leaves room for, and further \
                  requests wait: raise that, or let fewer requests wait at once",
                 self.name(),
-                self.options.limit_set_by,
             ),
         );
     }

@@ -14,18 +14,24 @@ pub enum WorkerKind {
     OwnContext,
 }
 
+/// How many workers a node or a scheduler may have; see `limit`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerLimit {
+    /// The most workers.
+    pub hard: usize,
+    /// The number of workers beyond which more are created only if none becomes free.
+    pub soft: usize,
+    /// What the computer lacks for more workers; `None` if the builder was given the number.
+    pub set_by: Option<&'static str>,
+}
+
 /// How a scheduler is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub name: String,
     pub kind: WorkerKind,
     pub visible: bool,
-    /// The most workers it may have.
-    pub workers_max: usize,
-    /// The number of workers beyond which more are created only if none becomes free; see `limit`.
-    pub workers_soft: usize,
-    /// What sets the limit.
-    pub limit_set_by: &'static str,
+    pub limit: WorkerLimit,
     pub workers_floor: usize,
     pub workers_ready: usize,
     pub preemptive_max: usize,
@@ -53,12 +59,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns whether the limit of workers is what the computer has room for, not a number of the
-    /// builder's.
-    pub fn limit_is_the_machines(&self) -> bool {
-        self.limit_set_by != crate::os::limits::SET_BY_BUILDER
-    }
-
     /// Stacks for fiber workers.
     pub(super) fn stacks(&self) -> StackPool {
         StackPool::new(fiber::StackConfig {

@@ -157,7 +157,7 @@ pub fn scheduler(node: &Node, index: usize) -> View {
         counters: scheduler.counters.read(),
         queued: scheduler.queue.len(),
         load: scheduler.load.load(Ordering::Relaxed),
-        workers_max: scheduler.options.workers_max,
+        workers_max: scheduler.options.limit.hard,
         workers: seen(scheduler),
     }
 }

@@ -387,7 +387,7 @@ fn scheduler(s: &Scheduler) -> SchedulerRow {
         users: s.users.load(Ordering::Relaxed),
         load: s.load.load(Ordering::Relaxed),
         queued: s.queue.len(),
-        workers_max: s.options.workers_max,
+        workers_max: s.options.limit.hard,
         running: running.map(|waiter| waiter.worker.load(Ordering::Relaxed)),
         counters,
         io: s.driver_text.clone(),
