@@ -36,7 +36,7 @@ TIME = int(os.environ.get("TIME", "8"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 VARIANTS = {
     "ums-fiber": ["--workers", "fiber"],
-    "ums-fiber-direct": ["--workers", "fiber", "--direct"],
+    "ums-fiber-direct": ["--workers", "fiber", "--vfs", "direct"],
     "host-fiber": ["--workers", "fiber", "--vfs", "host"],
     "host-thread": ["--workers", "thread", "--vfs", "host", "--max-workers", str(USERS + HOT + 8)],
 }

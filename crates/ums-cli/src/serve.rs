@@ -39,13 +39,10 @@ pub struct Args {
     db: Option<PathBuf>,
 
     /// The file system under the database: ums (a wait for the disk parks the worker, and commits
-    /// share syncs), or host (SQLite's own, which blocks the thread), for comparison.
+    /// share syncs), direct (the same, read past the kernel's page cache), or host (SQLite's own,
+    /// which blocks the thread), for comparison.
     #[arg(long, value_enum, default_value_t = Vfs::Ums)]
     vfs: Vfs,
-
-    /// Read the database past the kernel's page cache (O_DIRECT). Only with --vfs ums.
-    #[arg(long)]
-    direct: bool,
 
     /// What workers are made of: kernel threads, fibers (faster switches), or threads that are
     /// switched to like fibers.
@@ -151,6 +148,8 @@ enum Workers {
 enum Vfs {
     /// The engine's own: a wait for the disk parks the worker.
     Ums,
+    /// The same, and the database is read past the kernel's page cache (O_DIRECT).
+    Direct,
     /// SQLite's own.
     Host,
 }
@@ -290,11 +289,10 @@ fn settings(args: &Args) -> Fallible<umsql::Settings> {
     };
     let mut settings = umsql::Settings::new(path);
     settings.password = password;
-    settings.files = match (args.vfs, args.direct) {
-        (Vfs::Ums, false) => umsql::Files::Ums,
-        (Vfs::Ums, true) => umsql::Files::UmsDirect,
-        (Vfs::Host, false) => umsql::Files::Host,
-        (Vfs::Host, true) => return Err("--direct needs --vfs ums".into()),
+    settings.files = match args.vfs {
+        Vfs::Ums => umsql::Files::Ums,
+        Vfs::Direct => umsql::Files::UmsDirect,
+        Vfs::Host => umsql::Files::Host,
     };
     Ok(settings)
 }
