@@ -13,6 +13,7 @@ pub(crate) mod files;
 use std::io;
 use std::time::{Duration, Instant};
 
+pub(crate) use ums::WaitError;
 use ums::stats::{View, WaitClass};
 pub(crate) use ums::sync::{Holder, Mutex as ParkingMutex, RawMutex, Sleeper, Woken};
 use ums::{Node, WaitReason};
@@ -179,15 +180,6 @@ impl For {
     }
 }
 
-/// Why a wait of [`park`] failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unwoken {
-    /// The deadline passed.
-    TimedOut,
-    /// The request was cancelled.
-    Interrupted,
-}
-
 /// Waits until the [`Sleeper`] passed to `queue` is woken. `queue` stores it where the waker will
 /// find it, and must not wait.
 pub(crate) fn park<R>(
@@ -196,7 +188,7 @@ pub(crate) fn park<R>(
     holder: Option<Holder>,
     until: Option<Instant>,
     queue: impl FnOnce(Sleeper),
-) -> Result<(), Unwoken> {
+) -> Result<(), WaitError> {
     let mut wait = ums::sync::Wait::new(why.reason()).on(resource).held_by(holder);
     if let Some(until) = until {
         wait = wait.until(until);
@@ -204,10 +196,7 @@ pub(crate) fn park<R>(
     if why == For::LogWrite {
         wait = wait.uncancellable();
     }
-    wait.park(queue).map_err(|error| match error {
-        ums::WaitError::TimedOut => Unwoken::TimedOut,
-        _ => Unwoken::Interrupted,
-    })
+    wait.park(queue)
 }
 
 /// Returns the number of the current worker's scheduler.

@@ -35,6 +35,6 @@ fn ask_again(seat: &Seat, until: Instant) -> bool {
         Waited::LookAgain => true,
         // The log changed while a snapshot was taken, or the lock is of an attached database.
         Waited::NotHere => Instant::now() < until && host::sleep(Duration::from_millis(1)).is_ok(),
-        Waited::TimedOut | Waited::Interrupted => false,
+        Waited::Failed => false,
     }
 }

@@ -28,7 +28,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::host::{self, For, Holder, Sleeper, Unwoken, Woken};
+use crate::host::{self, For, Holder, Sleeper, WaitError, Woken};
 use ums::lock::Lock;
 
 /// One connection's opening of a file.
@@ -91,10 +91,8 @@ pub(crate) enum Waited {
     LookAgain,
     /// The member has not been refused a lock of this table.
     NotHere,
-    /// The deadline passed.
-    TimedOut,
-    /// The request was cancelled.
-    Interrupted,
+    /// The deadline passed, or the request was cancelled.
+    Failed,
 }
 
 /// The lock table of a database file.
@@ -241,13 +239,10 @@ impl Locks {
             match waited {
                 // The waker has removed this waiter from the queue and given it a promise.
                 Ok(()) => return Waited::LookAgain,
-                Err(Unwoken::TimedOut) if slice < until => table = self.table.lock(),
-                Err(error) => {
+                Err(WaitError::TimedOut) if slice < until => table = self.table.lock(),
+                Err(_) => {
                     self.change(|table| table.waiters.retain(|w| w.member != member));
-                    return match error {
-                        Unwoken::TimedOut => Waited::TimedOut,
-                        Unwoken::Interrupted => Waited::Interrupted,
-                    };
+                    return Waited::Failed;
                 }
             }
         }
@@ -550,7 +545,7 @@ mod tests {
         take(&locks, 0, WRITE, true);
         assert!(!locks.lock_slots(1, WRITE, true));
         let waited = locks.wait(1, Instant::now() + Duration::from_millis(250));
-        assert_eq!((waited, locks.waiting()), (Waited::TimedOut, 0));
+        assert_eq!((waited, locks.waiting()), (Waited::Failed, 0));
         assert_eq!(locks.wait(1, Instant::now()), Waited::NotHere);
     }
 }
