@@ -3,7 +3,7 @@
 //! that every one of them is reached. The test looks for a lost wake-up: then a run never ends, and
 //! the watchdog reports it.
 //!
-//! `UMS_STRESS_SECONDS` makes each run longer (default half a second), `UMS_STRESS_SEED` repeats
+//! `UMS_STRESS_SECS` makes each run longer (default half a second), `UMS_STRESS_SEED` repeats
 //! one. A seed fixes what each worker does, not how the system interleaves them.
 
 #![allow(unsafe_code)] // For the harness.
@@ -210,7 +210,7 @@ fn game(node: &Node, schedulers: usize, players: u64, seed: u64) {
         })
         .collect();
     let mut before = 0;
-    let end = Instant::now() + seconds();
+    let end = Instant::now() + stress_time(0.5);
     while Instant::now() < end {
         std::thread::sleep(ms(100));
         let now = game.moves.load(Ordering::Relaxed);
@@ -228,7 +228,7 @@ fn game(node: &Node, schedulers: usize, players: u64, seed: u64) {
     }
 }
 
-/// Prints which workers hang, and waits for a debugger if that was asked for.
+/// Prints which workers hang.
 fn hung(node: &Node, seed: u64) -> ! {
     for s in node.snapshot().schedulers {
         eprintln!("{s:?}");
@@ -237,15 +237,7 @@ fn hung(node: &Node, seed: u64) -> ! {
         eprintln!("{w:?}");
     }
     eprintln!("seed {seed}: hung, process {}", std::process::id());
-    if std::env::var_os("UMS_STRESS_STAY").is_some() {
-        std::thread::sleep(Duration::from_secs(3600));
-    }
     std::process::abort();
-}
-
-fn seconds() -> Duration {
-    let text = std::env::var("UMS_STRESS_SECONDS").unwrap_or_default();
-    Duration::from_secs_f64(text.parse().unwrap_or(0.5))
 }
 
 fn seed() -> u64 {

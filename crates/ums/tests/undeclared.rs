@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Computing, bare_read, end, eventually, open_descriptors, spin, turn};
+use common::{Computing, bare_read, end, eventually, open_descriptors, spin, stress_time, turn};
 use ums::node::Placement;
 use ums::stats::SchedulerCounters;
 use ums::watch::{Mechanism, mechanism};
@@ -283,8 +283,7 @@ fn no_instruction_without_the_baton_whatever_blocks_with_1_and_2_schedulers() {
     if only_calls() {
         return;
     }
-    let seconds = std::env::var("UMS_STRESS_SECS").ok().and_then(|text| text.parse().ok());
-    let time = Duration::from_secs(seconds.unwrap_or(1));
+    let time = stress_time(1.0);
     let before = open_descriptors();
     for (schedulers, tasks) in [(1, 6), (2, 32)] {
         let (violations, noticed) = stress(schedulers, tasks, time);

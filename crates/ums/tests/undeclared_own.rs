@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, turn};
+use common::{
+    bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, stress_time, turn,
+};
 use ums::node::Placement;
 use ums::stats::SchedulerCounters;
 use ums::{Node, WaitReason, WorkerKind};
@@ -133,7 +135,7 @@ fn one_step(dice: &mut Dice, pipe: &PipeReader) -> rustix::io::Result<()> {
 /// Many workers that block in bare calls at random: between any two steps each looks whether it is
 /// on the host. Gives how often one was not, how often a call was interrupted, and how many blocks
 /// were noticed. `leaks`: they leave the host on purpose.
-fn stress(seconds: u64, leaks: bool) -> Option<(u64, u64, u64)> {
+fn stress(time: Duration, leaks: bool) -> Option<(u64, u64, u64)> {
     const TASKS: u64 = 24;
     let node = node(true)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -169,7 +171,7 @@ fn stress(seconds: u64, leaks: bool) -> Option<(u64, u64, u64)> {
         .collect();
     let began = Instant::now();
     let mut dice = Dice(5);
-    while began.elapsed() < Duration::from_secs(seconds) {
+    while began.elapsed() < time {
         let n = dice.roll(TASKS) as usize;
         let _ = feeds[n].write_all(b"x");
         std::thread::sleep(Duration::from_micros(100));
@@ -197,13 +199,13 @@ fn stress(seconds: u64, leaks: bool) -> Option<(u64, u64, u64)> {
 fn no_instruction_off_the_host_except_where_it_was_asked_for() {
     let _turn = turn();
     let before = open_descriptors();
-    let seconds = std::env::var("UMS_STRESS_SECS").map_or(2, |text| text.parse().unwrap());
-    let Some((violations, interrupted, blocks)) = stress(seconds, false) else { return };
+    let time = stress_time(2.0);
+    let Some((violations, interrupted, blocks)) = stress(time, false) else { return };
     assert_eq!(violations, 0);
     assert!(blocks > 100, "{blocks}");
     // A poke that comes too late meets another call, whose number cannot be told: rarely.
     assert!(interrupted * 50 < blocks, "{interrupted} of {blocks}");
-    let (violations, ..) = stress(1, true).unwrap();
+    let (violations, ..) = stress(Duration::from_secs(1), true).unwrap();
     assert!(violations > 0, "the harness does not notice");
     eventually("descriptors are closed", || open_descriptors() <= before);
 }

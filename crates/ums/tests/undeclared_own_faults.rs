@@ -22,7 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{
-    Computing, bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors, turn,
+    Computing, bare_read, can_be_had, end, eventually, kernel_thread, open_descriptors,
+    stress_time, turn,
 };
 use slow::{Slow, SlowFile, child, file, file_page, user_page};
 use ums::node::Placement;
@@ -455,9 +456,8 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
 fn no_instruction_without_the_baton_whatever_faults_with_1_and_2_schedulers() {
     let _turn = turn();
     let before = open_descriptors();
-    let seconds = std::env::var("UMS_STRESS_SECS").map_or(2, |text| text.parse().unwrap());
+    let time = stress_time(2.0);
     for schedulers in [1, 2] {
-        let time = Duration::from_secs(seconds);
         let Some((violations, faults)) = stress(schedulers, 12 * schedulers, time) else { return };
         assert_eq!(violations, 0);
         assert!(faults > 0, "nothing was noticed");

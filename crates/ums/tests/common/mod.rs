@@ -50,6 +50,13 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one run may take before it is taken for hung.
 const HUNG: Duration = Duration::from_secs(150);
 
+/// Returns how long a stress test runs: as many seconds as `UMS_STRESS_SECS` says, or as many as
+/// the test does.
+pub fn stress_time(seconds: f64) -> Duration {
+    let said = std::env::var("UMS_STRESS_SECS").map(|text| text.parse().expect("a number"));
+    Duration::from_secs_f64(said.unwrap_or(seconds))
+}
+
 /// Runs the body in both kinds with 1, 2 and 4 schedulers.
 pub fn both_kinds(body: impl Fn(&Node, WorkerKind, usize)) {
     both_kinds_with(|b| b, body);
