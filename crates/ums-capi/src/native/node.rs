@@ -227,13 +227,7 @@ pub unsafe extern "C" fn ums_node_set_online(
         let owned = object::get(node)?;
         let number = scheduler(&owned, scheduler_number)?;
         let last = || Fault::new(libc::EBUSY, "the last scheduler online stays online");
-        let rows = owned.node.snapshot().schedulers;
-        let others = rows.iter().filter(|s| s.id != number && s.status == "VISIBLE ONLINE").count();
-        if !online && others == 0 {
-            return Err(last());
-        }
-        owned.node.set_online(number, online);
-        Ok(0)
+        owned.node.set_online(number, online).then_some(0).ok_or_else(last)
     })
 }
 

@@ -199,21 +199,25 @@ impl Node {
     }
 
     /// Takes a visible scheduler out of service, or puts it back. While it is offline it gets no
-    /// new users or requests, and continues those it has.
+    /// new users or requests, and continues those it has. The last one online cannot be taken out:
+    /// then this returns false and changes nothing.
     ///
     /// # Panics
-    /// Panics if there is no such scheduler, or if it is the last one online.
-    pub fn set_online(&self, scheduler: usize, online: bool) {
+    /// Panics if there is no such scheduler.
+    pub fn set_online(&self, scheduler: usize, online: bool) -> bool {
         let all = &self.inner.visible;
         // One call at a time; otherwise the last two could be taken offline at once.
         let _alone = self.inner.setting_online.lock();
         let others =
             all.iter().filter(|s| s.index != scheduler && s.online.load(Ordering::Relaxed));
-        assert!(online || others.count() > 0, "the last scheduler online cannot be taken offline");
+        if !online && others.count() == 0 {
+            return false;
+        }
         all[scheduler].online.store(online, Ordering::Relaxed);
         // If it sleeps, it is marked as willing to take work; this makes it check again and remove
         // the mark.
         all[scheduler].inbox.send(crate::scheduler::inbox::Letter::LookAgain);
+        true
     }
 
     /// Describes the node's I/O back end, with the reason why each better one is not used.
