@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::os::clock::{self, NEVER};
+use crate::os::clock;
 use crate::os::limits::QUANTUM_NS;
 use crate::record::reason::WaitReason;
 use crate::record::report;
@@ -176,7 +176,8 @@ fn worker_waiter() -> Option<&'static Waiter> {
     here().map(|scheduler| scheduler.current_waiter()).or_else(away)
 }
 
-/// Waits for this long; other workers run meanwhile.
+/// Waits for this long; other workers run meanwhile. With [`Duration::MAX`] it waits until the work
+/// request is cancelled.
 ///
 /// # Errors
 /// [`WaitError::Cancelled`] if the work request was cancelled meanwhile.
@@ -304,14 +305,6 @@ pub fn require_thread(component: &'static str) -> Result<(), NeedsThread> {
 pub fn worker_id() -> Option<(usize, u32)> {
     let scheduler = here()?;
     Some((scheduler.index, scheduler.with(|core| core.current)))
-}
-
-/// Waits until the work request is cancelled.
-///
-/// # Errors
-/// [`WaitError::Cancelled`], always.
-pub fn wait_for_cancel() -> Result<(), WaitError> {
-    park(begin(What::new(WaitReason::OTHER)), NEVER).ok()
 }
 
 /// Writes a sentence to stderr, unless the caller's node was told to write none; see

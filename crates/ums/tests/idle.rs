@@ -109,7 +109,7 @@ fn a_worker_that_rejoins_wakes_it_g5_g8() {
 #[test]
 fn a_cancellation_wakes_it_g5_b59() {
     each_idle(|node, i| {
-        let waiter = start(node, i, ums::worker::wait_for_cancel);
+        let waiter = start(node, i, || ums::sleep(Duration::MAX));
         eventually("it waits", || scheduler(node, i).counters.waiting == 2);
         until_idle(node, i);
         waiter.cancel();
@@ -219,7 +219,7 @@ fn an_idle_node_does_nothing_at_all_u76_u72_b57() {
                         .map(|at| start(node, at % n, move || ums::sleep(ms(at as u64 % 5))))
                         .collect();
                     tasks.into_iter().for_each(|t| t.join().unwrap().unwrap());
-                    let waiter = start(node, 0, ums::worker::wait_for_cancel);
+                    let waiter = start(node, 0, || ums::sleep(Duration::MAX));
                     let (mut theirs, ours) = stream();
                     let reader = start(node, n - 1, move || theirs.read(&mut [0; 8]));
                     eventually("it waits", || scheduler(node, 0).counters.waiting > 0);

@@ -359,7 +359,10 @@ fn three_things(node: &Node) {
     let tasks = [
         start(node, 0, move || g.pass()),
         start(node, 0, || assert!(ums::sleep(PATIENCE).is_err(), "it is cancelled")),
-        start(node, 0, || assert!(ums::worker::wait_for_cancel().is_err(), "it is cancelled")),
+        start(node, 0, || {
+            let wait = ums::sync::Wait::new(ums::WaitReason::OTHER);
+            assert!(wait.park(drop).is_err(), "it is cancelled");
+        }),
     ];
     eventually("three wait", || {
         scheduler(node, 0).workers.iter().filter(|w| w.state == WorkerState::Waiting).count() == 3

@@ -326,9 +326,9 @@ fn cancellation_is_seen_at_every_wait_and_checkpoint_b59() {
     type Wait = fn() -> bool;
     let waits: [(&str, Wait); 6] = [
         ("sleep", || ums::sleep(LATE) == Err(WaitError::Cancelled)),
-        ("wait", || ums::worker::wait_for_cancel() == Err(WaitError::Cancelled)),
+        ("wait", || ums::sleep(Duration::MAX) == Err(WaitError::Cancelled)),
         ("join", || {
-            let mut child = ums::spawn(ums::worker::wait_for_cancel);
+            let mut child = ums::spawn(|| ums::sleep(Duration::MAX));
             let ended =
                 matches!(child.join_for(LATE), Err(JoinError::Wait((), WaitError::Cancelled)));
             child.cancel();

@@ -105,10 +105,10 @@ fn elsewhere(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
 /// A child that waits until it is cancelled, at a moment of the dice's choice.
 fn cancelled(game: &Arc<Game>, dice: &mut Dice) {
     let child = match dice.roll(2) {
-        0 => ums::spawn(ums::worker::wait_for_cancel),
+        0 => ums::spawn(|| ums::sleep(Duration::MAX)),
         _ => {
             let to = dice.roll(game.schedulers as u64) as usize;
-            game.node.spawn_on(to, ums::worker::wait_for_cancel).expect("the queue has room")
+            game.node.spawn_on(to, || ums::sleep(Duration::MAX)).expect("the queue has room")
         }
     };
     match dice.roll(3) {

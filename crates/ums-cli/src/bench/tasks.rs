@@ -97,7 +97,7 @@ pub fn idle(args: &Args) -> Ran {
             ums::spawn(move || {
                 std::hint::black_box(deep_1k(i));
                 parked.fetch_add(1, Ordering::Relaxed);
-                ums::worker::wait_for_cancel()
+                ums::sleep(Duration::MAX)
             });
         }
         while parked.load(Ordering::Relaxed) < n {

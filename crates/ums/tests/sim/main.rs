@@ -311,7 +311,7 @@ fn a_node_ends_at_any_moment_and_every_request_has_an_end_g13() {
                     0 => drop(ums::sleep(Duration::from_micros(ums::sim::below(5000)))),
                     1 => drop(event.wait_for(Duration::from_secs(3600))),
                     2 => ums::yield_now(),
-                    _ => drop(ums::worker::wait_for_cancel()),
+                    _ => drop(ums::sleep(Duration::MAX)),
                 }
                 ended.fetch_add(1, Ordering::Relaxed);
             });
