@@ -391,7 +391,7 @@ impl Session {
                 return Err(Failure::Later);
             }
             self.server.engine.check_writable()?;
-            self.server.engine.gate.acquire(self.user)?;
+            self.server.engine.gate.acquire(self.user, None).map_err(|_| host::Interrupted)?;
             self.holds_gate = true;
             self.gate_position = self.server.engine.log_position();
         }

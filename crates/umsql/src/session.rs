@@ -249,7 +249,7 @@ impl Session {
         if !std::mem::take(&mut self.deferred) {
             return false;
         }
-        self.holds_gate |= self.server.engine.gate.is_owned_by(self.user);
+        self.holds_gate |= self.server.engine.gate.owner() == Some(self.user);
         self.gate_position = self.server.engine.log_position();
         self.server.end_deferral(self.user)
     }

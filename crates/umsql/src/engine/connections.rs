@@ -14,7 +14,7 @@ use super::lazy_writer::{self, LazyWriter};
 use super::probe::Probe;
 use super::{catalog, files, functions, opening, tables};
 use crate::error::{Result, SqlError};
-use crate::host;
+use crate::host::{self, UserLock};
 use crate::vfs::{Database, PATIENCE};
 use ums::lock::Lock;
 
@@ -25,6 +25,9 @@ const STEPS_PER_LOOK: i32 = 1000;
 const STATEMENTS_KEPT: usize = 32;
 /// How many idle connections one scheduler's pool keeps.
 const IDLE_KEPT: usize = 32;
+/// How many times in a row a waiter on the scheduler that releases the write gate may be served
+/// before the first in the queue.
+const PASSES: usize = 16;
 
 /// A database and its connections.
 #[derive(Debug)]
@@ -38,8 +41,8 @@ pub(crate) struct Engine {
     /// The number of changes of the schema, so that statements prepared before a change are not
     /// used after it.
     schema: AtomicU64,
-    /// Writers pass one at a time.
-    pub(crate) gate: Arc<host::Gate>,
+    /// The write gate: writers pass one at a time.
+    pub(crate) gate: Arc<UserLock>,
 }
 
 impl Engine {
@@ -58,7 +61,7 @@ impl Engine {
         }
         // A damaged file is reported now rather than to the first client.
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-        let gate = Arc::new(host::Gate::new());
+        let gate = Arc::new(UserLock::near(PASSES));
         let lazy = LazyWriter::new(connection, database.clone(), Arc::clone(&gate));
         let engine = Engine {
             path: path.to_owned(),

@@ -25,7 +25,7 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use crate::error::Result;
-use crate::host::{self, Gate, ParkingMutex};
+use crate::host::{self, ParkingMutex, UserLock};
 use crate::vfs::Database;
 
 /// A page in the log: 4 KiB and the frame's header.
@@ -51,7 +51,7 @@ const SCHEDULER: &str = "lazy writer";
 pub(super) struct LazyWriter {
     /// The database in our file system; `None` if its files are on SQLite's own.
     database: Option<Arc<Database>>,
-    gate: Arc<Gate>,
+    gate: Arc<UserLock>,
     checkpoints: AtomicBool,
     syncs: AtomicBool,
     /// Open at least as long as the engine. So no other connection is the last to close, which
@@ -63,7 +63,7 @@ impl LazyWriter {
     pub(super) fn new(
         connection: Connection,
         database: Option<Arc<Database>>,
-        gate: Arc<Gate>,
+        gate: Arc<UserLock>,
     ) -> LazyWriter {
         LazyWriter {
             database,
@@ -118,7 +118,7 @@ impl LazyWriter {
         // An error here also occurs in a later commit, which reports it.
         let _ = run(&connection, "PASSIVE");
         let end = database.log.end();
-        if end >= LONG && self.gate.acquire_for(USER, GATE_PATIENCE) {
+        if end >= LONG && self.gate.acquire(USER, Some(GATE_PATIENCE)).is_ok() {
             let _owned = Owned(&self.gate);
             let _ = run(&connection, if end >= TOO_LONG { "TRUNCATE" } else { "RESTART" });
         }
@@ -135,7 +135,7 @@ impl Drop for Flag<'_> {
 }
 
 /// The write gate, released when this is dropped.
-struct Owned<'a>(&'a Gate);
+struct Owned<'a>(&'a UserLock);
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {

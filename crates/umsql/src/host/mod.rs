@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) use ums::WaitError;
 use ums::stats::{View, WaitClass};
 pub(crate) use ums::sync::{Holder, Mutex as ParkingMutex, RawMutex, Sleeper, Woken};
+pub(crate) use ums::user::UserLock;
 use ums::{Node, WaitReason};
 
 /// The current request was cancelled while it waited.
@@ -202,75 +203,6 @@ pub(crate) fn park<R>(
 /// Returns the number of the current worker's scheduler.
 pub fn scheduler_index() -> usize {
     ums::worker::scheduler_id().unwrap_or(0)
-}
-
-/// How many times in a row a waiter on the scheduler that releases the gate may be served before
-/// the first in the queue.
-const PASSES: usize = 16;
-
-/// The write gate of a database: a lock with one owner at a time. Waiters are served in the order
-/// of arrival, except that waiters on the scheduler that releases the gate are preferred a bounded
-/// number of times, because that scheduler is awake.
-///
-/// It is owned by a *user*, across its work requests. A user that owns it has its next request
-/// served at once, so the queue behind the gate can always move.
-#[derive(Debug)]
-pub struct Gate {
-    lock: ums::user::UserLock,
-}
-
-impl Default for Gate {
-    fn default() -> Gate {
-        Gate::new()
-    }
-}
-
-impl Gate {
-    /// Returns a gate without an owner.
-    pub fn new() -> Gate {
-        Gate { lock: ums::user::UserLock::near(PASSES) }
-    }
-
-    /// Makes `user` the owner; while another user owns the gate it parks, with the wait reason
-    /// `LCK_M_X`.
-    ///
-    /// # Errors
-    /// When the request is cancelled first.
-    pub fn acquire(&self, user: u64) -> Result<(), Interrupted> {
-        self.lock.acquire(user, None).map_err(|_| Interrupted)
-    }
-
-    /// As [`Gate::acquire`], for at most `time`. Returns false if the time has passed or the
-    /// request was cancelled.
-    pub(crate) fn acquire_for(&self, user: u64, time: Duration) -> bool {
-        self.lock.acquire(user, Some(time)).is_ok()
-    }
-
-    /// Returns how many workers are parked in [`Gate::acquire`].
-    pub fn waiting_workers(&self) -> usize {
-        self.lock.waiting_workers()
-    }
-
-    /// Acquires the gate if it is free, and returns true. Otherwise queues the user without a
-    /// worker and returns false; `granted` is called when the user owns the gate.
-    pub fn acquire_or_leave(&self, user: u64, granted: Box<dyn FnOnce() + Send>) -> bool {
-        self.lock.acquire_or_leave(user, granted)
-    }
-
-    /// Removes a user that waits without a worker from the queue, and returns its `granted`.
-    pub fn give_up(&self, user: u64) -> Option<Box<dyn FnOnce() + Send>> {
-        self.lock.give_up(user)
-    }
-
-    /// Returns whether `user` owns the gate.
-    pub fn is_owned_by(&self, user: u64) -> bool {
-        self.lock.owner() == Some(user)
-    }
-
-    /// Releases the gate, to the next waiter if there is one. `user` must be the owner.
-    pub fn release(&self, user: u64) {
-        self.lock.release(user);
-    }
 }
 
 /// Returns the statistics tables of `ums`, without rows; SQL has them under the same names.
