@@ -1,7 +1,7 @@
 //! Workers with their own context that are back from an undeclared block and hold a lock that the
-//! scheduler itself waits for: they are allowed to run without the baton (`scheduler/lent.rs`). The
-//! lock is one of a completion routine, which runs inside another worker's turn; to the scheduler
-//! the allocator's lock is the same.
+//! scheduler itself waits for: they are allowed to run without the baton
+//! (`scheduler/contexts/lent.rs`). The lock is one of a completion routine, which runs inside
+//! another worker's turn; to the scheduler the allocator's lock is the same.
 
 ums::interpose!();
 

@@ -1,6 +1,6 @@
 //! Choose: which worker runs next, or which queued request starts (lists/fairness has the rule).
 
-use super::{Core, Scheduler};
+use super::{Core, Scheduler, WorkerKind};
 use crate::os::clock;
 use crate::record::counters::{add, max};
 use crate::record::event_ring::RingEvent;
@@ -47,10 +47,17 @@ impl Scheduler {
                 return None;
             }
             core.workers.shift(id, State::Runnable, State::Running, 0);
-            if core.is_here(id) {
+            if self.can_resume(core, id) {
                 return Some(id);
             }
         }
+    }
+
+    /// Returns whether a worker that was chosen, and is Running by its state, can be resumed here.
+    /// A worker with its own context may be running elsewhere.
+    #[inline]
+    fn can_resume(&self, core: &mut Core, id: WorkerId) -> bool {
+        self.options.kind != WorkerKind::OwnContext || core.can_resume_here(id)
     }
 
     /// Chooses where several lines may have something.
@@ -82,7 +89,7 @@ impl Scheduler {
                 Line::Signalled | Line::Yielded => {
                     let id = if line == Line::Signalled { ahead.head } else { behind.head };
                     core.workers.shift(id, State::Runnable, State::Running, 0);
-                    if !core.is_here(id) {
+                    if !self.can_resume(core, id) {
                         continue;
                     }
                     id

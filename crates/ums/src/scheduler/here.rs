@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // Named invariant "Baton", in the module's header.
 
 use super::Scheduler;
-use super::lent;
+use super::contexts;
 use super::state::HERE;
 use crate::os::entry::{self, Inside};
 
@@ -55,7 +55,7 @@ pub(crate) fn here() -> Option<Here> {
 fn settled(inside: Inside) -> Option<Here> {
     match crate::watch::thread::me() {
         Some(me) => me.settle(),
-        None => lent::settle(),
+        None => contexts::settle(),
     }
     // SAFETY: Baton: as above.
     let scheduler = unsafe { HERE.get().as_ref() };

@@ -5,17 +5,16 @@
 //! idle loop: for fiber workers it is the host thread's own stack (the root, which resumes fibers),
 //! for thread workers a thread of its own that is parked nearly always. It carries out no requests
 //! and is in no count. Where workers have their own contexts and undeclared blocks are detected,
-//! the root is a context too, and tied to no kernel thread (`carrier.rs`).
+//! the root is a context too, and tied to no kernel thread (`contexts/carrier.rs`).
 
 #![allow(unsafe_code)] // Named invariants of the module's header.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use context::Host;
 use fiber::{Fiber, Resume};
 
-use super::{Core, Options, Scheduler, Seat, WorkerKind, contain, set_here};
+use super::{Core, Options, Scheduler, Seat, WorkerKind, contain, contexts, set_here};
 use crate::os::entry::{self, outside};
 use crate::os::linux::open::{self, Owner};
 use crate::os::planted::{self, Bug};
@@ -45,7 +44,7 @@ pub(crate) fn start(
     let name = format!("ums-{}", options.name);
     let thread = threads::spawn(std::thread::Builder::new(), name, move || {
         // The driver is opened here, because a ring belongs to one thread (rule 1).
-        let carried = Scheduler::is_to_be_carried(&options);
+        let carried = contexts::are_carried(&options);
         let owner = match options.kind {
             _ if carried => Owner::ManyThreads,
             WorkerKind::Fiber | WorkerKind::OwnContext => Owner::OneThread,
@@ -55,19 +54,18 @@ pub(crate) fn start(
             Ok(driver) => Scheduler::new(index, options, peers, driver),
             Err(error) => return tell.keep(Err(error)),
         };
-        let root = match scheduler.host_here(carried) {
+        let root = match scheduler.host_contexts(carried) {
             Ok(root) => root,
             Err(error) => return tell.keep(Err(error)),
         };
         scheduler.pin_and_set_nice();
         entry::enter_by(Some(&scheduler.standby.record.entry));
-        let watching = scheduler.open_place().and_then(|()| scheduler.watch_for_blocked());
-        if let Err(error) = watching {
+        if let Err(error) = scheduler.watch_for_blocks() {
             return tell.keep(Err(error));
         }
         os::linux::sample::this_thread_is_on(fiber::StackRange::of_this_thread());
         if carried {
-            return scheduler.be_carried(tell, || or_abort(|| scheduler.root()));
+            return scheduler.run_carried(tell, || or_abort(|| scheduler.root()));
         }
         set_here(Some(&scheduler));
         scheduler.make_ready();
@@ -96,28 +94,11 @@ fn or_abort(main: impl FnOnce()) {
 }
 
 impl Scheduler {
-    /// Makes the calling thread a host, if workers have their own contexts. The returned value
-    /// outlives them all.
-    fn host_here(&self, carried: bool) -> std::io::Result<Option<Host>> {
-        if self.options.kind != WorkerKind::OwnContext {
-            return Ok(None);
-        }
-        self.host_mask.store(crate::watch::mask_here(), Ordering::Relaxed);
-        if carried {
-            // Its carriers are hosts; they inherit the mask.
-            return Ok(None);
-        }
-        let host = Host::here().map_err(std::io::Error::other)?;
-        // SAFETY: Baton: no other thread has seen this scheduler yet.
-        unsafe { (*self.core.get()).root = host.root() };
-        Ok(Some(host))
-    }
-
     /// The root loop of a host thread, or of a carried scheduler.
     fn root(self: &Arc<Self>) {
         fiber::install_overflow_handler();
         // Each carrier has its own.
-        let carried = self.detection.carriers.get().is_some();
+        let carried = self.hosting.has_carriers();
         let _alternate_stack = (!carried).then(fiber::prepare_host_thread);
         loop {
             if !self.resume_current() && !self.stand_by_once() {
@@ -131,14 +112,7 @@ impl Scheduler {
     #[inline]
     pub(super) fn resume_current(&self) -> bool {
         if self.options.kind == WorkerKind::OwnContext {
-            let any = self.with(|core| core.current != STANDBY);
-            if any {
-                self.pass_from_root();
-                if self.detection.carriers.get().is_some() {
-                    self.make_blocked_preemptive();
-                }
-            }
-            return any;
+            return self.resume_context();
         }
         let fiber = self.with(|core| core.fiber);
         if fiber.is_null() {
@@ -367,12 +341,12 @@ impl Scheduler {
             // Jobs keep their own panics; this is for a panic of the job's own code.
             let fine = outside(|| {
                 contain(|| {
-                    waiter.record.lending.within.store(true, Ordering::Relaxed);
+                    waiter.record.in_request_code.store(true, Ordering::Relaxed);
                     request.run();
                 })
             });
             super::preempt::come_back();
-            super::lent::end(waiter);
+            contexts::end_request(waiter);
             add(&self.counters.panics, u64::from(!fine));
             waiter.record.spans.end_request();
             request.state().finish();
@@ -381,14 +355,14 @@ impl Scheduler {
         }
         outside(|| {
             contain(|| {
-                waiter.record.lending.within.store(true, Ordering::Relaxed);
+                waiter.record.in_request_code.store(true, Ordering::Relaxed);
                 drop(request);
             })
         });
         // What the request owned may also have left the scheduler by a guard, and forgotten the
         // guard.
         super::preempt::come_back();
-        super::lent::end(waiter);
+        contexts::end_request(waiter);
         #[cfg(debug_assertions)]
         waiter.foreign.end_request();
         // In this order, for a shutdown that adds up loads (`Node::end`).

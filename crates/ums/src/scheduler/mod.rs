@@ -16,38 +16,34 @@
 //! ```
 //!
 //! * `turn` takes in what has happened and chooses what runs next, for all kinds of workers alike.
-//! * `switch` is the only place that knows what kind a worker is; `own` is about the third kind.
+//! * `switch` is the only place that knows what kind a worker is; `contexts` is the third kind.
 //! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
-//! * `preempt` lets a worker leave its scheduler and rejoin it; `watched` and `blocked` take the
-//!   baton from a worker that blocks undeclared; `carrier` moves a scheduler off a kernel thread
-//!   that is blocked.
+//! * `preempt` lets a worker leave its scheduler and rejoin it; `blocks` takes the baton from a
+//!   worker that blocks undeclared.
 //!
 //! Named invariant **Baton**: `Core` is touched only inside [`Scheduler::with`], which checks that
 //! the calling thread has the baton and that no other borrow is alive; no borrow spans a switch. A
 //! worker has the baton for as long as it is inside the library: the value of [`here`] keeps it
-//! there. Outside, in a request's own code, it may lose the baton (`watched`, `blocked`), and gets
+//! there. Outside, in a request's own code, it may lose the baton (`blocks`), and gets
 //! it again at its next entry. Setting the next worker's event *is* handing the baton on:
 //! afterwards the giver touches only its own event and its waiter's atomics until it is chosen
 //! again.
 
 pub(crate) mod alarm;
-mod blocked;
-mod carrier;
+mod blocks;
 mod check;
 pub(crate) mod debugger;
 mod choose;
+mod contexts;
 mod enqueue;
 mod here;
 mod host;
 mod idle;
 pub(crate) mod inbox;
 mod io;
-mod lent;
 mod limit;
 pub(crate) mod lists;
-mod mine;
 mod options;
-mod own;
 mod park;
 mod peers;
 mod preempt;
@@ -58,12 +54,12 @@ mod switch;
 mod timers;
 mod turn;
 mod wake;
-mod watched;
 pub(crate) mod work_queue;
 mod yield_now;
 
 pub(crate) use crate::watch::carriers::CARRIERS;
-pub use blocked::taking_over_is_refused;
+pub(crate) use blocks::can_detect;
+pub use blocks::taking_over_is_refused;
 pub(crate) use here::{Here, here, here_from_outside};
 pub(crate) use host::start;
 pub(crate) use io::Submission;
@@ -72,10 +68,9 @@ pub(crate) use options::{Options, WorkerLimit};
 pub(crate) use park::Frozen;
 pub use preempt::Coupled;
 pub(crate) use preempt::{couple, go_preemptive, run_on, short_call};
-use state::{AWAY, HERE, WORKER};
+use state::{AWAY, WORKER};
 pub(crate) use state::{
     Core, HAS_BEGUN, Peers, PeersUnnotified, Scheduler, Seat, Timed, away, contain, set_here,
 };
 
 pub(crate) use wake::ready;
-pub(crate) use watched::can_detect;

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fiber::StackRange;
 
-use super::{Core, Frozen, Scheduler, WorkerKind, here, here_from_outside, mine, set_here};
+use super::{Core, Frozen, Scheduler, WorkerKind, contexts, here, here_from_outside, set_here};
 use crate::os::clock::{self, NEVER};
 use crate::os::entry::Inside;
 use crate::os::planted::{self, Bug};
@@ -86,7 +86,7 @@ pub(super) const OF_CONTEXTS: BlockPolicy = BlockPolicy {
     },
     may_leave: || here_from_outside().is_some_and(|scheduler| scheduler.may_leave_undeclared()),
     from: Blocks::Unknown,
-    leave_taken: super::carrier::leave_taken,
+    leave_taken: contexts::leave_taken,
     step_out,
     step_back: come_back,
 };
@@ -94,10 +94,7 @@ pub(super) const OF_CONTEXTS: BlockPolicy = BlockPolicy {
 /// The calling worker was seen in a fault, and is in a signal handler at an arbitrary place: leaves
 /// its scheduler as by a guard.
 fn step_out() -> bool {
-    let whole = mine::mine().is_some_and(|mine| {
-        mine.waiter.record.view.stack().is_none_or(StackRange::is_here)
-            && mine::is_whole(mine.waiter)
-    });
+    let whole = contexts::is_whole_here();
     let here = here_from_outside().filter(|scheduler| whole && scheduler.may_leave_undeclared());
     let Some(scheduler) = here else { return false };
     add(&scheduler.counters.undeclared_faults, 1);
@@ -135,7 +132,7 @@ fn seen_blocked(call: &mut dyn FnMut()) {
 }
 
 fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &AtomicU64) {
-    if super::lent::is_lent() {
+    if contexts::is_lent() {
         // In place: the caller may hold a lock for which its scheduler waits, so it must not wait
         // for the scheduler now.
         return call();
@@ -263,7 +260,7 @@ impl Scheduler {
     /// mask.
     fn may_leave_undeclared(&self) -> bool {
         let usual = match self.options.kind {
-            WorkerKind::OwnContext => self.host_mask.load(Ordering::Relaxed),
+            WorkerKind::OwnContext => self.hosting.mask(),
             _ => MASK.get(),
         };
         self.is_the_requests_own()
@@ -289,7 +286,7 @@ impl Scheduler {
     /// If it has begun to wait: the end of that wait would make it run here, and there.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
         let waiter = self.current_waiter();
-        let within = waiter.record.lending.within.swap(false, Ordering::Relaxed);
+        let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
         assert!(waiter.is_quiet(), "a worker that has begun to wait cannot leave its scheduler");
         if way != Way::Standby {
             self.take_preemptive_place();
@@ -330,7 +327,7 @@ impl Scheduler {
     }
 
     /// Brings a worker that has gone out back to its scheduler. It has the baton when this returns,
-    /// unless it was lent the right to run (`lent.rs`).
+    /// unless it was lent the right to run (`contexts/lent.rs`).
     fn come_back(&self, left: &Left) {
         let &Left { reason, way, waiter, own, within, watched } = left;
         point("leave: back");
@@ -347,7 +344,7 @@ impl Scheduler {
             Some(context) if matches!(way, Way::Call | Way::Standby) => {
                 if !self.decouple_lendable(context, waiter, within) {
                     waiter.record.spans.go_on();
-                    return waiter.record.lending.within.store(within, Ordering::Relaxed);
+                    return waiter.record.in_request_code.store(within, Ordering::Relaxed);
                 }
             }
             Some(context) => self.decouple(context, waiter),
@@ -365,7 +362,7 @@ impl Scheduler {
         } else {
             self.give_preemptive_place();
         }
-        waiter.record.lending.within.store(within, Ordering::Relaxed);
+        waiter.record.in_request_code.store(within, Ordering::Relaxed);
     }
 
     /// Counts one more preemptive worker.

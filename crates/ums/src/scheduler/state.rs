@@ -9,14 +9,13 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use context::Context;
 use fiber::{Fiber, StackPool, Suspender};
 
+use super::blocks::Detection;
+use super::contexts::{Hosting, Own, Switching};
 use super::options::{Options, WorkerKind};
 use crate::os::asleep::IdleMask;
 use crate::os::driver::{Done, Driver};
@@ -37,8 +36,6 @@ use crate::scheduler::lists::timer_list::TimerList;
 use crate::scheduler::lists::worker_list::{STANDBY, Workers};
 use crate::scheduler::work_queue::WorkQueue;
 use crate::wait::{Ticket, Waiter};
-use crate::watch::carriers::Carriers;
-use crate::watch::{self, Place, StateFile};
 
 /// The scheduler; in its own fields, what any thread may reach of it.
 pub(crate) struct Scheduler {
@@ -70,14 +67,10 @@ pub(crate) struct Scheduler {
     pub roster: ShortLock<BTreeMap<WorkerId, &'static Waiter>>,
     /// How the I/O driver describes itself.
     pub driver_text: String,
-    /// In a simulated world, the place of the host thread while contexts change on it.
-    pub carried: crate::os::sim::carry::Carried,
     pub(super) standby: &'static Waiter,
     /// The kernel's number of its host thread: of the thread that was started first (the host of
     /// fibers, or the standby), or of the present carrier.
     pub host_thread: AtomicU32,
-    /// For own contexts, the signals that the host blocks.
-    pub(super) host_mask: AtomicU64,
     /// For thread workers, the waiter whose thread has the baton.
     pub(super) holder: AtomicPtr<Waiter>,
     /// Threads that have ended or are ending.
@@ -94,10 +87,10 @@ pub(crate) struct Scheduler {
     pub(super) looking: AtomicBool,
     /// The queued requests of which the peers must be told before a worker runs (scheduler/peers).
     pub(super) peers_unnotified: Cell<PeersUnnotified>,
-    /// What detects undeclared blocks, if the option is on.
+    /// What notices undeclared blocks, if the options ask for that.
     pub(super) detection: Detection,
-    /// What takes the baton from a blocked worker, if the option is on.
-    pub(super) taker: OnceLock<Arc<dyn crate::watch::watchdog::Subject>>,
+    /// What hosts workers with their own context.
+    pub(super) hosting: Hosting,
     pub(super) core: UnsafeCell<Core>,
 }
 
@@ -162,9 +155,8 @@ pub(crate) struct Core {
     pub turn_yields: u64,
     /// The fiber that the host thread resumes next; null when the standby or a thread is current.
     pub fiber: *mut Fiber,
-    /// The host thread's own context, for workers with their own context; null otherwise.
-    pub root: *const Context,
-    pub pass: Box<Pass>,
+    /// The present switch between workers with their own context.
+    pub switching: Switching,
     pub stacks: Option<StackPool>,
     /// Completions that the driver has delivered and no turn has handled yet.
     pub done: Vec<Done>,
@@ -193,19 +185,6 @@ thread_local! {
     pub(super) static WORKER: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
 }
 
-/// What makes a worker with its own context run.
-pub(crate) struct Own {
-    /// The context in its waiter.
-    pub(super) context: *const Context,
-    pub(super) thread: JoinHandle,
-}
-
-/// The two sides of the next switch. Kept in one place, so that a way out is two words.
-pub(crate) struct Pass {
-    pub(super) from: *const Context,
-    pub(super) to: *const Context,
-}
-
 /// What is known of a scheduler that has reached its soft limit of workers.
 #[derive(Default)]
 pub(crate) struct Standstill {
@@ -216,23 +195,6 @@ pub(crate) struct Standstill {
     pub(super) overdue: u64,
     /// Whether it has been reported that the hard limit is reached.
     pub(super) told: bool,
-}
-
-/// What a scheduler that detects undeclared blocks has.
-#[derive(Default)]
-pub(crate) struct Detection {
-    pub(super) place: OnceLock<Arc<Place>>,
-    /// How the baton was taken from the current worker, until the standby has acted on it.
-    pub(super) lost: AtomicU8,
-    /// What the watchdog saw last time, and how often.
-    pub(super) stuck: [AtomicU64; 2],
-    /// For workers with their own context, the file that tells what their host thread does.
-    pub(super) host: StateFile,
-    /// The carriers, if the scheduler is tied to no host thread.
-    pub(super) carriers: OnceLock<Carriers>,
-    /// The worker it was interrupted for last, and how often.
-    pub(super) poked: AtomicU64,
-    pub(super) pokes: watch::Pokes,
 }
 
 /// Requests of which a scheduler must tell its peers before it runs a worker: it was woken for
@@ -300,8 +262,7 @@ impl Core {
             turn_at: 0,
             turn_yields: 0,
             fiber: std::ptr::null_mut(),
-            root: std::ptr::null(),
-            pass: Box::new(Pass::NONE),
+            switching: Switching::new(),
             stacks: (options.kind == WorkerKind::Fiber).then(|| options.stacks()),
             done: Vec::new(),
             routines: VecDeque::new(),
@@ -368,10 +329,8 @@ impl Scheduler {
             peers,
             roster: ShortLock::default(),
             driver_text,
-            carried: Default::default(),
             standby,
             host_thread: AtomicU32::new(crate::os::thread_number()),
-            host_mask: AtomicU64::new(0),
             holder: AtomicPtr::new(std::ptr::null_mut()),
             graves: Lock::new(Vec::new()),
             busy: AtomicBool::new(false),
@@ -381,7 +340,7 @@ impl Scheduler {
             looking: AtomicBool::new(false),
             peers_unnotified: Cell::new(PeersUnnotified::Nothing),
             detection: Detection::default(),
-            taker: OnceLock::new(),
+            hosting: Hosting::default(),
             core: UnsafeCell::new(core),
             options,
         })

@@ -19,7 +19,6 @@ impl Scheduler {
     /// Takes the scheduler down. The standby calls this, holding the baton, when every worker is
     /// idle and no request waits.
     pub(super) fn take_down(&self) {
-        self.close_place();
         self.watch_no_more();
         self.end_all_io();
         loop {

@@ -4,7 +4,7 @@
 //!   switches, no system call.
 //! * *Thread*: set the next worker's event and wait on the own one.
 //! * *Own context*: change the registers to the next worker's; one switch, no system call. See
-//!   `own.rs`.
+//!   `contexts`.
 //!
 //! Named invariants. **Home**: a fiber is resumed only by its scheduler's host thread. **Baton**:
 //! setting the next worker's event gives the baton away; see `scheduler/mod.rs`.
@@ -13,7 +13,7 @@
 
 use fiber::Suspender;
 
-use super::state::Pass;
+use super::contexts::Pass;
 use super::{Core, Scheduler, Seat, WorkerKind};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
@@ -35,7 +35,6 @@ impl Scheduler {
     /// return from a function that was called before a fiber left its stack is mispredicted, for
     /// the processor's return stack is then that of another fiber. Functions that return before the
     /// switch may be called.
-    /// return stack is then another's. What is computed before a switch may be called.
     #[inline(always)]
     pub(super) fn leave_by(&self, way_out: WayOut) {
         match way_out {
@@ -43,8 +42,8 @@ impl Scheduler {
             // SAFETY: Home: this worker was current until now, so this is its own stack.
             WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
             // SAFETY: Baton: set by the first half of this switch, and no other worker has had the
-            // baton since. One Place (own.rs): the worker that was current until now is the running
-            // context.
+            // baton since. One Place (contexts): the worker that was current until now is the
+            // running context.
             WayOut::Pass(pass) => unsafe { (*pass).switch() },
         }
     }

@@ -4,7 +4,9 @@
 //! without a lock, also when the worker has ended.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 
 use crate::os::atomic;
 use crate::os::entry::Entry;
@@ -19,6 +21,9 @@ pub(crate) struct WorkerRecord {
     pub(crate) context: context::Context,
     /// Whether it may run without the baton while it waits to be chosen.
     pub(crate) lending: Lending,
+    /// Whether it is in its request's own code. In other code it is not allowed to run without the
+    /// baton, because that code needs it.
+    pub(crate) in_request_code: AtomicBool,
     /// Whether its thread is inside the library.
     pub(crate) entry: Entry,
     /// The I/O request it waits for, as the I/O list numbers it; 0 for none.
@@ -36,6 +41,7 @@ impl WorkerRecord {
         WorkerRecord {
             context: context::Context::new(),
             lending: Lending::new(),
+            in_request_code: AtomicBool::new(false),
             entry: Entry::new(),
             io: atomic::AtomicU64::new(0),
             watched: AtomicPtr::new(null_mut()),

@@ -46,7 +46,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::os::atomic::{AtomicBool, AtomicU64};
+use crate::os::atomic::AtomicU64;
 use crate::os::event::Event;
 
 const NONE: u64 = 0;
@@ -67,14 +67,11 @@ pub(crate) struct Lending {
     word: AtomicU64,
     /// Set when the worker that asked for its scheduler is saved.
     pub back: Event,
-    /// Whether the worker is in its request's own code. In other code it is not lent, because that
-    /// code needs the baton.
-    pub within: AtomicBool,
 }
 
 impl Lending {
     pub fn new() -> Lending {
-        Lending { word: AtomicU64::new(NONE), back: Event::new(), within: AtomicBool::new(false) }
+        Lending { word: AtomicU64::new(NONE), back: Event::new() }
     }
 
     /// W1. Called by a worker that is about to be saved. It may be lent until it is chosen.

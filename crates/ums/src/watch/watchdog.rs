@@ -6,7 +6,7 @@
 //! thread for the whole process. It acts only on a block that it has seen twice, so it leaves the
 //! common case to the watcher, which is faster.
 //!
-//! *Schedulers of thread workers* (`scheduler/blocked.rs`). The watchdog is the one taker of
+//! *Schedulers of thread workers* (`scheduler/blocks/taker.rs`). The watchdog is the one taker of
 //! `os/entry`.
 //!
 //! When all subjects have been idle for a few looks, it sleeps without a timeout until one is not.

@@ -17,10 +17,10 @@
 //! ```
 //!
 //! A *lent* worker has no scheduler: it is like a preemptive one. Its first entry into the library
-//! ([`super::here`]) ends that, and so does the end of its request. An entry from a signal handler
-//! of the application does not, because the handler would continue with another thread's mask and
-//! stack for signals. An interposed call does not either: it is made in place, for its caller may
-//! hold the lock.
+//! (`scheduler::here`) ends that, and so does the end of its request. An entry from an
+//! application's signal handler does not, because the handler would continue with another thread's
+//! mask and stack for signals. An interposed call does not either: it is made in place, for its
+//! caller may hold the lock.
 //!
 //! A worker is lent only within its request's own code, because the library's code around that
 //! needs the baton. A worker that is interrupted inside the library (`os/entry`) does not leave, so
@@ -38,11 +38,12 @@ use context::Context;
 use fiber::StackRange;
 
 use super::mine::{self, Mine};
-use super::watched::REASON;
-use super::{AWAY, Core, Scheduler, set_here};
 use crate::record::event_ring::RingEvent;
+use crate::scheduler::blocks::REASON;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::State;
+use crate::scheduler::state::AWAY;
+use crate::scheduler::{Core, Scheduler, set_here};
 use crate::wait::{LAST_MADE, Waiter};
 use crate::watch::mask_here;
 
@@ -50,13 +51,13 @@ impl Scheduler {
     /// Does what [`Scheduler::decouple`] does, for a worker that has left at an arbitrary place.
     /// Returns false if it was lent the right to run, and has no baton. `within`: it was
     /// interrupted in its request's own code.
-    pub(super) fn decouple_lendable(
+    pub(in crate::scheduler) fn decouple_lendable(
         &self,
         mine: *const Context,
         waiter: &'static Waiter,
         within: bool,
     ) -> bool {
-        if within && self.detection.carriers.get().is_some() {
+        if within && self.hosting.has_carriers() {
             waiter.record.lending.rejoin();
         }
         self.decouple(mine, waiter);
@@ -93,7 +94,7 @@ impl Scheduler {
     /// Called by the watchdog when the scheduler waits for a lock: lets the workers that are back
     /// run.
     #[cold]
-    pub(super) fn lend_own(&self) {
+    pub(in crate::scheduler) fn lend_own(&self) {
         if self.returned().next().is_none() {
             return;
         }
@@ -117,7 +118,7 @@ impl Core {
     /// Returns whether a worker that was chosen, and is Running by its state, can be resumed here.
     /// If it is running without the baton it cannot, and becomes Preemptive again.
     #[inline]
-    pub(super) fn is_here(&mut self, id: WorkerId) -> bool {
+    pub(in crate::scheduler) fn can_resume_here(&mut self, id: WorkerId) -> bool {
         let waiter = self.workers.get(id).waiter;
         !waiter.record.lending.is_lendable() || self.claim(id, waiter)
     }
@@ -146,14 +147,14 @@ fn runs_on(mine: *const Context, waiter: &'static Waiter) -> bool {
 }
 
 /// Returns whether the calling worker runs without the baton.
-pub(super) fn is_lent() -> bool {
+pub(in crate::scheduler) fn is_lent() -> bool {
     mine::mine().is_some_and(|mine| mine.waiter.record.lending.is_lent())
 }
 
 /// If the calling code is that of a lent worker, and in no signal handler, it has the baton when
 /// this returns.
 #[cold]
-pub(super) fn settle() {
+pub(in crate::scheduler) fn settle() {
     let Some(Mine { waiter, .. }) = mine::mine() else { return };
     let in_handler = || {
         !waiter.record.view.stack().is_none_or(StackRange::is_here)
@@ -165,8 +166,8 @@ pub(super) fn settle() {
 }
 
 /// Called at the end of a worker's request: it has the baton when this returns.
-pub(super) fn end(waiter: &Waiter) {
-    waiter.record.lending.within.store(false, Ordering::Relaxed);
+pub(in crate::scheduler) fn end_request(waiter: &Waiter) {
+    waiter.record.in_request_code.store(false, Ordering::Relaxed);
     if waiter.record.lending.is_lent() {
         rejoin();
     }
@@ -177,7 +178,7 @@ fn rejoin() {
     let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
     // SAFETY: Baton: the scheduler outlives its workers' threads, each of which has an owner of it.
     let scheduler = unsafe { &*scheduler };
-    let within = waiter.record.lending.within.swap(false, Ordering::Relaxed);
+    let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
     loop {
         AWAY.set(None);
         if waiter.record.lending.ask_for_scheduler() {
@@ -193,5 +194,5 @@ fn rejoin() {
     }
     set_here(Some(scheduler));
     scheduler.end_preemptive(waiter, REASON);
-    waiter.record.lending.within.store(within, Ordering::Relaxed);
+    waiter.record.in_request_code.store(within, Ordering::Relaxed);
 }

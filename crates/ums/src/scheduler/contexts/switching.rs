@@ -41,25 +41,23 @@ use context::{Context, Refused};
 
 use super::mine::{self, Mine};
 use super::state::{Own, Pass};
-use super::switch::WayOut;
-use super::{Core, Scheduler, Seat, set_here};
 use crate::os;
 use crate::os::entry;
 use crate::os::threads::{self, JoinHandle};
 use crate::record::counters::add;
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::switch::WayOut;
+use crate::scheduler::{Core, Scheduler, Seat, here, preempt, set_here};
 use crate::wait::Waiter;
 use crate::watch::{self, calls};
 
 impl Pass {
-    pub(super) const NONE: Pass = Pass { from: std::ptr::null(), to: std::ptr::null() };
-
     /// The second half of a switch.
     ///
     /// # Safety
     /// *One Place*: `from` is the running context, which has handed the baton to `to`.
     #[inline(always)]
-    pub(super) unsafe fn switch(&self) {
+    pub(in crate::scheduler) unsafe fn switch(&self) {
         // SAFETY: One Place, by the contract: the context that has the baton now is saved, and no
         // other continues it. Both are alive: a worker's is in its seat, the root in the frame of
         // the host thread (Host Outlives).
@@ -70,8 +68,8 @@ impl Pass {
 /// Runs a switch. In a simulated world the host's place moves along.
 #[inline(always)]
 fn along(switch: impl FnOnce()) {
-    match os::sim::is_here().then(super::here).flatten() {
-        Some(scheduler) => scheduler.carried.along(switch),
+    match os::sim::is_here().then(here).flatten() {
+        Some(scheduler) => scheduler.hosting.carried.along(switch),
         None => switch(),
     }
 }
@@ -82,18 +80,18 @@ impl Core {
     fn context_of(&mut self, id: WorkerId) -> *const Context {
         match &self.workers.get(id).seat {
             Some(Seat::Own(own)) => own.context,
-            _ => self.root,
+            _ => self.switching.root,
         }
     }
 
     /// The first half of a switch from the current worker to `to`.
     #[inline]
-    pub(super) fn pass_to(&mut self, to: WorkerId) -> WayOut {
+    pub(in crate::scheduler) fn pass_to(&mut self, to: WorkerId) -> WayOut {
         let me = self.current;
         self.hand_to(to);
         let (from, to) = (self.context_of(me), self.context_of(to));
-        *self.pass = Pass { from, to };
-        WayOut::Pass(std::ptr::from_ref(&*self.pass))
+        *self.switching.pass = Pass { from, to };
+        WayOut::Pass(std::ptr::from_ref(&*self.switching.pass))
     }
 }
 
@@ -103,14 +101,14 @@ impl Scheduler {
     pub(super) fn pass_from_root(&self) {
         let pass = self.with(|core| {
             let to = core.context_of(core.current);
-            Pass { from: core.root, to }
+            Pass { from: core.switching.root, to }
         });
         // SAFETY: One Place: this is the root, and the baton has been handed to the current worker.
         unsafe { pass.switch() };
     }
 
     /// Hands the baton to `to`, and resumes outside, on the worker's own kernel thread.
-    pub(super) fn couple(&self, to: WorkerId) {
+    pub(in crate::scheduler) fn couple(&self, to: WorkerId) {
         add(&self.counters.context_switches, 1);
         add(&self.counters.leave_switches, 1);
         let (mine, theirs) = self.with(|core| {
@@ -123,19 +121,19 @@ impl Scheduler {
         // SAFETY: One Place: the caller is current until now, so its context is the running one and
         // on the host; the context that has the baton now is saved. Alive, as in `Pass::switch`.
         let leave = || unsafe { (*mine).leave_for(&*theirs) };
-        self.carried.home(leave);
+        self.hosting.carried.home(leave);
     }
 
     /// Rejoins the scheduler: through the inbox, once the worker is saved. Returns when it has the
     /// baton.
-    pub(super) fn decouple(&self, mine: *const Context, waiter: &'static Waiter) {
+    pub(in crate::scheduler) fn decouple(&self, mine: *const Context, waiter: &'static Waiter) {
         if os::sim::is_here() {
             let inbox = self.inbox;
             let saved = os::sim::carry::ferry(move || inbox.push(waiter));
             // SAFETY: One Place and Saved First, as below; the ferry thread pushes it into the
             // inbox.
             unsafe { (*mine).decouple(&saved.post()) };
-            return self.carried.arrive();
+            return self.hosting.carried.arrive();
         }
         let post = self.inbox.post(waiter);
         // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: the worker that
@@ -146,21 +144,21 @@ impl Scheduler {
 
     /// The first step of a worker's thread, if carriers host it.
     fn runs_on_carriers(&self, mine: Mine) {
-        let carriers = self.detection.carriers.get();
+        let carriers = self.hosting.carriers.get();
         mine::begin(mine);
-        super::preempt::prepare_here();
+        preempt::prepare_here();
         // SAFETY: Own Carriers: they belong to the scheduler, of which this thread has an owner
         // until it ends.
         unsafe { watch::runs_on(carriers) };
     }
 
     /// Returns the context of the current worker.
-    pub(super) fn own_context(&self) -> *const Context {
+    pub(in crate::scheduler) fn own_context(&self) -> *const Context {
         self.with(|core| core.context_of(core.current))
     }
 
     /// Makes the thread of a new worker and waits until it has left its kernel thread.
-    pub(super) fn own_seat(
+    pub(in crate::scheduler) fn own_seat(
         &self,
         id: WorkerId,
         waiter: &'static Waiter,
@@ -172,7 +170,7 @@ impl Scheduler {
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
             scheduler.arrive(waiter);
-            calls::detect_here(super::preempt::OF_CONTEXTS);
+            calls::detect_here(preempt::OF_CONTEXTS);
             scheduler.runs_on_carriers(Mine { scheduler: &*scheduler, context, waiter });
             if os::sim::carry::leaves_own_thread() {
                 return scheduler.detach_in_world(context, id, waiter);
@@ -208,7 +206,7 @@ impl Scheduler {
     fn detach_in_world(self: &Arc<Self>, mine: &Context, id: WorkerId, waiter: &'static Waiter) {
         let saved = os::sim::carry::ferry(move || waiter.event.set());
         let live = || {
-            self.carried.arrive();
+            self.hosting.carried.arrive();
             self.live(id, waiter);
         };
         // SAFETY: One Place and Saved First, as in `own_seat`; the ferry thread tells the maker.
@@ -225,7 +223,7 @@ impl Scheduler {
 
 impl Own {
     /// Lets a retired worker end, on its own kernel thread. Returns the thread to join.
-    pub(super) fn end(self) -> JoinHandle {
+    pub(in crate::scheduler) fn end(self) -> JoinHandle {
         // SAFETY: One Place: retired, so it is on no list and no other continues it; it was idle,
         // so it is saved.
         unsafe { (*self.context).release() };

@@ -6,8 +6,9 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use context::Context;
+use fiber::StackRange;
 
-use super::Scheduler;
+use crate::scheduler::Scheduler;
 use crate::wait::Waiter;
 
 /// What the code of a worker of this kind needs to know of itself in a signal handler.
@@ -39,4 +40,11 @@ pub(super) fn is_whole(waiter: &Waiter) -> bool {
     let word = std::ptr::with_exposed_provenance::<AtomicUsize>(saved_at);
     // SAFETY: Baton: the word of its context, which exists as long as the worker's thread.
     saved_at != 0 && unsafe { (*word).load(Ordering::Acquire) } == 0
+}
+
+/// Returns whether the calling code, in a signal handler, runs on its worker's own stack, whole.
+pub(in crate::scheduler) fn is_whole_here() -> bool {
+    mine().is_some_and(|mine| {
+        mine.waiter.record.view.stack().is_none_or(StackRange::is_here) && is_whole(mine.waiter)
+    })
 }

@@ -30,8 +30,8 @@
 //! worker, in the order of the program, in user code or not. If it is, the worker goes preemptive
 //! there and then, and makes its call, or its access to memory, once more on its own kernel thread.
 //! So it needs no gate: it rejoins like any preemptive worker. If the poke does not end the block,
-//! the scheduler is taken from that kernel thread, as the baton is from a worker (`carrier.rs`):
-//! the poke is the gate.
+//! the scheduler is taken from that kernel thread, as the baton is from a worker
+//! (`contexts/carrier.rs`): the poke is the gate.
 //!
 //! An interposed call that will surely block goes preemptive by itself (`preempt::OF_THREADS`),
 //! which is faster.
@@ -39,8 +39,8 @@
 //! *Stuck.* The library's own code may need a lock that a worker at its gate holds, such as the
 //! allocator's. The watchdog sees that the baton's holder waits for a lock, and allows workers at
 //! their gates to run without the baton. Such a worker has no scheduler: its first entry into the
-//! library ([`super::here`]) takes it to its gate again. That is counted. For workers with their
-//! own context: `lent.rs`.
+//! library (`scheduler::here`) takes it to its gate again. That is counted. For workers with their
+//! own context: `contexts/lent.rs`.
 //!
 //! Named invariant **Own Handler**: a [`WatchedWorker`] lives on the stack of its worker's thread,
 //! which ends the watch before the frame ends.
@@ -50,19 +50,17 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use super::{Scheduler, WorkerKind, set_here};
+use super::state::REASON;
+use crate::os::clock;
 use crate::os::entry::Inside;
 use crate::os::event::Event;
-use crate::os::{self, clock};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
-use crate::record::reason::WaitReason;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
+use crate::scheduler::state::AWAY;
+use crate::scheduler::{Scheduler, WorkerKind, set_here};
 use crate::wait::Waiter;
 use crate::watch::{self, GateHandler, Place, PlaceOwner, Watched, state};
-
-/// The wait reason as which an undeclared block is counted.
-pub(super) const REASON: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
 
 const NOT_LOST: u8 = 0;
 const IN_CALL: u8 = 1;
@@ -74,18 +72,15 @@ const STUCK_LOOKS: u64 = 4;
 
 impl Scheduler {
     /// Opens the place of a scheduler that detects. Called on the standby's thread.
-    pub(super) fn open_place(self: &Arc<Self>) -> std::io::Result<()> {
+    pub(super) fn open_place(&self) -> std::io::Result<()> {
         let cpu = self.options.pin.filter(|_| self.options.detect_blocking);
         let Some(cpu) = cpu else { return Ok(()) };
         watch::prepare();
-        let owner = Box::new(DetectingScheduler(Arc::downgrade(self)));
+        let owner = Box::new(DetectingScheduler(self.me.clone()));
         let place = Place::open(cpu, watch::mechanism(), owner)?;
         let _ = self.detection.place.set(place);
         if self.options.kind == WorkerKind::OwnContext {
-            watch::install();
-            if !Scheduler::is_to_be_carried(&self.options) {
-                self.detection.host.open(os::thread_number() as i32)?;
-            }
+            self.show_host()?;
         }
         Ok(())
     }
@@ -93,31 +88,31 @@ impl Scheduler {
     /// Ends the watcher thread, if there is one.
     pub(super) fn close_place(&self) {
         self.detection.place.get().inspect(|place| place.close());
-        self.detection.host.close();
+        self.hide_host();
     }
 
     /// Called when a thread is about to run here that did not run a moment ago.
     #[inline]
-    pub(super) fn stir_place(&self) {
+    pub(in crate::scheduler) fn stir_place(&self) {
         self.detection.place.get().inspect(|place| place.stir());
-        if self.taker.get().is_some() {
+        if self.detection.taker.get().is_some() {
             watch::watchdog::wake();
         }
     }
 
     /// Returns the waiter that has the baton.
-    pub(super) fn holder(&self) -> Option<&'static Waiter> {
+    pub(in crate::scheduler) fn holder(&self) -> Option<&'static Waiter> {
         // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
         unsafe { self.holder.load(Ordering::Acquire).as_ref() }
     }
 
     /// Returns whether the current worker, which is blocked or the caller, is in user code.
-    pub(super) fn is_in_user_code(&self, waiter: &Waiter) -> bool {
+    pub(in crate::scheduler) fn is_in_user_code(&self, waiter: &Waiter) -> bool {
         waiter.record.entry.is_outside() && self.is_calm(waiter)
     }
 
     /// Returns the same as far as the waiter and the scheduler tell.
-    pub(super) fn is_calm(&self, waiter: &Waiter) -> bool {
+    pub(in crate::scheduler) fn is_calm(&self, waiter: &Waiter) -> bool {
         waiter.is(State::Running)
             && waiter.is_quiet()
             && !self.busy.load(Ordering::Relaxed)
@@ -126,7 +121,7 @@ impl Scheduler {
     }
 
     /// Notes for the standby, which gets the baton, that it was taken from the current worker.
-    pub(super) fn baton_was_taken(&self, in_call: bool) {
+    pub(in crate::scheduler) fn baton_was_taken(&self, in_call: bool) {
         let lost = if in_call { IN_CALL } else { IN_FAULT };
         self.detection.lost.store(lost, Ordering::Relaxed);
     }
@@ -140,7 +135,7 @@ impl Scheduler {
 
     /// Called by the standby, which has the baton: a worker from which it was taken is Preemptive
     /// now.
-    pub(super) fn make_blocked_preemptive(&self) {
+    pub(in crate::scheduler) fn make_blocked_preemptive(&self) {
         let lost = self.detection.lost.swap(NOT_LOST, Ordering::Relaxed);
         if lost == NOT_LOST {
             return;
@@ -169,7 +164,10 @@ impl Scheduler {
 
     /// Prepares the watch of the calling thread, which does not have the baton. The thread stays
     /// unwatched if the scheduler does not detect, or the system refuses.
-    pub(super) fn watch_worker(&self, waiter: &'static Waiter) -> Option<WatchedWorker> {
+    pub(in crate::scheduler) fn watch_worker(
+        &self,
+        waiter: &'static Waiter,
+    ) -> Option<WatchedWorker> {
         let place = self.detection.place.get()?;
         let watched_worker =
             WatchedWorker { scheduler: self.arc(), waiter, watched: Watched::take().ok()? };
@@ -179,7 +177,7 @@ impl Scheduler {
 }
 
 /// A watched worker while it has no baton. It lives on its thread's stack.
-pub(super) struct WatchedWorker {
+pub(in crate::scheduler) struct WatchedWorker {
     scheduler: Arc<Scheduler>,
     waiter: &'static Waiter,
     watched: &'static Watched,
@@ -187,7 +185,7 @@ pub(super) struct WatchedWorker {
 
 impl WatchedWorker {
     /// Watches the calling thread until [`WatchedWorker::end`]. It is parked, inside the library.
-    pub(super) fn begin(&self) {
+    pub(in crate::scheduler) fn begin(&self) {
         // SAFETY: Own Handler: `end` abandons, and the maker of this calls it on the same thread.
         let begun = unsafe { self.watched.adopt(std::ptr::from_ref(self), watch::mechanism()) };
         match begun {
@@ -200,14 +198,14 @@ impl WatchedWorker {
     }
 
     /// Called when it has the baton for the first time.
-    pub(super) fn enter(&self) {
+    pub(in crate::scheduler) fn enter(&self) {
         if self.waiter.record.watched().is_some() {
             self.watched.word.leave();
         }
     }
 
     /// Called when its thread, which has no baton, is about to end.
-    pub(super) fn end(&self) {
+    pub(in crate::scheduler) fn end(&self) {
         if self.waiter.record.watched().is_some() {
             self.waiter.record.be_watched(None);
             self.watched.enter_library();
@@ -235,13 +233,13 @@ impl GateHandler for WatchedWorker {
     fn regained_place(&self) {
         let _inside = Inside::enter();
         set_here(Some(&self.scheduler));
-        super::AWAY.set(None);
+        AWAY.set(None);
         self.scheduler.end_preemptive(self.waiter, REASON);
     }
 
     fn resumes_without_place(&self) {
         set_here(None);
-        super::AWAY.set(Some(self.waiter));
+        AWAY.set(Some(self.waiter));
     }
 
     fn stop(&self) {}
@@ -288,33 +286,11 @@ impl PlaceOwner for DetectingScheduler {
     }
 
     fn look_at_hosted(&self) -> bool {
-        let Some(scheduler) = self.0.upgrade() else { return false };
-        let Some(waits) = scheduler.blocks_hosted() else { return false };
-        let now = scheduler.number_of(waits);
-        let news = scheduler.detection.poked.swap(now, Ordering::Relaxed) != now;
-        if !scheduler.detection.pokes.is_worth_one_more(news) {
-            return news;
-        }
-        match scheduler.detection.carriers.get() {
-            None => {
-                let host = scheduler.host_thread.load(Ordering::Relaxed) as i32;
-                watch::poke_blocked(host, &scheduler.detection.host, waits);
-                news
-            }
-            // Most faults are over at the second look, and most calls can be interrupted.
-            Some(carriers) if news => {
-                if watch::can_be_carried(waits) {
-                    carriers.poke(waits);
-                }
-                true
-            }
-            Some(carriers) => scheduler.handle_blocked_carrier(carriers, waits),
-        }
+        self.0.upgrade().is_some_and(|scheduler| scheduler.look_at_host())
     }
 
     fn suspects_hosted(&self) -> u64 {
-        let Some(scheduler) = self.0.upgrade() else { return 0 };
-        scheduler.blocks_hosted().map_or(0, |waits| scheduler.number_of(waits))
+        self.0.upgrade().map_or(0, |scheduler| scheduler.suspects_host())
     }
 }
 
@@ -326,30 +302,8 @@ fn is_no_short_wait(tid: i32) -> bool {
 }
 
 impl Scheduler {
-    /// Returns whether watched workers may run on the host now.
-    fn hosts(&self) -> bool {
-        self.options.kind == WorkerKind::OwnContext
-            && self.counters.asleep_since.load(Ordering::Acquire) == 0
-    }
-
-    /// Returns the call or fault that the host is blocked in, unless it is the scheduler's own: the
-    /// worker there need not be in user code, which its handler finds out.
-    fn blocks_hosted(&self) -> Option<state::Waits> {
-        let waits = self.host_waits()?;
-        let seen = self.detection.carriers.get().is_some() || watch::can_be_carried(waits);
-        let library = self.busy.load(Ordering::Acquire)
-            || self.looking.load(Ordering::Relaxed)
-            || self.in_routine.load(Ordering::Relaxed) > 0;
-        (seen && self.hosts() && !library).then_some(waits)
-    }
-
-    /// Returns a number that is the same only for the same block, as far as can be told.
-    fn number_of(&self, waits: state::Waits) -> u64 {
-        self.progress() << 16 | waits.pc & 0xffff | 1
-    }
-
     /// Grows with everything that a scheduler does.
-    pub(super) fn progress(&self) -> u64 {
+    pub(in crate::scheduler) fn progress(&self) -> u64 {
         let c = &self.counters;
         let progress = [&c.turns, &c.yields, &c.context_switches, &c.routines];
         progress.map(|n| n.load(Ordering::Relaxed)).iter().sum()
@@ -371,8 +325,7 @@ impl Scheduler {
     /// leave.
     fn waits_for_lock(&self) -> bool {
         if self.options.kind == WorkerKind::OwnContext {
-            let futex = self.host_waits().and_then(|waits| waits.futex());
-            return futex.is_some_and(|futex| !self.is_own_event(futex));
+            return self.host_waits_for_lock();
         }
         self.holder().is_some_and(|holder| {
             !self.is_in_user_code(holder)
@@ -382,11 +335,3 @@ impl Scheduler {
         })
     }
 }
-
-/// Returns whether workers of this kind can be watched.
-pub(crate) fn can_detect(kind: WorkerKind) -> bool {
-    kind != WorkerKind::Fiber
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests;

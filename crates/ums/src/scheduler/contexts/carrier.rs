@@ -55,13 +55,14 @@ use std::thread::JoinHandle;
 use context::{Context, Host};
 
 use super::mine::{self, Mine};
-use super::watched::REASON;
-use super::{Scheduler, WorkerKind, set_here};
 use crate::os::entry::Inside;
 use crate::os::linux::sample;
 use crate::os::threads::Promise;
 use crate::os::{self, clock};
+use crate::scheduler::blocks::REASON;
 use crate::scheduler::lists::worker_list::State;
+use crate::scheduler::state::AWAY;
+use crate::scheduler::{Options, Scheduler, WorkerKind, set_here};
 use crate::wait::Waiter;
 use crate::watch::carriers::{Carrier, Carriers};
 use crate::watch::{self, Waits, state};
@@ -72,23 +73,22 @@ const STACK: usize = 64 << 10;
 /// Sends the scheduler to the thread that starts it.
 type Tell = Promise<io::Result<Arc<Scheduler>>>;
 
-impl Scheduler {
-    /// Returns whether the scheduler is to be tied to no kernel thread.
-    pub(super) fn is_to_be_carried(options: &super::Options) -> bool {
-        let wanted = options.kind == WorkerKind::OwnContext
-            && options.detect_blocking
-            && !os::sim::is_here();
-        // On other platforms the blocked instruction could not be found in a frame, nor be stepped
-        // over.
-        wanted && options.pin.is_some() && cfg!(all(target_arch = "x86_64", target_env = "gnu"))
-    }
+/// Returns whether the scheduler with these options is tied to no kernel thread.
+pub(in crate::scheduler) fn are_carried(options: &Options) -> bool {
+    let wanted =
+        options.kind == WorkerKind::OwnContext && options.detect_blocking && !os::sim::is_here();
+    // On other platforms the blocked instruction could not be found in a frame, nor be stepped
+    // over.
+    wanted && options.pin.is_some() && cfg!(all(target_arch = "x86_64", target_env = "gnu"))
+}
 
+impl Scheduler {
     /// Runs this scheduler on carriers until it ends. `main` is the root's code.
-    pub(super) fn be_carried(self: &Arc<Self>, tell: Tell, main: impl FnOnce()) {
-        let carriers = self.detection.carriers.get_or_init(Carriers::new);
+    pub(in crate::scheduler) fn run_carried(self: &Arc<Self>, tell: Tell, main: impl FnOnce()) {
+        let carriers = self.hosting.carriers.get_or_init(Carriers::new);
         let root = Context::new();
         // SAFETY: Baton: no other thread has seen this scheduler yet.
-        unsafe { (*self.core.get()).root = &root };
+        unsafe { (*self.core.get()).switching.root = &root };
         let crew = match self.make_carriers(carriers, &root) {
             Ok(crew) => crew,
             Err(error) => return tell.keep(Err(error)),
@@ -149,7 +149,7 @@ impl Scheduler {
 
     /// Runs a carrier's thread.
     fn carry(&self, at: usize, root: usize, tell: Promise<io::Result<()>>) {
-        let Some(carriers) = self.detection.carriers.get() else { return };
+        let Some(carriers) = self.hosting.carriers.get() else { return };
         let me = &carriers.all()[at];
         self.pin_and_set_nice();
         let begun = Host::here().map_err(io::Error::other).and_then(|host| {
@@ -186,25 +186,16 @@ impl Scheduler {
             // more. The root lives until the crew was joined.
             unsafe { host.root().switch_to(&*root) };
             // The context that left may have done so inside a signal handler.
-            watch::block_here(self.host_mask.load(Ordering::Relaxed));
+            watch::block_here(self.hosting.mask());
         }
         me.thread.store(0, Ordering::Relaxed);
         me.state.close();
     }
 
-    /// Returns in what the kernel thread that runs the workers is blocked, if it is: the
-    /// scheduler's own waits do not count.
-    pub(super) fn host_waits(&self) -> Option<Waits> {
-        match self.detection.carriers.get() {
-            Some(carriers) => carriers.carrying().state.waits(),
-            None => self.detection.host.waits(),
-        }
-    }
-
     /// Handles a carrier that is blocked in `waits`, not for the first time: interrupts it, and
     /// takes the scheduler from it if that does not end the block.
     pub(super) fn handle_blocked_carrier(&self, carriers: &Carriers, waits: Waits) -> bool {
-        let mask = self.host_mask.load(Ordering::Relaxed);
+        let mask = self.hosting.mask();
         let in_call = waits.call.is_some();
         if in_call && !carriers.is_uninterruptible(mask) {
             if watch::can_be_carried(waits) {
@@ -251,25 +242,25 @@ fn end_carriers(carriers: &Carriers, crew: Vec<JoinHandle<()>>) {
 /// Called by a worker's own code, in the handler of the signal that was its gate: another carrier
 /// has its scheduler. The worker resumes on its own kernel thread, frees this carrier, and rejoins
 /// its scheduler.
-pub(super) fn leave_taken(carrier: &'static Carrier) {
+pub(in crate::scheduler) fn leave_taken(carrier: &'static Carrier) {
     let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
     let _inside = Inside::enter();
     // SAFETY: Baton: the scheduler outlives its workers' threads, each of which has an owner of it.
     let scheduler = unsafe { &*scheduler };
     set_here(None);
-    super::AWAY.set(Some(waiter));
+    AWAY.set(Some(waiter));
     let host = carrier.own.load(Ordering::Acquire);
     // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and has not been
     // continued since: it is on no list. The carrier's own context is saved since it switched to
     // the root, and only the context that leaves the carrier continues it. Host Outlives.
     unsafe { (*context).leave_for(&*host) };
-    super::AWAY.set(None);
+    AWAY.set(None);
     waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
-    let within = waiter.record.lending.within.swap(false, Ordering::Relaxed);
+    let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
     if scheduler.decouple_lendable(context, waiter, within) {
         set_here(Some(scheduler));
         scheduler.end_preemptive(waiter, REASON);
         debug_assert!(waiter.is(State::Running));
     }
-    waiter.record.lending.within.store(within, Ordering::Relaxed);
+    waiter.record.in_request_code.store(within, Ordering::Relaxed);
 }

@@ -35,11 +35,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::watched::REASON;
-use super::{AWAY, HERE, Scheduler, WORKER, WorkerKind, set_here};
+use super::state::REASON;
 use crate::os::clock;
 use crate::os::entry;
 use crate::os::linux::barrier;
+use crate::scheduler::state::{AWAY, HERE, WORKER};
+use crate::scheduler::{Scheduler, WorkerKind, set_here};
 use crate::watch::watchdog::{self, Subject};
 use crate::watch::{Waits, state};
 
@@ -67,7 +68,7 @@ pub fn taking_over_is_refused() -> Option<&'static str> {
 impl Scheduler {
     /// Begins to take this scheduler from workers that are blocked, if the option is on and the
     /// system allows it.
-    pub(super) fn watch_for_blocked(&self) -> std::io::Result<()> {
+    pub(super) fn open_taker(&self) -> std::io::Result<()> {
         let wanted = self.options.take_over_blocked
             && self.options.kind == WorkerKind::Thread
             && !self.options.detect_blocking
@@ -83,13 +84,13 @@ impl Scheduler {
             since: AtomicU64::new(0),
         });
         watchdog::watch(&taker)?;
-        let _ = self.taker.set(taker);
+        let _ = self.detection.taker.set(taker);
         Ok(())
     }
 
     /// Ends that: no worker will be taken any more.
-    pub(super) fn watch_no_more(&self) {
-        self.taker.get().inspect(|taker| watchdog::forget(taker));
+    pub(super) fn close_taker(&self) {
+        self.detection.taker.get().inspect(|taker| watchdog::forget(taker));
     }
 
     fn may_be_preemptive(&self) -> bool {
