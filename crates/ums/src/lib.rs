@@ -11,6 +11,10 @@
 //! * [`serve::Server`] serves many connections; each has a worker only while it has work to do.
 //! * [`stats`] shows what every worker does and what it waits for.
 //!
+//! A *work request* is one piece of work that one worker carries out from start to end. Every
+//! spawned task and every scoped task is one, and so is each call of a [`serve::Session`]. It is
+//! the unit that waits for a worker, is cancelled, and is counted.
+//!
 //! The calls of [`sync`], [`net`] and [`fs`] also work on a plain thread, which they block.
 //!
 //! ```
@@ -89,7 +93,18 @@ pub mod user {
 }
 
 /// Serving connections: a listener, and a session and a user for each connection; see
-/// [`Node::serve`].
+/// [`Node::serve`], which has an example.
+///
+/// A [`Session`](serve::Session) suits a protocol of requests and answers on one socket, with many
+/// connections that are mostly idle: between two requests a connection has no worker, no stack and
+/// no buffer. The session is called when there is input, keeps its state in itself, and says what
+/// it waits for next; that can be only its own socket, a time, or a
+/// [`Resumer`](serve::Resumer). While it is called it may wait for anything.
+///
+/// Take a task for each connection ([`net`], [`spawn`]) if the code is simpler when it blocks in
+/// the middle, or if a connection waits for several sockets at once, as in a proxy. Such a
+/// connection keeps a worker for each of its tasks, 4 to 10 KiB of memory each, even while it is
+/// idle.
 pub mod serve {
     pub use crate::node::serve::{
         Connection, Listener, Next, Peer, Resumer, ServeOptions, Server, ServerCounters, Session,

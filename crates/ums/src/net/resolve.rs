@@ -15,7 +15,8 @@ use crate::record::reason::WaitReason;
 ///
 /// Like [`std::net::ToSocketAddrs`], except that on a worker the lookup of a name goes preemptive
 /// with the reason [`PREEMPTIVE_RESOLVE`](WaitReason::PREEMPTIVE_RESOLVE): the scheduler runs other
-/// workers while the lookup blocks.
+/// workers while the lookup blocks. A lookup takes as long as the C library's resolver takes, which
+/// may be many seconds: no timeout bounds it, and a cancellation does not end it.
 pub trait ToSocketAddrs {
     /// The iterator over the addresses found.
     type Iter: Iterator<Item = SocketAddr>;

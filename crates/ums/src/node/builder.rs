@@ -83,9 +83,19 @@ impl Builder {
     /// shares of two schedulers differ by at most one. Once all workers are busy, requests queue
     /// until a worker is free.
     ///
-    /// The default depends on the memory, mappings and threads that the system has left;
-    /// `ums probe` prints it. From 512 workers on (more on more than four processors), a further
-    /// worker is created only if none becomes free.
+    /// Leave it out unless the program must bound its threads and stacks. The default is what the
+    /// system has room for: memory, mappings, threads and process numbers, whichever is scarcest,
+    /// usually thousands. [`Node::snapshot`](crate::Node::snapshot) has each scheduler's share
+    /// (`workers_max`), and the repository's command `ums probe` prints the limit. From 512 workers
+    /// on (more on more than four processors), a further worker is created only if none becomes
+    /// free for 10 ms, or a request has been queued for 100 ms.
+    ///
+    /// A limit must be at least the number of tasks that wait at the same time. A task that has
+    /// begun keeps its worker while it waits; a proxy with two tasks for each connection needs two
+    /// workers for each. If every worker waits for what a queued task would do, nothing continues:
+    /// after a second a sentence on stderr says that the scheduler stands still. Then leave
+    /// `max_workers` out, raise it, or let fewer tasks wait at once, for example by a semaphore as
+    /// at [`TcpListener::accept`](crate::net::TcpListener::accept).
     pub fn max_workers(mut self, n: usize) -> Builder {
         self.max_workers = Some(n);
         self
@@ -115,7 +125,7 @@ impl Builder {
     }
 
     /// Sets how many requests may wait for a worker on one scheduler; further ones are refused with
-    /// [`EnqueueError`](crate::node::EnqueueError).
+    /// [`EnqueueError`](crate::node::EnqueueError). The default is 1,048,576.
     pub fn queue_limit(mut self, n: usize) -> Builder {
         self.queue_limit = n;
         self
@@ -170,8 +180,8 @@ impl Builder {
     }
 
     /// Sets how many workers of one scheduler may be preemptive at once (see
-    /// [`go_preemptive`](crate::go_preemptive)); further ones wait. The default is the number of
-    /// workers.
+    /// [`go_preemptive`](crate::go_preemptive)); further ones wait. The default is no limit but the
+    /// number of workers.
     pub fn preemptive_limit(mut self, n: usize) -> Builder {
         self.preemptive_limit = Some(n);
         self
@@ -186,15 +196,20 @@ impl Builder {
 
     /// Sets whether a worker that blocks in the kernel is detected: its scheduler then runs other
     /// workers, and the worker's own code continues only after its scheduler has chosen it again.
-    /// This works for thread workers and workers with their own context. Detected are blocking
-    /// system calls and page faults, by the means that [`crate::watch::mechanism`] reports; in
-    /// programs that use [`crate::interpose`], functions of the C library announce that they will
-    /// block, which is faster. With this option, each scheduler's threads are pinned to one
-    /// processor. The default is false, at no cost. See docs/workers.md.
+    /// This works for thread workers and workers with their own context. Blocking system calls and
+    /// page faults are detected with perf events. Where the system refuses them (the repository's
+    /// command `ums probe` tells), only the calls of programs that use
+    /// [`interpose!`](crate::interpose) are detected; there, functions of the C library announce
+    /// that they will block, which is also faster. With this option, each scheduler's threads are
+    /// pinned to one processor, and a switch between workers costs a few system calls more. The
+    /// default is false, at no cost.
     ///
     /// For workers with their own context, a blocked system call is interrupted and made again;
-    /// each of their schedulers has a few more threads, and uses epoll instead of io_uring. See
-    /// docs/worker-kinds.md. Interposed calls of these workers are handled without this option.
+    /// each of their schedulers has a few more threads, and uses epoll instead of io_uring.
+    /// Interposed calls of these workers are handled without this option.
+    ///
+    /// The page `docs/workers.md` in the repository compares this with
+    /// [`take_over_blocked`](Builder::take_over_blocked), which is on by default.
     pub fn detect_blocking(mut self, yes: bool) -> Builder {
         self.detect_blocking = yes;
         self

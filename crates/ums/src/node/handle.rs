@@ -15,7 +15,8 @@ use crate::wait::error::EnqueueError;
 
 /// A set of schedulers with their workers. Clones are handles to the same node. When the handle
 /// that [`Builder::build`] returned is dropped, the node shuts down like with [`Node::shutdown`]
-/// and a grace time of 10 seconds.
+/// and a grace time of 10 seconds: a task that never ends by itself, such as an accept loop that
+/// was not cancelled, makes the drop take that long.
 ///
 /// ```
 /// let node = ums::Node::builder().build()?;
@@ -86,7 +87,8 @@ impl HiddenScheduler {
 /// The result of a shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownReport {
-    /// How many requests had not ended within the grace time and were cancelled.
+    /// How many requests had not ended within the grace time and were cancelled. Each spawned and
+    /// each scoped task counts.
     pub cancelled: usize,
     /// How many workers could not be ended, because their code does not return or their wait
     /// ignores cancellation. Their threads and stacks are leaked on purpose.
@@ -109,8 +111,9 @@ impl Node {
         Builder::default()
     }
 
-    /// Starts a task on the least loaded scheduler or, if called on a worker, on that worker's
-    /// scheduler.
+    /// Starts a task on the least loaded scheduler or, if called on a worker of this node, on that
+    /// worker's scheduler. An idle scheduler may take it from there before it has begun, as with
+    /// [`spawn`](crate::spawn()).
     ///
     /// # Errors
     /// [`EnqueueError`] if the work queue is full or the node shuts down.
@@ -227,11 +230,62 @@ impl Node {
 
     /// Shuts the node down: accepts no more work, lets accepted requests finish within `grace`,
     /// cancels those that have not, waits for every I/O request, and ends and joins every worker.
+    /// Cancelled requests get the same time again, but at least a second.
     ///
     /// From the start of the shutdown, requests from plain threads are refused with
     /// [`EnqueueError::ShuttingDown`]. Running requests may still queue others, and so may the
     /// completion of their I/O and the input of served connections, until all are done or the time
     /// is over.
+    ///
+    /// # First the tasks that accept
+    /// A task that accepts connections is a request too: it accepts throughout the grace time,
+    /// which is then always used up. So cancel and join such tasks first. A
+    /// [`Server`](crate::serve::Server) is stopped first, by
+    /// [`stop_and_wait`](crate::serve::Server::stop_and_wait).
+    ///
+    /// # Signals
+    /// The library leaves SIGINT and SIGTERM alone. For an orderly end, block them in the main
+    /// thread before [`Builder::build`], so that all threads inherit that, and let the main thread
+    /// wait for them with `sigwait`. Do not block the signals that the library uses: SIGTRAP,
+    /// SIGURG and, for [`Builder::stacks_on_sigusr2`], SIGUSR2. Handlers that set a flag or write
+    /// to a pipe, as the crate signal-hook installs them, work as well.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// fn block_signals() -> libc::sigset_t {
+    ///     // SAFETY: `sigemptyset` initialises the set before it is used.
+    ///     unsafe {
+    ///         let mut set = std::mem::zeroed();
+    ///         libc::sigemptyset(&mut set);
+    ///         libc::sigaddset(&mut set, libc::SIGINT);
+    ///         libc::sigaddset(&mut set, libc::SIGTERM);
+    ///         libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    ///         set
+    ///     }
+    /// }
+    ///
+    /// let signals = block_signals();
+    /// let node = ums::Node::builder().build()?;
+    /// let listener = ums::net::TcpListener::bind("127.0.0.1:0")?;
+    /// let acceptor = node.spawn(move || {
+    ///     for stream in listener.incoming().flatten() {
+    ///         ums::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+    ///     }
+    /// })?;
+    ///
+    /// # // SAFETY: raising a signal that this thread blocks is sound.
+    /// # unsafe { libc::raise(libc::SIGTERM) };
+    /// let mut signal = 0;
+    /// // SAFETY: both point to initialised variables.
+    /// unsafe { libc::sigwait(&signals, &mut signal) };
+    /// acceptor.cancel(); // its end drops the listener, so new clients are refused
+    /// acceptor.join().ok();
+    /// let report = node.shutdown(Duration::from_secs(5)); // first, connections may end
+    /// println!("{} tasks were cancelled", report.cancelled);
+    /// # assert_eq!((signal, report.left), (libc::SIGTERM, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Panics
     /// Panics on a worker, because it would wait for itself.

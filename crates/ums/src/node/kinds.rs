@@ -28,7 +28,8 @@ impl Builder {
     ///   mutex, the guard of stdout's lock) is held across a wait or yield;
     /// * no C code keeps thread-scoped state across a callback into code that waits.
     ///
-    /// This crate's own locks, channels and I/O are safe to use. See docs/workers.md.
+    /// This crate's own locks, channels and I/O are safe to use. The page
+    /// `docs/workers.md` in the repository compares the kinds of workers.
     #[allow(unsafe_code)]
     pub unsafe fn fiber_workers(mut self) -> Builder {
         self.kind = WorkerKind::Fiber;
@@ -48,7 +49,8 @@ impl Builder {
     ///
     /// This option has no effect with [`detect_blocking`](Builder::detect_blocking), which notices
     /// sooner and lets no code run in parallel, nor with [`classic`](Builder::classic), nor if the
-    /// system refuses the call `membarrier`, which `ums probe` reports. See docs/workers.md.
+    /// system refuses the call `membarrier`
+    /// ([`probe::taking_over_is_refused`](crate::probe::taking_over_is_refused)).
     pub fn take_over_blocked(mut self, yes: bool) -> Builder {
         self.take_over_blocked = yes;
         self
@@ -59,7 +61,7 @@ impl Builder {
     /// like a fiber. Any code that may run on a thread may run on such a worker. In
     /// [`go_preemptive`](crate::go_preemptive) it continues on its own kernel thread, for calls
     /// that block and for state that the kernel keeps for each thread; other blocking calls block
-    /// the scheduler. See docs/worker-kinds.md.
+    /// the scheduler. The page `docs/workers.md` in the repository compares the kinds of workers.
     ///
     /// Available with glibc on x86-64 with FSGSBASE and on aarch64; elsewhere [`Builder::build`]
     /// returns an error that says what is missing.

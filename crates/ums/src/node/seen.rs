@@ -32,7 +32,8 @@ impl Builder {
     /// Sets whether problems are reported on stderr, in one sentence each: problems that the
     /// program or its operator can fix, such as a worker that does not yield, and refusals of the
     /// system. The default is true. There is at most one sentence of each kind in ten seconds, and
-    /// the next one says how many were left out. docs/diagnosing.md lists them.
+    /// the next one says how many were left out. The page
+    /// `docs/diagnosing.md` in the repository lists the sentences, and what to do.
     ///
     /// ```
     /// // Nothing is written, and no thread checks for workers that do not yield.

@@ -10,7 +10,7 @@
 //! `parking_lot` has no poison either, but would be a dependency, with a thread-local for each
 //! thread that waits; std's lock waits in the kernel by address and knows no thread.
 //!
-//! What guards the waiters of a resource is a [short lock](super::short_lock) instead.
+//! What guards the waiters of a resource is a *short lock* (`short_lock.rs`) instead.
 
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;

@@ -425,7 +425,16 @@ pub unsafe fn exit_on_own_thread(value: *mut c_void) -> ! {
 /// Defines the C library's blocking functions in this program, so that worker threads which call
 /// them hand their processor over. Use it once in a binary or a shared library, at its root.
 ///
-/// See [`crate::watch::calls`] for what they do and what they do not cover.
+/// The functions are those that read, write, wait, sleep and lock, such as `read`, `poll`,
+/// `nanosleep` and `pthread_mutex_lock`. They have an effect on thread workers with
+/// [`Builder::detect_blocking`](crate::Builder::detect_blocking), on workers with their own
+/// context, and on the workers of [`windows`](crate::windows); on other threads they only call the
+/// C library's own function. Not covered is what the C library calls inside itself (`fgetc`,
+/// `getaddrinfo`, `system`), and system calls that are made without it.
+///
+/// ```text
+/// ums::interpose!(); // beside `fn main`
+/// ```
 #[macro_export]
 macro_rules! interpose {
     () => {

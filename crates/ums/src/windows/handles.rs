@@ -292,8 +292,9 @@ impl WorkerBuilder {
     /// unless `UMS_WINDOWS_WORKERS=context` is in the environment.
     ///
     /// It is a thread all the same, with its own thread-locals, `errno` and identity.
-    /// docs/windows.md says what differs: what the kernel keeps by kernel thread, and blocking
-    /// calls that are not interposed ([`crate::interpose`]). x86-64 and glibc only.
+    /// What differs is what the kernel keeps by kernel thread, and blocking calls that are not
+    /// interposed ([`crate::interpose`]), as the page `docs/windows.md` in the repository explains.
+    /// x86-64 and glibc only.
     #[must_use]
     pub fn own_context(mut self, yes: bool) -> WorkerBuilder {
         self.own_context = yes;

@@ -56,7 +56,8 @@
 //!
 //! *An entry point should not wait for a lock that a worker may hold.* Such a wait is no deadlock
 //! here, but a delay: woken workers are allowed to run for a moment without being executed, which
-//! is counted. docs/windows.md has the details, and the differences from Windows.
+//! is counted. The page `docs/windows.md` in the repository has the details, and the differences
+//! from Windows.
 //!
 //! Files, each of which uses only files above it:
 //!

@@ -31,13 +31,14 @@ struct Inner {
     accept_errors: AtomicU64,
 }
 
-/// The options of a server.
+/// The options of a server. The default is the visible schedulers and no limit.
 #[derive(Clone, Default)]
 pub struct ServeOptions {
-    /// The hidden scheduler that serves the connections; `None` means the visible ones.
+    /// The hidden scheduler that serves the connections; `None`, the default, means the visible
+    /// ones.
     pub on: Option<HiddenScheduler>,
     /// The largest number of open connections; further ones are closed as soon as they are
-    /// accepted. 0 means no limit.
+    /// accepted. 0, the default, means no limit.
     pub max_connections: usize,
 }
 
