@@ -7,6 +7,7 @@
 
 pub mod asleep;
 pub mod atomic;
+pub mod atomic_ref;
 pub mod clock;
 pub mod driver;
 pub mod entry;

@@ -9,11 +9,12 @@
 //! counter and three stores. Readers copy everything and keep what cannot have been overwritten
 //! meanwhile. A scheduler without a ring costs one test of a null pointer.
 //!
-//! Named invariant **Type Stable**: rings are never freed, only reused. So a signal handler can
+//! Rings are never freed, only used again. So a signal handler can
 //! read those that are in use, which form a list of their own, without a lock ([`in_use`]).
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
+use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock;
 use crate::os::lock::Lock;
 
@@ -105,20 +106,17 @@ pub(crate) struct Ring {
     scheduler: AtomicU32,
     used: AtomicBool,
     /// The ring that was made before this one.
-    next: AtomicPtr<Ring>,
+    next: AtomicRef<Ring>,
 }
 
 /// The ring that was made last.
-static LAST: AtomicPtr<Ring> = AtomicPtr::new(std::ptr::null_mut());
+static LAST: AtomicRef<Ring> = AtomicRef::new();
 /// Held while rings are taken and given back.
 static WRITERS: Lock<()> = Lock::new(());
 
 /// Returns all rings in use, with their schedulers' numbers. Async-signal-safe.
-#[allow(unsafe_code)]
 pub(crate) fn in_use() -> impl Iterator<Item = (u32, &'static Ring)> {
-    // SAFETY: Type Stable: rings are never freed.
-    let follow = |at: &AtomicPtr<Ring>| unsafe { at.load(Ordering::Acquire).as_ref() };
-    std::iter::successors(follow(&LAST), move |ring| follow(&ring.next))
+    std::iter::successors(LAST.load(Ordering::Acquire), |ring| ring.next.load(Ordering::Acquire))
         .filter(|ring| ring.used.load(Ordering::Acquire))
         .map(|ring| (ring.scheduler.load(Ordering::Relaxed), ring))
 }
@@ -150,17 +148,15 @@ impl Ring {
             places: places.try_into().ok().expect("as many were made"),
             scheduler: AtomicU32::new(0),
             used: AtomicBool::new(true),
-            next: AtomicPtr::new(std::ptr::null_mut()),
+            next: AtomicRef::new(),
         }
     }
 
     /// Takes an empty ring for the scheduler of this number.
-    #[allow(unsafe_code)]
     pub fn take(scheduler: u32) -> &'static Ring {
         let _alone = WRITERS.lock();
         let mut at = LAST.load(Ordering::Acquire);
-        // SAFETY: Type Stable: rings are never freed.
-        while let Some(ring) = unsafe { at.as_ref() } {
+        while let Some(ring) = at {
             if !ring.used.load(Ordering::Relaxed) {
                 ring.head.store(0, Ordering::Relaxed);
                 ring.scheduler.store(scheduler, Ordering::Relaxed);
@@ -172,7 +168,7 @@ impl Ring {
         let ring: &'static Ring = Box::leak(Box::new(Ring::new()));
         ring.scheduler.store(scheduler, Ordering::Relaxed);
         ring.next.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
-        LAST.store(std::ptr::from_ref(ring).cast_mut(), Ordering::Release);
+        LAST.store(Some(ring), Ordering::Release);
         ring
     }
 

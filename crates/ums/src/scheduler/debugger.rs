@@ -15,8 +15,8 @@
 #![allow(unsafe_code)]
 
 use std::mem::offset_of;
-use std::sync::atomic::AtomicPtr;
 
+use crate::os::atomic_ref::AtomicRef;
 use crate::record::reason::BUILT_IN_NAMES;
 use crate::scheduler::inbox::Inbox;
 use crate::wait::{LAST_MADE, Waiter};
@@ -32,7 +32,7 @@ pub struct Descriptor {
     version: u32,
     size: u32,
     /// The first of all waiters.
-    waiters: &'static AtomicPtr<Waiter>,
+    waiters: &'static AtomicRef<Waiter>,
     /// Names of 32 bytes, padded with zeroes.
     reasons: &'static [[u8; 32]; REASONS],
     reasons_count: u32,

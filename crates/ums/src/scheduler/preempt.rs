@@ -525,11 +525,10 @@ impl Job for Errand {
     fn run(&self) {
         // The code of the errand can see that its origin was cancelled.
         let me = here().map(|scheduler| scheduler.current_waiter());
-        let origin = std::ptr::from_ref(self.ticket.waiter).cast_mut();
-        me.inspect(|me| me.origin.store(origin, Ordering::Relaxed));
+        me.inspect(|me| me.origin.store(Some(self.ticket.waiter), Ordering::Relaxed));
         // SAFETY: Frozen Stack: the wait has not ended, so the closure is there.
         unsafe { (*self.call.0)() };
-        me.inspect(|me| me.origin.store(std::ptr::null_mut(), Ordering::Relaxed));
+        me.inspect(|me| me.origin.store(None, Ordering::Relaxed));
         self.end_the_wait();
     }
 

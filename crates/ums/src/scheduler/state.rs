@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use fiber::{Fiber, StackPool, Suspender};
@@ -18,6 +18,7 @@ use super::blocks::Detection;
 use super::contexts::{Hosting, Own, Switching};
 use super::options::{Options, WorkerKind};
 use crate::os::asleep::IdleMask;
+use crate::os::atomic_ref::AtomicRef;
 use crate::os::driver::{Done, Driver};
 use crate::os::entry;
 use crate::os::lock::Lock;
@@ -72,7 +73,7 @@ pub(crate) struct Scheduler {
     /// fibers, or the standby), or of the present carrier.
     pub host_thread: AtomicU32,
     /// For thread workers, the waiter whose thread has the baton.
-    pub(super) holder: AtomicPtr<Waiter>,
+    pub(super) holder: AtomicRef<Waiter>,
     /// Threads that have ended or are ending.
     pub(super) graves: Lock<Vec<JoinHandle>>,
     pub(super) busy: AtomicBool,
@@ -331,7 +332,7 @@ impl Scheduler {
             driver_text,
             standby,
             host_thread: AtomicU32::new(crate::os::thread_number()),
-            holder: AtomicPtr::new(std::ptr::null_mut()),
+            holder: AtomicRef::new(),
             graves: Lock::new(Vec::new()),
             busy: AtomicBool::new(false),
             stuck_on_short_lock: AtomicBool::new(false),
@@ -402,8 +403,7 @@ impl Scheduler {
     /// Returns the kernel's number of the thread that has the baton. Another thread may see a stale
     /// one.
     pub(crate) fn baton_thread(&self) -> u32 {
-        // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
-        let holder = unsafe { self.holder.load(Ordering::Relaxed).as_ref() };
+        let holder = self.holder.load(Ordering::Relaxed);
         let thread = holder.map_or(0, |waiter| waiter.record.view.thread.load(Ordering::Relaxed));
         if thread != 0 { thread } else { self.host_thread.load(Ordering::Relaxed) }
     }
@@ -429,7 +429,7 @@ impl Scheduler {
 
     /// Notes which thread has the baton. For thread workers only: a fiber's thread is its host.
     pub(super) fn held_by(&self, waiter: &'static Waiter) {
-        self.holder.store(std::ptr::from_ref(waiter).cast_mut(), Ordering::Relaxed);
+        self.holder.store(Some(waiter), Ordering::Relaxed);
     }
 
     /// Sets a time limit for an I/O request of this scheduler, whose baton the caller holds.

@@ -285,7 +285,7 @@ mod tests {
     fn a_waiter_names_its_blocker_b22() {
         let m = RawMutex::new();
         m.lock(WaitReason::MUTEX);
-        let me = from_ref(current::waiter()).cast_mut();
+        let me = from_ref(current::waiter());
         std::thread::scope(|s| {
             let (tell, told) = std::sync::mpsc::channel();
             let m = &m;
@@ -296,7 +296,7 @@ mod tests {
             });
             let waiter = told.recv().unwrap();
             until(|| m.waiting() == 1);
-            assert_eq!(waiter.blocker.load(Ordering::Relaxed), me);
+            assert!(waiter.blocker().is_some_and(|blocker| std::ptr::eq(blocker, me)));
             let resource = waiter.resource.load(Ordering::Relaxed);
             assert_eq!(resource, from_ref(m).addr() as u64);
             m.unlock();

@@ -20,17 +20,15 @@
 //! (otherwise readers are only counted); and, if it is a reader, for the writers before it in the
 //! queue.
 //!
-//! Named invariant: **Type Stable** of `wait`: a pointer to a waiter stays valid forever.
+//!
 
-#![allow(unsafe_code)]
-
-use std::ptr::{from_ref, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::patience::Patience;
 use super::queue::{Batch, ShortLock, WaitQueue};
 use super::traced;
 use crate::current;
+use crate::os::atomic_ref::AtomicRef;
 use crate::record::reason::WaitReason;
 use crate::wait::error::WaitError;
 use crate::wait::{AsVictim, Outcome, Owned, Owner, Ticket, Waiter};
@@ -76,7 +74,7 @@ pub(super) struct RawRwLock {
     /// See the table above.
     word: AtomicUsize,
     /// The waiter that writes. For views only: it may be slightly out of date.
-    writer: AtomicPtr<Waiter>,
+    writer: AtomicRef<Waiter>,
     queue: ShortLock<WaitQueue<Share>>,
 }
 
@@ -104,7 +102,7 @@ impl RawRwLock {
     pub(super) const fn new() -> RawRwLock {
         RawRwLock {
             word: AtomicUsize::new(0),
-            writer: AtomicPtr::new(null_mut()),
+            writer: AtomicRef::new(),
             queue: ShortLock::new(WaitQueue::new()),
         }
     }
@@ -146,7 +144,7 @@ impl RawRwLock {
     pub(super) fn unlock(&self, share: Share) {
         traced::left(self);
         if share == Share::Exclusive {
-            self.writer.store(null_mut(), Ordering::Relaxed);
+            self.writer.store(None, Ordering::Relaxed);
         }
         let left = self.word.fetch_sub(share.bits(), Ordering::Release) - share.bits();
         if left == WAITERS {
@@ -156,7 +154,7 @@ impl RawRwLock {
 
     /// Turns the writer into a reader and lets in the readers at the head of the queue.
     pub(super) fn downgrade(&self) {
-        self.writer.store(null_mut(), Ordering::Relaxed);
+        self.writer.store(None, Ordering::Relaxed);
         let before = self.word.fetch_add(READER - WRITER, Ordering::Release);
         if before & WAITERS != 0 {
             self.grant_next();
@@ -239,12 +237,11 @@ impl RawRwLock {
     }
 
     fn note_writer(&self, waiter: &'static Waiter) {
-        self.writer.store(from_ref(waiter).cast_mut(), Ordering::Relaxed);
+        self.writer.store(Some(waiter), Ordering::Relaxed);
     }
 
     fn writer(&self) -> Option<&'static Waiter> {
-        // SAFETY: Type Stable: the pointer is null or was made from a `&'static Waiter`.
-        unsafe { self.writer.load(Ordering::Relaxed).as_ref() }
+        self.writer.load(Ordering::Relaxed)
     }
 
     #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Which foreign locks a waiter says that it holds, in debug builds; see `sync/foreign.rs`.
 
 use std::panic::Location;
-use std::ptr::{from_ref, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::os::atomic_ref::AtomicRef;
 
 /// How many it holds, and where it took the last one. Only the waiter itself touches this.
 ///
@@ -12,18 +13,18 @@ pub(crate) struct ForeignLocks {
     /// Grows when a request ends with such a lock.
     request: AtomicU32,
     count: AtomicU32,
-    last: AtomicPtr<Location<'static>>,
+    last: AtomicRef<Location<'static>>,
 }
 
 impl ForeignLocks {
     pub(super) fn new() -> ForeignLocks {
         let (request, count) = (AtomicU32::new(0), AtomicU32::new(0));
-        ForeignLocks { request, count, last: AtomicPtr::new(null_mut()) }
+        ForeignLocks { request, count, last: AtomicRef::new() }
     }
 
     /// Counts one more. Returns the number of the request, for [`ForeignLocks::release`].
     pub(crate) fn hold(&self, at: &'static Location<'static>) -> u32 {
-        self.last.store(from_ref(at).cast_mut(), Ordering::Relaxed);
+        self.last.store(Some(at), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.request.load(Ordering::Relaxed)
     }
@@ -44,11 +45,8 @@ impl ForeignLocks {
     }
 
     /// Returns where it took the last one, if it holds any.
-    #[allow(unsafe_code)]
     pub(crate) fn held(&self) -> Option<&'static Location<'static>> {
         let any = self.count.load(Ordering::Relaxed) > 0;
-        // SAFETY: Type Stable, for statics: locations are statics.
-        let last = unsafe { self.last.load(Ordering::Relaxed).as_ref() };
-        last.filter(|_| any)
+        self.last.load(Ordering::Relaxed).filter(|_| any)
     }
 }

@@ -3,12 +3,10 @@
 //! It is part of the [`Waiter`](super::Waiter), and so Type Stable too: other threads read it
 //! without a lock, also when the worker has ended.
 
-use std::ptr::null_mut;
-use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::os::atomic;
+use crate::os::atomic_ref::AtomicRef;
 use crate::os::entry::Entry;
 use crate::record::spans::Slot;
 use crate::record::wait_stats::RequestWaits;
@@ -29,7 +27,7 @@ pub(crate) struct WorkerRecord {
     /// The I/O request it waits for, as the I/O list numbers it; 0 for none.
     pub(crate) io: atomic::AtomicU64,
     /// Its thread, if that is watched for undeclared blocks; null otherwise.
-    watched: AtomicPtr<Watched>,
+    watched: AtomicRef<Watched>,
     /// What views show of it.
     pub(crate) view: View,
     /// What a collector of spans sees of it.
@@ -44,7 +42,7 @@ impl WorkerRecord {
             in_request_code: AtomicBool::new(false),
             entry: Entry::new(),
             io: atomic::AtomicU64::new(0),
-            watched: AtomicPtr::new(null_mut()),
+            watched: AtomicRef::new(),
             view: View::new(),
             spans: Slot::new(),
         }
@@ -59,15 +57,12 @@ impl WorkerRecord {
 
     /// Returns its thread, if that is watched.
     #[inline]
-    #[allow(unsafe_code)]
     pub(crate) fn watched(&self) -> Option<&'static Watched> {
-        // SAFETY: Type Stable: null, or came from a `&'static Watched`.
-        unsafe { self.watched.load(Ordering::Acquire).as_ref() }
+        self.watched.load(Ordering::Acquire)
     }
 
     /// Sets by what its thread is watched from now on, if it is. Called by that thread.
     pub(crate) fn be_watched(&self, watched: Option<&'static Watched>) {
-        let watched = watched.map_or(null_mut(), |watched| std::ptr::from_ref(watched).cast_mut());
         self.watched.store(watched, Ordering::Release);
     }
 }

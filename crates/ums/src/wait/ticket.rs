@@ -1,6 +1,5 @@
 //! The transitions of a wait: begin, claim, cancel, abandon, and taking the outcome.
 
-use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
 use super::deadlock::DeadlockId;
@@ -24,8 +23,7 @@ impl Waiter {
         let number = (word >> STATE_BITS) + 1;
         self.reason.store(what.reason.index() as u16, Ordering::Relaxed);
         self.resource.store(what.resource as u64, Ordering::Relaxed);
-        let blocker = what.blocker.map_or(null_mut(), |b| std::ptr::from_ref(b).cast_mut());
-        self.blocker.store(blocker, Ordering::Relaxed);
+        self.blocker.store(what.blocker, Ordering::Relaxed);
         self.blocking_user.store(what.blocking_user, Ordering::Relaxed);
         self.cancellable.store(what.cancellable, Ordering::Relaxed);
         // SeqCst pairs with `cancel`: either we see its flag, or it sees our wait. An uncancellable

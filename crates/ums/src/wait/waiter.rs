@@ -1,9 +1,9 @@
 //! The types of a wait, which name each other: a waiter, what it waits for, the ticket of its wait,
 //! and the question by which the resource can be asked for its owners. And the pool of waiters.
 //!
-//! Named invariant **Held Waiter**: see `owners`, where questions are put.
+//! Named invariant **Held**: see `owners`, where questions are put.
 
-#![allow(unsafe_code)] // Type Stable and Held Waiter: pointers to waiters and to what they borrow.
+#![allow(unsafe_code)]
 
 use std::ptr::null_mut;
 /// For what is no part of a protocol.
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
 use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use crate::os::atomic_ref::AtomicRef;
 use crate::os::event::Event;
 #[cfg(debug_assertions)]
 use crate::os::lock::Lock;
@@ -92,10 +93,10 @@ pub(crate) struct Waiter {
     /// What the present wait is for. Written by the waiter, read by views.
     pub(crate) reason: AtomicU16,
     pub(crate) resource: plain::AtomicU64,
-    pub(crate) blocker: plain::AtomicPtr<Waiter>,
+    pub(crate) blocker: AtomicRef<Waiter>,
     pub(crate) blocking_user: plain::AtomicU64,
     /// The waiter for which this one carries out a closure on a hidden scheduler; null for none.
-    pub(crate) origin: AtomicPtr<Waiter>,
+    pub(crate) origin: AtomicRef<Waiter>,
     /// When the present wait began, in ticks of the clock.
     pub(crate) began: plain::AtomicU64,
     /// When it was claimed: the end of its resource wait, the start of its signal wait.
@@ -110,13 +111,13 @@ pub(crate) struct Waiter {
     /// What it has besides as a worker.
     pub(crate) record: WorkerRecord,
     /// The waiter that was made before this one, for debuggers.
-    pub(crate) made_before: plain::AtomicPtr<Waiter>,
+    pub(crate) made_before: AtomicRef<Waiter>,
     /// Set between `take` and `give_back`.
     pub(crate) in_use: plain::AtomicBool,
 }
 
 /// The waiter that was made last: where debuggers begin.
-pub(crate) static LAST_MADE: plain::AtomicPtr<Waiter> = plain::AtomicPtr::new(null_mut());
+pub(crate) static LAST_MADE: AtomicRef<Waiter> = AtomicRef::new();
 
 static FREE: Lock<Vec<&'static Waiter>> = Lock::new(Vec::new());
 
@@ -218,9 +219,9 @@ impl Waiter {
             cancellable: AtomicBool::new(false),
             reason: AtomicU16::new(0),
             resource: plain::AtomicU64::new(0),
-            blocker: plain::AtomicPtr::new(null_mut()),
+            blocker: AtomicRef::new(),
             blocking_user: plain::AtomicU64::new(0),
-            origin: AtomicPtr::new(null_mut()),
+            origin: AtomicRef::new(),
             began: plain::AtomicU64::new(0),
             signalled: plain::AtomicU64::new(0),
             asking: Asking::new(),
@@ -228,7 +229,7 @@ impl Waiter {
             foreign: ForeignLocks::new(),
             deadlock: plain::AtomicU64::new(0),
             record: WorkerRecord::new(),
-            made_before: plain::AtomicPtr::new(null_mut()),
+            made_before: AtomicRef::new(),
             in_use: plain::AtomicBool::new(false),
         }
     }
@@ -236,12 +237,7 @@ impl Waiter {
     /// Makes one more, which will never be freed.
     fn make() -> &'static Waiter {
         let waiter: &'static Waiter = Box::leak(Box::new(Waiter::new()));
-        let me = std::ptr::from_ref(waiter).cast_mut();
-        let link = |before| {
-            waiter.made_before.store(before, Ordering::Relaxed);
-            Some(me)
-        };
-        let _ = LAST_MADE.fetch_update(Ordering::Release, Ordering::Relaxed, link);
+        LAST_MADE.push(waiter, |before| waiter.made_before.store(before, Ordering::Relaxed));
         waiter
     }
 
@@ -276,15 +272,13 @@ impl Waiter {
 
     /// Returns the holder of what the present wait is for, if it is known.
     pub(crate) fn blocker(&self) -> Option<&'static Waiter> {
-        // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
-        unsafe { self.blocker.load(Ordering::Relaxed).as_ref() }
+        self.blocker.load(Ordering::Relaxed)
     }
 
     /// Returns whether the work request was cancelled that this waiter runs, or runs a part of for
     /// another worker.
     pub(crate) fn is_cancelled(&self) -> bool {
-        // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
-        let origin = unsafe { self.origin.load(Ordering::Relaxed).as_ref() };
+        let origin = self.origin.load(Ordering::Relaxed);
         self.cancelled.load(Ordering::Relaxed)
             || origin.is_some_and(|o| o.cancelled.load(Ordering::Relaxed))
     }

@@ -60,7 +60,7 @@ impl Watched {
         EVENTS.set(events);
         thread::set_me(Some((self, handler)));
         let entry = entry::mine().unwrap_or(&self.own_entry);
-        self.entry.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
+        self.entry.store(Some(entry), Ordering::Release);
         entry::enter_by(Some(entry));
         Ok(())
     }

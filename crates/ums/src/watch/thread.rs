@@ -29,6 +29,7 @@ use super::breakpoint::Breakpoint;
 use super::signals;
 use super::state::StateFile;
 use super::word::Word;
+use crate::os::atomic_ref::AtomicRef;
 use crate::os::entry::Entry;
 use crate::os::event::Event;
 use crate::os::linux::barrier;
@@ -128,37 +129,33 @@ pub trait GateHandler: Sync {
 
 /// The part of a place that a watched thread knows.
 pub(super) struct Seat {
-    seated: AtomicPtr<Watched>,
+    seated: AtomicRef<Watched>,
     pub owner: Box<dyn PlaceOwner>,
 }
 
 impl Seat {
     pub fn new(owner: Box<dyn PlaceOwner>) -> Seat {
-        Seat { seated: AtomicPtr::new(ptr::null_mut()), owner }
+        Seat { seated: AtomicRef::new(), owner }
     }
 
     /// Seats this thread.
     pub fn seat(&self, thread: &'static Watched) {
-        self.seated.store(ptr::from_ref(thread).cast_mut(), Ordering::SeqCst);
+        self.seated.store(Some(thread), Ordering::SeqCst);
     }
 
     /// Removes this thread, if it is seated.
     pub fn vacate(&self, thread: &'static Watched) {
-        let thread = ptr::from_ref(thread).cast_mut();
-        let none = ptr::null_mut();
-        let _ = self.seated.compare_exchange(thread, none, Ordering::AcqRel, Ordering::Relaxed);
+        self.seated.clear_if(thread, Ordering::AcqRel);
     }
 
     /// Removes whichever thread is seated.
     pub fn clear(&self) {
-        self.seated.store(ptr::null_mut(), Ordering::Release);
+        self.seated.store(None, Ordering::Release);
     }
 
     /// Returns the thread that has the place.
     pub fn seated(&self) -> Option<&'static Watched> {
-        // SAFETY: Type Stable.
-        let seated = unsafe { self.seated.load(Ordering::SeqCst).as_ref() };
-        seated.or_else(|| self.owner.seated())
+        self.seated.load(Ordering::SeqCst).or_else(|| self.owner.seated())
     }
 }
 
@@ -173,7 +170,7 @@ pub struct Watched {
     /// has one of its own.
     pub(super) own_entry: Entry,
     /// The entry by which its thread enters the library.
-    pub(super) entry: AtomicPtr<Entry>,
+    pub(super) entry: AtomicRef<Entry>,
     pub(super) tid: AtomicI32,
     pub(super) ring: Ring,
     pub(super) has_ring: AtomicBool,
@@ -190,7 +187,7 @@ pub struct Watched {
     /// It is passing its gate, with SIGTRAP blocked, whatever its word says.
     at_gate: AtomicBool,
     /// The event that it waits on there, or waited on last.
-    waits_on: AtomicPtr<Event>,
+    waits_on: AtomicRef<Event>,
     /// It is allowed to run without a place.
     lent: AtomicBool,
     /// The one made before, for walks over all.
@@ -214,11 +211,10 @@ static FREE: Lock<Vec<&'static Watched>> = Lock::new(Vec::new());
 /// How many exist, in use or free.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 /// The newest, from which all others can be reached. Changed under the lock of `FREE`.
-static LATEST: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
+static LATEST: AtomicRef<Watched> = AtomicRef::new();
 
 fn all() -> Option<&'static Watched> {
-    // SAFETY: Type Stable.
-    unsafe { LATEST.load(Ordering::Acquire).as_ref() }
+    LATEST.load(Ordering::Acquire)
 }
 
 /// Returns all that were ever made, with or without a thread.
@@ -284,7 +280,7 @@ impl Watched {
             word: Word::new(),
             place: AtomicPtr::new(ptr::null_mut()),
             own_entry: Entry::new(),
-            entry: AtomicPtr::new(ptr::null_mut()),
+            entry: AtomicRef::new(),
             tid: AtomicI32::new(0),
             ring: Ring::reserve()?,
             has_ring: AtomicBool::new(false),
@@ -297,12 +293,12 @@ impl Watched {
             go: Event::new(),
             gated: AtomicBool::new(false),
             at_gate: AtomicBool::new(false),
-            waits_on: AtomicPtr::new(ptr::null_mut()),
+            waits_on: AtomicRef::new(),
             lent: AtomicBool::new(false),
             older: all(),
             traps: AtomicU64::new(0),
         }));
-        LATEST.store(ptr::from_ref(made).cast_mut(), Ordering::Release);
+        LATEST.store(Some(made), Ordering::Release);
         Ok(made)
     }
 
@@ -328,9 +324,7 @@ impl Watched {
 
     /// Returns whether its thread is outside the library, and may be stopped.
     pub(super) fn is_outside(&self) -> bool {
-        // SAFETY: Type Stable: null, or of this or of a waiter, which are never freed.
-        let entry = unsafe { self.entry.load(Ordering::Acquire).as_ref() };
-        entry.is_some_and(Entry::is_outside)
+        self.entry.load(Ordering::Acquire).is_some_and(Entry::is_outside)
     }
 
     /// Returns the position of its ring; a constant if it has none.
@@ -418,7 +412,7 @@ impl Watched {
         }
         self.lent.store(false, Ordering::Relaxed);
         let event = handler.event();
-        self.waits_on.store(ptr::from_ref(event).cast_mut(), Ordering::Relaxed);
+        self.waits_on.store(Some(event), Ordering::Relaxed);
         self.gated.store(true, Ordering::Release);
         let owns = loop {
             if !event.wait_unless(&self.lent) {
@@ -445,9 +439,7 @@ impl Watched {
     /// Allows it to run without a place while it waits at its gate. Repeated until it has noticed.
     fn lend(&self) {
         self.lent.store(true, Ordering::Release);
-        // SAFETY: Type Stable: set before `gated`, to an event that is never freed.
-        let event = unsafe { self.waits_on.load(Ordering::Relaxed).as_ref() };
-        event.inspect(|event| event.nudge());
+        self.waits_on.load(Ordering::Relaxed).inspect(|event| event.nudge());
     }
 
     /// Returns whether it runs without owning a place.

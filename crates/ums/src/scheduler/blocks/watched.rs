@@ -102,8 +102,7 @@ impl Scheduler {
 
     /// Returns the waiter that has the baton.
     pub(in crate::scheduler) fn holder(&self) -> Option<&'static Waiter> {
-        // SAFETY: Type Stable: the pointer is null or came from a `&'static Waiter`.
-        unsafe { self.holder.load(Ordering::Acquire).as_ref() }
+        self.holder.load(Ordering::Acquire)
     }
 
     /// Returns whether the current worker, which is blocked or the caller, is in user code.

@@ -32,7 +32,7 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 use context::Context;
 use fiber::StackRange;
@@ -68,11 +68,9 @@ impl Scheduler {
     /// any.
     fn waiters(&self) -> impl Iterator<Item = &'static Waiter> {
         let here = self.inbox.address();
-        let at = |link: &AtomicPtr<Waiter>| {
-            // SAFETY: Type Stable: null, or a waiter.
-            unsafe { link.load(Ordering::Acquire).as_ref() }
-        };
-        let all = std::iter::successors(at(&LAST_MADE), move |waiter| at(&waiter.made_before));
+        let all = std::iter::successors(LAST_MADE.load(Ordering::Acquire), |waiter| {
+            waiter.made_before.load(Ordering::Acquire)
+        });
         all.filter(move |waiter| waiter.home.load(Ordering::Relaxed) == here)
     }
 
