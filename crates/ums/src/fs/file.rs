@@ -7,16 +7,12 @@
 //!                     manner     where its operations are done
 //! ```
 //!
-//! Invariants
-//! * *Adopted*: the descriptor is adopted for as long as its `File` lives, and the adoption is
-//!   taken back before it is closed or given away.
-//! * *Given Away*: a descriptor that is closed here was given up by its owner.
-
-#![allow(unsafe_code)] // Named invariant "Given Away", stated above.
+//! Rule *Adopted*: the descriptor is adopted for as long as its `File` lives, and the adoption is
+//! taken back before it is closed or given away.
 
 use std::fs::{Metadata, Permissions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -26,7 +22,7 @@ use super::manner::Manner;
 use crate::io::{outside, wait_out};
 use crate::os::clock::{self, NEVER};
 use crate::os::driver::LiveOp;
-use crate::os::linux::owned;
+use crate::os::linux::{owned, plain};
 use crate::os::sim::files as disk;
 use crate::record::reason::WaitReason;
 
@@ -199,17 +195,7 @@ impl File {
     /// The system's error. The file is closed even then.
     pub fn close(self) -> io::Result<()> {
         let fd = OwnedFd::from(self.into_std());
-        outside(WaitReason::ASYNC_IO_COMPLETION, move || {
-            // SAFETY: Given Away: `fd` was owned by this file, and its number is no longer used.
-            match unsafe { libc::close(fd.into_raw_fd()) } {
-                // After EINTR the descriptor is closed too, on Linux.
-                0 => Ok(()),
-                _ => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-                    error => Err(error),
-                },
-            }
-        })
+        outside(WaitReason::ASYNC_IO_COMPLETION, move || plain::close(fd))
     }
 
     /// Converts the file to std's type. A pipe or device is put into blocking mode, as std's

@@ -4,10 +4,10 @@
 //! statistic in this crate is made of. A read costs one vDSO call (about 25 ns) and no system call,
 //! so the fast paths read it only when something waits for time.
 
-#![allow(unsafe_code)] // Named invariant "Own Result": the kernel writes only into our local.
-
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
 
 pub use super::limits::NEVER;
 
@@ -17,17 +17,13 @@ pub fn now() -> u64 {
     if let Some(now) = super::sim::now() {
         return now;
     }
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: Own Result: `ts` is a local of the right type; CLOCK_MONOTONIC always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
+    let ts = clock_gettime(ClockId::Monotonic);
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
 /// Returns the nanoseconds of processor time that the calling kernel thread has used.
 pub fn used_by_this_thread() -> u64 {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: Own Result: `ts` is a local of the right type; every thread has this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut ts) };
+    let ts = clock_gettime(ClockId::ThreadCPUTime);
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
@@ -41,8 +37,7 @@ pub fn ticks() -> u64 {
     }
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: Own Result: the instruction only returns a value.
-        unsafe { core::arch::x86_64::_rdtsc() }
+        super::linux::plain::time_stamp()
     }
     #[cfg(not(target_arch = "x86_64"))]
     {

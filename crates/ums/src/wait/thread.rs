@@ -52,7 +52,7 @@ pub(crate) fn thread_waiter() -> &'static Waiter {
     THREAD.try_with(|slot| of(&slot.0)).unwrap_or_else(|_| {
         // The destructor of another thread-local is waiting.
         let waiter = LATE.with(of);
-        crate::os::linux::last::at_the_very_end(give_back_late);
+        crate::os::linux::plain::at_the_very_end(give_back_late);
         waiter
     })
 }

@@ -5,9 +5,7 @@
 
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
@@ -16,10 +14,11 @@ use super::thread::{self, GateHandler, Watched};
 use super::{calls, trap};
 use crate::os::entry;
 use crate::os::linux::perf::Attr;
+use crate::os::linux::plain::{self, FdSlot};
 
 thread_local! {
-    /// Descriptors as numbers: they are closed after destructors of thread-locals have run.
-    static EVENTS: Cell<[i32; 3]> = const { Cell::new([-1; 3]) };
+    /// Without a destructor: they are closed after destructors of thread-locals have run.
+    static EVENTS: [FdSlot; 3] = const { [const { FdSlot::new() }; 3] };
 }
 
 impl Watched {
@@ -41,7 +40,7 @@ impl Watched {
         self.tid.store(tid, Ordering::Relaxed);
         self.stop_asked.store(false, Ordering::Relaxed);
         trap::install();
-        let mut events = [-1; 3];
+        let mut events = [const { None }; 3];
         match how {
             Mechanism::Trap => {
                 let gate = Attr::gate().open()?;
@@ -49,7 +48,7 @@ impl Watched {
                 self.has_ring.store(true, Ordering::Release);
             }
             Mechanism::Breakpoint => {
-                events = self.breakpoint.attach()?.map(IntoRawFd::into_raw_fd);
+                events = self.breakpoint.attach()?.map(Some);
                 // Beyond the limit of locked memory there is no ring; the state file serves then.
                 let ring = Attr::notify().open().and_then(|event| self.ring.map(&event));
                 self.has_ring.store(ring.is_ok(), Ordering::Release);
@@ -57,7 +56,7 @@ impl Watched {
             }
             Mechanism::Calls => self.state_file.open(tid)?,
         }
-        EVENTS.set(events);
+        EVENTS.with(|slots| slots.iter().zip(events).for_each(|(slot, event)| slot.put(event)));
         thread::set_me(Some((self, handler)));
         let entry = entry::mine().unwrap_or(&self.own_entry);
         self.entry.store(Some(entry), Ordering::Release);
@@ -77,10 +76,7 @@ impl Watched {
         self.state_file.close();
         self.has_ring.store(false, Ordering::Release);
         self.ring.close();
-        for fd in EVENTS.replace([-1; 3]).into_iter().filter(|fd| *fd >= 0) {
-            // SAFETY: Own Thread: `adopt` put it there, and this takes it out.
-            drop(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
+        EVENTS.with(|slots| slots.iter().for_each(|slot| slot.put(None)));
         self.place.store(ptr::null_mut(), Ordering::Release);
     }
 }
@@ -102,6 +98,5 @@ fn leave_at_fork() {
     extern "C" fn forget() {
         thread::set_me(None);
     }
-    // SAFETY: Plain Call: a function that touches a thread-local only.
-    unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+    plain::at_fork_in_the_child(forget);
 }

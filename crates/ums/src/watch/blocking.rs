@@ -6,10 +6,8 @@
 //! hosted      leaves its host without a place,      leaves its host with its place, then as seated
 //!             call, gate
 //! ```
-//!
-//! Named invariant **Plain Call**: see ARCHITECTURE.md.
 
-#![allow(unsafe_code)]
+use errno::{errno, set_errno};
 
 use super::means::Blocks;
 use super::thread::{Watched, gate_handler};
@@ -89,11 +87,7 @@ impl Watched {
 }
 
 fn keep_errno(f: impl FnOnce()) {
-    // SAFETY: Plain Call: this thread's own errno.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: Plain Call: as above.
-    let kept = unsafe { *errno };
+    let kept = errno();
     f();
-    // SAFETY: Plain Call: as above.
-    unsafe { *errno = kept };
+    set_errno(kept);
 }

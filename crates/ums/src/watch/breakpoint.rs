@@ -13,24 +13,18 @@
 //! breakpoint. A thread that waits for the address space's own lock passes none of them, and keeps
 //! its place.
 //!
-//! Named invariant **Late Order**: a breakpoint may be moved or disabled after its thread has ended
-//! and its descriptor's number means something else. These requests are understood by perf events
-//! only; a thread that is given a breakpoint by mistake passes its gate and continues.
-
-#![allow(unsafe_code)]
+//! A breakpoint may be moved or disabled after its thread has ended and its descriptor's number
+//! means something else. These requests are understood by perf events only; a thread that is given
+//! a breakpoint by mistake passes its gate and continues.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use crate::os::linux::perf::{
-    Attr, BP_EXECUTE, BREAKPOINT, DISABLED, EXCLUDE_HV, EXCLUDE_KERNEL, MAJOR_FAULTS, MINOR_FAULTS,
-    REMOVE_ON_EXEC, SIGTRAP, SOFTWARE,
+    self, Attr, BP_EXECUTE, BREAKPOINT, DISABLED, EXCLUDE_HV, EXCLUDE_KERNEL, MAJOR_FAULTS,
+    MINOR_FAULTS, REMOVE_ON_EXEC, SIGTRAP, SOFTWARE,
 };
-
-const ENABLE: libc::c_ulong = 0x2400;
-const DISABLE: libc::c_ulong = 0x2401;
-const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
 
 /// The breakpoint of one watched thread.
 #[derive(Debug)]
@@ -112,12 +106,7 @@ impl Breakpoint {
         self.armed.store(true, Ordering::SeqCst);
         let attr = attr(address);
         let faults = self.faults.load(Ordering::Acquire);
-        // SAFETY: Late Order: a local that the kernel reads; then no memory at all.
-        unsafe {
-            (!in_fault || libc::ioctl(faults, ENABLE, 0) == 0)
-                && libc::ioctl(fd, MODIFY_ATTRIBUTES, &attr) == 0
-                && libc::ioctl(fd, ENABLE, 0) == 0
-        }
+        (!in_fault || perf::enable(faults)) && attr.replace(fd) && perf::enable(fd)
     }
 
     /// Called with the right to move it, if it was not needed: disables it.
@@ -140,11 +129,8 @@ impl Breakpoint {
     }
 
     fn disable(&self) {
-        // SAFETY: Late Order: no memory.
-        unsafe {
-            libc::ioctl(self.fd.load(Ordering::Acquire), DISABLE, 0);
-            libc::ioctl(self.faults.load(Ordering::Acquire), DISABLE, 0);
-        }
+        perf::disable(self.fd.load(Ordering::Acquire));
+        perf::disable(self.faults.load(Ordering::Acquire));
     }
 }
 

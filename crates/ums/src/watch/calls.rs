@@ -29,6 +29,7 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use errno::{errno, set_errno};
 use libc::{
     POLLIN, POLLOUT, c_char, c_int, c_long, c_uint, c_void, clockid_t, epoll_event, fd_set, id_t,
     idtype_t, iovec, msghdr, nfds_t, off_t, pid_t, pollfd, pthread_mutex_t, pthread_t, rusage,
@@ -143,16 +144,13 @@ pub(super) fn leave_taken(carrier: &'static Carrier) {
 
 #[cold]
 fn run_by<R>(run: Run, call: impl FnOnce() -> R) -> R {
-    let (mut call, mut result, mut errno) = (Some(call), None, 0);
-    // SAFETY: Passed On: this thread's own errno, which rejoining must not change.
-    let at = unsafe { libc::__errno_location() };
+    // Rejoining must not change the call's errno.
+    let (mut call, mut result, mut kept) = (Some(call), None, errno());
     run(&mut || {
         result = call.take().map(|call| call());
-        // SAFETY: Passed On: as above.
-        errno = unsafe { *at };
+        kept = errno();
     });
-    // SAFETY: Passed On: as above.
-    unsafe { *at = errno };
+    set_errno(kept);
     result.expect("the policy runs the call")
 }
 

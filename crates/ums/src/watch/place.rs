@@ -15,11 +15,9 @@
 //! The *watchdog* (`watchdog.rs`) calls the same `look` now and then from another thread, for a
 //! watcher that gets no processor.
 //!
-//! Named invariants. **Type Stable**: a seated thread's record is never freed. **Standing Place**:
+//! Rules. *Type Stable*: a seated thread's record is never freed. *Standing Place*:
 //! a place lives until its watcher has ended and the watchdog has forgotten it; no thread is seated
 //! by then.
-
-#![allow(unsafe_code)]
 
 use std::io;
 use std::ptr;
@@ -37,6 +35,7 @@ use crate::os::asleep::Asleep;
 use crate::os::event::Event;
 use crate::os::linux::cpus;
 use crate::os::linux::perf::Last;
+use crate::os::linux::plain;
 use crate::os::lock::Lock;
 use crate::record::report::{self, Kind};
 
@@ -314,11 +313,7 @@ fn arm(thread: &Watched, head: u64) -> Option<bool> {
 
 /// Makes the calling thread run only when the processor has nothing else to run.
 fn become_idle_priority() {
-    let parameter = libc::sched_param { sched_priority: 0 };
-    // SAFETY: Plain Call: a borrowed local; this thread may always lower itself.
-    let failed = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameter) };
-    if failed != 0 {
-        let error = io::Error::last_os_error();
+    if let Err(error) = plain::become_idle_priority() {
         let text = format_args!("a watcher runs as an ordinary thread: {error}");
         report::warn(Kind::Setup, text);
     }

@@ -4,21 +4,21 @@
 //! or `-1 sp pc` for one that waits elsewhere, such as in a page fault. Reading it costs about two
 //! microseconds, needs no privilege, and never disturbs the thread.
 //!
-//! Named invariant **Late Reader**: the descriptor may have been closed, and its number used again,
-//! by the time another thread reads from it. A read at position 0 of another file gives text that
-//! does not parse, or an error: the thread counts as running then.
+//! The descriptor may have been closed, and its number used again, by the time another thread reads
+//! from it. A read at position 0 of another file gives text that does not parse, or an error: the
+//! thread counts as running then.
 
-#![allow(unsafe_code)]
-
+use std::ffi::CStr;
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::fs::{self, Mode, OFlags};
 
 use crate::os::linux::perf::Last;
+use crate::os::linux::plain::FdSlot;
 
 /// The state file of one thread.
 #[derive(Debug)]
-pub(crate) struct StateFile(AtomicI32);
+pub(crate) struct StateFile(FdSlot);
 
 /// Where a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,36 +99,26 @@ impl Default for StateFile {
 
 impl StateFile {
     pub const fn new() -> StateFile {
-        StateFile(AtomicI32::new(-1))
+        StateFile(FdSlot::new())
     }
 
     /// Opens the file of the calling thread, whose number is `tid`.
     pub fn open(&self, tid: i32) -> io::Result<()> {
         let file = std::fs::File::open(format!("/proc/self/task/{tid}/syscall"))?;
-        self.0.store(OwnedFd::from(file).into_raw_fd(), Ordering::Release);
+        self.0.put(Some(file.into()));
         Ok(())
     }
 
     /// Closes it. Called by the thread itself, at its end.
     pub fn close(&self) {
-        let fd = self.0.swap(-1, Ordering::AcqRel);
-        if fd >= 0 {
-            // SAFETY: Late Reader: `open` put it here, and the exchange gives it to this caller
-            // alone.
-            drop(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
+        self.0.put(None);
     }
 
     /// Returns where the thread waits, or `None` if it runs or nothing is known.
     pub fn waits(&self) -> Option<Waits> {
-        let fd = self.0.load(Ordering::Acquire);
-        if fd < 0 {
-            return None;
-        }
         let mut text = [0_u8; 256];
-        // SAFETY: Late Reader: our own buffer and its length.
-        let n = unsafe { libc::pread(fd, text.as_mut_ptr().cast(), text.len(), 0) };
-        parse(text.get(..usize::try_from(n).ok()?)?)
+        let n = self.0.read(&mut text)?;
+        parse(text.get(..n)?)
     }
 
     /// Returns whether the thread waits in a futex call for another thread to wake it, as for a
@@ -193,17 +183,12 @@ pub(super) fn signals_of(tid: i32) -> Option<Signals> {
 
 /// Reads a file of the kernel's about a thread of this process, and returns its length.
 fn read_of_task(tid: i32, name: &str, text: &mut [u8]) -> Option<usize> {
-    use std::io::{Read, Write};
+    use std::io::Write;
     let mut path = [0_u8; 64];
     write!(&mut path[..], "/proc/self/task/{tid}/{name}\0").ok()?;
-    // SAFETY: Late Reader: our own buffer, which ends with a zero; a new descriptor or an error.
-    let fd = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return None;
-    }
-    // SAFETY: Late Reader: just opened, and no other owner.
-    let mut file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    file.read(text).ok()
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    rustix::io::read(file, text).ok()
 }
 
 fn parse(text: &[u8]) -> Option<Waits> {

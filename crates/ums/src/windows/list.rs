@@ -24,7 +24,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
@@ -118,10 +118,8 @@ impl<T: Linked> List<T> {
     }
 
     fn signal(&self) {
-        let one = 1_u64;
-        // SAFETY: Plain Call: eight bytes of a local. It fails only when the event is signalled
-        // already, four billion times over.
-        unsafe { libc::write(self.event.as_raw_fd(), ptr::from_ref(&one).cast(), 8) };
+        // It fails only when the event is signalled already, four billion times over.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
     /// Takes all items and returns the first, which is the oldest; null if there is none.

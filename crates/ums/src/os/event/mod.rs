@@ -13,9 +13,10 @@
 //! A hand-off between two threads therefore costs one futex wake and one futex wait, which is the
 //! minimum for kernel threads. It knows nothing of workers.
 
-#![allow(unsafe_code)] // Named invariant "Live Word": the futex word outlives the system call.
-
 use std::sync::atomic::Ordering;
+
+#[cfg(not(loom))]
+use rustix::thread::futex;
 
 use super::atomic::AtomicU32;
 use super::clock::{NEVER, now};
@@ -163,23 +164,19 @@ impl Event {
 
 #[cfg(not(loom))]
 fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) {
-    let ts = timeout_ns.map(|ns| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
+    let ts = timeout_ns.map(|ns| rustix::fs::Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as _,
     });
-    let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: Live Word: `word` and `ts` are borrowed for the whole call; every error means
-    // "look again", which the caller's loop does.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, expected, ts) };
+    // Every error means "look again", which the caller's loop does.
+    let _ = futex::wait(word, futex::Flags::PRIVATE, expected, ts.as_ref());
 }
 
 #[cfg(not(loom))]
 fn futex_wake(word: &AtomicU32) {
-    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: Live Word: events live in waiters, which are never freed, so the word is still there
-    // even if its waiter has already continued.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, 1) };
+    // Events live in waiters, which are never freed, so the word is still there even if its waiter
+    // has already continued.
+    let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
 }
 
 #[cfg(all(test, loom))]

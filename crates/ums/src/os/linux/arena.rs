@@ -17,15 +17,13 @@
 //! Files are not registered: a ring keeps a registered file open, with its locks, after its owner
 //! has closed it, and the saving was too small to measure.
 //!
-//! Named invariant **Own Memory**: each byte of the arena is part of one piece at most.
-
-#![allow(unsafe_code)] // Named invariant "Own Memory", stated above.
+//! Each byte of the arena is part of one piece at most.
 
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use super::plain;
 
 /// Bytes of the arena: 1024 buffers of 4 KiB. Half of what Linux lets a user lock by default.
 pub const SIZE: usize = 4 << 20;
@@ -33,14 +31,10 @@ pub const SIZE: usize = 4 << 20;
 const PIECE_MAX: usize = 64 << 10;
 
 struct Arena {
-    start: NonNull<u8>,
+    /// Never changed; atomic so that threads may share it.
+    start: AtomicPtr<u8>,
     used: AtomicUsize,
 }
-
-// SAFETY: Own Memory: the arena itself never follows the pointer.
-unsafe impl Send for Arena {}
-// SAFETY: Own Memory: as above.
-unsafe impl Sync for Arena {}
 
 /// None inside if there was no memory for it.
 static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
@@ -58,7 +52,7 @@ pub fn carve(bytes: usize) -> Option<NonNull<u8>> {
 /// Returns where the arena is, once there is one.
 #[inline]
 pub fn start() -> Option<NonNull<u8>> {
-    Some(ARENA.get()?.as_ref()?.start)
+    NonNull::new(ARENA.get()?.as_ref()?.start.load(Ordering::Relaxed))
 }
 
 /// Returns whether all of these bytes are in the arena.
@@ -73,17 +67,15 @@ pub fn holds(at: *const u8, len: usize) -> bool {
 impl Arena {
     #[cold]
     fn map() -> Option<Arena> {
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: Own Memory: a new mapping, where the kernel finds room for it.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), SIZE, prot, flags) }.ok()?;
-        Some(Arena { start: NonNull::new(start.cast())?, used: AtomicUsize::new(0) })
+        let start = AtomicPtr::new(plain::pages(SIZE)?.as_ptr());
+        Some(Arena { start, used: AtomicUsize::new(0) })
     }
 
     fn carve(&self, bytes: usize) -> Option<NonNull<u8>> {
         let room = |used: usize| (used + bytes <= SIZE).then_some(used + bytes);
         let at = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
-        // SAFETY: Own Memory: `at` is inside the mapping, for `used` never exceeds its size.
-        Some(unsafe { self.start.add(at) })
+        // Inside the mapping, because `used` never exceeds its size.
+        NonNull::new(self.start.load(Ordering::Relaxed).wrapping_add(at))
     }
 }
 

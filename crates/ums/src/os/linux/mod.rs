@@ -1,5 +1,7 @@
 //! The Linux side of the seams. Each file uses only those above it.
 
+pub mod plain;
+
 pub mod owned;
 
 pub(crate) mod call;
@@ -41,5 +43,3 @@ pub mod sample;
 pub mod own_memory;
 
 pub mod barrier;
-
-pub mod last;

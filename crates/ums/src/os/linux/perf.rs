@@ -10,9 +10,8 @@
 //!                                                                      data_head ^
 //! ```
 //!
-//! Named invariants. **Own Attempt**: the kernel is handed only memory and descriptors that the
-//! function made itself and that live until it returns. **Standing Pages**: the addresses of a ring
-//! stay mapped until the process ends. Closing one puts fresh pages of zeros in its place, which
+//! Named invariant **Own Memory**: the addresses of a ring stay mapped until the process ends.
+//! Closing one puts fresh pages of zeros in its place, which
 //! read as an empty ring, so that a late reader sees old records or none, and never faults.
 //!
 //! It draws no conclusions about which worker may run; `watch` does.
@@ -20,7 +19,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -156,7 +155,7 @@ impl Attr {
         const CLOEXEC: libc::c_ulong = 8;
         let attr = Attr { size: size_of::<Attr>() as u32, ..self.clone() };
         let (this_thread, any_cpu, no_group) = (0, -1, -1);
-        // SAFETY: Own Attempt: `attr` is a local whose `size` field says how long it is; the kernel
+        // SAFETY: Plain Call: `attr` is a local whose `size` field says how long it is; the kernel
         // only reads it.
         let fd = unsafe {
             libc::syscall(libc::SYS_perf_event_open, &attr, this_thread, any_cpu, no_group, CLOEXEC)
@@ -164,9 +163,34 @@ impl Attr {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: Own Attempt: the call has just returned this descriptor, to this function alone.
+        // SAFETY: Own Memory: the call has just returned this descriptor to us and no one else.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
+
+    /// Makes this the event behind a descriptor. Returns false if the kernel refuses it, for one
+    /// because the number is another file's by now.
+    pub fn replace(&self, event: RawFd) -> bool {
+        const MODIFY_ATTRIBUTES: libc::c_ulong = 0x4008_240b;
+        let attr = Attr { size: size_of::<Attr>() as u32, ..self.clone() };
+        // SAFETY: Plain Call: a local whose `size` field says how long it is. Only events know
+        // this request.
+        unsafe { libc::ioctl(event, MODIFY_ATTRIBUTES, &attr) == 0 }
+    }
+}
+
+/// Enables an event. Returns false if there is none behind the number.
+pub fn enable(event: RawFd) -> bool {
+    request(event, 0x2400)
+}
+
+/// Disables an event, if there is one behind the number.
+pub fn disable(event: RawFd) {
+    request(event, 0x2401);
+}
+
+fn request(event: RawFd, what: libc::c_ulong) -> bool {
+    // SAFETY: Plain Call: no memory. Only events know these requests.
+    unsafe { libc::ioctl(event, what, 0) == 0 }
 }
 
 /// What the last record of a ring says of its thread.
@@ -194,10 +218,10 @@ pub struct Ring {
     page: usize,
 }
 
-// SAFETY: Standing Pages: it is read with atomic loads, from memory that stays mapped; only one
+// SAFETY: Own Memory: it is read with atomic loads, from memory that stays mapped; only one
 // thread at a time maps events into it, as `map` and `close` require.
 unsafe impl Send for Ring {}
-// SAFETY: Standing Pages: as above.
+// SAFETY: Own Memory: as above.
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -227,7 +251,7 @@ impl Ring {
 
     fn word(&self, at: usize) -> &AtomicU64 {
         debug_assert!(at + 8 <= 2 * self.page && at.is_multiple_of(8));
-        // SAFETY: Standing Pages: inside the two pages, aligned; the kernel writes whole words.
+        // SAFETY: Own Memory: inside the two pages, aligned; the kernel writes whole words.
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
     }
 
@@ -277,7 +301,7 @@ fn map(at: *mut u8, size: usize, fd: Option<i32>) -> io::Result<*mut u8> {
         None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
     };
     let fixed = if at.is_null() { 0 } else { libc::MAP_FIXED };
-    // SAFETY: Standing Pages: either a new mapping, or in the place of one that is ours already.
+    // SAFETY: Own Memory: either a new mapping, or in the place of one that is ours already.
     let base =
         unsafe { libc::mmap(at.cast(), size, libc::PROT_READ, kind | fixed, fd.unwrap_or(-1), 0) };
     match base {

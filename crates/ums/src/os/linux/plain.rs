@@ -1,0 +1,167 @@
+//! Calls and instructions that no safe crate has, each behind a function that is safe to call with
+//! any arguments. What rustix has is called through rustix.
+//!
+//! Invariant **Plain Call**: a wrong number is an error value. Descriptors that may have been
+//! closed are only read from, and the caller can tell from what it reads whether it is too late.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+/// Returns the processor's time-stamp counter.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub fn time_stamp() -> u64 {
+    // SAFETY: Plain Call: the instruction only returns a value.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Makes the calling thread run only when the processor has nothing else to run.
+pub fn become_idle_priority() -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: 0 };
+    // SAFETY: Plain Call: a borrowed local; this thread may always lower itself.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameter) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Closes a descriptor, and returns the error that dropping it would not tell.
+pub fn close(fd: OwnedFd) -> io::Result<()> {
+    // SAFETY: Handed Over: `fd` is owned, and its number is no longer used.
+    match unsafe { libc::close(fd.into_raw_fd()) } {
+        // After EINTR the descriptor is closed too, on Linux.
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            error => Err(error),
+        },
+    }
+}
+
+/// Makes the one thread of a forked child call this before `fork` returns.
+pub fn at_fork_in_the_child(call: extern "C" fn()) {
+    // SAFETY: Plain Call: functions live as long as the process.
+    unsafe { libc::pthread_atfork(None, None, Some(call)) };
+}
+
+/// Registers `call` to run on the calling thread after the destructors of its thread-locals. It may
+/// be registered again from there on, also while it runs; the C library then runs it some more
+/// times, at least four in all. If the C library can keep no more such calls, this one is not run.
+///
+/// It is for one function: only the first that is passed is ever run.
+pub fn at_the_very_end(call: extern "C" fn(*mut c_void)) {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    let make = || {
+        let mut key = 0;
+        // SAFETY: Plain Call: `key` is a local, and functions live as long as the process.
+        (unsafe { libc::pthread_key_create(&mut key, Some(call)) } == 0).then_some(key)
+    };
+    if let Some(key) = *KEY.get_or_init(make) {
+        // Any value other than null will do.
+        let value = std::ptr::from_ref(&KEY).cast();
+        // SAFETY: Plain Call: a key that was made; the value is only compared with null.
+        unsafe { libc::pthread_setspecific(key, value) };
+    }
+}
+
+/// Returns new pages of zeros, which nothing else uses and nothing unmaps; None if there are none.
+pub fn pages(bytes: usize) -> Option<NonNull<u8>> {
+    let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    // SAFETY: Own Memory: a new mapping, where the kernel finds room for it.
+    let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, prot, flags) }.ok()?;
+    NonNull::new(start.cast())
+}
+
+/// Installs a guard in a fresh mapping of one page with `MADV_GUARD_INSTALL`, and unmaps it.
+///
+/// # Errors
+///
+/// `EINVAL` before Linux 6.13.
+pub fn guard_install() -> io::Result<()> {
+    const MADV_GUARD_INSTALL: libc::c_int = 102;
+    let size = rustix::param::page_size();
+    let page = pages(size).ok_or(io::ErrorKind::OutOfMemory)?.as_ptr().cast();
+    // SAFETY: Own Memory: the page was made above, and nothing refers to it after this.
+    unsafe {
+        let answer = match libc::madvise(page, size, MADV_GUARD_INSTALL) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        libc::munmap(page, size);
+        answer
+    }
+}
+
+/// Gives the calling thread a descriptor table of its own, so that a test can count in it while
+/// other tests open and close theirs.
+#[cfg(test)]
+pub fn unshare_descriptors() {
+    use rustix::thread::{UnshareFlags, unshare_unsafe};
+    // SAFETY: Own Thread: the thread that asks for this only probes from here on, with descriptors
+    // that it opens itself; it meets none that another thread opens later.
+    unsafe { unshare_unsafe(UnshareFlags::FILES) }.unwrap();
+}
+
+/// A place for a descriptor of one thread that others may read by, also after it was closed: then
+/// they get an error, or what some other file says. It has no destructor, so that it can be a
+/// thread-local that a thread needs until its end.
+#[derive(Debug)]
+pub struct FdSlot(AtomicI32);
+
+impl FdSlot {
+    /// Makes an empty one.
+    pub const fn new() -> FdSlot {
+        FdSlot(AtomicI32::new(-1))
+    }
+
+    /// Puts a descriptor there, and closes the one that was there.
+    pub fn put(&self, fd: Option<OwnedFd>) {
+        let fd = fd.map_or(-1, IntoRawFd::into_raw_fd);
+        let before = self.0.swap(fd, Ordering::AcqRel);
+        if before >= 0 {
+            // SAFETY: Handed Over: `put` made the number from an owner, and the exchange gives it
+            // to this caller alone.
+            drop(unsafe { OwnedFd::from_raw_fd(before) });
+        }
+    }
+
+    /// Reads from the beginning of the file, and returns how many bytes.
+    pub fn read(&self, into: &mut [u8]) -> Option<usize> {
+        let fd: RawFd = self.0.load(Ordering::Acquire);
+        if fd < 0 {
+            return None;
+        }
+        // SAFETY: Plain Call: a borrowed buffer and its length.
+        let n = unsafe { libc::pread(fd, into.as_mut_ptr().cast(), into.len(), 0) };
+        usize::try_from(n).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_reads_what_was_put_there_until_that_is_taken() {
+        let slot = FdSlot::new();
+        let mut text = [0; 2];
+        assert_eq!(slot.read(&mut text), None);
+        slot.put(Some(std::fs::File::open("/proc/self/stat").unwrap().into()));
+        assert_eq!(slot.read(&mut text), Some(2));
+        slot.put(None);
+        assert_eq!(slot.read(&mut text), None);
+    }
+
+    #[test]
+    fn an_error_of_closing_is_told() {
+        close(std::fs::File::open("/proc/self/stat").unwrap().into()).unwrap();
+    }
+}
