@@ -5,9 +5,8 @@
 //! event rings, which are never freed, formats into its own frame and writes; then the signal has
 //! the effect that it would have without the handler.
 //!
-//! Named invariants. **Signal**: the handler only reads atomics, formats into its own frame and
-//! calls functions that POSIX allows in a signal handler; its arguments come from the kernel and
-//! are valid. **Zeroed**: all zeroes is a value of the C struct.
+//! Named invariant **Signal**: the handler only reads atomics, formats into its own frame and calls
+//! functions that POSIX allows in a signal handler.
 
 #![allow(unsafe_code)]
 
@@ -15,16 +14,16 @@ use std::fmt::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use libc::{c_int, c_void, siginfo_t};
+use libc::c_int;
 
 use crate::os::clock;
-use crate::os::linux::handlers;
+use crate::os::linux::handlers::{self, Before, Frame, Handler};
 use crate::record::event_ring::{self, Recorded, RingEvent};
 use crate::record::reason::WaitReason;
 
 const SIGNALS: [c_int; 5] =
     [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
-static BEFORE: [OnceLock<libc::sigaction>; 5] = [const { OnceLock::new() }; 5];
+static BEFORE: [Before; 5] = [const { Before::new() }; 5];
 /// How many events of each scheduler are written.
 const EVENTS: u64 = 16;
 
@@ -37,38 +36,23 @@ pub fn print_last_events_on_crash() {
         // The conversion of times is measured now, because the handler cannot do it.
         clock::start();
         for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
-            // SAFETY: Zeroed: a sigaction; the first call only asks, and `old` outlives it.
-            unsafe {
-                let mut old: libc::sigaction = std::mem::zeroed();
-                if libc::sigaction(signal, std::ptr::null(), &raw mut old) != 0 {
-                    continue;
-                }
-                // Set before the new handler can run.
-                before.get_or_init(|| old);
-                let mut new: libc::sigaction = std::mem::zeroed();
-                new.sa_sigaction = on_death as *const () as usize;
-                new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-                libc::sigaction(signal, &raw const new, std::ptr::null_mut());
-            }
+            handlers::install::<Death>(signal, before, libc::SA_ONSTACK, 0);
         }
     });
 }
 
-extern "C" fn on_death(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::SeqCst) {
-        say();
-    }
-    let place = SIGNALS.iter().position(|known| *known == signal);
-    let Some(before) = place.and_then(|place| BEFORE[place].get()) else { return };
-    // SAFETY: Signal: the arguments are the kernel's.
-    if !unsafe { handlers::call_before(before, signal, info, context) } {
-        // SAFETY: Signal: both are allowed here. The signal is sent again, and hits the default as
-        // soon as we return.
-        unsafe {
-            libc::sigaction(signal, before, std::ptr::null_mut());
-            libc::raise(signal);
+struct Death;
+
+// SAFETY: Signal: it reads atomics, formats into its own frame and writes.
+unsafe impl Handler for Death {
+    fn handle(frame: &mut Frame<'_>) {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if !SAID.swap(true, Ordering::SeqCst) {
+            say();
         }
+        let signal = frame.signal();
+        let place = SIGNALS.iter().position(|known| *known == signal);
+        place.inspect(|place| frame.pass_on_or_raise(&BEFORE[*place], true));
     }
 }
 
@@ -108,8 +92,7 @@ impl Line {
     fn say(&mut self) {
         let end = self.len.min(self.text.len() - 1);
         self.text[end] = b'\n';
-        // SAFETY: Signal: write is allowed; the bytes are in this frame.
-        unsafe { libc::write(2, self.text.as_ptr().cast(), end + 1) };
+        let _ = rustix::io::write(std::io::stderr(), &self.text[..=end]);
     }
 }
 

@@ -44,6 +44,7 @@ use super::means::Blocks;
 use super::signals;
 use super::state::Seen;
 use super::thread::{gate_handler, me};
+use crate::os::linux::handlers::Frame;
 
 /// Returns whether the calling thread is watched.
 pub fn is_watched() -> bool {
@@ -110,7 +111,7 @@ pub(super) fn is_in_user_code() -> bool {
 
 /// Does for the calling thread, in the handler of a poke and in such code, what
 /// [`super::Watched::poked`] does for a watched one.
-pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<Seen>, ends: bool) {
+pub(super) fn poked(frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
     // If the thread may not leave, the call stays as it was interrupted: made here, it could be
     // interrupted in here again and again.
     let Some(policy) = POLICY.get().filter(|policy| (policy.may_leave)()) else { return };
@@ -124,7 +125,7 @@ pub(super) fn poked(frame: *mut libc::ucontext_t, seen: Option<Seen>, ends: bool
 
 /// Does as [`poked`] for a thread that was seen blocked in a fault, which the signal has ended: the
 /// instruction at `pc` is next, once more.
-pub(super) fn poked_in_fault(frame: *mut libc::ucontext_t, pc: u64) {
+pub(super) fn poked_in_fault(frame: &mut Frame<'_>, pc: u64) {
     let Some(policy) = POLICY.get() else { return };
     if hosted::is_next(frame, pc) && (policy.step_out)() {
         signals::let_traps_in();

@@ -38,7 +38,7 @@
 //! At least one of them sees the other's store: the asker's `membarrier` is a barrier in every
 //! thread of the process, so that a switch needs none.
 
-#![allow(unsafe_code)] // Named invariant **Plain Call**: see ARCHITECTURE.md.
+#![allow(unsafe_code)] // Named invariant **Held**: see `runs_on`.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
@@ -49,6 +49,7 @@ use super::means::Blocks;
 use super::state::Seen;
 use super::thread::{Watched, gate_handler};
 use crate::os::entry;
+use crate::os::linux::handlers::Frame;
 
 impl Watched {
     /// Own thread, inside the library: runs on this kernel thread from now on, in user code.
@@ -95,12 +96,7 @@ impl Watched {
     /// Own thread, in the handler of a poke, hosted and in user code: stops if it was asked to, and
     /// makes the interrupted call on its own kernel thread. `seen` is the call that the host was
     /// seen blocked in. `ends` says that another signal has interrupted the call, too, and ends it.
-    pub(super) fn poked(
-        &'static self,
-        frame: *mut libc::ucontext_t,
-        seen: Option<Seen>,
-        ends: bool,
-    ) {
+    pub(super) fn poked(&'static self, frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
         self.stop_on_host();
         if !self.is_hosted() || entry::is_inside() || !gate_handler().may_leave_host() {
             return;
@@ -137,23 +133,18 @@ pub(super) fn arrive() -> Option<&'static Carrier> {
 }
 
 /// Returns whether the interrupted thread continues at this address.
-pub(super) fn is_next(frame: *mut libc::ucontext_t, pc: u64) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: Plain Call: the frame is the kernel's.
-    let next = unsafe { (*frame).uc_mcontext.gregs[libc::REG_RIP as usize] } as u64;
-    #[cfg(not(target_arch = "x86_64"))]
-    let next = frame.is_null().into();
-    next == pc
+pub(super) fn is_next(frame: &Frame<'_>, pc: u64) -> bool {
+    frame.pc() == pc
 }
 
 /// Makes the interrupted thread trap after its next instruction.
-pub(super) fn step(frame: *mut libc::ucontext_t) {
+pub(super) fn step(frame: &mut Frame<'_>) {
     STEPS.set(true);
     trap_flag(frame, true);
 }
 
 /// Returns whether the calling thread has executed its one instruction, and ends the stepping.
-pub(super) fn has_stepped(frame: *mut libc::ucontext_t) -> bool {
+pub(super) fn has_stepped(frame: &mut Frame<'_>) -> bool {
     let so = STEPS.replace(false);
     if so {
         trap_flag(frame, false);
@@ -162,16 +153,15 @@ pub(super) fn has_stepped(frame: *mut libc::ucontext_t) -> bool {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn trap_flag(frame: *mut libc::ucontext_t, on: bool) {
+fn trap_flag(frame: &mut Frame<'_>, on: bool) {
     const TRAP_FLAG: i64 = 1 << 8;
-    // SAFETY: Plain Call: the frame is the kernel's, and restored by it.
-    let flags = unsafe { &mut (*frame).uc_mcontext.gregs[libc::REG_EFL as usize] };
+    let flags = &mut frame.context().uc_mcontext.gregs[libc::REG_EFL as usize];
     *flags = (*flags & !TRAP_FLAG) | if on { TRAP_FLAG } else { 0 };
 }
 
 /// On other processors there are no carriers.
 #[cfg(not(target_arch = "x86_64"))]
-fn trap_flag(_: *mut libc::ucontext_t, _: bool) {}
+fn trap_flag(_: &mut Frame<'_>, _: bool) {}
 
 /// How often the same block was poked. A worker that cannot leave, because of where it is, must not
 /// be interrupted forever: the call that it makes again and again would never end.

@@ -33,6 +33,7 @@ use super::state::Seen;
 use super::state::Waits;
 #[cfg(target_arch = "x86_64")]
 use super::state::fingerprint;
+use crate::os::linux::handlers::Frame;
 
 /// A system call that a signal has interrupted, and that may be made again.
 #[derive(Clone, Copy, Debug)]
@@ -147,15 +148,15 @@ fn again_with_any_arguments(number: i64) -> Option<Again> {
 impl Interrupted {
     /// Finds it in the frame of a handler, as the head of this file says. `seen` is the call that
     /// the thread was seen blocked in.
-    pub fn find(frame: *mut libc::ucontext_t, seen: Option<Seen>) -> Option<Interrupted> {
-        // SAFETY: Plain Call: the registers are the kernel's own.
-        let r = unsafe { &(*frame).uc_mcontext.gregs };
+    pub fn find(frame: &mut Frame<'_>, seen: Option<Seen>) -> Option<Interrupted> {
+        let (is_next, told) = (is_call_next(frame), number_before(frame));
+        let pc = frame.pc();
+        let r = &frame.context().uc_mcontext.gregs;
         let get = |register: i32| r[register as usize];
         use libc::{REG_R8, REG_R9, REG_R10, REG_RDI, REG_RDX, REG_RSI};
         let args = [REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9].map(get);
-        let (pc, rax) = (get(libc::REG_RIP) as u64, get(libc::REG_RAX));
-        // SAFETY: Plain Call: the thread continues there.
-        if unsafe { is_call(pc) } {
+        let rax = get(libc::REG_RAX);
+        if is_next {
             // Any other call that is next was not begun, or not seen: it is made here, and seen if
             // it blocks.
             let after = pc + CALL_LENGTH;
@@ -165,7 +166,6 @@ impl Interrupted {
         if rax != -i64::from(libc::EINTR) {
             return None;
         }
-        let told = number_before(pc);
         let of = fingerprint(get(libc::REG_RSP) as u64, args.map(|arg| arg as u64));
         let same = || seen.filter(|seen| (seen.pc, seen.of) == (pc, of)).map(|seen| seen.number);
         let number = told.or_else(same)?;
@@ -224,9 +224,8 @@ impl Interrupted {
     }
 
     /// Changes the frame so that the call has returned this result.
-    pub fn is_over(&self, frame: *mut libc::ucontext_t, result: i64) {
-        // SAFETY: Plain Call: the frame is the kernel's, and restored by it.
-        let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
+    pub fn is_over(&self, frame: &mut Frame<'_>, result: i64) {
+        let registers = &mut frame.context().uc_mcontext.gregs;
         registers[libc::REG_RIP as usize] = self.after as i64;
         registers[libc::REG_RAX as usize] = result;
     }
@@ -236,31 +235,31 @@ impl Interrupted {
 #[cfg(target_arch = "x86_64")]
 pub(super) const CALL_LENGTH: u64 = 2;
 
-/// Returns whether the instruction at this address is a `syscall`. It may lie on two pages.
-///
-/// # Safety
-/// A thread is about to execute it.
+/// Returns whether the next instruction of the interrupted thread is a `syscall`. It may lie on two
+/// pages.
 #[cfg(target_arch = "x86_64")]
-pub(super) unsafe fn is_call(at: u64) -> bool {
+pub(super) fn is_call_next(frame: &Frame<'_>) -> bool {
     let byte = |n: u64| {
-        // SAFETY: Plain Call: by the contract there is an instruction. Its second byte is read only
+        let at = frame.pc();
+        // SAFETY: Loaded: the thread continues there, so there is an instruction. Its second byte is read only
         // if it has one: no instruction of one byte begins like this.
         unsafe { ((at + n) as *const u8).read() }
     };
     byte(0) == 0x0f && byte(1) == 0x05
 }
 
-/// Returns the number of the call that ends before this address, if it is made by
-/// `mov eax, number; syscall`.
+/// Returns the number of the call that ends before the next instruction of the interrupted thread,
+/// if it is made by `mov eax, number; syscall`.
 #[cfg(target_arch = "x86_64")]
-fn number_before(rip: u64) -> Option<i64> {
+fn number_before(frame: &Frame<'_>) -> Option<i64> {
+    let rip = frame.pc();
     /// The pair, and the byte before it.
     const LENGTH: u64 = 8;
     // On one page with the next instruction, which is mapped.
     if rip % 4096 < LENGTH {
         return None;
     }
-    // SAFETY: Plain Call: bytes of the program's code, as said above.
+    // SAFETY: Loaded: bytes of the program's code, as said above.
     let bytes = unsafe { ((rip - LENGTH) as *const [u8; 8]).read_unaligned() };
     let [before, mov, a, b, c, d, rest @ ..] = bytes;
     // With such a prefix byte another register is loaded (`mov r8d`).
@@ -272,7 +271,7 @@ fn number_before(rip: u64) -> Option<i64> {
 /// On other processors no thread is hosted.
 #[cfg(not(target_arch = "x86_64"))]
 impl Interrupted {
-    pub fn find(_: *mut libc::ucontext_t, _: Option<Seen>) -> Option<Interrupted> {
+    pub fn find(_: &mut Frame<'_>, _: Option<Seen>) -> Option<Interrupted> {
         None
     }
 
@@ -280,7 +279,7 @@ impl Interrupted {
         0
     }
 
-    pub fn is_over(&self, _: *mut libc::ucontext_t, _: i64) {}
+    pub fn is_over(&self, _: &mut Frame<'_>, _: i64) {}
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -63,7 +63,7 @@ impl Case {
         registers[libc::REG_RSP as usize] = self.sp as i64;
         registers[libc::REG_RIP as usize] = pc as i64;
         registers[libc::REG_RAX as usize] = rax;
-        Interrupted::find(&mut frame, seen)
+        Interrupted::find(&mut frame_of(&mut frame, &mut info()), seen)
     }
 
     /// Returns what is found if the call returned EINTR.
@@ -75,6 +75,18 @@ impl Case {
     fn is_next(&self, number: i64) -> Option<Interrupted> {
         self.find(self.pc() - CALL_LENGTH, number, self.seen_in(number))
     }
+}
+
+fn info() -> libc::siginfo_t {
+    // SAFETY: Plain Data: zeros are a value of this structure.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Returns the frame of a handler that interrupted a thread at an instruction of this test's.
+fn frame_of<'a>(context: &'a mut libc::ucontext_t, info: &'a mut libc::siginfo_t) -> Frame<'a> {
+    let context = std::ptr::from_mut(context).cast();
+    // SAFETY: Contract: there is an instruction, made by the test.
+    unsafe { Frame::of(libc::SIGTRAP, info, context) }
 }
 
 /// Returns what is found if a call returned EINTR, and the code and the look agree on its number.
@@ -210,9 +222,11 @@ fn at_the_end(last: u8, second: bool) -> (*mut libc::c_void, u64) {
 fn a_syscall_on_two_pages_is_recognised_and_other_code_at_the_end_of_a_page_is_not_one() {
     for (last, second, is) in [(0x0f, true, true), (0xc3, true, false), (0xc3, false, false)] {
         let (pages, at) = at_the_end(last, second);
-        // SAFETY: Plain Call: bytes that were made above; the one at the end of a page is a whole
-        // instruction.
-        assert_eq!(unsafe { is_call(at) }, is, "{last:x}");
+        // SAFETY: Plain Data: zeros are a value. (The bytes at `at` were made above; the one at the
+        // end of a page is a whole instruction.)
+        let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
+        context.uc_mcontext.gregs[libc::REG_RIP as usize] = at as i64;
+        assert_eq!(is_call_next(&frame_of(&mut context, &mut info())), is, "{last:x}");
         // SAFETY: Plain Call: made above; a part that is already unmapped does no harm.
         assert_eq!(unsafe { libc::munmap(pages, 2 * 4096) }, 0);
     }

@@ -4,20 +4,22 @@
 //! A *poke* is a SIGTRAP that makes a thread check itself: whether it was asked to stop, or whether
 //! the call or fault that it is blocked in must move off its host.
 //!
-//! Named invariants. **Own Frame**: the kernel hands the handler its information, which lives until
-//! the handler returns. **Plain Call**: see ARCHITECTURE.md.
+//! Named invariants: **Plain Call** and **Plain Data**, see ARCHITECTURE.md.
 
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
 use std::ptr;
 
 use super::state::{Seen, StateFile, Waits};
+use crate::os::linux::handlers::{self, Frame};
 
 /// SIGTRAP in a set of signals.
 pub(super) const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 /// Bytes of the kernel's signal set.
 const SET_SIZE: usize = 8;
+/// All signals except the two that the C library needs: one that cancels a thread, and one by
+/// which all threads change their user (setuid).
+pub(super) const ALL: u64 = !(1 << 31 | 1 << 32);
 
 /// The information that the kernel hands to a handler, filled in by [`Poke::about`]. The kernel
 /// leaves the error, process and user of a queued signal to its sender.
@@ -76,6 +78,12 @@ impl Poke {
         Poke { signal, call, code, padding: 0, pc, value, of, rest: [0; 11] }
     }
 
+    /// Reads the information of a signal, whoever has sent it, as one.
+    fn of(info: &libc::siginfo_t) -> &Poke {
+        // SAFETY: Plain Data: numbers, and as long as the kernel's own structure.
+        unsafe { &*ptr::from_ref(info).cast::<Poke>() }
+    }
+
     fn send(&self, process: i32, thread: i32) {
         let (send, signal) = (libc::SYS_rt_tgsigqueueinfo, self.signal);
         // SAFETY: Plain Call: numbers, and a local that is what the kernel expects. A thread number
@@ -84,23 +92,20 @@ impl Poke {
     }
 }
 
-pub(super) fn is_poke(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: Own Frame: as long as the kernel's own structure.
-    let poke = unsafe { &*info.cast::<Poke>() };
+pub(super) fn is_poke(frame: &Frame<'_>) -> bool {
+    let poke = Poke::of(frame.info());
     poke.code == libc::SI_QUEUE && poke.value == mark()
 }
 
 /// Returns the system call that the sender of the poke has seen the thread blocked in.
-pub(super) fn blocked_in(info: *const libc::siginfo_t) -> Option<Seen> {
-    // SAFETY: Own Frame: as above.
-    let poke = unsafe { &*info.cast::<Poke>() };
+pub(super) fn blocked_in(frame: &Frame<'_>) -> Option<Seen> {
+    let poke = Poke::of(frame.info());
     (poke.call >= 0).then_some(Seen { number: poke.call.into(), pc: poke.pc, of: poke.of })
 }
 
 /// Returns where the thread continues, if the sender of the poke has seen it blocked in a fault.
-pub(super) fn fault_at(info: *const libc::siginfo_t) -> Option<u64> {
-    // SAFETY: Own Frame: as above.
-    let poke = unsafe { &*info.cast::<Poke>() };
+pub(super) fn fault_at(frame: &Frame<'_>) -> Option<u64> {
+    let poke = Poke::of(frame.info());
     (poke.call < 0 && poke.pc != 0).then_some(poke.pc)
 }
 
@@ -113,7 +118,7 @@ pub(super) fn kernel_thread() -> i32 {
 /// Returns the signals that the calling kernel thread blocks.
 pub(crate) fn mask_here() -> u64 {
     let mut mask = 0;
-    set_mask(ptr::null(), &mut mask);
+    change(libc::SIG_SETMASK, None, Some(&mut mask));
     mask
 }
 
@@ -127,28 +132,24 @@ pub(super) fn let_traps_in() {
 
 /// Makes the calling kernel thread block these signals from now on, and no others.
 pub(crate) fn block_here(mask: u64) {
-    set_mask(&mask, ptr::null_mut());
+    change(libc::SIG_SETMASK, Some(&mask), None);
 }
 
-/// Sets the mask of the calling kernel thread, if `set` is not null, and stores the one before, if
-/// `old` is not null. Sets have the kernel's size.
-pub(super) fn set_mask(set: *const u64, old: *mut u64) {
+/// Changes the mask of the calling kernel thread by `set`, and stores the one before. Not by the C
+/// library's function, which a program may have made one that leaves SIGTRAP alone.
+fn change(how: libc::c_int, set: Option<&u64>, old: Option<&mut u64>) {
+    let set = set.map_or(ptr::null(), ptr::from_ref);
+    let old = old.map_or(ptr::null_mut(), ptr::from_mut);
     // SAFETY: Plain Call: borrowed sets of the kernel's size, or null.
-    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, set, old, SET_SIZE) };
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, set, old, SET_SIZE) };
 }
 
 /// Runs `f` with all signals blocked except those that the C library needs.
 pub(crate) fn masked<R>(f: impl FnOnce() -> R) -> R {
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: Plain Call: two locals.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
+    let mut before = 0;
+    change(libc::SIG_SETMASK, Some(&ALL), Some(&mut before));
     let result = f();
-    // SAFETY: Plain Call: written by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    change(libc::SIG_SETMASK, Some(&before), None);
     result
 }
 
@@ -156,25 +157,15 @@ pub(crate) fn masked<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn without_traps(f: impl FnOnce()) {
     let trap: u64 = 1 << (libc::SIGTRAP - 1);
     let mut before = 0_u64;
-    let change = |how: libc::c_int, set: *const u64, old: *mut u64| {
-        // SAFETY: Plain Call: locals of the kernel's size. Not the C library's function, which a
-        // program may have made one that leaves SIGTRAP alone.
-        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, set, old, SET_SIZE) };
-    };
-    change(libc::SIG_BLOCK, &trap, &mut before);
+    change(libc::SIG_BLOCK, Some(&trap), Some(&mut before));
     f();
     swallow();
-    change(libc::SIG_SETMASK, &before, ptr::null_mut());
+    change(libc::SIG_SETMASK, Some(&before), None);
 }
 
 /// Blocks all signals of this thread until it ends.
 pub(crate) fn block_all() {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: Plain Call: a local.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), ptr::null_mut());
-    }
+    change(libc::SIG_SETMASK, Some(&ALL), None);
 }
 
 /// Returns whether no handler of another signal can run before that of a pending SIGTRAP. The
@@ -184,16 +175,11 @@ pub(crate) fn block_all() {
 pub(super) fn the_gate_comes_first() -> bool {
     [libc::SIGILL, libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGSYS].into_iter().all(
         |signal| {
-            let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: Plain Call: asks only; zeros are a valid value.
-            let action = unsafe {
-                libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
-                action.assume_init()
-            };
-            let handled =
-                action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
-            // SAFETY: Plain Call: a borrowed set.
-            !handled || unsafe { libc::sigismember(&action.sa_mask, libc::SIGTRAP) } == 0
+            handlers::action_of(signal).is_none_or(|action| {
+                // SAFETY: Plain Call: a borrowed set.
+                let blocks = || unsafe { libc::sigismember(&action.sa_mask, libc::SIGTRAP) } != 0;
+                !handlers::is_handled(&action) || !blocks()
+            })
         },
     )
 }
@@ -222,20 +208,16 @@ pub(super) fn wants_eintr(blocked: u64) -> bool {
     unsafe { libc::syscall(libc::SYS_rt_sigpending, &mut pending, SET_SIZE) };
     let others = pending & !blocked & !(1 << (libc::SIGTRAP - 1));
     (1..=64).filter(|signal| others & (1 << (signal - 1)) != 0).any(|signal| {
-        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: Plain Call: asks only; zeros are a valid value.
-        let action = unsafe {
-            libc::sigaction(signal, ptr::null(), action.as_mut_ptr());
-            action.assume_init()
-        };
-        let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
-        handled && action.sa_flags & libc::SA_RESTART == 0
+        handlers::action_of(signal).is_some_and(|action| {
+            handlers::is_handled(&action) && action.sa_flags & libc::SA_RESTART == 0
+        })
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::mem::MaybeUninit;
 
     #[test]
     fn a_handler_that_may_run_before_the_gate_and_blocks_its_signal_is_detected() {

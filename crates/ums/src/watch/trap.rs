@@ -18,19 +18,18 @@
 //! (`carriers.rs`), and the end of the one instruction that a worker executes away from its host
 //! (`hosted.rs`).
 //!
-//! Named invariants. **Own Frame**: the kernel hands the handler its context, which is the
-//! interrupted thread's and lives until the handler returns. **Plain Call**: see ARCHITECTURE.md.
+//! Named invariant **Signal**: see ARCHITECTURE.md.
 
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
-use std::ptr;
-use std::sync::OnceLock;
+use std::sync::Once;
 
-use super::signals::{blocked_in, fault_at, is_poke, kernel_thread, set_mask, wants_eintr};
+use super::signals::{
+    ALL, block_here, blocked_in, fault_at, is_poke, kernel_thread, mask_here, wants_eintr,
+};
 use super::thread::{self, Watched};
 use super::{calls, hosted, interrupted};
-use crate::os::linux::handlers;
+use crate::os::linux::handlers::{self, Before, Frame, Handler};
 
 /// `si_code` of a SIGTRAP that perf sent.
 const TRAP_PERF: i32 = 6;
@@ -41,68 +40,61 @@ const TRAP_BRKPT: i32 = 1;
 /// The signal by which the C library cancels a thread.
 const SIGCANCEL: i32 = 32;
 
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static BEFORE: Before = Before::new();
 
 /// Installs the handler. SIGTRAPs that are not ours go to the handler that was there before.
 pub(crate) fn install() {
-    BEFORE.get_or_init(|| {
-        let mut ours = MaybeUninit::<libc::sigaction>::zeroed();
-        let mut before = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: Plain Call: both are locals, and zeros are a valid value of this structure.
-        unsafe {
-            let action = ours.assume_init_mut();
-            action.sa_sigaction = on_trap as extern "C" fn(_, _, _) as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-            libc::sigfillset(&mut action.sa_mask);
-            // The C library leaves out its own two. The one that cancels a thread would unwind the
-            // thread while it waits at its gate; the other one must get through (setuid).
-            let mask = ptr::from_mut(&mut action.sa_mask).cast::<u64>();
-            mask.write(mask.read() | 1 << (SIGCANCEL - 1));
-            libc::sigaction(libc::SIGTRAP, action, before.as_mut_ptr());
-            before.assume_init()
-        }
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // Of the C library's own two signals, the one that cancels a thread would unwind the thread
+        // while it waits at its gate; the other one must get through (setuid).
+        let blocked = ALL | 1 << (SIGCANCEL - 1);
+        handlers::install::<Trap>(libc::SIGTRAP, &BEFORE, libc::SA_RESTART, blocked);
     });
 }
 
-extern "C" fn on_trap(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: Own Frame: the kernel gave this.
-    let code = unsafe { (*info).si_code };
+struct Trap;
+
+// SAFETY: Signal: no allocation and no lock, as the head of this file says.
+unsafe impl Handler for Trap {
+    fn handle(frame: &mut Frame<'_>) {
+        on_trap(frame);
+    }
+}
+
+fn on_trap(frame: &mut Frame<'_>) {
+    let code = frame.info().si_code;
     // Before everything else: whether the scheduler was taken from this carrier.
     if let Some(carrier) = hosted::arrive() {
         // Whatever else is pending waits until the worker has rejoined its scheduler.
-        return elsewhere(context, || calls::leave_taken(carrier));
+        return elsewhere(frame, |_| calls::leave_taken(carrier));
     }
+    let is_poke = is_poke(frame);
     match thread::me() {
-        Some(me) if is_poke(info) && me.is_hosted() => {
+        Some(me) if is_poke && me.is_hosted() => {
             // Another signal that has come with it may require the call to end.
-            let ends = ends_calls(context);
-            on_host(context, || me.poked(context.cast(), blocked_in(info), ends));
+            let ends = wants_eintr(*frame.mask());
+            on_host(frame, |frame| me.poked(frame, blocked_in(frame), ends));
         }
-        Some(me) if is_of_the_gate(me, code) || is_poke(info) => {
-            // SAFETY: Plain Call: this thread's own errno.
-            let errno = unsafe { libc::__errno_location() };
-            // SAFETY: Plain Call: as above.
-            let kept = unsafe { *errno };
+        Some(me) if is_of_the_gate(me, code) || is_poke => {
             if me.at_trap() {
-                fix_restart(context.cast());
+                fix_restart(frame);
             }
-            // SAFETY: Plain Call: as above.
-            unsafe { *errno = kept };
         }
-        None if is_poke(info) && calls::is_in_user_code() => {
-            let ends = ends_calls(context);
-            on_host(context, || match fault_at(info) {
-                Some(pc) => calls::poked_in_fault(context.cast(), pc),
-                None => calls::poked(context.cast(), blocked_in(info), ends),
+        None if is_poke && calls::is_in_user_code() => {
+            let ends = wants_eintr(*frame.mask());
+            on_host(frame, |frame| match fault_at(frame) {
+                Some(pc) => calls::poked_in_fault(frame, pc),
+                None => calls::poked(frame, blocked_in(frame), ends),
             });
         }
-        None if is_of_a_step(code) && hosted::has_stepped(context.cast()) => {
-            on_host(context, calls::has_stepped);
+        None if is_of_a_step(code) && hosted::has_stepped(frame) => {
+            on_host(frame, |_| calls::has_stepped());
         }
         // A late trap of a thread that is no longer watched, or a poke for a thread that has left
         // this host.
-        None if code == TRAP_PERF || is_poke(info) => {}
-        _ => pass_on(signal, info, context),
+        None if code == TRAP_PERF || is_poke => {}
+        _ => pass_on(frame),
     }
 }
 
@@ -125,61 +117,33 @@ fn is_of_a_step(code: i32) -> bool {
     code == TRAP_TRACE || cfg!(target_arch = "x86_64") && code == TRAP_BRKPT
 }
 
-/// Returns the kernel's set of blocked signals, which begins the C library's.
-fn mask_of(context: *mut libc::c_void) -> *mut u64 {
-    // SAFETY: Own Frame: an address in it.
-    unsafe { ptr::addr_of_mut!((*context.cast::<libc::ucontext_t>()).uc_sigmask).cast() }
-}
-
 /// Runs `f`, which may return on another kernel thread, in the handler of a hosted thread. Restores
 /// the host's mask first, because what the host runs next is not in a handler.
-fn on_host(context: *mut libc::c_void, f: impl FnOnce()) {
-    elsewhere(context, || {
-        set_mask(mask_of(context), ptr::null_mut());
-        f();
+fn on_host(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
+    elsewhere(frame, |frame| {
+        block_here(*frame.mask());
+        f(frame);
     });
 }
 
 /// Runs `f`, which may return on another kernel thread, in a handler. If it does, what the handler
 /// restores is made that kernel thread's own: the mask becomes the one that it has now, and its
 /// alternate signal stack stays as it is, because the kernel ignores an invalid one.
-fn elsewhere(context: *mut libc::c_void, f: impl FnOnce()) {
+fn elsewhere(frame: &mut Frame<'_>, f: impl FnOnce(&mut Frame<'_>)) {
     const INVALID: libc::c_int = 7;
-    // SAFETY: Plain Call: this thread's own errno.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: Plain Call: as above.
-    let kept = unsafe { *errno };
     let host = kernel_thread();
-    f();
+    f(frame);
     if kernel_thread() != host {
-        set_mask(ptr::null(), mask_of(context));
-        // SAFETY: Own Frame: what is restored when the handler returns.
-        unsafe { (*context.cast::<libc::ucontext_t>()).uc_stack.ss_flags = INVALID };
+        *frame.mask() = mask_here();
+        frame.context().uc_stack.ss_flags = INVALID;
     }
-    // SAFETY: Plain Call: as above.
-    unsafe { *errno = kept };
-}
-
-/// Returns whether a signal is pending that the interrupted thread takes when the handler returns,
-/// and that ends a call with `EINTR`.
-fn ends_calls(context: *mut libc::c_void) -> bool {
-    // SAFETY: Own Frame: the kernel's set is eight bytes, at the beginning of the C library's.
-    let mask = unsafe {
-        (&raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask).cast::<u64>().read()
-    };
-    wants_eintr(mask)
 }
 
 /// Turns the restart of an interrupted call into `EINTR`, if a pending signal requires that.
 #[cfg(target_arch = "x86_64")]
-fn fix_restart(context: *mut libc::ucontext_t) {
-    // SAFETY: Own Frame: the interrupted registers.
-    let registers = unsafe { &mut (*context).uc_mcontext.gregs };
-    // SAFETY: Own Frame: the thread continues there.
-    let is_next = unsafe { interrupted::is_call(registers[libc::REG_RIP as usize] as u64) };
-    // SAFETY: Own Frame: the kernel's set is eight bytes; the C library's is longer and zero there.
-    let blocked = unsafe { ptr::from_ref(&(*context).uc_sigmask).cast::<u64>().read() };
-    if is_next && wants_eintr(blocked) {
+fn fix_restart(frame: &mut Frame<'_>) {
+    if interrupted::is_call_next(frame) && wants_eintr(*frame.mask()) {
+        let registers = &mut frame.context().uc_mcontext.gregs;
         registers[libc::REG_RIP as usize] += interrupted::CALL_LENGTH as i64;
         registers[libc::REG_RAX as usize] = -i64::from(libc::EINTR);
     }
@@ -187,20 +151,10 @@ fn fix_restart(context: *mut libc::ucontext_t) {
 
 /// On other processors the restart stands: a call continues that would have ended with `EINTR`.
 #[cfg(not(target_arch = "x86_64"))]
-fn fix_restart(_: *mut libc::ucontext_t) {}
+fn fix_restart(_: &mut Frame<'_>) {}
 
 /// Does with a SIGTRAP that is not ours what would have happened without this handler.
 #[cold]
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let Some(before) = BEFORE.get() else { return };
-    // SAFETY: Plain Call: the arguments are the kernel's.
-    let called = unsafe { handlers::call_before(before, signal, info, context) };
-    if !called && before.sa_sigaction == libc::SIG_DFL {
-        // The default of SIGTRAP ends the process; it is pending until this handler returns.
-        // SAFETY: Plain Call: numbers, and the action that was there before.
-        unsafe {
-            libc::sigaction(libc::SIGTRAP, before, ptr::null_mut());
-            libc::raise(signal);
-        }
-    }
+fn pass_on(frame: &mut Frame<'_>) {
+    frame.pass_on_or_raise(&BEFORE, false);
 }

@@ -1,40 +1,201 @@
 //! Signal handlers that stand before others, and call the earlier handler afterwards.
 //!
-//! Named invariant **Believed**: what a `sigaction` says of its handler is true, because its
-//! installer told the kernel the same, and the kernel would call the handler so.
+//! ```text
+//!   kernel --> enter --Frame--> Handler::handle --pass_on--> the handler that was there before
+//! ```
 //!
-//! What this file does not do: the default actions. They differ from signal to signal.
+//! A [`Frame`] is what the kernel handed to the handler. Only `enter` makes one, so it is safe to
+//! read and change it, and to pass it on.
+//!
+//! Named invariant **Signal**: what a [`Handler`] does is async-signal-safe. `enter` keeps `errno`.
 
 #![allow(unsafe_code)]
 
-use libc::{c_int, c_void, siginfo_t};
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
 
-/// Calls the earlier handler, as the kernel would have. Returns false if there was none: the action
-/// was the default or to ignore the signal. For use in a handler: it allocates nothing and takes no
-/// lock.
+use errno::{errno, set_errno};
+use libc::{c_int, c_void, siginfo_t, ucontext_t};
+
+/// A handler of signals.
 ///
 /// # Safety
-/// `before` is what `sigaction` returned for this signal, and the rest are the arguments of the
-/// calling handler.
-pub unsafe fn call_before(
-    before: &libc::sigaction,
+/// *Signal*: `handle` does only what is async-signal-safe.
+pub unsafe trait Handler {
+    /// Handles a signal.
+    fn handle(frame: &mut Frame<'_>);
+}
+
+/// What a handler was called with. What it changes there, the kernel restores.
+pub struct Frame<'a> {
     signal: c_int,
-    info: *mut siginfo_t,
-    context: *mut c_void,
-) -> bool {
-    match before.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => return false,
-        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
-            type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-            // SAFETY: Believed: by SA_SIGINFO it has this signature.
-            let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
-            handler(signal, info, context);
+    info: &'a mut siginfo_t,
+    context: &'a mut ucontext_t,
+    /// Where the interrupted thread continued when the handler was called.
+    pc: u64,
+}
+
+impl<'a> Frame<'a> {
+    /// # Safety
+    /// *Signal*: these are what the kernel handed to a handler with `SA_SIGINFO`, for as long as
+    /// that runs. The thread continues at the program counter that they name.
+    pub unsafe fn of(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> Frame<'a> {
+        // SAFETY: Contract: both are the kernel's, and on this thread's stack.
+        let (info, context) = unsafe { (&mut *info, &mut *context.cast::<ucontext_t>()) };
+        #[cfg(target_arch = "x86_64")]
+        let pc = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+        #[cfg(target_arch = "aarch64")]
+        let pc = context.uc_mcontext.pc;
+        Frame { signal, info, context, pc }
+    }
+
+    /// Returns the signal's number.
+    pub fn signal(&self) -> c_int {
+        self.signal
+    }
+
+    /// Returns what the kernel says about the signal.
+    pub fn info(&self) -> &siginfo_t {
+        self.info
+    }
+
+    /// Returns what is restored when the handler returns.
+    pub fn context(&mut self) -> &mut ucontext_t {
+        self.context
+    }
+
+    /// Returns the address of the instruction that the thread was about to execute. It stays the
+    /// same if the handler makes the thread continue elsewhere.
+    pub fn pc(&self) -> u64 {
+        self.pc
+    }
+
+    /// Returns the kernel's set of blocked signals that is restored.
+    pub fn mask(&mut self) -> &mut u64 {
+        // SAFETY: Plain Data: the kernel's set is eight bytes, and begins the C library's.
+        unsafe { &mut *std::ptr::from_mut(&mut self.context.uc_sigmask).cast::<u64>() }
+    }
+
+    /// Calls the earlier handler, as the kernel would have. Returns whether there is one: the
+    /// action was not the default, and not to ignore the signal.
+    fn call(&mut self, before: &libc::sigaction) -> bool {
+        let signal = self.signal;
+        match before.sa_sigaction {
+            libc::SIG_DFL | libc::SIG_IGN => return false,
+            handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+                type Informed = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+                // SAFETY: Loaded: by SA_SIGINFO it has this signature, as its installer told the
+                // kernel.
+                let handler = unsafe { std::mem::transmute::<usize, Informed>(handler) };
+                handler(signal, self.info, std::ptr::from_mut(self.context).cast());
+            }
+            handler => {
+                type Plain = extern "C" fn(c_int);
+                // SAFETY: Loaded: without SA_SIGINFO it has this one.
+                let handler = unsafe { std::mem::transmute::<usize, Plain>(handler) };
+                handler(signal);
+            }
         }
-        handler => {
-            // SAFETY: Believed: without SA_SIGINFO it has this one.
-            let handler = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
-            handler(signal);
+        true
+    }
+
+    /// Passes the signal on to the earlier handler. If there is none, does nothing.
+    pub fn pass_on(&mut self, before: &Before) {
+        let _ = before.of(self.signal).is_some_and(|before| self.call(before));
+    }
+
+    /// Passes the signal on to the earlier handler. If there is none, restores the action that there
+    /// was, and sends the signal again: it has its effect as soon as this handler returns. A signal
+    /// that was ignored is so handled only if `even_ignored`: then its cause would only raise it
+    /// once more.
+    pub fn pass_on_or_raise(&mut self, before: &Before, even_ignored: bool) {
+        if let Some(before) = before.of(self.signal)
+            && !self.call(before)
+            && (even_ignored || before.sa_sigaction == libc::SIG_DFL)
+        {
+            // SAFETY: Signal: both are allowed in a handler; the action was there before.
+            unsafe {
+                libc::sigaction(self.signal, before, std::ptr::null_mut());
+                libc::raise(self.signal);
+            }
         }
     }
-    true
+}
+
+/// The action that a signal had before a handler was installed.
+pub struct Before(OnceLock<(c_int, libc::sigaction)>);
+
+impl Before {
+    /// Makes one that knows nothing yet.
+    pub const fn new() -> Before {
+        Before(OnceLock::new())
+    }
+
+    fn of(&self, signal: c_int) -> Option<&libc::sigaction> {
+        self.0.get().filter(|(of, _)| *of == signal).map(|(_, action)| action)
+    }
+}
+
+/// Returns the action of a signal, or None if it can have none.
+pub fn action_of(signal: c_int) -> Option<libc::sigaction> {
+    // SAFETY: Plain Data: zeros are a value; Plain Call: asks only.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        (libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0).then_some(action)
+    }
+}
+
+/// Returns whether a handler is installed for the signal of this action.
+pub fn is_handled(action: &libc::sigaction) -> bool {
+    action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN
+}
+
+/// Installs `H` for a signal, with these flags beside `SA_SIGINFO`, and these signals (the
+/// kernel's set) blocked meanwhile. Returns false if the system refuses it.
+pub fn install<H: Handler>(
+    signal: c_int,
+    before: &'static Before,
+    flags: c_int,
+    blocked: u64,
+) -> bool {
+    let Some(old) = action_of(signal) else { return false };
+    // Known before our handler can run.
+    before.0.get_or_init(|| (signal, old));
+    // SAFETY: Plain Data: zeros are a value, and the kernel's set begins the C library's; Plain
+    // Call: `H` promises that it may be called.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = enter::<H> as extern "C" fn(_, _, _) as usize;
+        new.sa_flags = libc::SA_SIGINFO | flags;
+        std::ptr::from_mut(&mut new.sa_mask).cast::<u64>().write(blocked);
+        libc::sigaction(signal, &raw const new, std::ptr::null_mut()) == 0
+    }
+}
+
+extern "C" fn enter<H: Handler>(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let kept = errno();
+    // SAFETY: Contract: the kernel's own arguments.
+    let mut frame = unsafe { Frame::of(signal, info, context) };
+    H::handle(&mut frame);
+    set_errno(kept);
+}
+
+/// Writes to an eventfd whenever the process gets this signal, and passes the signal on. For one
+/// signal; later calls do nothing.
+pub fn ring_on(signal: c_int, bell: OwnedFd) {
+    static BELL: OnceLock<OwnedFd> = OnceLock::new();
+    static BEFORE: Before = Before::new();
+    struct Ring;
+    // SAFETY: Signal: a load, a write and the earlier handler.
+    unsafe impl Handler for Ring {
+        fn handle(frame: &mut Frame<'_>) {
+            if let Some(bell) = BELL.get() {
+                let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+            }
+            frame.pass_on(&BEFORE);
+        }
+    }
+    if BELL.set(bell).is_ok() {
+        install::<Ring>(signal, &BEFORE, libc::SA_ONSTACK | libc::SA_RESTART, 0);
+    }
 }

@@ -29,10 +29,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::os::lock::Lock;
-
 use fiber::StackRange;
-use libc::{c_int, c_void, siginfo_t};
+use libc::c_int;
+
+use super::handlers::{self, Before, Frame, Handler};
+use crate::os::lock::Lock;
 
 const SIGNAL: c_int = libc::SIGURG;
 /// How much of a stack is copied at most, in bytes, from its innermost frame outward.
@@ -49,7 +50,7 @@ const DONE: u64 = 3;
 /// FREE, or one of the others beside the thread that is asked.
 static STATE: AtomicU64 = AtomicU64::new(FREE);
 static PLACE: Place = Place(UnsafeCell::new(Raw { regs: [0; REGS], len: 0, stack: [0; COPY_MAX] }));
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static BEFORE: Before = Before::new();
 
 /// On x86-64 all general registers and the instruction pointer; on aarch64 what unwinding needs.
 const REGS: usize = 17;
@@ -163,39 +164,25 @@ fn withdraw(thread: u32) -> bool {
 fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
-        // SAFETY: Plain Call: all zeroes is a sigaction; the first call only queries.
-        unsafe {
-            let mut old: libc::sigaction = std::mem::zeroed();
-            if libc::sigaction(SIGNAL, std::ptr::null(), &raw mut old) != 0 {
-                return false;
-            }
-            // Known before our handler can run.
-            BEFORE.get_or_init(|| old);
-            let mut new: libc::sigaction = std::mem::zeroed();
-            new.sa_sigaction = on_signal as *const () as usize;
-            new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-            libc::sigaction(SIGNAL, &raw const new, std::ptr::null_mut()) == 0
-        }
+        handlers::install::<Sampler>(SIGNAL, &BEFORE, libc::SA_ONSTACK | libc::SA_RESTART, 0)
     })
 }
 
-extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: Plain Call: the thread's own errno, which the interrupted code may be about to read.
-    let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: Plain Call: returns a number.
-    let me = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    let (asked, copying) = (of(me, ASKED), of(me, COPYING));
-    let mine = STATE.compare_exchange(asked, copying, Ordering::AcqRel, Ordering::Relaxed);
-    if mine.is_ok() {
-        // SAFETY: One Sample: this thread moved the state to COPYING. The kernel's third argument
-        // to a handler with SA_SIGINFO is a ucontext.
-        unsafe { copy(&mut *PLACE.0.get(), &*context.cast::<libc::ucontext_t>()) };
+struct Sampler;
+
+// SAFETY: Signal: it reads atomics and thread-locals without destructors, and copies memory.
+unsafe impl Handler for Sampler {
+    fn handle(frame: &mut Frame<'_>) {
+        let me = crate::os::thread_number();
+        let (asked, copying) = (of(me, ASKED), of(me, COPYING));
+        let mine = STATE.compare_exchange(asked, copying, Ordering::AcqRel, Ordering::Relaxed);
+        if mine.is_err() {
+            return frame.pass_on(&BEFORE);
+        }
+        // SAFETY: Handed Over: this thread moved the state to COPYING.
+        copy(unsafe { &mut *PLACE.0.get() }, frame.context());
         STATE.store(of(me, DONE), Ordering::Release);
-    } else {
-        pass_on(signal, info, context);
     }
-    // SAFETY: Plain Call: as above.
-    unsafe { *libc::__errno_location() = errno };
 }
 
 fn copy(raw: &mut Raw, context: &libc::ucontext_t) {
@@ -232,13 +219,6 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, len);
     }
-}
-
-/// Passes a signal that is not ours to the earlier handler.
-fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    let Some(before) = BEFORE.get() else { return };
-    // SAFETY: Plain Call: the arguments are the kernel's.
-    unsafe { super::handlers::call_before(before, signal, info, context) };
 }
 
 #[cfg(target_arch = "x86_64")]
