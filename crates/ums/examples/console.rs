@@ -12,7 +12,7 @@
 //!
 //! The collector has a thread and a runtime of its own, so it is not on any scheduler.
 //!
-//! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state across a wait.
+//! Named invariant **Contract**: the closures here keep no thread-scoped state across a wait.
 
 #![allow(unsafe_code)]
 
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     console_subscriber::init();
     let builder = Node::builder().schedulers(2);
     let builder = match std::env::args().nth(1).as_deref() {
-        // SAFETY: Fiber Contract.
+        // SAFETY: Contract.
         Some("fiber") => unsafe { builder.fiber_workers() },
         _ => builder,
     };

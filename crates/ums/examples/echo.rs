@@ -2,7 +2,7 @@
 //!
 //! `cargo run -p ums --example echo [address] [thread|fiber|context]`
 //!
-//! Named invariant **Own Connections**: workers run `io::copy` between sockets of `ums`, and no
+//! Named invariant **Contract**: workers run `io::copy` between sockets of `ums`, and no
 //! other code that waits. It keeps no thread-scoped state across a wait.
 
 use ums::Builder;
@@ -27,7 +27,7 @@ fn builder(kind: Option<&str>) -> Result<Builder, String> {
     let builder = ums::Node::builder();
     match kind {
         None | Some("thread") => Ok(builder),
-        // SAFETY: Own Connections.
+        // SAFETY: Contract.
         Some("fiber") => Ok(unsafe { builder.fiber_workers() }),
         Some("context") => Ok(builder.own_context_workers()),
         Some(other) => Err(format!("no kind of worker is '{other}': use thread, fiber or context")),

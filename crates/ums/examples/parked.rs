@@ -3,7 +3,7 @@
 //! `cargo run -p ums --example parked [thread|fiber|context] [socket]` prints `ready`, and ends
 //! when its input ends. `socket` is the path of its statistics socket.
 //!
-//! Named invariant **Fiber Contract**: the closures here keep no thread-scoped state across a wait.
+//! Named invariant **Contract**: the closures here keep no thread-scoped state across a wait.
 
 #![allow(unsafe_code)]
 
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let builder = Node::builder().schedulers(2);
     let builder = match args.next().as_deref() {
-        // SAFETY: Fiber Contract.
+        // SAFETY: Contract.
         Some("fiber") => unsafe { builder.fiber_workers() },
         Some("context") => builder.own_context_workers(),
         _ => builder,

@@ -3,7 +3,7 @@
 //!
 //! Unsafe because the program interposes functions of the C library; see `ums::watch::calls`.
 
-#![allow(unsafe_code)] // Named invariant **Passed On**, see there.
+#![allow(unsafe_code)] // Named invariant **Contract**, see there.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -83,7 +83,7 @@ fn an_undeclared_read_that_waits_hands_the_baton_on_and_one_that_does_not_stays(
 #[test]
 fn the_error_of_an_undeclared_call_survives_the_return_to_the_scheduler() {
     beside(true, || {
-        // SAFETY: Passed On: there is no such child, which is the point.
+        // SAFETY: Contract: there is no such child, which is the point.
         let waited = unsafe { libc::waitpid(i32::MAX, std::ptr::null_mut(), 0) };
         let error = std::io::Error::last_os_error().raw_os_error();
         assert_eq!((waited, error), (-1, Some(libc::ECHILD)));
@@ -114,7 +114,7 @@ fn workers_with_their_own_context_couple_for_calls_that_will_or_may_block_and_fo
 }
 
 extern "C" fn sleeps_a_little(_: i32) {
-    // SAFETY: Passed On: a span.
+    // SAFETY: Contract: a span.
     unsafe { libc::usleep(2000) };
 }
 
@@ -122,11 +122,11 @@ extern "C" fn sleeps_a_little(_: i32) {
 #[test]
 fn a_call_that_blocks_in_a_signal_handler_of_a_thread_worker_takes_no_turn_there() {
     let action = sleeps_a_little as extern "C" fn(i32) as usize;
-    // SAFETY: Passed On: a function that makes one call, and no signal is sent but below.
+    // SAFETY: Contract: a function that makes one call, and no signal is sent but below.
     unsafe { libc::signal(libc::SIGUSR1, action) };
     let node = Node::builder().schedulers(1).detect_blocking(true).build().unwrap();
     let task = node.spawn_on(0, || {
-        // SAFETY: Passed On: a number.
+        // SAFETY: Contract: a number.
         unsafe { libc::raise(libc::SIGUSR1) };
         ums::yield_now();
     });

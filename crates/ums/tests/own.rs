@@ -2,7 +2,7 @@
 //! thread's is available while preemptive. The other tests, which run in this kind too, show that
 //! everything else is as in the other kinds.
 
-#![allow(unsafe_code)] // Named invariant "Own Text", at its place; and the harness.
+#![allow(unsafe_code)] // Named invariant "Own Memory", at its place; and the harness.
 
 mod common;
 
@@ -183,7 +183,7 @@ fn code_that_knows_nothing_of_workers_may_block_and_keeps_its_thread_locals() {
 /// for theirs.
 fn last_word(n: usize) -> String {
     let name = std::ffi::CString::new(format!("no-such-library-{n}")).unwrap();
-    // SAFETY: Own Text: the name lives during the call; what the linker says is the calling
+    // SAFETY: Own Memory: the name lives during the call; what the linker says is the calling
     // thread's until it says the next.
     let open = || assert!(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) }.is_null());
     if n.is_multiple_of(2) {
@@ -194,7 +194,7 @@ fn last_word(n: usize) -> String {
     for _ in 0..5 {
         ums::yield_now();
     }
-    // SAFETY: Own Text: as above; the linker's texts end with a zero.
+    // SAFETY: Own Memory: as above; the linker's texts end with a zero.
     let text = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
     text.to_string_lossy().into_owned()
 }

@@ -1,6 +1,6 @@
 //! The event ring, traces made from it, and the events printed after a crash (B43).
 //!
-//! Named invariant **Own Fault**: the address that is written to belongs to no object.
+//! Named invariant **Signal**: the address that is written to belongs to no object.
 
 #![allow(unsafe_code)] // For the harness, and one fault.
 
@@ -177,7 +177,7 @@ fn a_process_that_dies_prints_the_last_events_of_its_schedulers_b43() {
             ums::sleep(ms(1)).unwrap();
             match errand.as_str() {
                 "abort" => std::process::abort(),
-                // SAFETY: Own Fault: the process dies of it, on purpose.
+                // SAFETY: Signal: the process dies of it, on purpose.
                 _ => unsafe { std::ptr::null_mut::<u8>().write_volatile(1) },
             }
         });

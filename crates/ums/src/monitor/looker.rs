@@ -5,10 +5,9 @@
 //!   a thread, or the running fiber its thread is sampled by a signal
 //! ```
 //!
-//! Named invariant **Looked Twice**: a stack is read through the kernel, while its fiber may be
+//! A stack is read through the kernel, while its fiber may be
 //! resumed or end and its memory may be unmapped. What was copied counts only if the fiber was
 //! suspended at the same place, and had been switched to equally often, before and after the copy.
-//! There is no unsafe code in this.
 
 use std::sync::atomic::{Ordering, fence};
 

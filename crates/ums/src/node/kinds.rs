@@ -1,7 +1,7 @@
 //! The options for the kind of a node's workers, the checks that the system allows them, and the
 //! option for workers that block.
 //!
-//! The one `unsafe fn` here does nothing unsafe itself. Its caller promises the **Fiber Contract**:
+//! The one `unsafe fn` here does nothing unsafe itself. Its caller promises the **Contract**:
 //! code on fiber workers does not rely on thread-scoped state across a wait or yield.
 
 use super::builder::Builder;

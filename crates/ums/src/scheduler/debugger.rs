@@ -10,7 +10,7 @@
 //! are only added, before `end` and with a new `size`; a change of what is there is a new
 //! `version`. What the offsets lead to may change with every release of this library.
 //!
-//! Named invariant **One Symbol**: nothing else in a program is called `UMS_DEBUG`.
+//! Named invariant **Loaded**: nothing else in a program is called `UMS_DEBUG`.
 
 #![allow(unsafe_code)]
 

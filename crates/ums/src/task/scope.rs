@@ -4,10 +4,10 @@
 //! borrowed values alive, so it is never refused, cancelled or left by a panic.
 //!
 //! This is the one place where a borrow lasts longer than the compiler can see. Named invariant
-//! **Scope**: everything that borrows for `'scope` is dropped before the task decrements the
+//! **Held**: everything that borrows for `'scope` is dropped before the task decrements the
 //! scope's count, and `scope` returns, or unwinds, only after the count is 0.
 
-#![allow(unsafe_code)] // Named invariant "Scope", stated above.
+#![allow(unsafe_code)] // Named invariant "Held", stated above.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -220,7 +220,7 @@ where
     scope.open.running.fetch_add(1, Ordering::AcqRel);
     let body = Body { f, out: slot.clone(), tell: Tell(scope.open.clone()) };
     let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
-    // SAFETY: Scope: the closure, whether it runs or is dropped before, is gone before the count is
+    // SAFETY: Held: the closure, whether it runs or is dropped before, is gone before the count is
     // decremented, and `scope` returns only after that; so it never outlives 'scope.
     let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
     let mut task = Task::new(current::user(), false, call);

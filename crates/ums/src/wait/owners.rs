@@ -18,7 +18,7 @@
 //! after L2 in their one order, so W3 comes after L1 and sees it (or L4, when the looker is done).
 //! All that this costs a wait is the load of W3, unless it is looked at.
 //!
-//! Named invariant **Held Waiter**: a question is put only between L2 and L4; then the waiter is in
+//! Named invariant **Held**: a question is put only between L2 and L4; then the waiter is in
 //! its wait, or waits at W3, and what it borrows is alive.
 //!
 //! What this file does not do: it follows no chain and judges nothing.
@@ -105,7 +105,7 @@ impl Ticket {
     pub(crate) fn owners(self) -> Option<Vec<Owner>> {
         self.hold(|question, resource| {
             let mut owners = Vec::new();
-            // SAFETY: Held Waiter: `hold` holds it, and passes the waiter's own pointer.
+            // SAFETY: Held: `hold` holds it, and passes the waiter's own pointer.
             unsafe { (question.ask)(resource, self, &mut |owner| owners.push(owner)) };
             owners
         })

@@ -173,7 +173,7 @@ pub(crate) trait Owned {
 /// How to ask a resource whose type is known to the waiter only.
 pub(super) struct Question {
     /// # Safety
-    /// Held Waiter: the pointer is the one that the waiter gave with the question.
+    /// Held: the pointer is the one that the waiter gave with the question.
     pub(super) ask: unsafe fn(resource: *const (), waiter: Ticket, tell: &mut dyn FnMut(Owner)),
 }
 
@@ -184,7 +184,7 @@ pub(super) unsafe fn ask<R: Owned>(
     waiter: Ticket,
     tell: &mut dyn FnMut(Owner),
 ) {
-    // SAFETY: Held Waiter: it points to what the waiter borrows, which is an `R`.
+    // SAFETY: Held: it points to what the waiter borrows, which is an `R`.
     unsafe { &*resource.cast::<R>() }.owners(waiter, tell);
 }
 

@@ -18,8 +18,8 @@
 //! Not covered: what the C library calls inside itself (`fgetc`, `getaddrinfo`, `system`), and
 //! system calls without it. Those need one of the other mechanisms.
 //!
-//! Named invariants. **Next Symbol**: what `dlsym` finds behind ours under the same name is the C
-//! library's function of the same type. **Passed On**: pointers are the caller's, and are handed on
+//! Named invariants. **Loaded**: what `dlsym` finds behind ours under the same name is the C
+//! library's function of the same type. **Contract**: pointers are the caller's, and are handed on
 //! unchanged.
 
 #![allow(unsafe_code)]
@@ -174,7 +174,7 @@ impl Real {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: Next Symbol: a name that ends with a zero.
+        // SAFETY: Loaded: a name that ends with a zero.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr().cast()) };
         self.at.store(found, Ordering::Relaxed);
         found
@@ -266,9 +266,9 @@ macro_rules! real {
     ($name:ident($($arg:ident: $type:ty),*) -> $out:ty) => {{
         static REAL: &Real = &real::$name;
         type Function = unsafe extern "C-unwind" fn($($type),*) -> $out;
-        // SAFETY: Next Symbol: the type of this name in the C library.
+        // SAFETY: Loaded: the type of this name in the C library.
         let function = unsafe { std::mem::transmute::<*mut c_void, Function>(REAL.get()) };
-        // SAFETY: Passed On.
+        // SAFETY: Contract.
         unsafe { function($($arg),*) }
     }};
 }
@@ -312,7 +312,7 @@ pub(super) use real::find_all;
 /// nonblocking.
 fn waits(fd: c_int, events: i16) -> Blocks {
     use rustix::event::{PollFd, PollFlags, Timespec};
-    // SAFETY: Passed On: the caller's own call on it comes right after; a closed one is not ready.
+    // SAFETY: Contract: the caller's own call on it comes right after; a closed one is not ready.
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd.max(0)) };
     let flags = PollFlags::from_bits_truncate(events as u16);
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -333,7 +333,7 @@ fn writes(fd: c_int, n: size_t) -> Blocks {
 }
 
 fn is_nonblocking(fd: c_int) -> bool {
-    // SAFETY: Passed On: asks for flags; for a closed descriptor that fails.
+    // SAFETY: Contract: asks for flags; for a closed descriptor that fails.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
@@ -350,7 +350,7 @@ fn writes_unless(flags: c_int, fd: c_int, n: size_t) -> Blocks {
 
 /// Returns whether this span is longer than zero.
 fn is_some_time(time: *const timespec) -> bool {
-    // SAFETY: Passed On: the caller's structure, which the call itself would read.
+    // SAFETY: Contract: the caller's structure, which the call itself would read.
     let time = unsafe { time.as_ref() };
     time.is_some_and(|time| time.tv_sec > 0 || time.tv_nsec > 0)
 }
@@ -367,7 +367,7 @@ fn poll_waits(fds: *mut pollfd, n: nfds_t, timeout: c_int) -> Blocks {
 #[doc(hidden)]
 pub unsafe fn lock_with_a_look(mutex: *mut pthread_mutex_t) -> c_int {
     if is_watched() {
-        // SAFETY: Passed On.
+        // SAFETY: Contract.
         let tried = unsafe { libc::pthread_mutex_trylock(mutex) };
         if tried != libc::EBUSY {
             return tried;
@@ -386,9 +386,9 @@ pub unsafe fn mask_but_sigtrap(how: c_int, set: *const sigset_t, old: *mut sigse
     if set.is_null() || how == libc::SIG_UNBLOCK || !me().is_some_and(|me| me.word.in_user()) {
         return plain(set);
     }
-    // SAFETY: Passed On: a copy of the caller's set.
+    // SAFETY: Contract: a copy of the caller's set.
     let mut copy = unsafe { *set };
-    // SAFETY: Passed On: a local.
+    // SAFETY: Contract: a local.
     unsafe { libc::sigdelset(&mut copy, libc::SIGTRAP) };
     plain(&copy)
 }
@@ -413,11 +413,11 @@ pub unsafe fn exit_on_own_thread(value: *mut c_void) -> ! {
         gate_handler().before_exit();
     }
     type Function = unsafe extern "C-unwind" fn(*mut c_void) -> !;
-    // SAFETY: Next Symbol: the type of this name in the C library, but for the unwinding, which it
+    // SAFETY: Loaded: the type of this name in the C library, but for the unwinding, which it
     // does.
     let function =
         unsafe { std::mem::transmute::<*mut c_void, Function>(real::pthread_exit.get()) };
-    // SAFETY: Passed On.
+    // SAFETY: Contract.
     unsafe { function(value) }
 }
 
@@ -446,7 +446,7 @@ macro_rules! interpose {
             unsafe extern "C-unwind" fn pthread_mutex_lock(
                 mutex: *mut libc::pthread_mutex_t,
             ) -> i32 {
-                // SAFETY: Passed On, see `ums::watch::calls`.
+                // SAFETY: Contract, see `ums::watch::calls`.
                 unsafe { calls::lock_with_a_look(mutex) }
             }
             #[unsafe(no_mangle)]
@@ -455,12 +455,12 @@ macro_rules! interpose {
                 set: *const libc::sigset_t,
                 old: *mut libc::sigset_t,
             ) -> i32 {
-                // SAFETY: Passed On, as above.
+                // SAFETY: Contract, as above.
                 unsafe { calls::mask_but_sigtrap(how, set, old) }
             }
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn pthread_exit(value: *mut libc::c_void) -> ! {
-                // SAFETY: Passed On, as above.
+                // SAFETY: Contract, as above.
                 unsafe { calls::exit_on_own_thread(value) }
             }
             // Variadic in C, which on Linux hands these seven over in the same way.
@@ -468,7 +468,7 @@ macro_rules! interpose {
             unsafe extern "C-unwind" fn syscall(
                 number: i64, a: i64, b: i64, c: i64, d: i64, e: i64, f: i64,
             ) -> i64 {
-                // SAFETY: Passed On, as above.
+                // SAFETY: Contract, as above.
                 unsafe { calls::syscall_of_a_futex(number, [a, b, c, d, e, f]) }
             }
         }
@@ -481,7 +481,7 @@ macro_rules! interpose {
             $(
                 #[unsafe(no_mangle)]
                 unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $out {
-                    // SAFETY: Passed On, see `ums::watch::calls`.
+                    // SAFETY: Contract, see `ums::watch::calls`.
                     unsafe { $crate::watch::calls::$name($($arg),*) }
                 }
             )*

@@ -121,9 +121,9 @@ thread_local! {
 /// them, whether the scheduler was taken from that carrier.
 ///
 /// # Safety
-/// **Own Carriers**: they live until the calling thread ends, or sets none.
+/// **Held**: they live until the calling thread ends, or sets none.
 pub(crate) unsafe fn runs_on(carriers: Option<&Carriers>) {
-    // SAFETY: Own Carriers, by the contract. The 'static stays inside the handler.
+    // SAFETY: Held, by the contract. The 'static stays inside the handler.
     CARRIERS.set(carriers.map(|all| unsafe { &*std::ptr::from_ref(all) }));
 }
 

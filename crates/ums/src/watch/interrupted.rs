@@ -241,8 +241,8 @@ pub(super) const CALL_LENGTH: u64 = 2;
 pub(super) fn is_call_next(frame: &Frame<'_>) -> bool {
     let byte = |n: u64| {
         let at = frame.pc();
-        // SAFETY: Loaded: the thread continues there, so there is an instruction. Its second byte is read only
-        // if it has one: no instruction of one byte begins like this.
+        // SAFETY: Loaded: the thread continues there, so there is an instruction. Its second byte
+        // is read only if it has one: no instruction of one byte begins like this.
         unsafe { ((at + n) as *const u8).read() }
     };
     byte(0) == 0x0f && byte(1) == 0x05

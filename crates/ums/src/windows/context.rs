@@ -21,10 +21,10 @@
 //! that created it, makes it PARKED once it is saved.
 //!
 //! Named invariants. **Held**: a worker's thread holds its context until the thread has ended; then
-//! the completion list does. **Own Thread**: see `watch/thread.rs`. **Executed**: while a worker is
-//! RUNNING and owns its place, its scheduler waits for news of it, so the executor behind its
-//! pointer is alive. **Current**: the pointer to the calling worker's context is cleared at the end
-//! of the worker's thread, which holds the context until then.
+//! the completion list does. While a worker is RUNNING and owns its place, its scheduler waits for
+//! news of it, so the executor behind its pointer is alive. **Own Thread**: see `watch/thread.rs`;
+//! and the pointer to the calling worker's context is cleared at the end of the worker's thread,
+//! which holds the context until then.
 
 #![allow(unsafe_code)]
 
@@ -142,12 +142,12 @@ thread_local! {
 #[inline]
 pub(super) fn current<'a>() -> Option<&'a Context> {
     watch::thread::me()?;
-    // SAFETY: Current.
+    // SAFETY: Own Thread: null, or set by this thread, which holds it.
     unsafe { CURRENT.get().as_ref() }
 }
 
 /// Sets the context that [`current`] returns on this thread; null for none. The thread holds the
-/// context, and clears the pointer before it ends: Current.
+/// context, and clears the pointer before it ends (Own Thread).
 pub(super) fn set_current(context: *const Context) {
     CURRENT.set(context);
 }
@@ -158,7 +158,7 @@ impl Linked for Context {
     }
 
     unsafe fn release_deleted(&self) {
-        // SAFETY: Members, by the contract: the chain holds it, so the caller does.
+        // SAFETY: Held, by the contract: the chain holds it, so the caller does.
         unsafe { self.release_system_hold() };
     }
 }
@@ -484,7 +484,7 @@ impl Context {
     /// Returns what it reaches of the scheduler that has executed it.
     #[inline]
     pub(super) fn executor(&self) -> &Executor {
-        // SAFETY: Executed.
+        // SAFETY: Held: it is executed, so the scheduler that did so is there.
         unsafe { &*self.executor.load(Ordering::Relaxed) }
     }
 

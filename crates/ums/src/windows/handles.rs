@@ -108,7 +108,7 @@ impl Iterator for Items {
         if self.chain.is_null() {
             return None;
         }
-        // SAFETY: Held: what is in a chain is alive (Members, in `list.rs`).
+        // SAFETY: Held: what is in a chain is alive (Held, in `list.rs`).
         let context = unsafe { &*self.chain };
         let worker = WorkerContext::of(context);
         self.chain = list::next(context);

@@ -17,7 +17,7 @@
 //! The list is generic over its items, so that it depends on no other file of this layer: the items
 //! are worker contexts (`context.rs`), which hold the list that they belong to.
 //!
-//! Named invariant **Members**: an item in a chain is alive. A worker's thread holds it until the
+//! Named invariant **Held**: an item in a chain is alive. A worker's thread holds it until the
 //! thread has ended; from then on the chain does, until the caller that takes the item out of the
 //! chain releases that hold.
 
@@ -38,7 +38,7 @@ pub trait Linked: Sized {
     /// Releases the hold that the chain has on this item, which was deleted while it was there.
     ///
     /// # Safety
-    /// Members: the caller has just taken the item out of the chain.
+    /// Held: the caller has just taken the item out of the chain.
     unsafe fn release_deleted(&self);
 }
 
@@ -132,7 +132,7 @@ impl<T: Linked> List<T> {
             link.taken.store(true, Ordering::Relaxed);
             if link.deleted.load(Ordering::Acquire) {
                 rest = older;
-                // SAFETY: Members: the chain's hold ends here.
+                // SAFETY: Held: the chain's hold ends here.
                 unsafe { item.release_deleted() };
                 continue;
             }
@@ -193,6 +193,6 @@ pub(super) fn next<T: Linked>(item: &T) -> *const T {
 }
 
 fn deref<'a, T>(item: *mut T) -> Option<&'a T> {
-    // SAFETY: Members.
+    // SAFETY: Held.
     unsafe { item.as_ref() }
 }

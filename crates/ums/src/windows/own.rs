@@ -27,12 +27,12 @@
 //! (`watch`). In user mode its word says RUNTIME and the place is vacant (`watch/hosted.rs`).
 //!
 //! Invariants of crate `context`, as kept here. **One Place**: only the scheduler that has claimed
-//! a worker continues it, and no other can claim it before it is PARKED again. **Saved First**: its
+//! a worker continues it, and no other can claim it before it is PARKED again. Its
 //! scheduler makes it PARKED, either after the worker has switched back, or after the event has
 //! come that the worker's own kernel thread posts when it has saved it; the first time its creator
-//! does so, in the same way. **Whole** is the switch's. **Host Outlives**: a scheduler waits in
+//! does so, in the same way. A scheduler waits in
 //! `Primary::run` as long as a worker is on its kernel thread, and that frame stands inside that of
-//! its host. **Executed**: see `context.rs`.
+//! its host. **Held**: see `context.rs`.
 
 #![allow(unsafe_code)]
 
@@ -87,12 +87,12 @@ pub(super) struct Life {
 /// The error number if the thread cannot have its own context. `saved` is not set then.
 ///
 /// # Safety
-/// *Saved First*: only the creator knows of the context before `saved` is set. The calling thread
+/// *One Place*: only the creator knows of the context before `saved` is set. The calling thread
 /// holds it until its end; `saved` lives until it is set.
 pub(super) unsafe fn live(context: &Context, saved: &Event, life: &mut Life) -> Result<(), i32> {
     let (post, life) = (saved.post(), ptr::from_mut(life).cast());
     context.stack_is_here();
-    // SAFETY: One Place and Saved First: as the head of this file says. The routine's code is the
+    // SAFETY: One Place: as the head of this file says. The routine's code is the
     // application's; docs/worker-kinds.md says for it what the kernel keeps by kernel thread. When
     // it ends, even by `pthread_exit`, `leave_for_good` comes first.
     let lived = unsafe { context.own.detach_unguarded(&post, body, life) };
@@ -167,7 +167,7 @@ impl Context {
         executor.place().vacate(me);
         self.is_cancellable.store(cancelling(UNCANCELLABLE), Ordering::Relaxed);
         executor.note_yield(param);
-        // SAFETY: One Place: detached, and not hosted. Saved First: its scheduler waits for the
+        // SAFETY: One Place: detached, and not hosted; its scheduler waits for the
         // post.
         unsafe { self.own.decouple(&executor.event.post()) };
         me.come_onto(self.executor().thread);

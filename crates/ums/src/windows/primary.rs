@@ -18,8 +18,8 @@
 //! at their gates to run until their next switch, again and again, until the scheduler proceeds.
 //! That is counted.
 //!
-//! Named invariants. **Entered**: the thread that sets the pointer in the thread-local clears it
-//! before the primary is freed. **One Place**, **Host Outlives**: see `own.rs`.
+//! Named invariants. **Own Thread**: the thread that sets the pointer in the thread-local clears it
+//! before the primary is freed. **One Place**: see `own.rs`.
 
 #![allow(unsafe_code)]
 
@@ -74,7 +74,7 @@ thread_local! {
 
 /// Returns the primary of the calling thread.
 pub(super) fn here<'a>() -> Option<&'a Primary> {
-    // SAFETY: Entered: the reference is not used after the call that asked for it.
+    // SAFETY: Own Thread: the reference is not used after the call that asked for it.
     unsafe { HERE.get().as_ref() }
 }
 
@@ -194,7 +194,7 @@ impl Primary {
     fn run_in_user_mode(&self, context: &Context) -> Option<Ended> {
         context.executed_by(&self.executor);
         self.begins_to_host();
-        // SAFETY: One Place: it is claimed and saved. Host Outlives: this frame. See `own.rs`.
+        // SAFETY: One Place: it is claimed and saved, and this frame waits. See `own.rs`.
         unsafe { (*self.executor.root()).switch_to(&context.own) };
         self.ends_hosting();
         let ended = self.executor.ended_here()?;

@@ -4,7 +4,7 @@
 //! that a function takes must come from a function here and must not have been deleted; each
 //! function says what else it needs.
 //!
-//! Named invariants. **No Drops**: see `snap.rs`. **Given Pointer**: the caller's contract, as
+//! Named invariants. **No Drops**: see `snap.rs`. **Contract**: the caller's contract, as
 //! above.
 
 #![allow(unsafe_code)]
@@ -42,34 +42,34 @@ pub fn list_new() -> io::Result<*const List> {
 
 /// Gives the pointer up. The list itself exists until its last member has ended and was taken out.
 pub unsafe fn list_delete(list: *const List) {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     drop(unsafe { Arc::from_raw(list) });
 }
 
 /// Returns how many contexts were created with this list and have not been taken out after their
 /// end.
 pub unsafe fn list_members(list: *const List) -> usize {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*list).members.load(Ordering::Relaxed) }
 }
 
 /// Returns the list's eventfd: readable while signalled; reading eight bytes resets it.
 pub unsafe fn list_event_fd(list: *const List) -> RawFd {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*list).event().as_raw_fd() }
 }
 
 /// Takes all contexts of the list, and waits for at most so many milliseconds until there is one.
 /// Returns null if the time is over.
 pub unsafe fn list_dequeue(list: *const List, timeout_ms: Option<u32>) -> *const Context {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     let list = unsafe { &*list };
     take_within(list, timeout_ms.map(|ms| u64::from(ms) * 1_000_000))
 }
 
 /// Unlinks a context from the chain that it heads, and returns the next.
 pub unsafe fn next_item(context: *const Context) -> *const Context {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     list::next(unsafe { &*context })
 }
 
@@ -84,7 +84,7 @@ pub fn context_new() -> *const Context {
 /// # Errors
 /// If it has a thread, or is in a chain that was taken from its list; nothing is deleted then.
 pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     let it = unsafe { &*context };
     let linked = it.link.linked.load(Ordering::Acquire);
     if !it.is_over() || linked && it.link.taken.load(Ordering::Acquire) {
@@ -93,10 +93,10 @@ pub unsafe fn context_delete(context: *const Context) -> Result<(), Alive> {
     if linked {
         it.link.deleted.store(true, Ordering::Release);
     } else {
-        // SAFETY: Given Pointer: the caller still holds it.
+        // SAFETY: Contract: the caller still holds it.
         unsafe { it.release_system_hold() };
     }
-    // SAFETY: Given Pointer: the caller's hold.
+    // SAFETY: Contract: the caller's hold.
     drop(unsafe { Arc::from_raw(context) });
     Ok(())
 }
@@ -113,7 +113,7 @@ pub unsafe fn context_start(
     routine: Routine,
     arg: *mut c_void,
 ) -> io::Result<u32> {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { context_start_as(own::by_default(), context, list, stack, routine, arg) }
 }
 
@@ -129,7 +129,7 @@ pub unsafe fn context_start_as(
     routine: Routine,
     arg: *mut c_void,
 ) -> io::Result<u32> {
-    // SAFETY: Given Pointer: one more hold of each, for the length of this call.
+    // SAFETY: Contract: one more hold of each, for the length of this call.
     let (context, list) = unsafe {
         Arc::increment_strong_count(context);
         Arc::increment_strong_count(list);
@@ -158,61 +158,61 @@ pub fn own_thread_id() -> Option<u32> {
 
 /// Returns how often it was executed, and has yielded in which way.
 pub unsafe fn counts(context: *const Context) -> WorkerCounts {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).counted() }
 }
 
 /// Returns the application's value in a context.
 pub unsafe fn user_context(context: *const Context) -> usize {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).user.load(Ordering::Acquire) }
 }
 
 /// Stores a value of the application's in a context.
 pub unsafe fn set_user_context(context: *const Context, value: usize) {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).user.store(value, Ordering::Release) };
 }
 
 /// Returns true if it is suspended.
 pub unsafe fn is_suspended(context: *const Context) -> bool {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).is_suspended() }
 }
 
 /// Returns true if its thread has ended.
 pub unsafe fn is_terminated(context: *const Context) -> bool {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).is_terminated() }
 }
 
 /// Returns the C library's handle of its thread; null before it has one.
 pub unsafe fn teb(context: *const Context) -> *mut c_void {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).teb.load(Ordering::Relaxed) as *mut c_void }
 }
 
 /// Returns the role of its thread.
 pub unsafe fn kind(context: *const Context) -> ThreadKind {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).kind() }
 }
 
 /// Suspends it once more; returns how often it was suspended before.
 pub unsafe fn suspend(context: *const Context) -> u32 {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).suspend() }
 }
 
 /// Resumes it once; returns how often it was suspended before.
 pub unsafe fn resume(context: *const Context) -> u32 {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     unsafe { (*context).resume() }
 }
 
 /// Locks the context, or unlocks it: while it is locked, executing it fails with `Locked`.
 pub unsafe fn lock(context: *const Context, hold: bool) {
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     let locks = unsafe { &(*context).locks };
     match hold {
         true => locks.fetch_add(1, Ordering::SeqCst),
@@ -283,7 +283,7 @@ pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
     // SAFETY: No Drops: `call_proc` owns nothing, and the C code in between keeps the rule by
     // contract.
     while unsafe { snap::call(&raw mut (*at).frame, call_proc, at.cast()) } == 1 {
-        // SAFETY: Given Pointer: `execute` claimed it, so it is alive. After the run it is used
+        // SAFETY: Contract: `execute` claimed it, so it is alive. After the run it is used
         // only if the worker has yielded, and is alive therefore.
         let worker = unsafe { &*(*at).claimed };
         let ended = entered.primary.run(worker);
@@ -318,7 +318,7 @@ pub unsafe fn execute(context: *const Context) -> ExecuteError {
     if context.is_null() {
         return ExecuteError::NotAWorker;
     }
-    // SAFETY: Given Pointer.
+    // SAFETY: Contract.
     if let Err(error) = unsafe { (*context).claim(primary.place().cpu) } {
         return error;
     }

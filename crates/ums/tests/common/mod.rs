@@ -10,7 +10,7 @@
 //! descriptors are open as before. Tests of one binary take turns, so that these counts, and the
 //! processors, are their own. A test that hangs is ended by a watchdog that says which it was.
 //!
-//! Named invariant **Own Bodies**: only closures of these tests run on fibers here, and they keep
+//! Named invariant **Contract**: only closures of these tests run on fibers here, and they keep
 //! no thread-scoped state over anything that waits or yields.
 
 #![allow(unsafe_code, dead_code)] // Each test file uses its own part of the harness.
@@ -168,7 +168,7 @@ pub fn try_build(
 ) -> Result<Node, BuildError> {
     let builder = options(Node::builder());
     let builder = match kind {
-        // SAFETY: Own Bodies.
+        // SAFETY: Contract.
         WorkerKind::Fiber => unsafe { builder.fiber_workers() },
         WorkerKind::OwnContext => builder.own_context_workers(),
         WorkerKind::Thread => builder,

@@ -1,6 +1,6 @@
 //! Misuse: each has its documented error.
 //!
-//! Unsafe for tests of the interface for C. Named invariants. **Given Pointer**: contexts and lists
+//! Unsafe for tests of the interface for C. Named invariants. **Contract**: contexts and lists
 //! are created and deleted in the same test. **No Drops**: an entry point owns nothing when it
 //! executes a worker.
 
@@ -236,7 +236,7 @@ fn next_of_an_item_unlinks_it_so_asking_twice_gives_nothing() {
         extern "C-unwind" fn nothing(arg: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
             arg
         }
-        // SAFETY: Given Pointer: created here, and deleted at the end.
+        // SAFETY: Contract: created here, and deleted at the end.
         unsafe {
             for &context in &contexts {
                 raw::context_start(context, list, 64 << 10, nothing, std::ptr::null_mut()).unwrap();
@@ -276,9 +276,9 @@ extern "C-unwind" fn run_left(_: u32, _: usize, _: *mut std::ffi::c_void) {
 
 fn run_all(contexts: &[*const raw::Context], list: *const raw::List) {
     LEFT.set(contexts.to_vec());
-    // SAFETY: Given Pointer: no parameter.
+    // SAFETY: Contract: no parameter.
     unsafe { raw::enter(run_left, std::ptr::null_mut()) }.unwrap();
-    // SAFETY: Given Pointer: the caller's list, and the contexts of its chain.
+    // SAFETY: Contract: the caller's list, and the contexts of its chain.
     unsafe {
         let mut item = raw::list_dequeue(list, Some(1000));
         assert!(!item.is_null(), "their ends are queued");
@@ -293,7 +293,7 @@ fn executing_without_a_scheduler_or_a_worker_fails() {
     alone(|| {
         extern "C-unwind" fn misuse(_: u32, _: usize, _: *mut std::ffi::c_void) {
             let context = raw::context_new();
-            // SAFETY: Given Pointer: null, the caller's own, and a context without a thread.
+            // SAFETY: Contract: null, the caller's own, and a context without a thread.
             unsafe {
                 assert_eq!(raw::execute(std::ptr::null()), ExecuteError::NotAWorker);
                 assert_eq!(raw::execute(raw::current()), ExecuteError::NotAWorker);
@@ -302,7 +302,7 @@ fn executing_without_a_scheduler_or_a_worker_fails() {
             }
         }
         assert!(raw::current().is_null());
-        // SAFETY: Given Pointer: null.
+        // SAFETY: Contract: null.
         unsafe {
             assert_eq!(raw::execute(std::ptr::null()), ExecuteError::NotAScheduler);
             raw::enter(misuse, std::ptr::null_mut()).unwrap();
@@ -318,7 +318,7 @@ fn a_context_that_is_deleted_while_it_is_on_the_list_does_not_appear_there() {
         }
         let list = raw::list_new().unwrap();
         let contexts = [raw::context_new(), raw::context_new()];
-        // SAFETY: Given Pointer: created above, and deleted below.
+        // SAFETY: Contract: created above, and deleted below.
         unsafe {
             for context in contexts {
                 raw::context_start(context, list, 64 << 10, nothing, std::ptr::null_mut()).unwrap();

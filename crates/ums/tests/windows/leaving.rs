@@ -1,6 +1,6 @@
 //! Leaving scheduling mode, in every way, and what happens to the workers then.
 //!
-//! Unsafe only to fork. Named invariant **Alone After Fork**: the child calls only functions that
+//! Unsafe only to fork. Named invariant **Signal**: the child calls only functions that
 //! are allowed there.
 
 use std::sync::Arc;
@@ -100,17 +100,17 @@ fn the_child_of_a_fork_in_a_worker_is_an_ordinary_thread() {
         let status = Arc::new(AtomicU32::new(99));
         let mine = status.clone();
         WorkerContext::spawn(&list, move || {
-            // SAFETY: Alone After Fork: a look at a thread-local, a wait, and an exit.
+            // SAFETY: Signal: a look at a thread-local, a wait, and an exit.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let plain = windows::thread_yield(0).is_err() && windows::current().is_none();
                 // It may block: it has no scheduler that could lose it.
                 std::thread::sleep(std::time::Duration::from_millis(1));
-                // SAFETY: Alone After Fork.
+                // SAFETY: Signal.
                 unsafe { libc::_exit(if plain { 0 } else { 1 }) };
             }
             let mut told = 0;
-            // SAFETY: Alone After Fork: the own child, and a local.
+            // SAFETY: Signal: the own child, and a local.
             let waited = unsafe { libc::waitpid(child, &mut told, 0) };
             assert_eq!(waited, child);
             mine.store(told as u32, Ordering::SeqCst);

@@ -3,7 +3,7 @@
 //! Here blocking calls hand the processor over before they block. If perf is refused, they are what
 //! notices and gates. The files are those of the tests without interposed calls.
 
-#![allow(unsafe_code)] // Named invariant **Passed On**, see `ums::watch::calls`.
+#![allow(unsafe_code)] // Named invariant **Contract**, see `ums::watch::calls`.
 
 ums::interpose!();
 

@@ -2,7 +2,7 @@
 //! in the files of the other tests holds for them too, except what [`OWN`] leaves out there. `own`
 //! has what only they do.
 
-// Named invariant **Passed On**, see `ums::watch::calls`; and as each file says.
+// Named invariant **Contract**, see `ums::watch::calls`; and as each file says.
 #![allow(unsafe_code)]
 
 ums::interpose!();

@@ -5,7 +5,7 @@
 //! that tries twice. The barrier on all threads is a fence on both sides here. The lists are a cell
 //! that loom watches. Exhaustive.
 //!
-//! Named invariant **Watched Cell**: loom reports two accesses at once, which these models look
+//! Named invariant **Baton**: loom reports two accesses at once, which these models look
 //! for.
 
 #![allow(unsafe_code)]
@@ -37,14 +37,14 @@ struct World {
     chosen: AtomicBool,
 }
 
-// SAFETY: Watched Cell.
+// SAFETY: Baton.
 unsafe impl Sync for World {}
-// SAFETY: Watched Cell.
+// SAFETY: Baton.
 unsafe impl Send for World {}
 
 impl World {
     fn touch(&self) {
-        // SAFETY: Watched Cell.
+        // SAFETY: Baton.
         self.lists.with_mut(|lists| unsafe { *lists += 1 });
     }
 

@@ -1,6 +1,8 @@
 //! Models of the event: thread hand-off without a lost wake-up (U10..U12).
 //!
 //! Bounds: two threads, two rounds; a wait with a deadline against one set. Exhaustive.
+//!
+//! Named invariant **Own Thread**: loom checks that no other thread touches the cell meanwhile.
 
 use std::sync::Arc;
 
@@ -46,12 +48,12 @@ fn loom_what_was_written_before_the_set_is_seen_after_the_wait() {
         let word = Arc::new(::loom::cell::UnsafeCell::new(0));
         let (e, w) = (event.clone(), word.clone());
         let peer = ::loom::thread::spawn(move || {
-            // SAFETY: Live Word: loom checks that no other thread touches it meanwhile.
+            // SAFETY: Own Thread: loom checks that no other thread touches it meanwhile.
             w.with_mut(|w| unsafe { *w = 7 });
             e.set();
         });
         event.wait();
-        // SAFETY: Live Word: as above.
+        // SAFETY: Own Thread: as above.
         assert_eq!(word.with(|w| unsafe { *w }), 7);
         peer.join().unwrap();
     });

@@ -6,12 +6,12 @@
 //!
 //! Invariants
 //! * *Frozen Buffer*: the pointers in a [`LiveOp`] are valid as long as it is.
-//! * *Own Result*: otherwise the kernel writes only into locals and slices borrowed for the call.
+//! * *Plain Call*: otherwise the kernel writes only into locals and slices borrowed for the call.
 //!
 //! A wrong descriptor number is an error value, never undefined behaviour, so plain numbers are
 //! taken.
 
-#![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "Own Result", stated above.
+#![allow(unsafe_code)] // Named invariants "Frozen Buffer" and "Plain Call", stated above.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -71,7 +71,7 @@ pub mod simulated {
 
     /// Breaks a connection, in both directions.
     pub fn reset(fd: RawFd) {
-        // SAFETY: Own Result: the call takes numbers only.
+        // SAFETY: Plain Call: the call takes numbers only.
         unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
     }
 
@@ -91,7 +91,7 @@ pub mod simulated {
     ) -> Option<String> {
         let mut name = libc::sockaddr_un { sun_family: 0, sun_path: [0; 108] };
         let mut len = size_of_val(&name) as libc::socklen_t;
-        // SAFETY: Own Result: the kernel writes into these two.
+        // SAFETY: Plain Call: the kernel writes into these two.
         let failed = unsafe { ask(fd, std::ptr::from_mut(&mut name).cast(), &mut len) } != 0;
         let family = size_of_val(&name.sun_family);
         let path = name.sun_path.get(..(len as usize).checked_sub(family)?)?;
@@ -178,7 +178,7 @@ pub fn poll_one(fd: RawFd, side: Side) -> i32 {
 pub fn poll(set: &mut [libc::pollfd], timeout_ns: Option<u64>) -> Result<usize, i32> {
     let ts = timeout_ns.map(timespec);
     let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: Own Result: `set` and `ts` are borrowed for the whole call.
+    // SAFETY: Plain Call: `set` and `ts` are borrowed for the whole call.
     let n =
         unsafe { libc::ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, ts, std::ptr::null()) };
     counted(n)
@@ -191,7 +191,7 @@ pub fn poll(set: &mut [libc::pollfd], timeout_ns: Option<u64>) -> Result<usize, 
 /// The errno.
 pub fn epoll_ctl(epoll: RawFd, ctl: i32, fd: RawFd, events: u32, data: u64) -> Result<(), i32> {
     let mut event = libc::epoll_event { events, u64: data };
-    // SAFETY: Own Result: `event` is a local of the right type.
+    // SAFETY: Plain Call: `event` is a local of the right type.
     match unsafe { libc::epoll_ctl(epoll, ctl, fd, &mut event) } {
         0 => Ok(()),
         _ => Err(last_errno()),
@@ -210,7 +210,7 @@ pub fn epoll_wait_ns(
 ) -> Result<usize, i32> {
     let ts = timeout_ns.map(timespec);
     let ts = ts.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: Own Result: `events` and `ts` are borrowed for the whole call. (By number: the C
+    // SAFETY: Plain Call: `events` and `ts` are borrowed for the whole call. (By number: the C
     // library's wrapper is younger than the call.)
     let n = unsafe {
         libc::syscall(
@@ -237,7 +237,7 @@ pub fn epoll_wait_ms(
     timeout_ns: Option<u64>,
 ) -> Result<usize, i32> {
     let ms = timeout_ns.map_or(-1, |ns| i32::try_from(ns.div_ceil(1_000_000)).unwrap_or(i32::MAX));
-    // SAFETY: Own Result: `events` is borrowed for the whole call.
+    // SAFETY: Plain Call: `events` is borrowed for the whole call.
     let n = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), events.len() as i32, ms) };
     counted(n)
 }

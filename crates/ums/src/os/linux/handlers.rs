@@ -104,8 +104,8 @@ impl<'a> Frame<'a> {
         let _ = before.of(self.signal).is_some_and(|before| self.call(before));
     }
 
-    /// Passes the signal on to the earlier handler. If there is none, restores the action that there
-    /// was, and sends the signal again: it has its effect as soon as this handler returns. A signal
+    /// Passes the signal on to the earlier handler. If there is none, restores the earlier action,
+    /// and sends the signal again: it has its effect as soon as this handler returns. A signal
     /// that was ignored is so handled only if `even_ignored`: then its cause would only raise it
     /// once more.
     pub fn pass_on_or_raise(&mut self, before: &Before, even_ignored: bool) {

@@ -12,10 +12,10 @@
 //! The signal is SIGURG, which has no effect where it is not expected: Go uses it for the same
 //! purpose. A signal that is not ours goes to the earlier handler.
 //!
-//! Named invariants. **Own Stack**: the copied bytes lie between the stack pointer and the top of
+//! Named invariants. **Own Thread**: the copied bytes lie between the stack pointer and the top of
 //! the stack that it points into; that stack is in use, by the very code that was interrupted, so
 //! all of it is mapped. Which stack that is, the thread itself has noted, or the list of fiber
-//! stacks says. **One Sample**: only the thread that moved the state to COPYING writes the sample,
+//! stacks says. **Handed Over**: only the thread that moved the state to COPYING writes the sample,
 //! and only the thread that sees DONE reads it; the thread that is asked is part of the state, so
 //! that a late handler cannot answer a question to another. **Plain Call**: as in ARCHITECTURE.md.
 //!
@@ -57,7 +57,7 @@ const REGS: usize = 17;
 
 struct Place(UnsafeCell<Raw>);
 
-// SAFETY: One Sample: STATE says which thread may touch it.
+// SAFETY: Handed Over: STATE says which thread may touch it.
 unsafe impl Sync for Place {}
 
 struct Raw {
@@ -143,7 +143,7 @@ pub fn take(thread: u32) -> Option<Sample> {
         withdraw(thread);
         return None;
     }
-    // SAFETY: One Sample: DONE was seen.
+    // SAFETY: Handed Over: DONE was seen.
     let raw = unsafe { &*PLACE.0.get() };
     let sample = Sample { regs: raw.regs, stack: raw.stack[..raw.len].to_vec() };
     STATE.store(FREE, Ordering::Release);
@@ -196,16 +196,16 @@ fn copy(raw: &mut Raw, context: &libc::ucontext_t) {
     };
     raw.len = (top - sp).min(COPY_MAX);
     let from = std::ptr::with_exposed_provenance::<u8>(sp);
-    // SAFETY: Own Stack: from the stack pointer to the top of its stack.
+    // SAFETY: Own Thread: from the stack pointer to the top of its stack.
     unsafe { copy_bytes(from, raw.stack.as_mut_ptr(), raw.len) };
 }
 
 /// # Safety
-/// *Own Stack*.
+/// *Own Thread*.
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
     // AddressSanitizer has red zones between variables, and reports a copy over them.
     #[cfg(all(feature = "sanitizer", target_arch = "x86_64"))]
-    // SAFETY: Own Stack: by the contract.
+    // SAFETY: Own Thread: by the contract.
     unsafe {
         std::arch::asm!(
             "rep movsb",
@@ -215,7 +215,7 @@ unsafe fn copy_bytes(from: *const u8, to: *mut u8, len: usize) {
         );
     }
     #[cfg(not(all(feature = "sanitizer", target_arch = "x86_64")))]
-    // SAFETY: Own Stack: by the contract.
+    // SAFETY: Own Thread: by the contract.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, len);
     }

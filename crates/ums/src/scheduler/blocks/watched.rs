@@ -42,7 +42,7 @@
 //! library (`scheduler::here`) takes it to its gate again. That is counted. For workers with their
 //! own context: `contexts/lent.rs`.
 //!
-//! Named invariant **Own Handler**: a [`WatchedWorker`] lives on the stack of its worker's thread,
+//! Named invariant **Contract**: a [`WatchedWorker`] lives on the stack of its worker's thread,
 //! which ends the watch before the frame ends.
 
 #![allow(unsafe_code)]
@@ -185,7 +185,7 @@ pub(in crate::scheduler) struct WatchedWorker {
 impl WatchedWorker {
     /// Watches the calling thread until [`WatchedWorker::end`]. It is parked, inside the library.
     pub(in crate::scheduler) fn begin(&self) {
-        // SAFETY: Own Handler: `end` abandons, and the maker of this calls it on the same thread.
+        // SAFETY: Contract: `end` abandons, and the maker of this calls it on the same thread.
         let begun = unsafe { self.watched.adopt(std::ptr::from_ref(self), watch::mechanism()) };
         match begun {
             Ok(()) => self.waiter.record.be_watched(Some(self.watched)),

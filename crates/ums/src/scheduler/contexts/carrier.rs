@@ -26,8 +26,8 @@
 //!
 //! Invariants of crate `context`, as kept here. **One Place**: the root is saved while a worker is
 //! current, and only the active carrier continues it; a carrier's own context is saved while it
-//! carries, and only the context that leaves the carrier continues that. **Saved First**: the first
-//! carrier waits for the root's post. **Host Outlives**: contexts run on carriers, which end after
+//! carries, and only the context that leaves the carrier continues that. The first
+//! carrier waits for the root's post. Contexts run on carriers, which end after
 //! every worker was retired and the root has left.
 //!
 //! What is keyed to the kernel thread changes when another one carries: `host_thread`; the state
@@ -40,7 +40,7 @@
 //! the baton (`lent.rs`). A fault is taken only of code, not of the short waits that allocators
 //! have: those for the address space.
 //!
-//! Named invariant **Own Carriers**: what a thread's handler looks at lives until the thread ends,
+//! Named invariant **Held**: what a thread's handler looks at lives until the thread ends,
 //! because the thread has an owner of the scheduler.
 
 #![allow(unsafe_code)]
@@ -93,7 +93,7 @@ impl Scheduler {
             Ok(crew) => crew,
             Err(error) => return tell.keep(Err(error)),
         };
-        // SAFETY: Own Carriers: this thread has the scheduler, which has them, until it ends.
+        // SAFETY: Held: this thread has the scheduler, which has them, until it ends.
         unsafe { watch::runs_on(Some(carriers)) };
         let tell = Cell::new(Some(tell));
         let body = || {
@@ -104,10 +104,10 @@ impl Scheduler {
             set_here(None);
             let host = carriers.carrying().own.load(Ordering::Relaxed);
             // SAFETY: One Place: the root runs here, and the active carrier has saved its own
-            // context to switch to it. Host Outlives: the crew is joined below.
+            // context to switch to it. One Place: the crew is joined below.
             unsafe { root.leave_for(&*host) };
         };
-        // SAFETY: One Place and Saved First: the first carrier waits for the post, and a later one
+        // SAFETY: One Place: the first carrier waits for the post, and a later one
         // finds the root saved, for a worker is current then. `body` ends by leaving, and `root`
         // stays in this frame.
         let detached = unsafe { root.detach(&carriers.all()[0].go.post(), body) };
@@ -115,7 +115,7 @@ impl Scheduler {
         if let (Err(why), Some(tell)) = (detached, tell.take()) {
             tell.keep(Err(io::Error::other(why)));
         }
-        // SAFETY: Own Carriers: none.
+        // SAFETY: Held: none.
         unsafe { watch::runs_on(None) };
     }
 
@@ -162,7 +162,7 @@ impl Scheduler {
         };
         let _alternate_stack = fiber::prepare_host_thread();
         sample::this_thread_is_on(fiber::StackRange::of_this_thread());
-        // SAFETY: Own Carriers: the thread that made this one has the scheduler until it has joined
+        // SAFETY: Held: the thread that made this one has the scheduler until it has joined
         // it.
         unsafe { watch::runs_on(Some(carriers)) };
         me.own.store(from_ref(host.root()).cast_mut(), Ordering::Release);
@@ -252,7 +252,7 @@ pub(in crate::scheduler) fn leave_taken(carrier: &'static Carrier) {
     let host = carrier.own.load(Ordering::Acquire);
     // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and has not been
     // continued since: it is on no list. The carrier's own context is saved since it switched to
-    // the root, and only the context that leaves the carrier continues it. Host Outlives.
+    // the root, and only the context that leaves the carrier continues it. One Place.
     unsafe { (*context).leave_for(&*host) };
     AWAY.set(None);
     waiter.signalled.store(clock::ticks(), Ordering::Relaxed);

@@ -26,7 +26,7 @@
 //! needs the baton. A worker that is interrupted inside the library (`os/entry`) does not leave, so
 //! it has the baton.
 //!
-//! Invariants: **One Place** and **Saved First** of crate `context`, by that protocol. **Type
+//! Invariants: **One Place** of crate `context`, by that protocol. **Type
 //! Stable**: a context is in its worker's waiter, and so never freed; the watchdog may look at one
 //! that is used again.
 
@@ -180,7 +180,7 @@ fn rejoin() {
     loop {
         AWAY.set(None);
         if waiter.record.lending.ask_for_scheduler() {
-            // SAFETY: One Place: lent, so it runs on its own kernel thread. Saved First: the thread
+            // SAFETY: One Place: lent, so it runs on its own kernel thread. One Place: the thread
             // that chooses it waits until it is saved.
             unsafe { (*context).decouple(&waiter.record.lending.back.post()) };
         } else {

@@ -26,10 +26,10 @@
 //! worker's own, so a destructor may wait during a panic (rule 11 is for fibers).
 //!
 //! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is,
-//! and only the baton's holder changes it; or its lending word does (`lent.rs`). **Saved First**: a
+//! and only the baton's holder changes it; or its lending word does (`lent.rs`). A
 //! worker is first known when its post has been received, and again when it has come through the
-//! inbox. **Whole** is the switch's. **Host Outlives**: the standby ends when every worker has been
-//! retired, and joins their threads. **Own Carriers**: a worker's thread has an owner of its
+//! inbox. The standby ends when every worker has been
+//! retired, and joins their threads. **Held**: a worker's thread has an owner of its
 //! scheduler, which has them.
 
 #![allow(unsafe_code)]
@@ -60,7 +60,7 @@ impl Pass {
     pub(in crate::scheduler) unsafe fn switch(&self) {
         // SAFETY: One Place, by the contract: the context that has the baton now is saved, and no
         // other continues it. Both are alive: a worker's is in its seat, the root in the frame of
-        // the host thread (Host Outlives).
+        // the host thread (One Place).
         along(|| unsafe { (*self.from).switch_to(&*self.to) });
     }
 }
@@ -130,13 +130,13 @@ impl Scheduler {
         if os::sim::is_here() {
             let inbox = self.inbox;
             let saved = os::sim::carry::ferry(move || inbox.push(waiter));
-            // SAFETY: One Place and Saved First, as below; the ferry thread pushes it into the
+            // SAFETY: One Place, as below; the ferry thread pushes it into the
             // inbox.
             unsafe { (*mine).decouple(&saved.post()) };
             return self.hosting.carried.arrive();
         }
         let post = self.inbox.post(waiter);
-        // SAFETY: One Place: the caller runs coupled since `couple`. Saved First: the worker that
+        // SAFETY: One Place: the caller runs coupled since `couple`; the worker that
         // takes it from the inbox may continue it. Its context is in its seat, which stays until it
         // is retired, and a preemptive worker is not.
         unsafe { (*mine).decouple(&post) };
@@ -147,7 +147,7 @@ impl Scheduler {
         let carriers = self.hosting.carriers.get();
         mine::begin(mine);
         preempt::prepare_here();
-        // SAFETY: Own Carriers: they belong to the scheduler, of which this thread has an owner
+        // SAFETY: Held: they belong to the scheduler, of which this thread has an owner
         // until it ends.
         unsafe { watch::runs_on(carriers) };
     }
@@ -176,7 +176,7 @@ impl Scheduler {
                 return scheduler.detach_in_world(context, id, waiter);
             }
             // SAFETY: One Place: `live` returns when the worker was retired, which releases it.
-            // Saved First: its maker waits for the post. The library keeps nothing by kernel thread
+            // One Place: its maker waits for the post. The library keeps nothing by kernel thread
             // over a switch, except what the head of this file names; docs/worker-kinds.md lists
             // what applications must not keep so.
             match unsafe { context.detach(&waiter.event.post(), || scheduler.live(id, waiter)) } {
@@ -209,7 +209,7 @@ impl Scheduler {
             self.hosting.carried.arrive();
             self.live(id, waiter);
         };
-        // SAFETY: One Place and Saved First, as in `own_seat`; the ferry thread tells the maker.
+        // SAFETY: One Place, as in `own_seat`; the ferry thread tells the maker.
         match unsafe { mine.detach(&saved.post(), live) } {
             Ok(()) => {
                 entry::enter_by(None);

@@ -18,8 +18,8 @@
 //! mail and work queue again. So no scheduler sleeps on a push, and a burst of pushes costs one
 //! system call.
 //!
-//! Named invariants. **Inbox**: another scheduler is reached only through its inbox (and its work
-//! queue). **Type Stable**: inboxes, like waiters, are never freed, only reused, so a late wake
+//! Another scheduler is reached only through its inbox (and its work queue): rule 16. Named
+//! invariant **Type Stable**: inboxes, like waiters, are never freed, only reused, so a late wake
 //! touches live memory.
 
 #![allow(unsafe_code)]

@@ -3,7 +3,7 @@
 //! One waiter waits in several lists with the same ticket and a slot for each. The first peer to
 //! claim the ticket wins, and a value is put only into the winner's slot: every other peer's claim
 //! fails and it takes its value back (see `slot.rs`). The entries are removed, each under its own
-//! channel's short lock, before the slots are dropped. Named invariant **Slot Stays**: see
+//! channel's short lock, before the slots are dropped. Named invariant **Held**: see
 //! `slot.rs`.
 //!
 //! A channel without senders counts as ready: its arm gets [`RecvError::Disconnected`].
@@ -112,9 +112,9 @@ impl<'a, R: 'a> Select<'a, R> {
         let ticket = current::begin(patience.what(WaitReason::CHANNEL_RECEIVE, &self.arms));
         let queued = Queued { arms: &self.arms, ticket };
         // An arm that is ready already ends the wait before it parks, unless a peer has already
-        // granted an earlier arm; then parking returns that outcome without waiting. SAFETY: Slot
-        // Stays: `queued` takes the ticket out of every arm before this returns, and the arms,
-        // which own the slots, are borrowed for as long.
+        // granted an earlier arm; then parking returns that outcome without waiting.
+        // SAFETY: Held: `queued` takes the ticket out of every arm before this returns, and the
+        // arms, which own the slots, are borrowed for as long.
         let ready = self.arms.iter().any(|arm| unsafe { !arm.queue_unless_ready(ticket) });
         let abandoned = ready && ticket.abandon();
         let outcome =
@@ -151,7 +151,7 @@ trait Arm<R> {
     /// Queues the ticket; returns false, without queueing it, if there is something to take now.
     ///
     /// # Safety
-    /// Slot Stays: the ticket must be unqueued before the arm is dropped.
+    /// Held: the ticket must be unqueued before the arm is dropped.
     unsafe fn queue_unless_ready(&self, ticket: Ticket) -> bool;
     /// Removes the ticket.
     fn unqueue(&self, ticket: Ticket);
@@ -189,7 +189,7 @@ impl<T, R, F: FnOnce(Result<T, RecvError>) -> R> Arm<R> for RecvArm<'_, T, F> {
         let mut state = self.receiver.channel.state.lock();
         let ready = state.has_something();
         if !ready {
-            // SAFETY: Slot Stays: the slot lives as long as the arm, and the caller promises that
+            // SAFETY: Held: the slot lives as long as the arm, and the caller promises that
             // the ticket is removed before the arm is dropped.
             unsafe { state.receivers.queue(ticket, &self.slot) };
         }

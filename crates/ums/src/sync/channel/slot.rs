@@ -14,7 +14,7 @@
 //!                                                  between 1 and 3; take the entry out; look
 //! ```
 //!
-//! Named invariant. **Slot Stays**: a peer that finds an entry in the list under the short lock may
+//! Named invariant. **Held**: a peer that finds an entry in the list under the short lock may
 //! use its slot until it claims the ticket or releases the short lock. It holds because an owner
 //! leaves its slot only after its ticket was granted through *this* list, or after it has taken the
 //! entry out under the short lock; an unwinding owner does the latter too.
@@ -42,7 +42,7 @@ impl<T> Clone for SlotPtr<T> {
 
 impl<T> Copy for SlotPtr<T> {}
 
-// SAFETY: Slot Stays: the pointer is used under the short lock only, to move a `T` from one thread
+// SAFETY: Held: the pointer is used under the short lock only, to move a `T` from one thread
 // to another.
 unsafe impl<T: Send> Send for SlotPtr<T> {}
 
@@ -51,7 +51,7 @@ impl<T> SlotPtr<T> {
     /// The caller has found the pointer in a list whose short lock it holds, and has not claimed
     /// its ticket.
     unsafe fn replace(self, value: Option<T>) -> Option<T> {
-        // SAFETY: Slot Stays: the slot is there, and the short lock keeps others away from it.
+        // SAFETY: Held: the slot is there, and the short lock keeps others away from it.
         unsafe { mem::replace(&mut *self.0.as_ref().get(), value) }
     }
 }
@@ -78,7 +78,7 @@ impl<T> Slots<T> {
     /// Adds `ticket` with `slot` at the end of the queue.
     ///
     /// # Safety
-    /// Slot Stays: before the slot is dropped, also by unwinding, its owner removes the ticket
+    /// Held: before the slot is dropped, also by unwinding, its owner removes the ticket
     /// under this list's short lock, or knows that it was granted through this list.
     pub(super) unsafe fn queue(&mut self, ticket: Ticket, slot: &Slot<T>) {
         self.0.push(ticket, SlotPtr(NonNull::from(&slot.0)));
@@ -92,14 +92,14 @@ impl<T> Slots<T> {
     /// Hands `value` to the first ticket that still waits; gives it back if there is none.
     pub(super) fn put(&mut self, mut value: T) -> Result<Claimed, T> {
         while let Some((ticket, slot)) = self.0.pop() {
-            // SAFETY: Slot Stays: found in the list, `&mut self` is under the short lock, and the
+            // SAFETY: Held: found in the list, `&mut self` is under the short lock, and the
             // ticket is claimed below.
             let before = unsafe { slot.replace(Some(value)) };
             debug_assert!(before.is_none(), "a receiver's slot is empty while it waits");
             if let Some(claimed) = ticket.claim(Outcome::Granted) {
                 return Ok(claimed);
             }
-            // SAFETY: Slot Stays: the claim failed, so the owner must still take this short lock.
+            // SAFETY: Held: the claim failed, so the owner must still take this short lock.
             value = unsafe { slot.replace(None) }.expect("no other code touches the slot");
         }
         Err(value)
@@ -108,12 +108,12 @@ impl<T> Slots<T> {
     /// Takes the value of the first ticket that still waits.
     pub(super) fn take(&mut self) -> Option<(T, Claimed)> {
         while let Some((ticket, slot)) = self.0.pop() {
-            // SAFETY: Slot Stays: as in `put`.
+            // SAFETY: Held: as in `put`.
             let value = unsafe { slot.replace(None) }.expect("a sender's slot is full");
             if let Some(claimed) = ticket.claim(Outcome::Granted) {
                 return Some((value, claimed));
             }
-            // SAFETY: Slot Stays: as in `put`.
+            // SAFETY: Held: as in `put`.
             unsafe { slot.replace(Some(value)) };
         }
         None
@@ -163,7 +163,7 @@ pub(super) fn wait<S, T>(
     // the value, whose destructor may use the channel.
     let mut state = state;
     let ticket = current::begin(what);
-    // SAFETY: Slot Stays: `entry` removes it before the slot is dropped, for it is declared after
+    // SAFETY: Held: `entry` removes it before the slot is dropped, for it is declared after
     // the slot; it is forgotten only when this list, the only one it is in, has granted the ticket.
     unsafe { list(&mut state).queue(ticket, &slot) };
     let entry = Entry { home: state.home(), list, ticket };

@@ -3,7 +3,7 @@
 //! Like std's mutex, without poisoning. An uncontended lock and unlock cost one compare-and-swap
 //! each; a contended unlock hands the mutex over to the first waiter (see `raw_mutex.rs`).
 //!
-//! Named invariant. **Owner Only**: the data is reached through a guard, or through `&mut` or by
+//! Named invariant. **Own Thread**: the data is reached through a guard, or through `&mut` or by
 //! value; a guard exists only while its waiter owns the raw mutex.
 
 #![allow(unsafe_code)]
@@ -39,10 +39,10 @@ pub struct Mutex<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: Owner Only: the value is only ever moved, or borrowed by one waiter at a time, so what
+// SAFETY: Own Thread: the value is only ever moved, or borrowed by one waiter at a time, so what
 // crosses threads is the value itself, which needs `T: Send` and no more.
 unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
-// SAFETY: Owner Only: as above; `&Mutex` gives `&mut T` to one waiter at a time.
+// SAFETY: Own Thread: as above; `&Mutex` gives `&mut T` to one waiter at a time.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
 /// The right to touch a mutex's data; dropping it unlocks.
@@ -54,7 +54,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
     stays: PhantomData<*const ()>,
 }
 
-// SAFETY: Owner Only: `&MutexGuard` gives `&T`, which may be shared if `T: Sync`.
+// SAFETY: Own Thread: `&MutexGuard` gives `&T`, which may be shared if `T: Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
 
 impl<T> Mutex<T> {
@@ -144,7 +144,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: Owner Only: this guard's waiter owns the mutex.
+        // SAFETY: Own Thread: this guard's waiter owns the mutex.
         unsafe { &*self.mutex.data.get() }
     }
 }
@@ -152,7 +152,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
 impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: Owner Only: as above, and `&mut self` makes this the only borrow.
+        // SAFETY: Own Thread: as above, and `&mut self` makes this the only borrow.
         unsafe { &mut *self.mutex.data.get() }
     }
 }

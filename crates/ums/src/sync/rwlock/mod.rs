@@ -6,7 +6,7 @@
 //! starves. As with std's lock, a worker that takes a second read lock may therefore wait for a
 //! writer that waits for its first one. The protocol is in `raw_rwlock.rs`.
 //!
-//! Named invariant. **Owner Only**: the data is reached through a guard, or through `&mut` or by
+//! Named invariant. **Own Thread**: the data is reached through a guard, or through `&mut` or by
 //! value; a write guard exists only while its waiter has the raw lock alone, a read guard only
 //! while it is counted among the readers.
 
@@ -40,9 +40,9 @@ pub struct RwLock<T: ?Sized> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: Owner Only: the lock owns its value; moving it moves the value.
+// SAFETY: Own Thread: the lock owns its value; moving it moves the value.
 unsafe impl<T: ?Sized + Send> Send for RwLock<T> {}
-// SAFETY: Owner Only: `&RwLock` lends `&T` to many (`Sync`) or `&mut T` to one (`Send`).
+// SAFETY: Own Thread: `&RwLock` lends `&T` to many (`Sync`) or `&mut T` to one (`Send`).
 unsafe impl<T: ?Sized + Send + Sync> Sync for RwLock<T> {}
 
 /// The right to read; dropping it unlocks. It is not `Send`: it stays with its worker.
@@ -59,9 +59,9 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
     stays: PhantomData<*const ()>,
 }
 
-// SAFETY: Owner Only: a borrowed guard lends `&T`, which may be shared if `T: Sync`.
+// SAFETY: Own Thread: a borrowed guard lends `&T`, which may be shared if `T: Sync`.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
-// SAFETY: Owner Only: as above.
+// SAFETY: Own Thread: as above.
 unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 
 impl<T> RwLock<T> {
@@ -181,7 +181,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: Owner Only: this guard is counted, so there is no `&mut`.
+        // SAFETY: Own Thread: this guard is counted, so there is no `&mut`.
         unsafe { &*self.lock.data.get() }
     }
 }
@@ -190,7 +190,7 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: Owner Only: this guard's waiter has the lock alone.
+        // SAFETY: Own Thread: this guard's waiter has the lock alone.
         unsafe { &*self.lock.data.get() }
     }
 }
@@ -198,7 +198,7 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
 impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: Owner Only: as above, and `&mut self` makes this the only borrow.
+        // SAFETY: Own Thread: as above, and `&mut self` makes this the only borrow.
         unsafe { &mut *self.lock.data.get() }
     }
 }
