@@ -64,7 +64,7 @@ pub use node::user::User;
 #[doc(inline)]
 pub use node::{Builder, Node};
 #[doc(hidden)] // For the crates beside this one.
-pub use os::lock;
+pub use os::{lock, pool};
 pub use record::reason::WaitReason;
 pub use scheduler::WorkerKind;
 #[doc(inline)]

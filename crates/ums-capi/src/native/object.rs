@@ -26,7 +26,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::fault::Fault;
-use ums::lock::Lock;
+use ums::pool::{Member, Pool, Pooled};
 
 const LIVE: u64 = 1 << 63;
 
@@ -38,8 +38,8 @@ pub trait Object: 'static {
     const KIND: u64;
     /// Its name in error sentences.
     const NAME: &'static str;
-    /// Returns its free slots.
-    fn pool() -> &'static Pool<Self::Value>;
+    /// Returns its slots.
+    fn pool() -> &'static Pool<Slot<Self::Value>>;
 }
 
 /// The place of an object. The kind comes first, in every slot.
@@ -48,24 +48,15 @@ pub struct Slot<T: 'static> {
     kind: u64,
     state: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
+    member: Member<Slot<T>>,
 }
 
 // SAFETY: Counted Use: the value is shared as `&T`, and moved in and out by one thread at a time.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
-/// The free slots of a kind.
-pub struct Pool<T: 'static>(Lock<Vec<&'static Slot<T>>>);
-
-impl<T> Pool<T> {
-    /// No slots.
-    pub const fn new() -> Pool<T> {
-        Pool(Lock::new(Vec::new()))
-    }
-}
-
-impl<T> Default for Pool<T> {
-    fn default() -> Pool<T> {
-        Pool::new()
+impl<T: Send + Sync> Pooled for Slot<T> {
+    fn member(&self) -> &Member<Slot<T>> {
+        &self.member
     }
 }
 
@@ -77,9 +68,9 @@ macro_rules! objects {
                 type Value = $value;
                 const KIND: u64 = u64::from_be_bytes(*$kind);
                 const NAME: &'static str = stringify!($name);
-                fn pool() -> &'static $crate::native::object::Pool<$value> {
-                    static POOL: $crate::native::object::Pool<$value> =
-                        $crate::native::object::Pool::new();
+                fn pool() -> &'static ums::pool::Pool<$crate::native::object::Slot<$value>> {
+                    static POOL: ums::pool::Pool<$crate::native::object::Slot<$value>> =
+                        ums::pool::Pool::new();
                     &POOL
                 }
             }
@@ -111,14 +102,13 @@ impl<O: Object> Drop for Ref<O> {
 
 /// Creates an object and returns the pointer for C.
 pub fn make<O: Object>(value: O::Value) -> *mut O {
-    let free = O::pool().0.lock().pop();
-    let slot = free.unwrap_or_else(|| {
-        Box::leak(Box::new(Slot {
-            kind: O::KIND,
-            state: AtomicU64::new(0),
-            value: UnsafeCell::new(MaybeUninit::uninit()),
-        }))
-    });
+    let make = |member| Slot {
+        kind: O::KIND,
+        state: AtomicU64::new(0),
+        value: UnsafeCell::new(MaybeUninit::uninit()),
+        member,
+    };
+    let slot = O::pool().take(make, |_| {});
     // SAFETY: Counted Use: a slot from the pool, or a new one, has no other user.
     unsafe { (*slot.value.get()).write(value) };
     slot.state.store(LIVE, Ordering::Release);
@@ -175,7 +165,7 @@ fn end<O: Object>(slot: &'static Slot<O::Value>) {
     // SAFETY: Counted Use: the count is 0 without LIVE, so this is the last use.
     let value = unsafe { (*slot.value.get()).assume_init_read() };
     drop(value);
-    O::pool().0.lock().push(slot);
+    O::pool().give_back(slot);
 }
 
 fn gone<O: Object>() -> Fault {

@@ -18,6 +18,7 @@ pub mod linux;
 pub mod lock;
 pub mod op;
 pub mod planted;
+pub mod pool;
 pub mod short_lock;
 #[cfg(feature = "sim")]
 pub mod sim;

@@ -9,14 +9,14 @@
 //! counter and three stores. Readers copy everything and keep what cannot have been overwritten
 //! meanwhile. A scheduler without a ring costs one test of a null pointer.
 //!
-//! Rings are never freed, only used again. So a signal handler can
-//! read those that are in use, which form a list of their own, without a lock ([`in_use`]).
+//! Rings live in a pool, so a signal handler can read those that are in use without a lock
+//! ([`in_use`]).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock;
-use crate::os::lock::Lock;
+use crate::os::pool::{Member, Pool, Pooled};
 
 /// How many records a ring holds.
 pub const RING_RECORDS: usize = 1024;
@@ -104,21 +104,20 @@ pub(crate) struct Ring {
     places: Box<[Place; RING_RECORDS]>,
     /// The scheduler's number.
     scheduler: AtomicU32,
-    used: AtomicBool,
-    /// The ring that was made before this one.
-    next: AtomicRef<Ring>,
+    member: Member<Ring>,
 }
 
-/// The ring that was made last.
-static LAST: AtomicRef<Ring> = AtomicRef::new();
-/// Held while rings are taken and given back.
-static WRITERS: Lock<()> = Lock::new(());
+static RINGS: Pool<Ring> = Pool::new();
+
+impl Pooled for Ring {
+    fn member(&self) -> &Member<Ring> {
+        &self.member
+    }
+}
 
 /// Returns all rings in use, with their schedulers' numbers. Async-signal-safe.
 pub(crate) fn in_use() -> impl Iterator<Item = (u32, &'static Ring)> {
-    std::iter::successors(LAST.load(Ordering::Acquire), |ring| ring.next.load(Ordering::Acquire))
-        .filter(|ring| ring.used.load(Ordering::Acquire))
-        .map(|ring| (ring.scheduler.load(Ordering::Relaxed), ring))
+    RINGS.in_use().map(|ring| (ring.scheduler.load(Ordering::Relaxed), ring))
 }
 
 struct Place {
@@ -140,42 +139,28 @@ pub(crate) struct Recorded {
 }
 
 impl Ring {
-    fn new() -> Ring {
+    fn new(member: Member<Ring>) -> Ring {
         let place = || Place { at: AtomicU64::new(0), what: AtomicU64::new(0) };
         let places: Box<[Place]> = (0..RING_RECORDS).map(|_| place()).collect();
         Ring {
             head: AtomicU64::new(0),
             places: places.try_into().ok().expect("as many were made"),
             scheduler: AtomicU32::new(0),
-            used: AtomicBool::new(true),
-            next: AtomicRef::new(),
+            member,
         }
     }
 
     /// Takes an empty ring for the scheduler of this number.
     pub fn take(scheduler: u32) -> &'static Ring {
-        let _alone = WRITERS.lock();
-        let mut at = LAST.load(Ordering::Acquire);
-        while let Some(ring) = at {
-            if !ring.used.load(Ordering::Relaxed) {
-                ring.head.store(0, Ordering::Relaxed);
-                ring.scheduler.store(scheduler, Ordering::Relaxed);
-                ring.used.store(true, Ordering::Release);
-                return ring;
-            }
-            at = ring.next.load(Ordering::Relaxed);
-        }
-        let ring: &'static Ring = Box::leak(Box::new(Ring::new()));
-        ring.scheduler.store(scheduler, Ordering::Relaxed);
-        ring.next.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
-        LAST.store(Some(ring), Ordering::Release);
-        ring
+        RINGS.take(Ring::new, |ring| {
+            ring.head.store(0, Ordering::Relaxed);
+            ring.scheduler.store(scheduler, Ordering::Relaxed);
+        })
     }
 
     /// Gives the ring back, because its scheduler has ended.
-    pub fn give_back(&self) {
-        let _alone = WRITERS.lock();
-        self.used.store(false, Ordering::Release);
+    pub fn give_back(&'static self) {
+        RINGS.give_back(self);
     }
 
     /// Records an event that happens now. Baton holder only.

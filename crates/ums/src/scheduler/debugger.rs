@@ -16,10 +16,10 @@
 
 use std::mem::offset_of;
 
-use crate::os::atomic_ref::AtomicRef;
+use crate::os::pool::Member;
 use crate::record::reason::BUILT_IN_NAMES;
 use crate::scheduler::inbox::Inbox;
-use crate::wait::{LAST_MADE, Waiter};
+use crate::wait::{WAITERS, Waiter};
 
 /// Number of built-in reasons.
 const REASONS: usize = BUILT_IN_NAMES.len();
@@ -77,11 +77,11 @@ pub static UMS_DEBUG: Descriptor = Descriptor {
     magic: *b"UMSDEBUG",
     version: 1,
     size: size_of::<Descriptor>() as u32,
-    waiters: &LAST_MADE,
+    waiters: WAITERS.newest(),
     reasons: &BUILT_IN_NAMES,
     reasons_count: REASONS as u32,
-    made_before: offset_of!(Waiter, made_before) as u32,
-    in_use: offset_of!(Waiter, in_use) as u32,
+    made_before: (offset_of!(Waiter, member) + Member::<Waiter>::OLDER) as u32,
+    in_use: (offset_of!(Waiter, member) + Member::<Waiter>::IN_USE) as u32,
     home: offset_of!(Waiter, home) as u32,
     inbox_number: offset_of!(Inbox, number) as u32,
     worker: offset_of!(Waiter, worker) as u32,

@@ -45,7 +45,7 @@ mod waiter;
 pub(crate) use outcome::Outcome;
 pub(crate) use thread::thread_waiter;
 pub(crate) use ticket::Claimed;
-pub(crate) use waiter::{AsVictim, LAST_MADE, Owned, Owner, Ticket, Waiter, What};
+pub(crate) use waiter::{AsVictim, Owned, Owner, Ticket, WAITERS, Waiter, What};
 
 #[cfg(all(test, loom))]
 mod loom;

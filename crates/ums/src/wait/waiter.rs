@@ -15,8 +15,7 @@ use super::record::WorkerRecord;
 use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::event::Event;
-#[cfg(debug_assertions)]
-use crate::os::lock::Lock;
+use crate::os::pool::{Member, Pool, Pooled};
 use crate::record::reason::WaitReason;
 
 pub(super) const STATE_BITS: u32 = 3;
@@ -110,16 +109,17 @@ pub(crate) struct Waiter {
     pub(crate) deadlock: plain::AtomicU64,
     /// What it has besides as a worker.
     pub(crate) record: WorkerRecord,
-    /// The waiter that was made before this one, for debuggers.
-    pub(crate) made_before: AtomicRef<Waiter>,
-    /// Set between `take` and `give_back`.
-    pub(crate) in_use: plain::AtomicBool,
+    pub(crate) member: Member<Waiter>,
 }
 
-/// The waiter that was made last: where debuggers begin.
-pub(crate) static LAST_MADE: AtomicRef<Waiter> = AtomicRef::new();
+/// All waiters.
+pub(crate) static WAITERS: Pool<Waiter> = Pool::new();
 
-static FREE: Lock<Vec<&'static Waiter>> = Lock::new(Vec::new());
+impl Pooled for Waiter {
+    fn member(&self) -> &Member<Waiter> {
+        &self.member
+    }
+}
 
 /// One wait of one waiter.
 #[derive(Clone, Copy)]
@@ -208,7 +208,7 @@ impl Asking {
 }
 
 impl Waiter {
-    fn new() -> Waiter {
+    fn new(member: Member<Waiter>) -> Waiter {
         Waiter {
             word: AtomicU64::new(0),
             home: AtomicPtr::new(null_mut()),
@@ -229,31 +229,19 @@ impl Waiter {
             foreign: ForeignLocks::new(),
             deadlock: plain::AtomicU64::new(0),
             record: WorkerRecord::new(),
-            made_before: AtomicRef::new(),
-            in_use: plain::AtomicBool::new(false),
+            member,
         }
-    }
-
-    /// Makes one more, which will never be freed.
-    fn make() -> &'static Waiter {
-        let waiter: &'static Waiter = Box::leak(Box::new(Waiter::new()));
-        LAST_MADE.push(waiter, |before| waiter.made_before.store(before, Ordering::Relaxed));
-        waiter
     }
 
     /// Takes a waiter for worker number `worker` of the scheduler with the inbox `home`, or for a
     /// plain thread (null).
     pub(crate) fn take(home: *mut (), worker: u32) -> &'static Waiter {
-        let free = FREE.lock().pop();
-        // What one run of a model has used cannot be used by the next.
-        let free = if cfg!(loom) { None } else { free };
-        let waiter = free.unwrap_or_else(Waiter::make);
-        waiter.home.store(home, Ordering::Relaxed);
-        waiter.worker.store(worker, Ordering::Relaxed);
-        waiter.cancelled.store(false, Ordering::Relaxed);
-        waiter.record.reset();
-        waiter.in_use.store(true, Ordering::Relaxed);
-        waiter
+        WAITERS.take(Waiter::new, |waiter| {
+            waiter.home.store(home, Ordering::Relaxed);
+            waiter.worker.store(worker, Ordering::Relaxed);
+            waiter.cancelled.store(false, Ordering::Relaxed);
+            waiter.record.reset();
+        })
     }
 
     /// Gives the waiter back for reuse. Its owner must have ended and must not be waiting.
@@ -261,8 +249,7 @@ impl Waiter {
         debug_assert_eq!(self.word.load(Ordering::Relaxed) & STATE_MASK, QUIET);
         // A set that was not consumed must not wake the next owner.
         while self.event.wait_until(0) {}
-        self.in_use.store(false, Ordering::Relaxed);
-        FREE.lock().push(self);
+        WAITERS.give_back(self);
     }
 
     /// Returns whether this waiter is in no wait.

@@ -23,7 +23,7 @@
 use std::cell::Cell;
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use super::breakpoint::Breakpoint;
 use super::signals;
@@ -34,7 +34,7 @@ use crate::os::entry::Entry;
 use crate::os::event::Event;
 use crate::os::linux::barrier;
 use crate::os::linux::perf::{Last, Ring};
-use crate::os::lock::Lock;
+use crate::os::pool::{Member, Pool, Pooled};
 
 /// Decides which thread runs at a place.
 pub trait PlaceOwner: Send + Sync {
@@ -190,8 +190,7 @@ pub struct Watched {
     waits_on: AtomicRef<Event>,
     /// It is allowed to run without a place.
     lent: AtomicBool,
-    /// The one made before, for walks over all.
-    older: Option<&'static Watched>,
+    member: Member<Watched>,
     /// It runs without owning a place: it was allowed to, or a test has switched the gate off.
     leaked: AtomicBool,
     /// It has lost a place and not reported that, because a test has switched the gate off.
@@ -207,19 +206,17 @@ thread_local! {
     static ME: Cell<Option<Me>> = const { Cell::new(None) };
 }
 
-static FREE: Lock<Vec<&'static Watched>> = Lock::new(Vec::new());
-/// How many exist, in use or free.
-static MADE: AtomicUsize = AtomicUsize::new(0);
-/// The newest, from which all others can be reached. Changed under the lock of `FREE`.
-static LATEST: AtomicRef<Watched> = AtomicRef::new();
+static ALL: Pool<Watched> = Pool::new();
 
-fn all() -> Option<&'static Watched> {
-    LATEST.load(Ordering::Acquire)
+impl Pooled for Watched {
+    fn member(&self) -> &Member<Watched> {
+        &self.member
+    }
 }
 
 /// Returns all that were ever made, with or without a thread.
 pub fn every() -> impl Iterator<Item = &'static Watched> {
-    std::iter::successors(all(), |watched| watched.older)
+    ALL.every()
 }
 
 /// Allows every thread that waits at its gate to run without a place until its next switch, because
@@ -268,44 +265,37 @@ impl Watched {
     /// # Errors
     /// There is no memory for its ring.
     pub fn take() -> io::Result<&'static Watched> {
-        let mut free = FREE.lock();
-        if let Some(free) = free.pop() {
-            return Ok(free);
-        }
-        // So that giving back, which happens inside the library, never allocates.
-        let all_made = MADE.fetch_add(1, Ordering::Relaxed) + 1;
-        let room = all_made - free.len();
-        free.reserve(room);
-        let made = Box::leak(Box::new(Watched {
-            word: Word::new(),
-            place: AtomicPtr::new(ptr::null_mut()),
-            own_entry: Entry::new(),
-            entry: AtomicRef::new(),
-            tid: AtomicI32::new(0),
-            ring: Ring::reserve()?,
-            has_ring: AtomicBool::new(false),
-            state_file: StateFile::new(),
-            breakpoint: Breakpoint::new(),
-            stop_asked: AtomicBool::new(false),
-            host: AtomicI32::new(0),
-            leaked: AtomicBool::new(false),
-            unreported: AtomicBool::new(false),
-            go: Event::new(),
-            gated: AtomicBool::new(false),
-            at_gate: AtomicBool::new(false),
-            waits_on: AtomicRef::new(),
-            lent: AtomicBool::new(false),
-            older: all(),
-            traps: AtomicU64::new(0),
-        }));
-        LATEST.store(Some(made), Ordering::Release);
-        Ok(made)
+        let make = |member| {
+            Ok(Watched {
+                word: Word::new(),
+                place: AtomicPtr::new(ptr::null_mut()),
+                own_entry: Entry::new(),
+                entry: AtomicRef::new(),
+                tid: AtomicI32::new(0),
+                ring: Ring::reserve()?,
+                has_ring: AtomicBool::new(false),
+                state_file: StateFile::new(),
+                breakpoint: Breakpoint::new(),
+                stop_asked: AtomicBool::new(false),
+                host: AtomicI32::new(0),
+                leaked: AtomicBool::new(false),
+                unreported: AtomicBool::new(false),
+                go: Event::new(),
+                gated: AtomicBool::new(false),
+                at_gate: AtomicBool::new(false),
+                waits_on: AtomicRef::new(),
+                lent: AtomicBool::new(false),
+                member,
+                traps: AtomicU64::new(0),
+            })
+        };
+        ALL.try_take(make, |_| {})
     }
 
     /// Returns the record to the free ones. No thread has adopted it, or its thread has abandoned
     /// it.
     pub fn give_back(&'static self) {
-        FREE.lock().push(self);
+        ALL.give_back(self);
     }
 
     /// Returns the kernel's number of its thread.

@@ -44,7 +44,7 @@ use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::state::AWAY;
 use crate::scheduler::{Core, Scheduler, set_here};
-use crate::wait::{LAST_MADE, Waiter};
+use crate::wait::{WAITERS, Waiter};
 use crate::watch::mask_here;
 
 impl Scheduler {
@@ -68,10 +68,7 @@ impl Scheduler {
     /// any.
     fn waiters(&self) -> impl Iterator<Item = &'static Waiter> {
         let here = self.inbox.address();
-        let all = std::iter::successors(LAST_MADE.load(Ordering::Acquire), |waiter| {
-            waiter.made_before.load(Ordering::Acquire)
-        });
-        all.filter(move |waiter| waiter.home.load(Ordering::Relaxed) == here)
+        WAITERS.every().filter(move |waiter| waiter.home.load(Ordering::Relaxed) == here)
     }
 
     /// Returns those that could be lent the right to run.

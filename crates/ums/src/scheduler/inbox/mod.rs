@@ -30,8 +30,8 @@ use std::sync::atomic::Ordering;
 use crate::os::asleep::Asleep;
 use crate::os::atomic::{AtomicPtr, AtomicUsize};
 use crate::os::driver::Waker;
-use crate::os::lock::Lock;
 use crate::os::planted::{self, Bug};
+use crate::os::pool::{Member, Pool, Pooled};
 use crate::os::short_lock::ShortLock;
 use crate::os::threads::point;
 use crate::wait::Waiter;
@@ -61,28 +61,30 @@ pub(crate) struct Inbox {
     waker: ShortLock<Option<Waker>>,
     /// Its scheduler's number, for records.
     pub(crate) number: std::sync::atomic::AtomicU32,
+    member: Member<Inbox>,
 }
 
-static FREE: Lock<Vec<&'static Inbox>> = Lock::new(Vec::new());
+static INBOXES: Pool<Inbox> = Pool::new();
+
+impl Pooled for Inbox {
+    fn member(&self) -> &Member<Inbox> {
+        &self.member
+    }
+}
 
 impl Inbox {
     /// Takes an inbox for a scheduler that sleeps where `waker` wakes it.
     pub(crate) fn take(waker: Waker) -> &'static Inbox {
-        let free = FREE.lock().pop();
-        // What one run of a model has used cannot be used by the next.
-        let free = if cfg!(loom) { None } else { free };
-        let inbox: &'static Inbox = free.unwrap_or_else(|| {
-            Box::leak(Box::new(Inbox {
-                stack: AtomicPtr::new(null_mut()),
-                asleep: Asleep::new(),
-                mail: ShortLock::new(Vec::new()),
-                mail_count: AtomicUsize::new(0),
-                waker: ShortLock::new(None),
-                number: std::sync::atomic::AtomicU32::new(0),
-            }))
-        });
-        *inbox.waker.lock() = Some(waker);
-        inbox
+        let make = |member| Inbox {
+            stack: AtomicPtr::new(null_mut()),
+            asleep: Asleep::new(),
+            mail: ShortLock::new(Vec::new()),
+            mail_count: AtomicUsize::new(0),
+            waker: ShortLock::new(None),
+            number: std::sync::atomic::AtomicU32::new(0),
+            member,
+        };
+        INBOXES.take(make, |inbox| *inbox.waker.lock() = Some(waker))
     }
 
     /// Gives the inbox back for reuse, when its scheduler and all its workers have ended.
@@ -92,7 +94,7 @@ impl Inbox {
         self.mail.lock().clear();
         self.mail_count.store(0, Ordering::Relaxed);
         self.asleep.withdraw();
-        FREE.lock().push(self);
+        INBOXES.give_back(self);
     }
 
     /// Returns the inbox's address, as a waiter keeps it.

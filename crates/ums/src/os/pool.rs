@@ -1,0 +1,219 @@
+//! A pool of values that are never freed, only used again.
+//!
+//! It is where named invariant **Type Stable** comes from: a value that [`Pool::take`] has
+//! returned is a `&'static T` and stays one. So what points to it may be stale, but is never
+//! dangling: a late wake-up or a signal handler touches live memory, and finds out by the value
+//! itself (a wait's number, a count, a state) that it comes too late.
+//!
+//! ```text
+//!   take(make, prepare) -> prepare(value), in_use := true -> the taker's
+//!   give_back(value)    -> in_use := false, free again
+//! ```
+//!
+//! * **One taker**: a value is free or taken. It is on the free list only between `give_back` and
+//!   the next `take`, and both hold the lock, so what one user did is visible to the next.
+//! * **A walk needs no lock**: each value keeps the one that was made before it. That is set before
+//!   the value is published with a release store, and never changes. So [`Pool::every`] may be
+//!   called in a signal handler. A value that it returns may be free, or be taken at the same
+//!   moment: what the walker reads of it is atomic.
+//! * **Giving back allocates nothing**: making a value makes room for it on the free list.
+//!
+//! The pool never shrinks: it holds as many values as were in use at once at most.
+
+#![allow(unsafe_code)]
+
+use std::ptr::{from_ref, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+
+use super::lock::Lock;
+
+/// What each value of a pool has in it.
+pub struct Member<T: 'static> {
+    /// The value that was made before this one.
+    older: Option<&'static T>,
+    in_use: AtomicBool,
+}
+
+impl<T> Member<T> {
+    /// Where in it a debugger finds the pointer to the value that was made before, or null.
+    pub const OLDER: usize = std::mem::offset_of!(Member<T>, older);
+    /// Where in it a debugger finds whether the value is in use.
+    pub const IN_USE: usize = std::mem::offset_of!(Member<T>, in_use);
+}
+
+impl<T> std::fmt::Debug for Member<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the older values: they would be printed one inside the other.
+        f.debug_struct("Member").field("in_use", &self.in_use).finish_non_exhaustive()
+    }
+}
+
+/// A type whose values live in a pool.
+pub trait Pooled: Sync + Sized + 'static {
+    /// Returns what `make` was given for this value.
+    fn member(&self) -> &Member<Self>;
+}
+
+/// The values of one type that were ever made.
+#[derive(Debug)]
+pub struct Pool<T: 'static> {
+    newest: AtomicPtr<T>,
+    free: Lock<Free<T>>,
+}
+
+#[derive(Debug)]
+struct Free<T: 'static> {
+    values: Vec<&'static T>,
+    /// How many were made, in use or free.
+    made: usize,
+}
+
+impl<T> Pool<T> {
+    /// Makes an empty pool.
+    pub const fn new() -> Pool<T> {
+        let free = Free { values: Vec::new(), made: 0 };
+        Pool { newest: AtomicPtr::new(null_mut()), free: Lock::new(free) }
+    }
+
+    /// Returns where a debugger finds the value that was made last, or null.
+    pub const fn newest(&'static self) -> &'static AtomicPtr<T> {
+        &self.newest
+    }
+}
+
+impl<T> Default for Pool<T> {
+    fn default() -> Pool<T> {
+        Pool::new()
+    }
+}
+
+impl<T: Pooled> Pool<T> {
+    /// Takes a free value, or makes one, and prepares it before it counts as in use.
+    pub fn take(
+        &self,
+        make: impl FnOnce(Member<T>) -> T,
+        prepare: impl FnOnce(&'static T),
+    ) -> &'static T {
+        match self.try_take(|member| Ok::<T, std::convert::Infallible>(make(member)), prepare) {
+            Ok(value) => value,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Does the same with a value that may be impossible to make.
+    pub fn try_take<E>(
+        &self,
+        make: impl FnOnce(Member<T>) -> Result<T, E>,
+        prepare: impl FnOnce(&'static T),
+    ) -> Result<&'static T, E> {
+        let mut free = self.free.lock();
+        // What one run of a model has used cannot be used by the next.
+        let value = match free.values.pop().filter(|_| !cfg!(loom)) {
+            Some(value) => value,
+            None => {
+                let member = Member { older: self.last(), in_use: AtomicBool::new(false) };
+                let value: &'static T = Box::leak(Box::new(make(member)?));
+                free.made += 1;
+                let room = free.made - free.values.len();
+                free.values.reserve(room);
+                self.newest.store(from_ref(value).cast_mut(), Ordering::Release);
+                value
+            }
+        };
+        drop(free);
+        prepare(value);
+        value.member().in_use.store(true, Ordering::Release);
+        Ok(value)
+    }
+
+    /// Gives a value back for reuse. Its taker does not use it any more.
+    pub fn give_back(&self, value: &'static T) {
+        let was_used = value.member().in_use.swap(false, Ordering::Release);
+        debug_assert!(was_used, "a value is given back once");
+        self.free.lock().values.push(value);
+    }
+
+    /// Returns all values that were ever made, the newest first. Async-signal-safe.
+    pub fn every(&self) -> impl Iterator<Item = &'static T> + use<T> {
+        std::iter::successors(self.last(), |value| value.member().older)
+    }
+
+    /// Returns those of them that are in use. Async-signal-safe.
+    pub fn in_use(&self) -> impl Iterator<Item = &'static T> + use<T> {
+        self.every().filter(|value| value.member().in_use.load(Ordering::Acquire))
+    }
+
+    fn last(&self) -> Option<&'static T> {
+        // SAFETY: Type Stable: null, or from a `&'static T`.
+        unsafe { self.newest.load(Ordering::Acquire).as_ref() }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    struct Thing {
+        member: Member<Thing>,
+        /// How many have taken it and not given it back.
+        takers: AtomicU32,
+    }
+
+    impl Pooled for Thing {
+        fn member(&self) -> &Member<Thing> {
+            &self.member
+        }
+    }
+
+    fn take(pool: &Pool<Thing>) -> &'static Thing {
+        pool.take(|member| Thing { member, takers: AtomicU32::new(0) }, |_| {})
+    }
+
+    #[test]
+    fn a_value_that_was_given_back_is_used_again() {
+        let pool = Pool::new();
+        let (a, b) = (take(&pool), take(&pool));
+        let all = |pool: &Pool<Thing>| pool.every().map(std::ptr::from_ref).collect::<Vec<_>>();
+        assert_eq!(all(&pool), [std::ptr::from_ref(b), a]);
+        pool.give_back(a);
+        assert_eq!(pool.in_use().map(std::ptr::from_ref).collect::<Vec<_>>(), [b as *const _]);
+        assert!(std::ptr::eq(take(&pool), a));
+        assert_eq!(all(&pool).len(), 2);
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_made_leaves_the_pool_as_it_was() {
+        let pool: Pool<Thing> = Pool::new();
+        assert_eq!(pool.try_take(|_| Err("no"), |_| {}).err(), Some("no"));
+        assert_eq!(pool.every().count(), 0);
+        let first = take(&pool);
+        assert!(first.member.older.is_none());
+    }
+
+    #[test]
+    fn no_two_threads_have_the_same_value_and_giving_back_allocates_nothing() {
+        static POOL: Pool<Thing> = Pool::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let things = [take(&POOL), take(&POOL)];
+                        for thing in things {
+                            assert_eq!(thing.takers.fetch_add(1, Ordering::Relaxed), 0);
+                            assert!(thing.member.in_use.load(Ordering::Relaxed));
+                        }
+                        for thing in things {
+                            thing.takers.fetch_sub(1, Ordering::Relaxed);
+                            POOL.give_back(thing);
+                        }
+                    }
+                });
+            }
+        });
+        let made = POOL.every().count();
+        assert!(made <= 8, "as many as were in use at once: {made}");
+        assert!(POOL.free.lock().values.capacity() >= made);
+        assert_eq!(POOL.in_use().count(), 0);
+    }
+}
