@@ -4,6 +4,7 @@
 //! * **Contract**: stories keep no thread-scoped state over a wait, as fiber workers require; each
 //!   story ensures that.
 
+mod cancel;
 mod deeds;
 mod disk;
 mod fairness;

@@ -1,0 +1,160 @@
+//! Stories of cancellations that come at the time of a grant: a value is with one side, and a
+//! permit is with one owner, whichever of the two was first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ums::sim::below;
+use ums::sync::channel::{RecvError, Select, SendError, bounded};
+use ums::sync::{Condvar, Event, Mutex, Semaphore};
+use ums::task::JoinError;
+use ums::{Node, WaitError};
+
+use super::{STALLS, check, end, node_with, tally};
+
+/// Starts a task for each of these, cancels some of them after a while, and returns what those
+/// returned that have run.
+fn some_cancelled<T: Send + 'static>(
+    node: &Node,
+    tasks: impl IntoIterator<Item = Box<dyn FnOnce() -> T + Send>>,
+) -> Vec<T> {
+    let tasks: Vec<_> = tasks.into_iter().map(|task| node.spawn(task).unwrap()).collect();
+    for _ in 0..1 + below(tasks.len() as u64) {
+        ums::sim::thread_sleep(Duration::from_micros(below(300)));
+        tasks[below(tasks.len() as u64) as usize].cancel();
+    }
+    let all = tasks.into_iter().map(|task| match task.join() {
+        Ok(told) => Some(told),
+        Err(JoinError::NeverRan) => None,
+        Err(error) => panic!("{error}"),
+    });
+    all.flatten().collect()
+}
+
+/// What was sent and not given back is received once, or is left in the channel.
+#[test]
+fn no_value_is_lost_when_senders_and_receivers_are_cancelled() {
+    check("no_value_is_lost_when_senders_and_receivers_are_cancelled", STALLS, || {
+        let node = node_with(2, 4);
+        let (sender, receiver) = bounded(below(3) as usize);
+        let (sum, left) = (Arc::new(AtomicU64::new(0)), receiver.clone());
+        let work = (0..6_u64).map(|nth| {
+            let (sender, receiver, sum) = (sender.clone(), receiver.clone(), sum.clone());
+            let add = move |n: u64| sum.fetch_add(n, Ordering::Relaxed);
+            let send = move || {
+                for value in 1..=5 {
+                    match sender.send(value) {
+                        Ok(()) => {
+                            add(value);
+                        }
+                        Err(SendError::Wait(back, WaitError::Cancelled)) => {
+                            assert!(back == value && ums::is_cancelled());
+                            return 0;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    pause();
+                }
+                0
+            };
+            let receive = move || {
+                let (mut got, by_select) = (0, below(2) == 0);
+                loop {
+                    let received = if by_select {
+                        let select = Select::new().recv(&receiver, |value| value);
+                        select.wait().unwrap_or_else(|error| Err(RecvError::Wait(error)))
+                    } else {
+                        receiver.recv()
+                    };
+                    match received {
+                        Ok(value) => got += value,
+                        Err(RecvError::Disconnected) => return got,
+                        Err(RecvError::Wait(error)) => {
+                            assert!(error == WaitError::Cancelled && ums::is_cancelled());
+                            return got;
+                        }
+                    }
+                    pause();
+                }
+            };
+            let task: Box<dyn FnOnce() -> u64 + Send> =
+                if nth < 3 { Box::new(send) } else { Box::new(receive) };
+            task
+        });
+        let work: Vec<_> = work.collect();
+        drop(receiver);
+        drop(sender);
+        let taker = {
+            let left = left.clone();
+            node.spawn(move || left.iter().sum::<u64>()).unwrap()
+        };
+        let got: u64 = some_cancelled(&node, work).into_iter().sum();
+        let got = got + taker.join().unwrap() + left.try_iter().sum::<u64>();
+        assert_eq!(got, sum.load(Ordering::Relaxed), "each value arrives once");
+        end(node);
+    });
+}
+
+/// Lets others run, or not.
+fn pause() {
+    if below(2) == 0 {
+        ums::yield_now();
+    }
+}
+
+/// A permit that a cancelled request was about to get goes to another, and so do a signal and a
+/// notification.
+#[test]
+fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
+    check("no_permit_or_signal_is_lost_when_waiters_are_cancelled", STALLS, || {
+        let node = node_with(2, 8);
+        let seats = Arc::new(Semaphore::new(0));
+        let signal = Arc::new(Event::auto(false));
+        let cards = Arc::new((Mutex::new(0_u64), Condvar::new()));
+        let (held, heard) = (tally(), tally());
+        let work = (0..8_u64).map(|nth| {
+            let (seats, signal, cards) = (seats.clone(), signal.clone(), cards.clone());
+            let (held, heard) = (held.clone(), heard.clone());
+            let wait = move || match nth % 3 {
+                0 => {
+                    let Ok(permit) = seats.acquire_many(1 + nth as usize % 2) else { return };
+                    held.fetch_add(permit.permits() as u64, Ordering::Relaxed);
+                    pause();
+                    held.fetch_sub(permit.permits() as u64, Ordering::Relaxed);
+                }
+                1 => {
+                    if signal.wait().is_ok() {
+                        heard.fetch_add(1, Ordering::Relaxed);
+                        // The next one gets it.
+                        signal.set();
+                    }
+                }
+                _ => {
+                    let mut guard = cards.0.lock();
+                    if cards.1.wait_while(&mut guard, |cards| *cards == 0).is_ok() {
+                        *guard -= 1;
+                    }
+                }
+            };
+            let task: Box<dyn FnOnce() + Send> = Box::new(wait);
+            task
+        });
+        let work: Vec<_> = work.collect();
+        let (theirs, bell, deck) = (seats.clone(), signal.clone(), cards.clone());
+        let giver = node.spawn(move || {
+            for round in 0..3 {
+                let _ = ums::sleep(Duration::from_micros(below(300)));
+                theirs.add_permits(usize::from(round < 2));
+                *deck.0.lock() += 1;
+                deck.1.notify_one();
+            }
+            bell.set();
+        });
+        some_cancelled(&node, work);
+        giver.unwrap().join().unwrap();
+        assert_eq!((seats.available(), held.load(Ordering::Relaxed)), (2, 0));
+        assert!(signal.reset(), "the last one has passed it on");
+        end(node);
+    });
+}
