@@ -102,7 +102,7 @@ fn a_node_shuts_down_although_workers_wait_for_sockets_g13() {
                     tasks
                         .into_iter()
                         .filter(|_| true)
-                        .map(|t| t.join().unwrap())
+                        .map(|t| t.join_uncancellable().unwrap())
                         .filter(|c| *c)
                         .count()
                 });
