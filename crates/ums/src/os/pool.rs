@@ -20,11 +20,9 @@
 //!
 //! The pool never shrinks: it holds as many values as were in use at once at most.
 
-#![allow(unsafe_code)]
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use std::ptr::{from_ref, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-
+use super::atomic_ref::AtomicRef;
 use super::lock::Lock;
 
 /// What each value of a pool has in it.
@@ -57,7 +55,7 @@ pub trait Pooled: Sync + Sized + 'static {
 /// The values of one type that were ever made.
 #[derive(Debug)]
 pub struct Pool<T: 'static> {
-    newest: AtomicPtr<T>,
+    newest: AtomicRef<T>,
     free: Lock<Free<T>>,
 }
 
@@ -72,11 +70,11 @@ impl<T> Pool<T> {
     /// Makes an empty pool.
     pub const fn new() -> Pool<T> {
         let free = Free { values: Vec::new(), made: 0 };
-        Pool { newest: AtomicPtr::new(null_mut()), free: Lock::new(free) }
+        Pool { newest: AtomicRef::new(), free: Lock::new(free) }
     }
 
     /// Returns where a debugger finds the value that was made last, or null.
-    pub const fn newest(&'static self) -> &'static AtomicPtr<T> {
+    pub const fn newest(&'static self) -> &'static AtomicRef<T> {
         &self.newest
     }
 }
@@ -116,7 +114,7 @@ impl<T: Pooled> Pool<T> {
                 free.made += 1;
                 let room = free.made - free.values.len();
                 free.values.reserve(room);
-                self.newest.store(from_ref(value).cast_mut(), Ordering::Release);
+                self.newest.store(Some(value), Ordering::Release);
                 value
             }
         };
@@ -144,8 +142,7 @@ impl<T: Pooled> Pool<T> {
     }
 
     fn last(&self) -> Option<&'static T> {
-        // SAFETY: Type Stable: null, or from a `&'static T`.
-        unsafe { self.newest.load(Ordering::Acquire).as_ref() }
+        self.newest.load(Ordering::Acquire)
     }
 }
 

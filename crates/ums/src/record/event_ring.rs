@@ -14,7 +14,6 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::os::atomic_ref::AtomicRef;
 use crate::os::clock;
 use crate::os::pool::{Member, Pool, Pooled};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ums::sim::below;
-use ums::sync::channel::{RecvError, Select, SendError, bounded};
+use ums::sync::channel::{Receiver, RecvError, Select, SendError, bounded};
 use ums::sync::{Condvar, Event, Mutex, Semaphore};
 use ums::task::JoinError;
 use ums::{Node, WaitError};
@@ -58,26 +58,7 @@ fn no_value_is_lost_when_senders_and_receivers_are_cancelled() {
                 }
                 0
             };
-            let receive = move || {
-                let (mut got, by_select) = (0, below(2) == 0);
-                loop {
-                    let received = if by_select {
-                        let select = Select::new().recv(&receiver, |value| value);
-                        select.wait().unwrap_or_else(|error| Err(RecvError::Wait(error)))
-                    } else {
-                        receiver.recv()
-                    };
-                    match received {
-                        Ok(value) => got += value,
-                        Err(RecvError::Disconnected) => return got,
-                        Err(RecvError::Wait(error)) => {
-                            assert!(error == WaitError::Cancelled && ums::is_cancelled());
-                            return got;
-                        }
-                    }
-                    pause();
-                }
-            };
+            let receive = move || received(&receiver);
             let task: Box<dyn FnOnce() -> u64 + Send> =
                 if nth < 3 { Box::new(send) } else { Box::new(receive) };
             task
@@ -94,6 +75,28 @@ fn no_value_is_lost_when_senders_and_receivers_are_cancelled() {
         assert_eq!(got, sum.load(Ordering::Relaxed), "each value arrives once");
         end(node);
     });
+}
+
+/// Receives until the senders are gone or the caller is cancelled, by a select or without one.
+fn received(receiver: &Receiver<u64>) -> u64 {
+    let (mut got, by_select) = (0, below(2) == 0);
+    loop {
+        let received = if by_select {
+            let select = Select::new().recv(receiver, |value| value);
+            select.wait().unwrap_or_else(|error| Err(RecvError::Wait(error)))
+        } else {
+            receiver.recv()
+        };
+        match received {
+            Ok(value) => got += value,
+            Err(RecvError::Disconnected) => return got,
+            Err(RecvError::Wait(error)) => {
+                assert!(error == WaitError::Cancelled && ums::is_cancelled());
+                return got;
+            }
+        }
+        pause();
+    }
 }
 
 /// Lets others run, or not.
