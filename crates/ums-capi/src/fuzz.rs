@@ -7,16 +7,14 @@
 //! Not part of the library: the module exists in tests, and with the feature
 //! `fuzz`.
 
-// Named invariant "C Caller" of lib.rs: every pointer is NULL or came from this library.
-#![allow(unsafe_code)]
-
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::ptr::null_mut;
 
 use arbitrary::{Result, Unstructured};
 use libc::{EBADF, EBUSY, EDEADLK, EINVAL, EOVERFLOW, EPERM, ETIMEDOUT};
 
+use crate::caller::Out;
+use crate::native::object::Handle;
 use crate::native::sync::*;
 use ums::lock::Lock;
 
@@ -41,34 +39,38 @@ fn kind(object: Object) -> usize {
     }
 }
 
-/// Every pointer that was ever returned, its kind, and the object behind it now.
+/// A pointer, whatever it points at.
+type Pointer = Handle<ums_mutex>;
+
+/// Every pointer that was ever returned by its address, its kind, and the object behind it now.
 #[derive(Default)]
-struct Model(BTreeMap<usize, (usize, Option<Object>)>);
+struct Model(BTreeMap<usize, (Pointer, usize, Option<Object>)>);
 
 impl Model {
     /// Returns some pointer, often of that kind.
-    fn choose(&self, bytes: &mut Unstructured<'_>, wanted: usize) -> Result<usize> {
+    fn choose(&self, bytes: &mut Unstructured<'_>, wanted: usize) -> Result<Pointer> {
         let fits = |kind: usize, any: bool| any || kind == wanted;
         let any = bytes.ratio(1, 8)?;
-        let all: Vec<usize> =
-            self.0.iter().filter(|(_, (kind, _))| fits(*kind, any)).map(|(at, _)| *at).collect();
-        if all.is_empty() || bytes.ratio(1, 32)? { Ok(0) } else { Ok(*bytes.choose(&all)?) }
+        let all = self.0.values().filter(|(_, kind, _)| fits(*kind, any)).map(|(at, ..)| *at);
+        let all: Vec<Pointer> = all.collect();
+        let null = all.is_empty() || bytes.ratio(1, 32)?;
+        if null { Ok(Handle::none()) } else { Ok(*bytes.choose(&all)?) }
     }
 
     /// Returns what a call of that kind finds there, or the error that says why it finds nothing.
-    fn find(&mut self, at: usize, wanted: usize) -> std::result::Result<&mut Object, c_int> {
-        match self.0.get_mut(&at) {
-            Some((kind, Some(object))) if *kind == wanted => Ok(object),
+    fn find(&mut self, at: Pointer, wanted: usize) -> std::result::Result<&mut Object, c_int> {
+        match self.0.get_mut(&at.address()) {
+            Some((_, kind, Some(object))) if *kind == wanted => Ok(object),
             // It was freed, or is of another kind.
             Some(_) => Err(-EBADF),
             None => Err(-EINVAL),
         }
     }
 
-    fn made(&mut self, at: usize, object: Object) {
-        let before = self.0.insert(at, (kind(object), Some(object)));
+    fn made<O>(&mut self, at: Handle<O>, object: Object) {
+        let before = self.0.insert(at.address(), (at.cast(), kind(object), Some(object)));
         let slot_was_free =
-            before.is_none_or(|(before, lives)| before == kind(object) && lives.is_none());
+            before.is_none_or(|(_, before, lives)| before == kind(object) && lives.is_none());
         assert!(slot_was_free, "a slot that was in use became {object:?}");
     }
 }
@@ -82,28 +84,21 @@ pub fn calls(bytes: &[u8]) {
     let _ = calls_of(&mut Unstructured::new(bytes), &mut model);
     // Whatever happened, every object can be freed.
     let all: Vec<_> =
-        model.0.iter().filter_map(|(at, (_, object))| Some((*at, (*object)?))).collect();
+        model.0.values().filter_map(|(at, _, object)| Some((*at, (*object)?))).collect();
     for (at, object) in all {
         if let Object::Mutex { locked: true } = object {
-            // SAFETY: C Caller.
-            assert_eq!(unsafe { ums_mutex_unlock(at as _) }, 0);
+            assert_eq!(ums_mutex_unlock(at), 0);
         }
-        // SAFETY: C Caller.
-        assert_eq!(unsafe { free(at, kind(object)) }, 0, "{object:?}");
+        assert_eq!(free(at, kind(object)), 0, "{object:?}");
     }
 }
 
-/// # Safety
-/// C Caller.
-unsafe fn free(at: usize, kind: usize) -> c_int {
-    // SAFETY: C Caller, by the contract.
-    unsafe {
-        match kind {
-            0 => ums_mutex_free(at as _),
-            1 => ums_condvar_free(at as _),
-            2 => ums_event_free(at as _),
-            _ => ums_semaphore_free(at as _),
-        }
+fn free(at: Pointer, kind: usize) -> c_int {
+    match kind {
+        0 => ums_mutex_free(at),
+        1 => ums_condvar_free(at.cast()),
+        2 => ums_event_free(at.cast()),
+        _ => ums_semaphore_free(at.cast()),
     }
 }
 
@@ -114,17 +109,16 @@ fn calls_of(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
             1 => {
                 let wanted = bytes.choose_index(KINDS)?;
                 let at = model.choose(bytes, wanted)?;
-                // SAFETY: C Caller.
-                let said = unsafe { free(at, wanted) };
+                let said = free(at, wanted);
                 let expected = match model.find(at, wanted) {
-                    _ if at == 0 => 0,
+                    _ if at.is_null() => 0,
                     Err(error) => error,
                     Ok(Object::Mutex { locked: true }) => -EBUSY,
                     Ok(_) => 0,
                 };
                 assert_eq!(said, expected, "free");
                 if said == 0
-                    && let Some((_, object)) = model.0.get_mut(&at)
+                    && let Some((.., object)) = model.0.get_mut(&at.address())
                 {
                     *object = None;
                 }
@@ -141,31 +135,32 @@ fn calls_of(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
 fn make(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
     let (manual, set) = (bytes.arbitrary()?, bytes.arbitrary()?);
     let permits = *bytes.choose(&[0, 1, 3, usize::MAX / 2, usize::MAX])?;
-    let (mut mutex, mut condvar, mut event, mut semaphore) =
-        (null_mut(), null_mut(), null_mut(), null_mut());
-    // SAFETY: C Caller: places of this frame, or NULL.
-    unsafe {
-        match bytes.int_in_range(0..=4)? {
-            0 => {
-                assert_eq!(ums_mutex_new(&mut mutex), 0);
-                model.made(mutex as usize, Object::Mutex { locked: false });
-            }
-            1 => {
-                assert_eq!(ums_condvar_new(&mut condvar), 0);
-                model.made(condvar as usize, Object::Condvar);
-            }
-            2 => {
-                assert_eq!(ums_event_new(manual, set, &mut event), 0);
-                model.made(event as usize, Object::Event { manual, set });
-            }
-            3 => match ums_semaphore_new(permits, &mut semaphore) {
-                0 => model.made(semaphore as usize, Object::Semaphore { permits }),
+    match bytes.int_in_range(0..=4)? {
+        0 => {
+            let mut mutex = Handle::none();
+            assert_eq!(ums_mutex_new(Out::new(&mut mutex)), 0);
+            model.made(mutex, Object::Mutex { locked: false });
+        }
+        1 => {
+            let mut condvar = Handle::none();
+            assert_eq!(ums_condvar_new(Out::new(&mut condvar)), 0);
+            model.made(condvar, Object::Condvar);
+        }
+        2 => {
+            let mut event = Handle::none();
+            assert_eq!(ums_event_new(manual, set, Out::new(&mut event)), 0);
+            model.made(event, Object::Event { manual, set });
+        }
+        3 => {
+            let mut semaphore = Handle::none();
+            match ums_semaphore_new(permits, Out::new(&mut semaphore)) {
+                0 => model.made(semaphore, Object::Semaphore { permits }),
                 error => {
                     assert_eq!((error, permits > ums::sync::Semaphore::MAX), (-EOVERFLOW, true))
                 }
-            },
-            _ => assert_eq!(ums_mutex_new(null_mut()), -EINVAL),
+            }
         }
+        _ => assert_eq!(ums_mutex_new(Out::null()), -EINVAL),
     }
     Ok(())
 }
@@ -173,8 +168,7 @@ fn make(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
 fn mutex(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
     let at = model.choose(bytes, 0)?;
     let lock = bytes.arbitrary()?;
-    // SAFETY: C Caller.
-    let said = unsafe { if lock { ums_mutex_lock(at as _, 0) } else { ums_mutex_unlock(at as _) } };
+    let said = if lock { ums_mutex_lock(at, 0) } else { ums_mutex_unlock(at) };
     let expected = match model.find(at, 0) {
         Err(error) => error,
         Ok(Object::Mutex { locked }) if *locked != lock => {
@@ -196,14 +190,11 @@ fn mutex(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
 fn event(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
     let at = model.choose(bytes, 2)?;
     let which = bytes.int_in_range(0..=3)?;
-    // SAFETY: C Caller.
-    let said = unsafe {
-        match which {
-            0 => ums_event_set(at as _),
-            1 => ums_event_reset(at as _),
-            2 => ums_event_is_set(at as _).into(),
-            _ => ums_event_wait(at as _, 0),
-        }
+    let said = match which {
+        0 => ums_event_set(at.cast()),
+        1 => ums_event_reset(at.cast()),
+        2 => ums_event_is_set(at.cast()).into(),
+        _ => ums_event_wait(at.cast(), 0),
     };
     let expected = match (model.find(at, 2), which) {
         (Err(_), 2) => 0,
@@ -228,15 +219,12 @@ fn semaphore(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
     let at = model.choose(bytes, 3)?;
     let more = *bytes.choose(&[0, 1, 2, usize::MAX / 2, usize::MAX])?;
     let which = bytes.int_in_range(0..=2)?;
-    // SAFETY: C Caller.
-    let (said, available) = unsafe {
-        let said = match which {
-            0 => ums_semaphore_acquire(at as _, 0),
-            1 => ums_semaphore_release(at as _, more),
-            _ => 0,
-        };
-        (said, ums_semaphore_available(at as _))
+    let said = match which {
+        0 => ums_semaphore_acquire(at.cast(), 0),
+        1 => ums_semaphore_release(at.cast(), more),
+        _ => 0,
     };
+    let available = ums_semaphore_available(at.cast());
     let found = model.find(at, 3);
     let (expected, there) = match (found, which) {
         (Err(error), _) => (if which == 2 { 0 } else { error }, 0),
@@ -259,13 +247,10 @@ fn semaphore(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
 fn condvar(bytes: &mut Unstructured<'_>, model: &mut Model) -> Result<()> {
     let (at, lock) = (model.choose(bytes, 1)?, model.choose(bytes, 0)?);
     let which = bytes.int_in_range(0..=2)?;
-    // SAFETY: C Caller.
-    let said = unsafe {
-        match which {
-            0 => ums_condvar_notify_one(at as _),
-            1 => ums_condvar_notify_all(at as _),
-            _ => ums_condvar_wait(at as _, lock as _, 0),
-        }
+    let said = match which {
+        0 => ums_condvar_notify_one(at.cast()),
+        1 => ums_condvar_notify_all(at.cast()),
+        _ => ums_condvar_wait(at.cast(), lock, 0),
     };
     let found = model.find(at, 1).err();
     let expected = match (found, which) {

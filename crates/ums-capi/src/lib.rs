@@ -10,14 +10,15 @@
 //! what can be checked is checked: NULL, a pointer to the wrong kind of object, an object that was
 //! freed.
 //!
-//! Named invariant **C Caller**: a C caller's pointers are NULL or valid for what the header says
-//! of them, opaque ones came from this library, and a callback may be called with its argument on
-//! any worker's thread. The library is called from C, which has no `unsafe`; that is why
-//! the functions carry no `# Safety` section each.
+//! The header asks the caller, for all functions: pointers are NULL or valid for what is said of
+//! them, opaque ones came from this library, and a callback may be called with its argument on any
+//! worker's thread. So `caller` has types for them, and most functions are safe. Those that are not
+//! carry no `# Safety` section each: C has no `unsafe`, and the header says it.
 
 #![allow(clippy::missing_safety_doc)]
 #![allow(non_camel_case_types)] // The names are those of the header.
 
+pub mod caller;
 pub mod native;
 pub mod win32;
 

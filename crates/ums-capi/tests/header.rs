@@ -1,17 +1,70 @@
 //! The header that is kept says what the sources say.
 //!
 //! cbindgen writes `ums.h` anew from the sources; a difference fails. `UMS_BLESS=1` keeps the new
-//! one.
+//! one. It reads a copy of the sources in which the types of pointers, such as `Out<T>`, are the
+//! plain pointers that they are to C.
 
 use std::path::Path;
+
+/// Types of parameters in the sources, and what they are to C.
+const PLAIN: [(&str, &str); 9] = [
+    ("Out<", "*mut "),
+    ("In<", "*const "),
+    ("ConstHandle<", "*const "),
+    ("Handle<", "*mut "),
+    ("Text<'_>", "*const c_char"),
+    ("GivenText", "*mut c_char"),
+    ("Argument", "*mut c_void"),
+    ("Descriptor", "c_int"),
+    ("'_, ", ""),
+];
+
+/// Returns the sources with plain pointers.
+fn plain(sources: &str) -> String {
+    let is_import = |line: &&str| line.starts_with("use ") && line.ends_with(';');
+    let mut text = sources.lines().filter(|line| !is_import(line)).collect::<Vec<_>>().join("\n");
+    for (ours, cs) in PLAIN {
+        let mut from = 0;
+        while let Some(at) = text[from..].find(ours).map(|at| from + at) {
+            from = at + cs.len();
+            let is_word = text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            if is_word {
+                from = at + ours.len();
+                continue;
+            }
+            if ours.ends_with('<') {
+                let end = closing(&text[at + ours.len()..]) + at + ours.len();
+                text.replace_range(end..=end, "");
+            }
+            text.replace_range(at..at + ours.len(), cs);
+        }
+    }
+    text
+}
+
+/// Returns where the `>` is that closes a `<` before this text.
+fn closing(text: &str) -> usize {
+    let mut depth = 1;
+    for (at, c) in text.char_indices() {
+        depth += i32::from(c == '<') - i32::from(c == '>' && !text[..at].ends_with('-'));
+        if depth == 0 {
+            return at;
+        }
+    }
+    panic!("a `<` is not closed: {text:.60}")
+}
 
 #[test]
 fn the_native_header_is_what_cbindgen_writes_from_the_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("its settings");
     let mut builder = cbindgen::Builder::new().with_config(config);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for file in ["fault", "options", "task", "node", "user", "worker", "sync", "io", "stats"] {
-        builder = builder.with_src(root.join(format!("src/native/{file}.rs")));
+        let sources = std::fs::read_to_string(root.join(format!("src/native/{file}.rs")));
+        let copy = folder.join(format!("{file}.rs"));
+        std::fs::write(&copy, plain(&sources.expect("the sources"))).expect("a copy of them");
+        builder = builder.with_src(copy);
     }
     let mut written = Vec::new();
     builder.generate().expect("the sources can be read").write(&mut written);

@@ -78,7 +78,10 @@ fn rust_width(declared: &str) -> usize {
         "u8" => 1,
         "!" | "" => 0,
         "usize" | "u64" | "HANDLE" | "ThreadStart" | "InitOnceCallback" | "FlsCallback" => 8,
-        kind if kind.starts_with('*') => 8,
+        "Argument" | "Value" | "Block" | "ContextPointer" | "ListPointer" | "Attributes<'_>" => 8,
+        "Count" => 4,
+        kind if kind.starts_with(['*', '&']) => 8,
+        kind if ["Out<", "In<"].iter().any(|pointer| kind.starts_with(pointer)) => 8,
         other => panic!("how wide is `{other}`?"),
     }
 }

@@ -7,8 +7,6 @@
 //! The sentence is kept for each thread. Fiber workers share a thread: read it before the next
 //! wait.
 
-#![allow(unsafe_code)] // Only exported names; named invariant "C Caller" of lib.rs.
-
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -144,11 +142,9 @@ pub extern "C" fn ums_version() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
 
     fn last() -> String {
-        // SAFETY: C Caller: the pointer is good until the next failure on this thread.
-        unsafe { CStr::from_ptr(ums_last_error()) }.to_string_lossy().into_owned()
+        LAST.with_borrow(|last| last.to_string_lossy().into_owned())
     }
 
     #[test]

@@ -6,15 +6,15 @@
 //! A call that waits is a request whose routine sets an event. A time limit asks for the end of
 //! the operation and then still waits for it: the buffer is the caller's again on return.
 //!
-//! Named invariants **C Caller** of lib.rs, and **Lent Buffer**: what a request points at stays
-//! valid and untouched until its routine is called, because the header demands it or the caller
-//! waits.
+//! Unsafe code, because a buffer is a pointer and a length, and stays lent after the call: what a
+//! request points at stays valid and untouched until its routine is called, because the header
+//! demands it or the caller waits.
 
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -25,9 +25,10 @@ use ums::lock::Lock;
 use ums::sync::{Event, Sleeper, Wait};
 
 use super::fault::{Fault, guard};
-use super::object::{self, objects};
+use super::object::{self, Handle, objects};
 use super::options::span;
 use super::task::UMS_FOREVER;
+use crate::caller::{Argument, Descriptor, Out};
 
 /// The offset that means the file's own position; the only one that pipes and sockets have.
 pub const UMS_CURRENT: u64 = u64::MAX;
@@ -36,7 +37,7 @@ pub const UMS_CURRENT: u64 = u64::MAX;
 /// or a negative errno (-ECANCELED: it was cancelled). It runs in the middle of another worker's
 /// turn, or before the submitting call returns: it may enqueue, submit and set events, and must not
 /// wait.
-pub type ums_routine = Option<unsafe extern "C-unwind" fn(arg: *mut c_void, result: i64)>;
+pub type ums_routine = Option<extern "C-unwind" fn(arg: Argument, result: i64)>;
 
 /// A submitted request, to be cancelled.
 pub struct ums_pending {
@@ -50,10 +51,10 @@ objects! {
 /// Bytes of the caller's.
 struct Lent(*mut u8, usize);
 
-// SAFETY: Lent Buffer: no other code touches the bytes, on whichever thread the operation runs.
+// SAFETY: Frozen Buffer: no other code touches the bytes, on whichever thread the operation runs.
 unsafe impl Send for Lent {}
 
-// SAFETY: Lent Buffer: the bytes stay valid and where they are.
+// SAFETY: Frozen Buffer: the bytes stay valid and where they are.
 unsafe impl Buffer for Lent {
     fn start(&mut self) -> *mut u8 {
         self.0
@@ -66,15 +67,12 @@ unsafe impl Buffer for Lent {
 
 /// The routine with its argument.
 struct Finish {
-    routine: unsafe extern "C-unwind" fn(*mut c_void, i64),
-    arg: *mut c_void,
+    routine: extern "C-unwind" fn(Argument, i64),
+    arg: Argument,
 }
 
-// SAFETY: C Caller: a routine may be called with its argument on any worker's thread.
-unsafe impl Send for Finish {}
-
 impl Finish {
-    fn new(routine: ums_routine, arg: *mut c_void) -> Result<Finish, Fault> {
+    fn new(routine: ums_routine, arg: Argument) -> Result<Finish, Fault> {
         let routine = routine.ok_or_else(|| Fault::null("the routine"))?;
         Ok(Finish { routine, arg })
     }
@@ -87,8 +85,7 @@ trait Told: Send + 'static {
 
 impl Told for Finish {
     fn tell(self, result: i64) {
-        // SAFETY: C Caller: the routine may be called with its argument, once.
-        unsafe { (self.routine)(self.arg, result) }
+        (self.routine)(self.arg, result);
     }
 }
 
@@ -111,12 +108,9 @@ enum What {
 }
 
 impl What {
-    fn request(self, fd: c_int, told: impl Told) -> Result<Request, Fault> {
-        if fd < 0 {
-            return Err(Fault::new(libc::EBADF, "a negative descriptor"));
-        }
-        // SAFETY: C Caller: the descriptor stays open until the routine is called.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    fn request(self, fd: &Descriptor, told: impl Told) -> Result<Request, Fault> {
+        let negative = || Fault::new(libc::EBADF, "a negative descriptor");
+        let fd = fd.lend().ok_or_else(negative)?;
         let bytes = |n: usize| n as i64;
         Ok(match self {
             What::Read(b, at) => Request::read(fd, b, at, move |r, _| told.tell(number(r, bytes))),
@@ -142,7 +136,9 @@ impl What {
     }
 }
 
-fn lent(buffer: *mut c_void, len: usize) -> Result<Lent, Fault> {
+/// # Safety
+/// `len` bytes are there, or the pointer is NULL, until the request has ended.
+unsafe fn lent(buffer: *mut c_void, len: usize) -> Result<Lent, Fault> {
     if buffer.is_null() && len > 0 {
         return Err(Fault::null("the buffer"));
     }
@@ -153,7 +149,7 @@ fn lent(buffer: *mut c_void, len: usize) -> Result<Lent, Fault> {
 /// Returns the buffers of an array of them.
 ///
 /// # Safety
-/// C Caller: NULL, or `count` readable elements.
+/// NULL, or `count` readable elements, whose buffers stay until the request has ended.
 unsafe fn lent_all(parts: *const iovec, count: usize) -> Result<Vec<Lent>, Fault> {
     if parts.is_null() {
         return Err(Fault::null("iov"));
@@ -161,15 +157,16 @@ unsafe fn lent_all(parts: *const iovec, count: usize) -> Result<Vec<Lent>, Fault
     if count > libc::UIO_MAXIOV as usize {
         return Err(Fault::new(libc::EINVAL, "more than 1024 buffers in one request"));
     }
-    // SAFETY: C Caller: `count` elements are there.
+    // SAFETY: Contract.
     let parts = unsafe { std::slice::from_raw_parts(parts, count) };
-    parts.iter().map(|part| lent(part.iov_base, part.iov_len)).collect()
+    // SAFETY: Contract.
+    parts.iter().map(|part| unsafe { lent(part.iov_base, part.iov_len) }).collect()
 }
 
 /// Returns the bytes of an address.
 ///
 /// # Safety
-/// C Caller: NULL, or `len` readable bytes.
+/// NULL, or `len` readable bytes.
 unsafe fn address(from: *const sockaddr, len: socklen_t) -> Result<Vec<u8>, Fault> {
     if from.is_null() {
         return Err(Fault::null("address"));
@@ -177,29 +174,23 @@ unsafe fn address(from: *const sockaddr, len: socklen_t) -> Result<Vec<u8>, Faul
     if len as usize > size_of::<libc::sockaddr_storage>() {
         return Err(Fault::new(libc::EINVAL, "no address is so long"));
     }
-    // SAFETY: C Caller: `len` bytes are there.
+    // SAFETY: Contract.
     Ok(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len as usize) }.to_vec())
 }
 
 /// Submits a request. Stores a pointer to it in `pending`, or NULL if it has completed.
-///
-/// # Safety
-/// C Caller: `pending` is NULL or writable.
-unsafe fn submit(
-    fd: c_int,
+fn submit(
+    fd: &Descriptor,
     what: Result<What, Fault>,
-    (routine, arg): (ums_routine, *mut c_void),
-    pending: *mut *mut ums_pending,
+    (routine, arg): (ums_routine, Argument),
+    mut pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
     guard(|| {
         let told = Finish::new(routine, arg)?;
         let submitted = what?.request(fd, told)?.submit();
         let at_once = submitted.completed_at_once();
         if !pending.is_null() {
-            let made =
-                if at_once { std::ptr::null_mut() } else { object::make::<ums_pending>(submitted) };
-            // SAFETY: C Caller: `pending` is writable.
-            unsafe { *pending = made };
+            pending.put(if at_once { Handle::none() } else { object::make(submitted) });
         }
         Ok(at_once.into())
     })
@@ -210,117 +201,112 @@ unsafe fn submit(
 /// called. On a plain thread the read blocks, and completes at once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_read(
-    fd: c_int,
+    fd: Descriptor,
     buffer: *mut c_void,
     len: usize,
     offset: u64,
     routine: ums_routine,
-    arg: *mut c_void,
-    pending: *mut *mut ums_pending,
+    arg: Argument,
+    pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    let what = lent(buffer, len).map(|buffer| What::Read(buffer, offset));
-    // SAFETY: C Caller: passed on.
-    unsafe { submit(fd, what, (routine, arg), pending) }
+    // SAFETY: C Caller: the buffer is lent until the routine is called.
+    let what = unsafe { lent(buffer, len) }.map(|buffer| What::Read(buffer, offset));
+    submit(&fd, what, (routine, arg), pending)
 }
 
 /// As ums_submit_read, but writes the bytes of the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_write(
-    fd: c_int,
+    fd: Descriptor,
     buffer: *const c_void,
     len: usize,
     offset: u64,
     routine: ums_routine,
-    arg: *mut c_void,
-    pending: *mut *mut ums_pending,
+    arg: Argument,
+    pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    let what = lent(buffer.cast_mut(), len).map(|buffer| What::Write(buffer, offset));
-    // SAFETY: C Caller: passed on.
-    unsafe { submit(fd, what, (routine, arg), pending) }
+    // SAFETY: C Caller: the buffer is lent until the routine is called.
+    let what = unsafe { lent(buffer.cast_mut(), len) }.map(|buffer| What::Write(buffer, offset));
+    submit(&fd, what, (routine, arg), pending)
 }
 
 /// As ums_submit_read, into several buffers one after another. The array may be freed; the buffers
 /// must stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_readv(
-    fd: c_int,
+    fd: Descriptor,
     iov: *const iovec,
     count: usize,
     offset: u64,
     routine: ums_routine,
-    arg: *mut c_void,
-    pending: *mut *mut ums_pending,
+    arg: Argument,
+    pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    // SAFETY: C Caller: passed on.
+    // SAFETY: C Caller: what the header says of these.
     let what = unsafe { lent_all(iov, count) }.map(|parts| What::Scatter(parts, offset));
-    // SAFETY: C Caller: passed on.
-    unsafe { submit(fd, what, (routine, arg), pending) }
+    submit(&fd, what, (routine, arg), pending)
 }
 
 /// As ums_submit_write, from several buffers one after another. The array may be freed; the buffers
 /// must stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_writev(
-    fd: c_int,
+    fd: Descriptor,
     iov: *const iovec,
     count: usize,
     offset: u64,
     routine: ums_routine,
-    arg: *mut c_void,
-    pending: *mut *mut ums_pending,
+    arg: Argument,
+    pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    // SAFETY: C Caller: passed on.
+    // SAFETY: C Caller: what the header says of these.
     let what = unsafe { lent_all(iov, count) }.map(|parts| What::Gather(parts, offset));
-    // SAFETY: C Caller: passed on.
-    unsafe { submit(fd, what, (routine, arg), pending) }
+    submit(&fd, what, (routine, arg), pending)
 }
 
 /// As ums_submit_read, but waits until what was written is on the disk; with `metadata` also what
 /// describes the file.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_submit_sync(
-    fd: c_int,
+pub extern "C" fn ums_submit_sync(
+    fd: Descriptor,
     metadata: bool,
     routine: ums_routine,
-    arg: *mut c_void,
-    pending: *mut *mut ums_pending,
+    arg: Argument,
+    pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    // SAFETY: C Caller: passed on.
-    unsafe { submit(fd, Ok(What::Sync { metadata }), (routine, arg), pending) }
+    submit(&fd, Ok(What::Sync { metadata }), (routine, arg), pending)
 }
 
 /// As ums_submit_read, for one connection. The result is its descriptor, in non-blocking mode.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_submit_accept(
-    fd: c_int,
+pub extern "C" fn ums_submit_accept(
+    fd: Descriptor,
     routine: ums_routine,
-    arg: *mut c_void,
-    pending: *mut *mut ums_pending,
+    arg: Argument,
+    pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    // SAFETY: C Caller: passed on.
-    unsafe { submit(fd, Ok(What::Accept), (routine, arg), pending) }
+    submit(&fd, Ok(What::Accept), (routine, arg), pending)
 }
 
 /// As ums_submit_read, to connect a socket. The address is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_submit_connect(
-    fd: c_int,
+    fd: Descriptor,
     addr: *const sockaddr,
     len: socklen_t,
     routine: ums_routine,
-    arg: *mut c_void,
-    pending: *mut *mut ums_pending,
+    arg: Argument,
+    pending: Out<'_, Handle<ums_pending>>,
 ) -> c_int {
-    // SAFETY: C Caller: passed on.
+    // SAFETY: C Caller: what the header says of these.
     let what = unsafe { address(addr, len) }.map(What::Connect);
-    // SAFETY: C Caller: passed on.
-    unsafe { submit(fd, what, (routine, arg), pending) }
+    submit(&fd, what, (routine, arg), pending)
 }
 
 /// Asks for the end of the request. Its routine is called nevertheless, with -ECANCELED or with the
 /// real result. A request that has ended is left alone.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_pending_cancel(pending: *mut ums_pending) -> c_int {
+pub extern "C" fn ums_pending_cancel(pending: Handle<ums_pending>) -> c_int {
     guard(|| {
         object::get(pending)?.cancel();
         Ok(0)
@@ -329,7 +315,7 @@ pub unsafe extern "C" fn ums_pending_cancel(pending: *mut ums_pending) -> c_int 
 
 /// Frees the pointer, not the request, which continues. NULL is allowed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_pending_free(pending: *mut ums_pending) -> c_int {
+pub extern "C" fn ums_pending_free(pending: Handle<ums_pending>) -> c_int {
     guard(|| {
         if !pending.is_null() {
             object::retire(&object::get(pending)?);
@@ -379,7 +365,7 @@ impl Told for Arc<Shared> {
 }
 
 /// Submits the operation and waits for it.
-fn wait(fd: c_int, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
+fn wait(fd: &Descriptor, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
     let mut result = 0;
     let code = guard(|| {
         let what = what?;
@@ -404,15 +390,15 @@ fn wait(fd: c_int, what: Result<What, Fault>, timeout_ns: u64) -> i64 {
 }
 
 /// On a plain thread a time limit is kept by polling first.
-fn poll(fd: c_int, what: &What, timeout_ns: u64) -> Result<(), Fault> {
+fn poll(fd: &Descriptor, what: &What, timeout_ns: u64) -> Result<(), Fault> {
     let events = match what {
         What::Read(_, UMS_CURRENT) | What::Scatter(_, UMS_CURRENT) | What::Accept => libc::POLLIN,
         What::Write(_, UMS_CURRENT) | What::Gather(_, UMS_CURRENT) => libc::POLLOUT,
         _ => return Ok(()),
     };
-    let mut set = [libc::pollfd { fd, events, revents: 0 }];
+    let mut set = [libc::pollfd { fd: fd.number(), events, revents: 0 }];
     let ms = i32::try_from(timeout_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
-    // SAFETY: C Caller: a system call on an array that outlives it.
+    // SAFETY: Plain Call: the array outlives it.
     match unsafe { libc::poll(set.as_mut_ptr(), 1, ms) } {
         0 => Err(ums::WaitError::TimedOut.into()),
         -1 => Err(io::Error::last_os_error().into()),
@@ -423,42 +409,45 @@ fn poll(fd: c_int, what: &What, timeout_ns: u64) -> Result<(), Fault> {
 /// Reads, and waits for it; other workers run meanwhile. Returns the number of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_read(
-    fd: c_int,
+    fd: Descriptor,
     buffer: *mut c_void,
     len: usize,
     offset: u64,
     timeout_ns: u64,
 ) -> i64 {
-    wait(fd, lent(buffer, len).map(|buffer| What::Read(buffer, offset)), timeout_ns)
+    // SAFETY: C Caller: the buffer is lent for the time of the call.
+    let buffer = unsafe { lent(buffer, len) };
+    wait(&fd, buffer.map(|buffer| What::Read(buffer, offset)), timeout_ns)
 }
 
 /// Writes, and waits for it; other workers run meanwhile. Returns the number of bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_write(
-    fd: c_int,
+    fd: Descriptor,
     buffer: *const c_void,
     len: usize,
     offset: u64,
     timeout_ns: u64,
 ) -> i64 {
-    let buffer = lent(buffer.cast_mut(), len);
-    wait(fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
+    // SAFETY: C Caller: the buffer is lent for the time of the call.
+    let buffer = unsafe { lent(buffer.cast_mut(), len) };
+    wait(&fd, buffer.map(|buffer| What::Write(buffer, offset)), timeout_ns)
 }
 
 /// Accepts one connection, and waits for it. Returns its descriptor, in non-blocking mode.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_accept(fd: c_int, timeout_ns: u64) -> c_int {
-    wait(fd, Ok(What::Accept), timeout_ns) as c_int
+pub extern "C" fn ums_accept(fd: Descriptor, timeout_ns: u64) -> c_int {
+    wait(&fd, Ok(What::Accept), timeout_ns) as c_int
 }
 
 /// Connects a socket in non-blocking mode, and waits for it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ums_connect(
-    fd: c_int,
+    fd: Descriptor,
     addr: *const sockaddr,
     len: socklen_t,
     timeout_ns: u64,
 ) -> c_int {
-    // SAFETY: C Caller: passed on.
-    wait(fd, unsafe { address(addr, len) }.map(What::Connect), timeout_ns) as c_int
+    // SAFETY: C Caller: what the header says of these.
+    wait(&fd, unsafe { address(addr, len) }.map(What::Connect), timeout_ns) as c_int
 }

@@ -5,6 +5,11 @@
 //!   object   what is behind an opaque pointer: alive, of the right kind, not in use when freed
 //!   options, node, task, user, worker, sync, io, stats       the functions, by subject
 //! ```
+//!
+//! An exported name counts as unsafe code, so the lint is off here for the whole folder. Only
+//! `object`, `options` and `io` have more; what C passes to the others are types of `caller`.
+
+#![allow(unsafe_code)]
 
 pub mod fault;
 pub mod object;

@@ -1,8 +1,6 @@
 //! The node: building it from options, giving it work, shutting it down.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
-
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,9 +8,10 @@ use ums::Node;
 use ums::node::HiddenOptions;
 
 use super::fault::{Fault, answer, guard};
-use super::object::{self, Ref, objects};
+use super::object::{self, ConstHandle, Handle, Ref, objects};
 use super::options::{span, ums_options};
-use super::task::{Call, UMS_FOREVER, deliver, give, ums_function, ums_task};
+use super::task::{Call, UMS_FOREVER, give, ums_function, ums_task};
+use crate::caller::{Argument, In, Out, Text};
 
 /// A process's set of schedulers.
 pub struct ums_node {
@@ -53,20 +52,17 @@ fn not_on_a_worker(what: &str) -> Result<(), Fault> {
 
 /// Builds a node and starts its schedulers. `options` may be NULL: all defaults.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_new(
-    options: *const ums_options,
-    node: *mut *mut ums_node,
+pub extern "C" fn ums_node_new(
+    options: In<'_, ums_options>,
+    mut node: Out<'_, Handle<ums_node>>,
 ) -> c_int {
     guard(|| {
         if node.is_null() {
             return Err(Fault::null("node"));
         }
-        // SAFETY: C Caller: NULL or as large as it says.
-        let options = unsafe { ums_options::read(options) }?;
-        let built = options.builder()?.build()?;
+        let built = ums_options::read(&options)?.builder()?.build()?;
         let owned = Owned { node: built, was_shut_down: AtomicBool::new(false) };
-        // SAFETY: C Caller: `node` is writable.
-        unsafe { *node = object::make(owned) };
+        node.put(object::make(owned));
         Ok(0)
     })
 }
@@ -75,21 +71,17 @@ pub unsafe extern "C" fn ums_node_new(
 /// time, cancels the others, ends every worker. `report` may be NULL. On a worker: -EDEADLK. A
 /// second call does nothing.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_shutdown(
-    node: *mut ums_node,
+pub extern "C" fn ums_node_shutdown(
+    node: Handle<ums_node>,
     grace_ns: u64,
-    report: *mut ums_shutdown_report,
+    mut report: Out<'_, ums_shutdown_report>,
 ) -> c_int {
     guard(|| {
         let owned = object::get(node)?;
         not_on_a_worker("ums_node_shutdown")?;
         owned.was_shut_down.store(true, Ordering::Relaxed);
         let found = owned.node.clone().shutdown(span(grace_ns));
-        if !report.is_null() {
-            let found = ums_shutdown_report { cancelled: found.cancelled, left: found.left };
-            // SAFETY: C Caller: `report` is writable.
-            unsafe { *report = found };
-        }
+        report.put(ums_shutdown_report { cancelled: found.cancelled, left: found.left });
         Ok(0)
     })
 }
@@ -98,7 +90,7 @@ pub unsafe extern "C" fn ums_node_shutdown(
 /// allowed. Users, tasks and pending requests of the node may be freed afterwards. On a worker:
 /// -EDEADLK.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_free(node: *mut ums_node) -> c_int {
+pub extern "C" fn ums_node_free(node: Handle<ums_node>) -> c_int {
     guard(|| {
         if node.is_null() {
             return Ok(0);
@@ -115,26 +107,25 @@ pub unsafe extern "C" fn ums_node_free(node: *mut ums_node) -> c_int {
 
 /// Returns how many schedulers it has; 0 for a bad pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_scheduler_count(node: *const ums_node) -> usize {
+pub extern "C" fn ums_node_scheduler_count(node: ConstHandle<ums_node>) -> usize {
     answer(0, || Ok(object::get(node)?.node.scheduler_count()))
 }
 
 /// Runs the function on a worker and waits for its result: the way in from a plain thread.
 /// `result` may be NULL. -ENODATA: the node was shut down before the function began.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_run(
-    node: *mut ums_node,
+pub extern "C" fn ums_node_run(
+    node: Handle<ums_node>,
     function: ums_function,
-    arg: *mut c_void,
-    result: *mut *mut c_void,
+    arg: Argument,
+    mut result: Out<'_, Argument>,
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
         let owned = object::get(node)?;
         let handle = owned.node.spawn(move || call.run())?;
         drop(owned);
-        // SAFETY: C Caller: `result` is NULL or writable.
-        unsafe { deliver(handle.join_uncancellable()?, result) };
+        result.put(handle.join_uncancellable()?);
         Ok(0)
     })
 }
@@ -142,37 +133,35 @@ pub unsafe extern "C" fn ums_node_run(
 /// Queues a task on the least loaded scheduler, or, on a worker, on its own. `task` may be NULL:
 /// then it runs detached. -EAGAIN: the work queue is full. -ESHUTDOWN: no more work is taken.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_spawn(
-    node: *mut ums_node,
+pub extern "C" fn ums_node_spawn(
+    node: Handle<ums_node>,
     function: ums_function,
-    arg: *mut c_void,
-    task: *mut *mut ums_task,
+    arg: Argument,
+    task: Out<'_, Handle<ums_task>>,
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
         let handle = object::get(node)?.node.spawn(move || call.run())?;
-        // SAFETY: C Caller: `task` is NULL or writable.
-        unsafe { give(handle, task) };
+        give(handle, task);
         Ok(0)
     })
 }
 
 /// As ums_node_spawn, on this scheduler; no other takes the task from there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_spawn_on(
-    node: *mut ums_node,
+pub extern "C" fn ums_node_spawn_on(
+    node: Handle<ums_node>,
     scheduler_number: usize,
     function: ums_function,
-    arg: *mut c_void,
-    task: *mut *mut ums_task,
+    arg: Argument,
+    task: Out<'_, Handle<ums_task>>,
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
         let owned = object::get(node)?;
         let number = scheduler(&owned, scheduler_number)?;
         let handle = owned.node.spawn_on(number, move || call.run())?;
-        // SAFETY: C Caller: `task` is NULL or writable.
-        unsafe { give(handle, task) };
+        give(handle, task);
         Ok(0)
     })
 }
@@ -181,25 +170,23 @@ pub unsafe extern "C" fn ums_node_spawn_on(
 /// should not delay the others. It is created at its first use, with at most
 /// `max_workers` workers (0: as many as a node for one processor).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_spawn_hidden(
-    node: *mut ums_node,
-    name: *const c_char,
+pub extern "C" fn ums_node_spawn_hidden(
+    node: Handle<ums_node>,
+    name: Text<'_>,
     max_workers: usize,
     function: ums_function,
-    arg: *mut c_void,
-    task: *mut *mut ums_task,
+    arg: Argument,
+    task: Out<'_, Handle<ums_task>>,
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
         let owned = object::get(node)?;
-        // SAFETY: C Caller: `name` is NULL or a string.
-        let name = unsafe { text(name, "name") }?;
+        let name = text(&name, "name")?.ok_or_else(|| Fault::null("name"))?;
         let max_workers = (max_workers > 0).then_some(max_workers);
         let hidden =
             owned.node.hidden(name, HiddenOptions { max_workers, ..Default::default() })?;
         let handle = hidden.spawn(move || call.run())?;
-        // SAFETY: C Caller: `task` is NULL or writable.
-        unsafe { give(handle, task) };
+        give(handle, task);
         Ok(0)
     })
 }
@@ -207,7 +194,7 @@ pub unsafe extern "C" fn ums_node_spawn_hidden(
 /// Cancels the request that the user with this number enqueued last. -ESRCH: there is no such user,
 /// or its request has ended.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_cancel(node: *mut ums_node, user: u64) -> c_int {
+pub extern "C" fn ums_node_cancel(node: Handle<ums_node>, user: u64) -> c_int {
     guard(|| {
         let cancelled = object::get(node)?.node.cancel(user);
         let none = || Fault::new(libc::ESRCH, format!("user {user} has no request to cancel"));
@@ -218,8 +205,8 @@ pub unsafe extern "C" fn ums_node_cancel(node: *mut ums_node, user: u64) -> c_in
 /// Takes a scheduler out of service for new work, or puts it back. -EBUSY: it is the last one
 /// online.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_set_online(
-    node: *mut ums_node,
+pub extern "C" fn ums_node_set_online(
+    node: Handle<ums_node>,
     scheduler_number: usize,
     online: bool,
 ) -> c_int {
@@ -231,20 +218,10 @@ pub unsafe extern "C" fn ums_node_set_online(
     })
 }
 
-/// Returns a C string as text.
-///
-/// # Safety
-/// C Caller: NULL, or a string that outlives the use of the result.
-pub(super) unsafe fn text<'a>(
-    pointer: *const c_char,
-    what: &'static str,
-) -> Result<&'a str, Fault> {
-    if pointer.is_null() {
-        return Err(Fault::null(what));
-    }
-    // SAFETY: C Caller: a string.
-    let text = unsafe { CStr::from_ptr(pointer) }.to_str();
-    text.map_err(|_| Fault::new(libc::EILSEQ, format!("{what} is not UTF-8")))
+/// Returns a string of the caller's; `None` for NULL.
+pub(super) fn text<'a>(given: &'a Text<'_>, what: &str) -> Result<Option<&'a str>, Fault> {
+    let not = |_| Fault::new(libc::EILSEQ, format!("{what} is not UTF-8"));
+    given.get().transpose().map_err(not)
 }
 
 /// Returns true if there is no time limit.

@@ -10,13 +10,13 @@
 //!   n (without LIVE)| freed; the last call under way ends it    | EBADF    | EBADF
 //! ```
 //!
-//! Named invariants:
+//! This file has unsafe code because it follows pointers that C kept. How it keeps its invariants:
 //!
-//! * **Stable Slot**: a slot is never given back to the allocator, only used again for the same
-//!   kind. So a stale pointer reads live memory, and is recognised; only a slot that was used again
+//! * Type Stable: a slot is never given back to the allocator, only used again for the same kind.
+//!   So a stale pointer reads live memory, and is recognised; only a slot that was used again
 //!   meanwhile is not recognised, and then has an object of the same kind.
-//! * **Counted Use**: the object is written and dropped only by the thread that found the count at
-//!   0 without LIVE, and read only by a counted call.
+//! * Held: the object is written and dropped only by the thread that found the count at 0 without
+//!   LIVE, and read only by a counted call.
 
 #![allow(unsafe_code)]
 
@@ -29,6 +29,47 @@ use super::fault::Fault;
 use ums::pool::{Member, Pool, Pooled};
 
 const LIVE: u64 = 1 << 63;
+
+/// An opaque pointer of the header: NULL, or one that [`make`] has returned, maybe for another kind
+/// of object. Only [`make`] and C callers make one.
+#[repr(transparent)]
+pub struct Handle<O>(*const O);
+
+/// A pointer that the header declares const.
+pub type ConstHandle<O> = Handle<O>;
+
+impl<O> Clone for Handle<O> {
+    fn clone(&self) -> Handle<O> {
+        *self
+    }
+}
+
+impl<O> Copy for Handle<O> {}
+
+impl<O> Handle<O> {
+    /// Returns NULL.
+    pub fn none() -> Handle<O> {
+        Handle(std::ptr::null())
+    }
+
+    /// Returns true for NULL.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+#[cfg(any(test, feature = "fuzz"))]
+impl<O> Handle<O> {
+    /// Returns its address.
+    pub fn address(self) -> usize {
+        self.0.addr()
+    }
+
+    /// Returns the same pointer, as one to another kind of object.
+    pub fn cast<P>(self) -> Handle<P> {
+        Handle(self.0.cast())
+    }
+}
 
 /// A kind of object, named by the opaque type that stands for it in the header.
 pub trait Object: 'static {
@@ -51,7 +92,7 @@ pub struct Slot<T: 'static> {
     member: Member<Slot<T>>,
 }
 
-// SAFETY: Counted Use: the value is shared as `&T`, and moved in and out by one thread at a time.
+// SAFETY: Held: the value is shared as `&T`, and moved in and out by one thread at a time.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
 impl<T: Send + Sync> Pooled for Slot<T> {
@@ -86,7 +127,7 @@ impl<O: Object> Deref for Ref<O> {
     type Target = O::Value;
 
     fn deref(&self) -> &O::Value {
-        // SAFETY: Counted Use: this use is counted, so the value exists and is not written.
+        // SAFETY: Held: this use is counted, so the value exists and is not written.
         unsafe { (*self.0.value.get()).assume_init_ref() }
     }
 }
@@ -101,7 +142,7 @@ impl<O: Object> Drop for Ref<O> {
 }
 
 /// Creates an object and returns the pointer for C.
-pub fn make<O: Object>(value: O::Value) -> *mut O {
+pub fn make<O: Object>(value: O::Value) -> Handle<O> {
     let make = |member| Slot {
         kind: O::KIND,
         state: AtomicU64::new(0),
@@ -109,14 +150,14 @@ pub fn make<O: Object>(value: O::Value) -> *mut O {
         member,
     };
     let slot = O::pool().take(make, |_| {});
-    // SAFETY: Counted Use: a slot from the pool, or a new one, has no other user.
+    // SAFETY: Held: a slot from the pool, or a new one, has no other user.
     unsafe { (*slot.value.get()).write(value) };
     slot.state.store(LIVE, Ordering::Release);
-    std::ptr::from_ref(slot).cast_mut().cast()
+    Handle(std::ptr::from_ref(slot).cast())
 }
 
 /// Returns the object behind a pointer, for the time of a call.
-pub fn get<O: Object>(pointer: *const O) -> Result<Ref<O>, Fault> {
+pub fn get<O: Object>(pointer: Handle<O>) -> Result<Ref<O>, Fault> {
     let slot = slot(pointer)?;
     let mut state = slot.state.load(Ordering::Relaxed);
     loop {
@@ -138,7 +179,7 @@ pub fn get<O: Object>(pointer: *const O) -> Result<Ref<O>, Fault> {
 
 /// Frees an object that no call uses, if `idle` allows it. Returns `EBUSY` otherwise.
 pub fn free<O: Object>(
-    pointer: *const O,
+    pointer: Handle<O>,
     idle: impl FnOnce(&O::Value) -> bool,
 ) -> Result<(), Fault> {
     let busy = || Fault::new(libc::EBUSY, format!("the {} is in use", O::NAME));
@@ -162,7 +203,7 @@ pub fn retire<O: Object>(object: &Ref<O>) {
 }
 
 fn end<O: Object>(slot: &'static Slot<O::Value>) {
-    // SAFETY: Counted Use: the count is 0 without LIVE, so this is the last use.
+    // SAFETY: Held: the count is 0 without LIVE, so this is the last use.
     let value = unsafe { (*slot.value.get()).assume_init_read() };
     drop(value);
     O::pool().give_back(slot);
@@ -172,7 +213,7 @@ fn gone<O: Object>() -> Fault {
     Fault::new(libc::EBADF, format!("this {} was freed", O::NAME))
 }
 
-fn slot<O: Object>(pointer: *const O) -> Result<&'static Slot<O::Value>, Fault> {
+fn slot<O: Object>(Handle(pointer): Handle<O>) -> Result<&'static Slot<O::Value>, Fault> {
     if pointer.is_null() {
         return Err(Fault::null(O::NAME));
     }
@@ -181,12 +222,12 @@ fn slot<O: Object>(pointer: *const O) -> Result<&'static Slot<O::Value>, Fault> 
     if !pointer.cast::<Slot<O::Value>>().is_aligned() || !kind.is_aligned() {
         return Err(other());
     }
-    // SAFETY: C Caller, Stable Slot: it came from `make` of some kind, and each slot begins with
+    // SAFETY: C Caller, Type Stable: it came from `make` of some kind, and each slot begins with
     // the kind.
     if unsafe { *kind } != O::KIND {
         return Err(other());
     }
-    // SAFETY: Stable Slot: the kind says that it is such a slot.
+    // SAFETY: Type Stable: the kind says that it is such a slot.
     Ok(unsafe { &*pointer.cast::<Slot<O::Value>>() })
 }
 
@@ -205,7 +246,7 @@ mod tests {
     #[test]
     fn an_object_is_found_until_it_is_freed_and_a_second_free_is_told() {
         let value = Arc::new(7);
-        let pointer: *mut thing = make(value.clone());
+        let pointer: Handle<thing> = make(value.clone());
         assert_eq!(**get(pointer).unwrap(), 7);
         free(pointer, |_| true).unwrap();
         assert_eq!(Arc::strong_count(&value), 1, "the value was dropped");
@@ -215,8 +256,8 @@ mod tests {
 
     #[test]
     fn null_and_the_wrong_kind_are_told() {
-        assert_eq!(get::<thing>(std::ptr::null()).err().unwrap().errno(), libc::EINVAL);
-        let pointer: *mut other = make(Arc::new(1));
+        assert_eq!(get(Handle::<thing>::none()).err().unwrap().errno(), libc::EINVAL);
+        let pointer: Handle<other> = make(Arc::new(1));
         assert_eq!(get(pointer.cast::<thing>()).err().unwrap().errno(), libc::EBADF);
         free(pointer, |_| true).unwrap();
     }
@@ -224,7 +265,7 @@ mod tests {
     #[test]
     fn what_is_in_use_is_not_freed_and_what_is_retired_ends_with_its_last_user() {
         let value = Arc::new(7);
-        let pointer: *mut thing = make(value.clone());
+        let pointer: Handle<thing> = make(value.clone());
         let user = get(pointer).unwrap();
         assert_eq!(free(pointer, |_| true).unwrap_err().errno(), libc::EBUSY);
         assert_eq!(free(pointer, |_| false).unwrap_err().errno(), libc::EBUSY);

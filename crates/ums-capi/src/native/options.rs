@@ -3,7 +3,10 @@
 //! The structure may grow. Its first field says how large the caller's is: a smaller one lacks the
 //! newer fields, which are then zero; in a larger one, the unknown fields must be zero.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: the caller's structure.
+//!
+//! Fiber workers are an unsafe choice: the header says what may run on them.
+
+#![allow(unsafe_code)]
 
 use std::time::Duration;
 
@@ -11,6 +14,7 @@ use ums::node::{IoChoice, Placement};
 use ums::{Builder, Node};
 
 use super::fault::Fault;
+use crate::caller::In;
 
 /// Workers are threads: any code may run on them.
 pub const UMS_WORKERS_THREAD: u32 = 0;
@@ -89,31 +93,20 @@ pub struct ums_options {
 
 impl ums_options {
     /// Reads the caller's options, whatever the size of its structure; NULL means all defaults.
-    ///
-    /// # Safety
-    /// C Caller: NULL, or as many readable bytes as its first field says.
-    pub unsafe fn read(from: *const ums_options) -> Result<ums_options, Fault> {
-        let mut options = ums_options::default();
-        if from.is_null() {
-            return Ok(options);
-        }
-        let ours = size_of::<ums_options>();
-        // SAFETY: C Caller: the first field is there.
-        let theirs = unsafe { from.cast::<usize>().read_unaligned() };
-        if theirs < size_of::<usize>() || theirs > 4096 {
-            let text = format!("ums_options.size is {theirs}: set it to sizeof(ums_options)");
-            return Err(Fault::new(libc::EINVAL, text));
-        }
-        // SAFETY: C Caller: `theirs` bytes are readable; the smaller size fits both. Any bytes are
-        // a value, because all fields are numbers.
-        let rest = unsafe {
-            let to = std::ptr::from_mut(&mut options).cast::<u8>();
-            std::ptr::copy_nonoverlapping(from.cast::<u8>(), to, theirs.min(ours));
-            let unknown = theirs.saturating_sub(ours);
-            std::slice::from_raw_parts(from.cast::<u8>().add(theirs - unknown), unknown)
-        };
-        if rest.iter().any(|byte| *byte != 0) {
+    pub fn read(from: &In<'_, ums_options>) -> Result<ums_options, Fault> {
+        let theirs = from.bytes(4096).map_err(|size| {
+            let text = format!("ums_options.size is {size}: set it to sizeof(ums_options)");
+            Fault::new(libc::EINVAL, text)
+        })?;
+        let (known, unknown) = theirs.split_at(theirs.len().min(size_of::<ums_options>()));
+        if unknown.iter().any(|byte| *byte != 0) {
             return Err(Fault::new(libc::E2BIG, "ums_options has fields that are not known here"));
+        }
+        let mut options = ums_options::default();
+        // SAFETY: Plain Data: all fields are numbers. The caller's bytes are no more than ours.
+        unsafe {
+            let to = std::ptr::from_mut(&mut options).cast::<u8>();
+            std::ptr::copy_nonoverlapping(known.as_ptr(), to, known.len());
         }
         Ok(options)
     }
@@ -192,8 +185,7 @@ mod tests {
         words[0] = 2 * size_of::<usize>();
         words[1] = 3;
         words[2] = 99;
-        // SAFETY: C Caller: the array is larger than what it says.
-        let read = |words: &[usize; 40]| unsafe { ums_options::read(words.as_ptr().cast()) };
+        let read = |words: &[usize; 40]| ums_options::read(&In::of_words(words));
         let options = read(&words).unwrap();
         assert_eq!((options.schedulers, options.max_workers), (3, 0));
         words[0] = size_of_val(&words);

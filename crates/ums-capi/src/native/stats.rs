@@ -3,21 +3,20 @@
 //! The text is the original's table, row for row. The JSON has everything: an object with one array
 //! of objects for each table of a snapshot.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: out-pointers, texts given back.
-
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, c_int};
 use std::fmt::Write;
 
 use super::fault::{Fault, guard};
 use super::node::ums_node;
-use super::object;
+use super::object::{self, ConstHandle};
+use crate::caller::{GivenText, Out};
 
 /// Returns the statistics of the original: a header, then name and value in each line. The text is
 /// the caller's, to be freed by ums_text_free.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_stats_text(
-    node: *const ums_node,
-    text: *mut *mut c_char,
+pub extern "C" fn ums_node_stats_text(
+    node: ConstHandle<ums_node>,
+    text: Out<'_, GivenText>,
 ) -> c_int {
     guard(|| {
         let rows = object::get(node)?.node.umsstats();
@@ -25,8 +24,7 @@ pub unsafe extern "C" fn ums_node_stats_text(
         for (name, value) in rows {
             let _ = writeln!(lines, "{name:<24}{value:>16.1}");
         }
-        // SAFETY: C Caller: passed on.
-        unsafe { give(lines, text) }
+        give(lines, text)
     })
 }
 
@@ -34,38 +32,29 @@ pub unsafe extern "C" fn ums_node_stats_text(
 /// table: ums_schedulers, ums_workers, ums_requests, ums_waiting_tasks, ums_wait_stats and others.
 /// The caller frees the text with ums_text_free.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_node_stats_json(
-    node: *const ums_node,
-    text: *mut *mut c_char,
+pub extern "C" fn ums_node_stats_json(
+    node: ConstHandle<ums_node>,
+    text: Out<'_, GivenText>,
 ) -> c_int {
     guard(|| {
         let mut json = object::get(node)?.node.snapshot().to_json();
         json.push('\n');
-        // SAFETY: C Caller: passed on.
-        unsafe { give(json, text) }
+        give(json, text)
     })
 }
 
 /// Frees a text. NULL is allowed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_text_free(text: *mut c_char) {
-    if !text.is_null() {
-        // SAFETY: C Caller: it came from `give`, and is freed once.
-        drop(unsafe { CString::from_raw(text) });
-    }
+pub extern "C" fn ums_text_free(text: GivenText) {
+    text.free();
 }
 
 /// Gives a text to the caller.
-///
-/// # Safety
-/// C Caller: `out` is NULL or writable.
-unsafe fn give(text: String, out: *mut *mut c_char) -> Result<c_int, Fault> {
+fn give(text: String, mut out: Out<'_, GivenText>) -> Result<c_int, Fault> {
     if out.is_null() {
         return Err(Fault::null("text"));
     }
     let inside = |_| Fault::new(libc::EILSEQ, "the text has a zero inside");
-    let text = CString::new(text).map_err(inside)?;
-    // SAFETY: C Caller: `out` is writable.
-    unsafe { *out = text.into_raw() };
+    out.put(GivenText::new(CString::new(text).map_err(inside)?));
     Ok(0)
 }

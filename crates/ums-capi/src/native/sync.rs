@@ -3,8 +3,6 @@
 //! Every wait takes a time limit (0: do not wait, `UMS_FOREVER`: no limit) and ends with the
 //! cancellation of its work request. An object that has waiters is in use, so it cannot be freed.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: out-pointers.
-
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::time::Instant;
@@ -15,8 +13,9 @@ use ums::sync::{Event, RawMutex, Semaphore, Sleeper, Wait};
 
 use super::fault::{Fault, answer, guard};
 use super::node::is_forever;
-use super::object::{self, Object, objects};
+use super::object::{self, ConstHandle, Handle, Object, objects};
 use super::options::span;
+use crate::caller::Out;
 
 /// A lock that belongs to the worker (or thread) that locked it, first come first served.
 pub struct ums_mutex {
@@ -46,39 +45,34 @@ objects! {
 }
 
 /// Creates an object and gives it to the caller.
-///
-/// # Safety
-/// C Caller: `out` is NULL or writable.
-unsafe fn give<O: Object>(out: *mut *mut O, value: O::Value) -> Result<c_int, Fault> {
+fn give<O: Object>(mut out: Out<'_, Handle<O>>, value: O::Value) -> Result<c_int, Fault> {
     if out.is_null() {
         return Err(Fault::null(O::NAME));
     }
-    // SAFETY: C Caller: `out` is writable.
-    unsafe { *out = object::make(value) };
+    out.put(object::make(value));
     Ok(0)
 }
 
 /// Frees an object that is not in use; NULL is allowed.
-fn free<O: Object>(pointer: *mut O, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
+fn free<O: Object>(pointer: Handle<O>, idle: impl FnOnce(&O::Value) -> bool) -> c_int {
     guard(|| if pointer.is_null() { Ok(0) } else { object::free(pointer, idle).map(|()| 0) })
 }
 
 /// Creates a mutex.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_mutex_new(mutex: *mut *mut ums_mutex) -> c_int {
-    // SAFETY: C Caller: passed on.
-    guard(|| unsafe { give(mutex, RawMutex::new()) })
+pub extern "C" fn ums_mutex_new(mutex: Out<'_, Handle<ums_mutex>>) -> c_int {
+    guard(|| give(mutex, RawMutex::new()))
 }
 
 /// Frees it; NULL is allowed. -EBUSY: it is locked.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_mutex_free(mutex: *mut ums_mutex) -> c_int {
+pub extern "C" fn ums_mutex_free(mutex: Handle<ums_mutex>) -> c_int {
     free(mutex, |mutex| !mutex.is_locked())
 }
 
 /// Locks it within this time. -EDEADLK: the caller has locked it already.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_mutex_lock(mutex: *mut ums_mutex, timeout_ns: u64) -> c_int {
+pub extern "C" fn ums_mutex_lock(mutex: Handle<ums_mutex>, timeout_ns: u64) -> c_int {
     guard(|| {
         let mutex = object::get(mutex)?;
         if mutex.try_lock() {
@@ -97,7 +91,7 @@ pub unsafe extern "C" fn ums_mutex_lock(mutex: *mut ums_mutex, timeout_ns: u64) 
 
 /// Unlocks it. -EPERM: the caller has not locked it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_mutex_unlock(mutex: *mut ums_mutex) -> c_int {
+pub extern "C" fn ums_mutex_unlock(mutex: Handle<ums_mutex>) -> c_int {
     guard(|| {
         let mutex = object::get(mutex)?;
         mine(&mutex)?;
@@ -113,23 +107,22 @@ fn mine(mutex: &RawMutex) -> Result<(), Fault> {
 
 /// Creates a condition variable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_condvar_new(condvar: *mut *mut ums_condvar) -> c_int {
-    // SAFETY: C Caller: passed on.
-    guard(|| unsafe { give(condvar, Lock::default()) })
+pub extern "C" fn ums_condvar_new(condvar: Out<'_, Handle<ums_condvar>>) -> c_int {
+    guard(|| give(condvar, Lock::default()))
 }
 
 /// Frees it; NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_condvar_free(condvar: *mut ums_condvar) -> c_int {
+pub extern "C" fn ums_condvar_free(condvar: Handle<ums_condvar>) -> c_int {
     free(condvar, |_| true)
 }
 
 /// Unlocks the mutex, waits to be notified, and locks it again, also on -ETIMEDOUT and -ECANCELED.
 /// The condition may have changed meanwhile: check it again. -EPERM: the caller has not locked it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_condvar_wait(
-    condvar: *mut ums_condvar,
-    mutex: *mut ums_mutex,
+pub extern "C" fn ums_condvar_wait(
+    condvar: Handle<ums_condvar>,
+    mutex: Handle<ums_mutex>,
     timeout_ns: u64,
 ) -> c_int {
     guard(|| {
@@ -157,7 +150,7 @@ pub unsafe extern "C" fn ums_condvar_wait(
 
 /// Wakes the first waiter.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_condvar_notify_one(condvar: *mut ums_condvar) -> c_int {
+pub extern "C" fn ums_condvar_notify_one(condvar: Handle<ums_condvar>) -> c_int {
     guard(|| {
         let condvar = object::get(condvar)?;
         let mut list = condvar.lock();
@@ -176,7 +169,7 @@ pub unsafe extern "C" fn ums_condvar_notify_one(condvar: *mut ums_condvar) -> c_
 
 /// Wakes all current waiters.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_condvar_notify_all(condvar: *mut ums_condvar) -> c_int {
+pub extern "C" fn ums_condvar_notify_all(condvar: Handle<ums_condvar>) -> c_int {
     guard(|| {
         let condvar = object::get(condvar)?;
         let all = std::mem::take(&mut *condvar.lock());
@@ -190,27 +183,26 @@ pub unsafe extern "C" fn ums_condvar_notify_all(condvar: *mut ums_condvar) -> c_
 /// Creates an event. A manual one stays set until it is reset; an automatic one lets one waiter
 /// through for each time it is set.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_event_new(
+pub extern "C" fn ums_event_new(
     manual: bool,
     is_set: bool,
-    event: *mut *mut ums_event,
+    event: Out<'_, Handle<ums_event>>,
 ) -> c_int {
     guard(|| {
         let made = if manual { Event::manual(is_set) } else { Event::auto(is_set) };
-        // SAFETY: C Caller: passed on.
-        unsafe { give(event, made) }
+        give(event, made)
     })
 }
 
 /// Frees it; NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_event_free(event: *mut ums_event) -> c_int {
+pub extern "C" fn ums_event_free(event: Handle<ums_event>) -> c_int {
     free(event, |_| true)
 }
 
 /// Sets it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_event_set(event: *mut ums_event) -> c_int {
+pub extern "C" fn ums_event_set(event: Handle<ums_event>) -> c_int {
     guard(|| {
         object::get(event)?.set();
         Ok(0)
@@ -219,19 +211,19 @@ pub unsafe extern "C" fn ums_event_set(event: *mut ums_event) -> c_int {
 
 /// Resets it. Returns 1 if it was set, 0 if it was not.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_event_reset(event: *mut ums_event) -> c_int {
+pub extern "C" fn ums_event_reset(event: Handle<ums_event>) -> c_int {
     guard(|| Ok(object::get(event)?.reset().into()))
 }
 
 /// Returns true if it is set; false for a bad pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_event_is_set(event: *const ums_event) -> bool {
+pub extern "C" fn ums_event_is_set(event: ConstHandle<ums_event>) -> bool {
     answer(false, || Ok(object::get(event)?.is_set()))
 }
 
 /// Waits until it is set, for at most this long.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_event_wait(event: *mut ums_event, timeout_ns: u64) -> c_int {
+pub extern "C" fn ums_event_wait(event: Handle<ums_event>, timeout_ns: u64) -> c_int {
     guard(|| {
         object::get(event)?.wait_for(span(timeout_ns))?;
         Ok(0)
@@ -240,27 +232,26 @@ pub unsafe extern "C" fn ums_event_wait(event: *mut ums_event, timeout_ns: u64) 
 
 /// Creates a semaphore with this many permits.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_semaphore_new(
+pub extern "C" fn ums_semaphore_new(
     permits: usize,
-    semaphore: *mut *mut ums_semaphore,
+    semaphore: Out<'_, Handle<ums_semaphore>>,
 ) -> c_int {
     guard(|| {
         room(permits, 0)?;
-        // SAFETY: C Caller: passed on.
-        unsafe { give(semaphore, Semaphore::new(permits)) }
+        give(semaphore, Semaphore::new(permits))
     })
 }
 
 /// Frees it; NULL is allowed. -EBUSY: it has waiters.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_semaphore_free(semaphore: *mut ums_semaphore) -> c_int {
+pub extern "C" fn ums_semaphore_free(semaphore: Handle<ums_semaphore>) -> c_int {
     free(semaphore, |_| true)
 }
 
 /// Takes one permit within this time.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_semaphore_acquire(
-    semaphore: *mut ums_semaphore,
+pub extern "C" fn ums_semaphore_acquire(
+    semaphore: Handle<ums_semaphore>,
     timeout_ns: u64,
 ) -> c_int {
     guard(|| {
@@ -279,10 +270,7 @@ pub unsafe extern "C" fn ums_semaphore_acquire(
 /// Releases permits, which another worker may have taken. -EOVERFLOW: there would be more than half
 /// of SIZE_MAX.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_semaphore_release(
-    semaphore: *mut ums_semaphore,
-    permits: usize,
-) -> c_int {
+pub extern "C" fn ums_semaphore_release(semaphore: Handle<ums_semaphore>, permits: usize) -> c_int {
     guard(|| {
         let semaphore = object::get(semaphore)?;
         room(permits, semaphore.available())?;
@@ -299,6 +287,6 @@ fn room(more: usize, there: usize) -> Result<(), Fault> {
 
 /// Returns how many permits are available; 0 for a bad pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_semaphore_available(semaphore: *const ums_semaphore) -> usize {
+pub extern "C" fn ums_semaphore_available(semaphore: ConstHandle<ums_semaphore>) -> usize {
     answer(0, || Ok(object::get(semaphore)?.available()))
 }

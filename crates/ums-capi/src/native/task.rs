@@ -3,47 +3,39 @@
 //! A task pointer ends with the call that takes its result, or with `ums_task_detach`. While one
 //! caller waits for a task, others may query and cancel it, but not wait too.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
-
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use ums::JoinHandle;
 use ums::lock::Lock;
 use ums::task::{CancelHandle, JoinError};
 
 use super::fault::{Fault, answer, guard};
-use super::object::{self, objects};
+use super::object::{self, ConstHandle, Handle, objects};
 use super::options::span;
+use crate::caller::{Argument, Out};
 
 /// No time limit.
 pub const UMS_FOREVER: u64 = u64::MAX;
 
 /// A function that a worker runs. It must return: neither exceptions nor longjmp, pthread_exit or
 /// thread cancellation may leave it.
-pub type ums_function = Option<unsafe extern "C-unwind" fn(arg: *mut c_void) -> *mut c_void>;
-
-/// A pointer of the caller's that is passed to a worker.
-pub(super) struct Carried(*mut c_void);
-
-// SAFETY: C Caller: the argument of a callback may be used on any worker's thread.
-unsafe impl Send for Carried {}
+pub type ums_function = Option<extern "C-unwind" fn(arg: Argument) -> Argument>;
 
 /// A callback with its argument.
 pub(super) struct Call {
-    function: unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void,
-    arg: Carried,
+    function: extern "C-unwind" fn(Argument) -> Argument,
+    arg: Argument,
 }
 
 impl Call {
-    pub(super) fn new(function: ums_function, arg: *mut c_void) -> Result<Call, Fault> {
+    pub(super) fn new(function: ums_function, arg: Argument) -> Result<Call, Fault> {
         let function = function.ok_or_else(|| Fault::null("the function"))?;
-        Ok(Call { function, arg: Carried(arg) })
+        Ok(Call { function, arg })
     }
 
     /// Runs it.
-    pub(super) fn run(self) -> Carried {
-        // SAFETY: C Caller: the function may be called with its argument, once, here.
-        Carried(unsafe { (self.function)(self.arg.0) })
+    pub(super) fn run(self) -> Argument {
+        (self.function)(self.arg)
     }
 }
 
@@ -59,7 +51,7 @@ objects! {
 /// What is behind a task pointer.
 pub struct Task {
     /// None while a caller waits for it.
-    handle: Lock<Option<JoinHandle<Carried>>>,
+    handle: Lock<Option<JoinHandle<Argument>>>,
     cancel: CancelHandle,
     request: u64,
 }
@@ -67,37 +59,21 @@ pub struct Task {
 impl Task {}
 
 /// Gives the task to the caller, or detaches it if the caller does not ask for it.
-///
-/// # Safety
-/// C Caller: `out` is NULL or writable.
-pub(super) unsafe fn give(handle: JoinHandle<Carried>, out: *mut *mut ums_task) {
+pub(super) fn give(handle: JoinHandle<Argument>, mut out: Out<'_, Handle<ums_task>>) {
     if out.is_null() {
         return;
     }
     let (cancel, request) = (handle.cancel_handle(), handle.request_id());
-    let task = object::make(Task { handle: Lock::new(Some(handle)), cancel, request });
-    // SAFETY: C Caller: `out` is writable.
-    unsafe { *out = task };
-}
-
-/// Gives a task's result to the caller, if the caller asks for it.
-///
-/// # Safety
-/// C Caller: `out` is NULL or writable.
-pub(super) unsafe fn deliver(result: Carried, out: *mut *mut c_void) {
-    if !out.is_null() {
-        // SAFETY: C Caller: `out` is writable.
-        unsafe { *out = result.0 };
-    }
+    out.put(object::make(Task { handle: Lock::new(Some(handle)), cancel, request }));
 }
 
 /// Queues a task on the scheduler of the calling worker. `task` may be NULL: then it runs
 /// detached. On a plain thread: -EPERM (use ums_node_spawn). -EAGAIN: the work queue is full.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_spawn(
+pub extern "C" fn ums_spawn(
     function: ums_function,
-    arg: *mut c_void,
-    task: *mut *mut ums_task,
+    arg: Argument,
+    task: Out<'_, Handle<ums_task>>,
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
@@ -106,8 +82,7 @@ pub unsafe extern "C" fn ums_spawn(
             return Err(Fault::new(libc::EPERM, text));
         }
         let handle = ums::task::try_spawn(move || call.run())?;
-        // SAFETY: C Caller: `task` is NULL or writable.
-        unsafe { give(handle, task) };
+        give(handle, task);
         Ok(0)
     })
 }
@@ -117,10 +92,10 @@ pub unsafe extern "C" fn ums_spawn(
 /// -ECANCELED (the caller's own work request was cancelled while it waited with a limit) and on
 /// -EBUSY (another caller waits for it). -ENODATA: the task was cancelled before it began.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_task_join(
-    task: *mut ums_task,
+pub extern "C" fn ums_task_join(
+    task: Handle<ums_task>,
     timeout_ns: u64,
-    result: *mut *mut c_void,
+    mut result: Out<'_, Argument>,
 ) -> c_int {
     guard(|| {
         let task = object::get(task)?;
@@ -138,22 +113,21 @@ pub unsafe extern "C" fn ums_task_join(
             joined
         };
         object::retire(&task);
-        // SAFETY: C Caller: `result` is NULL or writable.
-        unsafe { deliver(joined?, result) };
+        result.put(joined?);
         Ok(0)
     })
 }
 
 /// Detaches the task; the pointer is freed. -EBUSY: a caller waits for it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_task_detach(task: *mut ums_task) -> c_int {
+pub extern "C" fn ums_task_detach(task: Handle<ums_task>) -> c_int {
     guard(|| object::free(task, |task| task.handle.lock().is_some()).map(|()| 0))
 }
 
 /// Asks for the task's end: if no worker has begun it, it never runs; otherwise its waits fail with
 /// -ECANCELED, and so do its checkpoints. It is never stopped by force.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_task_cancel(task: *mut ums_task) -> c_int {
+pub extern "C" fn ums_task_cancel(task: Handle<ums_task>) -> c_int {
     guard(|| {
         object::get(task)?.cancel.cancel();
         Ok(0)
@@ -162,12 +136,12 @@ pub unsafe extern "C" fn ums_task_cancel(task: *mut ums_task) -> c_int {
 
 /// Returns true if the task has ended; false also for a bad pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_task_is_finished(task: *const ums_task) -> bool {
+pub extern "C" fn ums_task_is_finished(task: ConstHandle<ums_task>) -> bool {
     answer(false, || Ok(object::get(task)?.cancel.is_finished()))
 }
 
 /// Returns the number of its work request, as statistics show it; 0 for a bad pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_task_request_id(task: *const ums_task) -> u64 {
+pub extern "C" fn ums_task_request_id(task: ConstHandle<ums_task>) -> u64 {
     answer(0, || Ok(object::get(task)?.request))
 }

@@ -1,13 +1,12 @@
 //! Users: logical connections that hold no worker while they are idle.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
-
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use super::fault::{Fault, answer, guard};
 use super::node::ums_node;
-use super::object::{self, objects};
+use super::object::{self, ConstHandle, Handle, objects};
 use super::task::{Call, give, ums_function, ums_task};
+use crate::caller::{Argument, Out};
 
 /// A logical connection. Each of its work requests is carried out by one worker from start to end.
 pub struct ums_user {
@@ -20,14 +19,16 @@ objects! {
 
 /// Creates a user, on the scheduler that the node's placement chooses.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_new(node: *mut ums_node, user: *mut *mut ums_user) -> c_int {
+pub extern "C" fn ums_user_new(
+    node: Handle<ums_node>,
+    mut user: Out<'_, Handle<ums_user>>,
+) -> c_int {
     guard(|| {
         if user.is_null() {
             return Err(Fault::null("user"));
         }
         let made = object::get(node)?.node.user();
-        // SAFETY: C Caller: `user` is writable.
-        unsafe { *user = object::make(made) };
+        user.put(object::make(made));
         Ok(0)
     })
 }
@@ -35,7 +36,7 @@ pub unsafe extern "C" fn ums_user_new(node: *mut ums_node, user: *mut *mut ums_u
 /// Ends the user's association with its scheduler and frees it; requests that it enqueued are
 /// carried out nevertheless. NULL is allowed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_free(user: *mut ums_user) -> c_int {
+pub extern "C" fn ums_user_free(user: Handle<ums_user>) -> c_int {
     guard(|| {
         if !user.is_null() {
             object::retire(&object::get(user)?);
@@ -46,30 +47,29 @@ pub unsafe extern "C" fn ums_user_free(user: *mut ums_user) -> c_int {
 
 /// Returns its number, which no other user of the process has; 0 for a bad pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_id(user: *const ums_user) -> u64 {
+pub extern "C" fn ums_user_id(user: ConstHandle<ums_user>) -> u64 {
     answer(0, || Ok(object::get(user)?.id()))
 }
 
 /// Returns the number of the scheduler it prefers, or a negative errno.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_scheduler(user: *const ums_user) -> c_int {
+pub extern "C" fn ums_user_scheduler(user: ConstHandle<ums_user>) -> c_int {
     guard(|| Ok(object::get(user)?.scheduler() as c_int))
 }
 
 /// Enqueues a work request of the user. `task` may be NULL: then it runs detached.
 /// -EAGAIN: the work queue is full. -ESHUTDOWN: the node takes no more work.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_enqueue(
-    user: *mut ums_user,
+pub extern "C" fn ums_user_enqueue(
+    user: Handle<ums_user>,
     function: ums_function,
-    arg: *mut c_void,
-    task: *mut *mut ums_task,
+    arg: Argument,
+    task: Out<'_, Handle<ums_task>>,
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
         let handle = object::get(user)?.enqueue(move || call.run())?;
-        // SAFETY: C Caller: `task` is NULL or writable.
-        unsafe { give(handle, task) };
+        give(handle, task);
         Ok(0)
     })
 }
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn ums_user_enqueue(
 /// Records that the user holds something that others may wait for, so that its requests never wait
 /// for a worker. Holds nest.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_hold(user: *mut ums_user) -> c_int {
+pub extern "C" fn ums_user_hold(user: Handle<ums_user>) -> c_int {
     guard(|| {
         object::get(user)?.hold();
         Ok(0)
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn ums_user_hold(user: *mut ums_user) -> c_int {
 
 /// Ends one ums_user_hold. -EPERM: there is none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_release(user: *mut ums_user) -> c_int {
+pub extern "C" fn ums_user_release(user: Handle<ums_user>) -> c_int {
     guard(|| {
         let user = object::get(user)?;
         if !user.is_holding() {
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn ums_user_release(user: *mut ums_user) -> c_int {
 
 /// Cancels the request that the user enqueued last. -ESRCH: it has ended, or there was none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_cancel(user: *mut ums_user) -> c_int {
+pub extern "C" fn ums_user_cancel(user: Handle<ums_user>) -> c_int {
     guard(|| {
         let cancelled = object::get(user)?.cancel();
         let none = || Fault::new(libc::ESRCH, "the user has no request to cancel");
@@ -109,6 +109,6 @@ pub unsafe extern "C" fn ums_user_cancel(user: *mut ums_user) -> c_int {
 
 /// Returns true if the user's last request is queued or being carried out; false for a bad pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_user_is_busy(user: *const ums_user) -> bool {
+pub extern "C" fn ums_user_is_busy(user: ConstHandle<ums_user>) -> bool {
     answer(false, || Ok(object::get(user)?.is_busy()))
 }

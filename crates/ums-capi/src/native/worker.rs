@@ -1,8 +1,6 @@
 //! The caller as a worker: yield, sleep, cancellation, going preemptive.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: callbacks, arguments, out-pointers.
-
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::c_int;
 
 use ums::WaitReason;
 use ums::stats::{REASONS_MAX, WaitClass};
@@ -10,7 +8,8 @@ use ums::stats::{REASONS_MAX, WaitClass};
 use super::fault::{Fault, answer, guard};
 use super::node::text;
 use super::options::span;
-use super::task::{Call, deliver, ums_function};
+use super::task::{Call, ums_function};
+use crate::caller::{Argument, Out, Text};
 
 /// Gives the other workers of this scheduler a turn; on a plain thread, other threads.
 #[unsafe(no_mangle)]
@@ -72,23 +71,19 @@ pub extern "C" fn ums_scheduler_id() -> c_int {
 /// can have about a hundred names (-ENOSPC). A fiber worker's call runs on another thread. `result`
 /// may be NULL. On a plain thread the function is just called.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ums_go_preemptive(
-    reason: *const c_char,
+pub extern "C" fn ums_go_preemptive(
+    reason: Text<'_>,
     function: ums_function,
-    arg: *mut c_void,
-    result: *mut *mut c_void,
+    arg: Argument,
+    mut result: Out<'_, Argument>,
 ) -> c_int {
     guard(|| {
         let call = Call::new(function, arg)?;
-        let reason = if reason.is_null() {
-            WaitReason::PREEMPTIVE_EXTERNAL
-        } else {
-            // SAFETY: C Caller: a string.
-            named(unsafe { text(reason, "reason") }?)?
+        let reason = match text(&reason, "reason")? {
+            Some(name) => named(name)?,
+            None => WaitReason::PREEMPTIVE_EXTERNAL,
         };
-        let given = ums::go_preemptive(reason, move || call.run());
-        // SAFETY: C Caller: `result` is NULL or writable.
-        unsafe { deliver(given, result) };
+        result.put(ums::go_preemptive(reason, move || call.run()));
         Ok(0)
     })
 }

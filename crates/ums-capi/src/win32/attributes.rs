@@ -9,16 +9,20 @@
 //!
 //! Windows demands that the value outlives the list. Some programs break this rule, so the value is
 //! copied.
+//!
+//! Unsafe code, because the entries are behind the header in the program's memory.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs: the program's memory.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
 
 use super::error::{
     BOOL, ERROR_BAD_LENGTH, ERROR_GEN_FAILURE, ERROR_INSUFFICIENT_BUFFER, ERROR_INVALID_PARAMETER,
     ERROR_NOT_SUPPORTED, done,
 };
-use super::worker::{UMS_VERSION, Worker};
+use super::worker::{ContextPointer, ListPointer, UMS_VERSION, Worker};
+use crate::caller::{In, Out};
 
 /// The worker's context and completion list.
 pub const PROC_THREAD_ATTRIBUTE_UMS_THREAD: usize = 0x0003_0006;
@@ -50,77 +54,121 @@ struct Entry {
 #[derive(Clone, Copy)]
 pub struct CreateThreadAttributes {
     version: u32,
-    context: *mut c_void,
-    list: *mut c_void,
+    context: ContextPointer,
+    list: ListPointer,
 }
 
 fn size_for(count: usize) -> usize {
     size_of::<AttributeList>() + count * size_of::<Entry>()
 }
 
-/// Returns the list, if it has been initialised.
-///
-/// # Safety
-/// C Caller: NULL or a list.
-unsafe fn found<'a>(list: *mut AttributeList) -> Result<&'a mut AttributeList, u32> {
-    if list.is_null() || !list.is_aligned() {
-        return Err(ERROR_INVALID_PARAMETER);
-    }
-    // SAFETY: C Caller: a list.
-    let list = unsafe { &mut *list };
-    if list.mark == MARK && list.room <= ROOM_MAX && list.used <= list.room {
-        Ok(list)
-    } else {
-        Err(ERROR_INVALID_PARAMETER)
-    }
-}
+/// A pointer to a list of the program's: NULL, or memory as large as was said when it was
+/// initialised.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Attributes<'a>(*mut AttributeList, PhantomData<&'a mut AttributeList>);
 
-fn entries(list: *mut AttributeList) -> *mut Entry {
-    list.wrapping_add(1).cast()
+impl Attributes<'_> {
+    /// Returns no list.
+    pub(super) fn none() -> Self {
+        Attributes(std::ptr::null_mut(), PhantomData)
+    }
+
+    /// Returns the list, if it has been initialised.
+    fn header(&mut self) -> Result<&mut AttributeList, u32> {
+        if self.0.is_null() || !self.0.is_aligned() {
+            return Err(ERROR_INVALID_PARAMETER);
+        }
+        // SAFETY: C Caller: a list.
+        let list = unsafe { &mut *self.0 };
+        if list.mark == MARK && list.room <= ROOM_MAX && list.used <= list.room {
+            Ok(list)
+        } else {
+            Err(ERROR_INVALID_PARAMETER)
+        }
+    }
+
+    fn entries(&self) -> *mut Entry {
+        self.0.wrapping_add(1).cast()
+    }
+
+    /// Makes it an empty list. The memory has `size` bytes.
+    fn initialise(&mut self, count: usize, size: usize) -> Result<(), u32> {
+        if self.0.is_null() || size < size_for(count) {
+            return Err(ERROR_INSUFFICIENT_BUFFER);
+        }
+        if !self.0.is_aligned() {
+            return Err(ERROR_INVALID_PARAMETER);
+        }
+        // SAFETY: C Caller: as large as `size` said.
+        unsafe { self.0.write(AttributeList { mark: MARK, room: count, used: 0 }) };
+        Ok(())
+    }
+
+    /// Adds an entry, if there is room.
+    fn push(&mut self, entry: Entry) -> Result<(), u32> {
+        let entries = self.entries();
+        let header = self.header()?;
+        if header.used == header.room {
+            return Err(ERROR_GEN_FAILURE);
+        }
+        // SAFETY: C Caller: `used` is below `room`, for which there is memory.
+        unsafe { entries.add(header.used).write(entry) };
+        header.used += 1;
+        Ok(())
+    }
+
+    /// Returns the context and list of a UMS worker, if the list has this attribute.
+    pub(super) fn worker(mut self) -> Result<Option<Worker>, u32> {
+        if self.0.is_null() {
+            return Ok(None);
+        }
+        let used = self.header()?.used;
+        // SAFETY: C Caller: there are `used` entries.
+        let entries = unsafe { std::slice::from_raw_parts(self.entries(), used) };
+        let is_worker = |entry: &&Entry| entry.attribute == PROC_THREAD_ATTRIBUTE_UMS_THREAD;
+        let Some(Entry { worker: said, .. }) = entries.iter().find(is_worker) else {
+            return Ok(None);
+        };
+        if said.version != UMS_VERSION || said.context.is_null() || said.list.is_null() {
+            return Err(ERROR_INVALID_PARAMETER);
+        }
+        Ok(Some(Worker { context: said.context, list: said.list }))
+    }
 }
 
 /// Initialises a list for `count` attributes, or stores how large it must be.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InitializeProcThreadAttributeList(
-    list: *mut AttributeList,
+pub extern "C" fn InitializeProcThreadAttributeList(
+    mut list: Attributes<'_>,
     count: u32,
     flags: u32,
-    size: *mut usize,
+    mut size: Out<'_, usize>,
 ) -> BOOL {
-    let initialise = || {
+    let mut initialise = || {
         let count = count as usize;
         if size.is_null() || flags != 0 || count > ROOM_MAX {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        // SAFETY: C Caller: `size` can be read and written.
-        let given = unsafe { size.replace(size_for(count)) };
-        if list.is_null() || given < size_for(count) {
-            return Err(ERROR_INSUFFICIENT_BUFFER);
-        }
-        if !list.is_aligned() {
-            return Err(ERROR_INVALID_PARAMETER);
-        }
-        // SAFETY: C Caller: as large as `size` said.
-        unsafe { list.write(AttributeList { mark: MARK, room: count, used: 0 }) };
-        Ok(())
+        let given = size.replace(size_for(count));
+        list.initialise(count, given)
     };
     done(initialise())
 }
 
 /// Adds an attribute.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn UpdateProcThreadAttribute(
-    list: *mut AttributeList,
+pub extern "C" fn UpdateProcThreadAttribute(
+    mut list: Attributes<'_>,
     flags: u32,
     attribute: usize,
-    value: *mut c_void,
+    value: In<'_, CreateThreadAttributes>,
     size: usize,
     _previous: *mut c_void,
     _returned: *mut usize,
 ) -> BOOL {
-    let update = || {
-        // SAFETY: C Caller: NULL or a list.
-        let header = unsafe { found(list) }?;
+    let mut update = || {
+        list.header()?;
         if flags != 0 || value.is_null() {
             return Err(ERROR_INVALID_PARAMETER);
         }
@@ -128,55 +176,26 @@ pub unsafe extern "C" fn UpdateProcThreadAttribute(
             PROC_THREAD_ATTRIBUTE_UMS_THREAD if size != size_of::<CreateThreadAttributes>() => {
                 return Err(ERROR_BAD_LENGTH);
             }
-            // SAFETY: C Caller: as many bytes as the size says, which was checked.
-            PROC_THREAD_ATTRIBUTE_UMS_THREAD => unsafe {
-                value.cast::<CreateThreadAttributes>().read_unaligned()
-            },
+            // The value is such a structure, by the attribute and the size.
+            PROC_THREAD_ATTRIBUTE_UMS_THREAD => value.read().ok_or(ERROR_INVALID_PARAMETER)?,
             PROC_THREAD_ATTRIBUTE_GROUP_AFFINITY | PROC_THREAD_ATTRIBUTE_IDEAL_PROCESSOR => {
-                CreateThreadAttributes { version: 0, context: value, list: value }
+                CreateThreadAttributes {
+                    version: 0,
+                    context: ContextPointer::NULL,
+                    list: ListPointer::NULL,
+                }
             }
             _ => return Err(ERROR_NOT_SUPPORTED),
         };
-        if header.used == header.room {
-            return Err(ERROR_GEN_FAILURE);
-        }
-        // SAFETY: C Caller: `used` is below `room`, for which there is memory.
-        unsafe { entries(list).add(header.used).write(Entry { attribute, worker }) };
-        header.used += 1;
-        Ok(())
+        list.push(Entry { attribute, worker })
     };
     done(update())
 }
 
 /// Ends the use of a list; its memory belongs to the program.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn DeleteProcThreadAttributeList(list: *mut AttributeList) {
-    // SAFETY: C Caller: NULL or a list.
-    if let Ok(list) = unsafe { found(list) } {
+pub extern "C" fn DeleteProcThreadAttributeList(mut list: Attributes<'_>) {
+    if let Ok(list) = list.header() {
         list.mark = 0;
     }
-}
-
-/// Returns the context and list of a UMS worker, if the list has this attribute.
-///
-/// # Safety
-/// C Caller: NULL, or a list.
-pub(super) unsafe fn ums(list: *mut AttributeList) -> Result<Option<Worker>, u32> {
-    if list.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: C Caller: a list.
-    let used = unsafe { found(list) }?.used;
-    for at in 0..used {
-        // SAFETY: C Caller: there are `used` entries.
-        let entry = unsafe { *entries(list).add(at) };
-        if entry.attribute == PROC_THREAD_ATTRIBUTE_UMS_THREAD {
-            let said = entry.worker;
-            if said.version != UMS_VERSION || said.context.is_null() || said.list.is_null() {
-                return Err(ERROR_INVALID_PARAMETER);
-            }
-            return Ok(Some(Worker { context: said.context, list: said.list }));
-        }
-    }
-    Ok(None)
 }

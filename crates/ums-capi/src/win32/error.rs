@@ -1,7 +1,5 @@
 //! The caller's last error, as Windows numbers them.
 
-#![allow(unsafe_code)] // Only exported names.
-
 use std::cell::Cell;
 
 /// A C truth value: 0 is false.

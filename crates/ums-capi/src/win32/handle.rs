@@ -14,11 +14,11 @@
 //! A call with a closed handle fails with ERROR_INVALID_HANDLE until its slot has been used
 //! another 1023 times.
 //!
-//! Named invariants:
+//! This file has unsafe code because objects are moved in and out of slots that many threads see:
 //!
-//! * **Stable Slot**: slots are never freed.
-//! * **Counted Use**: an object is written and dropped only by the thread that brought its slot's
-//!   word to no use and not OPEN, and read only by a counted use.
+//! * Type Stable: slots are never freed.
+//! * Held: an object is written and dropped only by the thread that brought its slot's word to no
+//!   use and not OPEN, and read only by a counted use.
 
 #![allow(unsafe_code)]
 
@@ -54,7 +54,7 @@ struct Slot {
     object: UnsafeCell<MaybeUninit<Object>>,
 }
 
-// SAFETY: Counted Use: an object is shared as `&Object`, and moved in and out by one thread at a
+// SAFETY: Held: an object is shared as `&Object`, and moved in and out by one thread at a
 // time.
 unsafe impl Sync for Slot {}
 
@@ -67,7 +67,7 @@ static FREE: AtomicU64 = AtomicU64::new(0);
 
 fn slot(index: u32) -> Option<&'static Slot> {
     let segment = TABLE.get(index as usize / SEGMENT)?.load(Ordering::Acquire);
-    // SAFETY: Stable Slot: a segment is never freed.
+    // SAFETY: Type Stable: a segment is never freed.
     let segment = unsafe { segment.as_ref() }?;
     Some(&segment[index as usize % SEGMENT])
 }
@@ -88,7 +88,7 @@ fn new_slot() -> Option<u32> {
         let made = Box::into_raw(slots).cast::<[Slot; SEGMENT]>();
         let null = std::ptr::null_mut();
         if place.compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            // SAFETY: Stable Slot: this segment was never published, another thread was faster.
+            // SAFETY: Type Stable: this segment was never published, another thread was faster.
             drop(unsafe { Box::from_raw(made) });
         }
     }
@@ -128,7 +128,7 @@ pub fn make(object: Object) -> Result<HANDLE, u32> {
     // Generations begin at 1, so that no handle is NULL.
     let before = slot.word.load(Ordering::Relaxed) >> 32;
     let generation = if before + 1 == GENERATIONS { 1 } else { before + 1 };
-    // SAFETY: Counted Use: the slot is new or came from the free list, so it has no other user.
+    // SAFETY: Held: the slot is new or came from the free list, so it has no other user.
     unsafe { (*slot.object.get()).write(object) };
     slot.word.store(generation << 32 | OPEN, Ordering::Release);
     Ok(((generation << 22 | u64::from(index) << 2) as usize) as HANDLE)
@@ -144,7 +144,7 @@ impl Deref for Use {
     type Target = Object;
 
     fn deref(&self) -> &Object {
-        // SAFETY: Counted Use: this use is counted.
+        // SAFETY: Held: this use is counted.
         unsafe { (*self.slot.object.get()).assume_init_ref() }
     }
 }
@@ -153,7 +153,7 @@ impl Drop for Use {
     fn drop(&mut self) {
         let before = self.slot.word.fetch_sub(1, Ordering::AcqRel);
         if before & (OPEN | USES) == 1 {
-            // SAFETY: Counted Use: closed, and this was the last use.
+            // SAFETY: Held: closed, and this was the last use.
             let object = unsafe { (*self.slot.object.get()).assume_init_read() };
             drop(object);
             set_free(self.index);

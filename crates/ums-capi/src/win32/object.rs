@@ -3,8 +3,6 @@
 //! A wait tries to take its object (`waitable.rs`), polls all descriptors, and tries again; so a
 //! wait that loses a race continues.
 
-#![allow(unsafe_code)] // Named invariant "C Caller" of lib.rs, "Plain Call" of ARCHITECTURE.md.
-
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -14,10 +12,11 @@ use super::error::{
     BOOL, ERROR_INVALID_HANDLE, ERROR_INVALID_PARAMETER, ERROR_NOT_OWNER, ERROR_TOO_MANY_POSTS,
     SetLastError, done, guarded,
 };
-use super::eventfd::{eventfd, signal, take};
 use super::handle::{self, CURRENT_PROCESS, HANDLE, Use};
 use super::pthread::this_thread;
+use super::system::{eventfd, poll, signal, take};
 use super::waitable::{Event, Mutex, Object, Semaphore};
+use crate::caller::{Count, In, Out};
 
 /// A wait ended because the object was signalled; the object's index is added.
 pub const WAIT_OBJECT_0: u32 = 0;
@@ -113,12 +112,12 @@ pub extern "C" fn CreateSemaphoreW(
 
 /// Adds to a semaphore's count; `previous` may be NULL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ReleaseSemaphore(
+pub extern "C" fn ReleaseSemaphore(
     semaphore: HANDLE,
     count: i32,
-    previous: *mut i32,
+    mut previous: Out<'_, i32>,
 ) -> BOOL {
-    let release = || {
+    let mut release = || {
         let object = handle::get(semaphore)?;
         let Object::Semaphore(semaphore) = &*object else { return Err(ERROR_INVALID_HANDLE) };
         if count <= 0 {
@@ -128,10 +127,7 @@ pub unsafe extern "C" fn ReleaseSemaphore(
         let before = semaphore.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
         let before = before.map_err(|_| ERROR_TOO_MANY_POSTS)?;
         signal(semaphore.fd.as_raw_fd(), count as u64);
-        if !previous.is_null() {
-            // SAFETY: C Caller: NULL or writable.
-            unsafe { *previous = before as i32 };
-        }
+        previous.put(before as i32);
         Ok(())
     };
     done(release())
@@ -176,8 +172,7 @@ pub extern "C" fn ReleaseMutex(mutex: HANDLE) -> BOOL {
 /// Waits for one object.
 #[unsafe(no_mangle)]
 pub extern "C" fn WaitForSingleObject(object: HANDLE, ms: u32) -> u32 {
-    // SAFETY: C Caller: one handle, in this frame.
-    unsafe { WaitForMultipleObjects(1, &raw const object, 0, ms) }
+    wait_for(&[object], false, ms)
 }
 
 /// As `WaitForSingleObject`; there are no asynchronous procedure calls here that could alert it.
@@ -188,19 +183,21 @@ pub extern "C" fn WaitForSingleObjectEx(object: HANDLE, ms: u32, _alertable: BOO
 
 /// Waits for one of several objects, or for all of them together.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn WaitForMultipleObjects(
-    count: u32,
-    handles: *const HANDLE,
+pub extern "C" fn WaitForMultipleObjects(
+    count: Count,
+    handles: In<'_, HANDLE>,
     all: BOOL,
     ms: u32,
 ) -> u32 {
-    let count = count as usize;
-    if count == 0 || count > MAXIMUM_WAIT_OBJECTS || handles.is_null() {
+    wait_for(handles.slice(&count, MAXIMUM_WAIT_OBJECTS), all != 0, ms)
+}
+
+fn wait_for(handles: &[HANDLE], all: bool, ms: u32) -> u32 {
+    let count = handles.len();
+    if count == 0 {
         SetLastError(ERROR_INVALID_PARAMETER);
         return WAIT_FAILED;
     }
-    // SAFETY: C Caller: `count` handles.
-    let handles = unsafe { std::slice::from_raw_parts(handles, count) };
     let mut uses = [const { None::<Use> }; MAXIMUM_WAIT_OBJECTS];
     for (use_, handle) in uses.iter_mut().zip(handles) {
         match find(*handle) {
@@ -211,7 +208,7 @@ pub unsafe extern "C" fn WaitForMultipleObjects(
             }
         }
     }
-    match wait(&uses[..count], all != 0, ms) {
+    match wait(&uses[..count], all, ms) {
         Ok(Some(at)) => WAIT_OBJECT_0 + at as u32,
         Ok(None) => WAIT_TIMEOUT,
         Err(code) => {
@@ -223,15 +220,14 @@ pub unsafe extern "C" fn WaitForMultipleObjects(
 
 /// As `WaitForMultipleObjects`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn WaitForMultipleObjectsEx(
-    count: u32,
-    handles: *const HANDLE,
+pub extern "C" fn WaitForMultipleObjectsEx(
+    count: Count,
+    handles: In<'_, HANDLE>,
     all: BOOL,
     ms: u32,
     _alertable: BOOL,
 ) -> u32 {
-    // SAFETY: C Caller: passed on.
-    unsafe { WaitForMultipleObjects(count, handles, all, ms) }
+    WaitForMultipleObjects(count, handles, all, ms)
 }
 
 fn find(handle: HANDLE) -> Result<Use, u32> {
@@ -269,8 +265,7 @@ fn wait(uses: &[Option<Use>], all: bool, ms: u32) -> Result<Option<usize>, u32> 
         if set.iter().all(|entry| entry.fd < 0) {
             continue;
         }
-        // SAFETY: Plain Call: the array outlives it.
-        unsafe { libc::poll(set.as_mut_ptr(), uses.len() as libc::nfds_t, left) };
+        poll(&mut set[..uses.len()], left);
     }
 }
 
@@ -291,7 +286,7 @@ fn take_all(uses: &[Option<Use>]) -> bool {
 
 /// Signals one object and waits for another. Another thread can observe the state in between.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn SignalObjectAndWait(
+pub extern "C" fn SignalObjectAndWait(
     signalled: HANDLE,
     waited: HANDLE,
     ms: u32,
@@ -301,8 +296,7 @@ pub unsafe extern "C" fn SignalObjectAndWait(
         match &*handle::get(signalled)? {
             Object::Event(_) => SetEvent(signalled),
             Object::Mutex(_) => ReleaseMutex(signalled),
-            // SAFETY: C Caller: no pointer is given.
-            Object::Semaphore(_) => unsafe { ReleaseSemaphore(signalled, 1, std::ptr::null_mut()) },
+            Object::Semaphore(_) => ReleaseSemaphore(signalled, 1, Out::null()),
             _ => return Err(ERROR_INVALID_HANDLE),
         };
         Ok(WaitForSingleObject(waited, ms))

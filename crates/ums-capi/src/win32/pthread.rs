@@ -7,10 +7,10 @@
 //! The eventfd for a thread's end is created by the first waiter, so that a thousand threads need
 //! no thousand descriptors.
 //!
-//! Named invariant **Own Thread**: `CURRENT` is null or points at the calling thread's own
-//! [`Thread`], of which the thread keeps a reference until it has ended.
+//! Unsafe code, because `CURRENT` is null or points at the calling thread's own [`Thread`], of which
+//! the thread keeps a reference until it has ended; and for the calls that start and end threads.
 
-#![allow(unsafe_code)] // Named invariants "C Caller" of lib.rs, "Plain Call" of ARCHITECTURE.md.
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -18,11 +18,13 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ums::lock::Lock;
 use ums::windows::raw;
 
 use super::error::ERROR_NOT_ENOUGH_MEMORY;
-use super::eventfd::{eventfd, signal};
-use super::futex;
+use super::system::{self, eventfd, signal};
+use super::worker::{self, Worker};
+use crate::caller::Argument;
 
 /// The exit code of a thread that has not ended.
 pub const STILL_ACTIVE: u32 = 259;
@@ -38,25 +40,25 @@ pub struct Thread {
     signal: AtomicI32,
     /// Its UMS context, if it is a worker.
     pub(super) context: AtomicUsize,
-    start: unsafe extern "C-unwind" fn(*mut c_void) -> u32,
-    argument: usize,
+    start: StartRoutine,
+    argument: Lock<Option<Argument>>,
 }
+
+/// What a thread runs.
+pub type StartRoutine = extern "C-unwind" fn(Argument) -> u32;
 
 impl Drop for Thread {
     fn drop(&mut self) {
         let fd = *self.signal.get_mut();
         if fd >= 0 {
-            // SAFETY: Plain Call: it belongs to this thread alone by now.
+            // SAFETY: Own Memory: the descriptor is this object's alone.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
 }
 
 impl Thread {
-    pub(super) fn new(
-        start: unsafe extern "C-unwind" fn(*mut c_void) -> u32,
-        argument: *mut c_void,
-    ) -> Thread {
+    pub(super) fn new(start: StartRoutine, argument: Argument) -> Thread {
         Thread {
             id: AtomicU32::new(0),
             exit_code: AtomicU32::new(STILL_ACTIVE),
@@ -65,7 +67,7 @@ impl Thread {
             signal: AtomicI32::new(-1),
             context: AtomicUsize::new(0),
             start,
-            argument: argument.addr(),
+            argument: Lock::new(Some(argument)),
         }
     }
 
@@ -133,25 +135,19 @@ pub(super) fn current() -> Option<&'static Thread> {
 /// Returns the key whose destructor is called at the end of each thread of this library.
 fn key() -> libc::pthread_key_t {
     static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
-    *KEY.get_or_init(|| {
-        let mut key = 0;
-        // SAFETY: Plain Call: `key` outlives it, and the function accepts every value that is set.
-        let made = unsafe { libc::pthread_key_create(&mut key, Some(over)) };
-        assert_eq!(made, 0, "the process has a key left");
-        key
-    })
+    *KEY.get_or_init(|| system::key_new(Some(over)).expect("the process has a key left"))
 }
 
 /// Ends a thread: the destructor of the key.
 extern "C" fn over(value: *mut c_void) {
-    // SAFETY: Own Thread: the value is the thread's own reference, set in `begin`, taken here.
+    // SAFETY: Handed Over: the value is the thread's own reference, set in `begin`, taken here.
     let thread = unsafe { Arc::from_raw(value.cast_const().cast::<Thread>()) };
     CURRENT.set(std::ptr::null());
     thread.end();
 }
 
 /// The first function of each thread. It owns nothing: an exit cuts it off.
-pub(super) extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
+extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     let thread = argument.cast_const().cast::<Thread>();
     CURRENT.set(thread);
     // SAFETY: Plain Call: the key exists.
@@ -159,14 +155,14 @@ pub(super) extern "C-unwind" fn begin(argument: *mut c_void) -> *mut c_void {
     // SAFETY: Own Thread: the key keeps the reference from now on.
     let thread = unsafe { &*thread };
     thread.id.store(this_thread(), Ordering::Release);
-    futex::wake(&thread.id, i32::MAX);
+    system::wake(&thread.id, i32::MAX);
     let mut suspended = thread.suspended.load(Ordering::Acquire);
     while suspended != 0 {
-        futex::wait(&thread.suspended, suspended, None);
+        system::wait(&thread.suspended, suspended, None);
         suspended = thread.suspended.load(Ordering::Acquire);
     }
-    // SAFETY: C Caller: the start routine may be called with its argument on a new thread.
-    let code = unsafe { (thread.start)(std::ptr::with_exposed_provenance_mut(thread.argument)) };
+    let Some(argument) = thread.argument.lock().take() else { return std::ptr::null_mut() };
+    let code = (thread.start)(argument);
     thread.exit_code.store(code, Ordering::Release);
     std::ptr::null_mut()
 }
@@ -192,13 +188,33 @@ pub(super) fn start(thread: &Arc<Thread>, stack: usize) -> Result<(), u32> {
         made != 0
     };
     if failed {
-        // SAFETY: Own Thread: there is no thread that could take it.
+        // SAFETY: Handed Over: there is no thread that could take it.
         drop(unsafe { Arc::from_raw(argument) });
         return Err(ERROR_NOT_ENOUGH_MEMORY);
     }
     while thread.id() == 0 {
-        futex::wait(&thread.id, 0, None);
+        system::wait(&thread.id, 0, None);
     }
+    Ok(())
+}
+
+/// Starts a thread as a UMS worker, which waits to be executed. If `own` is set it has its own
+/// context.
+pub(super) fn start_worker(
+    thread: &Arc<Thread>,
+    worker: &Worker,
+    own: bool,
+    stack: usize,
+) -> Result<(), u32> {
+    let arc = Arc::into_raw(thread.clone());
+    // SAFETY: Contract: `begin` takes the reference.
+    let made = unsafe { worker::start(worker, own, stack, begin, arc.cast_mut().cast()) };
+    let (context, id) = made.inspect_err(|_| {
+        // SAFETY: Handed Over: there is no thread that could take it.
+        drop(unsafe { Arc::from_raw(arc) });
+    })?;
+    thread.context.store(context, Ordering::Release);
+    thread.id.store(id, Ordering::Release);
     Ok(())
 }
 
@@ -210,6 +226,5 @@ pub(super) fn is_caller(thread: &Arc<Thread>) -> bool {
 /// Returns the kernel thread id of the calling thread: of its own kernel thread, if it is a worker
 /// that has its own context.
 pub(super) fn this_thread() -> u32 {
-    // SAFETY: Plain Call.
-    raw::own_thread_id().unwrap_or_else(|| unsafe { libc::gettid() as u32 })
+    raw::own_thread_id().unwrap_or_else(system::kernel_thread)
 }

@@ -1,18 +1,16 @@
 //! Locks inside a process: critical sections, slim reader-writer locks, condition variables,
 //! one-time initialisation. They are words in the program's memory, with a futex.
 //!
-//! Named invariant **Program Lock**: the pointer is to a lock of that kind in the program's memory,
-//! which stays valid while it is used; only this file uses its words, as atomics.
+//! A pointer to one is a borrow: the lock is in the program's memory and stays valid while it is
+//! used, and only this file uses its words, as atomics.
 
-#![allow(unsafe_code)]
-
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use super::error::{BOOL, ERROR_TIMEOUT, FALSE, SetLastError, TRUE};
-use super::futex;
 use super::object::INFINITE;
+use super::system;
 use super::thread::GetCurrentThreadId;
+use crate::caller::{Argument, Out};
 
 /// `CRITICAL_SECTION`.
 ///
@@ -23,6 +21,7 @@ use super::thread::GetCurrentThreadId;
 ///   2    | owned, threads may sleep
 /// ```
 #[repr(C)]
+#[derive(Default)]
 pub struct CriticalSection {
     debug: usize,
     word: AtomicU32,
@@ -54,7 +53,7 @@ impl CriticalSection {
         let spins = self.spins.load(Ordering::Relaxed).min(4000);
         if !(0..=spins).any(|_| self.try_take()) {
             while self.word.swap(2, Ordering::Acquire) != 0 {
-                futex::wait(&self.word, 2, None);
+                system::wait(&self.word, 2, None);
             }
         }
         self.own();
@@ -66,54 +65,46 @@ impl CriticalSection {
         }
         self.owner.store(0, Ordering::Relaxed);
         if self.word.swap(0, Ordering::Release) == 2 {
-            futex::wake(&self.word, 1);
+            system::wake(&self.word, 1);
         }
     }
 }
 
 /// Initialises it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InitializeCriticalSection(section: *mut CriticalSection) {
-    // SAFETY: Program Lock.
-    unsafe { InitializeCriticalSectionAndSpinCount(section, 0) };
+pub extern "C" fn InitializeCriticalSection(section: Out<'_, CriticalSection>) {
+    InitializeCriticalSectionAndSpinCount(section, 0);
 }
 
 /// Initialises it, with a number of tries before it sleeps.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InitializeCriticalSectionAndSpinCount(
-    section: *mut CriticalSection,
+pub extern "C" fn InitializeCriticalSectionAndSpinCount(
+    mut section: Out<'_, CriticalSection>,
     spins: u32,
 ) -> BOOL {
-    // SAFETY: Program Lock: it is not in use yet.
-    unsafe { section.write_bytes(0, 1) };
-    // SAFETY: Program Lock.
-    unsafe { &*section }.spins.store(spins as usize, Ordering::Relaxed);
+    section.put(CriticalSection { spins: AtomicUsize::new(spins as usize), ..Default::default() });
     TRUE
 }
 
 /// As `InitializeCriticalSectionAndSpinCount`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InitializeCriticalSectionEx(
-    section: *mut CriticalSection,
+pub extern "C" fn InitializeCriticalSectionEx(
+    section: Out<'_, CriticalSection>,
     spins: u32,
     _flags: u32,
 ) -> BOOL {
-    // SAFETY: Program Lock.
-    unsafe { InitializeCriticalSectionAndSpinCount(section, spins) }
+    InitializeCriticalSectionAndSpinCount(section, spins)
 }
 
 /// Enters it, without a time limit.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn EnterCriticalSection(section: *mut CriticalSection) {
-    // SAFETY: Program Lock.
-    unsafe { &*section }.enter();
+pub extern "C" fn EnterCriticalSection(section: &CriticalSection) {
+    section.enter();
 }
 
 /// Enters it, if that can be done at once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn TryEnterCriticalSection(section: *mut CriticalSection) -> BOOL {
-    // SAFETY: Program Lock.
-    let section = unsafe { &*section };
+pub extern "C" fn TryEnterCriticalSection(section: &CriticalSection) -> BOOL {
     if section.is_mine() {
         section.depth.fetch_add(1, Ordering::Relaxed);
         return TRUE;
@@ -127,17 +118,17 @@ pub unsafe extern "C" fn TryEnterCriticalSection(section: *mut CriticalSection) 
 
 /// Leaves it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn LeaveCriticalSection(section: *mut CriticalSection) {
-    // SAFETY: Program Lock.
-    unsafe { &*section }.leave();
+pub extern "C" fn LeaveCriticalSection(section: &CriticalSection) {
+    section.leave();
 }
 
 /// Ends its use.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn DeleteCriticalSection(_section: *mut CriticalSection) {}
+pub extern "C" fn DeleteCriticalSection(_section: &CriticalSection) {}
 
 /// `SRWLOCK`: the number of readers, or WRITER; SLEEPERS while threads may sleep.
 #[repr(C)]
+#[derive(Default)]
 pub struct SlimLock {
     word: AtomicU32,
     unused: u32,
@@ -151,7 +142,7 @@ impl SlimLock {
         while !self.try_lock(by, &free) {
             let word = self.word.fetch_or(SLEEPERS, Ordering::Relaxed) | SLEEPERS;
             if !free(word & !SLEEPERS) {
-                futex::wait(&self.word, word, None);
+                system::wait(&self.word, word, None);
             }
         }
     }
@@ -166,7 +157,7 @@ impl SlimLock {
         if word == SLEEPERS {
             // The last owner wakes all, and they compete for the lock.
             self.word.fetch_and(!SLEEPERS, Ordering::Relaxed);
-            futex::wake(&self.word, i32::MAX);
+            system::wake(&self.word, i32::MAX);
         }
     }
 }
@@ -181,55 +172,49 @@ fn no_owner(word: u32) -> bool {
 
 /// Initialises it; a lock that is all zero is initialised too.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InitializeSRWLock(lock: *mut SlimLock) {
-    // SAFETY: Program Lock: it is not in use yet.
-    unsafe { lock.write_bytes(0, 1) };
+pub extern "C" fn InitializeSRWLock(mut lock: Out<'_, SlimLock>) {
+    lock.put(SlimLock::default());
 }
 
 /// Locks it exclusively.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn AcquireSRWLockExclusive(lock: *mut SlimLock) {
-    // SAFETY: Program Lock.
-    unsafe { &*lock }.lock(WRITER, no_owner);
+pub extern "C" fn AcquireSRWLockExclusive(lock: &SlimLock) {
+    lock.lock(WRITER, no_owner);
 }
 
 /// Locks it together with other readers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn AcquireSRWLockShared(lock: *mut SlimLock) {
-    // SAFETY: Program Lock.
-    unsafe { &*lock }.lock(1, no_writer);
+pub extern "C" fn AcquireSRWLockShared(lock: &SlimLock) {
+    lock.lock(1, no_writer);
 }
 
 /// Locks it exclusively, if that can be done at once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn TryAcquireSRWLockExclusive(lock: *mut SlimLock) -> u8 {
-    // SAFETY: Program Lock.
-    unsafe { &*lock }.try_lock(WRITER, no_owner).into()
+pub extern "C" fn TryAcquireSRWLockExclusive(lock: &SlimLock) -> u8 {
+    lock.try_lock(WRITER, no_owner).into()
 }
 
 /// Locks it together with other readers, if that can be done at once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn TryAcquireSRWLockShared(lock: *mut SlimLock) -> u8 {
-    // SAFETY: Program Lock.
-    unsafe { &*lock }.try_lock(1, no_writer).into()
+pub extern "C" fn TryAcquireSRWLockShared(lock: &SlimLock) -> u8 {
+    lock.try_lock(1, no_writer).into()
 }
 
 /// Unlocks it after `AcquireSRWLockExclusive`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ReleaseSRWLockExclusive(lock: *mut SlimLock) {
-    // SAFETY: Program Lock.
-    unsafe { &*lock }.unlock(WRITER);
+pub extern "C" fn ReleaseSRWLockExclusive(lock: &SlimLock) {
+    lock.unlock(WRITER);
 }
 
 /// Unlocks it after `AcquireSRWLockShared`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ReleaseSRWLockShared(lock: *mut SlimLock) {
-    // SAFETY: Program Lock.
-    unsafe { &*lock }.unlock(1);
+pub extern "C" fn ReleaseSRWLockShared(lock: &SlimLock) {
+    lock.unlock(1);
 }
 
 /// `CONDITION_VARIABLE`: a number that each wake changes.
 #[repr(C)]
+#[derive(Default)]
 pub struct ConditionVariable {
     turn: AtomicU32,
     unused: u32,
@@ -240,7 +225,7 @@ impl ConditionVariable {
         // Read before the unlock: a wake after it changes the number, and the sleep ends at once.
         let turn = self.turn.load(Ordering::Acquire);
         unlock();
-        let woken = futex::wait(&self.turn, turn, (ms != INFINITE).then_some(ms));
+        let woken = system::wait(&self.turn, turn, (ms != INFINITE).then_some(ms));
         lock();
         if woken {
             return TRUE;
@@ -251,39 +236,34 @@ impl ConditionVariable {
 
     fn wake(&self, count: i32) {
         self.turn.fetch_add(1, Ordering::Release);
-        futex::wake(&self.turn, count);
+        system::wake(&self.turn, count);
     }
 }
 
 /// Initialises it; an all-zero variable is initialised too.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InitializeConditionVariable(variable: *mut ConditionVariable) {
-    // SAFETY: Program Lock: it is not in use yet.
-    unsafe { variable.write_bytes(0, 1) };
+pub extern "C" fn InitializeConditionVariable(mut variable: Out<'_, ConditionVariable>) {
+    variable.put(ConditionVariable::default());
 }
 
 /// Leaves the section, waits to be woken (or wakes for no reason), and enters it again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn SleepConditionVariableCS(
-    variable: *mut ConditionVariable,
-    section: *mut CriticalSection,
+pub extern "C" fn SleepConditionVariableCS(
+    variable: &ConditionVariable,
+    section: &CriticalSection,
     ms: u32,
 ) -> BOOL {
-    // SAFETY: Program Lock.
-    let (variable, section) = unsafe { (&*variable, &*section) };
     variable.sleep(ms, || section.leave(), || section.enter())
 }
 
 /// As `SleepConditionVariableCS`, with a slim lock; `flags` 1: it is locked shared.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn SleepConditionVariableSRW(
-    variable: *mut ConditionVariable,
-    lock: *mut SlimLock,
+pub extern "C" fn SleepConditionVariableSRW(
+    variable: &ConditionVariable,
+    lock: &SlimLock,
     ms: u32,
     flags: u32,
 ) -> BOOL {
-    // SAFETY: Program Lock.
-    let (variable, lock) = unsafe { (&*variable, &*lock) };
     if flags & 1 == 1 {
         variable.sleep(ms, || lock.unlock(1), || lock.lock(1, no_writer))
     } else {
@@ -293,16 +273,14 @@ pub unsafe extern "C" fn SleepConditionVariableSRW(
 
 /// Wakes one sleeping thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn WakeConditionVariable(variable: *mut ConditionVariable) {
-    // SAFETY: Program Lock.
-    unsafe { &*variable }.wake(1);
+pub extern "C" fn WakeConditionVariable(variable: &ConditionVariable) {
+    variable.wake(1);
 }
 
 /// Wakes all sleeping threads.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn WakeAllConditionVariable(variable: *mut ConditionVariable) {
-    // SAFETY: Program Lock.
-    unsafe { &*variable }.wake(i32::MAX);
+pub extern "C" fn WakeAllConditionVariable(variable: &ConditionVariable) {
+    variable.wake(i32::MAX);
 }
 
 /// `INIT_ONCE`: 0 not begun, 1 running, 2 done.
@@ -314,38 +292,32 @@ pub struct InitOnce {
 
 /// The function that `InitOnceExecuteOnce` calls.
 pub type InitOnceCallback = Option<
-    unsafe extern "C-unwind" fn(
-        *mut InitOnce,
-        parameter: *mut c_void,
-        context: *mut *mut c_void,
-    ) -> BOOL,
+    extern "C-unwind" fn(&InitOnce, parameter: Argument, context: Out<'_, Argument>) -> BOOL,
 >;
 
 /// Calls the function once, for all callers; the other callers wait. If it returns false, the next
 /// caller tries.
 #[unsafe(no_mangle)]
-pub unsafe extern "C-unwind" fn InitOnceExecuteOnce(
-    once: *mut InitOnce,
+pub extern "C-unwind" fn InitOnceExecuteOnce(
+    once: &InitOnce,
     callback: InitOnceCallback,
-    parameter: *mut c_void,
-    context: *mut *mut c_void,
+    parameter: Argument,
+    context: Out<'_, Argument>,
 ) -> BOOL {
     let Some(callback) = callback else {
         SetLastError(super::error::ERROR_INVALID_PARAMETER);
         return FALSE;
     };
-    // SAFETY: Program Lock.
-    let state = &unsafe { &*once }.state;
+    let state = &once.state;
     loop {
         match state.compare_exchange(0, 1, Ordering::Acquire, Ordering::Acquire) {
             Ok(_) => break,
             Err(2) => return TRUE,
-            Err(seen) => _ = futex::wait(state, seen, None),
+            Err(seen) => _ = system::wait(state, seen, None),
         }
     }
-    // SAFETY: C Caller: it may be called with its parameter.
-    let said = unsafe { callback(once, parameter, context) };
+    let said = callback(once, parameter, context);
     state.store(if said == 0 { 0 } else { 2 }, Ordering::Release);
-    futex::wake(state, i32::MAX);
+    system::wake(state, i32::MAX);
     said
 }

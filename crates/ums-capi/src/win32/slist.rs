@@ -8,12 +8,14 @@
 //! The number of changes keeps a pop from mistaking an entry that was popped and pushed again for
 //! one that was never popped, for about a million changes.
 //!
-//! Named invariant **Program List**: header and entries belong to the program, are aligned to 16
-//! bytes, and an entry's memory stays readable as long as a pop is possible.
+//! Header and entries belong to the program, are aligned to 16 bytes, and an entry's memory stays
+//! readable as long as a pop is possible. Unsafe code only to follow the word to the first entry.
 
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
+
+use crate::caller::Out;
 
 /// `SLIST_ENTRY`.
 #[repr(C, align(16))]
@@ -23,6 +25,7 @@ pub struct Entry {
 
 /// `SLIST_HEADER`.
 #[repr(C, align(16))]
+#[derive(Default)]
 pub struct Header {
     word: AtomicU64,
     depth: AtomicU16,
@@ -40,23 +43,17 @@ fn word(first: *mut Entry, before: u64) -> u64 {
 
 /// Makes the list empty; an all-zero header is an empty list.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InitializeSListHead(list: *mut Header) {
-    // SAFETY: Program List: it is not in use yet.
-    unsafe { list.write_bytes(0, 1) };
+pub extern "C" fn InitializeSListHead(mut list: Out<'_, Header>) {
+    list.put(Header::default());
 }
 
 /// Pushes an entry, and returns the one that was first.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InterlockedPushEntrySList(
-    list: *mut Header,
-    entry: *mut Entry,
-) -> *mut Entry {
-    // SAFETY: Program List.
-    let (list, pushed) = unsafe { (&*list, &*entry) };
+pub extern "C" fn InterlockedPushEntrySList(list: &Header, entry: &Entry) -> *mut Entry {
     let mut before = list.word.load(Ordering::Relaxed);
     loop {
-        pushed.next.store(first(before), Ordering::Relaxed);
-        let to = word(entry, before);
+        entry.next.store(first(before), Ordering::Relaxed);
+        let to = word(std::ptr::from_ref(entry).cast_mut(), before);
         match list.word.compare_exchange_weak(before, to, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => break,
             Err(now) => before = now,
@@ -68,16 +65,14 @@ pub unsafe extern "C" fn InterlockedPushEntrySList(
 
 /// Pops the first entry; returns NULL if there is none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InterlockedPopEntrySList(list: *mut Header) -> *mut Entry {
-    // SAFETY: Program List.
-    let list = unsafe { &*list };
+pub extern "C" fn InterlockedPopEntrySList(list: &Header) -> *mut Entry {
     let mut before = list.word.load(Ordering::Acquire);
     loop {
         let entry = first(before);
         if entry.is_null() {
             return entry;
         }
-        // SAFETY: Program List: readable even if another thread popped it meanwhile; then the swap
+        // SAFETY: C Caller: readable even if another thread popped it meanwhile; then the swap
         // fails.
         let next = unsafe { &*entry }.next.load(Ordering::Relaxed);
         let to = word(next, before);
@@ -93,9 +88,7 @@ pub unsafe extern "C" fn InterlockedPopEntrySList(list: *mut Header) -> *mut Ent
 
 /// Takes all entries, linked to one another.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn InterlockedFlushSList(list: *mut Header) -> *mut Entry {
-    // SAFETY: Program List.
-    let list = unsafe { &*list };
+pub extern "C" fn InterlockedFlushSList(list: &Header) -> *mut Entry {
     let empty = |before| Some(word(std::ptr::null_mut(), before));
     let before = list.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, empty);
     list.depth.store(0, Ordering::Relaxed);
@@ -104,7 +97,6 @@ pub unsafe extern "C" fn InterlockedFlushSList(list: *mut Header) -> *mut Entry 
 
 /// Returns the approximate number of entries.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QueryDepthSList(list: *mut Header) -> u16 {
-    // SAFETY: Program List.
-    unsafe { &*list }.depth.load(Ordering::Relaxed)
+pub extern "C" fn QueryDepthSList(list: &Header) -> u16 {
+    list.depth.load(Ordering::Relaxed)
 }

@@ -1,7 +1,7 @@
 //! The functions for threads: creating, waiting for and ending them (`pthread.rs` has the threads
-//! themselves, and the named invariant **Own Thread**).
-
-#![allow(unsafe_code)]
+//! themselves).
+//!
+//! Unsafe code only where a thread ends: that unwinds the program's frames.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use std::sync::atomic::Ordering;
 
 use ums::windows::raw;
 
-use super::attributes::{self, AttributeList};
+use super::attributes::Attributes;
 use super::error::{
     BOOL, ERROR_INVALID_HANDLE, ERROR_INVALID_PARAMETER, ERROR_NOT_SUPPORTED, done, given, guarded,
-    os,
 };
-use super::futex;
 use super::handle::{self, CURRENT_PROCESS, CURRENT_THREAD, HANDLE, thread as find};
 pub use super::pthread::STILL_ACTIVE;
-use super::pthread::{Thread, begin, current, is_caller, start, this_thread};
+use super::pthread::{StartRoutine, Thread, current, is_caller, start, start_worker, this_thread};
+use super::system;
 use super::waitable::Object;
 use super::worker;
+use crate::caller::{Argument, Out};
 
 /// The thread does not run before `ResumeThread`.
 pub const CREATE_SUSPENDED: u32 = 4;
@@ -34,7 +34,7 @@ pub const UMS_THREAD_OWN_CONTEXT: u32 = 0x0100_0000;
 const STACK: usize = 1 << 20;
 
 /// A start routine.
-pub type ThreadStart = Option<unsafe extern "C-unwind" fn(*mut c_void) -> u32>;
+pub type ThreadStart = Option<StartRoutine>;
 
 unsafe extern "C-unwind" {
     // Declared here because it unwinds the frames above it, which libc's declaration denies.
@@ -43,27 +43,24 @@ unsafe extern "C-unwind" {
 
 /// Creates a thread.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn CreateThread(
+pub extern "C" fn CreateThread(
     _security: *mut c_void,
     stack_size: usize,
     start_routine: ThreadStart,
-    argument: *mut c_void,
+    argument: Argument,
     flags: u32,
-    id: *mut u32,
+    id: Out<'_, u32>,
 ) -> HANDLE {
-    // SAFETY: C Caller: passed on.
-    unsafe {
-        CreateRemoteThreadEx(
-            CURRENT_PROCESS,
-            std::ptr::null_mut(),
-            stack_size,
-            start_routine,
-            argument,
-            flags,
-            std::ptr::null_mut(),
-            id,
-        )
-    }
+    CreateRemoteThreadEx(
+        CURRENT_PROCESS,
+        std::ptr::null_mut(),
+        stack_size,
+        start_routine,
+        argument,
+        flags,
+        Attributes::none(),
+        id,
+    )
 }
 
 /// Creates a thread in this process; other processes cannot be named. With the attribute
@@ -72,15 +69,15 @@ pub unsafe extern "C" fn CreateThread(
 /// not have, or with `UMS_WINDOWS_WORKERS=context` in the environment, that is done without a
 /// system call.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn CreateRemoteThreadEx(
+pub extern "C" fn CreateRemoteThreadEx(
     process: HANDLE,
     _security: *mut c_void,
     stack_size: usize,
     start_routine: ThreadStart,
-    argument: *mut c_void,
+    argument: Argument,
     flags: u32,
-    attributes: *mut AttributeList,
-    id: *mut u32,
+    attributes: Attributes<'_>,
+    mut id: Out<'_, u32>,
 ) -> HANDLE {
     guarded(std::ptr::null_mut(), || {
         let routine = start_routine.ok_or(ERROR_INVALID_PARAMETER)?;
@@ -91,10 +88,8 @@ pub unsafe extern "C" fn CreateRemoteThreadEx(
         if flags & !known != 0 {
             return Err(ERROR_INVALID_PARAMETER);
         }
-        argument.expose_provenance();
         let thread = Arc::new(Thread::new(routine, argument));
-        // SAFETY: C Caller: NULL, or an initialised list.
-        let worker = unsafe { attributes::ums(attributes) }?;
+        let worker = attributes.worker()?;
         let own = flags & UMS_THREAD_OWN_CONTEXT != 0;
         if own && worker.is_none() {
             return Err(ERROR_INVALID_PARAMETER);
@@ -107,66 +102,42 @@ pub unsafe extern "C" fn CreateRemoteThreadEx(
         thread.suspended.store(suspend.into(), Ordering::Release);
         let made = match worker {
             None => start(&thread, stack),
-            Some(worker) => {
-                let arc = Arc::into_raw(thread.clone());
-                let made = worker::start(&worker, own, stack, begin, arc.cast_mut().cast());
-                made.map(|(context, id)| {
-                    thread.context.store(context, Ordering::Release);
-                    thread.id.store(id, Ordering::Release);
-                })
-                .inspect_err(|_| {
-                    // SAFETY: Own Thread: there is no thread that could take it.
-                    drop(unsafe { Arc::from_raw(arc) });
-                })
-            }
+            Some(worker) => start_worker(&thread, &worker, own, stack),
         };
         if let Err(code) = made {
             handle::CloseHandle(handle);
             return Err(code);
         }
-        if !id.is_null() {
-            // SAFETY: C Caller: NULL or writable.
-            unsafe { *id = thread.id() };
-        }
+        id.put(thread.id());
         Ok(handle)
     })
 }
 
 /// As `CreateRemoteThreadEx`, without attributes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn CreateRemoteThread(
+pub extern "C" fn CreateRemoteThread(
     process: HANDLE,
     security: *mut c_void,
     stack_size: usize,
     start_routine: ThreadStart,
-    argument: *mut c_void,
+    argument: Argument,
     flags: u32,
-    id: *mut u32,
+    id: Out<'_, u32>,
 ) -> HANDLE {
-    let none = std::ptr::null_mut();
-    // SAFETY: C Caller: passed on.
-    unsafe {
-        CreateRemoteThreadEx(
-            process,
-            security,
-            stack_size,
-            start_routine,
-            argument,
-            flags,
-            none,
-            id,
-        )
-    }
+    let none = Attributes::none();
+    CreateRemoteThreadEx(process, security, stack_size, start_routine, argument, flags, none, id)
 }
 
 /// Ends the calling thread. As with pthread_exit, cleanup handlers run.
+///
+/// The frames above are the program's: C has no frames that need a destructor here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ExitThread(code: u32) -> ! {
     if let Some(thread) = current() {
         thread.exit_code.store(code, Ordering::Release);
     }
     raw::before_exit();
-    // SAFETY: C Caller: the frames above are the caller's, and here nothing needs a destructor.
+    // SAFETY: No Drops: the frames above are the caller's, and here nothing needs a destructor.
     unsafe { pthread_exit(std::ptr::null_mut()) }
 }
 
@@ -176,7 +147,7 @@ pub unsafe extern "C-unwind" fn ExitThread(code: u32) -> ! {
 pub unsafe extern "C-unwind" fn TerminateThread(thread: HANDLE, code: u32) -> BOOL {
     let own = thread == CURRENT_THREAD || find(thread).is_ok_and(|t| is_caller(&t));
     if own {
-        // SAFETY: C Caller: passed on.
+        // SAFETY: Contract: as `ExitThread` asks.
         unsafe { ExitThread(code) }
     }
     done(find(thread).and(Err(ERROR_NOT_SUPPORTED)))
@@ -184,7 +155,7 @@ pub unsafe extern "C-unwind" fn TerminateThread(thread: HANDLE, code: u32) -> BO
 
 /// Returns the exit code of a thread; STILL_ACTIVE while it runs.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn GetExitCodeThread(thread: HANDLE, code: *mut u32) -> BOOL {
+pub extern "C" fn GetExitCodeThread(thread: HANDLE, mut code: Out<'_, u32>) -> BOOL {
     if code.is_null() {
         return done(Err(ERROR_INVALID_PARAMETER));
     }
@@ -196,8 +167,7 @@ pub unsafe extern "C" fn GetExitCodeThread(thread: HANDLE, code: *mut u32) -> BO
         CURRENT_THREAD => Ok(STILL_ACTIVE),
         other => find(other).map(|thread| now(&thread)),
     };
-    // SAFETY: C Caller: `code` is writable.
-    done(found.map(|found| unsafe { *code = found }))
+    done(found.map(|found| code.put(found)))
 }
 
 /// Returns the kernel thread id of a thread, as gdb and perf show it.
@@ -237,8 +207,7 @@ pub extern "C" fn GetCurrentProcessId() -> u32 {
 /// Yields the processor to other threads. Returns true if another may have run.
 #[unsafe(no_mangle)]
 pub extern "C" fn SwitchToThread() -> BOOL {
-    // SAFETY: Plain Call.
-    unsafe { libc::sched_yield() };
+    std::thread::yield_now();
     1
 }
 
@@ -262,7 +231,7 @@ fn less(thread: &Thread) -> u32 {
     let one_less = |n: u32| n.checked_sub(1);
     let before = thread.suspended.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
     if before == Ok(1) {
-        futex::wake(&thread.suspended, 1);
+        system::wake(&thread.suspended, 1);
     }
     before.unwrap_or(0)
 }
@@ -288,21 +257,8 @@ pub extern "C" fn SuspendThread(thread: HANDLE) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn SetThreadAffinityMask(thread: HANDLE, mask: usize) -> usize {
     let set = || {
-        let id = if thread == CURRENT_THREAD { 0 } else { find(thread)?.id() } as libc::pid_t;
-        let size = size_of::<usize>();
-        let mut before = [0usize; 16];
-        // SAFETY: Plain Call: the kernel writes no more than the given size.
-        let (read, written) = unsafe {
-            let read = libc::syscall(
-                libc::SYS_sched_getaffinity,
-                id,
-                size_of_val(&before),
-                before.as_mut_ptr(),
-            );
-            let mask = &raw const mask;
-            (read, libc::syscall(libc::SYS_sched_setaffinity, id, size, mask))
-        };
-        if read < 0 || written < 0 { Err(os()) } else { Ok(before[0]) }
+        let id = if thread == CURRENT_THREAD { 0 } else { find(thread)?.id() };
+        system::set_affinity(id, mask)
     };
     given(0, set())
 }
@@ -325,8 +281,7 @@ pub extern "C" fn SetThreadPriority(thread: HANDLE, priority: i32) -> BOOL {
             _ => return Err(ERROR_INVALID_PARAMETER),
         };
         let id = if thread == CURRENT_THREAD { 0 } else { find(thread)?.id() };
-        // SAFETY: Plain Call.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, id, nice) };
+        system::set_nice(id, nice);
         Ok(())
     };
     done(set())

@@ -1,34 +1,25 @@
 //! Clocks, sleeping, and the description of the computer.
 
-#![allow(unsafe_code)] // Named invariants "C Caller" of lib.rs, "Plain Call" of ARCHITECTURE.md.
-
 use super::error::{BOOL, TRUE};
 use super::object::INFINITE;
+use super::system::{now, page_size, processor, sleep};
+use crate::caller::Out;
 
 /// Ticks of the performance counter in a second: it counts nanoseconds.
 pub const FREQUENCY: i64 = 1_000_000_000;
 
-fn now(clock: libc::clockid_t) -> libc::timespec {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: Plain Call: `time` outlives it, and these clocks exist.
-    unsafe { libc::clock_gettime(clock, &mut time) };
-    time
-}
-
 /// Reads the performance counter.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QueryPerformanceCounter(count: *mut i64) -> BOOL {
+pub extern "C" fn QueryPerformanceCounter(mut count: Out<'_, i64>) -> BOOL {
     let time = now(libc::CLOCK_MONOTONIC);
-    // SAFETY: C Caller: writable.
-    unsafe { count.write_unaligned(time.tv_sec * FREQUENCY + time.tv_nsec) };
+    count.put(time.tv_sec * FREQUENCY + time.tv_nsec);
     TRUE
 }
 
 /// Stores how often the performance counter counts in a second.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn QueryPerformanceFrequency(frequency: *mut i64) -> BOOL {
-    // SAFETY: C Caller: writable.
-    unsafe { frequency.write_unaligned(FREQUENCY) };
+pub extern "C" fn QueryPerformanceFrequency(mut frequency: Out<'_, i64>) -> BOOL {
+    frequency.put(FREQUENCY);
     TRUE
 }
 
@@ -47,28 +38,22 @@ pub extern "C" fn GetTickCount() -> u32 {
 
 /// Stores the time of day, in steps of 100 ns since 1601, as two halves.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn GetSystemTimeAsFileTime(halves: *mut [u32; 2]) {
+pub extern "C" fn GetSystemTimeAsFileTime(mut halves: Out<'_, [u32; 2]>) {
     const FROM_1601_TO_1970_S: u64 = 11_644_473_600;
     let time = now(libc::CLOCK_REALTIME);
     let steps = (time.tv_sec as u64 + FROM_1601_TO_1970_S) * 10_000_000 + time.tv_nsec as u64 / 100;
-    // SAFETY: C Caller: writable.
-    unsafe { halves.write_unaligned([steps as u32, (steps >> 32) as u32]) };
+    halves.put([steps as u32, (steps >> 32) as u32]);
 }
 
 /// Sleeps. A UMS worker that sleeps is blocked: its scheduler runs others meanwhile.
 #[unsafe(no_mangle)]
 pub extern "C" fn Sleep(ms: u32) {
     if ms == 0 {
-        // SAFETY: Plain Call.
-        unsafe { libc::sched_yield() };
+        std::thread::yield_now();
         return;
     }
     let seconds = if ms == INFINITE { i64::MAX } else { i64::from(ms / 1000) };
-    let mut left = libc::timespec { tv_sec: seconds, tv_nsec: i64::from(ms % 1000) * 1_000_000 };
-    // SAFETY: Plain Call: `left` outlives it. A signal's handler does not shorten the sleep.
-    while unsafe { libc::nanosleep(&left, &mut left) } != 0
-        && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
-    {}
+    sleep(libc::timespec { tv_sec: seconds, tv_nsec: i64::from(ms % 1000) * 1_000_000 });
 }
 
 /// As `Sleep`; nothing can alert it here. Returns 0.
@@ -96,10 +81,9 @@ pub struct SystemInfo {
 
 /// Describes the computer: the processors that the process may use, the size of a page.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn GetSystemInfo(info: *mut SystemInfo) {
+pub extern "C" fn GetSystemInfo(mut info: Out<'_, SystemInfo>) {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    // SAFETY: Plain Call.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let page = page_size();
     let found = SystemInfo {
         architecture: 9, // AMD64
         reserved: 0,
@@ -113,13 +97,11 @@ pub unsafe extern "C" fn GetSystemInfo(info: *mut SystemInfo) {
         level: 0,
         revision: 0,
     };
-    // SAFETY: C Caller: writable.
-    unsafe { info.write_unaligned(found) };
+    info.put(found);
 }
 
 /// Returns the processor that the caller runs on at this moment.
 #[unsafe(no_mangle)]
 pub extern "C" fn GetCurrentProcessorNumber() -> u32 {
-    // SAFETY: Plain Call.
-    unsafe { libc::sched_getcpu() as u32 }
+    processor()
 }

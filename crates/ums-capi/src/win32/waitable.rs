@@ -17,8 +17,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use super::eventfd::{eventfd, is_readable, signal, take};
 use super::pthread::{Thread, this_thread};
+use super::system::{eventfd, is_readable, signal, take};
 
 /// An event.
 pub struct Event {

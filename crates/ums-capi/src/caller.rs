@@ -1,0 +1,208 @@
+//! What a C caller hands over: pointers and arguments, as types that only a C caller makes.
+//!
+//! Each type is a plain pointer to C. In Rust, nothing but a call from C makes a value of it, so
+//! what the header asks the caller for is true of each value, and the functions that C calls can be
+//! safe code. [`Out`], [`In`] and [`Text`] live no longer than the call that they came with.
+//!
+//! This file has unsafe code so that the functions with these parameters need none.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::str::Utf8Error;
+
+/// The place for a result: NULL, or a `T` that may be written during the call.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Out<'a, T>(*mut T, PhantomData<&'a mut T>);
+
+impl<T> Out<'_, T> {
+    /// Returns the place of a caller that wants no result.
+    pub const fn null() -> Self {
+        Out(std::ptr::null_mut(), PhantomData)
+    }
+
+    /// Returns true if the caller wants no result.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Stores the value, unless the pointer is NULL; then the value is dropped.
+    pub fn put(&mut self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: C Caller: it may be written. What was there is not dropped.
+            unsafe { self.0.write_unaligned(value) };
+        }
+    }
+
+    /// Returns the value that is there; `None` for NULL.
+    pub fn read(&self) -> Option<T>
+    where
+        T: Copy,
+    {
+        // SAFETY: C Caller: where the header asks for a value, it can also be read.
+        (!self.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+
+    /// Stores the value, and returns the one that was there; `T`'s default for NULL.
+    pub fn replace(&mut self, value: T) -> T
+    where
+        T: Copy + Default,
+    {
+        let before = self.read().unwrap_or_default();
+        self.put(value);
+        before
+    }
+}
+
+impl<'a, T> Out<'a, T> {
+    /// Returns the place of a caller in Rust.
+    pub fn new(place: &'a mut T) -> Out<'a, T> {
+        Out(place, PhantomData)
+    }
+}
+
+impl Out<'_, u8> {
+    /// Stores a value of another type, in a place of exactly its size.
+    ///
+    /// # Panics
+    /// If the place has another size.
+    pub fn put_sized<U: Copy>(&mut self, value: U, bytes: &Count) {
+        assert_eq!(bytes.number(), size_of::<U>());
+        Out::<U>(self.0.cast(), PhantomData).put(value);
+    }
+}
+
+/// A value that C may read: NULL, or a `T` that may be read during the call.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct In<'a, T>(*const T, PhantomData<&'a T>);
+
+impl<T> In<'_, T> {
+    /// Returns true for NULL.
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Returns the value; `None` for NULL.
+    pub fn read(&self) -> Option<T>
+    where
+        T: Copy,
+    {
+        // SAFETY: C Caller: a `T` is there, for the time of the call.
+        (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
+    }
+
+    /// Returns the bytes of a structure whose first field is its size, which is at most `max`; none
+    /// for NULL.
+    ///
+    /// # Errors
+    /// A size that cannot be right.
+    pub fn bytes(&self, max: usize) -> Result<&[u8], usize> {
+        if self.0.is_null() {
+            return Ok(&[]);
+        }
+        // SAFETY: C Caller: the first field is there.
+        let size = unsafe { self.0.cast::<usize>().read_unaligned() };
+        if size < size_of::<usize>() || size > max {
+            return Err(size);
+        }
+        // SAFETY: C Caller: as many bytes are there, for the time of the call.
+        Ok(unsafe { std::slice::from_raw_parts(self.0.cast::<u8>(), size) })
+    }
+}
+
+#[cfg(test)]
+impl<'a, T> In<'a, T> {
+    /// A structure whose size is its first word, which is not larger than the words.
+    pub(crate) fn of_words(words: &'a [usize]) -> In<'a, T> {
+        assert!(words[0] <= size_of_val(words));
+        In(words.as_ptr().cast(), PhantomData)
+    }
+}
+
+impl<T> In<'_, T> {
+    /// Returns the array of as many values as came with it; none for NULL, and for more than `max`.
+    pub fn slice(&self, count: &Count, max: usize) -> &[T] {
+        if self.0.is_null() || count.number() > max {
+            return &[];
+        }
+        // SAFETY: C Caller: an array of that many values is there, for the time of the call.
+        unsafe { std::slice::from_raw_parts(self.0, count.number()) }
+    }
+}
+
+/// The number of values of an array, or of bytes of a place, that came in the same call.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Count(u32);
+
+impl Count {
+    /// Returns it.
+    pub fn number(&self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A string: NULL, or bytes that end with a zero, for the time of the call.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Text<'a>(*const c_char, PhantomData<&'a CStr>);
+
+impl Text<'_> {
+    /// Returns the string; `None` for NULL.
+    pub fn get(&self) -> Option<Result<&str, Utf8Error>> {
+        // SAFETY: C Caller: a string is there, for the time of the call.
+        (!self.0.is_null()).then(|| unsafe { CStr::from_ptr(self.0) }.to_str())
+    }
+}
+
+/// A string that was given to the caller, to be given back once; or NULL.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct GivenText(*mut c_char);
+
+impl GivenText {
+    /// Gives a string to the caller.
+    pub fn new(text: CString) -> GivenText {
+        GivenText(text.into_raw())
+    }
+
+    /// Frees the string that the caller gave back.
+    pub fn free(self) {
+        if !self.0.is_null() {
+            // SAFETY: C Caller: it came from `new`, and is given back once.
+            drop(unsafe { CString::from_raw(self.0) });
+        }
+    }
+}
+
+/// The argument of a callback, or its result. A callback that C passes may be called with the
+/// argument that came with it, on any thread; so its type is that of a safe function.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Argument(*mut c_void);
+
+// SAFETY: C Caller: the argument of a callback may be used on any worker's thread.
+unsafe impl Send for Argument {}
+
+/// A descriptor that the caller keeps open until the request that it is for has ended; or a
+/// negative number.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Descriptor(c_int);
+
+impl Descriptor {
+    /// Returns its number.
+    pub fn number(&self) -> c_int {
+        self.0
+    }
+
+    /// Returns it for a request, which may last longer than the call; `None` for a negative number.
+    pub fn lend(&self) -> Option<BorrowedFd<'static>> {
+        // SAFETY: C Caller: the descriptor stays open until the request has ended.
+        (self.0 >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.0) })
+    }
+}

@@ -1,0 +1,214 @@
+//! Calls of the C library, one safe function each: words that threads sleep on, eventfds, clocks,
+//! sleeping, processors, thread-local values, the heap.
+//!
+//! Calls that block are the C library's own, so that a worker which blocks in one is noticed.
+//!
+//! No wake-up is lost between [`wait`] and [`wake`]: the kernel compares the word with what the
+//! waiter saw before it sleeps. This file has unsafe code so that the other files need none for it.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ums::watch::calls::may_block;
+
+use super::error::os;
+
+/// Sleeps while the word is `seen`, for at most this many milliseconds (None: no limit). Returns
+/// false if the time is over.
+pub fn wait(word: &AtomicU32, seen: u32, ms: Option<u32>) -> bool {
+    let span = ms.map(|ms| libc::timespec {
+        tv_sec: i64::from(ms / 1000),
+        tv_nsec: i64::from(ms % 1000) * 1_000_000,
+    });
+    let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let result = may_block(
+        || word.load(Ordering::Relaxed) == seen,
+        // SAFETY: Plain Call: the word and the time outlive it.
+        || unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, seen, span) },
+    );
+    result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
+}
+
+/// Wakes at most this many threads that sleep on the word.
+pub fn wake(word: &AtomicU32, count: i32) {
+    // SAFETY: Plain Call: the kernel uses the address as a name only.
+    unsafe {
+        let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        libc::syscall(libc::SYS_futex, word.as_ptr(), op, count);
+    }
+}
+
+/// Creates an eventfd.
+pub(super) fn eventfd(count: u32, flags: i32) -> Result<OwnedFd, u32> {
+    // SAFETY: Plain Call; a descriptor that is not negative is new and belongs to this function.
+    unsafe {
+        let fd = libc::eventfd(count, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK | flags);
+        if fd < 0 { Err(os()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// Adds to the count of an eventfd.
+pub(super) fn signal(fd: RawFd, count: u64) {
+    // SAFETY: Plain Call: eight bytes. It fails only when the count is full, which signals as well.
+    unsafe { libc::write(fd, (&raw const count).cast(), 8) };
+}
+
+/// Reads the count of an eventfd, which resets it. Returns false if the count was 0.
+pub(super) fn take(fd: RawFd) -> bool {
+    let mut count = 0u64;
+    // SAFETY: Plain Call: eight bytes.
+    unsafe { libc::read(fd, (&raw mut count).cast(), 8) == 8 }
+}
+
+/// Returns true if the count of an eventfd is not 0.
+pub(super) fn is_readable(fd: RawFd) -> bool {
+    let mut set = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    poll(&mut set, 0) > 0
+}
+
+/// Waits until a descriptor of the set is readable, for at most this many milliseconds; -1: no
+/// limit.
+pub(super) fn poll(set: &mut [libc::pollfd], ms: i32) -> i32 {
+    // SAFETY: Plain Call: the array outlives it.
+    unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, ms) }
+}
+
+/// Reads one of the kernel's clocks.
+pub(super) fn now(clock: libc::clockid_t) -> libc::timespec {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: Plain Call: `time` outlives it.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time
+}
+
+/// Sleeps for this long; a signal's handler does not shorten the sleep.
+pub(super) fn sleep(mut left: libc::timespec) {
+    // SAFETY: Plain Call: `left` outlives it.
+    while unsafe { libc::nanosleep(&left, &mut left) } != 0
+        && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+    {}
+}
+
+/// Returns the bytes of a page.
+pub(super) fn page_size() -> usize {
+    // SAFETY: Plain Call.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
+
+/// Returns the processor that the caller runs on at this moment.
+pub(super) fn processor() -> u32 {
+    // SAFETY: Plain Call.
+    unsafe { libc::sched_getcpu() as u32 }
+}
+
+/// Returns the kernel thread id of the kernel thread that the caller runs on.
+pub(super) fn kernel_thread() -> u32 {
+    // SAFETY: Plain Call.
+    unsafe { libc::gettid() as u32 }
+}
+
+/// Sets which processors a thread may use (0: the caller). Returns the mask it had.
+pub(super) fn set_affinity(id: u32, mask: usize) -> Result<usize, u32> {
+    let id = id as libc::pid_t;
+    let mut before = [0usize; 16];
+    let size = size_of_val(&before);
+    // SAFETY: Plain Call: the kernel writes no more than the given size.
+    let (read, written) = unsafe {
+        let read = libc::syscall(libc::SYS_sched_getaffinity, id, size, before.as_mut_ptr());
+        let (size, mask) = (size_of::<usize>(), &raw const mask);
+        (read, libc::syscall(libc::SYS_sched_setaffinity, id, size, mask))
+    };
+    if read < 0 || written < 0 { Err(os()) } else { Ok(before[0]) }
+}
+
+/// Sets a thread's nice value (0: the caller's). A refusal has no effect.
+pub(super) fn set_nice(id: u32, nice: i32) {
+    // SAFETY: Plain Call.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, id, nice) };
+}
+
+/// Creates a key of thread-local values. At a thread's end the function is called with its value.
+pub(super) fn key_new(at_end: Option<extern "C" fn(*mut c_void)>) -> Option<u32> {
+    let mut key = 0;
+    let at_end = at_end.map(|f| f as unsafe extern "C" fn(*mut c_void));
+    // SAFETY: Plain Call: `key` outlives it.
+    let failed = unsafe { libc::pthread_key_create(&mut key, at_end) };
+    (failed == 0).then_some(key)
+}
+
+/// Returns the calling thread's value; NULL if it has none, or if there is no such key.
+pub(super) fn key_get(key: u32) -> *mut c_void {
+    // SAFETY: Plain Call: an invalid key gives NULL.
+    unsafe { libc::pthread_getspecific(key) }
+}
+
+/// Frees a key. Returns false if there is no such key.
+pub(super) fn key_free(key: u32) -> bool {
+    // SAFETY: Plain Call: an invalid key is an error.
+    unsafe { libc::pthread_key_delete(key) == 0 }
+}
+
+/// A value of a thread, for the function at its end.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Value(*const c_void);
+
+impl Value {
+    /// Stores it under a key, for the calling thread. Returns false if there is no such key.
+    pub(super) fn store(self, key: u32) -> bool {
+        // SAFETY: C Caller: the key's function may be called with it. An invalid key is an error.
+        unsafe { libc::pthread_setspecific(key, self.0) == 0 }
+    }
+}
+
+/// A block of the heap, or NULL. A call that takes it ends the block that it was.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Block(*mut c_void);
+
+impl Block {
+    /// Allocates a block; NULL if there is no memory.
+    pub(super) fn new(size: usize, zeroed: bool) -> Block {
+        // A block of no bytes is a block too.
+        let size = size.max(1);
+        // SAFETY: Plain Call.
+        Block(unsafe { if zeroed { libc::calloc(1, size) } else { libc::malloc(size) } })
+    }
+
+    /// NULL.
+    pub(super) const NULL: Block = Block(std::ptr::null_mut());
+
+    pub(super) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    /// Changes its size; it may move. If there is no memory the result is NULL, and it stays.
+    pub(super) fn resize(self, size: usize, zeroed: bool) -> Block {
+        let size = size.max(1);
+        let before = self.size();
+        // SAFETY: C Caller: a block of this heap; its new part may be written.
+        unsafe {
+            let moved = libc::realloc(self.0, size);
+            if zeroed && !moved.is_null() && size > before {
+                moved.cast::<u8>().add(before).write_bytes(0, size - before);
+            }
+            Block(moved)
+        }
+    }
+
+    /// Returns a lower bound of its size; 0 for NULL.
+    pub(super) fn size(&self) -> usize {
+        // SAFETY: C Caller: a block of this heap; NULL has no bytes.
+        unsafe { libc::malloc_usable_size(self.0) }
+    }
+
+    /// Frees it.
+    pub(super) fn free(self) {
+        // SAFETY: C Caller: a block of this heap, or NULL.
+        unsafe { libc::free(self.0) };
+    }
+}
