@@ -16,7 +16,7 @@
 //! This file was run under an emulator only. That shows that its instructions are right one by one,
 //! and shows nothing about memory order or cost.
 //!
-//! Invariants used here: those of the crate.
+//! Unsafe code: instructions that Rust has no other words for.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, naked_asm};
@@ -43,10 +43,10 @@ pub(crate) fn thread_pointer() -> usize {
 }
 
 /// # Safety
-/// *Whole*: nothing uses a thread-local until the pointer is put back, or the stack changes too.
+/// Nothing uses a thread-local until the pointer is put back, or the stack changes too.
 #[inline(always)]
 pub(crate) unsafe fn set_thread_pointer(base: usize) {
-    // SAFETY: Whole, by the contract.
+    // SAFETY: Contract.
     unsafe { asm!("msr tpidr_el0, {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
@@ -107,11 +107,11 @@ macro_rules! resume {
 /// Saves the running context and resumes another here.
 ///
 /// # Safety
-/// *One Place*: `from` is the running context, `to` a saved one that only the caller resumes. *Host
-/// Outlives*.
+/// *One Place*: `from` is the running context, `to` a saved one that only the caller resumes. Its
+/// host outlives its stay.
 #[inline(always)]
 pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
-    // SAFETY: One Place, by the contract; Whole: stack pointer and thread pointer change together.
+    // SAFETY: Contract. Frozen Stack: stack pointer and thread pointer change together.
     unsafe {
         asm!(
             save!(), change!(), resume!(),
@@ -126,14 +126,14 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
 }
 
 /// Does as [`switch`], and then makes the own kernel thread of `from` resume it: done on the stack
-/// of `to`, when `from` is saved (*Saved First*). `from` may be freed once its word has been
+/// of `to`, when `from` is saved (*One Place*). `from` may be freed once its word has been
 /// exchanged; waking an address on which no thread sleeps does nothing.
 ///
 /// # Safety
 /// As [`switch`]; the own kernel thread of `from` sleeps, or is about to.
 #[inline(always)]
 pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context) {
-    // SAFETY: One Place and Whole, as in `switch`.
+    // SAFETY: Contract. Frozen Stack: as in `switch`.
     unsafe {
         asm!(
             save!(), change!(),
@@ -170,7 +170,7 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
 /// *One Place*: `context` is the running one, coupled. All signals except one are blocked.
 #[inline(always)]
 pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
-    // SAFETY: One Place, by the contract. Saved First: the post is sent by `parked`.
+    // SAFETY: Contract. One Place: the post is sent by `parked`.
     unsafe {
         asm!(
             save!(),

@@ -30,20 +30,17 @@
 //! same thread control block. The gap is there for the one signal that it takes (see `setxid.rs`).
 //! It is never touched otherwise, and costs address space only.
 //!
-//! Invariants, cited by name at each unsafe block:
+//! How this crate keeps the named invariants that its unsafe blocks cite:
 //!
-//! * **One Place**: a context is coupled, saved, or on one host. Only the code that runs in it
-//!   switches away from it, and only one thread resumes a saved one.
-//! * **Saved First**: other threads learn that a context can be resumed only when all its registers
-//!   are saved. So `decouple` tells them by a [`Post`], sent by the own kernel thread from the gap,
-//!   and `leave_for` wakes the own kernel thread from the next context's stack.
-//! * **Whole**: while code of a context runs, wherever, the FS base is that of the context, and the
-//!   stack is its own. Both change together, in one switch. So compiled code that keeps the address
-//!   of a thread-local over a switch is right.
-//! * **Host Outlives**: a root, and the kernel thread under it, exist as long as a context is on
-//!   that host.
-//! * **Plain Call**: a system call that has no precondition, or needs only that what it is given
-//!   outlives the call.
+//! * One Place: a context is coupled, saved, or on one host. Only the code that runs in it switches
+//!   away from it, and only one thread resumes a saved one. Other threads learn that a context can
+//!   be resumed only when all its registers are saved: `decouple` tells them by a [`Post`], sent by
+//!   the own kernel thread from the gap, and `leave_for` wakes the own kernel thread from the next
+//!   context's stack. A root, and the kernel thread under it, exist as long as a context is on that
+//!   host.
+//! * Frozen Stack: while code of a context runs, wherever, the FS base is that of the context, and
+//!   the stack is its own. Both change together, in one switch. So compiled code that keeps the
+//!   address of a thread-local over a switch is right.
 //!
 //! What belongs to the kernel thread and not to the context: `gettid`, credentials, signal mask,
 //! affinity, priority, namespaces, mutexes with priority inheritance, processor clocks. Code that
@@ -52,12 +49,17 @@
 //! What this crate does not do: it has no scheduler, chooses no context, preempts none, and does
 //! not detect that a context blocks in the kernel. Such a block holds up the host.
 
+// There the functions of `elsewhere` stand for those that are unsafe.
+#![cfg_attr(
+    not(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu")),
+    allow(unused_unsafe)
+)]
+
 #[cfg(not(target_os = "linux"))]
 compile_error!("context detaches threads by means of Linux");
 
 mod post;
 mod record;
-mod tsan;
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod x86_64;

@@ -47,7 +47,7 @@ impl Context {
     }
 
     /// Returns the address of the word that holds its stack pointer while it is saved, and 0 while
-    /// it runs with its own stack pointer and FS base (*Whole*). Saved at that stack pointer are
+    /// it runs with its own stack pointer and FS base. Saved at that stack pointer are
     /// the next instruction, rbx and rbp.
     pub fn saved_at(&self) -> usize {
         from_ref(&self.sp).expose_provenance()

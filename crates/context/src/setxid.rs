@@ -22,8 +22,7 @@
 //! ends, before the kernel can use its number again. So a forgotten host leaves nothing behind. The
 //! child of a fork begins with an empty list, because the threads of its parent do not exist there.
 //!
-//! Invariants used here: *Plain Call*, *Whole*, and **Zeroed**: all zeroes is a value of the
-//! kernel's struct.
+//! Unsafe code to install a handler by the bare system call, and to call the one before it.
 
 #![allow(unsafe_code)]
 
@@ -128,7 +127,7 @@ pub(crate) fn install() -> Result<(), Refused> {
     if *AT_FORK.get_or_init(at_fork) != 0 {
         return Err(Refused::CLibrary);
     }
-    // SAFETY: Zeroed.
+    // SAFETY: Plain Data: all zeroes is a value of the kernel's struct.
     let mut action: Action = unsafe { std::mem::zeroed() };
     if !act(null(), from_mut(&mut action)) {
         return Err(Refused::CLibrary);
@@ -156,7 +155,7 @@ type Handler = extern "C" fn(i32, *mut c_void, *mut c_void);
 
 extern "C" fn on_setxid(signal: i32, info: *mut c_void, frame: *mut c_void) {
     let Some(&before) = BEFORE.get() else { return };
-    // SAFETY: Plain Call: glibc's handler, which it had installed with SA_SIGINFO.
+    // SAFETY: Signal: glibc's handler, which it had installed with SA_SIGINFO.
     let before = unsafe { std::mem::transmute::<usize, Handler>(before) };
     let me = arch::kernel_thread();
     let host = HOSTS.iter().find(|host| host.thread.load(Ordering::Acquire) == me);
@@ -164,11 +163,11 @@ extern "C" fn on_setxid(signal: i32, info: *mut c_void, frame: *mut c_void) {
     match tcb.filter(|tcb| *tcb != now) {
         None => before(signal, info, frame),
         Some(tcb) => {
-            // SAFETY: Whole: no code of the context runs until its base is back: this handler uses
-            // no thread-local, and glibc's those of the thread that it is sent to.
+            // SAFETY: Frozen Stack: no code of the context runs until its base is back: this
+            // handler uses no thread-local, and glibc's those of the thread that it is sent to.
             unsafe { arch::set_thread_pointer(tcb) };
             before(signal, info, frame);
-            // SAFETY: Whole: as above.
+            // SAFETY: Frozen Stack: as above.
             unsafe { arch::set_thread_pointer(now) };
         }
     }

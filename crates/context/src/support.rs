@@ -1,7 +1,7 @@
 //! Whether this computer and this process can have contexts, and why not.
 //!
 //! This is checked once. What can differ from thread to thread (restartable sequences) is checked
-//! when a thread detaches. Invariants used here: *Plain Call*.
+//! when a thread detaches. Unsafe code to ask the kernel and the C library.
 
 #![allow(unsafe_code)]
 

@@ -5,7 +5,7 @@
 //! signals to the process go to threads that run. A coupled context has its own mask again, because
 //! whatever it starts there inherits it. On a host it has the host's.
 //!
-//! Invariants used here: those of the crate.
+//! Unsafe code to switch: see `lib.rs` for the rules.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ use crate::post::Post;
 use crate::record::Context;
 use crate::setxid::SETXID;
 use crate::support::{self, Refused, supported};
-use crate::{arch, setxid, tsan};
+use crate::{arch, setxid};
 
 impl Context {
     /// Makes this the context of the calling thread, saves it, and sends the post. `body` runs on
@@ -36,8 +36,8 @@ impl Context {
     ///
     /// # Safety
     /// * The context does not move, and is used for nothing else, until `body` has returned; before
-    ///   the post no thread resumes it (*Saved First*).
-    /// * `body` follows *One Place*, and what resumes it *Host Outlives*.
+    ///   the post no thread resumes it (*One Place*).
+    /// * `body` follows *One Place*, and what resumes it *One Place*.
     /// * Nothing in the thread keeps state by kernel thread over the switches of `body`; the
     ///   crate's page lists such state.
     pub unsafe fn detach<R>(
@@ -101,14 +101,14 @@ impl Context {
     ///
     /// # Safety
     /// *One Place*: this is the running context, a root or one on a host, and `to` is saved, and
-    /// only the caller may resume it: another context, or the root of this host. *Host Outlives*.
+    /// only the caller may resume it: another context, or the root of this host. *One Place*.
     #[inline(always)]
     pub unsafe fn switch_to(&self, to: &Context) {
         debug_assert_ne!(to.sp.load(Ordering::Relaxed), 0, "a context that is not saved");
-        tsan::release(from_ref(to).cast());
-        // SAFETY: One Place and Host Outlives, by the contract.
+        told_release(from_ref(to).cast());
+        // SAFETY: Contract.
         unsafe { arch::switch(from_ref(self), from_ref(to)) };
-        tsan::acquire(from_ref(self).cast());
+        told_acquire(from_ref(self).cast());
     }
 
     /// Couples: resumes `to` here, and this context on its own kernel thread, with its own signal
@@ -119,8 +119,8 @@ impl Context {
     #[inline]
     pub unsafe fn leave_for(&self, to: &Context) {
         debug_assert_ne!(to.sp.load(Ordering::Relaxed), 0, "a context that is not saved");
-        tsan::release(from_ref(to).cast());
-        // SAFETY: One Place and Host Outlives, by the contract; a detached context's own kernel
+        told_release(from_ref(to).cast());
+        // SAFETY: Contract; a detached context's own kernel
         // thread sleeps.
         unsafe { arch::switch_and_release(from_ref(self), from_ref(to)) };
         restore_mask(&self.mask);
@@ -130,14 +130,14 @@ impl Context {
     /// or here, after it was released.
     ///
     /// # Safety
-    /// *One Place*: this is the running context, and it is coupled. *Host Outlives*, of whatever
+    /// *One Place*: this is the running context, and it is coupled. *One Place*, of whatever
     /// host resumes it.
     pub unsafe fn decouple(&self, post: &Post<'_>) {
         block_signals(&self.mask);
-        tsan::release(post.word());
-        // SAFETY: One Place, by the contract; signals are blocked.
+        told_release(post.word());
+        // SAFETY: Contract; signals are blocked.
         unsafe { arch::park(from_ref(self), from_ref(post)) };
-        tsan::acquire(from_ref(self).cast());
+        told_acquire(from_ref(self).cast());
     }
 
     /// Makes the own kernel thread resume this saved context. Its signals stay blocked until it has
@@ -146,7 +146,7 @@ impl Context {
     /// # Safety
     /// *One Place*: it is saved, and only the caller may resume it.
     pub unsafe fn release(&self) {
-        tsan::release(from_ref(self).cast());
+        told_release(from_ref(self).cast());
         let go = &self.go;
         if go.swap(1, Ordering::AcqRel) == 2 {
             let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
@@ -245,4 +245,39 @@ fn restore_mask(kept: &AtomicU64) {
     debug_assert_ne!(kept, null());
     // SAFETY: Plain Call: the set outlives the call.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, kept, nothing, SET) };
+}
+
+// What ThreadSanitizer is told about switches, with the feature `tsan`; without it nothing.
+//
+// What the sanitizer keeps for a thread is in the thread's own thread-locals, so it moves with the
+// context by itself. But it does not see what the few instructions of a switch or of a post do to
+// memory. So it is told what they mean: all that a thread did before it resumes a context, or posts
+// that it is saved, happens before all that the resumed context does after.
+//
+// AddressSanitizer needs no such call: it finds what it knows about a stack by the same register.
+
+#[cfg(feature = "tsan")]
+unsafe extern "C" {
+    fn __tsan_release(address: *mut std::ffi::c_void);
+    fn __tsan_acquire(address: *mut std::ffi::c_void);
+}
+
+/// Says that all that was done here happens before what follows an acquire of this address.
+#[inline(always)]
+fn told_release(_address: *const ()) {
+    #[cfg(feature = "tsan")]
+    // SAFETY: Plain Call: notes an address, and does not read what is there.
+    unsafe {
+        __tsan_release(_address.cast_mut().cast());
+    }
+}
+
+/// Says that what follows here happens after all that preceded a release of this address.
+#[inline(always)]
+fn told_acquire(_address: *const ()) {
+    #[cfg(feature = "tsan")]
+    // SAFETY: Plain Call: notes an address, and does not read what is there.
+    unsafe {
+        __tsan_acquire(_address.cast_mut().cast());
+    }
 }

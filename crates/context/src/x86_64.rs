@@ -13,7 +13,7 @@
 //! goes. A profiler's sample taken inside these instructions unwinds wrongly by up to three words;
 //! a backtrace of a saved context is right.
 //!
-//! Invariants used here: those of the crate.
+//! Unsafe code: instructions that Rust has no other words for.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, naked_asm};
@@ -41,10 +41,10 @@ pub(crate) fn thread_pointer() -> usize {
 }
 
 /// # Safety
-/// *Whole*: nothing uses a thread-local until the base is put back, or the stack changes too.
+/// Nothing uses a thread-local until the base is put back, or the stack changes too.
 #[inline(always)]
 pub(crate) unsafe fn set_thread_pointer(base: usize) {
-    // SAFETY: Whole, by the contract.
+    // SAFETY: Contract.
     unsafe { asm!("wrfsbase {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
@@ -105,11 +105,11 @@ macro_rules! resume {
 /// Saves the running context and resumes another here.
 ///
 /// # Safety
-/// *One Place*: `from` is the running context, `to` a saved one that only the caller resumes. *Host
-/// Outlives*.
+/// *One Place*: `from` is the running context, `to` a saved one that only the caller resumes. Its
+/// host outlives its stay.
 #[inline(always)]
 pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
-    // SAFETY: One Place, by the contract; Whole: stack pointer and FS base change together.
+    // SAFETY: Contract. Frozen Stack: stack pointer and FS base change together.
     unsafe {
         asm!(
             save!(), change!(), resume!(),
@@ -122,14 +122,14 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
 }
 
 /// Does as [`switch`], and then makes the own kernel thread of `from` resume it: done on the stack
-/// of `to`, when `from` is saved (*Saved First*). `from` may be freed once its word has been
+/// of `to`, when `from` is saved (*One Place*). `from` may be freed once its word has been
 /// exchanged; waking an address on which no thread sleeps does nothing.
 ///
 /// # Safety
 /// As [`switch`]; the own kernel thread of `from` sleeps, or is about to.
 #[inline(always)]
 pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context) {
-    // SAFETY: One Place and Whole, as in `switch`.
+    // SAFETY: Contract. Frozen Stack: as in `switch`.
     unsafe {
         asm!(
             save!(), change!(),
@@ -161,7 +161,7 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
 /// *One Place*: `context` is the running one, coupled. All signals except one are blocked.
 #[inline(always)]
 pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
-    // SAFETY: One Place, by the contract. Saved First: the post is sent by `parked`.
+    // SAFETY: Contract. One Place: the post is sent by `parked`.
     unsafe {
         asm!(
             save!(),

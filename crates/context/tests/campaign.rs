@@ -2,14 +2,11 @@
 //! its thread is still its own.
 //!
 //! It has a scheduler of sixty lines: a queue that all hosts share, so contexts move from host to
-//! host. A context that leaves a host is queued by the one that runs next there (*Saved First*).
+//! host. A context that leaves a host is queued by the one that runs next there.
 //!
-//! Named invariants.
-//! * **Crew**: a context is in the queue, on a host, in the seat as the one that left, or at the
-//!   ferry until its post has come; it is in one of these at a time. A host's seat and root are in
-//!   its frame, which exists while workers live.
-//! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive
-//!   it.
+//! Unsafe code to move contexts. A context is in one place at a time: in the queue, on a host, in
+//! the seat as the one that left, or at the ferry until its post has come. A host's seat and root
+//! are in its frame, which exists while workers live.
 //!
 //! `CONTEXT_SWITCHES` sets the total number of switches; it is 400,000 if not set.
 
@@ -78,7 +75,7 @@ impl Crew {
         let Some(left) = seat.left.take() else { return };
         if left.ended.load(Ordering::Relaxed) {
             self.alive.fetch_sub(1, Ordering::Release);
-            // SAFETY: Crew: it has left for here, so it is saved, and it is in no queue.
+            // SAFETY: One Place: it has left for here, so it is saved, and it is in no queue.
             unsafe { left.context.release() };
         } else {
             self.queue.lock().unwrap().push_back(left);
@@ -92,8 +89,8 @@ impl Crew {
         self.switches.fetch_add(1, Ordering::Relaxed);
         let seat = me.at.load(Ordering::Relaxed);
         next.at.store(seat, Ordering::Relaxed);
-        // SAFETY: Crew: the seat is its host's, which is there while contexts are on it. One Place:
-        // taken from the queue, where saved ones are, each once.
+        // SAFETY: One Place: the seat is its host's, which is there while contexts are on it. One
+        // Place: taken from the queue, where saved ones are, each once.
         unsafe {
             (*seat).left.set(Some(me.clone()));
             me.context.switch_to(&next.context);
@@ -104,8 +101,8 @@ impl Crew {
     /// Runs `call` coupled, and rejoins the queue.
     fn coupled(&self, call: impl FnOnce()) {
         let me = me();
-        // SAFETY: Crew: the root of the host that it is on is saved; then it is saved, and queued
-        // by the ferry.
+        // SAFETY: One Place: the root of the host that it is on is saved; then it is saved, and
+        // queued by the ferry.
         unsafe {
             let seat = me.at.load(Ordering::Relaxed);
             me.context.leave_for(&*(*seat).root);
@@ -128,7 +125,7 @@ impl Crew {
                 continue;
             };
             next.at.store(std::ptr::from_ref(&seat).cast_mut(), Ordering::Relaxed);
-            // SAFETY: Crew: as above; the seat and root live in this frame.
+            // SAFETY: One Place: as above; the seat and root live in this frame.
             unsafe { host.root().switch_to(&next.context) };
             self.arrived(&seat);
         }
@@ -161,18 +158,18 @@ impl Crew {
             ME.set(Some(mine.clone()));
             CREW.set(Some(crew.clone()));
             let whole = || {
-                // SAFETY: Crew: the seat of the host that it is on.
+                // SAFETY: One Place: the seat of the host that it is on.
                 crew.arrived(unsafe { &*mine.at.load(Ordering::Relaxed) });
                 body();
                 mine.ended.store(true, Ordering::Relaxed);
-                // SAFETY: Crew: the root of its host, which releases it.
+                // SAFETY: One Place: the root of its host, which releases it.
                 unsafe {
                     let seat = mine.at.load(Ordering::Relaxed);
                     (*seat).left.set(Some(mine.clone()));
                     mine.context.switch_to(&*(*seat).root);
                 }
             };
-            // SAFETY: Crew: the context is in an Arc that this closure owns; this test keeps
+            // SAFETY: One Place: the context is in an Arc that this closure owns; this test keeps
             // nothing by kernel thread.
             unsafe { mine.context.detach(&Post::event(&mine.post), whole) }.expect("it detaches");
         });
@@ -293,7 +290,7 @@ fn pass_keeping_errno(crew: &Crew, expected: i32) {
     crew.switches.fetch_add(1, Ordering::Relaxed);
     let seat = me.at.load(Ordering::Relaxed);
     next.at.store(seat, Ordering::Relaxed);
-    // SAFETY: Crew: as `Crew::pass`.
+    // SAFETY: One Place: as `Crew::pass`.
     unsafe {
         (*seat).left.set(Some(me.clone()));
         *errno() = expected;

@@ -3,11 +3,8 @@
 //!
 //! The test has no harness, because that makes threads.
 //!
-//! Named invariants.
-//! * **There And Back**: the context is switched to once, saved, and switches back once, to the
-//!   root that waits for it.
-//! * **Plain Call**: a call without a precondition, or that needs only what it is given to outlive
-//!   it.
+//! Unsafe code to move a context: it is switched to once, saved, and switches back once, to the
+//! root that waits for it.
 
 #![allow(unsafe_code)]
 
@@ -35,16 +32,16 @@ fn main() {
         let body = || {
             assert_eq!(Host::here().err(), Some(context::Refused::Hosted));
             credentials_change_meanwhile();
-            // SAFETY: There And Back: the root is saved, and releases this.
+            // SAFETY: One Place: the root is saved, and releases this.
             unsafe { mine.worker.switch_to(&*root) };
         };
-        // SAFETY: There And Back.
+        // SAFETY: One Place.
         unsafe { mine.worker.detach(&Post::event(&mine.saved), body) }.expect("it detaches");
     });
     while shared.saved.load(Ordering::Acquire) == 0 {
         std::thread::yield_now();
     }
-    // SAFETY: There And Back: it is saved; when it has switched back it is saved again, and only
+    // SAFETY: One Place: it is saved; when it has switched back it is saved again, and only
     // this thread resumes it.
     unsafe {
         host.root().switch_to(&shared.worker);

@@ -1,6 +1,6 @@
 //! What a switch and a pooled fiber cost on this computer: a lower bound for every other cost.
 //!
-//! It uses the unsafe `suspend` under the invariant **Inside**: only within the fiber's own
+//! It uses the unsafe `suspend` only within the fiber's own
 //! closure.
 //!
 //! Run with `cargo run --release -p ums-fiber --example floor`.
@@ -15,7 +15,7 @@ use fiber::{Fiber, Resume, StackConfig, StackPool};
 fn spinner(pool: &mut StackPool) -> Fiber {
     Fiber::new(pool.take().expect("a stack"), "spinner", |me| {
         loop {
-            // SAFETY: Inside: this is the closure `me` was handed to.
+            // SAFETY: Contract: this is the closure `me` was handed to.
             unsafe { me.suspend() };
         }
     })

@@ -10,13 +10,14 @@
 //! ```
 //!
 //! `resume` and `suspend` are corosensei's, inlined, and carry no value. That crate can also unwind
-//! a suspended stack; here this is never done (*Frozen*): foreign frames below the suspension can't
+//! a suspended stack; here this is never done: foreign frames below the suspension can't
 //! be unwound, and the kernel may still be writing into a frame's buffer. So code that must end a
 //! fiber makes its wait fail, and resumes it until it ends.
 //!
 //! A fiber never changes its thread: compiled code keeps addresses of thread-locals in registers
 //! over a suspension. [`Fiber`] is neither `Send` nor `Sync`.
-//! Invariants used here: *Frozen*, *Inside*, *Out*.
+//!
+//! Unsafe code for the switch, and because a suspended fiber must not be dropped.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -135,9 +136,10 @@ impl Fiber {
     pub fn into_stack(self) -> Stack {
         assert!(self.is_at_rest(), "a suspended fiber keeps its stack: resume it to its end");
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: Frozen: no frame is on the stack, and `this` is never used or dropped again.
+        // SAFETY: Frozen Stack: no frame is on the stack, and `this` is never used or dropped
+        // again.
         let mut inner = unsafe { ManuallyDrop::take(&mut this.inner) };
-        // SAFETY: Frozen: as above.
+        // SAFETY: Frozen Stack: as above.
         unsafe { ManuallyDrop::drop(&mut this.told) };
         // Drops the closure of a fiber that was not started, and does nothing to a finished one.
         inner.force_unwind();
@@ -154,12 +156,12 @@ impl Fiber {
 impl Drop for Fiber {
     fn drop(&mut self) {
         if self.is_at_rest() {
-            // SAFETY: Frozen holds, as no frame is on the stack; the field is not used again.
+            // SAFETY: Frozen Stack: no frame is on the stack, and the field is not used again.
             unsafe { ManuallyDrop::drop(&mut self.inner) };
-            // SAFETY: Frozen holds, as above.
+            // SAFETY: Frozen Stack: as above.
             unsafe { ManuallyDrop::drop(&mut self.told) };
         } else {
-            // Frozen: the frames stay as they are, and so does the stack under them.
+            // Frozen Stack: the frames stay as they are, and so does the stack under them.
             stack::count_leak();
         }
     }
@@ -187,10 +189,18 @@ impl Suspender {
     ///   their destructors never run; nothing outside may rely on them having run.
     #[inline(always)]
     pub unsafe fn suspend(self) {
-        // SAFETY: Inside, by the contract: the fiber runs, so its root's frame with the yielder is
+        // SAFETY: Contract: the fiber runs, so its root's frame with the yielder is
         // alive.
         unsafe { self.yielder.as_ref() }.suspend(());
     }
+}
+
+/// Returns a fiber that suspends itself once.
+pub(crate) fn suspending_once(stack: Stack) -> Fiber {
+    Fiber::new(stack, "a fiber to be looked at", |me| {
+        // SAFETY: Contract: this is the fiber that `me` was made for.
+        unsafe { me.suspend() };
+    })
 }
 
 /// The first frame of every fiber, by name in backtraces. No panic passes it.
@@ -206,7 +216,7 @@ fn fiber_root<F: FnOnce(Suspender)>(suspender: Suspender, f: F, header: usize) {
 #[cold]
 fn die_of_panic(header: usize) -> ! {
     let mut buffer = [0; HEADER];
-    // SAFETY: Out: the header of the stack this very code runs on.
+    // SAFETY: Own Memory: the header of the stack this very code runs on.
     let name = unsafe { stack::read_name(header, &mut buffer) };
     LastWords::say(format_args!(
         "fatal: a panic reached the root of worker '{name}', which must catch its own; aborting\n"
@@ -231,7 +241,7 @@ mod tests {
     /// Suspends, from a frame that is not the root's.
     #[inline(never)]
     fn pause(me: Suspender) {
-        // SAFETY: Inside: every caller below runs in the fiber that `me` was made for.
+        // SAFETY: Contract: every caller below runs in the fiber that `me` was made for.
         unsafe { me.suspend() };
     }
 

@@ -16,17 +16,16 @@
 //! stacks: where they come from, what happens when one is too small, and that none is ever freed
 //! under a frame.
 //!
-//! Invariants, cited by name at each unsafe block:
+//! How this crate keeps the named invariants that its unsafe blocks cite:
 //!
-//! * **Mapping**: an address range given to the kernel lies inside one mapping that [`StackPool`]
-//!   made, has not unmapped, and that nothing borrows.
-//! * **Out**: a stack is either in its pool or out; while it is out the pool neither touches nor
-//!   unmaps it, not even when the pool is dropped.
-//! * **Frozen**: the frames of a suspended fiber are never freed, reused or unwound; only resuming
-//!   the fiber to its end gives its stack back.
-//! * **Signal**: what runs in the fault handler only reads atomics, formats into its own frame and
+//! * Own Memory: an address range given to the kernel lies inside one mapping that [`StackPool`]
+//!   made, has not unmapped, and that nothing borrows. A stack is either in its pool or out; while
+//!   it is out the pool neither touches nor unmaps it, not even when the pool is dropped.
+//! * Frozen Stack: the frames of a suspended fiber are never freed, reused or unwound; only
+//!   resuming the fiber to its end gives its stack back.
+//! * Signal: what runs in the fault handler only reads atomics, formats into its own frame and
 //!   calls functions that POSIX allows in a signal handler; it trusts what the kernel passes to it.
-//! * **Inside**: a suspender is used only on its own fiber's stack, while that fiber runs.
+//! * Contract: a suspender is used only on its own fiber's stack, while that fiber runs.
 //!
 //! What this crate does not do: it has no scheduler, moves no fiber between threads, passes no
 //! value through a switch, and does not contain a panic of a fiber's closure (a panic that reaches
@@ -49,7 +48,7 @@
 //! let mut pool = StackPool::new(StackConfig::default());
 //! let stack = pool.take()?;
 //! let mut worker = Fiber::new(stack, "worker 1", |me| {
-//!     // SAFETY: Inside: this is the fiber that `me` belongs to.
+//!     // SAFETY: Contract: this is the fiber that `me` belongs to.
 //!     unsafe { me.suspend() };
 //! });
 //! assert_eq!(worker.resume(), Resume::Suspended);

@@ -12,9 +12,9 @@
 //! not silently.
 //!
 //! A handler needs a stack other than the one that overflowed. Threads made by `std` have a signal
-//! stack; for others there is [`prepare_host_thread`]. Invariants used here: *Signal*, *Mapping*,
-//! *Out*, *Plain Call*, and one of this file: **Zeroed**, all zeroes is a value of the C struct (no
-//! handler, no flags, an empty mask, no memory).
+//! stack; for others there is [`prepare_host_thread`].
+//!
+//! Unsafe code to install and call signal handlers, and to read what the kernel passes to ours.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -47,13 +47,13 @@ pub fn install_overflow_handler() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
-            // SAFETY: Zeroed: a sigaction.
+            // SAFETY: Plain Data: a sigaction with no handler, no flags and an empty mask.
             let mut old: libc::sigaction = unsafe { mem::zeroed() };
             // SAFETY: Plain Call: asks only; `old` outlives the call.
             assert_eq!(unsafe { libc::sigaction(signal, ptr::null(), &raw mut old) }, 0);
             // Known before our handler can run.
             before.get_or_init(|| old);
-            // SAFETY: Zeroed: a sigaction.
+            // SAFETY: Plain Data: a sigaction with no handler, no flags and an empty mask.
             let mut new: libc::sigaction = unsafe { mem::zeroed() };
             new.sa_sigaction = on_fault as *const () as usize;
             new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -87,7 +87,8 @@ impl Region {
 
 fn die_of_overflow(region: Region, address: usize) -> ! {
     let mut buffer = [0; HEADER];
-    // SAFETY: Out: the faulting code runs on this stack, so the stack is out and its slab mapped.
+    // SAFETY: Own Memory: the faulting code runs on this stack, so the stack is out and its slab
+    // mapped.
     let name = unsafe { stack::read_name(region.top - HEADER, &mut buffer) };
     let size = (region.top - region.low) / 1024;
     LastWords::say(format_args!(
@@ -176,7 +177,7 @@ pub fn prepare_host_thread() -> HostGuard {
     let len =
         (guard + SIGNAL_STACK + kernel_needs.max(libc::MINSIGSTKSZ)).next_multiple_of(page_size());
     let at = sys::reserve(len).expect("address space for a signal stack");
-    // SAFETY: Mapping: the first page of what was reserved just above.
+    // SAFETY: Own Memory: the first page of what was reserved just above.
     unsafe { sys::guard(at, guard, GuardKind::probed()) }.expect("a guard for a signal stack");
     set_signal_stack(libc::stack_t {
         ss_sp: ptr::with_exposed_provenance_mut(at + guard),
@@ -197,14 +198,15 @@ impl Drop for HostGuard {
                 ss_size: len,
             });
         }
-        // SAFETY: Mapping: made by `prepare_host_thread`, and no longer this thread's signal stack.
+        // SAFETY: Own Memory: made by `prepare_host_thread`, and no longer this thread's signal
+        // stack.
         unsafe { sys::release(at, len) };
     }
 }
 
 /// Returns the calling thread's signal stack.
 fn signal_stack() -> libc::stack_t {
-    // SAFETY: Zeroed: a stack_t.
+    // SAFETY: Plain Data: a stack_t without memory.
     let mut now: libc::stack_t = unsafe { mem::zeroed() };
     // SAFETY: Plain Call: asks only; `now` outlives the call.
     assert_eq!(unsafe { libc::sigaltstack(ptr::null(), &raw mut now) }, 0);
@@ -212,7 +214,7 @@ fn signal_stack() -> libc::stack_t {
 }
 
 fn set_signal_stack(new: libc::stack_t) {
-    // SAFETY: Mapping: the memory, if any, is ours until the guard takes it out of use.
+    // SAFETY: Own Memory: the memory, if any, is ours until the guard takes it out of use.
     let failed = unsafe { libc::sigaltstack(&raw const new, ptr::null_mut()) };
     assert_eq!(failed, 0, "the kernel refused a signal stack");
 }
@@ -306,7 +308,7 @@ mod tests {
             let mut pool = StackPool::new(CONFIG);
             let stack = pool.take().expect("a stack");
             let guard = registry::find(stack.header()).expect("its slab").guard_low;
-            // SAFETY: Mapping: nothing is stored there; the fault is the point.
+            // SAFETY: Own Memory: nothing is stored there; the fault is the point.
             unsafe { ptr::with_exposed_provenance_mut::<u8>(guard + 8).write_volatile(1) };
             pool.give(stack);
         });

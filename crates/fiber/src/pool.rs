@@ -11,15 +11,12 @@
 //!
 //! A pool belongs to one scheduler: `&mut self` everywhere, no locks. It may move to another thread
 //! while it is idle. Dropping it unmaps each slab that has all its stacks back and leaves the
-//! others mapped (*Out*). Its one unsafe block, and those of its tests, use the invariants
-//! *Mapping*, *Out* and *Plain Call*. The pool never takes back a stack that is out, and never
-//! shrinks its slabs.
-#![allow(unsafe_code)]
+//! others mapped. The pool never takes back a stack that is out, and never shrinks its slabs.
 
 use crate::registry::Geometry;
 use crate::slab::{Slab, StackError};
 use crate::stack::{ABOVE_BASE, Place, Stack};
-use crate::sys::{self, GuardKind, page_size};
+use crate::sys::{GuardKind, page_size};
 
 /// The smallest stack: printing a panic alone needs about this much.
 const SIZE_MIN: usize = 16 * 1024;
@@ -204,10 +201,7 @@ impl StackPool {
     /// Returns a stack's pages to the kernel, except the highest.
     #[cold]
     fn cool(&mut self, place: Place) {
-        let len = place.top - place.low - page_size();
-        // SAFETY: Mapping, Out: the stack has just come back, and a fiber that gave its stack back
-        // has ended (Frozen), so what the pages hold is not needed.
-        unsafe { sys::discard(place.low, len) };
+        let place = self.slabs[place.slab as usize].cool(Stack::claim(place));
         self.cold.push(place);
     }
 }
@@ -227,6 +221,8 @@ impl Drop for StackPool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(unsafe_code)] // Unsafe calls that end threads, or suspend a fiber.
+
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     use super::*;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A reader that meets an odd or changed `seq` skips the entry. That loses nothing: the entry of a
-//! slab with a stack in use does not change (*Out*), so it can't be the one that the reader
+//! slab with a stack in use does not change, so it can't be the one that the reader
 //! searches for. No unsafe code here; the list owns no memory but its own entries.
 
 use std::sync::atomic::AtomicUsize;

@@ -12,15 +12,12 @@
 //!
 //! For a reader on another thread the word may change at any time. The reader reads it again when
 //! it has copied the frames, and must detect resumptions in between by other means.
-//!
-//! Invariants used here: *Inside*.
-#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use crate::fiber::{Fiber, Resume};
+use crate::fiber::{Fiber, Resume, suspending_once};
 use crate::pool::{StackConfig, StackPool};
 use crate::stack::StackRange;
 
@@ -90,10 +87,7 @@ fn find() -> Option<usize> {
     let mut pool = StackPool::new(config);
     let stack = pool.take().ok()?;
     let range = stack.range();
-    let mut fiber = Box::new(Fiber::new(stack, "a fiber to be looked at", |me| {
-        // SAFETY: Inside: this is the fiber that `me` was made for.
-        unsafe { me.suspend() };
-    }));
+    let mut fiber = Box::new(suspending_once(stack));
     let mut looks = Vec::new();
     let mut looked = |fiber: &Fiber| looks.push(words(&memory, fiber));
     let mut how = Resume::Suspended;
@@ -131,6 +125,8 @@ fn words(memory: &File, fiber: &Fiber) -> Option<[usize; WORDS]> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(unsafe_code)] // Unsafe calls that end threads, or suspend a fiber.
+
     use super::*;
 
     fn word(memory: &File, at: u64) -> u64 {
@@ -152,7 +148,7 @@ mod tests {
         let mut fiber = Box::new(Fiber::new(stack, "looked at", move |me| {
             let memory = File::open("/proc/self/mem").unwrap();
             told.set(word(&memory, inside.get()));
-            // SAFETY: Inside: this is the fiber that `me` was made for.
+            // SAFETY: Contract: this is the fiber that `me` was made for.
             unsafe { me.suspend() };
         }));
         let at = fiber.saved_at().expect("found by trying") as u64;

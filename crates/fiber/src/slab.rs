@@ -4,9 +4,9 @@
 //! installs the guard, and commits the memory if the pool is configured so. Reserved space that was
 //! never carved costs nothing, so slabs are generous.
 //!
-//! A slab counts how many of its stacks are out. Its owner drops it only when that count is 0
-//! (*Out*); a slab with stacks out is forgotten instead and stays mapped forever. Invariants used
-//! here: *Mapping*, *Out*. A slab keeps no free list; the pool does.
+//! A slab counts how many of its stacks are out. Its owner drops it only when that count is 0.
+//! A slab with stacks out is forgotten instead and stays mapped. A slab keeps no free list; the
+//! pool does. Unsafe code, because stacks are addresses.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -16,7 +16,7 @@ use std::ptr;
 use corosensei::stack::valgrind::ValgrindStackRegistration;
 
 use crate::registry::{self, Entry, Geometry, Region};
-use crate::stack::Place;
+use crate::stack::{Place, Stack};
 use crate::sys::{self, GuardKind};
 
 /// Why a pool could not make a stack. The message of each variant says what to do about it.
@@ -146,7 +146,7 @@ impl Slab {
             let guard_low = self.low + index * self.geometry.stride();
             let region =
                 Region { guard_low, low: guard_low + guard, top: guard_low + guard + usable };
-            // SAFETY: Mapping: the range is inside this slab; the stack was never used.
+            // SAFETY: Own Memory: the range is inside this slab; the stack was never used.
             unsafe { sys::guard(region.guard_low, guard, kind) }
                 .map_err(|source| StackError::Guard { kind: kind.name(), stacks: index, source })?;
             if precommit {
@@ -160,12 +160,24 @@ impl Slab {
     }
 }
 
+impl Slab {
+    /// Returns the pages of a stack of this slab to the kernel, except the highest.
+    pub(crate) fn cool(&self, stack: Stack) -> Place {
+        let place = stack.into_place();
+        let len = place.top - place.low - sys::page_size();
+        // SAFETY: Own Memory: the stack came as a claim, and a fiber that gave its stack up has
+        // ended, so what the pages hold is not needed.
+        unsafe { sys::discard(place.low, len) };
+        place
+    }
+}
+
 impl Drop for Slab {
     fn drop(&mut self) {
         assert_eq!(self.out, 0, "a slab with stacks out must be forgotten, not dropped");
         registry::unregister(self.entry);
         self.carved.clear();
-        // SAFETY: Mapping, Out: no stack of this slab is out, and only the pool, which is dropping
+        // SAFETY: Own Memory: no stack of this slab is out, and only the pool, which is dropping
         // the slab, knew the others.
         unsafe { sys::release(self.low, self.reserved_bytes()) };
     }

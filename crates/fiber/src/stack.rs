@@ -14,7 +14,8 @@
 //!
 //! A [`Stack`] is only a claim on memory that a pool mapped. Dropping one instead of returning it
 //! leaks that memory on purpose and counts it: the pool can't know what still refers to it.
-//! Invariants used here: *Out*.
+//!
+//! Unsafe code for the header, and because a stack promises what a switch asks of its memory.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -130,7 +131,7 @@ impl Stack {
         let mut header = [0u8; HEADER];
         header[0] = len as u8;
         header[1..=len].copy_from_slice(&name.as_bytes()[..len]);
-        // SAFETY: Out: this stack is ours alone and the header lies above its first frame.
+        // SAFETY: Own Memory: this stack is ours alone and the header lies above its first frame.
         unsafe { ptr::with_exposed_provenance_mut::<[u8; HEADER]>(self.header()).write(header) };
     }
 
@@ -216,7 +217,7 @@ impl StackRange {
 /// `header` is the header's address of a stack that is out, or whose slab is mapped and does not
 /// change.
 pub(crate) unsafe fn read_name(header: usize, buffer: &mut [u8; HEADER]) -> &str {
-    // SAFETY: by this function's contract; every bit pattern is a value of the type.
+    // SAFETY: Contract. Plain Data: every bit pattern is a value of the type.
     *buffer = unsafe { ptr::with_exposed_provenance::<[u8; HEADER]>(header).read_volatile() };
     let len = usize::from(buffer[0]).min(NAME_MAX);
     std::str::from_utf8(&buffer[1..=len]).unwrap_or("?")
@@ -228,9 +229,9 @@ impl Drop for Stack {
     }
 }
 
-// SAFETY: the memory from `low` to `base` is mapped, at least `MIN_SIZE` long, used by no other
-// code (Out), and stays mapped while this claim exists; the guard below it faults on every access;
-// the base is a multiple of 64 below a page boundary.
+// SAFETY: Own Memory: the memory from `low` to `base` is mapped, at least `MIN_SIZE` long, used by
+// no other code, and stays mapped while this claim exists; the guard below it faults on every
+// access; the base is a multiple of 64 below a page boundary.
 unsafe impl corosensei::stack::Stack for Stack {
     #[inline]
     fn base(&self) -> NonZeroUsize {
@@ -260,7 +261,7 @@ mod tests {
         // was touched.
         let touched = whole.low + page;
         for at in (touched..whole.top - HEADER).step_by(page) {
-            // SAFETY: Out: the stack is this test's, and nothing runs on it.
+            // SAFETY: Own Memory: the stack is this test's, and nothing runs on it.
             unsafe { ptr::with_exposed_provenance_mut::<u8>(at).write(1) };
         }
         for low in [0, 1, page - 1, page, page + 1, 3 * page - 1].map(|n| whole.low + n) {

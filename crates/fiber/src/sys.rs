@@ -6,7 +6,8 @@
 //! (65,530 by default) at about 32,000 stacks. Which of the two works is found once, by trying.
 //!
 //! This file decides nothing about layout and keeps no state except the answer of that probe.
-//! Invariants used here: *Mapping*, *Signal* (see the crate's first page), *Plain Call*.
+//!
+//! Unsafe code, one system call in each block.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -49,12 +50,12 @@ impl GuardKind {
 fn madvise_guards() -> bool {
     let len = page_size();
     let Ok(page) = reserve(len) else { return false };
-    // SAFETY: Mapping: `page` was reserved just above and no other code knows it.
+    // SAFETY: Own Memory: `page` was reserved just above and no other code knows it.
     let installed = unsafe { madvise(page, len, MADV_GUARD_INSTALL) }.is_ok();
-    // SAFETY: Mapping: uname(2) writes at most one `utsname`, which fits in the page; if the page
-    // is guarded the kernel answers EFAULT instead of writing.
+    // SAFETY: Own Memory: uname(2) writes at most one `utsname`, which fits in the page; if the
+    // page is guarded the kernel answers EFAULT instead of writing.
     let guarded = installed && unsafe { libc::uname(ptr::with_exposed_provenance_mut(page)) } != 0;
-    // SAFETY: Mapping: nothing refers to the page any more.
+    // SAFETY: Own Memory: nothing refers to the page any more.
     unsafe { release(page, len) };
     guarded
 }
@@ -83,7 +84,7 @@ pub(crate) fn reserve(len: usize) -> io::Result<usize> {
         return Err(io::Error::last_os_error());
     }
     let at = at.expose_provenance();
-    // SAFETY: Mapping: reserved just above. Kernels built without huge pages answer EINVAL, and
+    // SAFETY: Own Memory: reserved just above. Kernels built without huge pages answer EINVAL, and
     // then there is nothing to refuse.
     let _ = unsafe { madvise(at, len, libc::MADV_NOHUGEPAGE) };
     Ok(at)
@@ -93,9 +94,9 @@ pub(crate) fn reserve(len: usize) -> io::Result<usize> {
 ///
 /// # Safety
 ///
-/// *Mapping*: the range came from [`reserve`] and nothing refers to it.
+/// The range came from [`reserve`] and nothing refers to it.
 pub(crate) unsafe fn release(at: usize, len: usize) {
-    // SAFETY: Mapping, by this function's contract.
+    // SAFETY: Contract.
     let failed = unsafe { libc::munmap(ptr::with_exposed_provenance_mut(at), len) };
     assert_eq!(failed, 0, "a slab was unmapped that was not mapped");
 }
@@ -104,17 +105,17 @@ pub(crate) unsafe fn release(at: usize, len: usize) {
 ///
 /// # Safety
 ///
-/// *Mapping*: the range is whole pages of a reservation, and what they hold is not needed.
+/// The range is whole pages of a reservation, and what they hold is not needed.
 pub(crate) unsafe fn guard(at: usize, len: usize, kind: GuardKind) -> io::Result<()> {
     if kind == GuardKind::Madvise {
-        // SAFETY: Mapping, by this function's contract.
+        // SAFETY: Contract.
         match unsafe { madvise(at, len, MADV_GUARD_INSTALL) } {
             // Kernels 6.13 and 6.14 refuse markers in locked memory (mlockall): protect instead.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             done => return done,
         }
     }
-    // SAFETY: Mapping, by this function's contract.
+    // SAFETY: Contract.
     let failed =
         unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(at), len, libc::PROT_NONE) };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -124,9 +125,9 @@ pub(crate) unsafe fn guard(at: usize, len: usize, kind: GuardKind) -> io::Result
 ///
 /// # Safety
 ///
-/// *Mapping*: the range is whole pages of a reservation, and what they hold is not needed.
+/// The range is whole pages of a reservation, and what they hold is not needed.
 pub(crate) unsafe fn discard(at: usize, len: usize) {
-    // SAFETY: Mapping, by this function's contract. Failure (locked memory) only keeps the pages.
+    // SAFETY: Contract. Failure (locked memory) only keeps the pages.
     let _ = unsafe { madvise(at, len, libc::MADV_DONTNEED) };
 }
 
@@ -187,7 +188,7 @@ pub(crate) fn lowest_resident(low: usize, top: usize) -> Option<usize> {
 ///
 /// As the advice demands; the callers above state it.
 unsafe fn madvise(at: usize, len: usize, advice: i32) -> io::Result<()> {
-    // SAFETY: by this function's contract.
+    // SAFETY: Contract.
     let failed = unsafe { libc::madvise(ptr::with_exposed_provenance_mut(at), len, advice) };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -234,15 +235,15 @@ mod tests {
         let page = page_size();
         let at = reserve(8 * page).expect("eight pages");
         assert_eq!(lowest_resident(at, at + 8 * page), Some(at + 8 * page));
-        // SAFETY: Mapping: the sixth page of the reservation above.
+        // SAFETY: Own Memory: the sixth page of the reservation above.
         unsafe { ptr::with_exposed_provenance_mut::<u8>(at + 5 * page).write(1) };
         assert_eq!(lowest_resident(at, at + 8 * page), Some(at + 5 * page));
-        // SAFETY: Mapping: nothing refers to the reservation.
+        // SAFETY: Own Memory: nothing refers to the reservation.
         unsafe { discard(at, 8 * page) };
         assert_eq!(lowest_resident(at, at + 8 * page), Some(at + 8 * page));
         populate(at, 8 * page).expect("eight pages of memory");
         assert_eq!(lowest_resident(at, at + 8 * page), Some(at));
-        // SAFETY: Mapping: nothing refers to the reservation.
+        // SAFETY: Own Memory: nothing refers to the reservation.
         unsafe { release(at, 8 * page) };
         assert_eq!(lowest_resident(at, at + 8 * page), None, "it is unmapped");
     }
@@ -252,14 +253,15 @@ mod tests {
         for kind in [GuardKind::probed(), GuardKind::Mprotect] {
             let page = page_size();
             let at = reserve(2 * page).expect("two pages");
-            // SAFETY: Mapping: the first page of the reservation above, which holds nothing.
+            // SAFETY: Own Memory: the first page of the reservation above, which holds nothing.
             unsafe { guard(at, page, kind) }.expect("a guard");
-            // SAFETY: Mapping: the kernel answers EFAULT for the guard and fills the page above it.
+            // SAFETY: Own Memory: the kernel answers EFAULT for the guard and fills the page above
+            // it.
             let below = unsafe { libc::uname(ptr::with_exposed_provenance_mut(at)) };
-            // SAFETY: Mapping: as above.
+            // SAFETY: Own Memory: as above.
             let above = unsafe { libc::uname(ptr::with_exposed_provenance_mut(at + page)) };
             assert_eq!((below, above), (-1, 0), "{kind:?}");
-            // SAFETY: Mapping: nothing refers to the reservation.
+            // SAFETY: Own Memory: nothing refers to the reservation.
             unsafe { release(at, 2 * page) };
         }
     }

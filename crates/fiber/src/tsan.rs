@@ -5,9 +5,9 @@
 //! right after. So what one did before a switch happens before what the other does after it, as it
 //! is on one kernel thread.
 //!
-//! Named invariant **Told**: the handle of a fiber was given by the sanitizer, and is returned
-//! once, when the fiber does not run; the handle to switch back to is that of the thread or fiber
-//! that resumes, which waits meanwhile.
+//! Unsafe code, because the sanitizer's functions take handles: that of a fiber was given by the
+//! sanitizer, and is returned once, when the fiber does not run; the handle to switch back to is
+//! that of the thread or fiber that resumes, which waits meanwhile.
 #![cfg_attr(feature = "tsan", allow(unsafe_code))]
 
 #[cfg(feature = "tsan")]
@@ -26,16 +26,16 @@ mod told {
 
     impl Told {
         pub(crate) fn new() -> Told {
-            // SAFETY: Told: asks for a handle.
+            // SAFETY: Plain Call: asks for a handle.
             Told(unsafe { __tsan_create_fiber(0) })
         }
 
         /// Runs `resume`, which runs the fiber until it suspends or ends.
         #[inline]
         pub(crate) fn around<R>(&self, resume: impl FnOnce() -> R) -> R {
-            // SAFETY: Told.
+            // SAFETY: Plain Call: asks for a handle.
             let back = Back(unsafe { __tsan_get_current_fiber() });
-            // SAFETY: Told.
+            // SAFETY: Held: the handle is the fiber's, which exists.
             unsafe { __tsan_switch_to_fiber(self.0, 0) };
             let result = resume();
             drop(back);
@@ -48,14 +48,14 @@ mod told {
 
     impl Drop for Back {
         fn drop(&mut self) {
-            // SAFETY: Told.
+            // SAFETY: Held: the resumer waits for this.
             unsafe { __tsan_switch_to_fiber(self.0, 0) };
         }
     }
 
     impl Drop for Told {
         fn drop(&mut self) {
-            // SAFETY: Told: its owner is dropped, so it does not run.
+            // SAFETY: Own Memory: its owner is dropped, so it does not run.
             unsafe { __tsan_destroy_fiber(self.0) };
         }
     }

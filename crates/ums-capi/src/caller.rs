@@ -13,6 +13,8 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::str::Utf8Error;
 
+use ums::Builder;
+
 /// The place for a result: NULL, or a `T` that may be written during the call.
 #[repr(transparent)]
 #[derive(Debug)]
@@ -205,4 +207,10 @@ impl Descriptor {
         // SAFETY: C Caller: the descriptor stays open until the request has ended.
         (self.0 >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.0) })
     }
+}
+
+/// Chooses fiber workers for a node of a C program.
+pub fn fiber_workers(builder: Builder) -> Builder {
+    // SAFETY: C Caller: the header says at UMS_WORKERS_FIBER what may run there.
+    unsafe { builder.fiber_workers() }
 }

@@ -28,7 +28,7 @@ fn plain(sources: &str) -> String {
         while let Some(at) = text[from..].find(ours).map(|at| from + at) {
             from = at + cs.len();
             let is_word = text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            if is_word {
+            if is_word || text[at + ours.len()..].starts_with("::") {
                 from = at + ours.len();
                 continue;
             }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An exported name counts as unsafe code, so the lint is off here for the whole folder. Only
-//! `object`, `options` and `io` have more; what C passes to the others are types of `caller`.
+//! `object` and `io` have more; what C passes to the others are types of `caller`.
 
 #![allow(unsafe_code)]
 

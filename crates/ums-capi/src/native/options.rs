@@ -3,18 +3,14 @@
 //! The structure may grow. Its first field says how large the caller's is: a smaller one lacks the
 //! newer fields, which are then zero; in a larger one, the unknown fields must be zero.
 
-//!
-//! Fiber workers are an unsafe choice: the header says what may run on them.
-
-#![allow(unsafe_code)]
-
+use std::mem::offset_of;
 use std::time::Duration;
 
 use ums::node::{IoChoice, Placement};
 use ums::{Builder, Node};
 
 use super::fault::Fault;
-use crate::caller::In;
+use crate::caller::{self, In};
 
 /// Workers are threads: any code may run on them.
 pub const UMS_WORKERS_THREAD: u32 = 0;
@@ -102,13 +98,34 @@ impl ums_options {
         if unknown.iter().any(|byte| *byte != 0) {
             return Err(Fault::new(libc::E2BIG, "ums_options has fields that are not known here"));
         }
-        let mut options = ums_options::default();
-        // SAFETY: Plain Data: all fields are numbers. The caller's bytes are no more than ours.
-        unsafe {
-            let to = std::ptr::from_mut(&mut options).cast::<u8>();
-            std::ptr::copy_nonoverlapping(known.as_ptr(), to, known.len());
+        let mut bytes = [0; size_of::<ums_options>()];
+        bytes[..known.len()].copy_from_slice(known);
+        Ok(ums_options::of_bytes(&bytes))
+    }
+
+    fn of_bytes(bytes: &[u8; size_of::<ums_options>()]) -> ums_options {
+        let word =
+            |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes));
+        let long =
+            |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let int =
+            |at: usize| bytes[at..].first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+        ums_options {
+            size: word(offset_of!(ums_options, size)),
+            schedulers: word(offset_of!(ums_options, schedulers)),
+            max_workers: word(offset_of!(ums_options, max_workers)),
+            min_workers: word(offset_of!(ums_options, min_workers)),
+            queue_limit: word(offset_of!(ums_options, queue_limit)),
+            stack_size: word(offset_of!(ums_options, stack_size)),
+            preemptive_limit: word(offset_of!(ums_options, preemptive_limit)),
+            idle_worker_timeout_ns: long(offset_of!(ums_options, idle_worker_timeout_ns)),
+            idle_spin_ns: long(offset_of!(ums_options, idle_spin_ns)),
+            queue_timeout_ns: long(offset_of!(ums_options, queue_timeout_ns)),
+            worker_kind: int(offset_of!(ums_options, worker_kind)),
+            placement: int(offset_of!(ums_options, placement)),
+            io: int(offset_of!(ums_options, io)),
+            flags: int(offset_of!(ums_options, flags)),
         }
-        Ok(options)
     }
 
     /// Returns the builder with these options.
@@ -150,8 +167,7 @@ impl ums_options {
         });
         builder = match self.worker_kind {
             UMS_WORKERS_THREAD => builder,
-            // SAFETY: C Caller: the header says at UMS_WORKERS_FIBER what may run there.
-            UMS_WORKERS_FIBER => unsafe { builder.fiber_workers() },
+            UMS_WORKERS_FIBER => caller::fiber_workers(builder),
             other => return Err(unknown("worker_kind", other)),
         };
         let known =

@@ -22,8 +22,8 @@
 //! lock, and what can be waited for is a kernel object, an eventfd.
 //!
 //! An exported name counts as unsafe code, so the lint is off here for the whole folder. Only
-//! `system`, `pthread`, `handle`, `worker`, `attributes`, `slist` and `thread` have more; what C passes to the
-//! others are types of `caller`.
+//! `system`, `pthread`, `handle`, `worker`, `attributes`, `slist` and `thread` have more; what C
+//! passes to the others are types of `caller`.
 //!
 //! Names, numbers and structures are those of Windows; `docs/windows-c.md` says what differs.
 

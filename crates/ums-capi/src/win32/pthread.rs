@@ -7,8 +7,9 @@
 //! The eventfd for a thread's end is created by the first waiter, so that a thousand threads need
 //! no thousand descriptors.
 //!
-//! Unsafe code, because `CURRENT` is null or points at the calling thread's own [`Thread`], of which
-//! the thread keeps a reference until it has ended; and for the calls that start and end threads.
+//! Unsafe code, because `CURRENT` is null or points at the calling thread's own [`Thread`], of
+//! which the thread keeps a reference until it has ended; and for the calls that start and end
+//! threads.
 
 #![allow(unsafe_code)]
 
