@@ -197,7 +197,7 @@ impl Stage {
             "read" => hold(Guard::Reads(self.with_readers(what).read())),
             "write" => hold(Guard::Writes(self.with_readers(what).write())),
             "leave" => drop(guards.remove(what)),
-            "wait" => event().wait().expect("nobody cancels it"),
+            "wait" => event().wait().expect("it is not cancelled"),
             "set" => event().set(),
             "outside" => ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
                 ums::sim::thread_sleep(ms());
