@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 
 /// Accepts until the task is cancelled. It takes a seat before it accepts.
 fn accept(listener: &TcpListener, target: SocketAddr, idle: Duration) {
-    while let Ok(seat) = SEATS.acquire_for(Duration::MAX) {
+    while let Ok(seat) = SEATS.acquire() {
         let (client, peer) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(_) if ums::is_cancelled() => return,
@@ -73,7 +73,8 @@ fn connection(client: TcpStream, target: SocketAddr, idle: Duration) -> io::Resu
     let target = TcpStream::connect_timeout(&target, CONNECT)?;
     let pair = Pair { client, target, idle, began: Instant::now(), moved: AtomicU64::new(0) };
     ums::scope(|s| {
-        let up = s.spawn(|| pair.copy(&pair.client, &pair.target));
+        let up = s.try_spawn(|| pair.copy(&pair.client, &pair.target));
+        let up = up.map_err(io::Error::other)?;
         pair.copy(&pair.target, &pair.client)?;
         up.join().map_err(|error| io::Error::other(error.to_string()))?
     })

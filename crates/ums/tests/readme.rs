@@ -1,4 +1,5 @@
-//! The README's first program is the example `first`, and prints what the README says.
+//! The README's first program is the example `first`, and prints what the README says; its echo
+//! server is the example `echo`, but for the arguments.
 //!
 //! Cargo builds examples for `cargo test` of the whole package.
 
@@ -6,6 +7,7 @@ use std::process::Command;
 
 const README: &str = include_str!("../../../README.md");
 const EXAMPLE: &str = include_str!("../examples/first.rs");
+const ECHO: &str = include_str!("../examples/echo.rs");
 
 /// The text of the README's first block of this kind.
 fn block(kind: &str) -> &'static str {
@@ -30,4 +32,15 @@ fn the_program_of_the_readme_prints_what_the_readme_says() {
     assert!(output.status.success(), "it ended with {}: {errors}", output.status);
     assert_eq!(String::from_utf8_lossy(&output.stdout), block("text"));
     assert_eq!(errors, "");
+}
+
+#[test]
+fn the_echo_server_of_the_readme_is_the_example() {
+    let server = README.split("```rust\n").nth(2).expect("the README has a second program");
+    let server = server.split("```").next().unwrap();
+    let lines: Vec<_> = server.lines().filter(|line| line.starts_with("        ")).collect();
+    assert!(lines.len() > 3, "{server}");
+    for line in lines.iter().filter(|line| !line.contains("bind(")) {
+        assert!(ECHO.contains(line), "examples/echo.rs lacks: {line}");
+    }
 }

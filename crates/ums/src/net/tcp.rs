@@ -68,15 +68,13 @@ impl TcpListener {
     /// `static` can move into a task.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use ums::net::TcpListener;
     /// use ums::sync::Semaphore;
     ///
     /// static SEATS: Semaphore = Semaphore::new(100);
     ///
     /// fn accept(listener: &TcpListener) {
-    ///     // Like every wait with a time, it ends if the task is cancelled.
-    ///     while let Ok(seat) = SEATS.acquire_for(Duration::MAX) {
+    ///     while let Ok(seat) = SEATS.acquire() { // ends if the task is cancelled
     ///         match listener.accept() {
     ///             Ok((stream, _peer)) => drop(ums::spawn(move || {
     ///                 let _ = std::io::copy(&mut &stream, &mut &stream);

@@ -22,7 +22,8 @@
 //! * **Locking never fails.** `lock`, `read`, `write` and `get_or_init` wait until the lock is the
 //!   caller's, even if the work request is cancelled. Every other wait returns a `Result`, and so
 //!   do the `_for` and `_until` forms of locks; their error is or contains a
-//!   [`WaitError`](crate::WaitError).
+//!   [`WaitError`](crate::WaitError). `lock_for(Duration::MAX)` is a wait for a lock without a
+//!   deadline that a cancellation ends.
 //! * **A deadlock is broken.** Workers that wait for each other would wait forever. The monitor
 //!   follows each lock to its owner, finds the cycle and ends one wait in it: with
 //!   [`WaitError::Deadlock`](crate::WaitError::Deadlock) where the function can fail, and by a

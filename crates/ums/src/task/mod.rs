@@ -1,7 +1,14 @@
 //! Tasks: spawned closures that run on workers, with a result that can be waited for.
 //!
-//! Waiting for a task that has not begun moves it ahead of other queued requests, so that parents
-//! that wait for children can never use up all workers.
+//! Each task, spawned or scoped, is a work request of its own: it waits for a worker, keeps that
+//! worker until it has ended, and is cancelled alone. Cancelling a task cancels none of the tasks
+//! that it started.
+//!
+//! Joining a task that has not begun moves it ahead of other queued requests, and gives it a worker
+//! beyond the limit if there is no other: parents that wait for children do not use up all workers.
+//! Only the join, or the end of a scope, does that. A parent that first waits for something else,
+//! such as input, keeps its worker, while a child that has not begun may wait for one: see
+//! [`Builder::max_workers`](crate::Builder::max_workers).
 
 // A task is one allocation: the request's state, and a cell that holds first the closure, then the
 // result (G11). Tasks that may borrow are in `scope.rs`.
@@ -304,7 +311,8 @@ impl<T> JoinHandle<T> {
     }
 
     /// Asks the task to end. If no worker has begun it, it never runs; otherwise its waits and
-    /// checkpoints fail with [`WaitError::Cancelled`]. A task is never stopped by force.
+    /// checkpoints fail with [`WaitError::Cancelled`]. A task is never stopped by force. Tasks that
+    /// it has spawned, or started in a [`scope`](fn@scope), are not cancelled.
     pub fn cancel(&self) {
         cancel(self.task.state(), &self.home);
     }
@@ -494,9 +502,11 @@ where
     Ok(JoinHandle { task, home })
 }
 
-/// Starts a task: queues it on the scheduler that the caller runs on. Before it has begun, an idle
-/// scheduler may take it from there. `f` must be `Send + 'static`; for tasks that borrow, use
-/// [`scope`].
+/// Starts a task: queues it on the scheduler that the caller runs on. Until it has begun, another
+/// scheduler that has nothing to do may take it from there, unless the node's
+/// [`Placement`](crate::node::Placement) is `Classic` or `AlwaysPreferred`. So one task that starts
+/// many, such as an accept loop, occupies all schedulers. A task that has begun stays where it is.
+/// `f` must be `Send + 'static`; for tasks that borrow, use [`scope`].
 ///
 /// # Panics
 /// Panics on a plain thread (use [`Node::spawn`](crate::Node::spawn)), and if the work queue is

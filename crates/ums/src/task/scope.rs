@@ -20,6 +20,7 @@ use crate::os::lock::Lock;
 use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
 use crate::scheduler::{Frozen, Scheduler, here};
+use crate::wait::error::EnqueueError;
 use crate::wait::{Outcome, Ticket, What};
 
 /// A scope in which tasks may borrow from the caller's stack; see [`scope`].
@@ -89,6 +90,13 @@ pub struct ScopedJoinHandle<'scope, T> {
     lives: std::marker::PhantomData<&'scope ()>,
 }
 
+// So that a `join` can be unwrapped, whose error may contain the handle.
+impl<T> std::fmt::Debug for ScopedJoinHandle<'_, T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScopedJoinHandle").field("request", &self.inner.request_id()).finish()
+    }
+}
+
 impl<T> ScopedJoinHandle<'_, T> {
     /// Waits for the task's end and returns its result.
     ///
@@ -116,6 +124,38 @@ impl<T> ScopedJoinHandle<'_, T> {
 
 /// Runs tasks that may borrow what the caller owns, like [`std::thread::scope`]: all of them have
 /// ended when it returns.
+///
+/// # Cancellation
+/// Each task of a scope is a work request of its own. Cancelling the request that opened the scope
+/// does not cancel them, and the end of the scope waits for them nevertheless; only
+/// [`Node::shutdown`](crate::Node::shutdown) cancels all. To end a scope early, make what its tasks
+/// wait for end: close the channel, shut the stream down, give their waits a time. For example,
+/// when this request is cancelled, it ends the read of the other task:
+///
+/// ```
+/// use std::io::Read;
+/// use std::net::Shutdown;
+/// use ums::net::UnixStream;
+///
+/// let node = ums::Node::builder().build()?;
+/// let (mine, theirs) = UnixStream::pair()?;
+/// # let (begun, begins) = std::sync::mpsc::channel();
+/// let task = node.spawn(move || {
+///     # begun.send(()).unwrap();
+///     ums::scope(|s| {
+///         let read = s.spawn(|| (&mine).read(&mut [0; 16])); // nothing arrives
+///         if let Err(ums::task::JoinError::Wait(read, _)) = read.join() {
+///             mine.shutdown(Shutdown::Both).unwrap();
+///             drop(read); // the scope waits for it
+///         }
+///     })
+/// })?;
+/// # begins.recv()?; // a task that has not begun would never run
+/// task.cancel();
+/// assert!(task.join().is_ok());
+/// # drop(theirs);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Panics
 /// Panics on a plain thread, and if a task panicked whose handle was not joined. In debug builds it
@@ -166,12 +206,43 @@ where
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts a task that may borrow for `'scope`.
+    /// Starts a task that may borrow for `'scope`, on the scheduler of the scope; like a task of
+    /// [`spawn`](crate::spawn()) it may be taken from there before it has begun.
     ///
     /// # Panics
-    /// Panics if the work queue is full or the node shuts down.
+    /// Panics if the work queue is full or the node shuts down (use [`Scope::try_spawn`]).
     #[track_caller]
     pub fn spawn<F, T>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        F: FnOnce() -> T + Send + 'scope,
+        T: Send + 'scope,
+    {
+        match spawn(self, f) {
+            Ok(handle) => handle,
+            Err(error) => panic!("the scope's task was not accepted: {error}"),
+        }
+    }
+
+    /// Like [`Scope::spawn`], for callers that handle a full queue.
+    ///
+    /// # Errors
+    /// [`EnqueueError`] if the work queue is full or the node shuts down; `f` is dropped.
+    ///
+    /// ```
+    /// let node = ums::Node::builder().schedulers(1).queue_limit(1).build()?;
+    /// let refused = node.run(|| {
+    ///     let words = vec!["one", "two"];
+    ///     ums::scope(|s| {
+    ///         let one = s.try_spawn(|| words[0]).unwrap(); // queued, as this task has not waited
+    ///         let two = s.try_spawn(|| words[1]);
+    ///         assert_eq!(one.join().unwrap(), "one");
+    ///         two.err()
+    ///     })
+    /// });
+    /// assert_eq!(refused, Some(ums::node::EnqueueError::QueueFull(1)));
+    /// # Ok::<(), ums::BuildError>(())
+    /// ```
+    pub fn try_spawn<F, T>(&'scope self, f: F) -> Result<ScopedJoinHandle<'scope, T>, EnqueueError>
     where
         F: FnOnce() -> T + Send + 'scope,
         T: Send + 'scope,
@@ -210,8 +281,10 @@ impl<F: FnOnce() -> T, T> Body<F, T> {
     }
 }
 
-#[track_caller]
-fn spawn<'scope, F, T>(scope: &'scope Scope<'scope, '_>, f: F) -> ScopedJoinHandle<'scope, T>
+fn spawn<'scope, F, T>(
+    scope: &'scope Scope<'scope, '_>,
+    f: F,
+) -> Result<ScopedJoinHandle<'scope, T>, EnqueueError>
 where
     F: FnOnce() -> T + Send + 'scope,
     T: Send + 'scope,
@@ -225,11 +298,7 @@ where
     let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
     let mut task = Task::new(current::user(), false, call);
     task.state.with_scope = Some(scope.open.urgent.clone());
-    match queue(scope.scheduler.clone(), task) {
-        Ok(inner) => {
-            let scope = scope.open.clone();
-            ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData }
-        }
-        Err(error) => panic!("the scope's task was not accepted: {error}"),
-    }
+    let inner = queue(scope.scheduler.clone(), task)?;
+    let scope = scope.open.clone();
+    Ok(ScopedJoinHandle { inner, slot, scope, lives: std::marker::PhantomData })
 }
