@@ -21,6 +21,10 @@ const SILENT: [&str; 3] = ["crates/ums/src/", "crates/context/src/", "crates/fib
 const RECOVERIES: [&str; 2] = ["PoisonError", "|e| e.into_inner()"];
 const RECOVERS: &str = "crates/ums/src/os/lock.rs";
 const HAVE_LOCK: [&str; 3] = ["crates/ums/", "crates/umsql/", "crates/ums-capi/"];
+/// Features of tests. Only these folders, and the list of what is public, know whether they are on.
+const TEST_FEATURES: [&str; 3] = ["sim", "planted", "fuzz"];
+const KNOW_TEST_FEATURES: [&str; 3] =
+    ["crates/ums/src/os/", "crates/ums/src/testing/", "crates/ums/src/lib.rs"];
 /// Developers' tools, which print their results.
 const TOOLS: &str = "crates/ums/src/testing/sim/";
 
@@ -35,6 +39,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
             printing(file, &mut findings);
             numbers(file, &mut findings);
             recovery(file, &mut findings);
+            test_features(file, &mut findings);
         }
     }
     findings
@@ -144,6 +149,26 @@ fn recovery(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
+fn test_features(file: &File, findings: &mut Vec<Finding>) {
+    let knows = KNOW_TEST_FEATURES.iter().any(|at| file.path.starts_with(at));
+    if knows || !file.path.starts_with("crates/ums/src/") {
+        return;
+    }
+    for (at, line) in file.text.lines().enumerate() {
+        let condition = line.split_once("cfg(").filter(|(before, _)| !before.contains("//"));
+        let asks = |(_, condition): (&str, &str)| {
+            TEST_FEATURES.iter().any(|name| condition.contains(&format!("feature = \"{name}\"")))
+        };
+        if condition.is_some_and(asks) {
+            findings.push(file.finding(
+                at + 1,
+                "has a second form for a build with a feature of tests. Ask `os::sim` or \
+                 `os::planted`, which are constant without it, or move this to `testing`.",
+            ));
+        }
+    }
+}
+
 fn machine_paths(file: &File, findings: &mut Vec<Finding>) {
     for path in MACHINE {
         for (at, _) in file.text.match_indices(path) {
@@ -193,6 +218,16 @@ mod tests {
         assert_eq!(lines("crates/umsql/tests/a.rs", text), [2, 3]);
         assert_eq!(lines(RECOVERS, text), []);
         assert_eq!(lines("crates/fiber/src/a.rs", text), []);
+    }
+
+    #[test]
+    fn only_os_and_testing_know_whether_a_feature_of_tests_is_on() {
+        let text = "//! A.\n#[cfg(feature = \"sim\")]\nfn f() {}\n// cfg(feature = \"sim\")\n\
+                    #[cfg(any(test, feature = \"fuzz\"))]\nfn g() {}\n\
+                    #[cfg(feature = \"spans\")]\nfn h() {}\n";
+        assert_eq!(lines("crates/ums/src/net/tcp.rs", text), [2, 5]);
+        assert_eq!(lines("crates/ums/src/os/clock.rs", text), []);
+        assert_eq!(lines("crates/umsql/src/a.rs", text), []);
     }
 
     #[test]
