@@ -10,6 +10,7 @@ use std::ptr::null_mut;
 use std::sync::atomic as plain;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+#[cfg(debug_assertions)]
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
 use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
