@@ -294,7 +294,7 @@ impl Scheduler {
             let watched_worker = scheduler.watch_worker(waiter);
             if let Some(watched_worker) = &watched_worker {
                 super::preempt::prepare_thread();
-                calls::detect_here(super::preempt::OF_THREADS);
+                calls::detect_here(&super::preempt::OfThreads);
                 watched_worker.begin();
             }
             // Nothing may be touched until this worker is chosen: it does not have the baton.

@@ -45,7 +45,8 @@ use crate::scheduler::request::{Job, RequestState};
 use crate::wait::error::NeedsThread;
 use crate::wait::{Claimed, Outcome, Ticket, Waiter, What, thread_waiter};
 use crate::watch::Blocks;
-use crate::watch::calls::BlockPolicy;
+use crate::watch::calls::BlockHandler;
+use crate::watch::carriers::Carrier;
 use crate::watch::mask_here;
 
 /// Runs external code without delaying the scheduler; see `ums::go_preemptive`.
@@ -64,32 +65,57 @@ where
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// How blocking calls that were not declared are run for thread workers: only those that will
-/// surely block go preemptive, for the block watch sees the others.
-pub(super) const OF_THREADS: BlockPolicy = BlockPolicy {
-    declared: undeclared,
-    seen: undeclared,
-    is_in_user_code: || false,
-    may_leave: || false,
-    from: Blocks::Certain,
-    leave_taken: |_| {},
-    step_out: || false,
-    step_back: || {},
-};
+/// How thread workers run blocking calls that were not declared: only those that will surely block
+/// go preemptive, for the block watch sees the others.
+pub(super) struct OfThreads;
 
-/// For workers with their own context: those that may block, because they would block the host.
-pub(super) const OF_CONTEXTS: BlockPolicy = BlockPolicy {
-    declared: undeclared,
-    seen: seen_blocked,
-    is_in_user_code: || {
+impl BlockHandler for OfThreads {
+    fn least_likelihood(&self) -> Blocks {
+        Blocks::Certain
+    }
+
+    fn run_declared(&self, call: &mut dyn FnMut()) {
+        undeclared(call);
+    }
+}
+
+/// How workers with their own context do: those that may block go preemptive, because they would
+/// block the host.
+pub(super) struct OfContexts;
+
+impl BlockHandler for OfContexts {
+    fn least_likelihood(&self) -> Blocks {
+        Blocks::Unknown
+    }
+
+    fn run_declared(&self, call: &mut dyn FnMut()) {
+        undeclared(call);
+    }
+
+    fn run_seen(&self, call: &mut dyn FnMut()) {
+        seen_blocked(call);
+    }
+
+    fn is_in_user_code(&self) -> bool {
         here_from_outside().is_some_and(|scheduler| scheduler.is_the_requests_own())
-    },
-    may_leave: || here_from_outside().is_some_and(|scheduler| scheduler.may_leave_undeclared()),
-    from: Blocks::Unknown,
-    leave_taken: contexts::leave_taken,
-    step_out,
-    step_back: come_back,
-};
+    }
+
+    fn may_leave(&self) -> bool {
+        here_from_outside().is_some_and(|scheduler| scheduler.may_leave_undeclared())
+    }
+
+    fn leave_taken(&self, carrier: &'static Carrier) {
+        contexts::leave_taken(carrier);
+    }
+
+    fn step_out(&self) -> bool {
+        step_out()
+    }
+
+    fn step_back(&self) {
+        come_back();
+    }
+}
 
 /// The calling worker was seen in a fault, and is in a signal handler at an arbitrary place: leaves
 /// its scheduler as by a guard.

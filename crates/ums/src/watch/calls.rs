@@ -51,39 +51,54 @@ pub fn is_watched() -> bool {
     me().is_some()
 }
 
-/// Runs the call that it is given as the calling thread must run a blocking one.
-type Run = fn(&mut dyn FnMut());
+/// The interface through which the block watch talks to the scheduler of a thread: how the thread
+/// runs calls that block. All methods are called on that thread. Those with a default matter only
+/// for a thread that a host runs, which can leave its host for its own kernel thread.
+pub(crate) trait BlockHandler: Sync {
+    /// Returns the least likelihood of blocking at which [`run_declared`](Self::run_declared) runs
+    /// a call.
+    fn least_likelihood(&self) -> Blocks;
 
-/// How a thread runs calls that block, so that its scheduler is notified.
-#[derive(Clone, Copy)]
-pub(crate) struct BlockPolicy {
     /// Runs an interposed call that will block.
-    pub declared: Run,
-    /// Runs a call that was seen to block on the thread's host.
-    pub seen: Run,
+    fn run_declared(&self, call: &mut dyn FnMut());
+
+    /// Runs a call that was seen to block on the thread's host. Called in a signal handler, only
+    /// after [`may_leave`](Self::may_leave) has allowed it.
+    fn run_seen(&self, call: &mut dyn FnMut()) {
+        call();
+    }
+
     /// Returns whether the thread is in code whose calls are run so.
-    pub is_in_user_code: fn() -> bool,
+    fn is_in_user_code(&self) -> bool {
+        false
+    }
+
     /// Returns whether it may leave its host there. Called with the signal mask of that code.
-    pub may_leave: fn() -> bool,
-    /// The least likelihood of blocking at which `declared` runs a call.
-    pub from: Blocks,
-    /// Called when its scheduler was taken from its host while it was blocked there: moves the
-    /// thread to its own kernel thread, and makes it rejoin its scheduler.
-    pub leave_taken: fn(&'static Carrier),
+    fn may_leave(&self) -> bool {
+        false
+    }
+
+    /// Moves the thread, whose scheduler was taken from its host while it was blocked there, to its
+    /// own kernel thread, and makes it rejoin its scheduler.
+    fn leave_taken(&self, _: &'static Carrier) {}
+
     /// Moves the thread to its own kernel thread, for one instruction. Returns false if it may not
     /// leave from here.
-    pub step_out: fn() -> bool,
+    fn step_out(&self) -> bool {
+        false
+    }
+
     /// Makes the thread rejoin its scheduler after that instruction.
-    pub step_back: fn(),
+    fn step_back(&self) {}
 }
 
 thread_local! {
-    static POLICY: Cell<Option<BlockPolicy>> = const { Cell::new(None) };
+    static HANDLER: Cell<Option<&'static dyn BlockHandler>> = const { Cell::new(None) };
 }
 
-/// Makes calls of this thread that will block run by `policy` from now on.
-pub(crate) fn detect_here(policy: BlockPolicy) {
-    POLICY.set(Some(policy));
+/// Makes calls of this thread that will block run by `handler` from now on.
+pub(crate) fn detect_here(handler: &'static dyn BlockHandler) {
+    HANDLER.set(Some(handler));
 }
 
 /// Runs a call that may block as the calling thread must run it. `blocks` returns how likely it is
@@ -91,12 +106,14 @@ pub(crate) fn detect_here(policy: BlockPolicy) {
 #[doc(hidden)]
 #[inline]
 pub fn may_block<B: Into<Blocks>, R>(blocks: impl FnOnce() -> B, call: impl FnOnce() -> R) -> R {
-    match (me(), POLICY.get()) {
+    match (me(), HANDLER.get()) {
         (None, None) => call(),
         (Some(me), None) => me.call(|| blocks().into(), call),
         (Some(me), Some(_)) if !me.word.in_user() => call(),
-        (me, Some(policy)) => match me {
-            _ if blocks().into() >= policy.from => run_by(policy.declared, call),
+        (me, Some(handler)) => match me {
+            _ if blocks().into() >= handler.least_likelihood() => {
+                run_by(|call| handler.run_declared(call), call)
+            }
             Some(me) => me.call(|| Blocks::Unknown, call),
             None => call(),
         },
@@ -106,7 +123,7 @@ pub fn may_block<B: Into<Blocks>, R>(blocks: impl FnOnce() -> B, call: impl FnOn
 /// Returns whether the calling thread, in the handler of a poke, is in code whose calls are moved
 /// to its own kernel thread.
 pub(super) fn is_in_user_code() -> bool {
-    POLICY.get().is_some_and(|policy| (policy.is_in_user_code)())
+    HANDLER.get().is_some_and(|handler| handler.is_in_user_code())
 }
 
 /// Does for the calling thread, in the handler of a poke and in such code, what
@@ -114,11 +131,11 @@ pub(super) fn is_in_user_code() -> bool {
 pub(super) fn poked(frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
     // If the thread may not leave, the call stays as it was interrupted: made here, it could be
     // interrupted in here again and again.
-    let Some(policy) = POLICY.get().filter(|policy| (policy.may_leave)()) else { return };
+    let Some(handler) = HANDLER.get().filter(|handler| handler.may_leave()) else { return };
     let Some(call) = Interrupted::find(frame, seen) else { return };
     let result = match ends {
         true => -i64::from(libc::EINTR),
-        false => run_by(policy.seen, || call.make()),
+        false => run_by(|run| handler.run_seen(run), || call.make()),
     };
     call.is_over(frame, result);
 }
@@ -126,8 +143,8 @@ pub(super) fn poked(frame: &mut Frame<'_>, seen: Option<Seen>, ends: bool) {
 /// Does as [`poked`] for a thread that was seen blocked in a fault, which the signal has ended: the
 /// instruction at `pc` is next, once more.
 pub(super) fn poked_in_fault(frame: &mut Frame<'_>, pc: u64) {
-    let Some(policy) = POLICY.get() else { return };
-    if hosted::is_next(frame, pc) && (policy.step_out)() {
+    let Some(handler) = HANDLER.get() else { return };
+    if hosted::is_next(frame, pc) && handler.step_out() {
         signals::let_traps_in();
         hosted::step(frame);
     }
@@ -135,16 +152,16 @@ pub(super) fn poked_in_fault(frame: &mut Frame<'_>, pc: u64) {
 
 /// Makes the calling thread, which has executed its one instruction, rejoin its scheduler.
 pub(super) fn has_stepped() {
-    POLICY.get().inspect(|policy| (policy.step_back)());
+    HANDLER.get().inspect(|handler| handler.step_back());
 }
 
 /// Makes the calling thread, in a handler, leave the carrier that its scheduler was taken from.
 pub(super) fn leave_taken(carrier: &'static Carrier) {
-    POLICY.get().inspect(|policy| (policy.leave_taken)(carrier));
+    HANDLER.get().inspect(|handler| handler.leave_taken(carrier));
 }
 
 #[cold]
-fn run_by<R>(run: Run, call: impl FnOnce() -> R) -> R {
+fn run_by<R>(run: impl FnOnce(&mut dyn FnMut()), call: impl FnOnce() -> R) -> R {
     // Rejoining must not change the call's errno.
     let (mut call, mut result, mut kept) = (Some(call), None, errno());
     run(&mut || {
@@ -152,7 +169,7 @@ fn run_by<R>(run: Run, call: impl FnOnce() -> R) -> R {
         kept = errno();
     });
     set_errno(kept);
-    result.expect("the policy runs the call")
+    result.expect("the handler runs the call")
 }
 
 /// A function of the C library.

@@ -33,7 +33,7 @@
 //! the scheduler is taken from that kernel thread, as the baton is from a worker
 //! (`contexts/carrier.rs`): the poke is the gate.
 //!
-//! An interposed call that will surely block goes preemptive by itself (`preempt::OF_THREADS`),
+//! An interposed call that will surely block goes preemptive by itself (`preempt::OfThreads`),
 //! which is faster.
 //!
 //! *Stuck.* The library's own code may need a lock that a worker at its gate holds, such as the

@@ -170,7 +170,7 @@ impl Scheduler {
         let builder = std::thread::Builder::new().stack_size(self.options.stack_size);
         let thread = threads::spawn(builder, name, move || {
             scheduler.arrive(waiter);
-            calls::detect_here(preempt::OF_CONTEXTS);
+            calls::detect_here(&preempt::OfContexts);
             scheduler.runs_on_carriers(Mine { scheduler: &*scheduler, context, waiter });
             if os::sim::carry::leaves_own_thread() {
                 return scheduler.detach_in_world(context, id, waiter);
