@@ -1,12 +1,8 @@
 //! How a thread becomes a watched one, and stops being one.
-//!
-//! Named invariants. **Own Thread**: the handler that a thread is adopted with lives until the same
-//! thread calls [`Watched::abandon`]. **Plain Call**: see ARCHITECTURE.md.
-
-#![allow(unsafe_code)]
 
 use std::io;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::means::Mechanism;
@@ -25,16 +21,9 @@ impl Watched {
     /// Makes the calling thread a watched one, with this record. The thread is inside the library
     /// until its word says otherwise.
     ///
-    /// # Safety
-    /// `handler` lives until this thread calls [`Watched::abandon`].
-    ///
     /// # Errors
     /// The events of the mechanism could not be opened.
-    pub unsafe fn adopt(
-        &'static self,
-        handler: *const dyn GateHandler,
-        how: Mechanism,
-    ) -> io::Result<()> {
+    pub fn adopt(&'static self, handler: Arc<dyn GateHandler>, how: Mechanism) -> io::Result<()> {
         debug_assert!(self.word.in_runtime() && thread::me().is_none());
         let tid = crate::os::thread_number() as i32;
         self.tid.store(tid, Ordering::Relaxed);
@@ -57,7 +46,7 @@ impl Watched {
             Mechanism::Calls => self.state_file.open(tid)?,
         }
         EVENTS.with(|slots| slots.iter().zip(events).for_each(|(slot, event)| slot.put(event)));
-        thread::set_me(Some((self, handler)));
+        thread::become_me(self, handler);
         let entry = entry::mine().unwrap_or(&self.own_entry);
         self.entry.store(Some(entry), Ordering::Release);
         entry::enter_by(Some(entry));
@@ -67,7 +56,7 @@ impl Watched {
     /// Ends the watch of the calling thread, which is inside the library.
     pub fn abandon(&'static self) {
         debug_assert!(self.word.in_runtime());
-        thread::set_me(None);
+        thread::end_me();
         if entry::mine().is_some_and(|mine| ptr::eq(mine, &self.own_entry)) {
             entry::enter_by(None);
         }
@@ -96,7 +85,7 @@ pub(crate) fn prepare() {
 /// thread that would resume it exist in the child.
 fn leave_at_fork() {
     extern "C" fn forget() {
-        thread::set_me(None);
+        thread::forget_me();
     }
     plain::at_fork_in_the_child(forget);
 }

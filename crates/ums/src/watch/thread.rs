@@ -23,6 +23,7 @@
 use std::cell::Cell;
 use std::io;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use super::breakpoint::Breakpoint;
@@ -200,7 +201,7 @@ pub struct Watched {
 }
 
 /// A watched thread, and the handler that it was adopted with.
-pub(super) type Me = (&'static Watched, *const dyn GateHandler);
+type Me = (&'static Watched, *const dyn GateHandler);
 
 thread_local! {
     static ME: Cell<Option<Me>> = const { Cell::new(None) };
@@ -246,17 +247,32 @@ pub fn me() -> Option<&'static Watched> {
     ME.get().map(|(me, _)| me)
 }
 
-/// Makes the calling thread this one, or none.
-pub(super) fn set_me(me: Option<Me>) {
-    ME.set(me);
+/// Makes the calling thread this one, with this handler.
+pub(super) fn become_me(me: &'static Watched, handler: Arc<dyn GateHandler>) {
+    ME.set(Some((me, Arc::into_raw(handler))));
+}
+
+/// Makes the calling thread an ordinary one, and drops its handler.
+pub(super) fn end_me() {
+    if let Some((_, handler)) = ME.take() {
+        // SAFETY: Handed Over: from `become_me`, and taken out by this thread once.
+        drop(unsafe { Arc::from_raw(handler) });
+    }
+}
+
+/// Makes the one thread of a forked child an ordinary one; its handler stays as it is.
+pub(super) fn forget_me() {
+    ME.set(None);
 }
 
 /// Returns the handler of the calling thread, which is watched.
-pub(super) fn gate_handler() -> &'static dyn GateHandler {
+pub(super) fn gate_handler() -> Arc<dyn GateHandler> {
     let (_, handler) = ME.get().expect("only a watched thread has a handler");
-    // SAFETY: Own Thread: the handler lives until this thread abandons it, and every use is within
-    // the current call. The 'static stays inside this room.
-    unsafe { &*handler }
+    // SAFETY: Held: the thread has a count of it until `end_me`, and takes one more.
+    unsafe {
+        Arc::increment_strong_count(handler);
+        Arc::from_raw(handler)
+    }
 }
 
 impl Watched {

@@ -3,10 +3,6 @@
 //!
 //! The kernel's version is not asked: restrictions of a container or a system-call filter show only
 //! by trying.
-//!
-//! Named invariant **Own Thread**: the handler lives on the stack of the thread that adopts it.
-
-#![allow(unsafe_code)]
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -152,7 +148,7 @@ fn run(how: Mechanism) -> Result<(), String> {
 
 /// Runs `f` as the user code of a watched thread that is seated at this place.
 fn be_watched<R>(
-    handler: &TrialThread,
+    handler: &Arc<TrialThread>,
     place: &Arc<Place>,
     how: Mechanism,
     f: impl FnOnce(&'static Watched) -> Result<R, String>,
@@ -160,8 +156,7 @@ fn be_watched<R>(
     crate::os::linux::cpus::pin_to(place.cpu).map_err(|e| e.to_string())?;
     let me = Watched::take().map_err(|e| e.to_string())?;
     let _ = handler.go.set(&me.go);
-    // SAFETY: Own Thread: `handler` outlives this function, which abandons.
-    if let Err(error) = unsafe { me.adopt(std::ptr::from_ref(handler), how) } {
+    if let Err(error) = me.adopt(handler.clone(), how) {
         me.give_back();
         return Err(error.to_string());
     }
@@ -198,7 +193,7 @@ mod tests {
         let seen = Arc::new(Seen::default());
         let place = Place::open(cpu, how, Box::new(TrialOwner(seen.clone()))).unwrap();
         let (may_run, go) = (AtomicBool::new(true), OnceLock::new());
-        let handler = TrialThread { seen: seen.clone(), may_run, go };
+        let handler = Arc::new(TrialThread { seen: seen.clone(), may_run, go });
         let at = place.clone();
         let noticed = std::thread::spawn(move || {
             let mut noticed = [0; 2];

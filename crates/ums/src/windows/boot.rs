@@ -200,9 +200,7 @@ unsafe fn refused(context: &Context, started: &Started, error: i32) {
 fn become_watched(context: &Arc<Context>) -> io::Result<&'static Watched> {
     let key = end_key()?;
     let watched = Watched::take()?;
-    let handler: *const Context = Arc::as_ptr(context);
-    // SAFETY: Handed Over: the context outlives its thread's watch, which `at_end` ends.
-    if let Err(error) = unsafe { watched.adopt(handler, watch::mechanism()) } {
+    if let Err(error) = watched.adopt(context.clone(), watch::mechanism()) {
         watched.give_back();
         return Err(error);
     }

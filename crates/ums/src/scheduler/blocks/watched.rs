@@ -41,11 +41,6 @@
 //! their gates to run without the baton. Such a worker has no scheduler: its first entry into the
 //! library (`scheduler::here`) takes it to its gate again. That is counted. For workers with their
 //! own context: `contexts/lent.rs`.
-//!
-//! Named invariant **Contract**: a [`WatchedWorker`] lives on the stack of its worker's thread,
-//! which ends the watch before the frame ends.
-
-#![allow(unsafe_code)]
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -166,16 +161,16 @@ impl Scheduler {
     pub(in crate::scheduler) fn watch_worker(
         &self,
         waiter: &'static Waiter,
-    ) -> Option<WatchedWorker> {
+    ) -> Option<Arc<WatchedWorker>> {
         let place = self.detection.place.get()?;
         let watched_worker =
             WatchedWorker { scheduler: self.arc(), waiter, watched: Watched::take().ok()? };
         place.belongs(watched_worker.watched);
-        Some(watched_worker)
+        Some(Arc::new(watched_worker))
     }
 }
 
-/// A watched worker while it has no baton. It lives on its thread's stack.
+/// A watched worker while it has no baton.
 pub(in crate::scheduler) struct WatchedWorker {
     scheduler: Arc<Scheduler>,
     waiter: &'static Waiter,
@@ -184,10 +179,8 @@ pub(in crate::scheduler) struct WatchedWorker {
 
 impl WatchedWorker {
     /// Watches the calling thread until [`WatchedWorker::end`]. It is parked, inside the library.
-    pub(in crate::scheduler) fn begin(&self) {
-        // SAFETY: Contract: `end` abandons, and the maker of this calls it on the same thread.
-        let begun = unsafe { self.watched.adopt(std::ptr::from_ref(self), watch::mechanism()) };
-        match begun {
+    pub(in crate::scheduler) fn begin(self: &Arc<Self>) {
+        match self.watched.adopt(self.clone(), watch::mechanism()) {
             Ok(()) => self.waiter.record.be_watched(Some(self.watched)),
             // Its blocks delay the scheduler, as without detection.
             Err(_) => {

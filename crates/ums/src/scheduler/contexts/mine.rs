@@ -1,9 +1,7 @@
 //! What the code of a worker with its own context knows about that worker, in a signal handler too.
 
-#![allow(unsafe_code)] // Named invariant "Baton", in the module's header.
-
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use context::Context;
 use fiber::StackRange;
@@ -36,10 +34,8 @@ pub(super) fn mine() -> Option<Mine> {
 /// Returns whether the context of this worker, which is alive, runs with its own stack and its own
 /// FS base. Between the two instructions of a switch that change them, its word is not yet 0.
 pub(super) fn is_whole(waiter: &Waiter) -> bool {
-    let saved_at = waiter.record.view.saved_at.load(Ordering::Relaxed);
-    let word = std::ptr::with_exposed_provenance::<AtomicUsize>(saved_at);
-    // SAFETY: Baton: the word of its context, which exists as long as the worker's thread.
-    saved_at != 0 && unsafe { (*word).load(Ordering::Acquire) } == 0
+    let is_own = waiter.record.view.saved_at.load(Ordering::Relaxed) != 0;
+    is_own && !waiter.record.context.is_saved()
 }
 
 /// Returns whether the calling code, in a signal handler, runs on its worker's own stack, whole.
