@@ -18,6 +18,7 @@ mod habits;
 mod imports;
 mod install;
 mod links;
+mod rooms;
 mod sanitize;
 mod sizes;
 mod structure;
@@ -58,16 +59,18 @@ fn tidy() -> ExitCode {
     }
     println!("{}", behaviours::summary(&repository));
     println!("{}", structure::summary(&repository));
+    println!("{}", rooms::summary(&repository));
     println!("{} files read, {} findings", repository.files.len(), findings.len());
     if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs every check over the whole repository.
 fn check(repository: &Repository) -> Vec<Finding> {
-    let checks: [fn(&Repository) -> Vec<Finding>; 9] = [
+    let checks: [fn(&Repository) -> Vec<Finding>; 10] = [
         arrows::check,
         cycles::check,
         unsafety::check,
+        rooms::check,
         habits::check,
         sizes::check,
         structure::check,

@@ -1,0 +1,215 @@
+//! Checks that unsafe code stands in the rooms named for it.
+//!
+//! ARCHITECTURE.md has a section "Rooms of unsafe code": a table of files, and of folders (which
+//! end with a slash), each with the reason. Unsafe code of the crates in that table, outside tests
+//! and examples, stands there and nowhere else; and nothing in the table is without such code. In a
+//! row, a name without a slash is beside the file before it.
+
+use std::fmt;
+
+use crate::source::{File, Finding, Repository, line_of, without_tests, words};
+
+/// The most files with unsafe code, outside tests and examples. The aim is 60.
+const FILES_MAX: usize = 75;
+
+const PAGE: &str = "ARCHITECTURE.md";
+
+/// Returns the findings over all crates.
+pub fn check(repository: &Repository) -> Vec<Finding> {
+    let Some(page) = repository.file(PAGE) else { return Vec::new() };
+    let rooms = rooms(page);
+    let holds =
+        |room: &str, path: &str| path == room || (room.ends_with('/') && path.starts_with(room));
+    let crate_of = |path: &str| path.split('/').nth(1).map(str::to_owned);
+    let listed = |file: &File| rooms.iter().any(|(_, room)| crate_of(room) == crate_of(&file.path));
+    let unsafe_files: Vec<_> = with_unsafe(repository).filter(|(file, _)| listed(file)).collect();
+    let mut findings: Vec<Finding> = unsafe_files
+        .iter()
+        .filter(|(file, _)| !rooms.iter().any(|(_, room)| holds(room, &file.path)))
+        .map(|(file, figures)| {
+            let message = "unsafe code outside the rooms named for it. Use the safe function of \
+                           one of them, or add this file to \"Rooms of unsafe code\" in \
+                           ARCHITECTURE.md with the reason.";
+            file.finding(figures.first, message)
+        })
+        .collect();
+    for (line, room) in &rooms {
+        if !unsafe_files.iter().any(|(file, _)| holds(room, &file.path)) {
+            let message = format!("`{room}` has no unsafe code: remove it from the list.");
+            findings.push(page.finding(*line, message));
+        }
+    }
+    if unsafe_files.len() > FILES_MAX {
+        let message = format!(
+            "{} files have unsafe code, which is more than {FILES_MAX}: move it behind a safe, \
+             sound function of a file that has some.",
+            unsafe_files.len()
+        );
+        findings.push(page.finding(1, message));
+    }
+    findings
+}
+
+/// Returns the figures in one line.
+pub fn summary(repository: &Repository) -> String {
+    let mut all = Figures::default();
+    let mut files = 0;
+    for (_, figures) in with_unsafe(repository) {
+        files += 1;
+        all.blocks += figures.blocks;
+        all.functions += figures.functions;
+        all.impls += figures.impls;
+    }
+    format!("unsafe code outside tests: {files} files, {all}")
+}
+
+/// What a file has of unsafe code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Figures {
+    blocks: usize,
+    functions: usize,
+    impls: usize,
+    /// The first line with some.
+    first: usize,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figures { blocks, functions, impls, .. } = self;
+        let sum = blocks + functions + impls;
+        write!(f, "{blocks} blocks + {functions} functions + {impls} impls = {sum}")
+    }
+}
+
+impl Figures {
+    fn of(code: &str) -> Option<Figures> {
+        let mut figures = Figures::default();
+        for at in words(code, "unsafe") {
+            let rest = code[at + "unsafe".len()..].trim_start();
+            let is = |word: &str| words(rest, word).next() == Some(0);
+            // The blanked literal after `extern` is the name of the calling convention. The type
+            // of a function has no name.
+            let named =
+                |rest: &str| rest.trim_start().starts_with(|c: char| c.is_alphabetic() || c == '_');
+            let function = rest.find("fn").filter(|at| {
+                let before = rest[..*at].trim();
+                (before.is_empty() || before.starts_with("extern")) && !before.contains([';', '{'])
+            });
+            if rest.starts_with('{') {
+                figures.blocks += 1;
+            } else if is("impl") {
+                figures.impls += 1;
+            } else if function.is_some_and(|at| named(&rest[at + "fn".len()..])) {
+                figures.functions += 1;
+            } else {
+                continue;
+            }
+            if figures.first == 0 {
+                figures.first = line_of(code, at);
+            }
+        }
+        (figures.first > 0).then_some(figures)
+    }
+}
+
+/// Returns the files of crates with unsafe code outside tests and examples.
+fn with_unsafe(repository: &Repository) -> impl Iterator<Item = (&File, Figures)> {
+    repository
+        .rust()
+        .filter(|file| file.path.starts_with("crates/") && !is_test(&file.path))
+        .filter_map(|file| Some((file, Figures::of(&without_tests(&file.code))?)))
+}
+
+fn is_test(path: &str) -> bool {
+    let folders = ["/tests/", "/examples/", "/benches/"];
+    let files = ["tests.rs", "loom.rs"];
+    folders.iter().any(|folder| path.contains(folder))
+        || files.iter().any(|end| path.ends_with(end))
+}
+
+/// Returns the list, with the lines that it stands on.
+fn rooms(page: &File) -> Vec<(usize, String)> {
+    let lines = page.text.lines().enumerate();
+    let after = lines.skip_while(|(_, line)| *line != "## Rooms of unsafe code").skip(1);
+    let section = after.take_while(|(_, line)| !line.starts_with("## "));
+    section.flat_map(|(at, line)| row(line).into_iter().map(move |path| (at + 1, path))).collect()
+}
+
+/// Returns the paths in a row of the table.
+fn row(line: &str) -> Vec<String> {
+    let Some(cell) = line.strip_prefix("| `").and_then(|rest| rest.split('|').next()) else {
+        return Vec::new();
+    };
+    let mut folder = String::new();
+    let mut paths = Vec::new();
+    for name in cell.split('`').step_by(2) {
+        let path =
+            if name.contains('/') { format!("crates/{name}") } else { folder.clone() + name };
+        folder = path.rsplit_once('/').map_or_else(String::new, |(folder, _)| format!("{folder}/"));
+        paths.push(path);
+    }
+    paths.retain(|path| !path.ends_with(' '));
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "## Rooms of unsafe code\n\n| file | why |\n|---|---|\n| `a/src/raw.rs`, \
+                        `two.rs` | `f` is why. |\n| `b/src/room/` | Why. |\n\n## More\n| \
+                        `c/src/lib.rs` | No. |\n";
+    const BLOCK: &str = "fn f() {\n    unsafe { g() }\n}\n";
+
+    fn of(files: &[(&str, &str)]) -> Vec<(String, usize)> {
+        let files = [&[(PAGE, LIST)], files].concat();
+        let found = check(&Repository::of(&files));
+        found.into_iter().map(|finding| (finding.path, finding.line)).collect()
+    }
+
+    #[test]
+    fn unsafe_code_stands_in_its_rooms_only() {
+        let rooms = [
+            ("crates/a/src/raw.rs", BLOCK),
+            ("crates/a/src/two.rs", BLOCK),
+            ("crates/b/src/room/deep/x.rs", BLOCK),
+        ];
+        assert_eq!(of(&rooms), []);
+        let fine = [("crates/a/tests/t.rs", BLOCK), ("crates/a/src/x/tests.rs", BLOCK)];
+        assert_eq!(of(&[&rooms[..], &fine].concat()), []);
+        let not_listed = [("crates/c/src/lib.rs", BLOCK)];
+        assert_eq!(of(&[&rooms[..], &not_listed].concat()), []);
+        let outside = [("crates/b/src/lib.rs", BLOCK)];
+        let found = of(&[&rooms[..], &outside].concat());
+        assert_eq!(found, [("crates/b/src/lib.rs".into(), 2)]);
+    }
+
+    #[test]
+    fn a_room_without_unsafe_code_is_found() {
+        let one = [("crates/a/src/raw.rs", BLOCK), ("crates/b/src/room/x.rs", "fn f() {}\n")];
+        assert_eq!(of(&one), [(PAGE.into(), 5), (PAGE.into(), 6)]);
+    }
+
+    #[test]
+    fn too_many_files_are_found() {
+        let paths: Vec<_> = (0..=FILES_MAX).map(|n| format!("crates/b/src/room/x{n}.rs")).collect();
+        let mut files: Vec<_> = paths.iter().map(|path| (path.as_str(), BLOCK)).collect();
+        files[0].0 = "crates/a/src/raw.rs";
+        files[1].0 = "crates/a/src/two.rs";
+        assert_eq!(of(&files), [(PAGE.into(), 1)]);
+        assert_eq!(of(&files[..FILES_MAX]), []);
+    }
+
+    #[test]
+    fn the_figures_count_what_is_unsafe_and_no_test_attribute_or_type() {
+        let text = "#[unsafe(no_mangle)]\npub unsafe extern \"C\" fn a() {}\nunsafe fn b() {}\n\
+                    type F = unsafe fn(u8);\nunsafe impl S for T {}\nunsafe trait S {}\n\
+                    fn f() { unsafe { b() } }\n#[cfg(test)]\nmod tests {\n    unsafe fn t() \
+                    {}\n}\n";
+        let repository = Repository::of(&[("crates/a/src/lib.rs", text)]);
+        assert_eq!(
+            summary(&repository),
+            "unsafe code outside tests: 1 files, 1 blocks + 2 functions + 1 impls = 4"
+        );
+    }
+}
