@@ -1,19 +1,32 @@
 //! Checks that unsafe code states why it is sound.
 //!
 //! Every `unsafe` block and `unsafe impl` has a `SAFETY:` comment right above it that begins with
-//! the name of an invariant. An invariant is declared, in bold or in quotes after the word
-//! "invariant", in the header of the same file, of a module above it, or under "Named invariants"
-//! in ARCHITECTURE.md. The header of a file with unsafe code, or of a module above it, says why the
-//! code is unsafe.
+//! the name of an invariant. The invariants, twenty at most, are defined in bold under "Named
+//! invariants" in ARCHITECTURE.md, and nowhere else. The header of a file with unsafe code, or of a
+//! module above it, says why the code is unsafe: in bold or in quotes after the word "invariant",
+//! which invariant it keeps and how, or with the word "unsafe".
 
 use crate::source::{File, Finding, Repository, line_of, words};
+
+/// The most invariants that a reader has to know.
+const INVARIANTS_MAX: usize = 20;
 
 /// Returns the findings over all Rust files.
 pub fn check(repository: &Repository) -> Vec<Finding> {
     let page = repository.file("ARCHITECTURE.md").map_or("", |file| file.text.as_str());
     let section = page.split("## Named invariants").nth(1).unwrap_or_default();
     let shared = declared(section.split("\n## ").next().unwrap_or_default());
-    repository.rust().flat_map(|file| check_file(repository, file, &shared)).collect()
+    let mut findings: Vec<Finding> =
+        repository.rust().flat_map(|file| check_file(repository, file, &shared)).collect();
+    if let Some(page) = repository.file("ARCHITECTURE.md").filter(|_| shared.len() > INVARIANTS_MAX)
+    {
+        let message = format!(
+            "{} named invariants, which is more than {INVARIANTS_MAX}: merge two of them.",
+            shared.len()
+        );
+        findings.push(page.finding(1, message));
+    }
+    findings
 }
 
 fn check_file(repository: &Repository, file: &File, shared: &[String]) -> Vec<Finding> {
@@ -32,9 +45,6 @@ fn check_file(repository: &Repository, file: &File, shared: &[String]) -> Vec<Fi
              `* **Name**: what holds and which code ensures it.` to the `//!` lines.",
         ));
     }
-    known.extend(shared.iter().cloned());
-    known.sort();
-    known.dedup();
     for at in words(&file.code, "unsafe").filter(|&at| needs_comment(&file.code, at)) {
         let line = line_of(&file.code, at);
         match safety_comment(file, line) {
@@ -43,13 +53,12 @@ fn check_file(repository: &Repository, file: &File, shared: &[String]) -> Vec<Fi
                 "unsafe without `// SAFETY: <Invariant>: ...` right above it. Say by which named \
                  invariant it is sound.",
             )),
-            Some(comment) if !cites(&comment, &known) => findings.push(file.finding(
+            Some(comment) if !cites(&comment, shared) => findings.push(file.finding(
                 line,
                 format!(
-                    "`SAFETY: {}` begins with no declared invariant. Known here: {}. Cite one of \
-                     them, or declare yours in the header.",
+                    "`SAFETY: {}` begins with no invariant of ARCHITECTURE.md. Cite one of: {}.",
                     comment.chars().take(40).collect::<String>(),
-                    known.join(", ")
+                    shared.join(", ")
                 ),
             )),
             Some(_) => {}
@@ -169,9 +178,9 @@ mod tests {
 
     #[test]
     fn a_cited_invariant_is_fine() {
-        let text = "//! A room.\n//! Named invariant \"Live\n//! Word\": it lives.\n\
+        let text = "//! A room.\n//! Named invariant \"Link\": it lives.\n\
                     #![allow(unsafe_code)]\n\
-                    // SAFETY: Live Word: borrowed.\nunsafe impl Send for A {}\n\
+                    // SAFETY: Link: borrowed.\nunsafe impl Send for A {}\n\
                     fn f() {\n    // SAFETY: Link: it is linked,\n    // and pinned.\n    let a =\n\
                     unsafe { g() };\n}\n";
         assert_eq!(of(text), []);
@@ -183,7 +192,7 @@ mod tests {
                     unsafe { g() }\n}\nfn h() {\n    // SAFETY: trust me.\n    unsafe { g() }\n}\n";
         let found = of(text);
         assert_eq!(found.iter().map(|f| f.line).collect::<Vec<_>>(), [5, 9]);
-        assert!(found[1].message.contains("Home, Link"), "{}", found[1]);
+        assert!(found[1].message.ends_with("one of: Link."), "{}", found[1]);
     }
 
     #[test]
@@ -216,15 +225,27 @@ mod tests {
     }
 
     #[test]
-    fn a_module_above_can_declare_for_its_files() {
-        let repository = Repository::of(&[
-            ("crates/ums/src/os/mod.rs", "//! **Frozen Buffer**: stays.\nmod a;\n"),
-            (
-                "crates/ums/src/os/a.rs",
-                "//! Unsafe calls.\n// SAFETY: Frozen Buffer: yes.\nunsafe impl S for A {}\n",
-            ),
-        ]);
-        assert_eq!(check(&repository), []);
+    fn a_header_defines_no_invariant_but_a_module_above_says_why() {
+        let of = |cited: &str| {
+            let text = format!("// SAFETY: {cited}: yes.\nunsafe impl S for A {{}}\n");
+            check(&Repository::of(&[
+                PAGE,
+                ("crates/ums/src/os/mod.rs", "//! **Own One**: stays.\nmod a;\n"),
+                ("crates/ums/src/os/a.rs", &text),
+            ]))
+        };
+        assert_eq!(of("Link"), []);
+        assert_eq!(of("Own One").len(), 1);
+    }
+
+    #[test]
+    fn too_many_invariants_are_found() {
+        let page = |n: u8| {
+            let names = (0..n).map(|n| format!("* **I{}**: holds.\n", char::from(b'a' + n)));
+            let text = format!("## Named invariants\n{}", names.collect::<String>());
+            check(&Repository::of(&[("ARCHITECTURE.md", &text)])).len()
+        };
+        assert_eq!((page(20), page(21)), (0, 1));
     }
 
     #[test]
