@@ -4,6 +4,8 @@
 //!
 //! Named invariant **Own Thread**: loom checks that no other thread touches the cell meanwhile.
 
+#![allow(unsafe_code)]
+
 use std::sync::Arc;
 
 use super::*;
