@@ -247,8 +247,8 @@ impl Node {
     /// The library leaves SIGINT and SIGTERM alone. For an orderly end, block them in the main
     /// thread before [`Builder::build`], so that all threads inherit that, and let the main thread
     /// wait for them with `sigwait`. Do not block the signals that the library uses: SIGTRAP,
-    /// SIGURG and, for [`Builder::stacks_on_sigusr2`], SIGUSR2. Handlers that set a flag or write
-    /// to a pipe, as the crate signal-hook installs them, work as well.
+    /// SIGURG and, for [`Node::print_stacks_on_sigusr2`], SIGUSR2. Handlers that set a flag or
+    /// write to a pipe, as the crate signal-hook installs them, work as well.
     ///
     /// ```
     /// use std::time::Duration;
