@@ -44,6 +44,8 @@ impl JoinHandle {
 ///
 /// # Errors
 /// The system's.
+// Without simulation there is no thread of a world.
+#[allow(unreachable_code, unused_variables)]
 pub fn spawn(
     builder: std::thread::Builder,
     name: String,
