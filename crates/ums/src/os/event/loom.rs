@@ -1,8 +1,6 @@
 //! Models of the event: thread hand-off without a lost wake-up (U10..U12).
 //!
 //! Bounds: two threads, two rounds; a wait with a deadline against one set. Exhaustive.
-//!
-//! Named invariant **Own Thread**: loom checks that no other thread touches the cell meanwhile.
 
 #![allow(unsafe_code)]
 
@@ -47,16 +45,15 @@ fn loom_a_set_that_meets_a_deadline_counts_now_or_for_the_next_wait() {
 fn loom_what_was_written_before_the_set_is_seen_after_the_wait() {
     ::loom::model(|| {
         let event = Arc::new(Event::new());
-        let word = Arc::new(::loom::cell::UnsafeCell::new(0));
+        let word = Arc::new(::loom::cell::Cell::new(0));
         let (e, w) = (event.clone(), word.clone());
         let peer = ::loom::thread::spawn(move || {
-            // SAFETY: Own Thread: loom checks that no other thread touches it meanwhile.
-            w.with_mut(|w| unsafe { *w = 7 });
+            // Loom checks that no other thread touches it meanwhile.
+            w.set(7);
             e.set();
         });
         event.wait();
-        // SAFETY: Own Thread: as above.
-        assert_eq!(word.with(|w| unsafe { *w }), 7);
+        assert_eq!(word.get(), 7);
         peer.join().unwrap();
     });
 }
