@@ -82,12 +82,14 @@ impl Chore {
     }
 
     fn run(&self) {
-        let Some(mut op) = self.take() else { return };
-        let result = match call::try_now(&mut op) {
-            Tried::Finished(result) => result,
-            Tried::WouldBlock => -libc::EAGAIN,
+        // The operation is gone before its end is told: with the end, its buffers are the caller's.
+        let result = {
+            let Some(mut op) = self.take() else { return };
+            match call::try_now(&mut op) {
+                Tried::Finished(result) => result,
+                Tried::WouldBlock => -libc::EAGAIN,
+            }
         };
-        drop(op);
         self.to.deliver(Done { token: self.token, result });
     }
 }
