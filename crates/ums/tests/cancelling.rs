@@ -100,7 +100,8 @@ fn a_cancelled_wait_for_a_condition_has_the_mutex_and_takes_no_notification() {
             let mut guard = mutex.lock();
             let waited = changed.wait(&mut guard);
             assert!(mutex.try_lock().is_none(), "the mutex is locked again");
-            waited.and(Ok(drop(guard)))
+            drop(guard);
+            waited
         };
         fails(node, WaitReason::CONDVAR, &pair, wait);
         let wait = |(mutex, changed): &(Mutex<i32>, Condvar)| {
@@ -195,8 +196,10 @@ fn a_cancelled_join_gives_the_handle_back_and_the_result_stays() {
 #[test]
 fn locks_and_calls_that_run_a_closure_ignore_cancellation() {
     both_kinds(|node, _, n| {
-        let locks = Arc::new((Mutex::new(0), RwLock::new(0), OnceCell::new()));
-        let waits: [(WaitReason, fn(&(Mutex<i32>, RwLock<i32>, OnceCell<i32>))); 4] = [
+        type Locks = (Mutex<i32>, RwLock<i32>, OnceCell<i32>);
+        let locks: Arc<Locks> = Arc::new((Mutex::new(0), RwLock::new(0), OnceCell::new()));
+        type Wait = fn(&Locks);
+        let waits: [(WaitReason, Wait); 4] = [
             (WaitReason::MUTEX, |locks| *locks.0.lock() += 1),
             (WaitReason::RWLOCK_SHARED, |locks| assert_eq!(*locks.1.read(), 0)),
             (WaitReason::RWLOCK_EXCLUSIVE, |locks| *locks.1.write() = 1),
