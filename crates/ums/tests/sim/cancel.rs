@@ -13,8 +13,11 @@ use ums::{Node, WaitError};
 
 use super::{STALLS, check, end, node_with, tally};
 
-/// Starts a task for each of these, cancels some of them after a while, and returns what those
-/// returned that have run.
+/// The number of a task that is always cancelled.
+const SURELY: usize = 3;
+
+/// Starts these tasks, cancels some of them after a while and the one at [`SURELY`] at last, and
+/// returns what those returned that have run.
 fn some_cancelled<T: Send + 'static>(
     node: &Node,
     tasks: impl IntoIterator<Item = Box<dyn FnOnce() -> T + Send>>,
@@ -24,6 +27,7 @@ fn some_cancelled<T: Send + 'static>(
         ums::sim::thread_sleep(Duration::from_micros(below(300)));
         tasks[below(tasks.len() as u64) as usize].cancel();
     }
+    tasks[SURELY].cancel();
     let all = tasks.into_iter().map(|task| match task.join() {
         Ok(told) => Some(told),
         Err(JoinError::NeverRan) => None,
@@ -38,12 +42,14 @@ fn no_value_is_lost_when_senders_and_receivers_are_cancelled() {
     check("no_value_is_lost_when_senders_and_receivers_are_cancelled", STALLS, || {
         let node = node_with(2, 4);
         let (sender, receiver) = bounded(below(3) as usize);
+        // The side that is slow has the other wait for it most of the time.
+        let slow_senders = below(2) == 0;
         let (sum, left) = (Arc::new(AtomicU64::new(0)), receiver.clone());
         let work = (0..6_u64).map(|nth| {
             let (sender, receiver, sum) = (sender.clone(), receiver.clone(), sum.clone());
             let add = move |n: u64| sum.fetch_add(n, Ordering::Relaxed);
             let send = move || {
-                for value in 1..=5 {
+                for value in 1..=15 {
                     match sender.send(value) {
                         Ok(()) => {
                             add(value);
@@ -54,11 +60,11 @@ fn no_value_is_lost_when_senders_and_receivers_are_cancelled() {
                         }
                         Err(error) => panic!("{error}"),
                     }
-                    pause();
+                    pause(slow_senders);
                 }
                 0
             };
-            let receive = move || received(&receiver);
+            let receive = move || received(&receiver, !slow_senders);
             let task: Box<dyn FnOnce() -> u64 + Send> =
                 if nth < 3 { Box::new(send) } else { Box::new(receive) };
             task
@@ -78,7 +84,7 @@ fn no_value_is_lost_when_senders_and_receivers_are_cancelled() {
 }
 
 /// Receives until the senders are gone or the caller is cancelled, by a select or without one.
-fn received(receiver: &Receiver<u64>) -> u64 {
+fn received(receiver: &Receiver<u64>, slow: bool) -> u64 {
     let (mut got, by_select) = (0, below(2) == 0);
     loop {
         let received = if by_select {
@@ -95,14 +101,16 @@ fn received(receiver: &Receiver<u64>) -> u64 {
                 return got;
             }
         }
-        pause();
+        pause(slow);
     }
 }
 
-/// Lets others run, or not.
-fn pause() {
-    if below(2) == 0 {
-        ums::yield_now();
+/// Lets others run for a while, or not.
+fn pause(slow: bool) {
+    match below(3) {
+        0 => ums::yield_now(),
+        1 if slow => drop(ums::sleep(Duration::from_micros(below(100)))),
+        _ => {}
     }
 }
 
@@ -116,14 +124,17 @@ fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
         let signal = Arc::new(Event::auto(false));
         let cards = Arc::new((Mutex::new(0_u64), Condvar::new()));
         let (held, heard) = (tally(), tally());
-        let work = (0..8_u64).map(|nth| {
+        let work = (0..8).map(|nth| {
             let (seats, signal, cards) = (seats.clone(), signal.clone(), cards.clone());
             let (held, heard) = (held.clone(), heard.clone());
             let wait = move || match nth % 3 {
                 0 => {
-                    let Ok(permit) = seats.acquire_many(1 + nth as usize % 2) else { return };
+                    // There is one permit, so one of them waits for its cancellation, and keeps those
+                    // that come after it waiting until then.
+                    let wanted = 1 + usize::from(nth == SURELY);
+                    let Ok(permit) = seats.acquire_many(wanted) else { return };
                     held.fetch_add(permit.permits() as u64, Ordering::Relaxed);
-                    pause();
+                    pause(true);
                     held.fetch_sub(permit.permits() as u64, Ordering::Relaxed);
                 }
                 1 => {
@@ -148,7 +159,7 @@ fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
         let giver = node.spawn(move || {
             for round in 0..3 {
                 let _ = ums::sleep(Duration::from_micros(below(300)));
-                theirs.add_permits(usize::from(round < 2));
+                theirs.add_permits(usize::from(round == 0));
                 *deck.0.lock() += 1;
                 deck.1.notify_one();
             }
@@ -156,7 +167,7 @@ fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
         });
         some_cancelled(&node, work);
         giver.unwrap().join().unwrap();
-        assert_eq!((seats.available(), held.load(Ordering::Relaxed)), (2, 0));
+        assert_eq!((seats.available(), held.load(Ordering::Relaxed)), (1, 0));
         assert!(signal.reset(), "the last one has passed it on");
         end(node);
     });
