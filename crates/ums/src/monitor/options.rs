@@ -136,8 +136,8 @@ impl Options {
     /// deadlock. Default 1 s; [`Duration::MAX`]: never.
     ///
     /// A deadlock is broken: among the waits in it that can fail with an error, the one that began
-    /// last ends with [`WaitError::Deadlock`](crate::WaitError::Deadlock); if all are plain verbs
-    /// (`lock`, `read`, `write`), the last of them panics.
+    /// last ends with [`WaitError::Deadlock`](crate::WaitError::Deadlock); if all lock by plain
+    /// verbs (`lock`, `read`, `write`), the last of them panics.
     pub fn deadlock(mut self, span: Duration) -> Options {
         self.deadlock = span;
         self

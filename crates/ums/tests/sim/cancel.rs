@@ -129,8 +129,8 @@ fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
             let (held, heard) = (held.clone(), heard.clone());
             let wait = move || match nth % 3 {
                 0 => {
-                    // There is one permit, so one of them waits for its cancellation, and keeps those
-                    // that come after it waiting until then.
+                    // There is one permit, so one of them waits for its cancellation, and keeps
+                    // those that come after it waiting until then.
                     let wanted = 1 + usize::from(nth == SURELY);
                     let Ok(permit) = seats.acquire_many(wanted) else { return };
                     held.fetch_add(permit.permits() as u64, Ordering::Relaxed);
