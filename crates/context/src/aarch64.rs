@@ -74,7 +74,8 @@ macro_rules! save {
     };
 }
 
-/// Changes from the context in `x0` to the one in `x1`, except for what is on its stack.
+/// Switches from the context in `x0` to the one in `x1`. The registers that the new context
+/// saved on its stack are loaded by the caller.
 macro_rules! change {
     () => {
         "ldr x9, [x1, {SP}]
@@ -283,7 +284,7 @@ unsafe extern "C" fn parked() {
         "cbz x0, 6f",
         send_post!(),
         sleep_until_released!(),
-        // Released. The thread pointer of this kernel thread has always been the context's.
+        // The context has come back to its own kernel thread, whose thread pointer is still right.
         "ldr x9, [x20, {SP}]",
         "mov sp, x9",
         "str xzr, [x20, {SP}]",

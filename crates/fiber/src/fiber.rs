@@ -57,7 +57,7 @@ pub enum Resume {
 /// ```
 pub struct Fiber {
     inner: ManuallyDrop<Coroutine<(), (), (), Stack>>,
-    /// What ThreadSanitizer was told; leaked together with a leaked stack.
+    /// ThreadSanitizer's record of this fiber; leaked together with a leaked stack.
     told: ManuallyDrop<Told>,
     /// Neither `Send` nor `Sync`.
     pinned_to_thread: PhantomData<*mut ()>,

@@ -100,7 +100,8 @@ pub struct Line {
     pub worker: Option<(i64, i64)>,
 }
 
-/// A list: heads with widths, the most important first, and lines.
+/// A list: the heads of its columns with their widths, the most important column first, and its
+/// lines.
 #[derive(Clone, Debug)]
 pub struct Sheet {
     pub heads: &'static [(&'static str, u16)],

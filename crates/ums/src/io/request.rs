@@ -21,9 +21,9 @@ use std::sync::{Arc, Weak};
 use super::{decode, on_thread, submit};
 use crate::os::clock::NEVER;
 use crate::os::driver::{LiveOp, Op};
-use crate::scheduler::inbox::Letter;
 use crate::scheduler::lists::io_list::Routine;
 use crate::scheduler::{Scheduler, here};
+use crate::wait::Letter;
 
 pub use crate::os::driver::CURRENT;
 

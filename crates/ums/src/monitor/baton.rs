@@ -25,7 +25,7 @@ use super::{Diagnosis, Thief, profile, sentence, unwind};
 use crate::os::linux::sample;
 use crate::record::frame::{Frame, guilty};
 use crate::scheduler::Scheduler;
-use crate::scheduler::inbox::Letter;
+use crate::wait::Letter;
 use crate::watch::{Waits, state};
 
 impl Node {

@@ -40,7 +40,6 @@ use crate::current::ready;
 use crate::os::clock;
 use crate::record::reason::WaitReason;
 use crate::scheduler::Scheduler;
-use crate::scheduler::inbox::Inbox;
 use crate::scheduler::request::{RequestId, UserId};
 use crate::sync::traced;
 use crate::wait::deadlock::{self, Deadlock, DeadlockId, DeadlockWaiter};
@@ -247,7 +246,7 @@ impl<'a> Search<'a> {
             match self.graph.wait_of(owner) {
                 Some(next) => self.follow(next),
                 None => {
-                    let outside = |waiter: &Waiter| waiter.home.load(Ordering::Relaxed).is_null();
+                    let outside = |waiter: &Waiter| waiter.inbox().is_none();
                     step.open |= matches!(owner, Owner::Waiter(waiter) if outside(waiter));
                 }
             }
@@ -297,7 +296,7 @@ fn is_still_so(links: &[Link], graph: &Graph<'_>) -> bool {
 
 /// Returns the scheduler of a waiter, if it is a worker of this node.
 fn home_of<'a>(waiter: &Waiter, all: &'a [Arc<Scheduler>]) -> Option<&'a Arc<Scheduler>> {
-    let inbox = Inbox::of(waiter)?;
+    let inbox = waiter.inbox()?;
     all.iter().find(|s| std::ptr::eq(s.inbox, inbox))
 }
 
@@ -370,7 +369,7 @@ impl Circle {
 
 /// Returns scheduler and worker; None for a plain thread.
 fn number_of(waiter: &Waiter) -> Option<(u32, u32)> {
-    let inbox = Inbox::of(waiter)?;
+    let inbox = waiter.inbox()?;
     Some((inbox.number.load(Ordering::Relaxed), waiter.worker.load(Ordering::Relaxed)))
 }
 

@@ -422,7 +422,7 @@ fn unpicked(s: &Scheduler, slow: &mut Slow, beat: Beat) -> u64 {
     slow.unchanged((begun, enqueued), beat)
 }
 
-/// Returns true if every worker that there may be waits or is preemptive.
+/// Returns true if the maximum number of workers exists and each of them waits or is preemptive.
 fn is_exhausted(s: &Scheduler) -> bool {
     let c = s.counters.read();
     let away = c.waiting + c.preemptive;

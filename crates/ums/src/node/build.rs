@@ -1,8 +1,8 @@
 //! How a node is built: the checks of its options, and the start of its schedulers.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
 
 use super::builder::Builder;
 use super::handle::Node;
@@ -48,6 +48,7 @@ impl Builder {
         let started = self.start_visible(count, limit, &machine);
         let (visible, threads) = started.map_err(os("starting a scheduler"))?.keep();
         let inner = Arc::new(NodeInner {
+            number: NodeInner::next_number(),
             builder: self,
             visible,
             hidden: Lock::default(),
@@ -58,9 +59,9 @@ impl Builder {
             watching: Lock::default(),
             stats: Lock::default(),
         });
-        let weak: Weak<NodeInner> = Arc::downgrade(&inner);
+        inner.register();
         for scheduler in &inner.visible {
-            let _ = scheduler.node.set(weak.clone());
+            let _ = scheduler.node.set(inner.number);
         }
         // From here on, an error drops the node, which stops what was started.
         let node = Node { inner: inner.clone(), owner: true };

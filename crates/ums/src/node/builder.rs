@@ -198,9 +198,9 @@ impl Builder {
     /// workers, and the worker's own code continues only after its scheduler has chosen it again.
     /// This works for thread workers and workers with their own context. Blocking system calls and
     /// page faults are detected with perf events. Where the system refuses them (the repository's
-    /// command `ums probe` tells), only the calls of programs that use
-    /// [`interpose!`](crate::interpose) are detected; there, functions of the C library announce
-    /// that they will block, which is also faster. With this option, each scheduler's threads are
+    /// command `ums probe` tells), only programs that use [`interpose!`](crate::interpose) have
+    /// their calls detected: in them, the functions of the C library announce that they will
+    /// block, which is also faster. With this option, each scheduler's threads are
     /// pinned to one processor, and a switch between workers costs a few system calls more. The
     /// default is false, at no cost.
     ///

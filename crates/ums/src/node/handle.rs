@@ -98,7 +98,7 @@ pub struct ShutdownReport {
 impl Node {
     /// Returns the node of the calling worker; `None` on a plain thread and while preemptive.
     pub fn current() -> Option<Node> {
-        here()?.node.get()?.upgrade()?.downcast().ok().map(Node::of)
+        NodeInner::with_number(*here()?.node.get()?).map(Node::of)
     }
 
     /// Returns one more handle.
@@ -219,7 +219,7 @@ impl Node {
         all[scheduler].online.store(online, Ordering::Relaxed);
         // If it sleeps, it is marked as willing to take work; this makes it check again and remove
         // the mark.
-        all[scheduler].inbox.send(crate::scheduler::inbox::Letter::LookAgain);
+        all[scheduler].inbox.send(crate::wait::Letter::LookAgain);
         true
     }
 

@@ -1,8 +1,8 @@
 //! The state that all handles to one node share.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::builder::Builder;
 use super::kinds;
@@ -31,20 +31,44 @@ pub struct HiddenOptions {
 }
 
 pub(crate) struct NodeInner {
+    /// Its number among the nodes of this process, by which its workers find it.
+    pub(super) number: u64,
     pub(super) builder: Builder,
     pub visible: Vec<Arc<Scheduler>>,
     pub(super) hidden: Lock<HashMap<String, Arc<Scheduler>>>,
     pub(super) threads: Lock<Vec<Thread>>,
     pub(super) setting_online: Lock<()>,
     pub closing: AtomicBool,
-    pub users: Lock<HashMap<UserId, std::sync::Weak<UserState>>>,
+    pub users: Lock<HashMap<UserId, Weak<UserState>>>,
     /// Set while the monitor watches this node.
     pub(super) watching: Lock<Option<Watching>>,
     /// Set while the statistics socket is served.
     pub stats: Lock<Option<Serving>>,
 }
 
+/// The nodes of this process that have not been dropped, by number. A scheduler knows its node by
+/// number, because its type stands below the node's.
+static NODES: Lock<BTreeMap<u64, Weak<NodeInner>>> = Lock::new(BTreeMap::new());
+
 impl NodeInner {
+    /// Returns a number that no node has had.
+    pub(super) fn next_number() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lets its workers find it by number, as long as it lives.
+    pub(super) fn register(self: &Arc<Self>) {
+        let mut nodes = NODES.lock();
+        nodes.retain(|_, node| node.strong_count() > 0);
+        nodes.insert(self.number, Arc::downgrade(self));
+    }
+
+    /// Returns the node with this number, unless it has been dropped.
+    pub(super) fn with_number(number: u64) -> Option<Arc<NodeInner>> {
+        NODES.lock().get(&number)?.upgrade()
+    }
+
     pub fn placement(&self) -> Placement {
         self.builder.placement
     }
@@ -74,8 +98,7 @@ impl NodeInner {
         let index = self.visible.len() + map.len();
         let peers = Arc::new(Peers::new(index + 1));
         let (scheduler, thread) = scheduler::start(index, made, peers)?;
-        let weak: std::sync::Weak<NodeInner> = Arc::downgrade(self);
-        let _ = scheduler.node.set(weak);
+        let _ = scheduler.node.set(self.number);
         self.threads.lock().push(thread);
         map.insert(name.to_owned(), scheduler.clone());
         // The new scheduler may have work before it has ever slept.
@@ -94,7 +117,7 @@ impl NodeInner {
     /// Returns the state of the user with this number, if there is one.
     pub fn user(&self, id: UserId) -> Option<Arc<UserState>> {
         let users = self.users.lock();
-        users.get(&id).and_then(std::sync::Weak::upgrade)
+        users.get(&id).and_then(Weak::upgrade)
     }
 
     /// Returns the visible scheduler with the least load.

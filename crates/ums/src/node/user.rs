@@ -17,7 +17,6 @@ use crate::node::{HiddenScheduler, Node, NodeInner};
 use crate::os::clock::{self, NEVER};
 use crate::os::short_lock::{ShortGuard, ShortLock};
 use crate::record::reason::WaitReason;
-use crate::scheduler::inbox::Inbox;
 use crate::scheduler::request::{Holds, UserId};
 use crate::scheduler::{Scheduler, here};
 use crate::task::{self, JoinHandle, UserState};
@@ -396,7 +395,9 @@ impl UserLock {
     fn next(&self, lock: &mut LockState) -> Option<LockWaiter> {
         let inbox = here().map(|here| here.inbox).filter(|_| lock.passed < self.passes);
         let is_near = |w: &LockWaiter| match w.how {
-            How::Parked(ticket) => Inbox::of(ticket.waiter)
+            How::Parked(ticket) => ticket
+                .waiter
+                .inbox()
                 .is_some_and(|d| inbox.is_some_and(|inbox| std::ptr::eq(d, inbox))),
             How::Away(_) => false,
         };

@@ -93,7 +93,8 @@ static RATE: AtomicU64 = AtomicU64::new(0);
 /// good to a hundred-thousandth.
 const RATE_AFTER_NS: u64 = 10_000_000;
 
-/// Converts as [`ticks_to_ns`] does, by a multiplication: for statistics that are kept by length.
+/// Converts as [`ticks_to_ns`] does, but by a multiplication, which is fast enough for a histogram
+/// of durations.
 #[inline]
 pub fn ticks_to_ns_quickly(span: u64) -> u64 {
     if ticks_are_ns() {

@@ -19,7 +19,7 @@ use std::mem::offset_of;
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::pool::Member;
 use crate::record::reason::BUILT_IN_NAMES;
-use crate::scheduler::inbox::Inbox;
+use crate::wait::Inbox;
 use crate::wait::{WAITERS, Waiter};
 
 /// Number of built-in reasons.

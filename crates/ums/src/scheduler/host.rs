@@ -196,7 +196,7 @@ impl Scheduler {
     /// there is a pause before the next attempt.
     pub(super) fn create_worker(&self, core: &mut Core, reserve: bool) -> Option<WorkerId> {
         let id = core.workers.next_id();
-        let waiter = Waiter::take(self.inbox.address(), id);
+        let waiter = Waiter::take(Some(self.inbox), id);
         let name = format!("ums-{}/{id}", self.name());
         let seat = match self.options.kind {
             WorkerKind::Fiber => self.fiber_seat(core, id, waiter, &name),

@@ -39,7 +39,6 @@ mod enqueue;
 mod here;
 mod host;
 mod idle;
-pub(crate) mod inbox;
 mod io;
 mod limit;
 pub(crate) mod lists;

@@ -227,7 +227,8 @@ thread_local! {
 #[derive(Debug)]
 #[must_use = "dropping it brings the worker back to its scheduler"]
 pub struct Coupled {
-    /// Which of the worker's times this is: an old one may have ended with its request. 0 for none.
+    /// The number of the preemptive section that this ends, 0 for none. The section may have ended
+    /// before, with its request.
     time: u64,
     here: std::marker::PhantomData<*const ()>,
 }

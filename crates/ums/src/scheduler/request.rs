@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::os::clock;
 use crate::os::short_lock::ShortLock;
 use crate::record::wait_stats::Account;
-use crate::scheduler::inbox::Inbox;
+use crate::wait::Inbox;
 use crate::wait::{Claimed, Owned, Owner, Ticket, Waiter};
 
 /// A number, unique among the requests of this process.
@@ -176,7 +176,7 @@ pub(crate) struct Cancelled {
 pub(crate) fn cancel_waiter(waiter: &'static Waiter) -> Cancelled {
     let claimed = waiter.cancel();
     let io = waiter.record.io.load(Ordering::SeqCst);
-    let inbox = if io == 0 { None } else { Inbox::of(waiter) };
+    let inbox = if io == 0 { None } else { waiter.inbox() };
     Cancelled { claimed, io: inbox.map(|inbox| (inbox, io)) }
 }
 /// How many resources a user holds. Separate from its state, because a lock keeps it and releases

@@ -28,7 +28,6 @@ use crate::record::counters::{Counters, set};
 use crate::record::event_ring::{Ring, RingEvent};
 use crate::record::report;
 use crate::record::wait_stats::WaitTable;
-use crate::scheduler::inbox::Inbox;
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::fairness::Fairness;
 use crate::scheduler::lists::io_board::IoBoard;
@@ -36,6 +35,7 @@ use crate::scheduler::lists::io_list::{IoList, IoResult, Routine};
 use crate::scheduler::lists::timer_list::TimerList;
 use crate::scheduler::lists::worker_list::{STANDBY, Workers};
 use crate::scheduler::work_queue::WorkQueue;
+use crate::wait::Inbox;
 use crate::wait::{Ticket, Waiter};
 
 /// The scheduler; in its own fields, what any thread may reach of it.
@@ -62,8 +62,8 @@ pub(crate) struct Scheduler {
     /// The hidden scheduler that runs the preemptive code of fiber workers.
     pub outside: OnceLock<Weak<Scheduler>>,
     pub peers: Arc<Peers>,
-    /// The node it belongs to, whose type stands above this file.
-    pub node: OnceLock<Weak<dyn std::any::Any + Send + Sync>>,
+    /// The number of the node it belongs to, once it belongs to one.
+    pub node: OnceLock<u64>,
     /// The waiters of all workers by their numbers, for views.
     pub roster: ShortLock<BTreeMap<WorkerId, &'static Waiter>>,
     /// How the I/O driver describes itself.
@@ -156,7 +156,7 @@ pub(crate) struct Core {
     pub turn_yields: u64,
     /// The fiber that the host thread resumes next; null when the standby or a thread is current.
     pub fiber: *mut Fiber,
-    /// The present switch between workers with their own context.
+    /// The switch in progress, if workers have their own context.
     pub switching: Switching,
     pub stacks: Option<StackPool>,
     /// Completions that the driver has delivered and no turn has handled yet.
@@ -307,7 +307,7 @@ impl Scheduler {
     ) -> Arc<Scheduler> {
         let inbox = Inbox::take(driver.waker());
         let driver_text = driver.describe();
-        let standby = Waiter::take(inbox.address(), STANDBY);
+        let standby = Waiter::take(Some(inbox), STANDBY);
         let pending = Arc::new(IoBoard::default());
         let ring = options.ring.then(|| Ring::take(index as u32));
         inbox.number.store(index as u32, Ordering::Relaxed);

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::Scheduler;
 use crate::os::linux::open;
-use crate::scheduler::inbox::Letter;
 use crate::scheduler::lists::NOBODY;
+use crate::wait::Letter;
 use crate::wait::Waiter;
 
 impl Scheduler {

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use super::{Core, Scheduler, here};
 use crate::os::clock;
 use crate::record::event_ring::RingEvent;
-use crate::scheduler::inbox::{Inbox, Letter};
 use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::State;
 use crate::scheduler::request::{Cancelled, RequestId, cancel_waiter};
 use crate::wait::Claimed;
+use crate::wait::Letter;
 
 /// Makes a claimed waiter run. A worker of the scheduler whose baton the caller holds becomes
 /// runnable. A worker of another scheduler is sent through its inbox, and so is the caller
@@ -18,7 +18,7 @@ use crate::wait::Claimed;
 /// thread is set. No worker runs now.
 #[inline]
 pub(crate) fn ready(claimed: Claimed) {
-    let Some(inbox) = Inbox::of(claimed.waiter) else { return claimed.set_event() };
+    let Some(inbox) = claimed.waiter.inbox() else { return claimed.set_event() };
     let waiter = claimed.kept();
     match here() {
         Some(scheduler) if std::ptr::eq(scheduler.inbox, inbox) && !waiter.is(State::Running) => {

@@ -429,7 +429,7 @@ fn cancel(state: &RequestState, home: &Scheduler) {
 pub(crate) fn pass_on(found: Cancelled) {
     found.claimed.into_iter().for_each(ready);
     if let Some((inbox, io)) = found.io {
-        inbox.send(crate::scheduler::inbox::Letter::CancelIo(io));
+        inbox.send(crate::wait::Letter::CancelIo(io));
     }
 }
 

@@ -75,7 +75,7 @@ const WORKERS: u32 = 6;
 
 /// Checks the lists of workers against plain queues while workers start, wait, wake, yield and end.
 pub fn workers(data: &[u8]) {
-    let waiters: Vec<_> = (0..=WORKERS).map(|id| Waiter::take(std::ptr::null_mut(), id)).collect();
+    let waiters: Vec<_> = (0..=WORKERS).map(|id| Waiter::take(None, id)).collect();
     let mut bytes = Bytes(data);
     let apart = bytes.next().unwrap_or(0) % 4 > 0;
     let mut workers = Workers::new(apart, waiters[STANDBY as usize]);

@@ -12,7 +12,7 @@ use crate::record::reason::WaitReason;
 
 /// A plain thread's waiter, of this run of the model alone.
 fn waiter() -> &'static Waiter {
-    Waiter::take(null_mut(), 0)
+    Waiter::take(None, 0)
 }
 
 /// Ends the wait with this outcome. Returns false if another thread was faster.

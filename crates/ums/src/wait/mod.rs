@@ -15,7 +15,8 @@
 //!
 //! | file | what is in it |
 //! |---|---|
-//! | `waiter` | the types: a waiter, what it waits for, its ticket; the pool of all waiters |
+//! | `waiter` | the types: a waiter, what it waits for, its ticket, an inbox; the pool of waiters |
+//! | `inbox` | the one way into a scheduler from outside it |
 //! | `record` | what a waiter has besides if it is a worker |
 //! | `ticket` | the transitions of the picture above |
 //! | `owners` | asking the resource which workers hold it, during the wait |
@@ -29,12 +30,14 @@
 //! * **One Outcome**: a wait leaves `Waiting` by one compare-and-swap; [`Claimed`] is its proof and
 //!   cannot be copied. It must be handed to `ready`, which makes the waiter run.
 //!
-//! What this room does not do: it moves no worker between lists and knows no scheduler.
+//! What this room does not do: it moves no worker between lists, and knows of a scheduler only its
+//! inbox.
 
 pub(crate) mod deadlock;
 pub(crate) mod error;
 #[cfg(debug_assertions)]
 mod foreign;
+mod inbox;
 mod outcome;
 mod owners;
 mod record;
@@ -45,7 +48,7 @@ mod waiter;
 pub(crate) use outcome::Outcome;
 pub(crate) use thread::thread_waiter;
 pub(crate) use ticket::Claimed;
-pub(crate) use waiter::{AsVictim, Owned, Owner, Ticket, WAITERS, Waiter, What};
+pub(crate) use waiter::{AsVictim, Inbox, Letter, Owned, Owner, Ticket, WAITERS, Waiter, What};
 
 #[cfg(all(test, loom))]
 mod loom;

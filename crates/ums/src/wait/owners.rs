@@ -51,7 +51,7 @@ impl Waiter {
         resource: &'a R,
         as_victim: AsVictim,
     ) -> Askable<'a> {
-        if self.home.load(Ordering::Relaxed).is_null() {
+        if self.inbox().is_none() {
             // A worker notes it when it parks.
             self.began.store(crate::os::clock::ticks(), Ordering::Relaxed);
         }

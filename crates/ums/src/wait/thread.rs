@@ -1,7 +1,6 @@
 //! The waiter of a plain thread, and how such a thread blocks.
 
 use std::cell::Cell;
-use std::ptr::null_mut;
 
 use super::outcome::Outcome;
 use super::waiter::{Ticket, Waiter};
@@ -44,7 +43,7 @@ thread_local! {
 pub(crate) fn thread_waiter() -> &'static Waiter {
     let of = |slot: &Cell<Option<&'static Waiter>>| {
         slot.get().unwrap_or_else(|| {
-            let waiter = Waiter::take(null_mut(), 0);
+            let waiter = Waiter::take(None, 0);
             slot.set(Some(waiter));
             waiter
         })

@@ -1,5 +1,6 @@
 //! The types of a wait, which name each other: a waiter, what it waits for, the ticket of its wait,
-//! and the question by which the resource can be asked for its owners. And the pool of waiters.
+//! the question by which the resource can be asked for its owners, and the inbox through which a
+//! worker reaches its scheduler. And the pool of waiters.
 //!
 //! Named invariant **Held**: see `owners`, where questions are put.
 
@@ -13,10 +14,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 #[cfg(debug_assertions)]
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
-use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use crate::os::asleep::Asleep;
+use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::atomic_ref::AtomicRef;
+use crate::os::driver::Waker;
 use crate::os::event::Event;
 use crate::os::pool::{Member, Pool, Pooled};
+use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
 
 pub(super) const STATE_BITS: u32 = 3;
@@ -78,9 +82,8 @@ impl What {
 pub(crate) struct Waiter {
     /// `wait number << 3 | state`.
     pub(super) word: AtomicU64,
-    /// The inbox of the worker's scheduler, which only `scheduler/inbox` dereferences; null for a
-    /// plain thread.
-    pub(crate) home: AtomicPtr<()>,
+    /// The inbox of the worker's scheduler; none for a plain thread.
+    pub(crate) home: AtomicRef<Inbox>,
     /// The worker's number in its scheduler.
     pub(crate) worker: AtomicU32,
     /// Link of the inbox it is passing through.
@@ -111,6 +114,34 @@ pub(crate) struct Waiter {
     /// What it has besides as a worker.
     pub(crate) record: WorkerRecord,
     pub(crate) member: Member<Waiter>,
+}
+
+/// What comes through the inbox, other than workers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Letter {
+    /// Ask for the cancellation of the I/O request with this token.
+    CancelIo(u64),
+    /// Cancel the request that this worker carries out, if it is this one.
+    CancelRequest {
+        /// The worker's number.
+        worker: u32,
+        /// The request's number.
+        request: u64,
+    },
+    /// Look at the shared state again: a part of it has changed.
+    LookAgain,
+}
+
+/// The way in. Never freed (Type Stable).
+pub(crate) struct Inbox {
+    pub(super) stack: AtomicPtr<Waiter>,
+    pub(super) asleep: Asleep,
+    pub(super) mail: ShortLock<Vec<Letter>>,
+    pub(super) mail_count: AtomicUsize,
+    pub(super) waker: ShortLock<Option<Waker>>,
+    /// Its scheduler's number, for records.
+    pub(crate) number: plain::AtomicU32,
+    pub(super) member: Member<Inbox>,
 }
 
 /// All waiters.
@@ -212,7 +243,7 @@ impl Waiter {
     fn new(member: Member<Waiter>) -> Waiter {
         Waiter {
             word: AtomicU64::new(0),
-            home: AtomicPtr::new(null_mut()),
+            home: AtomicRef::new(),
             worker: AtomicU32::new(0),
             next: AtomicPtr::new(null_mut()),
             event: Event::new(),
@@ -235,8 +266,8 @@ impl Waiter {
     }
 
     /// Takes a waiter for worker number `worker` of the scheduler with the inbox `home`, or for a
-    /// plain thread (null).
-    pub(crate) fn take(home: *mut (), worker: u32) -> &'static Waiter {
+    /// plain thread (none).
+    pub(crate) fn take(home: Option<&'static Inbox>, worker: u32) -> &'static Waiter {
         WAITERS.take(Waiter::new, |waiter| {
             waiter.home.store(home, Ordering::Relaxed);
             waiter.worker.store(worker, Ordering::Relaxed);
@@ -251,6 +282,12 @@ impl Waiter {
         // A set that was not consumed must not wake the next owner.
         while self.event.wait_until(0) {}
         WAITERS.give_back(self);
+    }
+
+    /// Returns the inbox of the worker's scheduler, or None for a plain thread.
+    #[inline]
+    pub(crate) fn inbox(&self) -> Option<&'static Inbox> {
+        self.home.load(Ordering::Relaxed)
     }
 
     /// Returns whether this waiter is in no wait.

@@ -225,8 +225,8 @@ mod tests {
         assert!(the_gate_comes_first());
         let mut before = MaybeUninit::<libc::sigaction>::zeroed();
         let mut mine = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: Plain Call: locals, of which zeros are a value; no thread raises this signal
-        // meanwhile.
+        // SAFETY: Plain Call: only locals are passed, for whose types all zeros are valid; no
+        // thread raises this signal meanwhile.
         unsafe {
             let action = mine.assume_init_mut();
             action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;

@@ -400,9 +400,10 @@ impl Watched {
         away
     }
 
-    /// Own thread, without a place and inside the library, with SIGTRAP blocked: waits until it
-    /// owns a place or may run without one, and leaves the library. `lost`: that it has lost its
-    /// place was not reported yet. Returns as [`Watched::at_trap`].
+    /// Called on the watched thread itself, inside the library and with SIGTRAP blocked, while it
+    /// owns no place: waits until it owns one or is allowed to run without, and leaves the
+    /// library. `lost` says that the loss of its place was not reported yet. Returns as
+    /// [`Watched::at_trap`].
     fn gate(&'static self, lost: bool) -> bool {
         let handler = gate_handler();
         let was_leaked = self.leaked.swap(false, Ordering::Relaxed);

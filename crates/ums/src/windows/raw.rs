@@ -280,8 +280,8 @@ pub unsafe fn enter(proc: Proc, param: *mut c_void) -> Result<(), EnterError> {
     };
     let at = &raw mut call;
     CALL.set(at);
-    // SAFETY: No Drops: `call_proc` owns nothing, and the C code in between keeps the rule by
-    // contract.
+    // SAFETY: No Drops: `call_proc` owns nothing, and the contract asks the same of the C code
+    // in between.
     while unsafe { snap::call(&raw mut (*at).frame, call_proc, at.cast()) } == 1 {
         // SAFETY: Contract: `execute` claimed it, so it is alive. After the run it is used
         // only if the worker has yielded, and is alive therefore.

@@ -18,10 +18,10 @@ use crate::os::clock::{self, NEVER};
 use crate::os::lock::Lock;
 use crate::record::reason::WaitReason;
 use crate::record::report::Kind;
-use crate::scheduler::inbox::Letter;
 use crate::scheduler::lists::timer_list::TimerId;
 use crate::scheduler::request::UserId;
 use crate::scheduler::{Scheduler, contain, here};
+use crate::wait::Letter;
 use crate::wait::error::EnqueueError;
 
 /// The reason why a session is called.

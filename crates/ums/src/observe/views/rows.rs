@@ -464,8 +464,8 @@ fn waits_of(sum: ReasonSum) -> WaitsOf {
 
 /// Returns which worker of which scheduler this waiter is now.
 fn place(waiter: &'static Waiter, all: &[Arc<Scheduler>]) -> Option<(usize, u32, UserId)> {
-    let home = waiter.home.load(Ordering::Relaxed);
-    let s = all.iter().find(|s| s.inbox.address() == home)?;
+    let inbox = waiter.inbox()?;
+    let s = all.iter().find(|s| std::ptr::eq(s.inbox, inbox))?;
     let user = waiter.record.view.user.load(Ordering::Relaxed);
     Some((s.index, waiter.worker.load(Ordering::Relaxed), user))
 }

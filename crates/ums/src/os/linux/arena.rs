@@ -39,8 +39,8 @@ struct Arena {
 /// None inside if there was no memory for it.
 static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
 
-/// Returns a piece of so many bytes, all zero, which the caller may use without end; a multiple of
-/// 4096, as all sizes must be. Returns None if it is too large or there is no room.
+/// Allocates this many zeroed bytes, which are never freed. The number must be a multiple of 4096.
+/// Returns None if it is too large or there is no room.
 pub fn carve(bytes: usize) -> Option<NonNull<u8>> {
     debug_assert!(bytes.is_multiple_of(4096));
     if bytes > PIECE_MAX {

@@ -45,7 +45,7 @@ impl Scheduler {
         any
     }
 
-    /// Lets block watch see what the calling thread does, which is about to host the contexts.
+    /// Registers the calling thread, which is about to host the contexts, with the block watch.
     pub(in crate::scheduler) fn show_host(&self) -> std::io::Result<()> {
         watch::install();
         if super::are_carried(&self.options) {

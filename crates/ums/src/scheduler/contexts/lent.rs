@@ -67,8 +67,10 @@ impl Scheduler {
     /// Returns the waiters of this scheduler, without a lock: a thread that is blocked may hold
     /// any.
     fn waiters(&self) -> impl Iterator<Item = &'static Waiter> {
-        let here = self.inbox.address();
-        WAITERS.every().filter(move |waiter| waiter.home.load(Ordering::Relaxed) == here)
+        let here = self.inbox;
+        WAITERS
+            .every()
+            .filter(move |waiter| waiter.inbox().is_some_and(|at| std::ptr::eq(at, here)))
     }
 
     /// Returns those that could be lent the right to run.

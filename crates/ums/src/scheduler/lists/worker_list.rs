@@ -410,9 +410,9 @@ mod tests {
 
     /// Makes workers 1..=n, all idle.
     fn idle(n: u32, apart: bool) -> Workers<()> {
-        let mut workers = Workers::new(apart, Waiter::take(std::ptr::null_mut(), STANDBY));
+        let mut workers = Workers::new(apart, Waiter::take(None, STANDBY));
         for id in 1..=n {
-            let waiter = Waiter::take(std::ptr::null_mut(), id);
+            let waiter = Waiter::take(None, id);
             assert_eq!(workers.add(waiter, (), 0), id);
             workers.shift(id, State::New, State::Idle, 0);
         }

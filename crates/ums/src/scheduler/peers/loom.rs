@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::*;
 use crate::os::atomic::{AtomicUsize, fence};
 use crate::os::driver::Waker;
-use crate::scheduler::inbox::Inbox;
+use crate::wait::Inbox;
 use crate::wait::Waiter;
 
 /// A node without workers: the mask, an inbox for each scheduler, and one work queue.
@@ -119,7 +119,7 @@ fn loom_a_wake_up_that_meets_a_scheduler_with_a_worker_of_its_own_is_passed_on_b
             ::loom::thread::spawn(move || theirs.idle(me))
         });
         let inbox = world.schedulers[1].0;
-        inbox.push(Waiter::take(inbox.address(), 1));
+        inbox.push(Waiter::take(Some(inbox), 1));
         world.enqueue();
         idlers.into_iter().for_each(|idler| idler.join().unwrap());
         assert_eq!(world.taken.load(Ordering::Relaxed), 1);

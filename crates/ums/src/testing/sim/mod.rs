@@ -65,8 +65,8 @@ pub fn now() -> u64 {
     clock::now()
 }
 
-/// Turns the power off: every operation on a file fails until [`power_on`]. The story ends its node
-/// meanwhile.
+/// Turns the power off: every operation on a file fails until [`power_on`]. The
+/// caller must end its node before it calls `power_on`.
 pub fn power_off() {
     crate::os::sim::power_off();
 }

@@ -27,6 +27,7 @@
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
+use super::waiter::{Inbox, Letter, Waiter};
 use crate::os::asleep::Asleep;
 use crate::os::atomic::{AtomicPtr, AtomicUsize};
 use crate::os::driver::Waker;
@@ -34,35 +35,6 @@ use crate::os::planted::{self, Bug};
 use crate::os::pool::{Member, Pool, Pooled};
 use crate::os::short_lock::ShortLock;
 use crate::os::threads::point;
-use crate::wait::Waiter;
-
-/// What comes through the inbox, other than workers.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Letter {
-    /// Ask for the cancellation of the I/O request with this token.
-    CancelIo(u64),
-    /// Cancel the request that this worker carries out, if it is this one.
-    CancelRequest {
-        /// The worker's number.
-        worker: u32,
-        /// The request's number.
-        request: u64,
-    },
-    /// Look at the shared state again: a part of it has changed.
-    LookAgain,
-}
-
-/// The way in. Never freed (Type Stable).
-pub(crate) struct Inbox {
-    stack: AtomicPtr<Waiter>,
-    asleep: Asleep,
-    mail: ShortLock<Vec<Letter>>,
-    mail_count: AtomicUsize,
-    waker: ShortLock<Option<Waker>>,
-    /// Its scheduler's number, for records.
-    pub(crate) number: std::sync::atomic::AtomicU32,
-    member: Member<Inbox>,
-}
 
 static INBOXES: Pool<Inbox> = Pool::new();
 
@@ -95,19 +67,6 @@ impl Inbox {
         self.mail_count.store(0, Ordering::Relaxed);
         self.asleep.withdraw();
         INBOXES.give_back(self);
-    }
-
-    /// Returns the inbox's address, as a waiter keeps it.
-    pub(crate) fn address(&'static self) -> *mut () {
-        std::ptr::from_ref(self).cast_mut().cast()
-    }
-
-    /// Returns the inbox of this waiter's scheduler, or None for a plain thread.
-    #[inline]
-    pub(crate) fn of(waiter: &Waiter) -> Option<&'static Inbox> {
-        let inbox = waiter.home.load(Ordering::Relaxed).cast::<Inbox>();
-        // SAFETY: Type Stable: `home` is null or came from `address`, and inboxes are never freed.
-        unsafe { inbox.as_ref() }
     }
 
     /// Sends a worker to its scheduler. The caller has claimed its wait, or is the worker itself.
@@ -235,7 +194,7 @@ mod tests {
     #[test]
     fn workers_are_taken_oldest_first_g5() {
         let inbox = inbox();
-        let waiters: Vec<_> = (0..5).map(|i| Waiter::take(inbox.address(), i)).collect();
+        let waiters: Vec<_> = (0..5).map(|i| Waiter::take(Some(inbox), i)).collect();
         waiters.iter().for_each(|p| inbox.push(p));
         let mut seen = Vec::new();
         inbox.take_all(|p| seen.push(p.worker.load(Ordering::Relaxed)));
@@ -258,7 +217,7 @@ mod tests {
             for p in 0..PUSHERS {
                 s.spawn(move || {
                     for i in 0..EACH {
-                        inbox.push(Waiter::take(inbox.address(), p * EACH + i));
+                        inbox.push(Waiter::take(Some(inbox), p * EACH + i));
                     }
                 });
             }

@@ -35,7 +35,7 @@ fn loom_of_several_pushes_at_once_each_arrives_once_g6() {
     model(|| {
         let (inbox, _) = inbox();
         let pushers = [1, 2].map(|worker| {
-            let waiter = Waiter::take(inbox.address(), worker);
+            let waiter = Waiter::take(Some(inbox), worker);
             ::loom::thread::spawn(move || inbox.push(waiter))
         });
         let mut came = Vec::new();
@@ -52,7 +52,7 @@ fn loom_of_several_pushes_at_once_each_arrives_once_g6() {
 fn loom_no_scheduler_sleeps_on_a_push_and_sees_what_was_done_before_it_rule_4() {
     model(|| {
         let (inbox, waker) = inbox();
-        let waiter = Waiter::take(inbox.address(), 1);
+        let waiter = Waiter::take(Some(inbox), 1);
         let given = std::sync::Arc::new(::loom::cell::Cell::new(0));
         let gift = given.clone();
         let pusher = ::loom::thread::spawn(move || {
@@ -71,8 +71,8 @@ fn loom_no_scheduler_sleeps_on_a_push_and_sees_what_was_done_before_it_rule_4() 
 fn loom_a_worker_that_is_pushed_twice_arrives_twice_g8() {
     model(|| {
         let (inbox, waker) = inbox();
-        let waiter = Waiter::take(inbox.address(), 1);
-        let other = Waiter::take(inbox.address(), 2);
+        let waiter = Waiter::take(Some(inbox), 1);
+        let other = Waiter::take(Some(inbox), 2);
         let pusher = ::loom::thread::spawn(move || inbox.push(other));
         inbox.push(waiter);
         let mut came = Vec::new();
