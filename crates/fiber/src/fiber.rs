@@ -29,7 +29,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::stack::{self, HEADER, Stack};
 use crate::sys::LastWords;
-use crate::tsan::Told;
+use crate::sys::Told;
 
 /// Why [`Fiber::resume`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

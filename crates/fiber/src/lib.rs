@@ -61,7 +61,6 @@
 compile_error!("fiber builds its stacks from Linux's mmap and madvise");
 
 mod sys;
-mod tsan;
 
 mod registry;
 mod slab;

@@ -261,8 +261,9 @@ int ums_spawn(ums_function function, void *arg, struct ums_task **task);
 /**
  * Waits for the task's end, for at most this long (UMS_FOREVER: no limit), and returns its result;
  * `result` may be NULL. Then the task pointer is freed. It stays valid only on -ETIMEDOUT, on
- * -ECANCELED (the caller's own work request was cancelled while it waited with a limit) and on
- * -EBUSY (another caller waits for it). -ENODATA: the task was cancelled before it began.
+ * -ECANCELED (the caller's own work request was cancelled while it waited with a limit), on
+ * -EDEADLK (this wait was ended to resolve a deadlock) and on -EBUSY (another caller waits for
+ * it). -ENODATA: the task was cancelled before it began.
  */
 int ums_task_join(struct ums_task *task, uint64_t timeout_ns, void **result);
 

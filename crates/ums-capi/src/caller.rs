@@ -59,6 +59,7 @@ impl<T> Out<'_, T> {
     }
 }
 
+#[cfg(any(test, feature = "fuzz"))]
 impl<'a, T> Out<'a, T> {
     /// Returns the place of a caller in Rust.
     pub fn new(place: &'a mut T) -> Out<'a, T> {

@@ -16,11 +16,11 @@
 //! carry no `# Safety` section each: C has no `unsafe`, and the header says it.
 
 #![allow(clippy::missing_safety_doc)]
-#![allow(non_camel_case_types)] // The names are those of the header.
+#![allow(non_camel_case_types, clippy::upper_case_acronyms)] // The names are those of the header.
 
-pub mod caller;
-pub mod native;
-pub mod win32;
+mod caller;
+mod native;
+mod win32;
 
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]

@@ -177,7 +177,7 @@ fn worker_waiter() -> Option<&'static Waiter> {
 }
 
 /// Waits for this long; other workers run meanwhile. With [`Duration::MAX`] it waits until the work
-/// request is cancelled.
+/// request is cancelled; on a plain thread and in preemptive code it then never ends.
 ///
 /// # Errors
 /// [`WaitError::Cancelled`] if the work request was cancelled meanwhile.

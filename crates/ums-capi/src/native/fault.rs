@@ -36,6 +36,7 @@ impl Fault {
     }
 
     /// Returns its error number, positive.
+    #[cfg(test)]
     pub fn errno(&self) -> c_int {
         self.errno
     }

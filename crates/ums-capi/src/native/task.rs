@@ -89,8 +89,9 @@ pub extern "C" fn ums_spawn(
 
 /// Waits for the task's end, for at most this long (UMS_FOREVER: no limit), and returns its result;
 /// `result` may be NULL. Then the task pointer is freed. It stays valid only on -ETIMEDOUT, on
-/// -ECANCELED (the caller's own work request was cancelled while it waited with a limit) and on
-/// -EBUSY (another caller waits for it). -ENODATA: the task was cancelled before it began.
+/// -ECANCELED (the caller's own work request was cancelled while it waited with a limit), on
+/// -EDEADLK (this wait was ended to resolve a deadlock) and on -EBUSY (another caller waits for
+/// it). -ENODATA: the task was cancelled before it began.
 #[unsafe(no_mangle)]
 pub extern "C" fn ums_task_join(
     task: Handle<ums_task>,

@@ -6,6 +6,7 @@ use std::cell::Cell;
 pub type BOOL = i32;
 
 /// It succeeded.
+#[allow(dead_code)] // For the header.
 pub const ERROR_SUCCESS: u32 = 0;
 /// There is no such handle.
 pub const ERROR_INVALID_HANDLE: u32 = 6;

@@ -61,8 +61,8 @@
 //! * An operation that does not wait still yields when its caller's quantum is over, so a client
 //!   that never pauses does not keep its scheduler to itself.
 //!
-//! Inside [`go_preemptive`](crate::go_preemptive) a caller is a plain thread: it blocks and is not
-//! cancelled.
+//! Inside [`go_preemptive`](crate::go_preemptive) a caller blocks its thread, and a cancellation
+//! does not end a call that waits already.
 //!
 //! # Cancelled calls
 //!

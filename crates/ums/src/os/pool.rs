@@ -28,11 +28,15 @@ use super::lock::Lock;
 /// What each value of a pool has in it.
 pub struct Member<T: 'static> {
     /// The value that was made before this one.
-    older: Option<&'static T>,
+    older: AtomicRef<T>,
     in_use: AtomicBool,
 }
 
 impl<T> Member<T> {
+    fn new() -> Member<T> {
+        Member { older: AtomicRef::new(), in_use: AtomicBool::new(false) }
+    }
+
     /// Where in it a debugger finds the pointer to the value that was made before, or null.
     pub const OLDER: usize = std::mem::offset_of!(Member<T>, older);
     /// Where in it a debugger finds whether the value is in use.
@@ -104,36 +108,41 @@ impl<T: Pooled> Pool<T> {
         make: impl FnOnce(Member<T>) -> Result<T, E>,
         prepare: impl FnOnce(&'static T),
     ) -> Result<&'static T, E> {
-        let mut free = self.free.lock();
         // What one run of a model has used cannot be used by the next.
-        let value = match free.values.pop().filter(|_| !cfg!(loom)) {
+        let free = self.free.lock().values.pop().filter(|_| !cfg!(loom));
+        let value = match free {
             Some(value) => value,
-            None => {
-                let member = Member { older: self.last(), in_use: AtomicBool::new(false) };
-                let value: &'static T = Box::leak(Box::new(make(member)?));
-                free.made += 1;
-                let room = free.made - free.values.len();
-                free.values.reserve(room);
-                self.newest.store(Some(value), Ordering::Release);
-                value
-            }
+            None => self.add(make(Member::new())?),
         };
-        drop(free);
         prepare(value);
         value.member().in_use.store(true, Ordering::Release);
         Ok(value)
     }
 
+    /// Adds a value that is in use. It was made outside the lock, because its maker may have to
+    /// wait for the allocator.
+    #[cold]
+    fn add(&self, value: T) -> &'static T {
+        let value: &'static T = Box::leak(Box::new(value));
+        let mut free = self.free.lock();
+        free.made += 1;
+        let room = free.made - free.values.len();
+        free.values.reserve(room);
+        value.member().older.store(self.last(), Ordering::Relaxed);
+        self.newest.store(Some(value), Ordering::Release);
+        value
+    }
+
     /// Gives a value back for reuse. Its taker does not use it any more.
     pub fn give_back(&self, value: &'static T) {
         let was_used = value.member().in_use.swap(false, Ordering::Release);
-        debug_assert!(was_used, "a value is given back once");
+        assert!(was_used, "a value of a pool is given back once");
         self.free.lock().values.push(value);
     }
 
     /// Returns all values that were ever made, the newest first. Async-signal-safe.
     pub fn every(&self) -> impl Iterator<Item = &'static T> + use<T> {
-        std::iter::successors(self.last(), |value| value.member().older)
+        std::iter::successors(self.last(), |value| value.member().older.load(Ordering::Relaxed))
     }
 
     /// Returns those of them that are in use. Async-signal-safe.
@@ -185,7 +194,7 @@ mod tests {
         assert_eq!(pool.try_take(|_| Err("no"), |_| {}).err(), Some("no"));
         assert_eq!(pool.every().count(), 0);
         let first = take(&pool);
-        assert!(first.member.older.is_none());
+        assert!(first.member.older.load(Ordering::Relaxed).is_none());
     }
 
     #[test]

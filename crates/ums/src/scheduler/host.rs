@@ -7,17 +7,12 @@
 //! and is in no count. Where workers have their own contexts and undeclared blocks are detected,
 //! the root is a context too, and tied to no kernel thread (`contexts/carrier.rs`).
 
-#![allow(unsafe_code)] // Named invariants of the module's header.
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-use fiber::{Fiber, Resume};
 
 use super::{Core, Options, Scheduler, Seat, WorkerKind, contain, contexts, set_here};
 use crate::os::entry::{self, outside};
 use crate::os::linux::open::{self, Owner};
-use crate::os::planted::{self, Bug};
 use crate::os::threads::{self, JoinHandle, Promise};
 use crate::os::{self, clock};
 use crate::record::counters::add;
@@ -68,6 +63,7 @@ pub(crate) fn start(
             return scheduler.run_carried(tell, || or_abort(|| scheduler.root()));
         }
         set_here(Some(&scheduler));
+        scheduler.set_root(root.as_ref());
         scheduler.make_ready();
         tell.keep(Ok(scheduler.clone()));
         or_abort(|| match scheduler.options.kind {
@@ -105,41 +101,6 @@ impl Scheduler {
                 return self.take_down();
             }
         }
-    }
-
-    /// Resumes the current worker, if one is current. A fiber that has ended is taken out, and its
-    /// stack goes back to the pool.
-    #[inline]
-    pub(super) fn resume_current(&self) -> bool {
-        if self.options.kind == WorkerKind::OwnContext {
-            return self.resume_context();
-        }
-        let fiber = self.with(|core| core.fiber);
-        if fiber.is_null() {
-            return false;
-        }
-        // SAFETY: Home: this is the host thread's root, the only place that resumes, and the
-        // pointer comes from the seat of a living worker. No borrow of the core is alive.
-        if unsafe { (*fiber).resume() } == Resume::Finished {
-            self.bury_current();
-        }
-        true
-    }
-
-    #[cold]
-    fn bury_current(&self) {
-        let (waiter, seat) = self.with(|core| {
-            let id = core.current;
-            core.current = STANDBY;
-            core.fiber = std::ptr::null_mut();
-            core.workers.remove(id)
-        });
-        waiter.give_back();
-        let Seat::Fiber(fiber, _) = seat else { return };
-        // SAFETY: Home: it has finished and its worker is gone, so this is the only pointer to
-        // what `create_worker` boxed.
-        let stack = unsafe { Box::from_raw(fiber) }.into_stack();
-        self.with(|core| core.stacks.as_mut().map(|pool| pool.give(stack)));
     }
 
     /// Runs the standby's thread of a scheduler with thread workers.
@@ -238,14 +199,7 @@ impl Scheduler {
         waiter: &'static Waiter,
         name: &str,
     ) -> std::io::Result<Seat> {
-        let pool = core.stacks.as_mut().expect("a fiber scheduler has stacks");
-        let stack = pool.take().map_err(std::io::Error::other)?;
-        waiter.record.view.stack_is(stack.range());
-        if planted::is(Bug::StackReusedTooEarly) {
-            // SAFETY: Home: broken on purpose, in a build with planted bugs.
-            pool.give(unsafe { std::ptr::read(&stack) });
-        }
-        let fiber = Fiber::new(stack, name, move |suspender| {
+        core.make_fiber(waiter, name, move |suspender| {
             let scheduler = super::here().expect("a fiber is resumed by its host thread");
             scheduler.with(|core| {
                 if let Some(Seat::Fiber(_, way_out)) = &mut core.workers.get(id).seat {
@@ -253,10 +207,7 @@ impl Scheduler {
                 }
             });
             or_abort(|| scheduler.worker_main(id, waiter));
-        });
-        let fiber = Box::new(fiber);
-        waiter.record.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
-        Ok(Seat::Fiber(Box::into_raw(fiber), None))
+        })
     }
 
     /// The first step of a worker's own thread: settles where its scheduler is, and publishes its

@@ -221,6 +221,14 @@ pub(crate) fn away() -> Option<&'static Waiter> {
     AWAY.get()
 }
 
+/// Calls `f` with the scheduler that the calling thread belongs to, even if another has taken the
+/// baton from this thread.
+pub(super) fn with_scheduler_of_this_thread(f: impl FnOnce(Option<&Scheduler>)) {
+    // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
+    // it has cleared the pointer, outside of this call or with the same value again.
+    f(unsafe { HERE.get().as_ref() })
+}
+
 pub(crate) fn set_here(scheduler: Option<&Scheduler>) {
     HERE.set(scheduler.map_or(std::ptr::null(), std::ptr::from_ref));
 }

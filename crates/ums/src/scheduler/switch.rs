@@ -1,7 +1,7 @@
 //! Switch: the only place that knows what kind a worker is.
 //!
 //! * *Fiber*: note the next fiber and suspend; the host thread's root loop resumes it. Two stack
-//!   switches, no system call.
+//!   switches, no system call. Fibers are made and ended here, too.
 //! * *Thread*: set the next worker's event and wait on the own one.
 //! * *Own context*: change the registers to the next worker's; one switch, no system call. See
 //!   `contexts`.
@@ -11,13 +11,17 @@
 
 #![allow(unsafe_code)] // Named invariants of the module's header.
 
-use fiber::Suspender;
+use std::sync::atomic::Ordering;
+
+use fiber::{Fiber, Resume, Suspender};
 
 use super::contexts::Pass;
 use super::{Core, Scheduler, Seat, WorkerKind};
+use crate::os::planted::{self, Bug};
 use crate::record::counters::add;
 use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::WorkerId;
+use crate::scheduler::lists::worker_list::STANDBY;
 use crate::wait::Waiter;
 
 impl Scheduler {
@@ -46,6 +50,41 @@ impl Scheduler {
             // running context.
             WayOut::Pass(pass) => unsafe { (*pass).switch() },
         }
+    }
+
+    /// Resumes the current worker, if one is current. A fiber that has ended is taken out, and its
+    /// stack goes back to the pool.
+    #[inline]
+    pub(super) fn resume_current(&self) -> bool {
+        if self.options.kind == WorkerKind::OwnContext {
+            return self.resume_context();
+        }
+        let fiber = self.with(|core| core.fiber);
+        if fiber.is_null() {
+            return false;
+        }
+        // SAFETY: Home: this is the host thread's root, the only place that resumes, and the
+        // pointer comes from the seat of a living worker. No borrow of the core is alive.
+        if unsafe { (*fiber).resume() } == Resume::Finished {
+            self.bury_current();
+        }
+        true
+    }
+
+    #[cold]
+    fn bury_current(&self) {
+        let (waiter, seat) = self.with(|core| {
+            let id = core.current;
+            core.current = STANDBY;
+            core.fiber = std::ptr::null_mut();
+            core.workers.remove(id)
+        });
+        waiter.give_back();
+        let Seat::Fiber(fiber, _) = seat else { return };
+        // SAFETY: Home: it has finished and its worker is gone, so this is the only pointer to
+        // what `make_fiber` boxed.
+        let stack = unsafe { Box::from_raw(fiber) }.into_stack();
+        self.with(|core| core.stacks.as_mut().map(|pool| pool.give(stack)));
     }
 
     /// Hands the baton to `to` without parking: for a thread that leaves the scheduler or ends.
@@ -136,6 +175,25 @@ impl Core {
                 Handed::Thread(mine, theirs)
             }
         }
+    }
+
+    /// Makes a fiber that runs `main` when it is first resumed, with what it suspends itself by.
+    pub(super) fn make_fiber(
+        &mut self,
+        waiter: &'static Waiter,
+        name: &str,
+        main: impl FnOnce(Suspender) + 'static,
+    ) -> std::io::Result<Seat> {
+        let pool = self.stacks.as_mut().expect("a fiber scheduler has stacks");
+        let stack = pool.take().map_err(std::io::Error::other)?;
+        waiter.record.view.stack_is(stack.range());
+        if planted::is(Bug::StackReusedTooEarly) {
+            // SAFETY: Home: broken on purpose, in a build with planted bugs.
+            pool.give(unsafe { std::ptr::read(&stack) });
+        }
+        let fiber = Box::new(Fiber::new(stack, name, main));
+        waiter.record.view.saved_at.store(fiber.saved_at().unwrap_or(0), Ordering::Relaxed);
+        Ok(Seat::Fiber(Box::into_raw(fiber), None))
     }
 
     #[inline]

@@ -45,7 +45,8 @@
 //!   that it begins. No call takes the cancellation back, so a loop that ignores the error never
 //!   waits again: leave it.
 //! * **Only waits fail.** A call that finds what it asks for, such as `recv` on a channel with a
-//!   value or `join` of a task that has ended, succeeds although its request is cancelled.
+//!   value or `join` of a task that has ended, succeeds although its request is cancelled. Calls of
+//!   [`net`](crate::net) and reads of [`fs`](crate::fs) are different: they fail at once.
 //!   [`is_cancelled`](crate::is_cancelled) and [`checkpoint`](crate::checkpoint) ask without a
 //!   wait.
 //! * **One of two happens.** If a grant and the cancellation come at the same time, the call either
@@ -55,6 +56,8 @@
 //!   own closure has ended: [`scope`](fn@crate::scope), [`Node::run`](crate::Node::run),
 //!   [`go_preemptive`](crate::go_preemptive). To clean up after a cancellation there is
 //!   [`JoinHandle::join_uncancellable`](crate::JoinHandle::join_uncancellable).
+//! * **Preemptive code is not woken.** A wait that a worker begins inside
+//!   [`go_preemptive`](crate::go_preemptive) is the wait of its thread: no cancellation ends it.
 //! * **A plain thread is never cancelled.** There, a plain wait without a deadline fails for no
 //!   other reason than a deadlock, and `unwrap` is right.
 //!

@@ -72,7 +72,9 @@ impl<H> std::fmt::Display for JoinError<H> {
                 let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
                 write!(f, "the task panicked: {}", text.unwrap_or("(no text)"))
             }
-            JoinError::NeverRan => f.write_str("the task was cancelled before it began"),
+            JoinError::NeverRan => {
+                f.write_str("the task never ran: it was cancelled, or given up, before it began")
+            }
             JoinError::Wait(_, error) => write!(f, "the task has not ended yet: {error}"),
         }
     }

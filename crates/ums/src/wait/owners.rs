@@ -18,22 +18,18 @@
 //! after L2 in their one order, so W3 comes after L1 and sees it (or L4, when the looker is done).
 //! All that this costs a wait is the load of W3, unless it is looked at.
 //!
-//! Named invariant **Held**: a question is put only between L2 and L4; then the waiter is in
-//! its wait, or waits at W3, and what it borrows is alive.
+//! A question is put only between L2 and L4 (`Ticket::hold`); then the waiter is in its wait, or
+//! waits at W3, and what it borrows is alive.
 //!
 //! What this file does not do: it follows no chain and judges nothing.
 
-#![allow(unsafe_code)]
-
-use std::ptr::{from_ref, null, null_mut};
-use std::sync::MutexGuard;
+use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::Ordering;
 
 use super::waiter::{
-    AsVictim, Owned, Owner, Question, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, ask,
+    AsVictim, Owned, Question, STATE_BITS, STATE_MASK, Ticket, WAITING, Waiter, ask,
 };
 use crate::os::atomic;
-use crate::os::lock::Lock;
 
 /// As long as this lives, the caller's next wait can be asked. It is dropped after the wait.
 #[must_use = "it is asked only while this lives"]
@@ -99,39 +95,4 @@ impl Ticket {
             _ => AsVictim::Never,
         })
     }
-
-    /// Returns the owners of what it is for, at this moment, or None if the wait has ended or
-    /// cannot be asked.
-    pub(crate) fn owners(self) -> Option<Vec<Owner>> {
-        self.hold(|question, resource| {
-            let mut owners = Vec::new();
-            // SAFETY: Held: `hold` holds it, and passes the waiter's own pointer.
-            unsafe { (question.ask)(resource, self, &mut |owner| owners.push(owner)) };
-            owners
-        })
-    }
-
-    /// Calls `f` while the waiter stays in its wait.
-    fn hold<T>(self, f: impl FnOnce(&'static Question, *const ()) -> T) -> Option<T> {
-        let _alone = lookers();
-        let asking = &self.waiter.asking;
-        asking.held.store(true, Ordering::SeqCst);
-        atomic::no_overtaking();
-        let word = self.waiter.word.load(Ordering::SeqCst);
-        let still = word == self.number << STATE_BITS | WAITING;
-        let question = asking.question.load(Ordering::Relaxed);
-        let resource = if still { asking.resource.load(Ordering::Relaxed) } else { null_mut() };
-        let question = if still { question.cast_const() } else { null() };
-        // SAFETY: Type Stable, in a small way: questions are statics.
-        let question: Option<&'static Question> = unsafe { question.as_ref() };
-        let told = question.map(|question| f(question, resource));
-        asking.held.store(false, Ordering::Release);
-        told
-    }
-}
-
-/// Admits one looker at a time, so that only the looker that holds a waiter releases it.
-fn lookers() -> MutexGuard<'static, ()> {
-    static ALONE: Lock<()> = Lock::new(());
-    ALONE.lock()
 }

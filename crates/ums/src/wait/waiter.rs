@@ -6,7 +6,8 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
+use std::sync::MutexGuard;
 /// For what is no part of a protocol.
 use std::sync::atomic as plain;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -15,10 +16,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use super::foreign::ForeignLocks;
 use super::record::WorkerRecord;
 use crate::os::asleep::Asleep;
-use crate::os::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use crate::os::atomic::{self, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use crate::os::atomic_ref::AtomicRef;
 use crate::os::driver::Waker;
 use crate::os::event::Event;
+use crate::os::lock::Lock;
 use crate::os::pool::{Member, Pool, Pooled};
 use crate::os::short_lock::ShortLock;
 use crate::record::reason::WaitReason;
@@ -306,5 +308,77 @@ impl Waiter {
         let origin = self.origin.load(Ordering::Relaxed);
         self.cancelled.load(Ordering::Relaxed)
             || origin.is_some_and(|o| o.cancelled.load(Ordering::Relaxed))
+    }
+}
+
+impl Ticket {
+    /// Returns the owners of what it is for, at this moment, or None if the wait has ended or
+    /// cannot be asked.
+    pub(crate) fn owners(self) -> Option<Vec<Owner>> {
+        self.hold(|question, resource| {
+            let mut owners = Vec::new();
+            // SAFETY: Held: `hold` holds it, and passes the waiter's own pointer.
+            unsafe { (question.ask)(resource, self, &mut |owner| owners.push(owner)) };
+            owners
+        })
+    }
+
+    /// Calls `f` while the waiter stays in its wait: see `owners`.
+    pub(super) fn hold<T>(self, f: impl FnOnce(&'static Question, *const ()) -> T) -> Option<T> {
+        let _alone = lookers();
+        let asking = &self.waiter.asking;
+        asking.held.store(true, Ordering::SeqCst);
+        atomic::no_overtaking();
+        let word = self.waiter.word.load(Ordering::SeqCst);
+        let still = word == self.number << STATE_BITS | WAITING;
+        let question = asking.question.load(Ordering::Relaxed);
+        let resource = if still { asking.resource.load(Ordering::Relaxed) } else { null_mut() };
+        let question = if still { question.cast_const() } else { null() };
+        // SAFETY: Type Stable, in a small way: questions are statics.
+        let question: Option<&'static Question> = unsafe { question.as_ref() };
+        let told = question.map(|question| f(question, resource));
+        asking.held.store(false, Ordering::Release);
+        told
+    }
+}
+
+/// Admits one looker at a time, so that only the looker that holds a waiter releases it.
+fn lookers() -> MutexGuard<'static, ()> {
+    static ALONE: Lock<()> = Lock::new(());
+    ALONE.lock()
+}
+
+// The stack of an inbox: its links are in the waiters. Type Stable makes them references.
+impl Inbox {
+    /// Puts a waiter on the stack. It is on no other.
+    pub(super) fn link(&self, waiter: &'static Waiter) {
+        let mut head = self.stack.load(Ordering::Relaxed);
+        loop {
+            waiter.next.store(head, Ordering::Relaxed);
+            let new = std::ptr::from_ref(waiter).cast_mut();
+            // Release: the taker sees the link and all that the claimer did before.
+            match self.stack.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Takes every worker that has arrived, oldest first, and hands each to `each`.
+    pub(crate) fn take_all(&self, mut each: impl FnMut(&'static Waiter)) {
+        let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
+        let mut oldest: *mut Waiter = null_mut();
+        // SAFETY: Type Stable: every pointer on the stack came from a `&'static Waiter`.
+        while let Some(waiter) = unsafe { newest.as_ref() } {
+            newest = waiter.next.swap(oldest, Ordering::Relaxed);
+            oldest = std::ptr::from_ref(waiter).cast_mut();
+        }
+        // SAFETY: Type Stable, as above. The link is read before the waiter is handed on, for it
+        // may pass through the inbox again as soon as it runs.
+        while let Some(waiter) = unsafe { oldest.as_ref() } {
+            oldest = waiter.next.swap(null_mut(), Ordering::Relaxed);
+            each(waiter);
+        }
     }
 }

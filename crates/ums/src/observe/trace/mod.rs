@@ -163,7 +163,10 @@ impl Node {
         let end = clock::after(span);
         while clock::now() < end && so() {
             if is_worker() {
-                let _ = sleep(READ_EVERY);
+                // A cancelled request does not sleep any more; it gets what was recorded.
+                if sleep(READ_EVERY).is_err() {
+                    break;
+                }
             } else {
                 std::thread::sleep(READ_EVERY);
             }

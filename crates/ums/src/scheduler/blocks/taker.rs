@@ -30,8 +30,6 @@
 //! routine that wants it does so in a turn and cannot be taken, so a routine must not take a lock
 //! that a worker holds over a call into the library.
 
-#![allow(unsafe_code)]
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -39,7 +37,7 @@ use super::state::REASON;
 use crate::os::clock;
 use crate::os::entry;
 use crate::os::linux::barrier;
-use crate::scheduler::state::{AWAY, HERE, WORKER};
+use crate::scheduler::state::{AWAY, WORKER, with_scheduler_of_this_thread};
 use crate::scheduler::{Scheduler, WorkerKind, set_here};
 use crate::watch::watchdog::{self, Subject};
 use crate::watch::{Waits, state};
@@ -150,25 +148,25 @@ fn number_of(waits: Waits) -> u64 {
 
 /// The baton was taken from the calling worker: gets it again through the inbox.
 fn rejoin() {
-    let (here, Some(waiter)) = (HERE.get(), WORKER.get()) else { return };
-    // A signal handler of the application may interrupt this and find the same first. So the reason
-    // is noted when the worker is no longer here: from then on such a handler is that of a thread
-    // without a scheduler.
-    set_here(None);
-    AWAY.set(Some(waiter));
-    // SAFETY: Baton: the scheduler of a worker's thread lives as long as that.
-    let scheduler = unsafe { here.as_ref() };
-    if let Some(scheduler) = scheduler
-        && waiter.record.entry.was_taken()
-    {
-        waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
-        waiter.record.spans.pause();
-        scheduler.inbox.push(waiter);
-        waiter.event.wait();
-        waiter.record.spans.go_on();
-        set_here(Some(scheduler));
-        scheduler.end_preemptive(waiter, REASON);
-    }
-    AWAY.set(None);
-    set_here(scheduler);
+    let Some(waiter) = WORKER.get() else { return };
+    with_scheduler_of_this_thread(|scheduler| {
+        // A signal handler of the application may interrupt this and find the same first. So the
+        // reason is noted when the worker is no longer here: from then on such a handler is that of
+        // a thread without a scheduler.
+        set_here(None);
+        AWAY.set(Some(waiter));
+        if let Some(scheduler) = scheduler
+            && waiter.record.entry.was_taken()
+        {
+            waiter.signalled.store(clock::ticks(), Ordering::Relaxed);
+            waiter.record.spans.pause();
+            scheduler.inbox.push(waiter);
+            waiter.event.wait();
+            waiter.record.spans.go_on();
+            set_here(Some(scheduler));
+            scheduler.end_preemptive(waiter, REASON);
+        }
+        AWAY.set(None);
+        set_here(scheduler);
+    });
 }

@@ -1,8 +1,6 @@
 //! The kernel thread that hosts the contexts of a scheduler, as the scheduler's root and block
 //! watch see it.
 
-#![allow(unsafe_code)] // Named invariant "Baton", in the module's header.
-
 use std::sync::atomic::Ordering;
 
 use context::Host;
@@ -27,10 +25,15 @@ impl Scheduler {
             // Its carriers are hosts; they inherit the mask.
             return Ok(None);
         }
-        let host = Host::here().map_err(std::io::Error::other)?;
-        // SAFETY: Baton: no other thread has seen this scheduler yet.
-        unsafe { (*self.core.get()).switching.root = host.root() };
-        Ok(Some(host))
+        Host::here().map(Some).map_err(std::io::Error::other)
+    }
+
+    /// Makes the host's own context the root to which contexts switch when they have nothing to
+    /// run. Called by the host when it begins to run this scheduler.
+    pub(in crate::scheduler) fn set_root(&self, host: Option<&Host>) {
+        if let Some(host) = host {
+            self.with(|core| core.switching.root = host.root());
+        }
     }
 
     /// Lets the current worker run, if one is current. Called by the root.

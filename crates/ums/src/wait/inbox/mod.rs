@@ -22,8 +22,6 @@
 //! invariant **Type Stable**: inboxes, like waiters, are never freed, only reused, so a late wake
 //! touches live memory.
 
-#![allow(unsafe_code)]
-
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
@@ -71,17 +69,7 @@ impl Inbox {
 
     /// Sends a worker to its scheduler. The caller has claimed its wait, or is the worker itself.
     pub(crate) fn push(&self, waiter: &'static Waiter) {
-        let mut head = self.stack.load(Ordering::Relaxed);
-        loop {
-            waiter.next.store(head, Ordering::Relaxed);
-            let new = std::ptr::from_ref(waiter).cast_mut();
-            // Release: the taker sees the link and all that the claimer did before.
-            match self.stack.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed)
-            {
-                Ok(_) => break,
-                Err(now) => head = now,
-            }
-        }
+        self.link(waiter);
         point("inbox: pushed");
         if planted::is(Bug::DroppedWake) {
             return;
@@ -132,23 +120,6 @@ impl Inbox {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.stack.load(Ordering::Relaxed).is_null() && self.mail_count.load(Ordering::Relaxed) == 0
-    }
-
-    /// Takes every worker that has arrived, oldest first, and hands each to `each`.
-    pub(crate) fn take_all(&self, mut each: impl FnMut(&'static Waiter)) {
-        let mut newest = self.stack.swap(null_mut(), Ordering::Acquire);
-        let mut oldest: *mut Waiter = null_mut();
-        // SAFETY: Type Stable: every pointer on the stack came from a `&'static Waiter`.
-        while let Some(waiter) = unsafe { newest.as_ref() } {
-            newest = waiter.next.swap(oldest, Ordering::Relaxed);
-            oldest = std::ptr::from_ref(waiter).cast_mut();
-        }
-        // SAFETY: Type Stable, as above. The link is read before the waiter is handed on, for it
-        // may pass through the inbox again as soon as it runs.
-        while let Some(waiter) = unsafe { oldest.as_ref() } {
-            oldest = waiter.next.swap(null_mut(), Ordering::Relaxed);
-            each(waiter);
-        }
     }
 
     /// Takes the letters, oldest first.
