@@ -10,7 +10,7 @@ use std::fmt;
 use crate::source::{File, Finding, Repository, line_of, without_tests, words};
 
 /// The most files with unsafe code, outside tests and examples. The aim is 60.
-const FILES_MAX: usize = 72;
+const FILES_MAX: usize = 65;
 
 const PAGE: &str = "ARCHITECTURE.md";
 

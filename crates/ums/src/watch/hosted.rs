@@ -38,8 +38,6 @@
 //! At least one of them sees the other's store: the asker's `membarrier` is a barrier in every
 //! thread of the process, so that a switch needs none.
 
-#![allow(unsafe_code)] // Named invariant **Held**: see `runs_on`.
-
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
@@ -119,12 +117,8 @@ thread_local! {
 
 /// Sets the carriers of the calling thread. From now on its handler checks, when it runs on one of
 /// them, whether the scheduler was taken from that carrier.
-///
-/// # Safety
-/// **Held**: they live until the calling thread ends, or sets none.
-pub(crate) unsafe fn runs_on(carriers: Option<&Carriers>) {
-    // SAFETY: Held, by the contract. The 'static stays inside the handler.
-    CARRIERS.set(carriers.map(|all| unsafe { &*std::ptr::from_ref(all) }));
+pub(crate) fn runs_on(carriers: Option<&'static Carriers>) {
+    CARRIERS.set(carriers);
 }
 
 /// Does in a handler what [`Carriers::arrive`] says.

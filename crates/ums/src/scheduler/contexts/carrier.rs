@@ -93,8 +93,8 @@ impl Scheduler {
             Ok(crew) => crew,
             Err(error) => return tell.keep(Err(error)),
         };
-        // SAFETY: Held: this thread has the scheduler, which has them, until it ends.
-        unsafe { watch::runs_on(Some(carriers)) };
+        // SAFETY: Held: this thread has the scheduler, which has them, until it sets none.
+        watch::runs_on(Some(unsafe { &*from_ref(carriers) }));
         let tell = Cell::new(Some(tell));
         let body = || {
             set_here(Some(self));
@@ -115,8 +115,7 @@ impl Scheduler {
         if let (Err(why), Some(tell)) = (detached, tell.take()) {
             tell.keep(Err(io::Error::other(why)));
         }
-        // SAFETY: Held: none.
-        unsafe { watch::runs_on(None) };
+        watch::runs_on(None);
     }
 
     fn make_carriers(
@@ -164,7 +163,7 @@ impl Scheduler {
         sample::this_thread_is_on(fiber::StackRange::of_this_thread());
         // SAFETY: Held: the thread that made this one has the scheduler until it has joined
         // it.
-        unsafe { watch::runs_on(Some(carriers)) };
+        watch::runs_on(Some(unsafe { &*from_ref(carriers) }));
         me.own.store(from_ref(host.root()).cast_mut(), Ordering::Release);
         me.thread.store(os::thread_number() as i32, Ordering::Release);
         if at == 0 {

@@ -148,8 +148,8 @@ impl Scheduler {
         mine::begin(mine);
         preempt::prepare_here();
         // SAFETY: Held: they belong to the scheduler, of which this thread has an owner
-        // until it ends.
-        unsafe { watch::runs_on(carriers) };
+        // until it ends; nothing else uses the reference.
+        watch::runs_on(carriers.map(|all| unsafe { &*std::ptr::from_ref(all) }));
     }
 
     /// Returns the context of the current worker.
