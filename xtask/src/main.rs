@@ -13,6 +13,7 @@ mod source;
 
 mod arrows;
 mod behaviours;
+mod citations;
 mod cycles;
 mod habits;
 mod imports;
@@ -66,7 +67,7 @@ fn tidy() -> ExitCode {
 
 /// Runs every check over the whole repository.
 fn check(repository: &Repository) -> Vec<Finding> {
-    let checks: [fn(&Repository) -> Vec<Finding>; 10] = [
+    let checks: [fn(&Repository) -> Vec<Finding>; 11] = [
         arrows::check,
         cycles::check,
         unsafety::check,
@@ -77,6 +78,7 @@ fn check(repository: &Repository) -> Vec<Finding> {
         widths::check,
         behaviours::check,
         links::check,
+        citations::check,
     ];
     checks.iter().flat_map(|check| check(repository)).collect()
 }

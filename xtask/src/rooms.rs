@@ -12,6 +12,9 @@ use crate::source::{File, Finding, Repository, line_of, without_tests, words};
 /// The most files with unsafe code, outside tests and examples. The aim is 60.
 const FILES_MAX: usize = 65;
 
+/// What a file says that allows unsafe code for the names it exports.
+const EXPORTED: &str = "// Exported names.";
+
 const PAGE: &str = "ARCHITECTURE.md";
 
 /// Returns the findings over all crates.
@@ -39,6 +42,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
             findings.push(page.finding(*line, message));
         }
     }
+    findings.extend(allowing(repository, |path| rooms.iter().any(|(_, room)| holds(room, path))));
     if unsafe_files.len() > FILES_MAX {
         let message = format!(
             "{} files have unsafe code, which is more than {FILES_MAX}: move it behind a safe, \
@@ -46,6 +50,33 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
             unsafe_files.len()
         );
         findings.push(page.finding(1, message));
+    }
+    findings
+}
+
+/// Finds files that allow unsafe code as a whole and are in no room. An attribute such as
+/// `unsafe(no_mangle)` counts as unsafe code for the compiler, so a file with exported names may
+/// allow it if the line says so.
+fn allowing(repository: &Repository, in_a_room: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in repository.rust().filter(|file| file.path.starts_with("crates/")) {
+        if is_test(&file.path) || in_a_room(&file.path) {
+            continue;
+        }
+        let code = without_tests(&file.code);
+        for (n, line) in code.lines().enumerate() {
+            let whole = line.trim_start().starts_with("#![") && line.contains("allow(unsafe_code)");
+            let says_why = file.text.lines().nth(n).is_some_and(|line| line.contains(EXPORTED));
+            if whole && !says_why {
+                findings.push(file.finding(
+                    n + 1,
+                    format!(
+                        "allows unsafe code in the whole file, which is in no room of \
+                         ARCHITECTURE.md. Remove that, or end the line with `{EXPORTED}`."
+                    ),
+                ));
+            }
+        }
     }
     findings
 }
@@ -188,6 +219,21 @@ mod tests {
     fn a_room_without_unsafe_code_is_found() {
         let one = [("crates/a/src/raw.rs", BLOCK), ("crates/b/src/room/x.rs", "fn f() {}\n")];
         assert_eq!(of(&one), [(PAGE.into(), 5), (PAGE.into(), 6)]);
+    }
+
+    #[test]
+    fn a_file_that_allows_unsafe_code_is_in_a_room_or_exports_names() {
+        let rooms = [
+            ("crates/a/src/raw.rs", "#![allow(unsafe_code)]\nfn f() { unsafe { g() } }\n"),
+            ("crates/a/src/two.rs", BLOCK),
+            ("crates/b/src/room/x.rs", BLOCK),
+        ];
+        let exports = "//! E.\n#![allow(unsafe_code)] // Exported names.\n";
+        let tested = "//! T.\n#[cfg(test)]\nmod tests {\n    #![allow(unsafe_code)]\n}\n";
+        let fine = [("crates/c/src/e.rs", exports), ("crates/c/src/t.rs", tested)];
+        assert_eq!(of(&[&rooms[..], &fine].concat()), []);
+        let wrong = [("crates/c/src/w.rs", "//! W.\n#![allow(unsafe_code)]\n")];
+        assert_eq!(of(&[&rooms[..], &wrong].concat()), [("crates/c/src/w.rs".into(), 2)]);
     }
 
     #[test]

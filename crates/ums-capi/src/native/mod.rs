@@ -9,7 +9,7 @@
 //! An exported name counts as unsafe code, so the lint is off here for the whole folder. Only
 //! `object` and `io` have more; what C passes to the others are types of `caller`.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // Exported names.
 
 pub mod fault;
 pub mod object;

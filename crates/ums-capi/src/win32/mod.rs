@@ -27,7 +27,7 @@
 //!
 //! Names, numbers and structures are those of Windows; `docs/windows-c.md` says what differs.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // Exported names.
 
 pub mod error;
 mod system;

@@ -12,7 +12,7 @@
 //!
 //! Named invariant **Loaded**: nothing else in a program is called `UMS_DEBUG`.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code)] // Exported names.
 
 use std::mem::offset_of;
 
