@@ -182,7 +182,7 @@ impl Ring {
         let first = head.saturating_sub(RING_RECORDS as u64);
         let copies: Vec<_> = (first..head).map(|number| self.look(number)).collect();
         fence(Ordering::Acquire);
-        // One more than the head says may be in the middle of being written.
+        // The writer may be in the middle of the record after the head, which is not kept either.
         let now = self.head.load(Ordering::Relaxed) + 1;
         let kept = now.saturating_sub(RING_RECORDS as u64);
         copies.into_iter().flatten().filter(|record| record.number >= kept).collect()

@@ -148,8 +148,8 @@ pub(crate) struct Core {
     pub number: u32,
     /// The worker that holds the baton.
     pub current: WorkerId,
-    /// When the present turn began, in ticks: saves a worker that has waited a reading when it runs
-    /// again. The worker that hands it the baton has set this shortly before.
+    /// When the present turn began, in ticks. A worker that resumes after a wait uses it instead of
+    /// reading the clock: the worker that handed it the baton has set it shortly before.
     pub turn_at: u64,
     /// The count of yields when `turn_at` was read: if it has changed, other workers have run
     /// since.

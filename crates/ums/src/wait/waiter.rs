@@ -207,7 +207,8 @@ pub(crate) trait Owned {
 /// How to ask a resource whose type is known to the waiter only.
 pub(super) struct Question {
     /// # Safety
-    /// Held: the pointer is the one that the waiter gave with the question.
+    /// Held: `resource` is the pointer that the waiter stored with this question, and the waiter is
+    /// still in that wait.
     pub(super) ask: unsafe fn(resource: *const (), waiter: Ticket, tell: &mut dyn FnMut(Owner)),
 }
 

@@ -96,7 +96,7 @@ thread_local! {
     static HANDLER: Cell<Option<&'static dyn BlockHandler>> = const { Cell::new(None) };
 }
 
-/// Makes calls of this thread that will block run by `handler` from now on.
+/// From now on, `handler` runs every call of this thread that is about to block.
 pub(crate) fn detect_here(handler: &'static dyn BlockHandler) {
     HANDLER.set(Some(handler));
 }

@@ -178,7 +178,7 @@ impl Place {
         }
     }
 
-    /// Looks whether the seated thread is blocked, and takes the place if so.
+    /// Checks whether the thread that owns the place is blocked, and takes the place from it if so.
     fn look(&self) -> Look {
         let owner = &self.seat.owner;
         let Some(thread) = self.seat.seated() else {

@@ -204,7 +204,7 @@ pub unsafe fn suspend(context: *const Context) -> u32 {
     unsafe { (*context).suspend() }
 }
 
-/// Resumes it once; returns how often it was suspended before.
+/// Decrements the suspend count; returns its previous value.
 pub unsafe fn resume(context: *const Context) -> u32 {
     // SAFETY: Contract.
     unsafe { (*context).resume() }

@@ -116,8 +116,8 @@ impl Entry {
         self.word.compare_exchange(ASKED, to, AcqRel, Acquire).is_ok() && to == TAKEN
     }
 
-    /// Called inside, by its own thread: returns whether the baton was taken, true once for each
-    /// time.
+    /// Returns true if the baton was taken from this thread since the last call. Called by the
+    /// thread that owns the entry, inside the library.
     pub fn was_taken(&self) -> bool {
         self.word.compare_exchange(TAKEN, HELD, AcqRel, Acquire).is_ok()
     }

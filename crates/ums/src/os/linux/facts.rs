@@ -50,9 +50,10 @@ impl fmt::Display for Fact {
 pub struct Perf {
     /// `/proc/sys/kernel/perf_event_paranoid`.
     pub paranoid: Option<i64>,
-    /// A context switch event that sends SIGTRAP: notices and gates a blocking worker.
+    /// Whether a context switch event that sends SIGTRAP can be opened, else the error number. It
+    /// detects that a worker blocks, and stops it before it runs its own code again.
     pub gate: Result<(), i32>,
-    /// A ring of context switch records without privilege: notices only.
+    /// The same for a ring of context switch records, which detects only and needs no privilege.
     pub notify: Result<(), i32>,
 }
 

@@ -42,11 +42,11 @@ use crate::scheduler::{Scheduler, WorkerKind, set_here};
 use crate::watch::watchdog::{self, Subject};
 use crate::watch::{Waits, state};
 
-/// For how long a worker is seen in the same wait before it loses its scheduler. One look of the
-/// watchdog may pass before the first sight, and another before the last.
+/// How long a worker must be observed in the same wait before it loses its scheduler. The watchdog
+/// samples, so the real delay is up to two of its intervals longer.
 const BLOCKED_FOR_NS: u64 = 8_000_000;
 
-/// What looks at one scheduler for blocked workers.
+/// Watches one scheduler for blocked workers.
 pub(super) struct Taker {
     scheduler: Weak<Scheduler>,
     /// What the scheduler had done at the last look.
