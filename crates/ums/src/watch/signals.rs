@@ -78,7 +78,7 @@ impl Poke {
         Poke { signal, call, code, padding: 0, pc, value, of, rest: [0; 11] }
     }
 
-    /// Reads the information of a signal, whoever has sent it, as one.
+    /// Reads the information of a signal as a poke, whether or not the library sent it.
     fn of(info: &libc::siginfo_t) -> &Poke {
         // SAFETY: Plain Data: numbers, and as long as the kernel's own structure.
         unsafe { &*ptr::from_ref(info).cast::<Poke>() }
