@@ -1,5 +1,5 @@
-//! Enqueue: a request is put in a scheduler's work queue, and a scheduler that sleeps is woken for
-//! it.
+//! Enqueueing: puts a request in a scheduler's work queue, and wakes a scheduler that sleeps, so
+//! that the request is noticed.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,8 @@ use crate::scheduler::request::WorkRequest;
 use crate::scheduler::work_queue::Caller;
 
 impl Scheduler {
-    /// Queues a request here, and wakes a scheduler for it if necessary (rule 3).
+    /// Queues a request here. If this scheduler sleeps, wakes it; otherwise wakes an idle
+    /// scheduler, if there is one that may take the request (rule 3).
     pub(crate) fn enqueue(
         &self,
         request: WorkRequest,
@@ -28,18 +29,18 @@ impl Scheduler {
         }
         let here = here.filter(|here| here.is(self));
         if !self.peers.has_others() && here.is_some() {
-            // The caller holds this scheduler's baton, so it is awake; and it has no peers.
+            // The caller holds this scheduler's baton, so this scheduler is awake; it has no peers.
             return Ok(());
         }
         if here.is_some() && self.looking.load(Ordering::Relaxed) {
-            // The caller is a completion routine, in a turn that chooses the next worker after it
-            // has looked at everything. One request will run here then, and its peers need not be
-            // woken for it; `choose` tells them of the others.
+            // The caller is a completion routine, in the middle of a turn that has not chosen the
+            // next worker yet. If the turn chooses this request, no peer need be woken for it;
+            // `choose` notifies a peer if more requests are queued.
             self.must_notify(PeersUnnotified::Own);
             return Ok(());
         }
-        // The fence in `wake` stands between our push and both looks: at `asleep` (against the idle
-        // protocol in scheduler/inbox) and at the idle mask (against the same order in idle.rs).
+        // The fence in `wake` stands between the push above and two loads: that of `asleep` (the
+        // idle protocol of os/asleep) and that of the idle mask (the protocol of scheduler/peers).
         if !self.inbox.wake() && self.options.steal && !bound {
             self.peers.wake_one(self.index);
         }

@@ -1,10 +1,11 @@
-//! Switch: the only place that knows what kind a worker is.
+//! Switch: passes the baton to another worker. The only place that depends on a worker's kind.
 //!
-//! * *Fiber*: note the next fiber and suspend; the host thread's root loop resumes it. Two stack
-//!   switches, no system call. Fibers are made and ended here, too.
-//! * *Thread*: set the next worker's event and wait on the own one.
-//! * *Own context*: change the registers to the next worker's; one switch, no system call. See
-//!   `contexts`.
+//! * *Fiber*: the fiber stores which fiber is next and suspends itself; the root loop of the host
+//!   thread resumes the next one. Two stack switches, no system call. Fibers are also created and
+//!   freed here.
+//! * *Thread*: the thread sets the next worker's event and waits on its own.
+//! * *Own context*: the processor's registers change to those of the next worker; one switch, no
+//!   system call. See `contexts`.
 //!
 //! Named invariants. **Home**: a fiber is resumed only by its scheduler's host thread. **Baton**:
 //! setting the next worker's event gives the baton away; see `scheduler/mod.rs`.
@@ -35,25 +36,27 @@ impl Scheduler {
     }
 
     /// The second half of a switch: parks the worker that has handed the baton on.
-    /// Always inlined, and so is what stands between it and the caller of a yield or wait: the
-    /// return from a function that was called before a fiber left its stack is mispredicted, for
-    /// the processor's return stack is then that of another fiber. Functions that return before the
-    /// switch may be called.
+    ///
+    /// This function is always inlined, and so is every function between it and the caller of a
+    /// yield or a wait. The reason is the processor's return-address predictor: after the stack
+    /// switch it contains the return addresses of another fiber, so each return from a function
+    /// that was called before the switch is mispredicted. Functions that return before the switch
+    /// may be calls.
     #[inline(always)]
     pub(super) fn leave_by(&self, way_out: WayOut) {
         match way_out {
             WayOut::Stay | WayOut::Nowhere => {}
             // SAFETY: Home: this worker was current until now, so this is its own stack.
             WayOut::Suspend(suspender) => unsafe { suspender.suspend() },
-            // SAFETY: Baton: set by the first half of this switch, and no other worker has had the
-            // baton since. One Place (contexts): the worker that was current until now is the
-            // running context.
+            // SAFETY: Baton: the first half of this switch has set `pass`, and no other worker has
+            // had the baton since. One Place (contexts): the worker that was current until now is
+            // the running context.
             WayOut::Pass(pass) => unsafe { (*pass).switch() },
         }
     }
 
-    /// Resumes the current worker, if one is current. A fiber that has ended is taken out, and its
-    /// stack goes back to the pool.
+    /// Resumes the current worker; returns false if no fiber is current. A fiber that has ended is
+    /// removed, and its stack returns to the pool.
     #[inline]
     pub(super) fn resume_current(&self) -> bool {
         if self.options.kind == WorkerKind::OwnContext {
@@ -81,8 +84,8 @@ impl Scheduler {
         });
         waiter.give_back();
         let Seat::Fiber(fiber, _) = seat else { return };
-        // SAFETY: Home: it has finished and its worker is gone, so this is the only pointer to
-        // what `make_fiber` boxed.
+        // SAFETY: Home: the fiber has finished and its worker is removed, so this is the only
+        // pointer to what `make_fiber` boxed.
         let stack = unsafe { Box::from_raw(fiber) }.into_stack();
         self.with(|core| core.stacks.as_mut().map(|pool| pool.give(stack)));
     }
@@ -101,12 +104,13 @@ impl Scheduler {
     }
 }
 
-/// How the worker that was current leaves. Two words, so that it comes back in registers.
+/// How the worker that was current leaves its stack. Two words, so that it is returned in
+/// registers.
 pub(super) enum WayOut {
-    /// It does not leave: it was chosen itself, or has the baton back; or it is the host thread's
-    /// root loop, which resumes the current fiber next.
+    /// It does not leave: it was chosen itself, or has the baton again; or the caller is the root
+    /// loop of the host thread, which resumes the current fiber next.
     Stay,
-    /// No worker can run: it hosts the idle loop.
+    /// No worker can run: the caller hosts the idle loop.
     Nowhere,
     /// A fiber suspends itself.
     Suspend(Suspender),
@@ -114,19 +118,20 @@ pub(super) enum WayOut {
     Pass(*const Pass),
 }
 
-/// The state of a switch after its first half, to be completed outside any borrow of the lists.
-/// What makes one and what consumes it are inlined together: handed on through memory, it would
-/// cost as much as the rest of a yield.
+/// The state of a switch after its first half. The switch is completed when no borrow of the lists
+/// is alive. The functions that make and consume a value are inlined together: passed through
+/// memory, the value would cost as much as the rest of a yield.
 #[must_use]
 pub(super) enum Handed {
-    /// The baton has been handed on; only the way out is left.
+    /// The baton has been handed on; only the worker's way out is left to do.
     Left(WayOut),
-    /// Between threads: the first waiter sets the event of the second, and waits on its own.
+    /// Both workers are threads: the first waiter's thread sets the event of the second, then waits
+    /// on its own.
     Thread(&'static Waiter, &'static Waiter),
 }
 
 impl Handed {
-    /// Hands the baton from thread to thread, in that case, and returns the way out.
+    /// If both workers are threads, hands the baton over now. Returns the way out.
     #[inline(always)]
     pub(super) fn by_event(self) -> WayOut {
         match self {
@@ -144,7 +149,7 @@ fn hand(mine: &'static Waiter, theirs: &'static Waiter) {
     let pass = || {
         theirs.event.set();
         crate::os::threads::point("hand");
-        // The baton is gone. Only our own event is ours now.
+        // The baton is gone: from here on, this thread may touch only its own event.
         mine.event.wait();
     };
     match mine.record.watched() {
@@ -177,7 +182,8 @@ impl Core {
         }
     }
 
-    /// Makes a fiber that runs `main` when it is first resumed, with what it suspends itself by.
+    /// Makes a fiber that runs `main` when it is first resumed. `main` gets the [`Suspender`] by
+    /// which the fiber suspends itself.
     pub(super) fn make_fiber(
         &mut self,
         waiter: &'static Waiter,

@@ -1,9 +1,10 @@
-//! The turn: what happens between two workers, in the context of the one that yields.
+//! The turn: the scheduler's work between two workers. The worker that yields, waits or ends its
+//! request does it, on its own stack.
 //!
-//! Order: completed I/O and its routines, expired timers, the inbox, then the choice between
-//! the runnable list and the work queue (scheduler/lists/fairness). It runs on the yielder's own
-//! stack and returns a value; it does not switch. When nothing has happened it costs a few loads
-//! and no system call.
+//! A turn handles, in this order, completed I/O and its completion routines, expired timers, and
+//! the inbox. Then it chooses between the runnable list and the work queue
+//! (scheduler/lists/fairness). It returns how the caller leaves its stack, and does not switch
+//! stacks itself. If nothing has happened, a turn costs a few loads and no system call.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -17,7 +18,7 @@ use crate::record::reason::WaitReason;
 use crate::scheduler::lists::io_list::{IoResult, Routine};
 use crate::scheduler::lists::worker_list::State;
 
-/// Completion routines that run inside one another.
+/// The limit for completion routines that run inside one another.
 const NESTED_MAX: u32 = 8;
 
 impl Scheduler {
@@ -51,7 +52,7 @@ impl Scheduler {
         handed.by_event()
     }
 
-    /// Notes why another worker gets the baton: what the current one does.
+    /// Counts the switch by its cause: what the current worker does.
     #[inline]
     fn count_cause(&self, core: &mut Core) {
         let worker = core.workers.get(core.current);
@@ -66,7 +67,7 @@ impl Scheduler {
         crate::record::counters::add(counter, 1);
     }
 
-    /// Takes in what has happened: I/O, timers, inbox.
+    /// Handles what has happened since the last turn: completed I/O, expired timers, the inbox.
     pub(super) fn look(&self) {
         point("look");
         let routines = self.with(|core| {
@@ -82,8 +83,8 @@ impl Scheduler {
         });
     }
 
-    /// Returns whether `look` would find anything: loads only, and a reading of the processor's
-    /// counter if timers are set.
+    /// Returns whether `look` would find nothing. Costs only loads, and a reading of the
+    /// processor's counter if timers are set.
     #[inline]
     pub(super) fn quiet(&self, core: &mut Core) -> bool {
         self.inbox.is_empty()
@@ -102,13 +103,13 @@ impl Scheduler {
         self.looking.store(false, Ordering::Relaxed);
     }
 
-    /// Notes requests of which only this scheduler knows, and its peers must be told.
+    /// Records that requests are queued which no peer has been notified of.
     pub(super) fn must_notify(&self, peers_unnotified: PeersUnnotified) {
         self.peers_unnotified.set(self.peers_unnotified.get().max(peers_unnotified));
     }
 
-    /// Tells an idle peer of the requests that wait, if that is due: this scheduler continues with
-    /// something else.
+    /// Notifies an idle peer of queued requests, if `must_notify` has recorded any. Called before
+    /// this scheduler runs a worker, because it may not serve the requests soon.
     #[inline]
     pub(super) fn tell_peers(&self) {
         if self.peers_unnotified.get() != PeersUnnotified::Nothing {
@@ -116,9 +117,10 @@ impl Scheduler {
         }
     }
 
-    /// The notified peer must then look at all work queues, and notifies the next one if there is
-    /// more than it takes. If no bit is set, each scheduler that sets one later sees the requests
-    /// that are seen here (S3 in scheduler/peers).
+    /// Wakes one idle peer if a request waits. That peer must look at all work queues, and wakes
+    /// the next peer if it finds more than it takes. If the idle mask has no bit set, each
+    /// scheduler that sets its bit later sees the requests that are seen here (S3 in
+    /// scheduler/peers).
     #[cold]
     fn pay_by_telling(&self) {
         let any = self.peers_unnotified.replace(PeersUnnotified::Nothing) == PeersUnnotified::Any;
@@ -130,15 +132,16 @@ impl Scheduler {
         }
     }
 
-    /// Runs a completion routine, outside any borrow: it may enqueue and submit. It must not wait.
+    /// Runs a completion routine while the lists are not borrowed, because the routine may enqueue
+    /// requests and submit I/O. It must not wait.
     pub(crate) fn run_routine(&self, routine: Routine, result: IoResult) {
         add(&self.counters.routines, 1);
         self.in_a_turn(move || routine(result));
     }
 
-    /// Runs the routine of a request that has completed at once. Returns false if it was put
-    /// aside for the next look, because so many routines run inside one another that a chain of
-    /// them could exhaust the stack.
+    /// Runs the completion routine of a request that completed when it was submitted. If so many
+    /// routines run inside one another that a longer chain could exhaust the stack, queues the
+    /// routine for the next `look` instead, and returns false.
     pub(crate) fn run_or_put_aside(&self, routine: Routine, result: IoResult) -> bool {
         let now = self.routines_running() < NESTED_MAX;
         if now {
@@ -149,10 +152,11 @@ impl Scheduler {
         now
     }
 
-    /// Runs application code in the middle of a turn. The current worker may be in a wait already,
-    /// so this code must not wait too (rule 9).
+    /// Runs application code in the middle of a turn. The current worker may have begun a wait
+    /// already, so this code must not wait (rule 9).
     pub(super) fn in_a_turn(&self, call: impl FnOnce()) {
-        // If it submits a request that completes at once, the next routine runs inside it (U66).
+        // If the code submits an I/O request that completes immediately, the routine of that
+        // request runs inside it, and this function is entered again.
         let outer = self.in_routine.load(Ordering::Relaxed);
         self.in_routine.store(outer + 1, Ordering::Relaxed);
         add(&self.counters.panics, u64::from(!contain(call)));
@@ -161,7 +165,7 @@ impl Scheduler {
 }
 
 impl Core {
-    /// Reads the clock: a worker is about to have its turn.
+    /// Reads the clock, because a worker is about to have its turn.
     #[inline]
     pub(super) fn begin_turn(&mut self, scheduler: &Scheduler) -> u64 {
         self.turn_at = clock::ticks();
@@ -169,8 +173,10 @@ impl Core {
         self.turn_at
     }
 
-    /// Ends the current worker's turn, which ended by so many yields. Not counted if others
-    /// had turns since the clock was last read: a yield among workers that yield does not read it.
+    /// Ends the current worker's turn, and updates the longest turn. `yields` is the number of
+    /// yields that ended this turn. If other workers had turns since the clock was last read, the
+    /// length is unknown and not counted: a yield between workers that only yield does not read the
+    /// clock.
     #[inline]
     pub(super) fn end_turn(&mut self, scheduler: &Scheduler, now: u64, yields: u64) {
         let count = scheduler.counters.yields.load(Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Wake: a worker whose wait has ended becomes runnable, here or through the inbox of its
-//! scheduler.
+//! Wake: makes a worker whose wait has ended runnable, on this scheduler or through the inbox of
+//! the worker's own scheduler.
 
 use std::sync::atomic::Ordering;
 
@@ -12,10 +12,11 @@ use crate::scheduler::request::{Cancelled, RequestId, cancel_waiter};
 use crate::wait::Claimed;
 use crate::wait::Letter;
 
-/// Makes a claimed waiter run. A worker of the scheduler whose baton the caller holds becomes
-/// runnable. A worker of another scheduler is sent through its inbox, and so is the caller
-/// itself, which has begun to wait and takes its own wake-up when it parks. The event of a plain
-/// thread is set. No worker runs now.
+/// Wakes the waiter of a wait that the caller has claimed. If the waiter is a worker of the
+/// scheduler whose baton the caller holds, it becomes runnable. If it is a worker of another
+/// scheduler, it is pushed onto that scheduler's inbox. So is the caller itself, if it has begun to
+/// wait and not parked: it finds the wake-up when it parks. If the waiter is a plain thread, its
+/// event is set. This function switches to no worker.
 #[inline]
 pub(crate) fn ready(claimed: Claimed) {
     let Some(inbox) = claimed.waiter.inbox() else { return claimed.set_event() };
@@ -38,7 +39,7 @@ pub(crate) fn ready(claimed: Claimed) {
 }
 
 impl Core {
-    /// Makes a worker of this scheduler runnable, whose wait has ended.
+    /// Makes a worker of this scheduler, whose wait has ended, runnable.
     pub(super) fn wake(&mut self, waiter: &'static crate::wait::Waiter) {
         let now = clock::ticks();
         waiter.signalled.store(now, Ordering::Relaxed);
@@ -48,15 +49,15 @@ impl Core {
         self.workers.wake(worker, now);
     }
 
-    /// Takes everything out of the inbox: workers whose wait was ended elsewhere, workers that
-    /// rejoin the scheduler, letters.
+    /// Takes everything out of the inbox: workers whose wait another thread has ended, workers that
+    /// rejoin the scheduler, and letters.
     pub(super) fn take_inbox(&mut self, scheduler: &Scheduler) {
         if scheduler.inbox.is_empty() {
             return;
         }
         let now = clock::ticks();
         scheduler.inbox.take_all(|waiter| {
-            // The thread that pushed it has noted the time of the signal.
+            // The thread that pushed the waiter has stored the time of the signal.
             let worker = waiter.worker.load(Ordering::Relaxed);
             let home = waiter.is(State::Preemptive);
             let event = if home { RingEvent::Home } else { RingEvent::Arrive };

@@ -1,13 +1,14 @@
-//! The work queue: requests that have no worker yet.
+//! The work queue: one scheduler's requests that have no worker yet.
 //!
-//! It lies outside the baton, behind a short lock: many producers, many takers, first in first out,
-//! so that an idle scheduler can take requests from one whose worker does not yield (rule 3).
-//! Requests of users that hold a resource have a lane of their own that is served first (rule 7).
-//! The length can be read without the lock; nothing queued costs one load.
+//! The queue is first in, first out, and behind a short lock. The baton does not protect it: any
+//! thread may queue a request, and an idle scheduler can take requests from another whose worker
+//! does not yield (rule 3). Requests of users that hold a resource have a lane of their own, which
+//! is served first (rule 7). The number of requests can be read without the lock, so an empty queue
+//! costs a turn one load.
 //!
-//! A *lane* is a line of *places*, numbered as they are taken. A request knows its place, so it is
-//! found there at once, however long the line is. A request that leaves from the middle leaves its
-//! place empty, and the first that still stands is served next.
+//! A *lane* is a row of *places*, numbered in the order in which they are filled. Each request
+//! stores the number of its place, so it is found without a search, however long the lane is. If a
+//! request is taken from the middle of a lane, its place stays empty, and serving skips it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,24 +22,24 @@ pub(crate) struct WorkQueue {
     lanes: ShortLock<Lanes>,
     len: AtomicUsize,
     urgent: AtomicUsize,
-    /// The time at which the first request of each lane was queued, for `fronts`.
+    /// The time at which the first request of each lane was queued, copied for `fronts`.
     since: [AtomicU64; 2],
     bound: usize,
 }
 
-/// In `since`: the lane is empty.
+/// The value in `since` that says that the lane is empty.
 const EMPTY: u64 = u64::MAX;
 
 #[derive(Default)]
 struct Lanes {
     urgent: Lane,
     fresh: Lane,
-    /// Requests of callers before this one are refused.
+    /// The queue refuses requests of callers that come before this one in [`Caller`].
     open_to: Caller,
 }
 
-/// The kind of caller that queues a request. A node that ends stops taking requests from one kind
-/// after the other.
+/// The kind of caller that queues a request. A node that shuts down refuses requests of one kind
+/// after the other, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Caller {
     /// A plain thread.
@@ -46,13 +47,13 @@ pub(crate) enum Caller {
     Plain,
     /// A completion routine.
     Routine,
-    /// A request that is being carried out, and is part of its scheduler's load.
+    /// A request that is being carried out, and therefore is part of its scheduler's load.
     Request,
     /// No caller: the queue is closed.
     None,
 }
 
-/// Requests in a line. The first place is never an empty one.
+/// Requests in the order in which they were queued. The first place is never empty.
 struct Lane {
     places: VecDeque<Option<WorkRequest>>,
     /// The number of the first place.
@@ -68,7 +69,7 @@ impl Default for Lane {
     }
 }
 
-/// How many empty places are kept.
+/// How many empty places a lane may keep, beyond one for each request in it.
 const PLACES_KEPT: usize = 64;
 
 impl Lane {
@@ -98,16 +99,17 @@ impl Lane {
         self.take(0)
     }
 
-    /// Takes a request that has stood in some lane, if it stands in this one.
+    /// Takes this request, if it is in this lane. It may be in another lane or queue, or in none.
     fn take_out(&mut self, request: &RequestState) -> Option<WorkRequest> {
-        // Places are written under the queue's lock, which the caller holds. The number may be from
-        // another queue: then the request that stands there, if any, is another one.
+        // Places are written under the lock of the queue that the request is in; the caller holds
+        // the lock of this queue. If the request is in another queue, the number is a place there,
+        // and the request found under it here, if any, has another id.
         let place = request.place.load(Ordering::Relaxed).checked_sub(self.first)? as usize;
         let found = self.places.get(place)?.as_ref()?;
         if found.state().id == request.id { self.take(place) } else { None }
     }
 
-    /// Takes the first request for which this is true.
+    /// Takes the first request for which `so` returns true.
     fn take_first(&mut self, so: impl Fn(&RequestState) -> bool) -> Option<WorkRequest> {
         let is = |r: &Option<WorkRequest>| r.as_ref().is_some_and(|r| so(r.state()));
         self.places.iter().position(is).and_then(|place| self.take(place))
@@ -121,7 +123,7 @@ impl Lane {
             self.first += 1;
         }
         if self.places.len() > 2 * self.len + PLACES_KEPT {
-            // A request that stays at the front while others leave behind it: close up.
+            // A request stays at the front while others leave behind it: remove the empty places.
             let all: Vec<_> = self.drain().collect();
             all.into_iter().for_each(|request| self.push_back(request));
         }
@@ -139,7 +141,7 @@ impl Lane {
 }
 
 impl WorkQueue {
-    /// Makes an empty queue that takes at most `bound` requests; urgent ones are always taken.
+    /// Makes an empty queue for at most `bound` requests. Urgent requests are accepted beyond that.
     pub fn new(bound: usize) -> WorkQueue {
         WorkQueue {
             lanes: ShortLock::default(),
@@ -150,9 +152,9 @@ impl WorkQueue {
         }
     }
 
-    /// Queues a request at the end of its lane, and counts it in `load`: before it can be taken,
-    /// and only if it is not refused. So a load is never that of a request which was not accepted,
-    /// and a shutdown can rely on it.
+    /// Queues a request at the end of its lane. If the request is accepted, it is counted in `load`
+    /// before another thread can take it; a refused request is not counted. So `load` never
+    /// contains a request that was not accepted, and a shutdown can rely on it.
     pub fn push(
         &self,
         request: WorkRequest,
@@ -175,7 +177,7 @@ impl WorkQueue {
         Ok(())
     }
 
-    /// Takes the request of a lane that has waited longest.
+    /// Takes the first request of the urgent lane if `urgent` is true, or else of the other lane.
     pub fn take(&self, urgent: bool) -> Option<WorkRequest> {
         let mut lanes = self.lock();
         let Lanes { urgent: holders, fresh, .. } = &mut *lanes;
@@ -184,7 +186,8 @@ impl WorkQueue {
         next
     }
 
-    /// Takes a request for another scheduler: the one that has waited longest of those that may go.
+    /// Takes a request for another scheduler: the first that is not bound to this one, and an
+    /// urgent one if there is any.
     pub fn take_for_another(&self) -> Option<WorkRequest> {
         let mut lanes = self.lock();
         let Lanes { urgent, fresh, .. } = &mut *lanes;
@@ -193,16 +196,16 @@ impl WorkQueue {
         found
     }
 
-    /// Returns when the first request of each lane was enqueued: of the urgent ones, and of the
-    /// others. The lane decides what is urgent, not the request: one that was promoted is in the
-    /// urgent lane. Read without the lock, so the answer may be stale, and is only a hint.
+    /// Returns when the first request of each lane was enqueued: of the urgent lane, and of the
+    /// other. A request that was promoted is in the urgent lane. Read without the lock, so the
+    /// answer may be stale, and is only a hint.
     #[inline]
     pub fn fronts(&self) -> [Option<u64>; 2] {
         let since = |lane: usize| self.since[lane].load(Ordering::Relaxed);
         [0, 1].map(|lane| Some(since(lane)).filter(|since| *since != EMPTY))
     }
 
-    /// Takes this request out, wherever it stands.
+    /// Takes this request out of the queue, wherever in the queue it is.
     pub fn remove(&self, request: &RequestState) -> Option<WorkRequest> {
         let mut lanes = self.lock();
         let Lanes { urgent, fresh, .. } = &mut *lanes;
@@ -211,7 +214,8 @@ impl WorkQueue {
         found
     }
 
-    /// Queues what was taken from another queue, past the bound: it has been accepted once.
+    /// Queues a request that was taken from another queue. The bound does not apply, because the
+    /// request has been accepted once.
     pub fn adopt(&self, request: WorkRequest) -> Result<(), WorkRequest> {
         let mut lanes = self.lock();
         if lanes.open_to == Caller::None {
@@ -224,11 +228,12 @@ impl WorkQueue {
         Ok(())
     }
 
-    /// Moves a waiting request that became urgent to the urgent lane, because a worker waits for
-    /// its end. Returns false if it is not here (any more).
+    /// Moves a queued request to the urgent lane, because a worker waits for its end. Returns false
+    /// if the request is not in this queue, or is in the urgent lane already.
     ///
-    /// The caller has made it urgent *before*. So if another scheduler is moving it from this queue
-    /// to its own, that scheduler sees the change when it queues it, after us.
+    /// The caller has made the request urgent *before*. So if another scheduler is moving it from
+    /// this queue to its own, and this call comes too early to find it there, that scheduler sees
+    /// the change when it queues the request.
     pub fn promote(&self, request: &RequestState) -> bool {
         let mut lanes = self.lock();
         let Some(found) = lanes.fresh.take_out(request) else { return false };
@@ -237,7 +242,8 @@ impl WorkQueue {
         true
     }
 
-    /// Does the same for all requests that became urgent together.
+    /// Moves all queued requests that became urgent to the urgent lane. Returns true if there were
+    /// any.
     pub fn promote_all(&self) -> bool {
         if self.len() == 0 {
             return false;
@@ -254,12 +260,12 @@ impl WorkQueue {
         lanes.urgent.len() > before
     }
 
-    /// From now on takes only requests of these callers and of those after them.
+    /// Refuses requests of the callers before `first` in [`Caller`] from now on.
     pub fn open_to(&self, first: Caller) {
         self.lock().open_to = first;
     }
 
-    /// Refuses new requests from now on, and returns those that wait.
+    /// Refuses all requests from now on, and returns those that are queued.
     pub fn close(&self) -> Vec<WorkRequest> {
         let mut lanes = self.lock();
         lanes.open_to = Caller::None;
@@ -269,19 +275,20 @@ impl WorkQueue {
         left
     }
 
-    /// Returns how many requests wait.
+    /// Returns how many requests are queued.
     #[inline]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Returns how many of them are urgent.
+    /// Returns how many requests are in the urgent lane.
     #[inline]
     pub fn urgent(&self) -> usize {
         self.urgent.load(Ordering::Relaxed)
     }
 
-    /// Calls `look` for each waiting request, for views. It must be short: producers wait.
+    /// Calls `look` for each queued request. For views. `look` must be short, because threads that
+    /// queue requests wait meanwhile.
     pub fn each(&self, mut look: impl FnMut(&WorkRequest)) {
         let lanes = self.lock();
         lanes.urgent.iter().chain(lanes.fresh.iter()).for_each(&mut look);
@@ -335,7 +342,7 @@ mod tests {
             let old = (!all.is_empty()).then(|| all[(seed >> 20) as usize % all.len()].clone());
             match (seed >> 60) % 6 {
                 0..=2 => {
-                    // The clock may stand still, and then the first and the next are alike.
+                    // The clock may stand still: then two requests have the same time.
                     let mut state = RequestState::new(step, seed >> 40 & 7 == 0);
                     state.enqueued = step;
                     let new: WorkRequest = Arc::new(Nothing(state));
@@ -415,8 +422,8 @@ mod tests {
         assert!(queue.remove(all[0].state()).is_some());
         assert_eq!(queue.len(), 4);
         assert_eq!(queue.take(false).map(|r| r.state().user), Some(1));
-        // The first place is that of 3 now; another queue's request that once had such a place is
-        // no match.
+        // The first place of `queue` is that of request 3 now. A request of another queue that has
+        // a place number that exists in `queue`, too, is not found there.
         let other = WorkQueue::new(10);
         let stranger = request(9, false);
         (0..4).for_each(|user| {

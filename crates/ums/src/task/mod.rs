@@ -4,14 +4,14 @@
 //! worker until it has ended, and is cancelled alone. Cancelling a task cancels none of the tasks
 //! that it started.
 //!
-//! Joining a task that has not begun moves it ahead of other queued requests, and gives it a worker
-//! beyond the limit if there is no other: parents that wait for children do not use up all workers.
-//! Only the join, or the end of a scope, does that. A parent that first waits for something else,
-//! such as input, keeps its worker, while a child that has not begun may wait for one: see
-//! [`Builder::max_workers`](crate::Builder::max_workers).
+//! Joining a task that has not begun moves the task ahead of other queued requests. If no worker is
+//! free for it, it gets one beyond the limit. So parents that wait for children cannot use up all
+//! workers. Only a join, or the end of a scope, has this effect. A parent that first waits for
+//! something else, such as input, keeps its worker, while a child that has not begun may have to
+//! wait for one: see [`Builder::max_workers`](crate::Builder::max_workers).
 
 // A task is one allocation: the request's state, and a cell that holds first the closure, then the
-// result (G11). Tasks that may borrow are in `scope.rs`.
+// result. Tasks that may borrow are in `scope.rs`.
 
 mod scope;
 
@@ -116,7 +116,7 @@ struct Task<F, T> {
     cell: Lock<Cell<F, T>>,
 }
 
-/// A task without its closure's type.
+/// A task whose result is a `T`, whatever the type of its closure.
 trait Joinable<T>: Job {
     fn take(&self) -> Option<TaskResult<T>>;
     fn wait(&self, ticket: Ticket) -> bool;
@@ -133,7 +133,7 @@ where
         Task { state: RequestState::new(user, urgent), cell: Lock::new(cell) }
     }
 
-    /// Stores the result and makes the waiter run, if there is one.
+    /// Stores the result, and wakes the waiter if there is one.
     fn end(&self, result: TaskResult<T>) {
         self.state.finish();
         let mut cell = self.cell.lock();
@@ -290,15 +290,15 @@ impl<T> JoinHandle<T> {
             drop(asked);
             outcome.inspect_err(|_| self.task.forget_waiter())?;
         } else if !ticket.abandon() {
-            // A cancellation may have claimed the wait before it was abandoned. The result is
-            // present, but the wake-up of the claim is on its way and must be consumed.
+            // The task has ended, but a cancellation claimed the wait before it could be abandoned.
+            // That claim's wake-up is still to come, and must be consumed here.
             let _ = park(ticket, NEVER);
         }
         Ok(self.task.take().expect("a joined task has a result"))
     }
 
-    /// Called when a worker is about to wait for this task. Moves the task ahead of queued
-    /// requests, for which there may never be a free worker.
+    /// Called when a worker is about to wait for this task. Moves the task ahead of other queued
+    /// requests, because these might get all free workers and then wait, too.
     fn promote(&self) {
         let state = self.task.state();
         if (here().is_some() || away().is_some()) && state.is_queued() {
@@ -369,12 +369,12 @@ impl std::fmt::Debug for CancelHandle {
     }
 }
 
-/// The state of a user that does not belong to its home scheduler.
+/// The state of a user, except what its home scheduler keeps.
 pub(crate) struct UserState {
     pub id: UserId,
     /// The number of its home scheduler.
     pub home: usize,
-    /// The totals over its requests.
+    /// The waits and times of all its requests, added up.
     pub account: Arc<Account>,
     pub holds: Arc<Holds>,
     last: Lock<Option<CancelHandle>>,
@@ -386,8 +386,8 @@ impl UserState {
         UserState { id, home, account, holds, last }
     }
 
-    /// Enqueues a request and, if it was accepted, records it as the last one. Both happen under
-    /// the lock, so that a cancellation finds either this request or the one before.
+    /// Enqueues a request and, if it was accepted, records it as the user's last one. Both happen
+    /// under the lock, so that a cancellation finds either this request or the previous one.
     fn enqueue(&self, request: CancelHandle) -> Result<(), EnqueueError> {
         let mut last = self.last.lock();
         let taken = request.home.enqueue(request.request.clone());
@@ -427,7 +427,8 @@ fn cancel(state: &RequestState, home: &Scheduler) {
     }
 }
 
-/// Carries out a cancellation: makes the claimed waiter run, or cancels its I/O.
+/// Completes a cancellation: wakes the waiter whose wait it has ended, and asks for the
+/// cancellation of the I/O request that it has found.
 pub(crate) fn pass_on(found: Cancelled) {
     found.claimed.into_iter().for_each(ready);
     if let Some((inbox, io)) = found.io {
@@ -448,9 +449,9 @@ where
     queue(scheduler.clone(), Task::new(user, false, f))
 }
 
-/// Like [`spawn_on`], for a user. The user's state records the task before any worker can begin it,
-/// because another scheduler may begin it before this function returns, and it must be possible to
-/// cancel it then.
+/// Like [`spawn_on`], for a user. The task is queued and recorded as the user's last request under
+/// one lock. Another scheduler may begin the task before this function returns;
+/// [`UserState::cancel`] waits for the lock and finds the task even then.
 pub(crate) fn spawn_for<F, T>(
     scheduler: &Arc<Scheduler>,
     user: &UserState,
@@ -482,8 +483,8 @@ where
     queue(scheduler.clone(), task)
 }
 
-/// Like [`spawn_bound`], but also accepted by a full queue, for tasks that must not be lost. Fails
-/// only if the node shuts down.
+/// Like [`spawn_bound`], but a full queue accepts the task, too. For tasks that must not be lost.
+/// Fails only if the node shuts down.
 pub(crate) fn spawn_even_if_full(
     scheduler: &Arc<Scheduler>,
     f: impl FnOnce() + Send + 'static,
@@ -504,11 +505,11 @@ where
     Ok(JoinHandle { task, home })
 }
 
-/// Starts a task: queues it on the scheduler that the caller runs on. Until it has begun, another
-/// scheduler that has nothing to do may take it from there, unless the node's
-/// [`Placement`](crate::node::Placement) is `Classic` or `AlwaysPreferred`. So one task that starts
-/// many, such as an accept loop, occupies all schedulers. A task that has begun stays where it is.
-/// `f` must be `Send + 'static`; for tasks that borrow, use [`scope`].
+/// Starts a task: queues it on the scheduler that the caller runs on. Until a worker has begun the
+/// task, an idle scheduler may take it, unless the node's [`Placement`](crate::node::Placement) is
+/// `Classic` or `AlwaysPreferred`. So one task that starts many, such as an accept loop, occupies
+/// all schedulers. A task that has begun stays on its scheduler. `f` must be `Send + 'static`; for
+/// tasks that borrow, use [`scope`].
 ///
 /// # Panics
 /// Panics on a plain thread (use [`Node::spawn`](crate::Node::spawn)), and if the work queue is

@@ -36,14 +36,15 @@ struct ScopeCount {
     running: AtomicUsize,
     panicked: AtomicUsize,
     waiter: ShortLock<Option<Ticket>>,
-    /// True once a worker waits for all of them, so that none of them waits for a free worker.
+    /// True once the end of the scope waits for its tasks. They are urgent then: a task that is
+    /// still queued does not wait for a free worker.
     urgent: Arc<AtomicBool>,
 }
 
 impl ScopeCount {
     fn one_less(&self) {
-        // Under the lock, which `wait` takes too: either `wait` sees 0, or this thread sees its
-        // ticket.
+        // The count changes under the lock, because `begin_to_wait` reads it under this lock:
+        // either `begin_to_wait` reads 0, or this thread finds its ticket.
         let mut waiter = self.waiter.lock();
         let last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
         let ticket = if last { waiter.take() } else { None };
@@ -52,8 +53,8 @@ impl ScopeCount {
         claimed.into_iter().for_each(ready);
     }
 
-    /// Returns when no task runs. The tasks borrow from the caller's frame, so this wait is never
-    /// refused or cancelled, and no panic leaves it.
+    /// Returns when all tasks of the scope have ended. The tasks borrow from the caller's frame, so
+    /// this wait is never refused or cancelled, and no panic leaves it.
     fn wait(&self, home: &Scheduler) {
         let frozen = Frozen;
         self.urgent.store(true, Ordering::Relaxed);
@@ -66,7 +67,7 @@ impl ScopeCount {
         std::mem::forget(frozen);
     }
 
-    /// Begins the wait; returns `None` if no task runs.
+    /// Begins the wait; returns `None` if all tasks have ended.
     fn begin_to_wait(&self) -> Option<Ticket> {
         let mut waiter = self.waiter.lock();
         if self.running.load(Ordering::Acquire) > 0 {
@@ -90,7 +91,7 @@ pub struct ScopedJoinHandle<'scope, T> {
     lives: std::marker::PhantomData<&'scope ()>,
 }
 
-// So that a `join` can be unwrapped, whose error may contain the handle.
+// Needed to unwrap the result of a `join`, because its error may contain the handle.
 impl<T> std::fmt::Debug for ScopedJoinHandle<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ScopedJoinHandle").field("request", &self.inner.request_id()).finish()
@@ -127,10 +128,10 @@ impl<T> ScopedJoinHandle<'_, T> {
 ///
 /// # Cancellation
 /// Each task of a scope is a work request of its own. Cancelling the request that opened the scope
-/// does not cancel them, and the end of the scope waits for them nevertheless; only
-/// [`Node::shutdown`](crate::Node::shutdown) cancels all. To end a scope early, make what its tasks
-/// wait for end: close the channel, shut the stream down, give their waits a time. For example,
-/// when this request is cancelled, it ends the read of the other task:
+/// does not cancel them, and the end of the scope still waits for them; only
+/// [`Node::shutdown`](crate::Node::shutdown) cancels them, too. To end a scope early, end what its
+/// tasks wait for: close the channel, shut the stream down, or give their waits a time limit. In
+/// this example, a request whose wait is cancelled ends the read of its task:
 ///
 /// ```
 /// use std::io::Read;
@@ -158,9 +159,10 @@ impl<T> ScopedJoinHandle<'_, T> {
 /// ```
 ///
 /// # Panics
-/// Panics on a plain thread, and if a task panicked whose handle was not joined. In debug builds it
-/// also panics if the caller holds a foreign lock ([`sync::foreign`](crate::sync::foreign)) before
-/// or after `f` is called; in the second case, the tasks have ended first.
+/// Panics on a plain thread. Panics if a task panicked and its handle was not joined. In debug
+/// builds it also panics if the caller holds a foreign lock
+/// ([`sync::foreign`](crate::sync::foreign)) before or after `f` is called; in the second case, the
+/// tasks have ended first.
 ///
 /// ```
 /// let node = ums::Node::builder().build()?;
@@ -193,7 +195,8 @@ where
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.open.wait(&scope.scheduler);
     if result.is_ok() {
-        // A wait that should have been refused is refused now, because no task borrows any more.
+        // The end of the scope has waited even if a wait is refused, because `f` has taken a foreign
+        // lock. The panic of that refusal comes now, when no task borrows any more.
         let _ = current::about_to_wait();
     }
     match result {
@@ -206,8 +209,9 @@ where
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts a task that may borrow for `'scope`, on the scheduler of the scope; like a task of
-    /// [`spawn`](crate::spawn()) it may be taken from there before it has begun.
+    /// Starts a task that may borrow for `'scope`. It is queued on the scheduler of the scope. Like
+    /// a task of [`spawn`](crate::spawn()), it may be taken by another scheduler until a worker has
+    /// begun it.
     ///
     /// # Panics
     /// Panics if the work queue is full or the node shuts down (use [`Scope::try_spawn`]).
@@ -251,7 +255,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
-/// Decrements the count when it is dropped.
+/// Decrements the scope's count of tasks when it is dropped.
 struct Tell(Arc<ScopeCount>);
 
 impl Drop for Tell {
@@ -293,8 +297,9 @@ where
     scope.open.running.fetch_add(1, Ordering::AcqRel);
     let body = Body { f, out: slot.clone(), tell: Tell(scope.open.clone()) };
     let call: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || body.run());
-    // SAFETY: Held: the closure, whether it runs or is dropped before, is gone before the count is
-    // decremented, and `scope` returns only after that; so it never outlives 'scope.
+    // SAFETY: Held: the closure is gone before the count is decremented, whether it runs or is
+    // dropped without running. `scope` returns only after that, so the closure never outlives
+    // 'scope.
     let call: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(call) };
     let mut task = Task::new(current::user(), false, call);
     task.state.with_scope = Some(scope.open.urgent.clone());

@@ -1,4 +1,4 @@
-//! A race inside a join, which is too short to be provoked from outside.
+//! Tests of a race inside a join. The race is too short to be provoked from outside the crate.
 //!
 //! The reason for unsafe code here is **Contract**: only closures of this test run on fibers, and
 //! they keep no thread-scoped state across a wait.
@@ -15,8 +15,9 @@ use crate::record::reason::WaitReason;
 use crate::wait::{AsVictim, What};
 use crate::{Node, WorkerKind};
 
-/// The joiner finds no result, the task ends, the joiner's wait begins, a cancellation claims it,
-/// and the joiner sees that the result is there: it must still consume the wake-up.
+/// Provokes this order: the joiner finds no result, the task ends, the joiner's wait begins, a
+/// cancellation claims the wait, and the joiner sees that there is a result. The joiner must still
+/// consume the wake-up of the cancellation.
 fn join_what_ends_while_cancels_rain(node: &Node) {
     let flag = || Arc::new(AtomicBool::new(false));
     let (begun, go, over) = (flag(), flag(), flag());
@@ -42,7 +43,7 @@ fn join_what_ends_while_cancels_rain(node: &Node) {
         };
         let joined = child.join_as(what, NEVER, AsVictim::Never);
         end.store(true, SeqCst);
-        // A wake-up that was left behind would end these waits.
+        // A wake-up that the join has not consumed would end these waits.
         for _ in 0..3 {
             let _ = crate::sleep(Duration::ZERO);
         }
@@ -53,8 +54,8 @@ fn join_what_ends_while_cancels_rain(node: &Node) {
     while !over.load(SeqCst) {
         joiner.cancel();
     }
-    // It has the result, unless the thread was preempted before the result was stored. In both
-    // cases the join has ended without an error.
+    // The joiner has the result, unless the joining thread was preempted before the result was
+    // stored. In both cases the joiner itself ends without an error.
     let _ = joiner.join().unwrap();
 }
 
