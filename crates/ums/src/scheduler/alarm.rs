@@ -1,12 +1,13 @@
-//! The alarm: what schedulers tell the monitor, which otherwise only looks at them.
+//! The alarm: how schedulers wake the monitor, and report to it what it would not see itself.
 //!
 //! While every scheduler sleeps, the monitor sleeps without a deadline, so a scheduler that wakes
-//! up has to wake it. The monitor also learns here of events that end before it could look, such as
-//! an I/O request that took too long. Both happen far from the switch path, and cost a fence and a
-//! load while there is no monitor.
+//! up must wake the monitor. Schedulers also report events here that end before the monitor can
+//! look, such as an I/O request that took too long. Neither happens on the switch path; without a
+//! monitor, each costs a fence and a load.
 //!
-//! No wake-up is lost, by the proof in os/asleep: the monitor is the sleeper, and looks again
-//! whether any scheduler is awake; a scheduler that is awake again, by its inbox, is the waker.
+//! No wake-up is lost, by the proof in os/asleep. The monitor is the sleeper: after its
+//! announcement it looks again whether any scheduler is awake. A scheduler that has woken up is the
+//! waker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -18,8 +19,8 @@ use crate::os::lock::Lock;
 use crate::record::frame::callers_of;
 use crate::scheduler::request::{RequestId, UserId};
 
-/// The shortest submission that the monitor must be told of, in nanoseconds; [`NOBODY`] if there is
-/// no monitor.
+/// The shortest I/O submission that is reported to the monitor, in nanoseconds; [`NOBODY`] if there
+/// is no monitor.
 static LISTENS_FROM: AtomicU64 = AtomicU64::new(NOBODY);
 #[cfg(not(loom))]
 static ASLEEP: Asleep = Asleep::new();
@@ -30,11 +31,11 @@ static NOTES: Lock<Vec<Note>> = Lock::new(Vec::new());
 
 /// The argument of [`listen`] when the monitor ends.
 pub(crate) const NOBODY: u64 = u64::MAX;
-/// The most notes of one kind from one scheduler. More arrive only while the monitor is held up;
-/// the last one counts the rest.
+/// The most notes of one kind from one scheduler. There can be more events only while the monitor
+/// is delayed; the last note then counts the rest.
 const NOTES_MAX: usize = 8;
 
-/// What a worker noticed itself.
+/// What a worker has noticed itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Noticed {
     /// A slow wait for a file.
@@ -43,7 +44,7 @@ pub(crate) enum Noticed {
     SlowSubmission,
 }
 
-/// An event that has ended.
+/// An event that has ended, reported to the monitor.
 pub(crate) struct Note {
     pub what: Noticed,
     pub at: Arc<Scheduler>,
@@ -53,7 +54,7 @@ pub(crate) struct Note {
     /// How long it took, in nanoseconds.
     pub took_ns: u64,
     pub fd: i32,
-    /// How many more of its kind, on its scheduler, had no place of their own.
+    /// How many more events of this kind, on this scheduler, have no note of their own.
     pub more: u64,
     /// The backtrace of its cause: return addresses, the innermost first.
     pub addresses: Vec<usize>,
@@ -66,7 +67,7 @@ pub(crate) fn stir() {
     }
 }
 
-/// Sets the shortest submission that the monitor must be told of; [`NOBODY`] for none.
+/// Sets the shortest I/O submission that is reported to the monitor; [`NOBODY`] to report none.
 pub(crate) fn listen(from_ns: u64) {
     LISTENS_FROM.store(from_ns, Ordering::Release);
 }
@@ -77,13 +78,14 @@ pub(crate) fn ring() {
     EVENT.set();
 }
 
-/// Lets the monitor sleep until the deadline or until it is rung for.
+/// Lets the monitor sleep until the deadline or until [`ring`] wakes it.
 pub(crate) fn sleep_until(deadline: u64) {
     EVENT.wait_until(deadline);
 }
 
-/// Lets the monitor sleep until a scheduler wakes up, if none is awake; at the latest until the
-/// time that the closure then returns.
+/// Lets the monitor sleep until a scheduler wakes up, but not beyond the time that `quiet_until`
+/// returns. `quiet_until` is called after the announcement, and returns None if any scheduler is
+/// awake; then the monitor does not sleep.
 pub(crate) fn sleep_while(quiet_until: impl FnOnce() -> Option<u64>) {
     ASLEEP.announce();
     if let Some(deadline) = quiet_until() {
@@ -97,8 +99,8 @@ pub(crate) fn notes() -> Vec<Note> {
     std::mem::take(&mut *NOTES.lock())
 }
 
-/// Counts the note with the last of its kind, if there are so many that it gets no place of its
-/// own.
+/// If there are [`NOTES_MAX`] notes of this kind from this scheduler, counts the event in the last
+/// of them and returns true.
 fn is_one_too_many(what: Noticed, at: &Scheduler) -> bool {
     let mut notes = NOTES.lock();
     let alike = notes.iter_mut().filter(|note| note.what == what && std::ptr::eq(&*note.at, at));
@@ -106,7 +108,7 @@ fn is_one_too_many(what: Noticed, at: &Scheduler) -> bool {
     last.map(|note| note.more += 1).is_some()
 }
 
-/// Notes what the calling worker has noticed, if there is a monitor.
+/// Reports to the monitor, if there is one, what the calling worker has noticed.
 #[cold]
 #[inline(never)]
 pub(crate) fn note(what: Noticed, took_ns: u64, fd: i32) {

@@ -1,11 +1,11 @@
-//! What must be so at every turn of a scheduler in a simulated world.
+//! Checks of a scheduler's state, at every turn in a simulated world.
 
 use std::sync::atomic::Ordering;
 
 use super::{Core, Scheduler, WorkerKind};
 
 impl Scheduler {
-    /// In a simulated world, checks what must be so at every turn.
+    /// In a simulated world, checks what must be true at every turn.
     pub(super) fn check(&self) {
         if !crate::os::sim::is_here() {
             return;
@@ -19,7 +19,7 @@ impl Scheduler {
         }
     }
 
-    /// Checks that what is counted is there, and what is there is counted.
+    /// Checks that the counters agree with what they count.
     fn add_up(&self, core: &mut Core) -> Result<(), String> {
         use crate::scheduler::lists::worker_list::State;
         let must = |so: bool, text: &dyn Fn() -> String| if so { Ok(()) } else { Err(text()) };
@@ -36,7 +36,7 @@ impl Scheduler {
         };
         must(holder == crate::os::thread_number(), &|| "two have the baton".into())?;
 
-        // A worker that has rejoined keeps its place until it runs.
+        // A worker that has rejoined keeps its preemptive place until it runs.
         let (away, places) = (core.workers.in_state(State::Preemptive), core.preemptive);
         must(away <= places, &|| format!("{away} workers are preemptive, {places} counted"))?;
 

@@ -11,8 +11,8 @@ use crate::scheduler::lists::{NOBODY, WorkerId};
 
 impl Scheduler {
     /// Chooses what runs next and makes it Running: a worker, or a worker that starts a queued
-    /// request (scheduler/lists/fairness has the rule). Returns None if nothing can run; then a
-    /// caller that does not go idle, where all work queues are looked at, tells the peers.
+    /// request (scheduler/lists/fairness has the rule). Returns None if nothing can run. The caller
+    /// then either goes idle, where it looks at all work queues, or calls `tell_peers`.
     pub(super) fn choose(&self, core: &mut Core) -> Option<WorkerId> {
         let next = self.next(core);
         if next.is_some() {
@@ -32,7 +32,7 @@ impl Scheduler {
                 && !core.fairness.goes_by_age()
                 && let Some(id) = self.start_queued(core, false)
             {
-                // Requests of one lane: the first passes over nothing.
+                // Only one lane has anything, so choosing its first request passes over nothing.
                 return Some(id);
             }
             if queued > 0
@@ -41,7 +41,7 @@ impl Scheduler {
             {
                 return self.next_of_several(core);
             }
-            // Workers of one list: the first passes over nothing.
+            // Only one list has workers, so choosing its first one passes over nothing.
             let id = if signalled.is_empty() { yielded.head } else { signalled.head };
             if id == NOBODY {
                 return None;
@@ -60,10 +60,11 @@ impl Scheduler {
         self.options.kind != WorkerKind::OwnContext || core.can_resume_here(id)
     }
 
-    /// Chooses where several lines may have something.
+    /// Chooses by the fairness rule, if more than one list of workers or lane of requests may have
+    /// something ready.
     #[cold]
     fn next_of_several(&self, core: &mut Core) -> Option<WorkerId> {
-        // A request for which there is no worker is not ready: it is passed over by nothing.
+        // A request for which there is no worker is not ready, and cannot be passed over.
         let [mut urgent, mut queued] = [None; 2];
         if self.queue.len() > 0 {
             let [for_urgent, for_others] = self.lanes_that_can_start(core);
@@ -102,11 +103,11 @@ impl Scheduler {
     }
 
     /// Gives the first request of a lane to a worker. Returns None if there is no worker for it, or
-    /// the request has gone.
+    /// if another scheduler has taken the request.
     fn start_queued(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
         let id = self.worker_for(core, urgent)?;
         let Some(request) = self.queue.take(urgent) else {
-            // Another scheduler was faster. A worker that was just created stays, idle.
+            // Another scheduler was faster. If a worker was just created, it stays and is idle.
             if core.workers.get(id).state == State::New {
                 core.workers.shift(id, State::New, State::Idle, clock::ticks());
             }
@@ -124,10 +125,10 @@ impl Scheduler {
         Some(id)
     }
 
-    /// Finds a worker for a queued request: the current one if it is idle (no switch), else the
-    /// worker that became idle last, else a new one within the limit, else, for the
-    /// request of a user that holds a resource, one beyond it. Workers beyond the limit serve such
-    /// users only, and are trimmed when idle.
+    /// Finds a worker for a queued request. Tries, in this order: the current worker if it is idle
+    /// (no switch is needed); the worker that became idle last; a new worker within the limit; and
+    /// for an urgent request, a new worker beyond the limit. Workers beyond the limit carry out
+    /// only urgent requests, and are ended after a while of being idle.
     fn worker_for(&self, core: &mut Core, urgent: bool) -> Option<WorkerId> {
         if core.idle_for_all(self) > 0 || (urgent && core.workers.idle.len > 0) {
             let current = core.current;
@@ -138,15 +139,16 @@ impl Scheduler {
         (core.may_create() && (limit || urgent)).then(|| self.create_worker(core, !limit)).flatten()
     }
 
-    /// Returns whether a queued request could start now: exactly when `worker_for` would try, on
-    /// which the idle loop relies.
+    /// Returns whether a queued request could start now. The answer is true exactly if `worker_for`
+    /// would return or try to create a worker. Otherwise the idle loop would sleep beside a request
+    /// that can start, or never sleep.
     pub(super) fn can_start(&self, core: &mut Core) -> bool {
         let [for_urgent, for_others] = self.lanes_that_can_start(core);
         for_others || (for_urgent && self.queue.urgent() > 0)
     }
 
-    /// Returns whether there is a worker for the first request of each lane: of the urgent ones,
-    /// and of the others. At the limit of workers there may be one for an urgent request alone.
+    /// Returns, for the urgent lane and for the other lane, whether there is a worker for its first
+    /// request. At the limit of workers there may be one for an urgent request only.
     fn lanes_that_can_start(&self, core: &mut Core) -> [bool; 2] {
         let limit = self.has_room(core);
         let may_create = core.may_create();
@@ -161,7 +163,7 @@ impl Core {
         self.create_again == 0 || clock::now() >= self.create_again
     }
 
-    /// Returns the idle workers within the limit.
+    /// Returns how many idle workers any request may use: those within the limit.
     fn idle_for_all(&self, scheduler: &Scheduler) -> usize {
         let beyond = self.workers.count().saturating_sub(scheduler.options.limit.hard);
         (self.workers.idle.len as usize).saturating_sub(beyond)

@@ -1,14 +1,14 @@
-//! What debuggers read: one symbol, from which a script finds every worker of the process, alive or
-//! in a core file, in a program without debug information too.
+//! What debuggers read: one symbol, from which a script finds every worker of a living process or a
+//! core file, even if the program has no debug information.
 //!
 //! ```text
 //!   UMS_DEBUG --waiters--> the waiter made last --made_before--> ... --> null
 //!      '--- offsets of the fields that the script shows
 //! ```
 //!
-//! The layout of [`Descriptor`] is an interface: `gdb/ums.py` reads it, and so may others. Fields
-//! are only added, before `end` and with a new `size`; a change of what is there is a new
-//! `version`. What the offsets lead to may change with every release of this library.
+//! The layout of [`Descriptor`] is an interface: `gdb/ums.py` reads it, and other tools may. New
+//! fields are added only before `end`, with a new `size`; any other change gets a new `version`.
+//! What is at the offsets may change with every release of this library.
 //!
 //! Named invariant **Loaded**: nothing else in a program is called `UMS_DEBUG`.
 
@@ -25,29 +25,29 @@ use crate::wait::{WAITERS, Waiter};
 /// Number of built-in reasons.
 const REASONS: usize = BUILT_IN_NAMES.len();
 
-/// Where things are. Offsets are in bytes from the beginning of a waiter, except `inbox_number`,
-/// which is from the beginning of what `home` points at.
+/// Where a debugger finds what it shows. Offsets are in bytes from the beginning of a waiter,
+/// except `inbox_number`, which counts from the beginning of what `home` points at.
 #[repr(C)]
 pub struct Descriptor {
     magic: [u8; 8],
     version: u32,
     size: u32,
-    /// The first of all waiters.
+    /// Pointer to the waiter that was made last.
     waiters: &'static AtomicRef<Waiter>,
     /// Names of 32 bytes, padded with zeroes.
     reasons: &'static [[u8; 32]; REASONS],
     reasons_count: u32,
-    /// Pointer: the next waiter.
+    /// Pointer: the waiter that was made before this one, or null.
     made_before: u32,
-    /// One byte: whether it is in use.
+    /// One byte: whether the waiter is in use.
     in_use: u32,
     /// Pointer: its scheduler's inbox; null for a plain thread.
     home: u32,
-    /// u32 there: the scheduler's number.
+    /// u32 in that inbox: the scheduler's number.
     inbox_number: u32,
     /// u32: the worker's number; 0 for the standby.
     worker: u32,
-    /// u16: why it waits, or waited last.
+    /// u16: the number of the reason why it waits, or waited last.
     reason: u32,
     /// u64: the resource that it waits for.
     resource: u32,
@@ -63,7 +63,7 @@ pub struct Descriptor {
     thread: u32,
     /// Word: the lowest address of its stack, or 0.
     stack_low: u32,
-    /// Word: one past the highest.
+    /// Word: one past the highest address of its stack.
     stack_top: u32,
     /// Word: for a fiber or an own context, the address of the word that holds its stack pointer
     /// while it is saved and 0 while it runs; 0 for a thread.
@@ -71,7 +71,7 @@ pub struct Descriptor {
     end: u32,
 }
 
-/// Found by name, or by the eight bytes that it begins with.
+/// Debuggers find it by its name, or by the eight bytes that it begins with.
 #[used]
 #[unsafe(no_mangle)]
 pub static UMS_DEBUG: Descriptor = Descriptor {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn the_descriptor_says_what_the_script_was_written_for() {
-        // `gdb/ums.py` has these numbers too.
+        // `gdb/ums.py` contains these numbers, too.
         assert_eq!((offset_of!(Descriptor, waiters), offset_of!(Descriptor, reasons)), (16, 24));
         assert_eq!(offset_of!(Descriptor, reasons_count), 32);
         assert_eq!((offset_of!(Descriptor, end), UMS_DEBUG.size), (96, 104));

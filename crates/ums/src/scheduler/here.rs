@@ -1,4 +1,4 @@
-//! Which scheduler the calling code is on: the first question of every entry into the library.
+//! Here: which scheduler the calling code runs on. Every entry into the library begins with this.
 
 #![allow(unsafe_code)] // Named invariant "Baton", in the module's header.
 
@@ -7,8 +7,8 @@ use super::contexts;
 use super::state::HERE;
 use crate::os::entry::{self, Inside};
 
-/// The scheduler whose baton the calling code holds, and cannot lose as long as this lives: the
-/// worker is inside the library (`os/entry`).
+/// The scheduler whose baton the calling code holds. While this value is alive, the worker is
+/// inside the library (`os/entry`) and cannot lose the baton.
 pub(crate) struct Here {
     scheduler: &'static Scheduler,
     #[allow(dead_code)] // Kept for its drop.
@@ -24,33 +24,33 @@ impl std::ops::Deref for Here {
 }
 
 impl Here {
-    /// Returns whether it is this one.
+    /// Returns whether it is this scheduler.
     #[inline]
     pub(crate) fn is(&self, other: &Scheduler) -> bool {
         std::ptr::eq(self.scheduler, other)
     }
 }
 
-/// Returns the scheduler whose baton the calling code holds: None on a plain thread, and in a
-/// preemptive worker. A worker that has lost the baton without noticing has it again when this
-/// returns.
+/// Returns the scheduler whose baton the calling code holds. Returns None on a plain thread, and in
+/// a preemptive worker. If the baton was taken from the calling worker outside the library, the
+/// worker gets it again before this returns.
 ///
-/// An operation of several steps keeps the returned value until the last of them: what was found
-/// before a step may have changed after it.
+/// An operation of several steps keeps the returned value until its last step. Without the value,
+/// the baton may be taken between two steps, and what was found before may have changed.
 #[inline]
 pub(crate) fn here() -> Option<Here> {
     let inside = Inside::enter()?;
     // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
-    // it has cleared the pointer. The value claims 'static, but stays inside this file: it is lent
-    // for as long as the calling code is inside.
+    // it has cleared the pointer. The value claims 'static, but stays inside this file: callers can
+    // use it only while they are inside the library.
     match unsafe { HERE.get().as_ref() } {
         Some(scheduler) => Some(Here { scheduler, inside }),
         None => settled(inside),
     }
 }
 
-/// Does the same for a thread that has no scheduler: it may be a worker that is allowed to run
-/// without the baton, which ends now.
+/// Does the same for a thread without a scheduler. The thread may be a worker that is allowed to
+/// run without the baton; that permission ends now.
 #[cold]
 fn settled(inside: Inside) -> Option<Here> {
     match crate::watch::thread::me() {
@@ -62,8 +62,8 @@ fn settled(inside: Inside) -> Option<Here> {
     scheduler.map(|scheduler| Here { scheduler, inside })
 }
 
-/// Does the same if the calling code has interrupted code outside the library; returns None
-/// otherwise.
+/// Does the same if the calling code has interrupted code outside the library. If it has
+/// interrupted code inside, returns None.
 pub(crate) fn here_from_outside() -> Option<Here> {
     if entry::is_inside() { None } else { here() }
 }

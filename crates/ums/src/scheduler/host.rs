@@ -1,11 +1,12 @@
 //! Host: how workers are created, what each of them runs, and the standby.
 //!
 //! A worker's life is one loop: carry out a request, become idle, do the scheduler's work until
-//! there is another. The *standby* holds the baton at the start and whenever no worker can host the
-//! idle loop: for fiber workers it is the host thread's own stack (the root, which resumes fibers),
-//! for thread workers a thread of its own that is parked nearly always. It carries out no requests
-//! and is in no count. Where workers have their own contexts and undeclared blocks are detected,
-//! the root is a context too, and tied to no kernel thread (`contexts/carrier.rs`).
+//! there is another request. The *standby* holds the baton at the start and whenever no worker can
+//! host the idle loop. For fiber workers the standby is the host thread's own stack (the root,
+//! which resumes fibers). For thread workers it is a thread of its own, which is parked nearly
+//! always. The standby carries out no requests and is not counted as a worker. If workers have
+//! their own contexts and undeclared blocks are detected, the root is a context, too, and not tied
+//! to a kernel thread (`contexts/carrier.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,10 +26,10 @@ use crate::scheduler::request::WorkRequest;
 use crate::wait::Waiter;
 use crate::watch::calls;
 
-/// How long to wait after a worker could not be created.
+/// How long to wait before the next attempt after a worker could not be created.
 const CREATE_AGAIN_AFTER_NS: u64 = 100_000_000;
 
-/// Starts a scheduler on a thread of its own, which is the standby; returns both.
+/// Starts a scheduler on a thread of its own, which becomes the standby. Returns both.
 pub(crate) fn start(
     index: usize,
     options: Options,
@@ -79,8 +80,8 @@ pub(crate) fn start(
     Ok((scheduler, thread))
 }
 
-/// Aborts the process with a message if `main` panics outside every request: the panicking thread
-/// holds the baton, which no other could ever take, so the scheduler would hang.
+/// Aborts the process with a message if `main` panics outside every request. The panicking thread
+/// holds the baton, and no other thread could ever take it, so the scheduler would hang.
 fn or_abort(main: impl FnOnce()) {
     if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main)) {
         os::sim::fail(&os::sim::text_of(&*panic));
@@ -93,7 +94,7 @@ impl Scheduler {
     /// The root loop of a host thread, or of a carried scheduler.
     fn root(self: &Arc<Self>) {
         fiber::install_overflow_handler();
-        // Each carrier has its own.
+        // With carriers, each carrier has its own alternate stack.
         let carried = self.hosting.has_carriers();
         let _alternate_stack = (!carried).then(fiber::prepare_host_thread);
         loop {
@@ -124,8 +125,8 @@ impl Scheduler {
         }
     }
 
-    /// Lets the standby do the scheduler's work until a worker is current, or nothing is left but
-    /// to sleep once. Returns false when the scheduler is to end.
+    /// One step of the standby: does the scheduler's work, then makes a worker current, or sleeps
+    /// once if there is nothing to run. Returns false when the scheduler must end.
     fn stand_by_once(&self) -> bool {
         self.look();
         let chosen = self.with(|core| {
@@ -210,8 +211,8 @@ impl Scheduler {
         })
     }
 
-    /// The first step of a worker's own thread: settles where its scheduler is, and publishes its
-    /// number.
+    /// The first step of a worker's own thread: pins the thread, and publishes its number and its
+    /// stack.
     pub(super) fn arrive(&self, waiter: &'static Waiter) {
         self.pin_and_set_nice();
         waiter.record.view.thread.store(os::thread_number(), Ordering::Relaxed);
@@ -222,8 +223,8 @@ impl Scheduler {
         os::linux::sample::this_thread_is_on(stack);
     }
 
-    /// Runs a worker's life on its own thread, once it has the baton; nothing if it was retired
-    /// before.
+    /// Runs the main loop of a worker on its own thread, once the worker has the baton. Does
+    /// nothing if the worker was retired before.
     pub(super) fn live(self: &Arc<Self>, id: WorkerId, waiter: &'static Waiter) {
         if !waiter.is(State::Retired) {
             set_here(Some(self));
@@ -248,7 +249,7 @@ impl Scheduler {
                 calls::detect_here(&super::preempt::OfThreads);
                 watched_worker.begin();
             }
-            // Nothing may be touched until this worker is chosen: it does not have the baton.
+            // The worker does not have the baton until it is chosen, so it touches nothing before.
             waiter.event.wait();
             watched_worker.as_ref().inspect(|watched_worker| watched_worker.enter());
             scheduler.live(id, waiter);
@@ -259,7 +260,7 @@ impl Scheduler {
         Ok(Seat::Thread(Some(thread)))
     }
 
-    /// Runs what every worker runs, of any kind. Returns when the worker was retired.
+    /// The main loop of a worker of any kind. Returns when the worker was retired.
     fn worker_main(&self, me: WorkerId, waiter: &'static Waiter) {
         let kind = match self.options.kind {
             WorkerKind::Fiber => "fiber worker",
@@ -285,11 +286,12 @@ impl Scheduler {
 
     /// Carries out one work request, from start to end.
     fn carry_out(&self, request: WorkRequest, waiter: &'static Waiter) {
-        // Set when it was given to this worker.
+        // This time was set when the request was given to the worker.
         let now = self.with(|core| core.turn_at);
         if !self.waited_too_long(&request) && request.state().start(waiter, now) {
             waiter.record.spans.begin_request(request.state().id, request.state().user);
-            // Jobs keep their own panics; this is for a panic of the job's own code.
+            // A job catches panics of its request itself; this is for a panic of the job's own
+            // code.
             let fine = outside(|| {
                 contain(|| {
                     waiter.record.in_request_code.store(true, Ordering::Relaxed);
@@ -310,8 +312,8 @@ impl Scheduler {
                 drop(request);
             })
         });
-        // What the request owned may also have left the scheduler by a guard, and forgotten the
-        // guard.
+        // A destructor of something that the request owned may have left the scheduler by a guard,
+        // too, and forgotten the guard.
         super::preempt::come_back();
         contexts::end_request(waiter);
         #[cfg(debug_assertions)]
@@ -322,8 +324,8 @@ impl Scheduler {
         add(&waiter.record.view.requests_done, 1);
     }
 
-    /// Returns whether the client of this request has surely given up. Requests of users that
-    /// hold a resource are exempt.
+    /// Returns whether the request has been queued so long that its client has surely given up.
+    /// Urgent requests are exempt (rule 7).
     fn waited_too_long(&self, request: &WorkRequest) -> bool {
         let limit = self.options.queue_timeout_ns;
         if limit == u64::MAX || request.state().is_urgent() {

@@ -1,9 +1,10 @@
-//! The idle loop: sleep until something happens, in one system call.
+//! The idle loop: sleeps until something happens, in one system call.
 //!
-//! A worker that finds nothing to run sleeps on the scheduler's event, which is the I/O driver's
-//! wait, with the next timer as its timeout. The protocol that makes this safe against pushes from
-//! outside stands in os/asleep, the one against work queues in scheduler/peers
-//! (S1..S4); both announcements are made here before the last look.
+//! A worker that finds nothing to run sleeps in the I/O driver's wait, with the next timer as the
+//! timeout. Two protocols ensure that nothing is missed before the sleep begins: that of os/asleep
+//! for pushes onto the inbox, and that of scheduler/peers (S1 to S4) for requests in the work
+//! queues. Both require an announcement and then another look; both announcements are made here,
+//! before the last look.
 
 use std::sync::atomic::Ordering;
 
@@ -16,17 +17,18 @@ use crate::record::event_ring::RingEvent;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::scheduler::lists::{NOBODY, WorkerId};
 
-/// The longest sleep while threads that were told to end have not ended: nothing announces that
-/// they have.
+/// The longest sleep while threads that were told to end have not ended: they do not announce that
+/// they have ended.
 const JOIN_AGAIN_AFTER_NS: u64 = 10_000_000;
 
 impl Scheduler {
-    /// Steals, trims, or sleeps once, because nothing can run. Returns to look again.
+    /// Called when nothing can run. Ends a worker, steals a request, or sleeps once. The caller
+    /// then looks for work again.
     #[cold]
     pub(super) fn idle(&self, me: WorkerId) {
         point("idle");
         if self.stop.load(Ordering::Acquire) && me != STANDBY && self.quiescent() {
-            // The standby takes the scheduler down; and retires us where we are parked.
+            // The standby takes the scheduler down. It retires this worker where it is parked.
             return self.switch_to(STANDBY);
         }
         if self.trim(me) {
@@ -61,8 +63,9 @@ impl Scheduler {
                 add(&self.counters.idle_ticks, core.turn_at.saturating_sub(since));
             });
         }
-        // Both announcements end by being withdrawn. One that is gone was answered, and the answer
-        // may have been about a request that this scheduler does not get to (scheduler/peers).
+        // Withdraws both announcements. If another thread has withdrawn one before, it did so
+        // because of something to do, perhaps a request that this scheduler will not get to. Then
+        // the peers must be notified (scheduler/peers).
         if self.inbox.awake() {
             self.must_notify(PeersUnnotified::Own);
         }
@@ -73,9 +76,9 @@ impl Scheduler {
         self.stir_place();
     }
 
-    /// Looks several times before sleeping, and lets other threads of this processor run in
-    /// between: one of them may be about to send what is waited for. Returns true if there is
-    /// something.
+    /// Looks for work several times before sleeping. Other threads of this processor may run in
+    /// between, because one of them may be about to send what a worker waits for. Returns true if
+    /// there is something to do.
     #[cold]
     fn spin(&self, end: u64) -> bool {
         while clock::now() < end {
@@ -93,15 +96,15 @@ impl Scheduler {
         false
     }
 
-    /// Returns whether it would take a request from a peer: only if it could start it.
+    /// Returns whether this scheduler would take a request from a peer: only if it could start it.
     fn takes_requests(&self) -> bool {
         self.options.steal
             && self.online.load(Ordering::Relaxed)
             && self.with(|core| self.can_start(core))
     }
 
-    /// The last look before sleeping (S3), after the inbox and, if it takes requests, the peers
-    /// were told that it sleeps.
+    /// The last look before sleeping (S3). The inbox, and the idle mask if this scheduler takes
+    /// requests, say already that it sleeps. Returns false if there is something to do.
     fn may_sleep(&self, announced: bool) -> bool {
         if planted::is(Bug::OneSidedWakeCheck) {
             return !self.stop_now();
@@ -116,24 +119,24 @@ impl Scheduler {
         if announced {
             return !self.steal();
         }
-        // Out of workers, or offline: an idle peer may take what waits.
+        // This scheduler is offline or has no free worker: an idle peer may take what is queued.
         self.tell_peers();
         true
     }
 
     /// Takes an unstarted request from another scheduler. Returns false if there is none. The
-    /// caller has announced that it is idle, so this is also the look that the announcement
-    /// requires.
+    /// caller has announced that this scheduler is idle, so this is also the look that must follow
+    /// the announcement.
     fn steal(&self) -> bool {
         let Some(request) = self.peers.steal(self) else {
             self.peers_unnotified.set(PeersUnnotified::Nothing);
             return false;
         };
-        // There may be more, and this scheduler takes no more before it has run this one.
+        // There may be more requests, and this scheduler takes none before it has run this one.
         self.must_notify(PeersUnnotified::Any);
         self.record(RingEvent::Steal, STANDBY, request.state().id as u32);
         if let Err(request) = self.queue.adopt(request) {
-            // Shutting down: it will not run here, nor anywhere.
+            // The node is shutting down: the request will not run anywhere.
             self.load.fetch_sub(1, Ordering::Relaxed);
             self.in_a_turn(move || request.abandon());
         }
@@ -144,7 +147,8 @@ impl Scheduler {
         self.stop.load(Ordering::Acquire) && self.quiescent()
     }
 
-    /// Returns whether every worker is idle: nothing runs, waits, or is preemptive.
+    /// Returns whether every worker is idle (none runs, waits, or is preemptive) and no request is
+    /// queued.
     pub(super) fn quiescent(&self) -> bool {
         self.with(|core| core.workers.idle.len as usize == core.workers.count())
             && self.queue.len() == 0
@@ -166,8 +170,8 @@ impl Scheduler {
         super::alarm::stir();
     }
 
-    /// Destroys the worker that has been idle longest, if it has been idle too long and enough
-    /// workers remain. Returns true if it did, which took time.
+    /// Ends the worker that has been idle longest, if it has been idle too long and enough workers
+    /// remain. Returns true if it did; the caller looks for work again, because this took time.
     fn trim(&self, me: WorkerId) -> bool {
         let victim = self.with(|core| {
             let oldest = core.oldest_idle(me)?;
@@ -203,7 +207,7 @@ impl Scheduler {
 }
 
 impl Core {
-    /// Returns the worker that has been idle longest, other than the host of this loop.
+    /// Returns the worker that has been idle longest, except the host of the idle loop.
     fn oldest_idle(&mut self, me: WorkerId) -> Option<WorkerId> {
         let head = self.workers.idle.head;
         let oldest = if head == me && head != NOBODY { self.workers.get(head).next } else { head };
@@ -228,22 +232,23 @@ impl Core {
         scheduler.options.trim_after_ns.saturating_sub(idle_for)
     }
 
-    /// Returns until when to look for work before sleeping, if at all: as configured, or
-    /// until the next request of a user that holds a lock is due, because others wait for that
-    /// user. That pays where a client answers sooner than a sleeping thread wakes up.
+    /// Returns until when to look for work before sleeping, or None for not at all. The time is as
+    /// configured, or ends when the next request of a user that holds a lock is due, because others
+    /// wait for that lock. This pays where a client answers sooner than a sleeping thread wakes up.
     fn awake_until(&self, scheduler: &Scheduler) -> Option<u64> {
         let spin = scheduler.options.idle_spin_ns;
         let asked = if spin > 0 { clock::now().saturating_add(spin) } else { 0 };
         Some(self.holder_due.max(asked)).filter(|end| *end > 0)
     }
 
-    /// Notes that a user which holds what others wait for has its next read pending.
+    /// Called when the next read of a user that holds what others wait for is pending. Its next
+    /// request is expected within this many nanoseconds.
     pub(crate) fn expect_holder(&mut self, within: u64) {
         self.holder_due = clock::now().saturating_add(within);
     }
 
-    /// Returns how long to sleep: until the next timer, the next trim, or the next attempt to
-    /// create.
+    /// Returns how many nanoseconds to sleep: until the next timer, the next trim, the next attempt
+    /// to create a worker, or the next look at the limits. Returns None for no timeout.
     fn sleep_for(&mut self, scheduler: &Scheduler) -> Option<u64> {
         let now = clock::now();
         let timer = self.timers.next_expiry().map_or(u64::MAX, |t| t.saturating_sub(now));
@@ -251,8 +256,8 @@ impl Core {
         let trim = self.oldest_idle(me).map_or(u64::MAX, |id| self.trim_in(scheduler, id));
         let create = match std::mem::take(&mut self.create_again) {
             0 => u64::MAX,
-            // The pause has ended since the last look, in which no worker could start what is
-            // queued.
+            // The pause has ended since the last look, when it kept queued requests from starting.
+            // So if requests are queued, this must not sleep.
             at if at <= now => [u64::MAX, 0][usize::from(scheduler.queue.len() > 0)],
             at => {
                 self.create_again = at;

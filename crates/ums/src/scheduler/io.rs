@@ -1,5 +1,5 @@
-//! I/O of a scheduler: requests are put on the I/O list and given to the driver, and leave it when
-//! they have completed.
+//! I/O of a scheduler: puts requests on the I/O list and gives them to the driver; takes them off
+//! the list when they have completed.
 
 use super::{Core, Scheduler};
 use crate::os::clock;
@@ -15,7 +15,8 @@ impl Core {
         self.io.outstanding() == 0 || !self.driver.ready()
     }
 
-    /// Takes completed I/O off the list: waiting workers become runnable, routines are put aside.
+    /// Takes completed requests off the list. Workers that waited for them become runnable;
+    /// completion routines are queued, to be run when the lists are not borrowed.
     pub(super) fn reap(&mut self, scheduler: &Scheduler) {
         if !self.driver_is_quiet() {
             self.driver.reap(&mut self.done);
@@ -46,15 +47,15 @@ impl Core {
         }
     }
 
-    /// Asks for the cancellation of an I/O request; its completion still comes, once.
+    /// Asks for the cancellation of an I/O request. Its completion is still reported, once.
     pub(crate) fn cancel_io(&mut self, token: u64) {
         if self.io.is_outstanding(token) {
             self.driver.cancel(token);
         }
     }
 
-    /// Puts a request on the I/O list and gives it to the driver. If the request completes at once,
-    /// it never was pending, and is off the list again.
+    /// Puts a request on the I/O list and gives it to the driver. If the driver completes it
+    /// immediately, it is off the list again when this returns.
     pub(crate) fn submit(
         &mut self,
         op: crate::os::driver::LiveOp<'static>,

@@ -1,9 +1,10 @@
 //! Limits of workers: whether a scheduler may create one more.
 //!
-//! There are two limits. The *hard* one is the number that the builder was given, or the number
-//! that the computer has room for. The *soft* one is lower, if the builder was given no number: up
-//! to it a worker is created for each request that finds none. Beyond it the existing workers are
-//! given a moment, for one may become free:
+//! There are two limits. The *hard* limit is the number that the builder was given, or else the
+//! number that the computer has room for. If the builder was given no number, there is a lower
+//! *soft* limit, too. Up to the soft limit, a worker is created for each request that finds no idle
+//! worker. Beyond it, a request first waits for a moment, because one of the existing workers may
+//! become free:
 //!
 //! ```text
 //! nothing runs, and no wait or request has ended for 10 ms     a standstill: make workers, without
@@ -11,15 +12,16 @@
 //! the oldest request has been queued for 100 ms                make one in each millisecond
 //! ```
 //!
-//! The first resolves a standstill at once, however many requests are queued. The second is for
-//! requests whose scheduler is kept busy by workers that never become free, such as one for each
-//! connection.
+//! The first rule ends a standstill quickly, however many requests are queued. The second rule is
+//! for schedulers whose workers are busy and never become free, for example with one connection
+//! each.
 //!
-//! At the hard limit requests wait. A standstill of a second there is reported on stderr; it may be
-//! permanent, if the workers wait for requests that are in the queue.
+//! At the hard limit, requests wait in the queue. If a standstill lasts for a second there, it is
+//! reported on stderr. It may be permanent, because the workers may wait for requests in the queue.
 //!
-//! *Progress* is read off two counters. A worker that is made begins one wait, so turns less
-//! workers created stay the same for as long as only new workers come to wait.
+//! *Progress* is a change of the number of turns minus the number of workers created. A new worker
+//! takes one turn when it begins its first wait, so the difference does not change while the only
+//! events are new workers that begin to wait.
 
 use std::sync::atomic::Ordering;
 
@@ -30,7 +32,7 @@ use crate::record::report::Kind;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 
 impl Scheduler {
-    /// Returns whether one more worker may be created, by these limits.
+    /// Returns whether these limits allow one more worker.
     pub(super) fn has_room(&self, core: &mut Core) -> bool {
         let count = core.workers.count();
         count < self.options.limit.soft || self.has_room_beyond(core, count)
@@ -49,8 +51,8 @@ impl Scheduler {
         self.standstill_in(core, now, STANDSTILL_NS) == 0 || self.is_overdue(core, now)
     }
 
-    /// Returns the nanoseconds until the standstill has lasted for `span`, if nothing progresses; 0
-    /// if it has.
+    /// Returns the nanoseconds until the standstill has lasted for `span`, if there is no progress
+    /// before; 0 if it has.
     fn standstill_in(&self, core: &mut Core, now: u64, span: u64) -> u64 {
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let c = &self.counters;
@@ -67,12 +69,12 @@ impl Scheduler {
         (core.standstill.since + span).saturating_sub(now)
     }
 
-    /// Returns whether the oldest request has waited too long, and a worker is due for it.
+    /// Returns whether the oldest request has waited so long that a worker may be created for it.
     fn is_overdue(&self, core: &mut Core, now: u64) -> bool {
         self.overdue_in(core, now) == Some(0)
     }
 
-    /// Returns the nanoseconds until that is so, or None if nothing is queued.
+    /// Returns the nanoseconds until `is_overdue` is true, or None if nothing is queued.
     fn overdue_in(&self, core: &mut Core, now: u64) -> Option<u64> {
         if self.queue.len() == 0 {
             return None;
@@ -86,7 +88,8 @@ impl Scheduler {
         Some(OVERDUE_NS.saturating_sub(waited))
     }
 
-    /// Notes that a worker was created: the next overdue request has to wait for a moment.
+    /// Notes that a worker was created. Beyond the soft limit, a pause begins before the next
+    /// overdue request gets one.
     pub(super) fn made_one(&self, core: &mut Core) {
         if core.workers.count() > self.options.limit.soft {
             core.standstill.overdue = clock::now();
@@ -94,17 +97,17 @@ impl Scheduler {
     }
 
     /// Returns in how many nanoseconds to check again whether one more worker may be created, or
-    /// whether to report a standstill; `u64::MAX` for never.
+    /// whether a standstill must be reported; `u64::MAX` for never.
     pub(super) fn look_again_in(&self, core: &mut Core, now: u64) -> u64 {
         let count = core.workers.count();
-        // A standstill that has been found was acted on already.
+        // If the standstill has already been found, it has been acted on.
         let later = |left: u64| if left == 0 { u64::MAX } else { left };
         let soon = |left: u64| if left == 0 { OVERDUE_PAUSE_NS } else { left };
         match count {
             _ if count < self.options.limit.soft => u64::MAX,
             _ if count < self.options.limit.hard => {
                 let still = later(self.standstill_in(core, now, STANDSTILL_NS));
-                // After a refusal there is a pause of its own.
+                // The pause after a failed creation is awaited elsewhere (`sleep_for`).
                 let overdue = self.overdue_in(core, now).filter(|_| core.may_create());
                 overdue.map_or(still, |left| still.min(soon(left)))
             }

@@ -1,9 +1,10 @@
 //! The scheduler: one baton, five lists, no thread of its own.
 //!
-//! Nouns. The *baton* is the right to touch a scheduler's lists; its holder is the scheduler's
-//! *current worker*, or the *standby* while no worker can host the idle loop. [`Scheduler`] is what
-//! any thread may reach (inbox, work queue, counters); [`Core`] is what only the baton's holder
-//! touches, and is therefore plain data without locks or atomics.
+//! The *baton* of a scheduler is the right to touch its lists. Its holder is the scheduler's
+//! *current worker*. While no worker can run the idle loop, the *standby* holds the baton: a thread
+//! or stack that carries out no requests. [`Scheduler`] contains what any thread may access (inbox,
+//! work queue, counters). [`Core`] contains what only the baton's holder accesses, so it is plain
+//! data without locks or atomics.
 //!
 //! ```text
 //!     outside                         the current worker
@@ -15,19 +16,21 @@
 //!                           |           +-> Idle        sleep on the driver, then look again
 //! ```
 //!
-//! * `turn` takes in what has happened and chooses what runs next, for all kinds of workers alike.
-//! * `switch` is the only place that knows what kind a worker is; `contexts` is the third kind.
-//! * `idle` sleeps, steals and trims; `host` creates workers and runs their main loop.
+//! * `turn` handles what has happened (I/O, timers, inbox) and chooses what runs next, for all
+//!   kinds of workers alike.
+//! * `switch` is the only place that depends on a worker's kind; `contexts` implements workers with
+//!   their own context.
+//! * `idle` sleeps, steals requests and ends workers that have long been idle; `host` creates
+//!   workers and runs their main loop.
 //! * `preempt` lets a worker leave its scheduler and rejoin it; `blocks` takes the baton from a
 //!   worker that blocks undeclared.
 //!
 //! Named invariant **Baton**: `Core` is touched only inside [`Scheduler::with`], which checks that
-//! the calling thread has the baton and that no other borrow is alive; no borrow spans a switch. A
-//! worker has the baton for as long as it is inside the library: the value of [`here`] keeps it
-//! there. Outside, in a request's own code, it may lose the baton (`blocks`), and gets
-//! it again at its next entry. Setting the next worker's event *is* handing the baton on:
-//! afterwards the giver touches only its own event and its waiter's atomics until it is chosen
-//! again.
+//! the calling thread has the baton and that no other borrow is alive; no borrow spans a switch.
+//! While a value of [`here`] is alive, its worker is inside the library and cannot lose the baton.
+//! Outside, in a request's own code, a worker may lose the baton (`blocks`), and gets it again at
+//! its next entry. Setting the next worker's event *is* handing the baton on: afterwards the giver
+//! touches only its own event and its waiter's atomics until it is chosen again.
 
 pub(crate) mod alarm;
 mod blocks;

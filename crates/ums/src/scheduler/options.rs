@@ -8,7 +8,7 @@ pub enum WorkerKind {
     /// A kernel thread, the default: sound with any code.
     #[default]
     Thread,
-    /// A fiber: fast to switch, shares its thread's thread-locals with its siblings.
+    /// A fiber: fast to switch, shares the thread-locals of its host thread with other fibers.
     Fiber,
     /// A thread that is switched to like a fiber: its thread-locals and identity are its own.
     OwnContext,
@@ -21,7 +21,8 @@ pub(crate) struct WorkerLimit {
     pub hard: usize,
     /// The number of workers beyond which more are created only if none becomes free.
     pub soft: usize,
-    /// What the computer lacks for more workers; `None` if the builder was given the number.
+    /// What the computer has too little of for more workers; `None` if the builder was given the
+    /// number.
     pub set_by: Option<&'static str>,
 }
 
@@ -40,7 +41,8 @@ pub(crate) struct Options {
     pub precommit: bool,
     pub trim_after_ns: u64,
     pub idle_spin_ns: u64,
-    /// How long to look for the next request of a user that holds a lock before sleeping.
+    /// How long to look for the next request of a user that holds a lock, before the scheduler
+    /// sleeps.
     pub holder_spin_ns: u64,
     pub queue_timeout_ns: u64,
     pub passed_max: u32,
@@ -48,9 +50,9 @@ pub(crate) struct Options {
     pub pin: Option<usize>,
     /// The nice value of its threads; 0 for that of the thread that starts it.
     pub nice: i32,
-    /// Whether interposed calls of its workers go preemptive.
+    /// Whether interposed C functions that may block go preemptive when its workers call them.
     pub detect_blocking: bool,
-    /// Whether a thread worker that is blocked for long loses the scheduler.
+    /// Whether a thread worker that is blocked for about 10 ms loses the scheduler.
     pub take_over_blocked: bool,
     pub io: crate::os::linux::open::Choice,
     pub ring: bool,

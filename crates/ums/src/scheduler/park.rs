@@ -12,13 +12,14 @@ use crate::scheduler::lists::WorkerId;
 use crate::scheduler::lists::worker_list::{STANDBY, State};
 use crate::wait::{Outcome, Ticket, Waiter};
 
-/// How long a destructor may wait during a panic on a fiber before that is taken for a deadlock.
+/// How long a destructor on a fiber may wait during a panic before the wait is taken for a
+/// deadlock.
 const UNWINDING_WAIT_MAX_NS: u64 = 10_000_000_000;
 
-/// Stands in a frame that others use until the wait in it ends: the kernel its buffers, another
-/// scheduler its closure. Such a frame cannot be unwound. Only a driver whose system call fails
-/// could panic below it; then the process ends before anything is written into freed memory. A
-/// caller that returns normally forgets this.
+/// Marks a stack frame that others use until the wait in it ends: the kernel uses its buffers, or
+/// another scheduler runs its closure. Such a frame cannot be unwound. A panic below it is possible
+/// only if a driver's system call fails. Then this value is dropped and ends the process, before
+/// anything is written into freed memory. A caller that returns normally forgets the value.
 pub(crate) struct Frozen;
 
 impl Drop for Frozen {
@@ -41,9 +42,10 @@ impl Scheduler {
         self.with(|core| core.workers.get(core.current).waiter)
     }
 
-    /// Returns the same for a worker that is about to wait. Checked before a ticket exists, so that
-    /// no resource is left with a ticket of a waiter that never parks; and outside `with`, so that
-    /// the panic leaves the lists in order.
+    /// Returns the waiter of the current worker, which is about to wait, and panics if it must not
+    /// wait. This is checked before a ticket exists, because otherwise a resource would keep the
+    /// ticket of a waiter that never parks. It is checked outside `with`, so that the panic leaves
+    /// the lists in order.
     #[inline]
     pub(crate) fn waiting_waiter(&self) -> &'static Waiter {
         self.may_switch();
@@ -97,10 +99,11 @@ impl Scheduler {
         }
     }
 
-    /// Lets the current worker (which is not Running any more) do the scheduler's work until a
-    /// worker is chosen. If it is chosen itself, it just returns: no switch at all. Otherwise it
-    /// hands the baton on and returns when it is Running again, or Retired. If it gets the baton
-    /// back in another state, it hosts the idle loop: any worker may.
+    /// Does the scheduler's work on the current worker, which is not Running any more, until a
+    /// worker is chosen. If the current worker is chosen itself, this returns without a switch.
+    /// Otherwise the worker hands the baton on, and this returns when it is Running again, or
+    /// Retired. A worker that gets the baton in another state hosts the idle loop; any worker may
+    /// do that.
     #[inline(always)]
     pub(super) fn until_chosen(&self, me: WorkerId, waiter: &'static Waiter) {
         crate::record::counters::add(&self.counters.turns, 1);
@@ -110,8 +113,8 @@ impl Scheduler {
                 WayOut::Nowhere => self.idle(me),
                 way_out => self.leave_by(way_out),
             }
-            // Written by the thread that chose or retired us, before it gave us the baton or our
-            // event.
+            // The state was written by the thread that chose or retired this worker, before it
+            // handed over the baton or set this worker's event.
             if waiter.is(State::Running) || waiter.is(State::Retired) {
                 waiter.record.spans.go_on();
                 return;
@@ -119,8 +122,9 @@ impl Scheduler {
         }
     }
 
-    /// Rule 11: a destructor waits during a panic. The panic count is the host thread's, so no
-    /// other fiber may run here: this one keeps the thread, and serves I/O, timers and the inbox.
+    /// Rule 11: a destructor waits on a fiber during a panic. The panic count belongs to the host
+    /// thread, so no other fiber may run on it. This fiber keeps the thread, and handles I/O,
+    /// timers and the inbox until its own wait has ended.
     #[cold]
     fn wait_while_unwinding(&self, me: WorkerId) {
         let give_up = clock::now() + UNWINDING_WAIT_MAX_NS;

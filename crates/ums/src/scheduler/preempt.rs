@@ -1,27 +1,28 @@
-//! Going preemptive, and rejoining the scheduler.
+//! Going preemptive: a worker leaves its scheduler to run external code, and rejoins it afterwards.
 //!
-//! External code may block or run long without yielding, so it must not keep the scheduler.
+//! External code may block, or run long without yielding, so it must not keep the scheduler's
+//! baton.
 //!
-//! The journey of a *thread* worker, hop by hop, and whose baton it is:
+//! A *thread* worker does this, step by step, while its scheduler does what the right column says:
 //!
 //! ```text
 //!   worker                              scheduler
 //!   takes a place under the cap
 //!   looks, chooses the next worker      (worker still holds the baton)
-//!   state := Preemptive, gives baton -> next runnable, or an idle one, or a waiting one that
-//!                                       hosts the idle loop, or a new one, or the standby
+//!   state := Preemptive, gives baton -> next runnable, or one that starts a queued request, or an
+//!                                       idle or waiting one to host the idle loop, or the standby
 //!   runs the closure as a plain thread  runs others
 //!   pushes itself through the inbox ---> sees it in a turn, puts it on the runnable list
 //!   waits on its event                  chooses it, gives it the baton
 //!   continues its request
 //! ```
 //!
-//! A *fiber* cannot leave its thread without taking its siblings along, so its closure moves to a
-//! hidden thread-based scheduler and the fiber waits for it. There each closure again goes
-//! preemptive, so they run side by side.
+//! A *fiber* cannot leave its thread, because its scheduler's other fibers run there. So its
+//! closure is sent to a hidden scheduler with thread workers (such a closure is an *errand*), and
+//! the fiber waits for it. There each errand goes preemptive in turn, so errands run side by side.
 //!
-//! Named invariant **Frozen Stack**: what an errand points at lives on the stack of the waiting
-//! caller, which runs again only after the errand has ended that wait.
+//! Named invariant **Frozen Stack**: what an errand points at is on the stack of the waiting
+//! caller. The caller runs again only after the errand has ended its wait.
 
 #![allow(unsafe_code)] // Named invariants of the module's header.
 
@@ -55,7 +56,8 @@ where
     F: FnOnce() -> R + Send,
     R: Send,
 {
-    // A plain thread, or already preemptive: nothing to leave, and nothing is counted twice (B29).
+    // A plain thread, or a worker that is preemptive already, has nothing to leave, and nothing is
+    // counted twice (B29).
     let Some(scheduler) = here() else { return f() };
     scheduler.may_switch();
     let result = match scheduler.options.kind {
@@ -65,8 +67,8 @@ where
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// How thread workers run blocking calls that were not declared: only those that will surely block
-/// go preemptive, for the block watch sees the others.
+/// How thread workers run interposed calls that may block and were not declared. Only calls that
+/// will surely block go preemptive, because the block watch notices the others.
 pub(super) struct OfThreads;
 
 impl BlockHandler for OfThreads {
@@ -79,8 +81,8 @@ impl BlockHandler for OfThreads {
     }
 }
 
-/// How workers with their own context do: those that may block go preemptive, because they would
-/// block the host.
+/// How workers with their own context run such calls. All calls that may block go preemptive,
+/// because they would block the host thread.
 pub(super) struct OfContexts;
 
 impl BlockHandler for OfContexts {
@@ -117,8 +119,9 @@ impl BlockHandler for OfContexts {
     }
 }
 
-/// The calling worker was seen in a fault, and is in a signal handler at an arbitrary place: leaves
-/// its scheduler as by a guard.
+/// Called in a signal handler at an arbitrary place, because the calling worker was seen in a page
+/// fault. The worker leaves its scheduler, as it would by a guard. Returns false if it cannot
+/// leave.
 fn step_out() -> bool {
     let whole = contexts::is_whole_here();
     let here = here_from_outside().filter(|scheduler| whole && scheduler.may_leave_undeclared());
@@ -130,43 +133,43 @@ fn step_out() -> bool {
     true
 }
 
-/// Initialises what a handler would otherwise be the first to touch.
+/// Initialises the thread-local that a signal handler would otherwise be the first to touch.
 pub(super) fn prepare_here() {
     LEFT.set(None);
 }
 
 thread_local! {
-    /// The signals that a thread worker blocks outside signal handlers.
+    /// The signals that a thread worker has blocked outside signal handlers.
     static MASK: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Notes the mask that the calling thread worker's requests have outside signal handlers.
+/// Stores the signal mask that the calling thread worker has outside signal handlers.
 pub(super) fn prepare_thread() {
     MASK.set(mask_here());
 }
 
-/// Runs an interposed call that will block as if it had been declared, if the calling code is a
-/// request's own. Inside the library, and during a panic, it just runs the call.
+/// Runs an interposed call that will block. If the calling code is a request's own, the worker goes
+/// preemptive, as for a declared call. Inside the library, and during a panic, the call just runs.
 fn undeclared(call: &mut dyn FnMut()) {
     run_outside(call, Way::Call, |counters| &counters.undeclared_calls);
 }
 
-/// Does the same for a call that was seen to block. The calling code is a signal handler at an
-/// arbitrary place.
+/// Does the same for a call that was seen to block. The caller is a signal handler at an arbitrary
+/// place.
 fn seen_blocked(call: &mut dyn FnMut()) {
     run_outside(call, Way::Standby, |counters| &counters.undeclared_blocks);
 }
 
 fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &AtomicU64) {
     if contexts::is_lent() {
-        // In place: the caller may hold a lock for which its scheduler waits, so it must not wait
-        // for the scheduler now.
+        // The call runs in place, because its caller may hold a lock that its scheduler waits for.
+        // So the caller must not wait for its scheduler now.
         return call();
     }
     match here_from_outside().filter(|scheduler| scheduler.may_leave_undeclared()) {
         Some(scheduler) => {
             add(counter(&scheduler.counters), 1);
-            // The call does not panic, for it is a function of the C library.
+            // The call does not panic, because it is a function of the C library.
             drop(scheduler.leave(WaitReason::PREEMPTIVE_EXTERNAL, way, call));
         }
         None => call(),
@@ -176,20 +179,20 @@ fn run_outside(call: &mut dyn FnMut(), way: Way, counter: fn(&Counters) -> &Atom
 /// How a worker leaves its scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// By a turn of its own, counted as a wait.
+    /// By a turn of its own; counted as a wait.
     Turn,
-    /// The same at an arbitrary place, because it did not declare the call.
+    /// Like `Turn`, but at an arbitrary place, because the worker did not declare the call.
     Call,
-    /// As by a turn, for the errand of a fiber, whose wait is counted already.
+    /// Like `Turn`, for the errand of a fiber; the fiber's wait is counted already.
     Errand,
-    /// From a signal handler: the standby does the turn, because a turn runs routines and may
-    /// create workers. It asks for no preemptive place, as the threads that block undeclared do
-    /// not.
+    /// From a signal handler. The standby does the turn, because a turn runs completion routines
+    /// and may create workers. The worker asks for no preemptive place; neither do threads that
+    /// block undeclared.
     Standby,
 }
 
-/// Runs external code on the scheduler because it is known to be short, and counts it if it was
-/// not.
+/// Runs external code while the worker stays in its scheduler, because the code is known to be
+/// short. Counts the call if it was not.
 pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     if here().is_none() {
         return f();
@@ -204,38 +207,38 @@ pub(crate) fn short_call<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// What a preemptive worker needs to rejoin.
+/// What a preemptive worker needs to rejoin its scheduler.
 struct Left {
     reason: WaitReason,
     way: Way,
     waiter: &'static Waiter,
-    /// Its context, if it has one of its own.
+    /// Its context, if it is a worker with its own context.
     own: Option<*const context::Context>,
-    /// Whether it left in its request's own code.
+    /// Whether it was in its request's own code when it left.
     within: bool,
     watched: Option<&'static crate::watch::Watched>,
 }
 
 thread_local! {
-    /// What the calling worker has left by a guard.
+    /// The scheduler that the calling worker has left by a guard, with what it needs to rejoin it.
     static LEFT: Cell<Option<(Arc<Scheduler>, Left)>> = const { Cell::new(None) };
-    /// How often the calling worker has left by a guard.
+    /// How many times the calling worker has left by a guard.
     static TIMES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The time that a worker is preemptive; see `ums::worker::couple`.
+/// A guard: the worker is preemptive while it is alive; see `ums::worker::couple`.
 #[derive(Debug)]
 #[must_use = "dropping it brings the worker back to its scheduler"]
 pub struct Coupled {
-    /// The number of the preemptive section that this ends, 0 for none. The section may have ended
-    /// before, with its request.
+    /// The number of the preemptive section that dropping this guard ends; 0 for none. The section
+    /// may have ended before, with its request.
     time: u64,
     here: std::marker::PhantomData<*const ()>,
 }
 
 impl Drop for Coupled {
     fn drop(&mut self) {
-        // Not in the middle of a wait that began outside and ends there.
+        // If a wait was begun outside the scheduler and has not ended, it must end outside.
         if self.time != 0 && self.time == TIMES.get() && thread_waiter().is_quiet() {
             come_back();
         }
@@ -250,7 +253,8 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     if scheduler.options.kind == WorkerKind::Fiber {
         return Err(NeedsThread("coupling"));
     }
-    // Found before the worker leaves: its initialisation at first use may need the scheduler.
+    // The thread-local is initialised before the worker leaves, because its initialisation may need
+    // the scheduler.
     LEFT.set(None);
     let scheduler = scheduler.arc();
     let left = scheduler.go_out(reason, Way::Turn);
@@ -259,11 +263,12 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
     coupled(TIMES.get())
 }
 
-/// Rejoins, if the calling worker has left by a guard. Also called at the end of a request, for a
-/// guard that was forgotten.
+/// Rejoins the scheduler, if the calling worker has left it by a guard. Also called at the end of a
+/// request, because the request may have forgotten its guard.
 pub(super) fn come_back() {
     let _inside = Inside::enter();
-    // A guard in a thread-local may be dropped after this one is gone; then its request has ended.
+    // A guard in another thread-local may be dropped when `LEFT` is gone; its request has ended
+    // then.
     if let Ok(Some((scheduler, left))) = LEFT.try_with(Cell::take) {
         scheduler.come_back(&left);
     }
@@ -280,11 +285,11 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether the current worker may leave in the middle of a call. Not from a signal
-    /// handler of the application: it may have interrupted anything, such as the allocator, and a
-    /// turn may need that. For a worker with its own context the frames may besides be on the
-    /// host's other stack for signals, which the next handler uses, and the host would keep the
-    /// mask.
+    /// Returns whether the current worker may leave in the middle of a call. It must not leave from
+    /// a signal handler of the application, because the handler may have interrupted anything, such
+    /// as the allocator, and a turn may need that. For a worker with its own context there are two
+    /// more reasons: the handler's frames may be on the host's alternate signal stack, which the
+    /// next handler uses, and the host would keep the handler's signal mask.
     fn may_leave_undeclared(&self) -> bool {
         let usual = match self.options.kind {
             WorkerKind::OwnContext => self.hosting.mask(),
@@ -307,10 +312,11 @@ impl Scheduler {
         result
     }
 
-    /// Gives the current worker's baton away; the worker is outside when this returns.
+    /// Gives the current worker's baton away. When this returns, the worker is outside its
+    /// scheduler.
     ///
-    /// # Panics
-    /// If it has begun to wait: the end of that wait would make it run here, and there.
+    /// # Panics Panics if the worker has begun to wait, because the end of that wait would make it
+    /// run in its scheduler, too.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
         let waiter = self.current_waiter();
         let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
@@ -318,7 +324,7 @@ impl Scheduler {
         if way != Way::Standby {
             self.take_preemptive_place();
         }
-        // From here until it has rejoined, blocks are not detected.
+        // From here until the worker has rejoined, blocks are not detected.
         let watched = crate::watch::thread::me();
         watched.inspect(|me| me.enter_library());
         let began = clock::ticks();
@@ -343,7 +349,7 @@ impl Scheduler {
         waiter.began.store(began, Ordering::Relaxed);
         let own = (self.options.kind == WorkerKind::OwnContext).then(|| self.own_context());
         match own {
-            // It resumes on its own kernel thread.
+            // The worker resumes on its own kernel thread.
             Some(_) => self.couple(next),
             None => self.give_to(next),
         }
@@ -353,13 +359,13 @@ impl Scheduler {
         Left { reason, way, waiter, own, within, watched }
     }
 
-    /// Brings a worker that has gone out back to its scheduler. It has the baton when this returns,
-    /// unless it was lent the right to run (`contexts/lent.rs`).
+    /// Brings a worker that has left back to its scheduler. It has the baton when this returns,
+    /// unless it was allowed to run without the baton (`contexts/lent.rs`).
     fn come_back(&self, left: &Left) {
         let &Left { reason, way, waiter, own, within, watched } = left;
         point("leave: back");
         super::AWAY.set(None);
-        // From here to running is signal wait (G8).
+        // The time from here until the worker runs is signal wait (G8).
         let signalled = clock::ticks();
         waiter.signalled.store(signalled, Ordering::Relaxed);
         waiter.record.spans.pause();
@@ -410,8 +416,8 @@ impl Scheduler {
         self.give_preemptive_place();
     }
 
-    /// Returns the worker that hosts the idle loop when none can run: an idle worker, else any that
-    /// waits, else a new one, else the standby.
+    /// Returns the worker that hosts the idle loop when none can run: an idle worker, else one that
+    /// waits, else the standby.
     fn next_host(&self, core: &mut Core) -> WorkerId {
         for list in [core.workers.idle, core.workers.waiting] {
             if list.tail != NOBODY {
@@ -442,19 +448,20 @@ impl Scheduler {
         self.with(|core| {
             core.preemptive -= 1;
             set(&self.counters.preemptive, core.preemptive);
-            // Workers that block undeclared do not ask, and may be more than the limit.
+            // Workers that block undeclared take places without asking, so the limit may be
+            // exceeded.
             let room = core.preemptive + core.preemptive_granted < self.options.preemptive_max;
             let next = if room { core.preemptive_waiters.pop_front() } else { None };
             if let Some(claimed) = next.and_then(|t: Ticket| t.claim(Outcome::Granted)) {
-                // The place belongs to that waiter from now on, and to no worker that asks before
-                // it runs.
+                // The place belongs to this waiter from now on. A worker that asks before the
+                // waiter runs must not get it.
                 core.preemptive_granted += 1;
                 core.wake(claimed.kept());
             }
         });
     }
 
-    /// Runs `f` on the hidden scheduler for external code, and waits for it.
+    /// Runs `f` on the hidden scheduler for external code, and waits until it has ended.
     fn move_outside<F, R>(&self, reason: WaitReason, f: F) -> std::thread::Result<R>
     where
         F: FnOnce() -> R + Send,
@@ -463,7 +470,8 @@ impl Scheduler {
         add(&self.counters.preemptive_switches, 1);
         let mut f = Some(f);
         if let Some(outside) = self.outside.get().and_then(|outside| outside.upgrade()) {
-            // Counted as the fiber's wait; the errand's own departure is not counted again (B29).
+            // Counted as the fiber's wait. That the errand goes preemptive is not counted again
+            // (B29).
             let result = run_on(&outside, reason, || {
                 let f = f.take().expect("an errand is run once");
                 match here() {
@@ -475,14 +483,16 @@ impl Scheduler {
                 return result.and_then(|result| result);
             }
         }
-        // Not taken, because the node is shutting down. It may be clean-up code, so it runs here.
+        // The errand was not accepted, because the node is shutting down. `f` may be clean-up code,
+        // so it runs here.
         let f = f.take().expect("it has not been run");
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
     }
 }
 
-/// Runs `f` as a request of another scheduler and waits for it: the caller's stack stays as it is
-/// meanwhile, so `f` may borrow from it. Returns an error if `f` panicked or was not taken.
+/// Runs `f` as a request of another scheduler and waits until it has ended. The caller's stack
+/// stays as it is meanwhile, so `f` may borrow from it. Returns an error if `f` panicked or was not
+/// accepted.
 pub(crate) fn run_on<F, R>(to: &Scheduler, reason: WaitReason, f: F) -> std::thread::Result<R>
 where
     F: FnOnce() -> R + Send,
@@ -503,13 +513,13 @@ fn run_errand(to: &Scheduler, reason: WaitReason, call: &dyn Fn()) {
     let ticket = waiter.begin(What::new(reason).on(to).uncancellable());
     let frozen = Frozen;
     // SAFETY: Frozen Stack: `call` borrows from the caller's stack, which stays as it is until the
-    // park below returns; the park is uncancellable and has no deadline, and it is ended only by
-    // `Errand`, after its last use of `call` (Errand::run, Errand::abandon).
+    // park below returns. The park is uncancellable and has no deadline, and only `Errand` ends it,
+    // after its last use of `call` (Errand::run, Errand::abandon).
     let call = unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(call) };
     let user = waiter.record.view.user.load(Ordering::Relaxed);
     let errand = Errand { state: RequestState::new(user, true), call: Call(call), ticket };
     if to.enqueue(Arc::new(errand)).is_err() {
-        // The caller has not parked, so it must not be woken.
+        // The caller does not park, so it must not be woken.
         let abandoned = ticket.abandon();
         debug_assert!(abandoned, "no other thread knows this wait");
     } else {
@@ -522,7 +532,7 @@ fn run_errand(to: &Scheduler, reason: WaitReason, call: &dyn Fn()) {
     drop(inside);
 }
 
-/// A closure on its way to another scheduler.
+/// A work request that runs a closure for a caller that waits in another scheduler.
 struct Errand {
     state: RequestState,
     call: Call,
@@ -531,8 +541,8 @@ struct Errand {
 
 struct Call(*const dyn Fn());
 
-// SAFETY: Frozen Stack: the closure behind it is made of an `F: Send` and a place for an
-// `R: Send`, used by one thread at a time: by the errand until the wait ends, by the fiber after.
+// SAFETY: Frozen Stack: the closure contains an `F: Send` and a place for an `R: Send`. One thread
+// at a time uses it: the errand's until the wait ends, the caller's afterwards.
 unsafe impl Send for Call {}
 // SAFETY: Frozen Stack: as above; a request is run once, by one worker.
 unsafe impl Sync for Call {}
@@ -550,10 +560,10 @@ impl Job for Errand {
     }
 
     fn run(&self) {
-        // The code of the errand can see that its origin was cancelled.
+        // The code of the errand can see whether the request that sent it was cancelled.
         let me = here().map(|scheduler| scheduler.current_waiter());
         me.inspect(|me| me.origin.store(Some(self.ticket.waiter), Ordering::Relaxed));
-        // SAFETY: Frozen Stack: the wait has not ended, so the closure is there.
+        // SAFETY: Frozen Stack: the wait has not ended, so the closure is alive.
         unsafe { (*self.call.0)() };
         me.inspect(|me| me.origin.store(None, Ordering::Relaxed));
         self.end_the_wait();

@@ -8,9 +8,9 @@
 //!    +---- cancelled before it began ---+
 //! ```
 //!
-//! Cancelling a running request marks its worker's waiter, and ends its present wait if that is
-//! cancellable. The link from request to waiter is behind a short lock, so that a late
-//! cancellation never hits the waiter's next request.
+//! Cancelling a running request marks its worker's waiter, and ends the waiter's present wait if
+//! that wait can be cancelled. The link from the request to the waiter is behind a short lock, so a
+//! late cancellation never reaches the next request of the same worker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -29,11 +29,11 @@ pub type UserId = u64;
 
 /// Something a worker can execute.
 pub(crate) trait Job: Send + Sync {
-    /// What every request has.
+    /// The state that requests of all types have.
     fn state(&self) -> &RequestState;
-    /// Executes it, once. A panic inside is kept as the request's result.
+    /// Carries out the request, once. A panic in it is stored as its result.
     fn run(&self);
-    /// Called if it will never run: its result says so.
+    /// Called if the request will never run. Stores that as its result.
     fn abandon(&self);
 }
 
@@ -46,25 +46,28 @@ const DONE: u8 = 2;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// What every request has.
+/// The state that requests of all types have.
 pub(crate) struct RequestState {
     pub id: RequestId,
     pub user: UserId,
-    /// Whether it is served at once, because its user holds what others wait for (rule 7), or
-    /// because a worker waits for its end. Once true it stays true.
+    /// Whether the request must not wait for a worker (rule 7), because its user holds a resource
+    /// that others wait for, or because a worker waits for the request's end. Once true it stays
+    /// true.
     urgent: AtomicBool,
-    /// As `urgent`, for all tasks of a scope together.
+    /// One flag for all tasks of a scope; if it is true, all of them are urgent.
     pub with_scope: Option<Arc<AtomicBool>>,
-    /// Whether no other scheduler may take it.
+    /// Whether only the scheduler that queued it may carry it out.
     pub bound: bool,
-    /// Whether it is taken even if the queue is full: there are few such requests, and each is
-    /// relied on.
+    /// Whether a full queue accepts it, too. There are few such requests, and each must be carried
+    /// out.
     pub past_bound: bool,
     /// When it was enqueued, in ticks.
     pub enqueued: u64,
-    /// Where it adds its waits and times when it ends.
+    /// The account of its user. The request's waits and times are added to it when the request
+    /// ends.
     pub account: Option<Arc<Account>>,
-    /// Its position in its work queue, or its last one. Written under the queue's lock.
+    /// The number of its place in the work queue that it is in, or was in last. Written under the
+    /// queue's lock.
     pub place: AtomicU64,
     phase: AtomicU8,
     cancelled: AtomicBool,
@@ -90,19 +93,19 @@ impl RequestState {
         }
     }
 
-    /// Returns whether it must not wait for a worker.
+    /// Returns whether the request must not wait for a worker.
     pub fn is_urgent(&self) -> bool {
         let scope = self.with_scope.as_ref().is_some_and(|s| s.load(Ordering::Relaxed));
         scope || self.urgent.load(Ordering::Relaxed)
     }
 
-    /// Makes it urgent. If it is queued, the queue must be told.
+    /// Makes the request urgent. If it is queued, the caller must then promote it in its queue.
     pub fn make_urgent(&self) {
         self.urgent.store(true, Ordering::Relaxed);
     }
 
-    /// Starts it on a worker, at that many ticks of the clock. Returns false if it was cancelled
-    /// before, and must be abandoned.
+    /// Starts the request on a worker. `now` is the time in ticks. Returns false if the request has
+    /// been cancelled; then the caller must abandon it.
     pub fn start(&self, waiter: &'static Waiter, now: u64) -> bool {
         let mut link = self.waiter.lock();
         waiter.cancelled.store(false, Ordering::Relaxed);
@@ -117,8 +120,8 @@ impl RequestState {
         true
     }
 
-    /// Notes that its worker has finished it. A job may call this itself, before it tells its
-    /// waiters.
+    /// Notes that the request's worker has finished it. A job may call this itself, before it wakes
+    /// the waiters for its result.
     pub fn finish(&self) {
         if self.is_done() {
             return;
@@ -137,14 +140,14 @@ impl RequestState {
         self.phase.store(DONE, Ordering::Release);
     }
 
-    /// Asks for its end. The caller makes the claimed waiter ready, and cancels `io`.
+    /// Asks the request to end. The caller makes the claimed waiter ready, and cancels `io`.
     pub fn cancel(&self) -> Cancelled {
         let link = self.waiter.lock();
         self.cancelled.store(true, Ordering::Relaxed);
         (*link).map_or(Cancelled { claimed: None, io: None }, cancel_waiter)
     }
 
-    /// Returns whether it has ended, or will never begin.
+    /// Returns whether the request has ended, or will never begin.
     pub fn is_done(&self) -> bool {
         self.phase.load(Ordering::Acquire) == DONE
     }
@@ -155,7 +158,7 @@ impl RequestState {
     }
 }
 
-/// A wait for its end is a wait for the worker that carries it out.
+/// A wait for a request's end is a wait for the worker that carries the request out.
 impl Owned for RequestState {
     fn owners(&self, _waiter: Ticket, tell: &mut dyn FnMut(Owner)) {
         let runner = *self.waiter.lock();
@@ -167,20 +170,22 @@ impl Owned for RequestState {
 #[must_use]
 pub(crate) struct Cancelled {
     pub claimed: Option<Claimed>,
-    /// The I/O request it waits for, and the inbox of the scheduler that has it.
+    /// The I/O request that the cancelled request waits for: the inbox of its scheduler, and its
+    /// token.
     pub io: Option<(&'static Inbox, u64)>,
 }
 
-/// Cancels the request that this waiter runs. The inbox is read here, while the waiter cannot have
-/// become another worker's: a token has a meaning in one scheduler only.
+/// Cancels the request that this waiter's worker carries out. The caller guarantees that the waiter
+/// does not become another worker's meanwhile. So the inbox is that of the scheduler in which the
+/// token has a meaning.
 pub(crate) fn cancel_waiter(waiter: &'static Waiter) -> Cancelled {
     let claimed = waiter.cancel();
     let io = waiter.record.io.load(Ordering::SeqCst);
     let inbox = if io == 0 { None } else { waiter.inbox() };
     Cancelled { claimed, io: inbox.map(|inbox| (inbox, io)) }
 }
-/// How many resources a user holds. Separate from its state, because a lock keeps it and releases
-/// it under its short lock: no destructor of the application may run there.
+/// How many resources a user holds. This is separate from the user's state, because a lock stores
+/// it and drops it under its short lock, where no destructor of the application may run.
 #[derive(Default)]
 pub(crate) struct Holds(AtomicUsize);
 
@@ -189,7 +194,7 @@ impl Holds {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns false if there was none.
+    /// Decrements the number. Returns false if it was 0.
     pub fn release(&self) -> bool {
         let one_less = |held: usize| held.checked_sub(1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()

@@ -1,9 +1,9 @@
-//! What a scheduler is made of, and how it is touched.
+//! What a scheduler consists of, and how its parts are accessed.
 //!
-//! [`Scheduler`] has two parts. Any thread may reach the first: the inbox, the work queue, the
-//! counters. Only the holder of the *baton* may touch the second, [`Core`], which is therefore
-//! plain data without locks or atomics; [`Scheduler::with`] is the only way to it. The verbs stand
-//! in the files beside this one.
+//! [`Scheduler`] has two parts. Any thread may access the first: the inbox, the work queue, the
+//! counters. Only the holder of the *baton* may access the second, [`Core`], which is therefore
+//! plain data without locks or atomics; [`Scheduler::with`] is the only way to it. What a scheduler
+//! does with these parts is in the files beside this one, one for each verb.
 
 #![allow(unsafe_code)] // Named invariant "Baton", in the module's header.
 
@@ -38,7 +38,7 @@ use crate::scheduler::work_queue::WorkQueue;
 use crate::wait::Inbox;
 use crate::wait::{Ticket, Waiter};
 
-/// The scheduler; in its own fields, what any thread may reach of it.
+/// The scheduler. Its own fields are those that any thread may access.
 pub(crate) struct Scheduler {
     pub(super) me: Weak<Scheduler>,
     /// Its number in the node; hidden schedulers follow the visible ones.
@@ -52,11 +52,12 @@ pub(crate) struct Scheduler {
     pub pending: Arc<IoBoard>,
     /// Its last events, if they are recorded.
     pub ring: Option<&'static Ring>,
-    /// Requests pending, runnable, running and waiting: the load factor.
+    /// Requests that are queued, runnable, running or waiting.
     pub load: AtomicUsize,
     /// Users that belong to this scheduler.
     pub users: AtomicUsize,
-    /// Offline schedulers get no new requests and keep draining.
+    /// Whether it gets new requests. An offline scheduler carries out only the requests that it
+    /// has.
     pub online: AtomicBool,
     pub stop: AtomicBool,
     /// The hidden scheduler that runs the preemptive code of fiber workers.
@@ -70,76 +71,78 @@ pub(crate) struct Scheduler {
     pub driver_text: String,
     pub(super) standby: &'static Waiter,
     /// The kernel's number of its host thread: of the thread that was started first (the host of
-    /// fibers, or the standby), or of the present carrier.
+    /// fibers, or the standby), or of the carrier that hosts the scheduler now.
     pub host_thread: AtomicU32,
     /// For thread workers, the waiter whose thread has the baton.
     pub(super) holder: AtomicRef<Waiter>,
-    /// Threads that have ended or are ending.
+    /// Threads that have ended or are ending, to be joined.
     pub(super) graves: Lock<Vec<JoinHandle>>,
     pub(super) busy: AtomicBool,
-    /// Whether its current worker sleeps because a short lock is not released.
+    /// Whether its current worker sleeps because another thread does not release a short lock.
     pub(crate) stuck_on_short_lock: AtomicBool,
     /// Whether the present standstill at the hard limit of workers has been reported.
     pub(crate) standstill_told: AtomicBool,
-    /// How many completion routines run, one inside another: none of them may wait (rule 9). And
-    /// [`BEGUN`]. Written by the baton's holder.
+    /// The number of completion routines that run, one inside another (none of them may wait, rule
+    /// 9), and the bit [`BEGUN`]. Written by the baton's holder.
     pub(super) in_routine: AtomicU32,
     /// Set while a turn runs the completion routines that are due, before it chooses.
     pub(super) looking: AtomicBool,
-    /// The queued requests of which the peers must be told before a worker runs (scheduler/peers).
+    /// The queued requests that the peers must be notified of before a worker runs
+    /// (scheduler/peers).
     pub(super) peers_unnotified: Cell<PeersUnnotified>,
-    /// What notices undeclared blocks, if the options ask for that.
+    /// Detects undeclared blocks, if the options ask for that.
     pub(super) detection: Detection,
-    /// What hosts workers with their own context.
+    /// Hosts workers with their own context.
     pub(super) hosting: Hosting,
     pub(super) core: UnsafeCell<Core>,
 }
 
 // SAFETY: Baton: `peers_unnotified` and `core` are touched only by the baton's holder, and the
-// baton is handed from thread to thread by an event (release, acquire); everything else is Sync by
-// itself.
+// baton is handed from thread to thread by an event (release, acquire). All other fields are Sync
+// themselves.
 unsafe impl Sync for Scheduler {}
 // SAFETY: Baton: as above; fibers inside `core` are resumed by their host thread only (Home).
 unsafe impl Send for Scheduler {}
 
-/// A bit in the count of completion routines: the current worker has begun to wait, and application
-/// code runs before it parks.
+/// A bit in `in_routine`: the current worker has begun to wait, and application code runs before
+/// the worker parks.
 const BEGUN: u32 = 1 << 31;
 
-/// The panic text of such code if it tries to wait.
+/// The panic text if application code tries to wait while that bit is set.
 pub(crate) const HAS_BEGUN: &str =
     "a caller that has begun to wait must not wait for anything else, yield or leave its scheduler";
 
-/// What makes a worker run.
+/// How a worker is made to run.
 pub(crate) enum Seat {
     /// A thread, which waits on the waiter's event.
     Thread(Option<JoinHandle>),
-    /// A fiber, which the host thread resumes. Boxed, and reached through a raw pointer while it
-    /// runs, so that the table of workers may move meanwhile. The suspender is the fiber's own way
-    /// out, known once it has started.
+    /// A fiber, which the host thread resumes. It is boxed and reached through a raw pointer while
+    /// it runs, so that the table of workers may move meanwhile. The suspender, by which the fiber
+    /// leaves its stack, exists once the fiber has started.
     Fiber(*mut Fiber, Option<Suspender>),
-    /// An own context, to which the host thread switches.
+    /// An own context, which the host thread switches to.
     Own(Own),
 }
 
-/// What a timer releases when it expires.
+/// What a timer ends when it expires.
 #[derive(Clone, Copy)]
 pub(crate) enum Timed {
-    /// This wait has reached its deadline.
+    /// A wait, which has then reached its deadline.
     Wait(Ticket),
-    /// This I/O request has: ask for its cancellation, and still wait for its completion (rule 10).
+    /// An I/O request. Its cancellation is asked for, and its completion is still awaited (rule
+    /// 10).
     Io(u64),
 }
 
-/// What only the baton's holder touches.
+/// The part of a scheduler that only the baton's holder touches.
 pub(crate) struct Core {
     pub workers: Workers<Seat>,
     /// Chooses which of the ready workers and requests is next.
     pub fairness: Fairness,
     pub timers: TimerList<Timed>,
-    /// No timer is due before this many ticks: spares the turn a look at the clock.
+    /// No timer is due before this time, in ticks. So a turn need not always read the clock.
     pub timers_sleep_until: u64,
-    /// Dropped before the I/O list, whose routines own the buffers that it may be using.
+    /// Dropped before the I/O list, because the routines there own buffers that the driver may use.
     pub driver: Box<dyn Driver>,
     pub io: IoList,
     pub board: Arc<IoBoard>,
@@ -148,8 +151,9 @@ pub(crate) struct Core {
     pub number: u32,
     /// The worker that holds the baton.
     pub current: WorkerId,
-    /// When the present turn began, in ticks. A worker that resumes after a wait uses it instead of
-    /// reading the clock: the worker that handed it the baton has set it shortly before.
+    /// When the present turn began, in ticks. A worker that resumes after a wait uses this value
+    /// instead of reading the clock: the worker that handed over the baton has set it shortly
+    /// before.
     pub turn_at: u64,
     /// The count of yields when `turn_at` was read: if it has changed, other workers have run
     /// since.
@@ -161,19 +165,20 @@ pub(crate) struct Core {
     pub stacks: Option<StackPool>,
     /// Completions that the driver has delivered and no turn has handled yet.
     pub done: Vec<Done>,
-    /// Routines of completed requests, to be run outside any borrow.
+    /// Routines of completed requests, to be run while the lists are not borrowed.
     pub routines: VecDeque<(Routine, IoResult)>,
-    /// If creating a worker has failed: the time before which no other attempt is made.
+    /// The time before which no worker is created, because the last attempt has failed; 0
+    /// otherwise.
     pub create_again: u64,
-    /// What is known while there are more workers than the soft limit.
+    /// What is measured while there are at least as many workers as the soft limit.
     pub standstill: Standstill,
-    /// When the current quantum began; 0 if no worker has asked yet.
+    /// When the current quantum began; 0 if the current worker has not asked for it yet.
     pub quantum_began: u64,
     pub preemptive: usize,
-    /// Preemptive places that are granted to workers which have not run since.
+    /// Preemptive places that have been granted to workers which have not run since.
     pub preemptive_granted: usize,
-    /// Until when it pays to stay awake for the next request of a user that holds a lock; 0 for not
-    /// at all.
+    /// Until when the idle loop stays awake for the next request of a user that holds a lock; 0 if
+    /// it does not.
     pub holder_due: u64,
     /// Workers that wait for a preemptive place.
     pub preemptive_waiters: VecDeque<Ticket>,
@@ -186,20 +191,20 @@ thread_local! {
     pub(super) static WORKER: Cell<Option<&'static Waiter>> = const { Cell::new(None) };
 }
 
-/// What is known of a scheduler that has reached its soft limit of workers.
+/// What is measured at a scheduler that has reached its soft limit of workers.
 #[derive(Default)]
 pub(crate) struct Standstill {
     pub(super) progress: u64,
-    /// When that changed last.
+    /// When `progress` changed last.
     pub(super) since: u64,
-    /// When a worker was made for a request that was overdue.
+    /// When a worker was last created for an overdue request.
     pub(super) overdue: u64,
     /// Whether it has been reported that the hard limit is reached.
     pub(super) told: bool,
 }
 
-/// Requests of which a scheduler must tell its peers before it runs a worker: it was woken for
-/// them, or no scheduler was.
+/// The queued requests that a scheduler must notify its peers of before it runs a worker. Either it
+/// was woken because of them, or no scheduler was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PeersUnnotified {
     /// None.
@@ -221,11 +226,12 @@ pub(crate) fn away() -> Option<&'static Waiter> {
     AWAY.get()
 }
 
-/// Calls `f` with the scheduler that the calling thread belongs to, even if another has taken the
-/// baton from this thread.
+/// Calls `f` with the scheduler that the calling thread belongs to, even if another thread has
+/// taken the baton from this thread.
 pub(super) fn with_scheduler_of_this_thread(f: impl FnOnce(Option<&Scheduler>)) {
     // SAFETY: Baton: the pointer is set by a thread of the scheduler, which keeps its `Arc` until
-    // it has cleared the pointer, outside of this call or with the same value again.
+    // it has cleared the pointer. During this call it does not clear the pointer, or sets it to the
+    // same value again.
     f(unsafe { HERE.get().as_ref() })
 }
 
@@ -233,7 +239,7 @@ pub(crate) fn set_here(scheduler: Option<&Scheduler>) {
     HERE.set(scheduler.map_or(std::ptr::null(), std::ptr::from_ref));
 }
 
-/// Runs application code where no panic may pass. Returns false if it panicked. The payload is
+/// Runs application code and catches a panic of it. Returns false if it panicked. The payload is
 /// dropped here, and its destructor may panic again.
 pub(crate) fn contain(call: impl FnOnce()) -> bool {
     let catch =
@@ -242,7 +248,8 @@ pub(crate) fn contain(call: impl FnOnce()) -> bool {
     let mut payload = catch(&mut || call.take().into_iter().for_each(|call| call()));
     let fine = payload.is_none();
     if let Some(again) = catch(&mut || drop(payload.take())) {
-        // A payload whose destructor panics with one like itself could do so without end.
+        // This payload is leaked: if its destructor panicked with another of its kind, and so on,
+        // this would never end.
         std::mem::forget(again);
     }
     fine
@@ -287,7 +294,7 @@ impl Core {
 }
 
 impl Scheduler {
-    /// Touches the core. The closure must not switch, park, run user code, or call `with`.
+    /// Borrows the core for `f`, which must not switch, park, run user code, or call `with`.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         debug_assert!(
@@ -355,7 +362,7 @@ impl Scheduler {
         })
     }
 
-    /// Notes an event, if the scheduler has a ring. Baton holder only.
+    /// Records an event, if the scheduler has an event ring. Only the baton's holder calls this.
     #[inline]
     pub(crate) fn record(&self, event: RingEvent, worker: WorkerId, detail: u32) {
         if let Some(ring) = self.ring {
@@ -363,12 +370,12 @@ impl Scheduler {
         }
     }
 
-    /// Called before anything that may give the baton away: a completion routine must not, for it
-    /// runs in the middle of another worker's turn (rule 9).
+    /// Called before anything that may give the baton away. A completion routine must not do that,
+    /// because it runs in the middle of another worker's turn (rule 9).
     ///
-    /// # Panics
-    /// In a completion routine; in the closure that queues the caller for a wait; and in debug
-    /// builds while the worker says that it holds a foreign lock.
+    /// # Panics Panics in a completion routine, and in the closure that queues the caller for a
+    /// wait. In debug builds it also panics while the worker is noted as the holder of a foreign
+    /// lock.
     #[inline]
     pub(crate) fn may_switch(&self) {
         #[cfg(debug_assertions)]
@@ -408,8 +415,8 @@ impl Scheduler {
         set(&c.timers, core.timers.len());
     }
 
-    /// Returns the kernel's number of the thread that has the baton. Another thread may see a stale
-    /// one.
+    /// Returns the kernel's number of the thread that has the baton. If the calling thread is not
+    /// that thread, the answer may be stale.
     pub(crate) fn baton_thread(&self) -> u32 {
         let holder = self.holder.load(Ordering::Relaxed);
         let thread = holder.map_or(0, |waiter| waiter.record.view.thread.load(Ordering::Relaxed));
@@ -426,7 +433,8 @@ impl Scheduler {
         self.in_routine.load(Ordering::Relaxed) & !BEGUN
     }
 
-    /// Returns the worker that runs. Another thread may see a stale one.
+    /// Returns the worker that runs. If the caller does not hold the baton, the answer may be
+    /// stale.
     pub(crate) fn running(&self) -> Option<&'static Waiter> {
         let roster = self.roster.lock();
         roster
@@ -435,7 +443,8 @@ impl Scheduler {
             .find(|waiter| waiter.is(crate::scheduler::lists::worker_list::State::Running))
     }
 
-    /// Notes which thread has the baton. For thread workers only: a fiber's thread is its host.
+    /// Notes which thread has the baton. For thread workers only, because fibers run on the host
+    /// thread.
     pub(super) fn held_by(&self, waiter: &'static Waiter) {
         self.holder.store(Some(waiter), Ordering::Relaxed);
     }
@@ -449,12 +458,12 @@ impl Scheduler {
         self.with(|core| core.set_timer(deadline, Timed::Io(token)))
     }
 
-    /// Removes a time limit.
+    /// Removes the time limit of an I/O request.
     pub(crate) fn untime(&self, timer: crate::scheduler::lists::timer_list::TimerId) {
         self.with(|core| core.timers.cancel(timer));
     }
 
-    /// Returns an owner of this scheduler.
+    /// Returns an `Arc` of this scheduler.
     pub(crate) fn arc(&self) -> Arc<Scheduler> {
         self.me.upgrade().expect("a scheduler that is used is alive")
     }
@@ -467,14 +476,14 @@ impl Scheduler {
         }
     }
 
-    /// Returns the name that its threads and workers begin with.
+    /// Returns the scheduler's name, which the names of its threads and workers contain.
     pub(crate) fn name(&self) -> &str {
         &self.options.name
     }
 }
 
 impl Core {
-    /// As [`Scheduler::record`].
+    /// Like [`Scheduler::record`].
     #[inline]
     pub(crate) fn record(&self, event: RingEvent, worker: WorkerId, detail: u32) {
         if let Some(ring) = self.ring {

@@ -1,5 +1,5 @@
-//! How a scheduler ends: the standby retires every worker, reaps every I/O request, joins every
-//! thread.
+//! How a scheduler ends: the standby ends every worker, waits for every I/O request, and joins
+//! every thread.
 
 use std::sync::atomic::Ordering;
 
@@ -27,7 +27,7 @@ impl Scheduler {
                 break;
             }
             self.retire(oldest);
-            // A fiber runs once more, to its end. (A retired thread ends by itself.)
+            // A fiber must be resumed once more to run to its end. A retired thread ends by itself.
             self.resume_current();
         }
         let graves = std::mem::take(&mut *self.graves.lock());
@@ -36,15 +36,17 @@ impl Scheduler {
             let _ = thread.join();
         }
         self.with(|core| self.publish(core));
-        // A ring must be closed where it was opened, on this thread (rule 1); the last owner of
-        // this scheduler may be on any. If there is no descriptor for a stand-in, the driver stays.
+        // The thread that opened a ring must close it (rule 1). That is this thread, but the last
+        // owner of this scheduler may be on any other. So the driver is replaced here by one
+        // without a ring. If there is no descriptor left for that, the driver stays.
         if let Ok(stand_in) = open::open_as(open::Choice::Sync, open::Owner::ManyThreads) {
             let ring = self.with(|core| std::mem::replace(&mut core.driver, stand_in));
             drop(ring);
         }
     }
 
-    /// Cancels what is outstanding (idle users' reads) and waits for every completion (rule 10).
+    /// Cancels all outstanding I/O requests (such as reads of idle users) and waits for every
+    /// completion (rule 10).
     fn end_all_io(&self) {
         self.with(|core| core.io.tokens().into_iter().for_each(|t| core.cancel_io(t)));
         while self.with(|core| core.io.outstanding()) > 0 {
@@ -55,8 +57,8 @@ impl Scheduler {
         }
     }
 
-    /// Joins threads that have ended: an ended thread keeps its stack until it is joined.
-    /// Returns true if some were told to end and have not ended yet.
+    /// Joins threads that have ended, because an ended thread keeps its stack until it is joined.
+    /// Returns true if there are threads that were told to end and have not ended yet.
     pub(super) fn join_the_ended(&self) -> bool {
         let mut graves = self.graves.lock();
         let mut at = 0;

@@ -1,4 +1,5 @@
-//! Timers of a scheduler: they are set, looked at without a system call, and expire.
+//! Timers of a scheduler: sets them, checks without a system call whether any is due, and handles
+//! those that have expired.
 
 use super::{Core, Scheduler, Timed};
 use crate::os::clock;
@@ -15,7 +16,8 @@ impl Core {
             || !self.timers_need_a_look()
     }
 
-    /// Reads the clock, and notes until when that need not be done again.
+    /// Reads the clock and returns whether a timer is due. If none is, notes until when the clock
+    /// need not be read again.
     #[cold]
     pub(super) fn timers_need_a_look(&mut self) -> bool {
         let (ticks, now) = (clock::ticks(), clock::now());
@@ -36,7 +38,8 @@ impl Core {
         self.timers.insert(deadline, timed)
     }
 
-    /// Takes expired timers off the list; their workers become runnable.
+    /// Takes expired timers off the list. Workers whose wait has timed out become runnable; I/O
+    /// requests are cancelled.
     pub(super) fn expire(&mut self, scheduler: &Scheduler) {
         if self.timers.is_empty() {
             return;

@@ -1,7 +1,7 @@
 //! Yield: the current worker lets the others run, and stays runnable.
 //!
-//! The quick way is for workers that take turns while nothing else has happened: the next one of
-//! the runnable list gets the baton, and the yielder becomes its last.
+//! There is a quick path for the case that nothing has happened but that workers yield: the first
+//! worker of the runnable list gets the baton, and the yielder becomes the last of that list.
 
 use super::switch::{Handed, WayOut};
 use super::{Scheduler, WorkerKind};
@@ -27,8 +27,9 @@ impl Scheduler {
     #[inline(never)]
     fn yielding_turn(&self) -> WayOut {
         if self.options.kind == WorkerKind::Fiber && std::thread::panicking() {
-            // A destructor yields during a panic. The panic count is the host thread's: another
-            // fiber would take itself for panicking (rule 11). So no other worker gets a turn.
+            // A destructor yields during a panic. The panic count belongs to the host thread, so
+            // another fiber would behave as if it were panicking itself (rule 11). So no other
+            // worker gets a turn.
             return WayOut::Stay;
         }
         self.may_switch();
@@ -40,8 +41,8 @@ impl Scheduler {
             }
             match core.workers.rotate(core.current) {
                 Rotated::To(next) => Some(core.hand_over(self, next)),
-                // A worker that yields when no other is ready selects itself: a yield, not a switch
-                // (A.2).
+                // A worker that yields when no other is ready selects itself: a yield, not a
+                // switch.
                 Rotated::Alone => Some(Handed::Left(WayOut::Stay)),
                 Rotated::Not => None,
             }
@@ -62,7 +63,7 @@ impl Scheduler {
                 self.tell_peers();
                 return Handed::Left(WayOut::Stay);
             };
-            // Not read again: a request that starts now was queued until then.
+            // `turn_at` is not read again: a request that starts now was queued until then.
             core.workers.shift(core.current, State::Running, State::Runnable, core.turn_at);
             self.publish(core);
             core.hand_over(self, next)

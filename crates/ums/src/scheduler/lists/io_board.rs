@@ -1,15 +1,16 @@
-//! The board of the I/O list: what is outstanding, for any thread to read.
+//! The board of the I/O list: which I/O requests are outstanding, for any thread to read.
 //!
-//! The I/O list belongs to the baton's holder, so views read this instead. The holder writes a
-//! place when a request goes on the list and wipes it when the request leaves; places have the
-//! numbers of the list's slots.
+//! Only the baton's holder may read the I/O list, so views read the board. The holder writes a
+//! place of the board when a request goes on the list, and wipes it when the request leaves. A
+//! place has the same number as the request's slot in the list.
 //!
 //! ```text
 //!   chunk 0: 64 places | chunk 1: 128 | chunk 2: 256 | ...    made when needed, never moved
 //! ```
 //!
-//! A place's token is written last and wiped first, and a reader looks at it before and after the
-//! rest: if it changed, the request is another one and is left out.
+//! The token of a place is written last and wiped first. A reader loads the token before and after
+//! the rest. If the token has changed meanwhile, the place has been wiped or reused, and the reader
+//! skips it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -17,10 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use crate::os::driver::{CURRENT, Op};
 
 const FIRST_CHUNK: usize = 64;
-/// Chunks double, so this many hold all slots that a token can name.
+/// Each chunk is twice as large as the one before, so this many hold all slots that a token can
+/// name.
 const CHUNKS: usize = 27;
 
-/// What is outstanding on one scheduler.
+/// The outstanding I/O requests of one scheduler.
 #[derive(Default)]
 pub(crate) struct IoBoard {
     chunks: [OnceLock<Box<[Place]>>; CHUNKS],
@@ -47,7 +49,7 @@ pub(crate) struct Seen {
 }
 
 impl IoBoard {
-    /// Notes a request that goes on the list. Baton holder only.
+    /// Writes a request that goes on the list. Only the baton's holder calls this.
     pub fn put(&self, token: u64, op: &Op, now: u64) {
         let Some(place) = self.place(token, true) else { return };
         let what = u64::from(number(op)) << 32 | u64::from(op.fd() as u32);
@@ -57,16 +59,16 @@ impl IoBoard {
         place.token.store(token, Ordering::Release);
     }
 
-    /// Removes a request that leaves the list. Baton holder only.
+    /// Removes a request that leaves the list. Only the baton's holder calls this.
     pub fn wipe(&self, token: u64) {
         if let Some(place) = self.place(token, false) {
             place.token.store(0, Ordering::Relaxed);
-            // What is written here next must not be seen under the old token.
+            // What is written here next must not be seen together with the old token.
             fence(Ordering::Release);
         }
     }
 
-    /// Returns the requests that stand here.
+    /// Returns the requests on the board.
     pub fn read(&self) -> Vec<Seen> {
         let chunks = self.chunks.iter().filter_map(OnceLock::get);
         chunks.flat_map(|chunk| chunk.iter().filter_map(Place::read)).collect()

@@ -1,12 +1,12 @@
 //! The I/O list: requests that the operating system has not completed yet.
 //!
-//! A request is a slot with a *token*; the driver knows tokens only. When the driver says that a
-//! token is done, the request leaves the list **first**, and then its completion is handed back to
-//! the caller to be acted on: lists return, they never call the scheduler (Return). The
-//! driver finds completions in a ring, so a look costs the number completed, not the number
-//! outstanding.
+//! A request is a slot with a *token*; the driver gets only the token. When the driver reports that
+//! the operation of a token is done, the request leaves the list **first**. Then its completion is
+//! returned to the caller, which acts on it: lists never call the scheduler (rule 15). The driver
+//! finds completions in a ring, so a look costs the number of completed requests, not of
+//! outstanding ones.
 //!
-//! Tokens carry a generation, so a late cancel of a request that has ended finds nothing.
+//! Tokens contain a generation, so a late cancellation of a request that has ended finds nothing.
 
 use slab::Slab;
 
@@ -15,20 +15,20 @@ use crate::wait::Ticket;
 /// The argument of a completion routine: the byte count or file descriptor, or a negative `errno`.
 pub(crate) type IoResult = i32;
 
-/// A routine that runs once, in the context of the worker that yields.
+/// A routine that runs once, on the stack of the worker that does the turn.
 pub(crate) type Routine = Box<dyn FnOnce(IoResult) + Send>;
 
 /// What to do when the request has completed.
 pub(crate) enum Completion {
-    /// A worker waits on its own stack for it.
+    /// Wake the worker that waits for the request.
     Wake(Ticket),
-    /// A routine to call.
+    /// Call this routine.
     Call(Routine),
 }
 
 struct Slot {
     generation: u32,
-    /// None once completed, while the result waits for its worker.
+    /// None once the request has completed, while the result waits for its worker.
     completion: Option<Completion>,
     result: IoResult,
 }
@@ -72,7 +72,7 @@ impl IoList {
     /// Takes the result of a completed request, for the worker that waited for it.
     ///
     /// # Panics
-    /// If the request is still outstanding: its worker must not run before (rule 10).
+    /// Panics if the request is still outstanding: its worker must not run before (rule 10).
     pub fn take_result(&mut self, token: u64) -> IoResult {
         let at = self.find(token).expect("the result of an I/O request is taken once");
         let slot = self.slots.remove(at);

@@ -1,9 +1,10 @@
-//! The lists of a scheduler. Lists *return* workers and tickets; they never call the
-//! scheduler (Return).
+//! The lists of a scheduler. Lists *return* workers and tickets; they never call the scheduler
+//! (rule 15).
 //!
-//! The worker list, the runnable list and the waiter list hold workers, one of them at a time
-//! (One List), so a worker has one pair of links and [`List`] is just the two ends; the moves are
-//! `Workers::shift` and `Workers::wake`. The timer list and the I/O list have files of their own.
+//! The worker list, the runnable list and the waiter list contain workers. A worker is on at most
+//! one of them (One List), so it has one pair of links, and [`List`] is just the two ends.
+//! `Workers::shift` and `Workers::wake` move workers between the lists. The timer list and the I/O
+//! list have files of their own.
 
 pub(crate) mod fairness;
 pub(crate) mod io_board;

@@ -1,8 +1,8 @@
 //! Models of the idle mask: no request is left waiting beside a sleeping scheduler (B5).
 //!
-//! Bounds: one busy scheduler that queues one request, and one or two that go to sleep, of which
-//! one may be woken for a worker of its own at the same time. At most two preemptions of a thread
-//! while it could continue.
+//! Bounds: one busy scheduler that queues one request, and one or two schedulers that go to sleep.
+//! One of these may be woken for a worker of its own at the same time. Each run has at most two
+//! preemptions, where a thread is stopped although it could continue.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl World {
         })
     }
 
-    /// E1 to E3, by scheduler 0, as `Scheduler::enqueue` does: the first fence stands in `wake`.
+    /// E1 to E3, by scheduler 0, as in `Scheduler::enqueue`. The fence of E2 is in `wake`.
     fn enqueue(&self) {
         self.queued.store(1, Ordering::Relaxed);
         if !self.schedulers[0].0.wake() {
@@ -50,7 +50,8 @@ impl World {
         }
     }
 
-    /// Takes the request. The sleeping schedulers of this world may end then.
+    /// Takes the request. If it was there, also wakes the sleeping schedulers, so that they can
+    /// end.
     fn take(&self) -> bool {
         let waits = self.queued.load(Ordering::Relaxed) == 1;
         let took = waits
@@ -62,9 +63,9 @@ impl World {
         took
     }
 
-    /// Does what the idle loop and the turn after it do: announces, looks, sleeps, until it has
-    /// taken the request or another scheduler has; or until a worker has come through its inbox,
-    /// which it runs to the end of the model.
+    /// Does what the idle loop and the turn after it do: announces, looks, sleeps. Returns when
+    /// this scheduler or another has taken the request, or when a worker has come through this
+    /// scheduler's inbox; the scheduler then runs that worker until the model ends.
     fn idle(&self, me: usize) {
         let (inbox, waker) = &self.schedulers[me];
         let mut owes = false;
@@ -76,13 +77,13 @@ impl World {
                     return;
                 }
                 owes = false;
-                // It hangs here if neither saw the other.
+                // The model hangs here if neither side has seen the other.
                 waker.heard.wait();
             }
             inbox.awake();
             owes |= self.mask.withdraw(me);
             if !inbox.is_empty() {
-                // Its own worker is next, so it tells a peer.
+                // This scheduler runs its own worker next, so it notifies a peer.
                 if owes && self.queued.load(Ordering::Relaxed) == 1 {
                     fence(Ordering::SeqCst);
                     self.wake_one(me);

@@ -1,38 +1,40 @@
-//! The schedulers of a node, as each of them sees the others: which are idle, and which have
-//! requests waiting.
+//! Peers: how the schedulers of a node find out which of them are idle, and which have requests
+//! waiting.
 //!
-//! Only visible schedulers are peers. The idle mask has a bit for each scheduler that is about to
-//! sleep or sleeps, and would take a request. Protocol, so that no request is left waiting beside a
-//! sleeping scheduler:
+//! Only visible schedulers are peers. The idle mask has a bit for each. The bit is set while its
+//! scheduler sleeps, or is about to, and would take a request from a peer. This protocol ensures
+//! that no request waits beside a sleeping scheduler:
 //!
 //! ```text
 //!   idle scheduler                         enqueuer, at a busy scheduler
 //!   S1 set own bit                         E1 push onto the work queue
 //!   S2 fence                               E2 fence
-//!   S3 look at all work queues             E3 read the mask, take a bit, wake its owner
+//!   S3 look at all work queues             E3 read the mask, clear a bit, wake its owner
 //!   S4 sleep
-//!   S5 take the own bit back
-//!   S6 if it was gone: owe a look
+//!   S5 clear own bit
+//!   S6 if E3 has cleared it: must look again
 //! ```
 //!
 //! Either S3 sees the push of E1, or E3 sees the bit of S1, by the proof in os/asleep.
 //!
-//! A wake-up goes to one scheduler, but its cause concerns all of them. The woken scheduler may
-//! have something else to do: a worker came through its inbox, or a timer expired, at the same
-//! moment. So a wake-up is a *debt* ([`PeersUnnotified`]), and is paid in one of two ways:
+//! A wake-up is given to one scheduler, but its cause concerns all of them. The woken scheduler may
+//! have something else to do, because at the same moment a worker came through its inbox, or a
+//! timer expired. So a wake-up leaves an *obligation* with the woken scheduler
+//! ([`PeersUnnotified`]), which it fulfils in one of two ways:
 //!
-//! * by a look at all work queues with the own bit set (S1 to S3), or
-//! * by telling a peer: before a scheduler that owes a look runs a worker, it reads the queues, and
-//!   if a request waits it does E2 and E3 itself.
+//! * It looks at all work queues while its own bit is set (S1 to S3).
+//! * It notifies a peer: before it runs a worker, it reads the queues, and if a request waits, it
+//!   does E2 and E3 itself.
 //!
-//! The invariant: **while a request waits that a peer may take, either some scheduler owes a look,
-//! or no scheduler sleeps with its bit set that has not seen the request or been told of one.** A
-//! push makes it true: it wakes its own sleeping scheduler, which owes a look (S5 and S6 of the
-//! inbox: `Inbox::awake`); or it takes a bit, whose owner owes a look; or it finds no bit, and then
-//! each scheduler that goes to sleep later sees the request in S3. Paying keeps it true: a look
-//! with the bit set finds nothing, or takes a request and still owes (one wake-up for each
-//! scheduler that begins to work, as long as requests wait); and telling a peer is E3 again. A
-//! request that is taken by a scheduler that owes nothing changes nothing for the others.
+//! The invariant: **while a request waits that a peer may take, either some scheduler has the
+//! obligation, or each scheduler that sleeps with its bit set has seen the request or has been
+//! notified of one.** A push makes it true. Either the push wakes its own sleeping scheduler, which
+//! then has the obligation (`Inbox::awake` reports the wake-up). Or it clears the bit of a peer,
+//! which then has the obligation (S6). Or it finds no bit set, and then each scheduler that goes to
+//! sleep later sees the request in S3. Fulfilling the obligation keeps the invariant true: a look
+//! with the bit set finds nothing, or takes a request and keeps the obligation (one wake-up for
+//! each scheduler that begins to work, as long as requests wait); and notifying a peer is E3 again.
+//! If a scheduler without the obligation takes a request, nothing changes for the others.
 
 use std::sync::atomic::Ordering;
 use std::sync::{OnceLock, Weak};
@@ -48,12 +50,12 @@ impl Peers {
         Peers { idle: IdleMask::new(count), list: OnceLock::new() }
     }
 
-    /// Names the schedulers, once, before any of them runs.
+    /// Stores the schedulers, once, before any of them runs.
     pub fn introduce(&self, list: Box<[Weak<Scheduler>]>) {
         let _ = self.list.set(list);
     }
 
-    /// Returns whether there is more than one.
+    /// Returns whether there is more than one scheduler.
     pub fn has_others(&self) -> bool {
         self.list().len() > 1
     }
@@ -62,20 +64,20 @@ impl Peers {
         self.list.get().map_or(&[], |l| l)
     }
 
-    /// Announces that the scheduler is about to sleep; the caller looks at all work queues again
-    /// before it does (S3).
+    /// S1 and S2: sets the bit of this scheduler, which is about to sleep. The caller looks at all
+    /// work queues again before it sleeps (S3).
     pub fn announce_idle(&self, index: usize) {
         self.idle.announce(index);
     }
 
-    /// Withdraws the announcement. Returns true if an enqueuer has told this scheduler of a
-    /// request, so that it owes a look.
+    /// S5: clears the bit. Returns true if an enqueuer has cleared it before, because of a request:
+    /// then the scheduler must look at the work queues or notify a peer (S6).
     pub fn busy(&self, index: usize) -> bool {
         self.idle.withdraw(index)
     }
 
-    /// Wakes one idle scheduler other than `index`, if there is one. The caller has pushed and
-    /// fenced.
+    /// E3: wakes one idle scheduler other than `index`, if there is one. The caller has queued a
+    /// request and fenced (E1, E2).
     pub fn wake_one(&self, index: usize) {
         let idle = self.idle.take_other(index).and_then(|peer| self.list().get(peer));
         if let Some(peer) = idle.and_then(Weak::upgrade) {
@@ -89,8 +91,8 @@ impl Peers {
         others.any(|(_, p)| p.upgrade().is_some_and(|p| p.queue.len() > 0))
     }
 
-    /// Tells the queue that has this request, its own or the one it was taken to, that it became
-    /// urgent, and wakes its scheduler.
+    /// Moves a request that became urgent to the urgent lane of the queue that has it (the queue of
+    /// `home`, or of the scheduler that took it), and wakes the scheduler of that queue.
     pub fn promote(&self, home: &Scheduler, request: &RequestState) {
         if home.queue.promote(request) {
             home.inbox.wake();
@@ -102,7 +104,7 @@ impl Peers {
         }
     }
 
-    /// Does the same for all requests that became urgent together.
+    /// Does the same in all queues, for all requests that became urgent together.
     pub fn promote_all(&self, home: &Scheduler) {
         if home.queue.promote_all() {
             home.inbox.wake();
@@ -113,7 +115,7 @@ impl Peers {
         }
     }
 
-    /// Takes an unstarted request from the peer that has most waiting, and moves its load.
+    /// Takes an unstarted request from the peer that has most requests queued, and moves its load.
     pub fn steal(&self, thief: &Scheduler) -> Option<WorkRequest> {
         let peers = self.list().iter().enumerate().filter(|(at, _)| *at != thief.index);
         if planted::is(Bug::StealOfAStartedWorker) {
@@ -123,12 +125,12 @@ impl Peers {
         let loaded =
             || peers.clone().filter_map(|(_, p)| p.upgrade()).filter(|p| p.queue.len() > 0);
         let most = loaded().max_by_key(|p| p.queue.len())?;
-        // The others after it, because what waits there may be bound to it.
+        // Then the other peers, because all requests of the first may be bound to it.
         let (victim, request) = std::iter::once(most)
             .chain(loaded())
             .find_map(|p| p.queue.take_for_another().map(|request| (p, request)))?;
-        // In this order, for a shutdown that adds up loads (`Node::end`): the request is always in
-        // one of them, and its move is counted before it has left the first.
+        // In this order, for a shutdown that adds up loads (`Node::end`): the request is always
+        // counted in at least one of them, and the move is counted before the first load decreases.
         thief.load.fetch_add(1, Ordering::Relaxed);
         crate::record::counters::add(&thief.counters.stolen, 1);
         victim.load.fetch_sub(1, Ordering::Release);

@@ -1,25 +1,27 @@
-//! Fairness: which of the things that are ready is next.
+//! Fairness: chooses what runs next, among everything that is ready.
 //!
-//! What is ready stands in four lines, each first in, first out: requests of users that hold a
-//! resource, workers whose wait has ended (by a signal, I/O or a timer), workers that yielded, and
-//! the other queued requests. The rule:
+//! What is ready is in one of four lines, each first in, first out: queued requests of users that
+//! hold a resource, workers whose wait has ended (by a signal, I/O or a timer), workers that
+//! yielded, and the other queued requests. The rule:
 //!
-//! 1. The first of these lines goes before the second, and the second before the other two, of
-//!    which the one that has been ready longer is next.
-//! 2. When [`Fairness`] has counted K choices that left something older behind, as many choices as
-//!    there are things ready, but at most K, go by age alone; then it counts from 0 again.
+//! 1. The first line goes before the second, and the second before the other two. Of those two, the
+//!    line whose first thing has been ready longer goes first.
+//! 2. [`Fairness`] counts the choices that leave something older behind. When it has counted K of
+//!    them, the next choices go by age alone: as many choices as there are things ready, but at
+//!    most K. Then it counts from 0 again.
 //!
 //! **Bound.** Let w become ready when R others are. At most R + K others are chosen before w if R <
 //! K, and at most 2R + K in any case, whatever becomes ready meanwhile. Proof: while w is ready,
-//! each choice of a younger thing is counted, for w is left behind; so there are at most K of them
-//! between two periods that go by age. Such a period chooses nothing younger than w. It reaches w,
-//! or it ends after K choices of things older than w, of which there are R; so at most R / K
-//! periods end before w is reached, and the younger things are at most K * (R / K + 1), rounded
-//! down: K if R < K, and never more than R + K.
+//! each choice of a younger thing is counted, because w is left behind. So there are at most K such
+//! choices between two periods that go by age. In such a period nothing younger than w is chosen.
+//! The period reaches w, or it ends after K choices of things older than w, of which there are R.
+//! So at most R / K periods end before w is reached, and the younger things chosen are at most
+//! K * (R / K + 1), rounded down: K if R < K, and never more than R + K.
 //!
-//! The proof takes the times to differ, as the processor's counter makes them. Where two are the
-//! same, as may be in a simulated world, each counts as older than the other, so that a storm at
-//! one instant is counted, too. This file does not know what a worker or a request is.
+//! The proof assumes that no two times are the same, which is true of the processor's counter. In a
+//! simulated world two times may be the same; then each counts as older than the other, so that
+//! many events at one instant are counted, too. This file does not use what workers or requests
+//! are.
 
 /// A line of things that are ready, in the order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,13 +66,13 @@ impl Ready {
 
 const ALL: [Line; 4] = [Line::Urgent, Line::Signalled, Line::Yielded, Line::Queued];
 
-/// The rule, and its counts.
+/// The rule and its counters.
 pub(crate) struct Fairness {
-    /// K; with 0 everything goes by age.
+    /// K. If it is 0, every choice goes by age.
     max: u32,
     /// Choices that left something older behind, since the last period by age.
     passed: u32,
-    /// Choices that still go by age.
+    /// How many of the next choices go by age.
     by_age: u32,
     /// The largest that `passed` ever was.
     pub longest: u32,
@@ -99,7 +101,7 @@ impl Fairness {
         preferred.into_iter().find(|line| ready.since(*line).is_some()).or_else(others)
     }
 
-    /// Counts a choice: the first thing of this line was taken, and `left` things are left.
+    /// Counts a choice: the first thing of this line was chosen, and `left` things are still ready.
     pub fn chosen(&mut self, line: Line, ready: &Ready, left: usize) {
         if self.goes_by_age() {
             self.by_age -= 1;
