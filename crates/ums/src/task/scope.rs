@@ -195,8 +195,8 @@ where
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.open.wait(&scope.scheduler);
     if result.is_ok() {
-        // The end of the scope has waited even if a wait is refused, because `f` has taken a foreign
-        // lock. The panic of that refusal comes now, when no task borrows any more.
+        // The end of the scope has waited even if a wait is refused, because `f` has taken a
+        // foreign lock. The panic of that refusal comes now, when no task borrows any more.
         let _ = current::about_to_wait();
     }
     match result {
