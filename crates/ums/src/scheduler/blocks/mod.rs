@@ -1,5 +1,5 @@
-//! Undeclared blocks: a worker that blocks in the kernel without having said so loses its
-//! scheduler. Behind what this file shows, the rest of the scheduler knows nothing of it.
+//! Undeclared blocks: a worker that blocks in the kernel without having gone preemptive loses the
+//! baton. The rest of the scheduler uses only what is listed here:
 //!
 //! ```text
 //!   called by   what
@@ -12,7 +12,7 @@
 //!   preempt     is_calm                       whether the current worker may leave where it is
 //! ```
 //!
-//! * `watched` has the block watch of thread workers, and asks `contexts` about the kernel thread
+//! * `watched` uses the block watch for thread workers, and asks `contexts` about the kernel thread
 //!   that hosts workers with their own context.
 //! * `taker` is for thread workers without block watch.
 
@@ -26,21 +26,21 @@ pub(super) use state::{Detection, REASON};
 pub use taker::taking_over_is_refused;
 
 impl Scheduler {
-    /// Begins to notice workers that block undeclared, by the means that the options ask for.
+    /// Begins to detect workers that block undeclared, by the means that the options ask for.
     /// Called on the standby's thread.
     pub(super) fn watch_for_blocks(&self) -> std::io::Result<()> {
         self.open_place()?;
         self.open_taker()
     }
 
-    /// Ends that: no worker loses its scheduler any more.
+    /// Ends the detection: no worker loses the baton any more.
     pub(super) fn watch_no_more(&self) {
         self.close_place();
         self.close_taker();
     }
 }
 
-/// Returns whether workers of this kind can be watched.
+/// Returns whether undeclared blocks of workers of this kind can be detected.
 pub(crate) fn can_detect(kind: WorkerKind) -> bool {
     kind != WorkerKind::Fiber
 }

@@ -1,4 +1,4 @@
-//! What a scheduler keeps to detect undeclared blocks.
+//! The data that a scheduler keeps to detect undeclared blocks.
 
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -7,18 +7,19 @@ use crate::record::reason::WaitReason;
 use crate::watch::Place;
 use crate::watch::watchdog::Subject;
 
-/// The wait reason as which an undeclared block is counted.
+/// The wait reason under which undeclared blocks are counted.
 pub(in crate::scheduler) const REASON: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
 
-/// What notices that a worker has blocked undeclared, and takes the baton from it.
+/// Detects that a worker has blocked undeclared, and takes the baton from it.
 #[derive(Default)]
 pub(crate) struct Detection {
-    /// The place of block watch, if the scheduler detects.
+    /// The scheduler's place in the block watch, with `detect_blocking`.
     pub(super) place: OnceLock<Arc<Place>>,
-    /// What takes the baton from a blocked worker without block watch, if that option is on.
+    /// Takes the baton from a blocked worker without block watch, with `take_over_blocked`.
     pub(super) taker: OnceLock<Arc<dyn Subject>>,
     /// How the baton was taken from the current worker, until the standby has acted on it.
     pub(super) lost: AtomicU8,
-    /// What the watchdog saw last time, and how often.
+    /// The progress at the watchdog's last look, and how many looks have found the scheduler stuck
+    /// there.
     pub(super) stuck: [AtomicU64; 2],
 }

@@ -1,8 +1,8 @@
-//! Taking over: a thread worker that is blocked in the kernel for some ten milliseconds loses its
-//! scheduler.
+//! Taking over: takes the baton from a thread worker that has been blocked in the kernel for about
+//! ten milliseconds.
 //!
-//! The default, for thread workers that are not watched (`watched.rs`). It needs no privilege, no
-//! pinning and no signal.
+//! This is the default for thread workers; with block watch (`watched.rs`) it is not used. It needs
+//! no privilege, no pinning and no signal.
 //!
 //! ```text
 //! worker                            taker (a watchdog)              standby
@@ -17,18 +17,18 @@
 //! has the baton, enters
 //! ```
 //!
-//! There is no gate: until its next entry the worker is an ordinary thread beside its scheduler,
-//! like a preemptive one. It touches nothing of the library meanwhile, for that takes an entry. The
-//! end of its request is an entry, too.
+//! There is no gate: until its next entry the worker is an ordinary thread that runs beside its
+//! scheduler, like a preemptive worker. Meanwhile it touches nothing of the library, because that
+//! takes an entry. The end of its request is an entry, too.
 //!
-//! It is taken whether or not others could run at that moment: timers, I/O and messages come later,
-//! and the worker that would look for them is the one that is blocked. At the limit of preemptive
-//! workers none is taken.
+//! The baton is taken whether or not other workers could run at that moment. Timers, I/O and
+//! messages come later, and the blocked worker is the one that would look for them. If the limit of
+//! preemptive workers has been reached, the baton is not taken.
 //!
-//! A taken worker that enters waits until it is chosen. It may do so with a lock of the
-//! application's: other workers that want that lock block, and are taken in turn. A completion
-//! routine that wants it does so in a turn and cannot be taken, so a routine must not take a lock
-//! that a worker holds over a call into the library.
+//! A worker that has lost the baton waits at its next entry until it is chosen. It may hold a lock
+//! of the application meanwhile: other workers that need the lock block, and lose the baton in
+//! turn. A completion routine that needs the lock runs in a turn, and there the baton cannot be
+//! taken. So a routine must not take a lock that a worker holds over a call into the library.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -49,22 +49,22 @@ const BLOCKED_FOR_NS: u64 = 8_000_000;
 /// Watches one scheduler for blocked workers.
 pub(super) struct Taker {
     scheduler: Weak<Scheduler>,
-    /// What the scheduler had done at the last look.
+    /// The scheduler's progress at the last look.
     progress: AtomicU64,
-    /// The wait in which its worker was then; 0 for none.
+    /// The wait in which its worker was at the last look; 0 for none.
     suspect: AtomicU64,
-    /// Since when.
+    /// When that wait was first seen.
     since: AtomicU64,
 }
 
-/// Returns why a node cannot take its scheduler from a blocked worker on this computer
+/// Returns why a node cannot take the baton from a blocked worker on this computer
 /// ([`Builder::take_over_blocked`](crate::Builder::take_over_blocked)), or None if it can.
 pub fn taking_over_is_refused() -> Option<&'static str> {
     barrier::is_refused()
 }
 
 impl Scheduler {
-    /// Begins to take this scheduler from workers that are blocked, if the option is on and the
+    /// Begins to take the baton from blocked workers of this scheduler, if the option is on and the
     /// system allows it.
     pub(super) fn open_taker(&self) -> std::io::Result<()> {
         let wanted = self.options.take_over_blocked
@@ -86,7 +86,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends that: no worker will be taken any more.
+    /// Ends that: the baton is not taken from workers any more.
     pub(super) fn close_taker(&self) {
         self.detection.taker.get().inspect(|taker| watchdog::forget(taker));
     }
@@ -107,7 +107,7 @@ impl Subject for Taker {
         let Some(scheduler) = self.scheduler.upgrade() else { return false };
         let progress = scheduler.progress();
         let moved = self.progress.swap(progress, Ordering::Relaxed) != progress;
-        // What is asked here may have changed by then; `take` asks again.
+        // The answers may change before the baton is taken; `take` asks again.
         let holder =
             scheduler.holder().filter(|waiter| !moved && scheduler.is_in_user_code(waiter));
         let thread =
@@ -146,13 +146,13 @@ fn number_of(waits: Waits) -> u64 {
     waits.pc ^ waits.sp.rotate_left(32) ^ (waits.call.unwrap_or(-1) as u64) << 48 | 1
 }
 
-/// The baton was taken from the calling worker: gets it again through the inbox.
+/// Called at an entry of a worker whose baton was taken: gets the baton again through the inbox.
 fn rejoin() {
     let Some(waiter) = WORKER.get() else { return };
     with_scheduler_of_this_thread(|scheduler| {
-        // A signal handler of the application may interrupt this and find the same first. So the
-        // reason is noted when the worker is no longer here: from then on such a handler is that of
-        // a thread without a scheduler.
+        // A signal handler of the application may interrupt this function and enter the library,
+        // too. So `was_taken` resets its word only after `set_here(None)`: from then on, such a
+        // handler runs on a thread without a scheduler.
         set_here(None);
         AWAY.set(Some(waiter));
         if let Some(scheduler) = scheduler

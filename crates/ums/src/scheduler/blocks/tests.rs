@@ -1,5 +1,5 @@
-//! A worker that blocks inside the library keeps its scheduler's baton, with `detect_blocking`.
-//! Needs the crate's inside, to block there.
+//! Tests that a worker which blocks inside the library keeps its scheduler's baton, with
+//! `detect_blocking`. They use the crate's internals to block there.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -21,10 +21,10 @@ fn node(kind: WorkerKind) -> Node {
     builder.build().unwrap()
 }
 
-/// Blocks a worker, between finding its scheduler and using it, with a lock held that a completion
-/// routine needs. If it lost the baton there, another worker would run that routine in its turn,
-/// the scheduler would wait for the lock, and the first worker would be allowed to run without the
-/// baton.
+/// Makes a worker block between finding its scheduler and using it, while it holds a lock that a
+/// completion routine needs. If the worker lost the baton there, another worker would run that
+/// routine in its turn, the scheduler would wait for the lock, and the first worker would be
+/// allowed to run without the baton.
 fn blocks_inside(kind: WorkerKind) {
     let node = node(kind);
     let lock = Arc::new(Mutex::new(0));
@@ -41,7 +41,7 @@ fn blocks_inside(kind: WorkerKind) {
         let scheduler = here().expect("a worker has a scheduler");
         tell.store(true, SeqCst);
         std::thread::sleep(Duration::from_millis(300));
-        // The use. Builds with assertions check that the worker has the baton.
+        // The scheduler is used here. Builds with assertions check that the worker has the baton.
         let me = scheduler.with(|core| core.current);
         *count += 10;
         me

@@ -1,12 +1,12 @@
-//! Undeclared blocks: a thread worker that blocks in the kernel without having said so
-//! (`detect_blocking`).
+//! The block watch of a scheduler: takes the baton from a worker that blocks in the kernel without
+//! having gone preemptive (`detect_blocking`).
 //!
-//! Each scheduler that detects has a *place* of the block watch, and its worker threads are
-//! *watched*. The current worker has the place. If it blocks, in a system call or a page fault, the
-//! watcher thread takes the baton away for it, and the standby, whose baton it is then, makes it
-//! Preemptive and chooses the next worker. When the worker wakes it meets its *gate*, before any
-//! other instruction of its own: there it goes through the inbox, and waits to be chosen, like a
-//! preemptive worker that rejoins.
+//! Each scheduler that detects blocks has a *place* of the block watch, and its worker threads are
+//! *watched*. The current worker is at the place. If it blocks, in a system call or a page fault,
+//! the watcher thread takes the baton from it and gives the baton to the standby. The standby makes
+//! the worker Preemptive and chooses the next one. When the blocked worker wakes, it stops at its
+//! *gate*, before any other instruction of its own. There it is pushed onto the inbox, and waits to
+//! be chosen, like a preemptive worker that rejoins.
 //!
 //! ```text
 //! worker                     watcher                     standby
@@ -19,28 +19,29 @@
 //! has the baton, resumes where it was interrupted
 //! ```
 //!
-//! *User code* is all code except: between the lists ([`Scheduler::with`]), in a completion
-//! routine, with a wait begun and not ended, holding a short lock, in any state but Running, and
-//! parked. The worker writes these down anyway, so detection costs the switch path nothing; the
-//! watcher reads them while the worker is blocked, when everything that it did before is visible. A
-//! block anywhere else is left alone: it is short, or it is the idle loop's.
+//! *User code* is all code except: accesses to the lists (in [`Scheduler::with`]), completion
+//! routines, code between the beginning and the end of a wait, and code that holds a short lock; a
+//! worker that is not Running or that is parked is not in user code either. The worker records all
+//! this anyway, so detection costs the switch path nothing. The watcher reads the records while the
+//! worker is blocked, when everything that the worker did before is visible. A block outside user
+//! code is left alone: it is short, or it is that of the idle loop.
 //!
-//! *Workers with their own context* are hosted by one kernel thread at a time, which is interrupted
-//! by a signal (a *poke*) when it is seen blocked (`watch/hosted.rs`). The handler finds the
-//! worker, in the order of the program, in user code or not. If it is, the worker goes preemptive
-//! there and then, and makes its call, or its access to memory, once more on its own kernel thread.
+//! *Workers with their own context* are hosted by one kernel thread at a time. If that thread is
+//! seen blocked, it is interrupted by a signal (a *poke*, `watch/hosted.rs`). The handler runs in
+//! program order, so it can determine whether the worker is in user code. If it is, the worker goes
+//! preemptive there, and makes its call, or its memory access, once more on its own kernel thread.
 //! So it needs no gate: it rejoins like any preemptive worker. If the poke does not end the block,
-//! the scheduler is taken from that kernel thread, as the baton is from a worker
-//! (`contexts/carrier.rs`): the poke is the gate.
+//! the scheduler is taken from that kernel thread, as the baton is taken from a thread worker
+//! (`contexts/carrier.rs`). Then the poke is the gate.
 //!
 //! An interposed call that will surely block goes preemptive by itself (`preempt::OfThreads`),
-//! which is faster.
+//! which is faster than detection.
 //!
 //! *Stuck.* The library's own code may need a lock that a worker at its gate holds, such as the
-//! allocator's. The watchdog sees that the baton's holder waits for a lock, and allows workers at
-//! their gates to run without the baton. Such a worker has no scheduler: its first entry into the
-//! library (`scheduler::here`) takes it to its gate again. That is counted. For workers with their
-//! own context: `contexts/lent.rs`.
+//! allocator's. The watchdog notices that the baton's holder waits for a lock, and allows workers
+//! at their gates to run without the baton. Such a worker has no scheduler: at its first entry into
+//! the library (`scheduler::here`) it stops at its gate again. These workers are counted. For
+//! workers with their own context, see `contexts/lent.rs`.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -61,8 +62,8 @@ const NOT_LOST: u8 = 0;
 const IN_CALL: u8 = 1;
 const IN_FAULT: u8 = 2;
 
-/// In how many looks of the watchdog a scheduler must wait for one lock before workers are allowed
-/// to run without the baton.
+/// How many successive looks of the watchdog must find the scheduler waiting for one lock before
+/// workers are allowed to run without the baton.
 const STUCK_LOOKS: u64 = 4;
 
 impl Scheduler {
@@ -86,7 +87,7 @@ impl Scheduler {
         self.hide_host();
     }
 
-    /// Called when a thread is about to run here that did not run a moment ago.
+    /// Called when a thread is about to run for this scheduler that did not run just before.
     #[inline]
     pub(in crate::scheduler) fn stir_place(&self) {
         self.detection.place.get().inspect(|place| place.stir());
@@ -95,17 +96,18 @@ impl Scheduler {
         }
     }
 
-    /// Returns the waiter that has the baton.
+    /// Returns the waiter whose thread has the baton.
     pub(in crate::scheduler) fn holder(&self) -> Option<&'static Waiter> {
         self.holder.load(Ordering::Acquire)
     }
 
-    /// Returns whether the current worker, which is blocked or the caller, is in user code.
+    /// Returns whether the current worker is in user code. It is blocked, or it is the caller.
     pub(in crate::scheduler) fn is_in_user_code(&self, waiter: &Waiter) -> bool {
         waiter.record.entry.is_outside() && self.is_calm(waiter)
     }
 
-    /// Returns the same as far as the waiter and the scheduler tell.
+    /// Returns whether the states of waiter and scheduler are those of user code. Does not look
+    /// whether the worker's thread is inside the library.
     pub(in crate::scheduler) fn is_calm(&self, waiter: &Waiter) -> bool {
         waiter.is(State::Running)
             && waiter.is_quiet()
@@ -114,7 +116,8 @@ impl Scheduler {
             && self.in_routine.load(Ordering::Relaxed) == 0
     }
 
-    /// Notes for the standby, which gets the baton, that it was taken from the current worker.
+    /// Notes that the baton was taken from the current worker. The standby, which gets the baton,
+    /// reads the note.
     pub(in crate::scheduler) fn baton_was_taken(&self, in_call: bool) {
         let lost = if in_call { IN_CALL } else { IN_FAULT };
         self.detection.lost.store(lost, Ordering::Relaxed);
@@ -127,8 +130,8 @@ impl Scheduler {
         self.standby.event.set();
     }
 
-    /// Called by the standby, which has the baton: a worker from which it was taken is Preemptive
-    /// now.
+    /// Called by the standby when it has the baton: if the baton was taken from a worker, makes
+    /// that worker Preemptive.
     pub(in crate::scheduler) fn make_blocked_preemptive(&self) {
         let lost = self.detection.lost.swap(NOT_LOST, Ordering::Relaxed);
         if lost == NOT_LOST {
@@ -178,25 +181,26 @@ pub(in crate::scheduler) struct WatchedWorker {
 }
 
 impl WatchedWorker {
-    /// Watches the calling thread until [`WatchedWorker::end`]. It is parked, inside the library.
+    /// Watches the calling thread until [`WatchedWorker::end`]. The thread is parked inside the
+    /// library.
     pub(in crate::scheduler) fn begin(self: &Arc<Self>) {
         match self.watched.adopt(self.clone(), watch::mechanism()) {
             Ok(()) => self.waiter.record.be_watched(Some(self.watched)),
-            // Its blocks delay the scheduler, as without detection.
+            // The worker's blocks delay the scheduler, as without detection.
             Err(_) => {
                 self.scheduler.counters.unwatched_workers.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Called when it has the baton for the first time.
+    /// Called when the worker has the baton for the first time.
     pub(in crate::scheduler) fn enter(&self) {
         if self.waiter.record.watched().is_some() {
             self.watched.word.leave();
         }
     }
 
-    /// Called when its thread, which has no baton, is about to end.
+    /// Called when the worker's thread, which has no baton, is about to end.
     pub(in crate::scheduler) fn end(&self) {
         if self.waiter.record.watched().is_some() {
             self.waiter.record.be_watched(None);
@@ -214,7 +218,7 @@ impl GateHandler for WatchedWorker {
     }
 
     fn owns_place(&self) -> bool {
-        // Only the thread that hands the baton on sets its event.
+        // Only a thread that hands this worker the baton sets the worker's event.
         true
     }
 
@@ -286,23 +290,23 @@ impl PlaceOwner for DetectingScheduler {
     }
 }
 
-/// Returns whether a wait may last, as far as the kernel tells: not a wait for the address space,
-/// which allocators make while they hold a lock.
+/// Returns whether the thread is in a wait that may last, as far as the kernel tells. A wait for
+/// the lock of the address space is short; allocators make such a wait while they hold a lock.
 fn is_no_short_wait(tid: i32) -> bool {
     let Some(waits) = state::look_at(tid) else { return false };
     !waits.changes_memory_map() && (waits.call.is_some() || !state::waits_for_memory_map(tid))
 }
 
 impl Scheduler {
-    /// Grows with everything that a scheduler does.
+    /// Returns a number that grows with everything that a scheduler does.
     pub(in crate::scheduler) fn progress(&self) -> u64 {
         let c = &self.counters;
         let progress = [&c.turns, &c.yields, &c.context_switches, &c.routines];
         progress.map(|n| n.load(Ordering::Relaxed)).iter().sum()
     }
 
-    /// Called by the watchdog: returns whether the baton's holder, inside the library, has waited
-    /// for one lock for several looks.
+    /// Called by the watchdog: returns whether the baton's holder, inside the library, has been
+    /// seen waiting for one lock at several looks.
     fn is_stuck(&self) -> bool {
         let [seen, looks] = &self.detection.stuck;
         let now = 1 + self.progress();

@@ -1,10 +1,11 @@
-//! Carried schedulers: those of workers with their own context that detect undeclared blocks
-//! (`detect_blocking`).
+//! Carried schedulers: schedulers of workers with their own context that detect undeclared blocks
+//! (`detect_blocking`), and therefore are tied to no single kernel thread.
 //!
-//! Such a scheduler must continue when the kernel thread that hosts it is blocked in a worker's
-//! page fault. So its root is no host thread's own context but a detached one, as its workers are,
-//! and *carriers* host it, one at a time (`watch/carriers.rs`). Without detection there are no
-//! carriers: the root stays on the scheduler's thread.
+//! Such a scheduler must continue when the kernel thread that hosts it is blocked in a page fault
+//! of a worker. So its root (the context that runs when no worker does) is not the own context of a
+//! host thread. It is detached from its kernel thread, like the workers' contexts, and *carriers*
+//! host them all, one carrier at a time (`watch/carriers.rs`). Without detection there are no
+//! carriers, and the root stays on the scheduler's thread.
 //!
 //! ```text
 //!   scheduler's thread                 carrier A                       carrier B
@@ -20,28 +21,29 @@
 //!   W rejoins through the inbox -------------------------------------> chooses W, which resumes
 //! ```
 //!
-//! Shutdown: every context returns to a kernel thread of its own. The root takes the scheduler down
-//! on its present carrier and leaves for its own kernel thread; then the carriers are told to end
-//! and joined.
+//! At shutdown, every context returns to a kernel thread of its own. The root takes the scheduler
+//! down on its present carrier and then leaves for its own kernel thread. Then the carriers are
+//! made to end, and are joined.
 //!
-//! Invariants of crate `context`, as kept here. **One Place**: the root is saved while a worker is
-//! current, and only the active carrier continues it; a carrier's own context is saved while it
-//! carries, and only the context that leaves the carrier continues that. The first
-//! carrier waits for the root's post. Contexts run on carriers, which end after
+//! Named invariants of crate `context`, and how they are kept here. **One Place**: the root is
+//! saved while a worker is current, and only the active carrier continues it. A carrier's own
+//! context is saved while the carrier hosts the scheduler, and only the context that leaves the
+//! carrier continues it. The first carrier waits for the root's post. The carriers end only after
 //! every worker was retired and the root has left.
 //!
-//! What is keyed to the kernel thread changes when another one carries: `host_thread`; the state
-//! file and the stack for signals are each carrier's own; the signal mask is the same on all. The
-//! I/O driver is one for many threads (epoll), for a ring would be the first carrier's only.
+//! When another carrier becomes the host, everything that belongs to a kernel thread changes:
+//! `host_thread` is set; the state file and the alternate stack for signals are each carrier's own;
+//! the signal mask is the same on all. The I/O driver is one for many threads (epoll), because a
+//! ring would belong to the first carrier only.
 //!
-//! *Locks.* A worker may fault with a lock held. Other workers that need it block in a system call,
-//! which is seen, and leave. The scheduler itself, if it needs the lock (the allocator's), waits
-//! until the fault has ended and the worker has rejoined: then the worker is allowed to run without
-//! the baton (`lent.rs`). A fault is taken only of code, not of the short waits that allocators
-//! have: those for the address space.
+//! *Locks.* A worker may fault while it holds a lock. Other workers that need the lock block in a
+//! system call, are noticed, and leave the scheduler. If the scheduler itself needs the lock (the
+//! allocator's), it waits until the fault has ended and the worker has rejoined; then the worker is
+//! allowed to run without the baton (`lent.rs`). The scheduler is not taken from a carrier during
+//! the short waits that allocators have: those for the lock of the address space.
 //!
-//! Named invariant **Held**: what a thread's handler looks at lives until the thread ends,
-//! because the thread has an owner of the scheduler.
+//! Named invariant **Held**: what a thread's signal handler looks at lives until the thread ends,
+//! because the thread has an `Arc` of the scheduler.
 
 #![allow(unsafe_code)]
 
@@ -70,15 +72,15 @@ use crate::watch::{self, Waits, state};
 /// The size of a carrier's own stack: a carrier only switches, and takes signals while it sleeps.
 const STACK: usize = 64 << 10;
 
-/// Sends the scheduler to the thread that starts it.
+/// Passes the scheduler to the thread that starts it.
 type Tell = Promise<io::Result<Arc<Scheduler>>>;
 
-/// Returns whether the scheduler with these options is tied to no kernel thread.
+/// Returns whether carriers host the scheduler with these options.
 pub(in crate::scheduler) fn are_carried(options: &Options) -> bool {
     let wanted =
         options.kind == WorkerKind::OwnContext && options.detect_blocking && !os::sim::is_here();
-    // On other platforms the blocked instruction could not be found in a frame, nor be stepped
-    // over.
+    // On other platforms the handler cannot find the blocked instruction in a frame, and cannot
+    // step over it.
     wanted && options.pin.is_some() && cfg!(all(target_arch = "x86_64", target_env = "gnu"))
 }
 
@@ -93,7 +95,8 @@ impl Scheduler {
             Ok(crew) => crew,
             Err(error) => return tell.keep(Err(error)),
         };
-        // SAFETY: Held: this thread has the scheduler, which has them, until it sets none.
+        // SAFETY: Held: this thread has the scheduler, and so the carriers, until `runs_on(None)`
+        // below.
         watch::runs_on(Some(unsafe { &*from_ref(carriers) }));
         let tell = Cell::new(Some(tell));
         let body = || {
@@ -103,13 +106,13 @@ impl Scheduler {
             main();
             set_here(None);
             let host = carriers.carrying().own.load(Ordering::Relaxed);
-            // SAFETY: One Place: the root runs here, and the active carrier has saved its own
-            // context to switch to it. One Place: the crew is joined below.
+            // SAFETY: One Place: the root runs here. The active carrier saved its own context when
+            // it switched to the root. The carriers are joined below.
             unsafe { root.leave_for(&*host) };
         };
-        // SAFETY: One Place: the first carrier waits for the post, and a later one
-        // finds the root saved, for a worker is current then. `body` ends by leaving, and `root`
-        // stays in this frame.
+        // SAFETY: One Place: the first carrier waits for the post. A later carrier finds the root
+        // saved, because a worker is current when that carrier begins. `body` ends by leaving, and
+        // `root` stays in this frame.
         let detached = unsafe { root.detach(&carriers.all()[0].go.post(), body) };
         end_carriers(carriers, crew);
         if let (Err(why), Some(tell)) = (detached, tell.take()) {
@@ -146,7 +149,7 @@ impl Scheduler {
         Ok(crew)
     }
 
-    /// Runs a carrier's thread.
+    /// The main function of a carrier's thread.
     fn carry(&self, at: usize, root: usize, tell: Promise<io::Result<()>>) {
         let Some(carriers) = self.hosting.carriers.get() else { return };
         let me = &carriers.all()[at];
@@ -161,8 +164,8 @@ impl Scheduler {
         };
         let _alternate_stack = fiber::prepare_host_thread();
         sample::this_thread_is_on(fiber::StackRange::of_this_thread());
-        // SAFETY: Held: the thread that made this one has the scheduler until it has joined
-        // it.
+        // SAFETY: Held: the thread that created this carrier has the scheduler until it has joined
+        // the carrier.
         watch::runs_on(Some(unsafe { &*from_ref(carriers) }));
         me.own.store(from_ref(host.root()).cast_mut(), Ordering::Release);
         me.thread.store(os::thread_number() as i32, Ordering::Release);
@@ -171,7 +174,7 @@ impl Scheduler {
         }
         tell.keep(Ok(()));
         let root = std::ptr::with_exposed_provenance::<Context>(root);
-        // The first one carries as soon as there is a root.
+        // The first carrier begins to carry when the root has been detached.
         let mut is_spare = at != 0;
         loop {
             me.spare.store(is_spare, Ordering::Release);
@@ -180,19 +183,21 @@ impl Scheduler {
             if carriers.ending.load(Ordering::Acquire) {
                 break;
             }
-            // SAFETY: One Place: the root is saved, and continued by the active carrier, which this
-            // thread now is; it is the only one, for the carrier before does not touch the root any
-            // more. The root lives until the crew was joined.
+            // SAFETY: One Place: the root is saved, and continued only by the active carrier. This
+            // thread is the only active one: the carrier before it does not touch the root any
+            // more. The root lives until the carriers have been joined.
             unsafe { host.root().switch_to(&*root) };
-            // The context that left may have done so inside a signal handler.
+            // The context that has left may have done so inside a signal handler, with another
+            // mask.
             watch::block_here(self.hosting.mask());
         }
         me.thread.store(0, Ordering::Relaxed);
         me.state.close();
     }
 
-    /// Handles a carrier that is blocked in `waits`, not for the first time: interrupts it, and
-    /// takes the scheduler from it if that does not end the block.
+    /// Handles a carrier that is still blocked in `waits` at the second look or later. If the block
+    /// can be interrupted, interrupts it again; otherwise takes the scheduler from the carrier.
+    /// Returns true if the scheduler was taken.
     pub(super) fn handle_blocked_carrier(&self, carriers: &Carriers, waits: Waits) -> bool {
         let mask = self.hosting.mask();
         let in_call = waits.call.is_some();
@@ -215,14 +220,14 @@ impl Scheduler {
         true
     }
 
-    /// Returns whether the worker that has this stack pointer is in user code. The carrier is
+    /// Returns whether the worker on whose stack `sp` points is in user code. The carrier is
     /// blocked meanwhile.
     fn may_be_taken(&self, sp: u64) -> bool {
         let library = self.busy.load(Ordering::Acquire);
         let here = |waiter: &&Waiter| {
             waiter.record.view.stack().is_some_and(|stack| stack.contains(sp as usize))
         };
-        // The blocked thread may hold that lock.
+        // The lock is only tried, because the blocked thread may hold it.
         let waiter = self.roster.try_lock().and_then(|all| all.values().copied().find(here));
         let Some(waiter) = waiter.filter(|_| !library) else { return false };
         self.is_in_user_code(waiter) && mine::is_whole(waiter)
@@ -238,20 +243,21 @@ fn end_carriers(carriers: &Carriers, crew: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Called by a worker's own code, in the handler of the signal that was its gate: another carrier
-/// has its scheduler. The worker resumes on its own kernel thread, frees this carrier, and rejoins
-/// its scheduler.
+/// Called on a worker's stack, in the handler of the signal that was its gate, when another carrier
+/// hosts its scheduler. The worker resumes on its own kernel thread, which frees this carrier, and
+/// rejoins its scheduler.
 pub(in crate::scheduler) fn leave_taken(carrier: &'static Carrier) {
     let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
     let _inside = Inside::enter();
-    // SAFETY: Baton: the scheduler outlives its workers' threads, each of which has an owner of it.
+    // SAFETY: Baton: the scheduler outlives its workers' threads: each has an `Arc` of it.
     let scheduler = unsafe { &*scheduler };
     set_here(None);
     AWAY.set(Some(waiter));
     let host = carrier.own.load(Ordering::Acquire);
-    // SAFETY: One Place: this worker ran on this carrier when it was taken, whole, and has not been
-    // continued since: it is on no list. The carrier's own context is saved since it switched to
-    // the root, and only the context that leaves the carrier continues it. One Place.
+    // SAFETY: One Place: this worker ran on this carrier, with its own stack and registers, when
+    // the scheduler was taken from the carrier. It has not been continued since, because it is on
+    // no list. The carrier's own context has been saved since the carrier switched to the root, and
+    // only the context that leaves the carrier continues it.
     unsafe { (*context).leave_for(&*host) };
     AWAY.set(None);
     waiter.signalled.store(clock::ticks(), Ordering::Relaxed);

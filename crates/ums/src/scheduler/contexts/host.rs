@@ -1,5 +1,5 @@
-//! The kernel thread that hosts the contexts of a scheduler, as the scheduler's root and block
-//! watch see it.
+//! The kernel thread that hosts the contexts of a scheduler: how it begins, and how the block watch
+//! looks at it.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use crate::scheduler::{Scheduler, WorkerKind};
 use crate::watch::{self, Waits};
 
 impl Scheduler {
-    /// Makes the calling thread a host, if workers have their own contexts. The returned value
-    /// outlives them all.
+    /// Makes the calling thread a host, if workers have their own contexts. The returned value must
+    /// outlive all these contexts.
     pub(in crate::scheduler) fn host_contexts(
         &self,
         carried: bool,
@@ -22,21 +22,22 @@ impl Scheduler {
         }
         self.hosting.mask.store(watch::mask_here(), Ordering::Relaxed);
         if carried {
-            // Its carriers are hosts; they inherit the mask.
+            // Its carriers are hosts, and inherit the mask.
             return Ok(None);
         }
         Host::here().map(Some).map_err(std::io::Error::other)
     }
 
-    /// Makes the host's own context the root to which contexts switch when they have nothing to
-    /// run. Called by the host when it begins to run this scheduler.
+    /// Makes the host's own context the root, to which contexts switch when no worker can run. The
+    /// host calls this when it begins to run this scheduler.
     pub(in crate::scheduler) fn set_root(&self, host: Option<&Host>) {
         if let Some(host) = host {
             self.with(|core| core.switching.root = host.root());
         }
     }
 
-    /// Lets the current worker run, if one is current. Called by the root.
+    /// Called by the root: switches to the current worker, if one is current. Returns false if none
+    /// is.
     pub(in crate::scheduler) fn resume_context(&self) -> bool {
         let any = self.with(|core| core.current != STANDBY);
         if any {
@@ -57,19 +58,19 @@ impl Scheduler {
         self.hosting.state_file.open(os::thread_number() as i32)
     }
 
-    /// Ends that.
+    /// Unregisters the host from the block watch.
     pub(in crate::scheduler) fn hide_host(&self) {
         self.hosting.state_file.close();
     }
 
-    /// Returns whether watched workers may run on the host now.
+    /// Returns whether watched workers may be running on the host now.
     pub(in crate::scheduler) fn hosts(&self) -> bool {
         self.options.kind == WorkerKind::OwnContext
             && self.counters.asleep_since.load(Ordering::Acquire) == 0
     }
 
-    /// Returns in what the kernel thread that runs the workers is blocked, if it is: the
-    /// scheduler's own waits do not count.
+    /// Returns the system call or fault in which the kernel thread that runs the workers is
+    /// blocked, if it is blocked.
     fn host_waits(&self) -> Option<Waits> {
         match self.hosting.carriers.get() {
             Some(carriers) => carriers.carrying().state.waits(),
@@ -77,8 +78,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the call or fault that the host is blocked in, unless it is the scheduler's own: the
-    /// worker there need not be in user code, which its handler finds out.
+    /// Returns the call or fault that the host is blocked in, unless the scheduler itself made it.
+    /// The worker on the host may be outside user code; the handler of the poke determines that.
     fn blocks_hosted(&self) -> Option<Waits> {
         let waits = self.host_waits()?;
         let seen = self.hosting.has_carriers() || watch::can_be_carried(waits);
@@ -88,12 +89,12 @@ impl Scheduler {
         (seen && self.hosts() && !library).then_some(waits)
     }
 
-    /// Returns a number that is the same only for the same block, as far as can be told.
+    /// Returns a number that, as far as can be determined, is the same only for the same block.
     fn number_of(&self, waits: Waits) -> u64 {
         self.progress() << 16 | waits.pc & 0xffff | 1
     }
 
-    /// Returns the number of the block of the host; 0 if it is in none.
+    /// Returns the number of the block that the host is in; 0 if it is in none.
     pub(in crate::scheduler) fn suspects_host(&self) -> u64 {
         self.blocks_hosted().map_or(0, |waits| self.number_of(waits))
     }
@@ -113,7 +114,8 @@ impl Scheduler {
                 watch::poke_blocked(host, &self.hosting.state_file, waits);
                 news
             }
-            // Most faults are over at the second look, and most calls can be interrupted.
+            // Only at the second look, because most faults have ended by then, and most calls can
+            // be interrupted.
             Some(carriers) if news => {
                 if watch::can_be_carried(waits) {
                     carriers.poke(waits);

@@ -1,34 +1,36 @@
-//! Workers with their own context, back from an undeclared block, that are allowed to run without
-//! the baton because the scheduler needs a lock that they may hold.
+//! Lent workers: workers with their own context that have returned from an undeclared block, and
+//! are allowed to run without the baton because the scheduler needs a lock that they may hold.
 //!
-//! Such a worker was interrupted at an arbitrary place when it blocked, and may hold a lock that
-//! the scheduler's own code needs: the allocator's, or that of a completion routine. While the
-//! scheduler waits for it no worker is chosen. The watchdog sees that, and *lends* the right to run
-//! to the workers that are back and wait to be chosen (`watch/lending.rs` has the protocol).
+//! Such a worker was interrupted at an arbitrary place when it blocked. So it may hold a lock that
+//! the scheduler's own code needs, such as the allocator's or one that a completion routine takes.
+//! While the scheduler waits for that lock it chooses no worker, so the lock would never be
+//! released. The watchdog notices that wait, and *lends* the right to run to the workers that have
+//! returned and wait to be chosen (`watch/lending.rs` has the protocol).
 //!
 //! ```text
 //!   worker W                                 scheduler                         watchdog
-//!   back: saved, through the inbox            in a turn: waits for a lock
-//!                                                                             the same wait
+//!   returns: saved, pushed onto the inbox    in a turn: waits for a lock
+//!                                                                              sees the same wait
+//!                                                                              several times
 //!   on its own kernel thread, lent   <------------------------------------    lends it
-//!   gives the lock back                      gets it; W is next: left alone,
+//!   releases the lock                        gets it; W is next: passed over,
 //!                                            like a preemptive worker
 //!   asks for its scheduler: through the inbox
 //! ```
 //!
-//! A *lent* worker has no scheduler: it is like a preemptive one. Its first entry into the library
-//! (`scheduler::here`) ends that, and so does the end of its request. An entry from an
-//! application's signal handler does not, because the handler would continue with another thread's
-//! mask and stack for signals. An interposed call does not either: it is made in place, for its
-//! caller may hold the lock.
+//! A *lent* worker has no scheduler, like a preemptive one. Its first entry into the library
+//! (`scheduler::here`) ends the lending, and so does the end of its request. An entry from a signal
+//! handler of the application does not, because the handler would continue with the signal mask and
+//! the alternate stack of another thread. An interposed call does not either: it is made in place,
+//! because its caller may hold the lock.
 //!
-//! A worker is lent only within its request's own code, because the library's code around that
-//! needs the baton. A worker that is interrupted inside the library (`os/entry`) does not leave, so
-//! it has the baton.
+//! A worker is lent only in its request's own code, because the library's code around that needs
+//! the baton. A worker that is interrupted inside the library (`os/entry`) does not leave its
+//! scheduler, so it has the baton.
 //!
-//! Invariants: **One Place** of crate `context`, by that protocol. **Type
-//! Stable**: a context is in its worker's waiter, and so never freed; the watchdog may look at one
-//! that is used again.
+//! Invariants: **One Place** of crate `context`, by the protocol of `watch/lending.rs`. **Type
+//! Stable**: a context is in its worker's waiter, and so never freed; the watchdog may look at a
+//! context that is in use again.
 
 #![allow(unsafe_code)]
 
@@ -48,9 +50,9 @@ use crate::wait::{WAITERS, Waiter};
 use crate::watch::mask_here;
 
 impl Scheduler {
-    /// Does what [`Scheduler::decouple`] does, for a worker that has left at an arbitrary place.
-    /// Returns false if it was lent the right to run, and has no baton. `within`: it was
-    /// interrupted in its request's own code.
+    /// Like [`Scheduler::decouple`], for a worker that has left at an arbitrary place. Returns
+    /// false if the worker was lent the right to run, and so has no baton. `within` says whether
+    /// the worker was interrupted in its request's own code.
     pub(in crate::scheduler) fn decouple_lendable(
         &self,
         mine: *const Context,
@@ -64,8 +66,7 @@ impl Scheduler {
         !runs_on(mine, waiter)
     }
 
-    /// Returns the waiters of this scheduler, without a lock: a thread that is blocked may hold
-    /// any.
+    /// Returns the waiters of this scheduler. Takes no lock, because a blocked thread may hold any.
     fn waiters(&self) -> impl Iterator<Item = &'static Waiter> {
         let here = self.inbox;
         WAITERS
@@ -73,13 +74,13 @@ impl Scheduler {
             .filter(move |waiter| waiter.inbox().is_some_and(|at| std::ptr::eq(at, here)))
     }
 
-    /// Returns those that could be lent the right to run.
+    /// Returns the waiters of the workers that could be lent the right to run.
     fn returned(&self) -> impl Iterator<Item = &'static Waiter> {
         self.waiters().filter(|waiter| waiter.record.lending.waits(|| is_saved(waiter)))
     }
 
-    /// Returns whether this futex is one on which the scheduler waits for a worker that will surely
-    /// arrive: a new one, or one that was lent.
+    /// Returns whether the scheduler waits on this futex for a worker that will surely arrive: a
+    /// new worker, or a lent one that has asked for its scheduler.
     #[cold]
     pub(super) fn is_own_event(&self, futex: u64) -> bool {
         let mut all = self.waiters();
@@ -88,20 +89,20 @@ impl Scheduler {
         })
     }
 
-    /// Called by the watchdog when the scheduler waits for a lock: lets the workers that are back
-    /// run.
+    /// Called by the watchdog when the scheduler waits for a lock: lends the right to run to the
+    /// workers that have returned.
     #[cold]
     pub(in crate::scheduler) fn lend_own(&self) {
         if self.returned().next().is_none() {
             return;
         }
-        // Before one can run.
+        // Counted before the first of them can run.
         self.counters.workers_lent.fetch_add(1, Ordering::Relaxed);
         for waiter in
             self.returned().filter(|waiter| waiter.record.lending.lend(|| is_saved(waiter)))
         {
-            // SAFETY: One Place: saved, and this has won it against the thread that would choose
-            // it.
+            // SAFETY: One Place: the context is saved, and `lend` has won the worker against the
+            // thread that would choose it.
             unsafe { waiter.record.context.release() };
         }
     }
@@ -112,8 +113,8 @@ fn is_saved(waiter: &Waiter) -> bool {
 }
 
 impl Core {
-    /// Returns whether a worker that was chosen, and is Running by its state, can be resumed here.
-    /// If it is running without the baton it cannot, and becomes Preemptive again.
+    /// Returns whether a worker that was chosen, and whose state is Running, can be resumed here.
+    /// If it runs without the baton it cannot, and becomes Preemptive again.
     #[inline]
     pub(in crate::scheduler) fn can_resume_here(&mut self, id: WorkerId) -> bool {
         let waiter = self.workers.get(id).waiter;
@@ -131,12 +132,12 @@ impl Core {
     }
 }
 
-/// Called by a worker that had rejoined and runs again: returns whether it was lent. Then it is on
-/// its own kernel thread.
+/// Called by a worker that has rejoined, when it runs again. Returns whether it was lent; then it
+/// is on its own kernel thread.
 fn runs_on(mine: *const Context, waiter: &'static Waiter) -> bool {
     let lent = waiter.record.lending.is_lent();
     if lent {
-        // SAFETY: Type Stable.
+        // SAFETY: Type Stable: the context is in a waiter, which is never freed.
         unsafe { (*mine).restore_mask() };
         AWAY.set(Some(waiter));
     }
@@ -148,8 +149,8 @@ pub(in crate::scheduler) fn is_lent() -> bool {
     mine::mine().is_some_and(|mine| mine.waiter.record.lending.is_lent())
 }
 
-/// If the calling code is that of a lent worker, and in no signal handler, it has the baton when
-/// this returns.
+/// If the calling code is that of a lent worker, and not a signal handler, the worker has the baton
+/// when this returns.
 #[cold]
 pub(in crate::scheduler) fn settle() {
     let Some(Mine { waiter, .. }) = mine::mine() else { return };
@@ -162,7 +163,7 @@ pub(in crate::scheduler) fn settle() {
     }
 }
 
-/// Called at the end of a worker's request: it has the baton when this returns.
+/// Called at the end of a worker's request. The worker has the baton when this returns.
 pub(in crate::scheduler) fn end_request(waiter: &Waiter) {
     waiter.record.in_request_code.store(false, Ordering::Relaxed);
     if waiter.record.lending.is_lent() {
@@ -173,14 +174,14 @@ pub(in crate::scheduler) fn end_request(waiter: &Waiter) {
 #[cold]
 fn rejoin() {
     let Some(Mine { scheduler, context, waiter }) = mine::mine() else { return };
-    // SAFETY: Baton: the scheduler outlives its workers' threads, each of which has an owner of it.
+    // SAFETY: Baton: the scheduler outlives its workers' threads: each has an `Arc` of it.
     let scheduler = unsafe { &*scheduler };
     let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
     loop {
         AWAY.set(None);
         if waiter.record.lending.ask_for_scheduler() {
-            // SAFETY: One Place: lent, so it runs on its own kernel thread. One Place: the thread
-            // that chooses it waits until it is saved.
+            // SAFETY: One Place: the worker is lent, so it runs on its own kernel thread. The
+            // thread that chooses it waits until it is saved.
             unsafe { (*context).decouple(&waiter.record.lending.back.post()) };
         } else {
             scheduler.decouple(context, waiter);

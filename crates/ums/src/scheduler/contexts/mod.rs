@@ -1,5 +1,5 @@
-//! Workers with their own context, the third kind: behind what this file shows, the rest of the
-//! scheduler knows nothing of switches of registers, carriers and lending.
+//! Workers with their own context, the third kind. The rest of the scheduler uses only what is
+//! listed here. Switches of registers, carriers and lending are hidden behind it.
 //!
 //! ```text
 //!   called by   what
@@ -15,14 +15,15 @@
 //!               host_waits_for_lock, lend_own              what block watch sees and does
 //! ```
 //!
-//! A wake-up and an I/O request call none of it. A yield and a wait call the two halves of the
-//! switch, and a choice its question, each if the scheduler's workers are of this kind.
+//! A wake-up and an I/O request call none of these functions. If the scheduler's workers are of
+//! this kind, a yield and a wait call the two halves of the switch, and a choice calls
+//! `can_resume_here`.
 //!
-//! * `switching` creates contexts, switches between them, and leaves and rejoins.
-//! * `host` is the kernel thread that they run on. Where undeclared blocks are detected, several
-//!   threads take turns at that: `carrier`.
-//! * `lent` allows workers to run without the baton that may hold a lock which the scheduler needs.
-//! * `mine` is what a worker's code knows of itself in a signal handler.
+//! * `switching` creates contexts, switches between them, and lets workers leave and rejoin.
+//! * `host` is about the kernel thread that workers run on. If undeclared blocks are detected,
+//!   several threads take turns at hosting: `carrier`.
+//! * `lent` allows workers that may hold a lock which the scheduler needs to run without the baton.
+//! * `mine` stores for each thread which worker it is, so that signal handlers can find it.
 
 mod carrier;
 mod host;

@@ -1,4 +1,4 @@
-//! What a scheduler keeps for workers with their own context.
+//! The data that a scheduler keeps for workers with their own context.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,20 +10,20 @@ use crate::os::threads::JoinHandle;
 use crate::watch::carriers::Carriers;
 use crate::watch::{Pokes, StateFile};
 
-/// What makes a worker with its own context run.
+/// How a worker with its own context is made to run.
 pub(crate) struct Own {
-    /// The context in its waiter.
+    /// Its context, which is part of its waiter.
     pub(super) context: *const Context,
     pub(super) thread: JoinHandle,
 }
 
-/// The two sides of the next switch. Kept in one place, so that a way out is two words.
+/// The two contexts of the next switch. Stored in one place, so that a `WayOut` is only two words.
 pub(crate) struct Pass {
     pub(super) from: *const Context,
     pub(super) to: *const Context,
 }
 
-/// What only the baton's holder touches.
+/// The data that only the baton's holder touches.
 pub(crate) struct Switching {
     /// The host thread's own context, or that of a carried scheduler's root; null for workers of
     /// other kinds.
@@ -32,26 +32,26 @@ pub(crate) struct Switching {
 }
 
 impl Switching {
-    /// Returns what a scheduler has before it is hosted.
+    /// Returns the data of a scheduler that no thread hosts yet.
     pub(in crate::scheduler) fn new() -> Switching {
         let pass = Pass { from: std::ptr::null(), to: std::ptr::null() };
         Switching { root: std::ptr::null(), pass: Box::new(pass) }
     }
 }
 
-/// What any thread may reach.
+/// The data that any thread may access.
 #[derive(Default)]
 pub(crate) struct Hosting {
-    /// The signals that the host blocks.
+    /// The signals that the host thread blocks.
     pub(super) mask: AtomicU64,
-    /// The file that tells what the host thread does.
+    /// The file in which the kernel says what the host thread does.
     pub(super) state_file: StateFile,
     /// The carriers, if the scheduler is tied to no host thread.
     pub(super) carriers: OnceLock<Carriers>,
-    /// The block for which the host was interrupted last, and how often.
+    /// The block for which the host was last interrupted; `pokes` counts how often it was.
     pub(super) poked: AtomicU64,
     pub(super) pokes: Pokes,
-    /// In a simulated world, the place of the host thread while contexts change on it.
+    /// In a simulated world, the host thread's membership, which contexts pass to each other.
     pub(super) carried: Carried,
 }
 
@@ -61,7 +61,7 @@ impl Hosting {
         self.carriers.get().is_some()
     }
 
-    /// Returns the signals that the host blocks.
+    /// Returns the signals that the host thread blocks.
     pub(in crate::scheduler) fn mask(&self) -> u64 {
         self.mask.load(Ordering::Relaxed)
     }

@@ -1,12 +1,14 @@
-//! Workers with their own context: threads that are switched to like fibers (the third kind).
+//! Contexts of workers with their own context: creates them, switches between them, and lets them
+//! leave the scheduler and rejoin it.
 //!
-//! Such a worker is a thread of its own, to Rust and to C, that has left its kernel thread (crate
-//! `context`). While it is in its scheduler it runs on the scheduler's host thread, and a switch is
-//! a change of registers. While it is preemptive it runs on its own kernel thread. Where undeclared
-//! blocks are detected there is no host thread: carriers take turns (`carrier.rs`).
+//! Such a worker is a thread to Rust and to C, but it has left its kernel thread (crate `context`).
+//! While it is in its scheduler, it runs on the scheduler's host thread, and a switch is a change
+//! of registers. While it is preemptive, it is *coupled*: it runs on its own kernel thread. If
+//! undeclared blocks are detected, there is no single host thread: carriers take turns
+//! (`carrier.rs`).
 //!
 //! ```text
-//!   where             state                     what continues it, by
+//!   where it is       its state                 what moves it from there, and how
 //!   saved             New, Runnable, Waiting,   the current worker, or the standby: switch_to
 //!                     Idle
 //!   on the host       Running; hosts the idle   itself: switch_to another; leave_for (preemptive)
@@ -18,19 +20,20 @@
 //!   coupled           Retired                   its own kernel thread, until its end: release
 //! ```
 //!
-//! *Which scheduler is the caller on?* Every thread-local of the library is a worker's own here, as
-//! in thread workers. A worker belongs to one scheduler for life, so the value of its thread-local
-//! is right on the host, where it is set, and when it is coupled, where it is cleared. What is
-//! keyed to the kernel thread is the host's on the host: the I/O driver, whose ring belongs to the
-//! host thread, is only touched there (with carriers it has no ring). The panic count is the
-//! worker's own, so a destructor may wait during a panic (rule 11 is for fibers).
+//! *Which scheduler is the caller on?* As in thread workers, each thread-local of the library
+//! belongs to one worker. A worker belongs to one scheduler for life. So the worker's thread-local
+//! is right: it is set while the worker is on the host, and cleared while the worker is coupled.
+//! What belongs to a kernel thread belongs to the host while a worker is there: the I/O driver,
+//! whose ring belongs to the host thread, is touched only there (with carriers it has no ring). The
+//! panic count is the worker's own, so a destructor may wait during a panic (rule 11 is for
+//! fibers).
 //!
-//! Invariants of crate `context`, as kept here. **One Place**: a worker's state says where it is,
-//! and only the baton's holder changes it; or its lending word does (`lent.rs`). A
-//! worker is first known when its post has been received, and again when it has come through the
-//! inbox. The standby ends when every worker has been
-//! retired, and joins their threads. **Held**: a worker's thread has an owner of its
-//! scheduler, which has them.
+//! Named invariants of crate `context`, and how they are kept here. **One Place**: a worker's state
+//! says where the worker is, and only the baton's holder changes the state; for a lent worker, the
+//! lending word says it (`lent.rs`). The scheduler does not use a new worker before the worker's
+//! post has been received, nor one that rejoins before it has come through the inbox. The standby
+//! ends when every worker has been retired, and joins their threads. **Held**: a worker's thread
+//! has an `Arc` of its scheduler, to which the carriers belong.
 
 #![allow(unsafe_code)]
 
@@ -55,17 +58,17 @@ impl Pass {
     /// The second half of a switch.
     ///
     /// # Safety
-    /// *One Place*: `from` is the running context, which has handed the baton to `to`.
+    /// *One Place*: `from` is the running context, and it has handed the baton to `to`.
     #[inline(always)]
     pub(in crate::scheduler) unsafe fn switch(&self) {
         // SAFETY: One Place, by the contract: the context that has the baton now is saved, and no
-        // other continues it. Both are alive: a worker's is in its seat, the root in the frame of
-        // the host thread (One Place).
+        // other continues it. Both are alive: a worker's context is in its seat, the root in the
+        // frame of the host thread.
         along(|| unsafe { (*self.from).switch_to(&*self.to) });
     }
 }
 
-/// Runs a switch. In a simulated world the host's place moves along.
+/// Runs a switch. In a simulated world, the host thread's membership passes to the next context.
 #[inline(always)]
 fn along(switch: impl FnOnce()) {
     match os::sim::is_here().then(here).flatten() {
@@ -96,8 +99,8 @@ impl Core {
 }
 
 impl Scheduler {
-    /// The standby, which is the host thread's root, has made a worker current: switches to it.
-    /// Returns when the standby is current again.
+    /// Called by the standby, which is the host thread's root, when it has made a worker current:
+    /// switches to that worker. Returns when the standby is current again.
     pub(super) fn pass_from_root(&self) {
         let pass = self.with(|core| {
             let to = core.context_of(core.current);
@@ -107,7 +110,8 @@ impl Scheduler {
         unsafe { pass.switch() };
     }
 
-    /// Hands the baton to `to`, and resumes outside, on the worker's own kernel thread.
+    /// Hands the baton to `to`. When this returns, the worker runs outside its scheduler, on its
+    /// own kernel thread.
     pub(in crate::scheduler) fn couple(&self, to: WorkerId) {
         add(&self.counters.context_switches, 1);
         add(&self.counters.leave_switches, 1);
@@ -116,29 +120,30 @@ impl Scheduler {
             core.hand_to(to);
             (mine, core.context_of(to))
         });
-        // Cleared before its own kernel thread takes the signals that have waited for it.
+        // Cleared before the worker's own kernel thread takes the signals that are pending there.
         set_here(None);
-        // SAFETY: One Place: the caller is current until now, so its context is the running one and
-        // on the host; the context that has the baton now is saved. Alive, as in `Pass::switch`.
+        // SAFETY: One Place: the caller was current until now, so its context is the running one
+        // and on the host; the context that has the baton now is saved. Both are alive, as in
+        // `Pass::switch`.
         let leave = || unsafe { (*mine).leave_for(&*theirs) };
         self.hosting.carried.home(leave);
     }
 
-    /// Rejoins the scheduler: through the inbox, once the worker is saved. Returns when it has the
-    /// baton.
+    /// Rejoins the scheduler: the worker is saved, then pushed onto the inbox. Returns when it has
+    /// the baton.
     pub(in crate::scheduler) fn decouple(&self, mine: *const Context, waiter: &'static Waiter) {
         if os::sim::is_here() {
             let inbox = self.inbox;
             let saved = os::sim::carry::ferry(move || inbox.push(waiter));
-            // SAFETY: One Place, as below; the ferry thread pushes it into the
+            // SAFETY: One Place, as below; the helper thread (`ferry`) pushes the worker onto the
             // inbox.
             unsafe { (*mine).decouple(&saved.post()) };
             return self.hosting.carried.arrive();
         }
         let post = self.inbox.post(waiter);
-        // SAFETY: One Place: the caller runs coupled since `couple`; the worker that
-        // takes it from the inbox may continue it. Its context is in its seat, which stays until it
-        // is retired, and a preemptive worker is not.
+        // SAFETY: One Place: the caller has run coupled since `couple`. The worker that takes it
+        // from the inbox may continue it. Its context is in its seat, which stays until the worker
+        // is retired, and a preemptive worker is not retired.
         unsafe { (*mine).decouple(&post) };
     }
 
@@ -147,8 +152,8 @@ impl Scheduler {
         let carriers = self.hosting.carriers.get();
         mine::begin(mine);
         preempt::prepare_here();
-        // SAFETY: Held: they belong to the scheduler, of which this thread has an owner
-        // until it ends; nothing else uses the reference.
+        // SAFETY: Held: the carriers belong to the scheduler, and this thread has an `Arc` of the
+        // scheduler until it ends. Nothing else uses the reference.
         watch::runs_on(carriers.map(|all| unsafe { &*std::ptr::from_ref(all) }));
     }
 
@@ -157,7 +162,7 @@ impl Scheduler {
         self.with(|core| core.context_of(core.current))
     }
 
-    /// Makes the thread of a new worker and waits until it has left its kernel thread.
+    /// Creates the thread of a new worker, and waits until the worker has left its kernel thread.
     pub(in crate::scheduler) fn own_seat(
         &self,
         id: WorkerId,
@@ -175,10 +180,10 @@ impl Scheduler {
             if os::sim::carry::leaves_own_thread() {
                 return scheduler.detach_in_world(context, id, waiter);
             }
-            // SAFETY: One Place: `live` returns when the worker was retired, which releases it.
-            // One Place: its maker waits for the post. The library keeps nothing by kernel thread
-            // over a switch, except what the head of this file names; docs/worker-kinds.md lists
-            // what applications must not keep so.
+            // SAFETY: One Place: `live` returns when the worker was retired, and retiring it
+            // releases its context. The creating thread waits for the post. The library keeps
+            // nothing over a switch that depends on the kernel thread, except what the header of
+            // this file names; docs/worker-kinds.md lists what applications must not keep.
             match unsafe { context.detach(&waiter.event.post(), || scheduler.live(id, waiter)) } {
                 Ok(()) => {
                     entry::enter_by(None);
@@ -201,31 +206,31 @@ impl Scheduler {
 }
 
 impl Scheduler {
-    /// Does in a simulated world what a new worker does: leaves its kernel thread, and tells its
-    /// maker.
+    /// Does in a simulated world what a new worker does: leaves its kernel thread, and notifies its
+    /// creator.
     fn detach_in_world(self: &Arc<Self>, mine: &Context, id: WorkerId, waiter: &'static Waiter) {
         let saved = os::sim::carry::ferry(move || waiter.event.set());
         let live = || {
             self.hosting.carried.arrive();
             self.live(id, waiter);
         };
-        // SAFETY: One Place, as in `own_seat`; the ferry thread tells the maker.
+        // SAFETY: One Place, as in `own_seat`; the helper thread notifies the creator.
         match unsafe { mine.detach(&saved.post(), live) } {
             Ok(()) => {
                 entry::enter_by(None);
                 waiter.give_back();
             }
-            // No thread of the world could run.
+            // After this error, no thread of the simulated world could run.
             Err(why) => panic!("a context was refused although the node was built: {why}"),
         }
     }
 }
 
 impl Own {
-    /// Lets a retired worker end, on its own kernel thread. Returns the thread to join.
+    /// Lets a retired worker end on its own kernel thread. Returns the thread, to be joined.
     pub(in crate::scheduler) fn end(self) -> JoinHandle {
-        // SAFETY: One Place: retired, so it is on no list and no other continues it; it was idle,
-        // so it is saved.
+        // SAFETY: One Place: the worker is retired, so it is on no list and nothing else continues
+        // it. It was idle, so it is saved.
         unsafe { (*self.context).release() };
         self.thread.released();
         self.thread

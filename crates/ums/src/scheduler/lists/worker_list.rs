@@ -1,7 +1,7 @@
 //! The worker: a thread or a fiber that carries out work requests.
 //!
-//! A worker's state says which list it is on; every change goes through [`Workers::shift`], which
-//! asserts the state it comes from. Picture (arrow: function that performs it):
+//! A worker's state says which list it is on. Every change goes through [`Workers::shift`], which
+//! asserts the previous state. In the picture, each arrow has the name of what makes the change:
 //!
 //! ```text
 //!            create                 choose                     finish
@@ -19,8 +19,8 @@
 //! when Runnable, on the waiter list when Waiting, and on none otherwise. The host of the idle loop
 //! stays Idle or Waiting, and stays on that list.
 //!
-//! Workers are numbered; lists link numbers, so all of this is safe code. What this file does not
-//! do: it does not switch, and it does not know what is in a request.
+//! Workers are numbered, and lists link numbers, so all of this is safe code. This file does not
+//! switch to workers, and it does not depend on what is in a request.
 
 use std::sync::atomic::Ordering;
 
@@ -63,20 +63,20 @@ impl State {
     }
 }
 
-/// One worker, as its scheduler sees it, or the vacant place of one (then Retired, without a seat).
-/// `S` is what makes it run: a thread or a fiber.
+/// One worker, as its scheduler sees it, or a vacant place (then Retired, without a seat). `S` says
+/// how the worker is made to run: as a thread or a fiber.
 pub(crate) struct Worker<S> {
     pub waiter: &'static Waiter,
     pub state: State,
     pub prev: WorkerId,
     pub next: WorkerId,
-    /// Whether it is Runnable because its wait was ended, not because it yielded.
+    /// Whether it is Runnable because its wait has ended, not because it yielded.
     waited: bool,
     /// When it entered its list, in ticks.
     pub since: u64,
     /// The request that it starts when it is next chosen.
     pub request: Option<WorkRequest>,
-    /// What makes it run. The standby has none.
+    /// How it is made to run. The standby has none.
     pub seat: Option<S>,
 }
 
@@ -112,15 +112,16 @@ impl Waiter {
     }
 }
 
-/// All workers of one scheduler, and the lists of them.
+/// All workers of one scheduler, and the lists that they are on.
 pub(crate) struct Workers<S> {
     /// Number 0 is the standby, which is no worker and never leaves its state. A vacant place keeps
-    /// its last waiter, which is never freed, so that one look at a place is enough.
+    /// its last waiter, which is never freed, so every place has one.
     slots: Vec<Worker<S>>,
     free: Vec<WorkerId>,
-    /// The worker list: last in, first out, so that warm stacks are used; the front is the oldest.
+    /// The worker list: last in, first out, so that warm stacks are used. Its front has been idle
+    /// longest.
     pub idle: List,
-    /// The runnable list is two: workers whose wait has ended, and workers that yielded.
+    /// The runnable list consists of two: workers whose wait has ended, and workers that yielded.
     pub signalled: List,
     pub yielded: List,
     /// The waiter list.
@@ -132,8 +133,7 @@ pub(crate) struct Workers<S> {
 }
 
 impl<S> Workers<S> {
-    /// Makes a table without workers. Unless workers whose wait has ended stand `apart` from those
-    /// that yielded, the runnable list is plain FIFO.
+    /// Makes a table without workers. If `apart` is false, the runnable list is one plain FIFO.
     pub fn new(apart: bool, standby: &'static Waiter) -> Workers<S> {
         Workers {
             slots: vec![Worker::new(standby, None, 0)],
@@ -218,7 +218,7 @@ impl<S> Workers<S> {
         id
     }
 
-    /// Takes a retired worker out of the table.
+    /// Removes a retired worker from the table.
     pub fn remove(&mut self, id: WorkerId) -> (&'static Waiter, S) {
         let worker = &mut self.slots[id as usize];
         assert_eq!(worker.state, State::Retired, "only a retired worker is taken out");
@@ -232,7 +232,7 @@ impl<S> Workers<S> {
     /// which name only living workers; a vacant place is recognised by its state, Retired.
     ///
     /// # Panics
-    /// If there never was a worker of this number.
+    /// Panics if there never was a worker of this number.
     #[inline]
     pub fn get(&mut self, id: WorkerId) -> &mut Worker<S> {
         let worker = &mut self.slots[id as usize];
@@ -246,8 +246,9 @@ impl<S> Workers<S> {
         worker.seat.is_some().then_some(worker.waiter)
     }
 
-    /// Moves a worker from one state to another, and so from list to list. New entries go to the
-    /// tail. A worker that becomes Runnable here has yielded; [`Workers::wake`] is for the others.
+    /// Moves a worker from one state to another, and so from list to list. It becomes the last of
+    /// its new list. A worker that becomes Runnable here has yielded; [`Workers::wake`] is for the
+    /// others.
     #[inline]
     pub fn shift(&mut self, id: WorkerId, from: State, to: State, now: u64) {
         self.unlink(id, from);
@@ -260,8 +261,8 @@ impl<S> Workers<S> {
         }
     }
 
-    /// Makes a worker runnable whose wait has ended, or that rejoins: they stand in the order of
-    /// their signals.
+    /// Makes a worker runnable whose wait has ended, or that rejoins. Such workers are in the order
+    /// of their signals.
     pub fn wake(&mut self, id: WorkerId, now: u64) {
         let from = self.get(id).state;
         assert!(
@@ -274,9 +275,9 @@ impl<S> Workers<S> {
         self.push_back(self.runnable_list(true), id);
     }
 
-    /// Yields while all ready workers are workers that yielded: the first becomes Running, and the
-    /// yielder takes the last place. Both moves in one, because this is what a busy scheduler does
-    /// most.
+    /// A yield while all ready workers are workers that yielded: the first of them becomes Running,
+    /// and the yielder becomes the last. One function does both moves, because this is what a busy
+    /// scheduler does most.
     #[inline]
     pub fn rotate(&mut self, yielder: WorkerId) -> Rotated {
         let next = self.yielded.head;
@@ -308,8 +309,8 @@ impl<S> Workers<S> {
         let worker = self.get(yielder);
         assert_eq!(worker.state, State::Running, "only a running worker yields");
         worker.prev = last;
-        // Not the clock: this time is compared only with the times of others, and what becomes
-        // ready after this is younger than both.
+        // The clock is not read: this time is compared only with the times of other workers, and
+        // whatever becomes ready after this is younger than both.
         worker.put(State::Runnable, since);
         Rotated::To(next)
     }
@@ -383,13 +384,13 @@ impl<S> Workers<S> {
     }
 }
 
-/// The result of a yield that looks at the runnable list only.
+/// The result of a yield that looks only at the runnable list.
 pub(crate) enum Rotated {
     /// This worker runs, and the yielder is the last that yielded.
     To(WorkerId),
     /// No worker is runnable: the yielder continues.
     Alone,
-    /// Workers are runnable whose wait has ended. Nothing has changed.
+    /// There are runnable workers whose wait has ended. Nothing has changed.
     Not,
 }
 

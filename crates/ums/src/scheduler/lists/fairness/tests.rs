@@ -1,4 +1,4 @@
-//! The bound of the rule, over many histories; the lines are plain queues.
+//! Tests of the bound, over many random histories. The lines are plain queues here.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A thing that is ready: since when, how many others were ready, and how many were chosen since.
+/// A thing that is ready: since when, how many others were ready then, and how many were chosen
+/// since.
 struct Thing {
     since: u64,
     others: u32,
@@ -61,7 +62,7 @@ proptest! {
                 match SOME_LINES.get(step) {
                     Some(line) => world.arrive(*line),
                     None => {
-                        // A storm: each choice makes a preferred thing ready again.
+                        // A storm: each choice is followed by the arrival of a preferred thing.
                         let chosen = world.choose();
                         if step == 6 && chosen.is_some() {
                             world.arrive([Line::Signalled, Line::Urgent][times as usize % 2]);

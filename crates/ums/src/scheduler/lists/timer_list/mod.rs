@@ -1,12 +1,12 @@
 //! The timer list: timed requests in order of their deadlines.
 //!
-//! A *deadline* is a `u64` of nanoseconds. An *entry* is one deadline and what it releases. A
-//! *tick* is 2^14 ns, about 16 us, and decides only in which slot an entry stands: the entry keeps
-//! its exact deadline and is never delivered before it.
+//! A *deadline* is a `u64` of nanoseconds. An *entry* is a deadline with an item, which is
+//! delivered when the deadline has come. A *tick* is 2^14 ns, about 16 us. The tick only decides in
+//! which slot an entry is: the entry keeps its exact deadline and is never delivered before it.
 //!
-//! The entries stand in a hierarchical wheel. Cut the tick of a deadline into groups of six bits;
-//! the highest group in which it differs from the wheel's own tick is its *level*, and the value of
-//! that group is its *slot*:
+//! The entries are in a hierarchical wheel. The tick of a deadline is cut into groups of six bits.
+//! The highest group in which it differs from the wheel's own tick is the entry's *level*, and the
+//! value of that group is its *slot*:
 //!
 //! ```text
 //!   tick of a deadline, 50 bits:   8:-- 7:------ 6:------ ... 2:------ 1:------ 0:------
@@ -19,30 +19,30 @@
 //!
 //! Invariants:
 //!
-//! * *Ahead*: above the first difference an entry agrees with the wheel, and in that group it is
-//!   greater. So no slot lies behind the wheel, no level wraps, and every entry of a level is
-//!   earlier than every entry of the levels above it: the earliest entry of all stands in the first
-//!   occupied slot of the lowest occupied level, which two bitmaps name. A deadline that has
+//! * *Ahead*: in the groups above its level an entry agrees with the wheel, and in the group of its
+//!   level it is greater. So no slot is behind the wheel, no level wraps, and every entry of a
+//!   level is earlier than every entry of the levels above. So the earliest entry of all is in the
+//!   first occupied slot of the lowest occupied level, which two bitmaps name. A deadline that has
 //!   already passed is put into the slot of the wheel's own tick, on level 0.
-//! * *Arrival*: a slot is a first-in-first-out list. An entry comes down a level when the wheel
-//!   enters its slot, which is before anything can be inserted directly beside it; so the order
-//!   within a slot is the order of insertion.
+//! * *Arrival*: a slot is a first-in-first-out list. When the wheel enters a slot, the slot's
+//!   entries move down to lower levels. At that moment nothing can have been inserted there
+//!   directly, so the order within a slot is the order of insertion.
 //!
-//! Costs: `insert` and `cancel` touch one slot and its neighbours; `expire` takes the slots it
-//! passes from the bitmaps, so a jump of days costs what it releases; an entry comes down at most
-//! once per level.
+//! Costs: `insert` and `cancel` touch one slot and the entry's neighbours. `expire` finds the slots
+//! that the wheel passes in the bitmaps, so a jump of days costs only what is released. An entry
+//! moves down at most once per level.
 //!
-//! Tried and dropped: a binary heap with lazy cancelling keeps the dead, hundreds of thousands of
-//! them when every I/O has a timeout that is cancelled; a B-tree costs some 300 ns per pair; six
-//! levels, which end at 13 days, need a rule for what lies beyond, while nine cover every `u64` and
-//! need none.
+//! Tried and dropped: a binary heap with lazy cancelling keeps cancelled entries, hundreds of
+//! thousands of them if every I/O has a timeout that is cancelled. A B-tree costs some 300 ns for
+//! an insertion and its cancellation. Six levels, which end at 13 days, need a rule for later
+//! deadlines; nine levels cover every `u64` and need none.
 //!
-//! It does not read the clock, has no lock, and knows nothing of workers: it returns what was put
-//! in, and its caller moves the worker to the runnable list.
+//! The list does not read the clock, has no lock, and does not depend on what workers are: it
+//! returns the items, and its caller moves the workers to the runnable list.
 
 /// Nanoseconds per tick, as a power of two.
 const TICK_BITS: u32 = 14;
-/// Bits of a tick that one level decides.
+/// The number of bits of a tick that one level stands for.
 const GROUP_BITS: u32 = 6;
 const SLOTS: usize = 1 << GROUP_BITS;
 /// Enough levels for every tick: 14 + 9 * 6 bits are more than 64.
@@ -53,10 +53,11 @@ const NONE: u32 = u32::MAX;
 /// which the slot begins instead.
 const LOOK_MAX: usize = 64;
 
-/// Names one insertion into a [`TimerList`]; once that entry has left, it names nothing.
+/// Names one insertion into a [`TimerList`]. Once the entry has left the list, the id finds
+/// nothing.
 ///
-/// A name is told from a later one that reuses its place by a count of 32 bits, so it should not be
-/// kept over four thousand million insertions.
+/// An id is distinguished from later ones for the same place by a count of 32 bits, so it should
+/// not be kept over four thousand million insertions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId {
     index: u32,
@@ -66,12 +67,12 @@ pub struct TimerId {
 #[derive(Clone, Debug)]
 struct Entry<T> {
     deadline: u64,
-    /// How often this place has been vacated; an id with another count is out of date.
+    /// How many times this place has been vacated; an id with another count is out of date.
     generation: u32,
     /// Neighbours within the slot; `next` also links the vacant places.
     prev: u32,
     next: u32,
-    /// The slot it stands in: level * SLOTS + slot.
+    /// The number of the slot it is in: level * SLOTS + slot.
     place: u16,
     item: T,
 }
@@ -100,10 +101,10 @@ const EMPTY: Slot = Slot { head: NONE, tail: NONE };
 /// ```
 #[derive(Clone, Debug)]
 pub struct TimerList<T> {
-    /// No entry is earlier: the one compare of [`TimerList::due`]. It may be too early after a
-    /// cancel; the next `expire` corrects it.
+    /// No entry is earlier than this; [`TimerList::due`] compares it with the time. It may be too
+    /// early after a cancellation; the next `expire` corrects it.
     bound: u64,
-    /// Where the wheel stands; every tick before it has been delivered.
+    /// The tick that the wheel has reached; all ticks before it have been delivered.
     tick: u64,
     /// Bit n: level n has an occupied slot.
     levels: u16,
@@ -114,10 +115,10 @@ pub struct TimerList<T> {
     /// The first vacant place in `entries`.
     vacant: u32,
     len: u32,
-    /// The due entries of one slot while they are put in order: deadline, arrival, index. Grows
-    /// with `entries`, so that `expire` never allocates.
+    /// The due entries of one slot while they are sorted: deadline, arrival, index. Grows with
+    /// `entries`, so that `expire` never allocates.
     order: Vec<(u64, u32, u32)>,
-    /// How many entries came down a level, so that a test can count the work.
+    /// How many times an entry moved down a level, so that a test can count the work.
     #[cfg(test)]
     came_down: u64,
 }
@@ -149,38 +150,40 @@ impl<T: Copy> TimerList<T> {
         self.order.reserve(self.entries.capacity());
     }
 
-    /// Returns how many entries wait.
+    /// Returns how many entries are on the list.
     #[inline]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Returns whether no entry waits.
+    /// Returns whether the list is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns whether `expire` may have something to do: one compare, for every turn.
+    /// Returns whether `expire` may have something to do. This is one compare, cheap enough for
+    /// every turn.
     ///
-    /// It is never false when an entry is due. After a cancel it may once be true for nothing.
+    /// The answer is never false when an entry is due. After a cancellation it may be true once
+    /// although nothing is due.
     #[inline]
     pub fn due(&self, now: u64) -> bool {
         now >= self.bound
     }
 
-    /// Returns a time before which no entry is due. It may be too early after a cancel, until the
-    /// next `expire`.
+    /// Returns a time before which no entry is due. It may be too early after a cancellation, until
+    /// the next `expire`.
     #[inline]
     pub fn bound(&self) -> u64 {
         self.bound
     }
 
-    /// Puts an item on the list until `deadline`; if that has passed, the item is due at once.
+    /// Puts an item on the list until `deadline`. If that has passed, the item is due immediately.
     ///
     /// # Panics
     ///
-    /// If the list is full, with 2^32 - 1 entries.
+    /// Panics if the list is full, with 2^32 - 1 entries.
     #[inline]
     pub fn insert(&mut self, deadline: u64, item: T) -> TimerId {
         let index = if self.vacant == NONE {
@@ -240,11 +243,11 @@ impl<T: Copy> TimerList<T> {
         self.bound = self.next_expiry().unwrap_or(u64::MAX);
     }
 
-    /// Returns when to look again: the earliest deadline, or for a crowded slot above level 0 the
-    /// time at which that slot begins, which is not later.
+    /// Returns when to look again: the earliest deadline. If the first occupied slot is crowded and
+    /// above level 0, returns the time at which that slot begins, which is not later.
     ///
-    /// A sleeper that wakes then and calls `expire` brings the slot down, so it never wakes twice
-    /// for the same answer. On level 0 the answer is exact.
+    /// A thread that sleeps until then and calls `expire` moves the slot's entries down, so it
+    /// never wakes twice for the same answer. On level 0 the answer is exact.
     pub fn next_expiry(&self) -> Option<u64> {
         let (level, slot) = self.first_slot()?;
         let mut earliest = u64::MAX;
@@ -272,7 +275,8 @@ impl<T: Copy> TimerList<T> {
         Some((level, self.occupied[level].trailing_zeros() as usize))
     }
 
-    /// Returns the tick at which a slot begins: the wheel's tick above the group, the slot in it.
+    /// Returns the tick at which a slot begins: the wheel's tick above the group, then the slot's
+    /// number.
     #[inline]
     fn slot_start(&self, level: usize, slot: usize) -> u64 {
         let shift = level as u32 * GROUP_BITS;
@@ -303,7 +307,7 @@ impl<T: Copy> TimerList<T> {
         self.levels |= 1 << level;
     }
 
-    /// Takes the entry out of its slot and vacates its place.
+    /// Takes the entry out of its slot, and makes its place vacant.
     #[inline]
     fn remove(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
@@ -350,7 +354,7 @@ impl<T: Copy> TimerList<T> {
         }
     }
 
-    /// Delivers what is due in this slot of level 0, and leaves the rest there.
+    /// Delivers the due entries of this slot, which is on level 0, and leaves the rest there.
     fn deliver_due(&mut self, slot: usize, now: u64, deliver: &mut impl FnMut(T)) {
         self.order.clear();
         let mut index = self.slots[slot].head;
@@ -370,7 +374,7 @@ impl<T: Copy> TimerList<T> {
         }
     }
 
-    /// Adds a place, and room to put it in order later.
+    /// Adds a place for an entry, and the room in `order` that it needs when it is delivered.
     #[cold]
     fn grow(&mut self, deadline: u64, item: T) -> u32 {
         let index = self.entries.len() as u32;

@@ -91,8 +91,8 @@ fn nothing_due_is_one_compare_and_walking_costs_what_is_released_g14() {
     list.insert(5_000, u64::MAX);
     assert!(!list.due(4_999));
     assert_eq!(expired(&mut list, 5_000), [u64::MAX]);
-    // A jump of a month over 10^11 empty ticks passes no tick one by one, and of the many
-    // entries only those in slots that the wheel entered have been touched at all.
+    // A jump of a month skips 10^11 empty ticks without visiting each. Of the many entries, only
+    // those in slots that the wheel has entered are touched at all.
     assert_eq!(expired(&mut list, 30 * DAY + 1_000_000), [0, 1]);
     assert!(list.came_down <= 8 * 100_000, "{} entries came down", list.came_down);
     let before = list.came_down;
@@ -103,7 +103,7 @@ fn nothing_due_is_one_compare_and_walking_costs_what_is_released_g14() {
 #[test]
 fn a_sleeper_that_follows_next_expiry_neither_oversleeps_nor_spins_u72() {
     let mut list = TimerList::new(3);
-    // Crowded slots, so that the answer is often a slot's beginning.
+    // The slots are crowded, so that the answer is often the beginning of a slot.
     for n in 0..1_000_u64 {
         list.insert(3 + DAY + n * 7_001, n);
     }
@@ -266,7 +266,7 @@ proptest! {
                 let later = model.split_off(&(now, u32::MAX));
                 let due: Vec<_> = std::mem::replace(&mut model, later).into_keys().collect();
                 prop_assert_eq!(expired(&mut list, now), due);
-                // After expiring, the answer lies ahead: a sleeper does not wake in a loop.
+                // After `expire` the answer is later than now: a sleeper does not wake in a loop.
                 prop_assert!(list.next_expiry().is_none_or(|next| next > now));
                 prop_assert!(!list.due(now) || now == u64::MAX);
             }
