@@ -160,7 +160,7 @@ impl Condvar {
     }
 }
 
-/// Locks when dropped, so that the guard's owner holds the mutex again however the wait ends.
+/// Locks the mutex when dropped, so that the guard's owner holds it again however the wait ends.
 struct Relock<'a>(&'a RawMutex);
 
 impl Drop for Relock<'_> {

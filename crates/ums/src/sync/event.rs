@@ -33,7 +33,7 @@ use crate::wait::error::WaitError;
 /// # Ok::<(), ums::WaitError>(())
 /// ```
 pub struct Event {
-    /// Set only under the short lock; taken (reset by an auto event's wait) by any caller.
+    /// Set only under the short lock. Any caller may reset it; the wait of an auto event does.
     set: AtomicBool,
     resets_itself: bool,
     queue: ShortLock<WaitQueue>,
@@ -112,8 +112,8 @@ impl Event {
             return Ok(());
         }
         let mut queue = self.queue.lock();
-        // The event is set under the short lock, so a set comes before this check or finds the
-        // ticket.
+        // The event is set under the short lock, so `set` either comes before this check or finds
+        // the ticket.
         if self.take() {
             return Ok(());
         }

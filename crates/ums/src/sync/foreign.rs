@@ -64,7 +64,7 @@ impl<G: std::fmt::Debug> std::fmt::Debug for Foreign<G> {
     }
 }
 
-/// A count in the worker that holds the lock. It cannot move to another thread, as guards cannot.
+/// Counts the lock in the worker that holds it. Like a guard, it cannot move to another thread.
 struct Mark {
     #[cfg(debug_assertions)]
     held: Option<(&'static crate::wait::Waiter, u32)>,

@@ -8,10 +8,11 @@
 //!   release:  short lock -> change the state, claim tickets        -> unlock -> ready
 //! ```
 //!
-//! Terms. The *short lock* guards a resource's state and its waiters for a few instructions; it is
-//! never held across `park` or `ready`. The *wait queue* is the resource's own list of waiters. A
-//! *grant* is a claim made by the releaser: it hands over ownership directly, so a granted waiter
-//! already owns the resource when it runs, and no other caller can take it in between.
+//! Terms. A *ticket* names one wait. *Claiming* the ticket ends the wait; only one thread succeeds.
+//! The *short lock* guards a resource's state and its waiters for a few instructions; it is never
+//! held across `park` or `ready`. The *wait queue* is the resource's own list of tickets. A *grant*
+//! is a claim by the releaser: it hands over ownership directly, so a granted waiter already owns
+//! the resource when it runs, and no other caller can take it in between.
 //!
 //! What all of them have in common:
 //! * **First come, first served.** A release hands over to the first waiter in the queue, and a

@@ -1,9 +1,9 @@
 //! The once cell: a value made by the first caller that needs it, while the others wait.
 //!
-//! std's own `OnceLock` holds the value, and this crate's mutex decides which caller makes it. So
-//! making it may wait, yield and do I/O; waiters show the maker as their blocker; a maker
-//! that needs the value it is making gets a panic that says so; and if making it fails or panics,
-//! the next caller in the queue tries.
+//! std's own `OnceLock` contains the value, and this crate's mutex decides which caller makes it.
+//! So a caller may wait, yield and do I/O while it makes the value. Waiters show the maker as their
+//! blocker. A maker that needs the value it is making gets a panic that says so. If making the
+//! value fails or panics, the next caller in the queue tries.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -102,7 +102,7 @@ impl<T> OnceCell<T> {
     }
 }
 
-/// The right to make the value; ends when dropped, also by a panic.
+/// The right to make the value. It ends when this is dropped, also by a panic.
 struct Maker<'a>(&'a RawMutex);
 
 impl Drop for Maker<'_> {

@@ -152,9 +152,9 @@ impl Wait {
         self
     }
 
-    /// Waits. `queue` receives the sleeper and puts it where the waker will find it, or wakes it
-    /// itself; then the wait ends at once. `queue` runs on the caller's stack; it may lock, send,
-    /// spawn and wake, but a wait or yield in it is refused.
+    /// Waits. `queue` receives the sleeper and stores it where the waker will find it, or wakes it
+    /// itself; then the wait ends immediately. `queue` runs on the caller's stack. It may lock,
+    /// send, spawn and wake, but a wait or yield in it is refused.
     ///
     /// # Errors
     /// [`WaitError`] if the deadline passed or the work request was cancelled.

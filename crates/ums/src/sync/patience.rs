@@ -1,7 +1,7 @@
-//! How long a wait may last, and whether it can be cancelled.
+//! Patience: how long a wait may last, and whether it can be cancelled.
 //!
-//! The limit is kept as the caller gave it and becomes a deadline only when a wait really begins,
-//! so that an operation that succeeds at once reads no clock.
+//! The limit is stored as the caller gave it and becomes a deadline only when a wait really begins,
+//! so that an operation that need not wait reads no clock.
 
 use std::time::{Duration, Instant};
 

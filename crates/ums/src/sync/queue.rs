@@ -1,14 +1,14 @@
 //! The wait queue: the tickets that wait for one resource, first come first.
 //!
-//! Terms. A *wait queue* holds tickets, each with what its owner asks for (`D`: a number of
+//! Terms. A *wait queue* contains tickets, each with what its waiter asks for (`D`: a number of
 //! permits, shared or exclusive, nothing). It is guarded by its resource's *short lock*
-//! (`os/short_lock.rs`). A *batch* is what a release claimed: it is made ready after the short lock
-//! is released.
+//! (`os/short_lock.rs`). A *batch* contains the waiters that one release has claimed; they are made
+//! ready after the short lock has been released.
 //!
 //! A ticket in the queue may be *stale*: its wait has failed and its waiter is about to remove it.
 //! Stale tickets are harmless, because their claim fails, and every function here skips them.
 //!
-//! Nothing here makes a waiter run: claims are returned (Return).
+//! The queue itself makes no waiter run: it returns the claims (rule 15).
 
 use std::collections::VecDeque;
 
@@ -117,7 +117,7 @@ impl Batch {
         }
     }
 
-    /// Makes them run. The caller must have released the short lock.
+    /// Makes the waiters ready. The caller must have released the short lock.
     pub(super) fn ready(self) {
         self.first.into_iter().chain(self.rest).for_each(current::ready);
     }

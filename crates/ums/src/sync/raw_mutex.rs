@@ -195,8 +195,8 @@ impl RawMutex {
         ticket.result(outcome)
     }
 
-    /// Called under the short lock. Returns `None` if the mutex was free and is now the caller's;
-    /// otherwise the word of the owner, which must take the short lock when it unlocks.
+    /// Called under the short lock. Returns `None` if the mutex was free and is now the caller's.
+    /// Otherwise returns the word, whose owner must now take the short lock when it unlocks.
     fn take_or_announce(&self, me: &'static Waiter) -> Option<*mut Waiter> {
         let mut word = self.word.load(Ordering::Relaxed);
         while !has_waiters(word) {

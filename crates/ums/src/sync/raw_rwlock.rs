@@ -10,17 +10,16 @@
 //! n or 0  | 1       | 0 or 1 | as above, others may wait   | queue       | queue
 //! ```
 //!
-//! The protocol is the semaphore's. While WAITERS is set, shares are taken under the short lock
-//! only. Unlocking is one subtraction that also reads WAITERS. The last holder to unlock that sees
-//! WAITERS takes the short lock and grants. `readers = 0, WAITERS, no WRITER` lasts from that
-//! subtraction to the grant; a caller that arrives meanwhile queues, and the grant finds it. A
-//! waiter that fails grants too: it may have been the writer that kept readers waiting.
+//! The protocol is that of the semaphore (`semaphore.rs`). While WAITERS is set, shares are taken
+//! under the short lock only. Unlocking is one subtraction that also reads WAITERS. If the last
+//! holder reads WAITERS when it unlocks, it takes the short lock and grants. The state `readers =
+//! 0, WAITERS, no WRITER` lasts from that subtraction to the grant; a caller that arrives meanwhile
+//! queues, and the grant finds it. A waiter that fails grants, too, because it may have been the
+//! writer that kept readers waiting.
 //!
-//! For deadlock detection, a waiter waits for the writer; for the readers, if locks are traced
-//! (otherwise readers are only counted); and, if it is a reader, for the writers before it in the
-//! queue.
-//!
-//!
+//! For deadlock detection, a waiter waits for the writer. If it wants to write, it also waits for
+//! the readers, if locks are traced (otherwise readers are only counted). If it wants to read, it
+//! also waits for the writers before it in the queue.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -73,7 +72,7 @@ impl Share {
 pub(super) struct RawRwLock {
     /// See the table above.
     word: AtomicUsize,
-    /// The waiter that writes. For views only: it may be slightly out of date.
+    /// The waiter that writes. Other threads may read a value that is slightly out of date.
     writer: AtomicRef<Waiter>,
     queue: ShortLock<WaitQueue<Share>>,
 }
@@ -203,7 +202,7 @@ impl RawRwLock {
         ticket.result(outcome)
     }
 
-    /// Records that the caller has the share.
+    /// Records that the caller has taken the share.
     #[inline]
     fn note_taken(&self, share: Share) {
         if share == Share::Exclusive {

@@ -8,15 +8,17 @@
 //! 1       | there may be waiters  | queue                         | +n, then grant
 //! ```
 //!
-//! *Grant*, under the short lock: while the first in the queue asks for no more than is available,
-//! take that much and claim it; when the queue is empty, clear WAITERS. While WAITERS is set,
-//! permits are taken under the short lock only, so during a grant their number can only grow.
+//! *Grant* means, under the short lock: while the first waiter asks for no more permits than are
+//! free, subtract them and claim the waiter; when the queue is empty, clear WAITERS. While WAITERS
+//! is set, permits are taken under the short lock only, so during a grant their number can only
+//! grow.
 //!
-//! No permit is stranded. All accesses are to one word, so they have one order. A waiter sets
-//! WAITERS and sees the permits in the same swap (S); an adder adds and sees WAITERS in the same
-//! swap (A). If A comes before S, the waiter has seen the permits. If S comes before A, the adder
-//! sees WAITERS and takes the short lock, after the waiter that queues under it. A waiter that
-//! fails grants too: it may have been the large one that kept small ones waiting behind it.
+//! No permit stays free while the first waiter could have it. All accesses are to one word, so they
+//! have one order. A waiter sets WAITERS and sees the permits in the same swap (S); an adder adds
+//! permits and sees WAITERS in the same swap (A). If A comes before S, the waiter has seen the
+//! permits. If S comes before A, the adder sees WAITERS and takes the short lock, after the waiter
+//! has queued under it. A waiter that fails grants, too, because it may have asked for many permits
+//! and kept waiters that ask for fewer waiting behind it.
 
 use std::fmt;
 use std::mem;
@@ -117,7 +119,8 @@ impl Semaphore {
 
     /// Takes `n` permits together without waiting; returns `None` if fewer are free or others wait.
     pub fn try_acquire_many(&self, n: usize) -> Option<Permit<'_>> {
-        // Not `then_some`: that would make a permit, and give it back, where there is none.
+        // Not `then_some`, which would make a permit even if none was taken; its drop would add
+        // permits.
         self.take(n).then(|| Permit { semaphore: self, permits: n })
     }
 
@@ -307,7 +310,7 @@ mod tests {
                 failed.store(true, Ordering::Relaxed);
             });
             until(|| s.waiting() == 1);
-            // It waits behind the large acquisition although two permits are free.
+            // This waits behind the large acquisition, although two permits are free.
             s.acquire_many(2).unwrap().forget();
             assert!(failed.load(Ordering::Relaxed) || s.waiting() == 0);
         });

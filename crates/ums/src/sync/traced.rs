@@ -1,12 +1,12 @@
 //! Traced locks: which waiter has taken which lock, and where, if the program asks for it.
 //!
-//! A mutex knows its owner, and a reader-writer lock its writer, at no cost. The place where a lock
-//! was taken, and the readers of a lock, are recorded only if tracing has been turned on, because
-//! that costs a backtrace and a table entry for each lock taken (a few microseconds). While it is
-//! off, taking and releasing a lock costs a load of a flag that never changes.
+//! A mutex stores its owner, and a reader-writer lock its writer, at no extra cost. The place where
+//! a lock was taken, and the readers of a lock, are recorded only if tracing has been turned on,
+//! because that costs a backtrace and a table entry for each lock taken (a few microseconds). While
+//! tracing is off, taking and releasing a lock costs a load of a flag that never changes.
 //!
-//! It is never turned off again: a record that is not removed would name its waiter as holder
-//! forever.
+//! Tracing is never turned off again. Otherwise the release of a lock might not be recorded, and
+//! its waiter would be named as its holder forever.
 //!
 //! Deadlocks are found in `monitor/deadlock.rs`, from these records.
 
@@ -25,7 +25,7 @@ static ON: AtomicBool = AtomicBool::new(false);
 const FRAMES_MAX: usize = 32;
 const SHARDS: usize = 16;
 
-/// A record that a waiter has taken a lock, this many times.
+/// A record that a waiter has taken a lock `times` times.
 struct Note {
     waiter: &'static Waiter,
     times: usize,

@@ -1,4 +1,5 @@
-//! Why a value was not sent or received. Named as in std, with one variant for waits that failed.
+//! Why a value was not sent or received. The names are those of std; failed waits have a variant of
+//! their own.
 
 use crate::wait::error::WaitError;
 

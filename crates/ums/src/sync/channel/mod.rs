@@ -120,8 +120,8 @@ impl<T> State<T> {
         }
     }
 
-    /// Takes the oldest value. The returned sender, which gets the room or whose value it is, must
-    /// be made ready.
+    /// Takes the oldest value. A returned sender must be made ready: its value was taken, or has
+    /// moved into the buffer.
     #[inline]
     fn take(&mut self) -> Result<(T, Option<Claimed>), TryRecvError> {
         if let Some(value) = self.buffer.pop_front() {
@@ -153,7 +153,7 @@ impl<T> State<T> {
     }
 }
 
-/// Releases the short lock, then makes the peer run.
+/// Releases the short lock, then makes the peer ready.
 #[inline]
 fn unlock_and_ready<T>(state: ShortGuard<'_, State<T>>, peer: Option<Claimed>) {
     drop(state);
@@ -350,7 +350,8 @@ impl<T> Drop for Receiver<T> {
             let batch: Batch = state.senders.end_all();
             drop(state);
             batch.ready();
-            // The values' destructors are foreign code and must not run under the short lock.
+            // The values' destructors are the application's code and must not run under the short
+            // lock.
             drop(unread);
         }
     }

@@ -1,5 +1,5 @@
-//! The oneshot: a channel for one value. Sending consumes the sender. Receiving borrows the
-//! receiver, so that no value is lost with it if the wait fails.
+//! The oneshot: a channel for one value. Sending consumes the sender. Receiving only borrows the
+//! receiver, because the value would be lost if a failed wait consumed it.
 
 use std::time::{Duration, Instant};
 

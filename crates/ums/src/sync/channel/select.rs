@@ -1,10 +1,10 @@
 //! Select: receives from the first of several channels that has a value.
 //!
-//! One waiter waits in several lists with the same ticket and a slot for each. The first peer to
-//! claim the ticket wins, and a value is put only into the winner's slot: every other peer's claim
-//! fails and it takes its value back (see `slot.rs`). The entries are removed, each under its own
-//! channel's short lock, before the slots are dropped. Named invariant **Held**: see
-//! `slot.rs`.
+//! The caller waits in the lists of several channels, with the same ticket and a slot for each
+//! channel. The first peer to claim the ticket wins, and a value stays only in the winner's slot:
+//! every other peer's claim fails, and that peer takes its value back (see `slot.rs`). The entries
+//! are removed, each under the short lock of its channel, before the slots are dropped. Named
+//! invariant **Held**: see `slot.rs`.
 //!
 //! A channel without senders counts as ready: its arm gets [`RecvError::Disconnected`].
 
@@ -22,8 +22,8 @@ use crate::wait::{Outcome, Ticket};
 
 /// Several receivers to wait for at once, each with a closure that gets its value.
 ///
-/// When several have a value, the arm added first is taken; a channel that always has one starves
-/// those after it, so add the urgent ones first and the busy ones last.
+/// If several have a value, the arm that was added first runs. A channel that always has a value
+/// starves the arms after it, so add urgent channels first and busy ones last.
 ///
 /// ```
 /// use ums::sync::channel::{Select, unbounded};
@@ -107,13 +107,13 @@ impl<'a, R: 'a> Select<'a, R> {
         }
     }
 
-    /// Waits in all channels at once; `Granted` means that the arms must be tried again.
+    /// Waits in all channels at the same time. `Granted` means that the arms must be tried again.
     fn park(&self, patience: Patience) -> Outcome {
         let ticket = current::begin(patience.what(WaitReason::CHANNEL_RECEIVE, &self.arms));
         let queued = Queued { arms: &self.arms, ticket };
-        // An arm that is ready already ends the wait before it parks, unless a peer has already
-        // granted an earlier arm; then parking returns that outcome without waiting.
-        // SAFETY: Held: `queued` takes the ticket out of every arm before this returns, and the
+        // If an arm is ready already, the wait is abandoned before it parks, unless a peer has
+        // already granted an earlier arm. Then parking returns that outcome without waiting.
+        // SAFETY: Held: `queued` removes the ticket from every arm before this returns, and the
         // arms, which own the slots, are borrowed for as long.
         let ready = self.arms.iter().any(|arm| unsafe { !arm.queue_unless_ready(ticket) });
         let abandoned = ready && ticket.abandon();

@@ -14,10 +14,10 @@
 //!                                                  between 1 and 3; take the entry out; look
 //! ```
 //!
-//! Named invariant. **Held**: a peer that finds an entry in the list under the short lock may
-//! use its slot until it claims the ticket or releases the short lock. It holds because an owner
-//! leaves its slot only after its ticket was granted through *this* list, or after it has taken the
-//! entry out under the short lock; an unwinding owner does the latter too.
+//! Named invariant. **Held**: a peer that finds an entry in the list under the short lock may use
+//! the entry's slot until it claims the ticket or releases the short lock. This is so because an
+//! owner leaves its slot only after its ticket was granted through *this* list, or after it has
+//! removed the entry under the short lock; an owner that unwinds removes the entry, too.
 
 #![allow(unsafe_code)]
 
@@ -29,7 +29,7 @@ use crate::current;
 use crate::sync::queue::{Batch, ShortGuard, ShortLock, WaitQueue};
 use crate::wait::{Claimed, Outcome, Ticket, What};
 
-/// A place for one value, on the stack (or in the box) of the waiter that waits.
+/// A place for one value, on the stack (or in the box) of a waiter.
 pub(super) struct Slot<T>(UnsafeCell<Option<T>>);
 
 struct SlotPtr<T>(NonNull<UnsafeCell<Option<T>>>);
@@ -89,11 +89,11 @@ impl<T> Slots<T> {
         self.0.remove(ticket);
     }
 
-    /// Hands `value` to the first ticket that still waits; gives it back if there is none.
+    /// Hands `value` to the first ticket that still waits; returns it if there is none.
     pub(super) fn put(&mut self, mut value: T) -> Result<Claimed, T> {
         while let Some((ticket, slot)) = self.0.pop() {
-            // SAFETY: Held: found in the list, `&mut self` is under the short lock, and the
-            // ticket is claimed below.
+            // SAFETY: Held: the slot was found in the list, `&mut self` is under the short lock,
+            // and the ticket is claimed only below.
             let before = unsafe { slot.replace(Some(value)) };
             debug_assert!(before.is_none(), "a receiver's slot is empty while it waits");
             if let Some(claimed) = ticket.claim(Outcome::Granted) {
@@ -149,7 +149,8 @@ impl<S, T> Drop for Entry<'_, S, T> {
 
 /// Waits in `list` with a slot that holds `value`; returns what the slot holds afterwards.
 ///
-/// Inlined, as few returns as possible after the switch: see `leave_by` in `channel/switch.rs`.
+/// Inlined, so that as few functions as possible return after the switch: see `leave_by` in
+/// `scheduler/switch.rs`.
 #[inline(always)]
 pub(super) fn wait<S, T>(
     state: ShortGuard<'_, S>,
@@ -159,12 +160,12 @@ pub(super) fn wait<S, T>(
     deadline: u64,
 ) -> (Outcome, Option<T>) {
     let mut slot = Slot::new(value);
-    // Declared after the slot: a wait that is refused panics, and releases the lock before it drops
-    // the value, whose destructor may use the channel.
+    // Declared after the slot, so dropped before it. If the wait is refused by a panic, the lock is
+    // released before the value is dropped, whose destructor may use the channel.
     let mut state = state;
     let ticket = current::begin(what);
-    // SAFETY: Held: `entry` removes it before the slot is dropped, for it is declared after
-    // the slot; it is forgotten only when this list, the only one it is in, has granted the ticket.
+    // SAFETY: Held: `entry` is declared after the slot, so it removes the ticket before the slot is
+    // dropped. It is forgotten only if this list, the only one with the ticket, has granted it.
     unsafe { list(&mut state).queue(ticket, &slot) };
     let entry = Entry { home: state.home(), list, ticket };
     drop(state);

@@ -1,4 +1,4 @@
-//! Channels by threads: order, hand-over, ends, and races of deadlines with values.
+//! Tests of channels between threads: order, hand-over, ends, and races of deadlines with values.
 
 use super::*;
 use crate::sync::testing::{Dice, LONG, SHORT, until};
@@ -136,7 +136,7 @@ fn a_destructor_may_use_the_channel_it_is_dropped_from() {
     assert!(tx.send(Talker(tx.clone())).is_err());
 }
 
-/// Every value is boxed, so a value lost, doubled or torn shows as a leak or a crash too.
+/// Every value is boxed, so a value that is lost, doubled or torn also shows as a leak or a crash.
 fn race(bound: usize) {
     const SENDERS: u64 = 2;
     const EACH: u64 = 4_000;

@@ -1,4 +1,4 @@
-//! The mutex as its users see it. What its word does is tested beside `raw_mutex.rs`.
+//! Tests of the mutex as its users see it. The states of its word are tested in `raw_mutex.rs`.
 
 use super::*;
 use crate::current;

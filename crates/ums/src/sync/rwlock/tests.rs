@@ -1,4 +1,4 @@
-//! Groups, order, and what may be held together.
+//! Tests of the reader-writer lock: groups, order, and which shares can be held together.
 
 use super::*;
 use crate::sync::testing::{Dice, SHORT, until};
@@ -15,7 +15,7 @@ fn a_leaving_writer_moves_the_readers_at_the_head_together_u54() {
             s.spawn(|| {
                 let _read = lock.read();
                 inside.fetch_add(1, Ordering::SeqCst);
-                // Leaves only when all three are in: so they were let in together.
+                // Ends only when all three hold the lock, so they were let in together.
                 until(|| inside.load(Ordering::SeqCst) >= 3);
             });
             until(|| lock.raw.waiting() == i + 1);
@@ -68,7 +68,7 @@ fn a_writer_that_gives_up_lets_the_readers_behind_it_in() {
         let held = lock.read();
         s.spawn(|| assert_eq!(lock.write_for(SHORT * 20).err(), Some(WaitError::TimedOut)));
         until(|| lock.raw.waiting() == 1);
-        // Waits behind the writer and is let in while `held` still reads.
+        // This reader waits behind the writer, and is let in while `held` still reads.
         drop(lock.read());
         drop(held);
     });
