@@ -20,8 +20,8 @@ use crate::io::{wait_for, wait_out};
 use crate::os::driver::{CURRENT, LiveOp};
 use crate::os::op::BUFFERS_MAX;
 
-/// Checks that a file can have this position. The system takes larger ones as negative, and one of
-/// them as "the current position".
+/// Checks that a file can have this position. The system would read larger numbers as negative, and
+/// one of them as "the current position".
 fn placed(offset: u64) -> io::Result<u64> {
     match i64::try_from(offset) {
         Ok(_) => Ok(offset),
@@ -29,8 +29,8 @@ fn placed(offset: u64) -> io::Result<u64> {
     }
 }
 
-/// Returns whether the caller is in a simulated world. It has no cache: its seed decides which
-/// operations are late, short or lost.
+/// Returns whether the caller is in a simulated world. Such a world has no cache: its seed decides
+/// which operations are late, short or lost.
 fn is_simulated() -> bool {
     crate::os::sim::is_here()
 }
@@ -195,7 +195,7 @@ impl File {
         }
         match rustix::io::preadv2(&self.std, bufs, offset, ReadWriteFlags::NOWAIT) {
             Ok(n) => Ok(Some(n)),
-            // The call that follows returns the error, if there is one.
+            // The operation that follows returns the error, if there is one.
             Err(Errno::AGAIN | Errno::INTR | Errno::INVAL) => Ok(None),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 self.no_cache_question.store(true, Ordering::Relaxed);

@@ -2,12 +2,13 @@
 //!
 //! `O_DIRECT` moves bytes between a buffer and the disk without a copy, and therefore requires that
 //! address, offset and length are aligned for the disk. A [`DirectBuffer`] begins at a multiple of
-//! 4096, which suits all disks. Freed buffers are kept on a *shelf* of their size for reuse; the
-//! shelves of the process hold [`SHELVES_MAX`] bytes at most, besides pieces of the *arena*: small
-//! buffers come from there while it has room, because its memory is registered with the rings.
+//! 4096, which suits all disks. Freed buffers are kept for reuse, on a *shelf* of their size. The
+//! shelves of the process hold [`SHELVES_MAX`] bytes at most. Pieces of the *arena* do not count as
+//! part of that: small buffers are cut from the arena while it has room, because its memory is
+//! registered with the rings.
 //!
-//! Named invariant **Own Memory**: a [`Block`] is the only pointer to its `capacity` bytes, an
-//! allocation of its own or a piece of the arena, which have all been written to.
+//! Named invariant **Own Memory**: a [`Block`] is the only pointer to its `capacity` bytes, which
+//! are an allocation of their own or a piece of the arena, and have all been written to.
 
 #![allow(unsafe_code)] // Named invariant "Own Memory", stated above.
 
@@ -48,7 +49,7 @@ impl DirectBuffer {
     /// # Panics
     /// Panics if `len` is above [`DirectBuffer::MAX`].
     pub fn new(len: usize) -> DirectBuffer {
-        // Checked before anything is computed from it: below this limit nothing overflows.
+        // Checked before anything is computed from `len`: below this limit nothing overflows.
         assert!(
             len <= DirectBuffer::MAX,
             "a direct buffer of {len} bytes was asked for: ask for at most DirectBuffer::MAX"

@@ -1,14 +1,14 @@
-//! An open file: its state, its metadata, syncing and closing. Its constructors are in `open.rs`,
-//! its reads and writes in `at.rs`.
+//! An open file: its state, its metadata, syncing and closing. Its constructors are in
+//! `options.rs`, its reads and writes in `at.rs`.
 //!
 //! ```text
-//!   File  --has a-->  adoption   the drivers may rely on what the number means
+//!   File  --has a-->  adoption   the drivers may rely on what the descriptor's number means
 //!                     std        owns the descriptor
 //!                     manner     where its operations are done
 //! ```
 //!
-//! Rule *Adopted*: the descriptor is adopted for as long as its `File` lives, and the adoption is
-//! taken back before it is closed or given away.
+//! Rule *Adopted*: a descriptor is *adopted* for as long as its `File` lives: drivers may rely on
+//! what the number means. The adoption is taken back before the descriptor is closed or given away.
 
 use std::fs::{Metadata, Permissions};
 use std::io;
@@ -44,14 +44,14 @@ use crate::record::reason::WaitReason;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct File {
-    // Dropped first (Adopted).
+    // Dropped first: the adoption ends before the descriptor is closed (rule Adopted).
     adoption: Adoption,
     pub(super) std: std::fs::File,
     pub(super) manner: Manner,
     pub(super) deadline: AtomicU64,
     pub(super) cancellable: bool,
     pub(super) reasons: Reasons,
-    /// True once the file system has said that it cannot tell what is in the cache.
+    /// True once the file system has answered that it cannot tell what is in the cache.
     pub(super) no_cache_question: AtomicBool,
 }
 

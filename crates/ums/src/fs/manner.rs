@@ -1,4 +1,5 @@
-//! Where the operations of a file are done: through the page cache, past it, or by readiness.
+//! The manner of a file: where its operations are done (through the page cache, past it, or when
+//! the file is ready).
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -12,14 +13,15 @@ use crate::os::linux::owned::Kind;
 pub(super) enum Manner {
     /// Through the page cache. With `slow_writes` (O_SYNC, O_DSYNC), a write waits for the disk.
     Cached { slow_writes: bool },
-    /// Past the page cache: addresses must be multiples of `memory`, the rest of `offset`.
+    /// Past the page cache. Addresses of buffers must be multiples of `memory`, positions and
+    /// lengths multiples of `offset`.
     Direct { memory: usize, offset: usize },
-    /// A pipe, a terminal or another device: readiness is waited for.
+    /// A pipe, a terminal or another device: operations wait until it is ready.
     Stream,
 }
 
 impl Manner {
-    /// Asks the system, with two or three calls that touch no disk.
+    /// Determines the manner, with two or three system calls that touch no disk.
     pub fn of(file: &std::fs::File) -> io::Result<Manner> {
         let kind = file.metadata()?.file_type();
         let flags = rustix::fs::fcntl_getfl(file)?;
@@ -34,7 +36,7 @@ impl Manner {
         Ok(Manner::Cached { slow_writes: flags.intersects(OFlags::SYNC | OFlags::DSYNC) })
     }
 
-    /// Returns what the drivers may assume of the descriptor.
+    /// Returns what the drivers may assume about the descriptor.
     pub fn kind(self) -> Kind {
         if self == Manner::Stream { Kind::Other } else { Kind::File }
     }

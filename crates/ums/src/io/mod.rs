@@ -1,17 +1,18 @@
 //! I/O requests with completion routines, and the waits for I/O of all other modules.
 //!
-//! A *blocking-style* call borrows its buffers: the worker's stack stays unchanged until the
-//! completion has been reaped, so what lies on it, and what it borrows, stays valid. A deadline or
-//! a cancellation asks the kernel to cancel the operation and then still waits for its completion.
+//! A *blocking-style* call borrows its buffers. The worker's stack stays as it is until the
+//! completion has been reaped, so what is on the stack, and what it borrows, stays valid. If the
+//! deadline passes or the work request is cancelled, the call asks the kernel to cancel the
+//! operation, and still waits for its completion.
 //!
-//! A *request with a routine* owns what it needs. The routine runs on the stack of any worker that
-//! yields, after the request has left the I/O list, or before `submit` returns if the operation
-//! completed at once.
+//! A *request with a routine* owns its buffers. The routine runs on the stack of any worker that
+//! yields, after the request has left the I/O list. If the operation completes immediately, the
+//! routine runs before `submit` returns.
 //!
 //! On a plain thread the operation blocks that thread.
 //!
 //! Named invariant **Frozen Buffer**: what an operation points at stays valid and untouched until
-//! its completion; here because the waiting frame cannot continue before.
+//! its completion, because the frame that waits for it cannot continue before.
 
 #![allow(unsafe_code)]
 
@@ -60,8 +61,8 @@ pub(crate) fn wait_out(op: LiveOp<'_>, reason: WaitReason) -> io::Result<usize> 
     }
 }
 
-/// Runs a call that blocks and has no asynchronous form on a helper thread, and waits for it; a
-/// plain thread makes the call itself. The call must not use the scheduler.
+/// Runs a call that blocks and has no asynchronous form on a helper thread, and waits for it. On a
+/// plain thread, makes the call on that thread. The call must not use the scheduler.
 ///
 /// # Panics
 /// Passes on a panic of `f`.
@@ -102,8 +103,8 @@ fn on_worker(
     let told = *op;
     let began = if told.blocks() { clock::ticks() } else { 0 };
     let frozen = Frozen;
-    // SAFETY: Frozen Buffer: this frame stays until the completion; `frozen` ends the process if it
-    // is to be unwound before.
+    // SAFETY: Frozen Buffer: this frame stays until the completion; if it were unwound before,
+    // `frozen` would end the process.
     let op = unsafe { op.untied() };
     let submission = scheduler.with(|core| core.submit(op, Completion::Wake(ticket)));
     if told.blocks() {
@@ -120,8 +121,8 @@ fn on_worker(
         Submission::Call(..) => unreachable!("a submission that wakes has no routine"),
     };
     if cancellable {
-        // SeqCst pairs with `cancel_waiter`: either it sees this token, or this thread sees its
-        // flag.
+        // SeqCst pairs with `cancel_waiter`: either that function sees this token, or this thread
+        // sees the flag that it has set.
         waiter.record.io.store(token, Ordering::SeqCst);
         if waiter.cancelled.load(Ordering::SeqCst) {
             scheduler.with(|core| core.cancel_io(token));
@@ -184,7 +185,8 @@ pub fn set_slow_after(span: std::time::Duration) {
     SLOW_AFTER_NS.store(ns, Ordering::Relaxed);
 }
 
-/// A plain thread tries, waits for readiness with `poll(2)`, and tries again.
+/// Does an operation on a plain thread: tries it, waits for readiness with `poll(2)`, and tries
+/// again.
 fn on_thread(mut op: LiveOp<'_>, deadline: u64) -> io::Result<usize> {
     loop {
         if let Tried::Finished(result) = call::try_now(&mut op) {
@@ -215,7 +217,7 @@ pub(crate) fn wait_writable(fd: RawFd, reason: WaitReason, deadline: u64) -> io:
     wait_for(LiveOp::poll(fd, Side::Out), reason, deadline).map(drop)
 }
 
-/// Accepts a connection: one that waits in the listener's queue, or else the next that comes.
+/// Accepts a connection: one from the listener's queue, or else the next that arrives.
 ///
 /// The caller keeps running until the queue is empty or its quantum is over. If a ring accepted for
 /// it, each connection would take a turn, and all ready workers would run in between.

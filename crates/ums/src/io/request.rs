@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Invariant *Frozen Buffer*: what the operation points at belongs to the routine, which is kept
-//! until the completion, and does not move when its owner does.
+//! until the completion. It stays in its place when the routine is moved.
 
 #![allow(unsafe_code)] // Named invariant "Frozen Buffer", stated above.
 
@@ -54,10 +54,10 @@ unsafe impl Buffer for Vec<u8> {
 /// An I/O request that has not been submitted. It owns its file and its buffers until its
 /// completion routine gets the buffers back.
 ///
-/// The routine runs on the stack of another worker, while that worker yields: it may enqueue,
-/// submit and release, and panics if it waits. When its scheduler shuts down, outstanding requests
-/// are cancelled and their routines run before the shutdown returns; a routine must not submit new
-/// requests then.
+/// The routine runs on the stack of another worker, while that worker yields. It may queue
+/// requests, submit I/O and release locks; if it waits, it panics. When its scheduler shuts down,
+/// outstanding requests are cancelled and their routines run before the shutdown returns; a routine
+/// must not submit new requests then.
 ///
 /// The offset [`CURRENT`] means the file's own position. It is the only valid offset for pipes and
 /// sockets, which must be in non-blocking mode.
@@ -81,7 +81,7 @@ unsafe impl Buffer for Vec<u8> {
 /// ```
 #[must_use = "a request does nothing until it is submitted"]
 pub struct Request {
-    // Dropped first: its buffers are the routine's.
+    // Dropped first, because the routine owns its buffers.
     op: LiveOp<'static>,
     routine: Routine,
 }
@@ -204,8 +204,8 @@ impl Request {
             drop(file);
             routine(decode(result), buffers);
         };
-        // SAFETY: Frozen Buffer: the routine owns file and buffers; it is called or dropped only
-        // after the operation has been dropped.
+        // SAFETY: Frozen Buffer: the routine owns the file and the buffers, and it is called or
+        // dropped only after the operation has been dropped.
         let op = unsafe { LiveOp::of(op) };
         Request { op, routine: Box::new(routine) }
     }

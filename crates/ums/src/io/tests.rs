@@ -1,6 +1,6 @@
-//! Requests with completion routines that no public call submits: behaviours U57 to U66 of the I/O
-//! list, and rule 9 of ARCHITECTURE.md. They run in both kinds, on each of 1, 2 and 4 schedulers in
-//! turn.
+//! Tests of requests with completion routines that no public call submits: behaviours U57 to U66 of
+//! the I/O list, and rule 9 of ARCHITECTURE.md. They run with thread workers and with fibers, on
+//! each scheduler of nodes with 1, 2 and 4 schedulers.
 //!
 //! The two reasons for unsafe code here: **Contract**: only closures of these tests run on fibers,
 //! and they keep no thread-scoped state across a wait. **Frozen Buffer**: what an operation points
@@ -42,7 +42,7 @@ fn on_each_scheduler(
     }
 }
 
-/// A pipe: the side to read, the side to write.
+/// Returns a pipe: the side to read, the side to write.
 fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::NONBLOCK).unwrap()
 }
@@ -61,7 +61,7 @@ fn until(so: impl Fn() -> bool) {
     }
 }
 
-/// A poll of this descriptor whose routine sets a flag.
+/// Submits a poll of this descriptor. Its routine sets the returned flag.
 fn submit_flag(fd: &OwnedFd) -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let ran = flag.clone();
@@ -221,7 +221,7 @@ fn a_routine_that_would_switch_panics_and_harms_no_worker_rule_9() {
                 assert!(super::submit_poll(read.as_raw_fd(), Box::new(routine)).is_some());
                 write(&send);
                 until(|| panics() > before + at as u64);
-                // Nothing is broken: the worker can wait, and others run.
+                // Nothing is broken afterwards: the worker can wait, and others run.
                 crate::sleep(Duration::from_millis(1)).unwrap();
                 assert_eq!(spawn(|| 7).join().unwrap(), 7);
             }

@@ -59,7 +59,7 @@
 //!   while it blocks ([`ToSocketAddrs`]); a literal address needs no such call.
 //! * The descriptors are in non-blocking mode. There is no `set_nonblocking`, and no `SIGPIPE`.
 //! * An operation that does not wait still yields when its caller's quantum is over, so a client
-//!   that never pauses does not keep its scheduler to itself.
+//!   that never pauses cannot occupy the scheduler.
 //!
 //! Inside [`go_preemptive`](crate::go_preemptive) a caller blocks its thread, and a cancellation
 //! does not end a call that waits already.
@@ -105,10 +105,11 @@
 //!
 //! # What is tried first
 //!
-//! Reads go to the I/O back end at once: epoll and the synchronous one try them before they wait,
-//! and a ring tries them when it is entered. Writes are tried here, because a socket nearly always
-//! has room; only if there is none is the wait for room an I/O request. System calls of the server
-//! per echo round (64 bytes there and back, one scheduler of fibers, counted by perf):
+//! Reads are given to the I/O driver immediately: the epoll driver and the synchronous one try them
+//! before they wait, and a ring tries them when it is entered. Writes are tried here, because a
+//! socket nearly always has room; only if there is none is the wait for room an I/O request. The
+//! server makes this many system calls per echo round (64 bytes there and back, one scheduler of
+//! fibers, counted by perf):
 //!
 //! ```text
 //!                                     1 connection                    100 busy ones

@@ -1,8 +1,8 @@
 //! Addresses from names, without blocking the scheduler.
 //!
 //! A name is looked up by the C library, which may block for seconds: that call goes preemptive.
-//! Literal addresses need no such call. std's trait of the same name cannot tell the two apart
-//! before it blocks; therefore this trait exists.
+//! Literal addresses need no such call. This trait exists because a caller of std's trait of the
+//! same name cannot tell the two apart before it blocks.
 
 use std::io;
 use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};

@@ -7,8 +7,9 @@
 //!   datagram_type!  two           send, recv, peek
 //! ```
 //!
-//! Each type has a field `socket` and a constructor `of(socket)`, and uses the names that stand in
-//! the macros. These are macros instead of traits, so that a user needs no import to call a method.
+//! Each type has a field `socket` and a constructor `of(socket)`, and its file imports the names
+//! that the macros use. These are macros instead of traits, so that a user needs no import to call
+//! a method.
 
 /// Defines what every socket type has: conversions, descriptors, clones, the pending error.
 macro_rules! socket_type {

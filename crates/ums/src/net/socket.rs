@@ -7,8 +7,9 @@
 //!                                            limits     timeouts and the deadline
 //! ```
 //!
-//! Rule *Adopted*: a descriptor is adopted for as long as its `Socket` lives, and the adoption is
-//! taken back before the descriptor is closed or given away.
+//! Rule *Adopted*: a descriptor is *adopted* for as long as its `Socket` lives: drivers may rely on
+//! what the descriptor's number means, and keep it registered. The adoption is taken back before
+//! the descriptor is closed or given away.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -38,7 +39,7 @@ const PAUSE_SHORT: Duration = Duration::from_millis(10);
 
 /// A socket of any type; see the header of this file.
 pub(super) struct Socket<S> {
-    // Dropped first (Adopted).
+    // Dropped first: the adoption ends before the descriptor is closed (rule Adopted).
     adoption: Adoption,
     pub std: S,
     limits: Limits,
@@ -198,8 +199,8 @@ impl<S: AsRawFd> Socket<S> {
         wait_for(op, WaitReason::NETWORK_READ, self.limits.end(Way::Read))
     }
 
-    /// Tries the write, and waits only for room. There nearly always is room; then this is one
-    /// cheap system call, and the worker keeps running.
+    /// Tries the write, and waits only if there is no room. There nearly always is room; then this
+    /// is one cheap system call, and the worker keeps running.
     ///
     /// The send itself is never left to a ring. A ring that must wait repeats the send with what
     /// the first attempt left of the buffer, and a Unix datagram socket that finds its receiver's
@@ -217,7 +218,8 @@ impl<S: AsRawFd> Socket<S> {
         }
     }
 
-    /// Accepts one connection. `short` records that descriptors had run out.
+    /// Accepts one connection. `short` says that the last call found no descriptor or memory left;
+    /// this call then begins with a pause.
     pub fn accept(&self, short: &AtomicBool, deadline: u64) -> io::Result<OwnedFd> {
         loop {
             checkpoint()?;
@@ -230,7 +232,7 @@ impl<S: AsRawFd> Socket<S> {
                 Err(error) => error,
             };
             match error.raw_os_error() {
-                // This connection failed before it was accepted; the next one may not.
+                // This connection failed before it was accepted; the next one may succeed.
                 Some(libc::ECONNABORTED | libc::EPROTO) => {}
                 _ => {
                     short.store(is_shortage(&error), Ordering::Relaxed);
@@ -240,8 +242,9 @@ impl<S: AsRawFd> Socket<S> {
         }
     }
 
-    /// Like [`Socket::accept`], but while the system has no descriptor or memory for a connection,
-    /// the connection stays in the listener's queue, and a sentence on stderr says so.
+    /// Like [`Socket::accept`], but waits while the system has no descriptor or memory for a
+    /// connection. Meanwhile the connection stays in the listener's queue, and a sentence on stderr
+    /// says so.
     pub fn accept_despite_shortage(&self, short: &AtomicBool) -> io::Result<OwnedFd> {
         loop {
             // The next call begins with a pause.
@@ -293,7 +296,7 @@ impl Patience {
     }
 }
 
-/// Waits until a connection may be attempted, if the network asks for that.
+/// In a simulated world, waits before an attempt to connect for as long as its network takes.
 pub(super) fn pause_before_connecting(deadline: u64) -> io::Result<()> {
     let Some(delay) = sockets::delay_before_connecting() else { return Ok(()) };
     pause(WaitReason::NETWORK_CONNECT, -1, delay, deadline)

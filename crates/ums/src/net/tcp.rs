@@ -45,8 +45,8 @@ impl TcpListener {
         TcpListener { socket, short: AtomicBool::new(false) }
     }
 
-    /// Listens on the first of these addresses that works; port 0 takes a free one. An address may
-    /// be reused although closed connections of it linger (`SO_REUSEADDR`).
+    /// Listens on the first of these addresses that works; port 0 selects a free port. An address
+    /// may be reused although closed connections of it linger (`SO_REUSEADDR`).
     ///
     /// # Errors
     /// The error of the last address, or of the name's resolution.
@@ -330,7 +330,7 @@ impl TcpStream {
     }
 }
 
-// After the methods above, so that the pages begin with those.
+// After the methods above, so that the generated documentation begins with those.
 socket_type!(TcpListener, std::net::TcpListener, Kind::Other);
 socket_type!(TcpStream, std::net::TcpStream, Kind::Stream);
 stream_type!(TcpStream);

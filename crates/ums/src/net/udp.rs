@@ -72,7 +72,7 @@ impl UdpSocket {
         UdpSocket { socket }
     }
 
-    /// Binds to the first of these addresses that works; port 0 takes a free one.
+    /// Binds to the first of these addresses that works; port 0 selects a free port.
     ///
     /// # Errors
     /// The error of the last address, or of the name's resolution.

@@ -40,7 +40,7 @@ impl UnixListener {
         UnixListener { socket, short: AtomicBool::new(false) }
     }
 
-    /// Listens at this path, which must not exist. Dropping the listener does not remove it.
+    /// Listens at this path, which must not exist. Dropping the listener does not remove the path.
     ///
     /// # Errors
     /// The system's error.
@@ -86,7 +86,7 @@ impl UnixListener {
     }
 
     /// Iterates over the connections as they arrive. It ends when the work request is cancelled;
-    /// like [`TcpListener::incoming`](super::TcpListener::incoming), it goes on during the grace
+    /// like [`TcpListener::incoming`](super::TcpListener::incoming), it continues during the grace
     /// time of a shutdown. While the process is out of descriptors, the next connection waits in
     /// the listener's queue, and a sentence on stderr says so.
     pub fn incoming(&self) -> UnixIncoming<'_> {
@@ -185,7 +185,7 @@ impl UnixStream {
     }
 }
 
-// After the methods above, so that the pages begin with those.
+// After the methods above, so that the generated documentation begins with those.
 socket_type!(UnixListener, net::UnixListener, Kind::Other);
 socket_type!(UnixStream, net::UnixStream, Kind::Stream);
 stream_type!(UnixStream);

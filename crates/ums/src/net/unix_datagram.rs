@@ -35,7 +35,7 @@ impl UnixDatagram {
         UnixDatagram { socket }
     }
 
-    /// Binds to this path, which must not exist. Dropping the socket does not remove it.
+    /// Binds to this path, which must not exist. Dropping the socket does not remove the path.
     ///
     /// # Errors
     /// The system's error.
@@ -112,7 +112,7 @@ impl UnixDatagram {
     /// Shuts down one direction or both, for all clones.
     ///
     /// # Errors
-    /// `NotConnected` if it has no peer.
+    /// `NotConnected` if the socket has no peer.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.std.shutdown(how)
     }
@@ -128,7 +128,7 @@ impl UnixDatagram {
     /// Returns the address of the connected peer.
     ///
     /// # Errors
-    /// `NotConnected` if it has no peer.
+    /// `NotConnected` if the socket has no peer.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.socket.std.peer_addr()
     }
