@@ -229,7 +229,7 @@ pub(crate) fn accept(fd: RawFd, flags: i32, deadline: u64) -> io::Result<OwnedFd
         Some(result) => result,
         None => wait_for(LiveOp::accept(fd, flags), WaitReason::NETWORK_ACCEPT, deadline),
     };
-    // SAFETY: Own Memory: a new descriptor, which no other code knows.
+    // SAFETY: Own Memory: a new descriptor, which no other code has.
     accepted.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 

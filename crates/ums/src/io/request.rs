@@ -164,7 +164,7 @@ impl Request {
         let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         let op = Op::Accept { fd: listener.as_fd().as_raw_fd(), flags };
         Request::of(op, listener, (), |result, ()| {
-            // SAFETY: Own Memory: a new descriptor, which no other code knows.
+            // SAFETY: Own Memory: a new descriptor, which no other code has.
             routine(result.map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) }))
         })
     }

@@ -238,7 +238,8 @@ pub struct Coupled {
 
 impl Drop for Coupled {
     fn drop(&mut self) {
-        // If a wait was begun outside the scheduler and has not ended, it must end outside.
+        // A wait that was begun outside the scheduler must end there, so the worker does not rejoin
+        // in the middle of one.
         if self.time != 0 && self.time == TIMES.get() && thread_waiter().is_quiet() {
             come_back();
         }
@@ -267,8 +268,8 @@ pub(crate) fn couple(reason: WaitReason) -> Result<Coupled, NeedsThread> {
 /// request, because the request may have forgotten its guard.
 pub(super) fn come_back() {
     let _inside = Inside::enter();
-    // A guard in another thread-local may be dropped when `LEFT` is gone; its request has ended
-    // then.
+    // A guard that is stored in another thread-local may be dropped after `LEFT` is destroyed. Its
+    // request has ended by then, and so has its preemptive section.
     if let Ok(Some((scheduler, left))) = LEFT.try_with(Cell::take) {
         scheduler.come_back(&left);
     }
@@ -315,8 +316,9 @@ impl Scheduler {
     /// Gives the current worker's baton away. When this returns, the worker is outside its
     /// scheduler.
     ///
-    /// # Panics Panics if the worker has begun to wait, because the end of that wait would make it
-    /// run in its scheduler, too.
+    /// # Panics
+    /// Panics if the worker has begun to wait, because the end of that wait would make it run in its
+    /// scheduler, too.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
         let waiter = self.current_waiter();
         let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);

@@ -373,9 +373,9 @@ impl Scheduler {
     /// Called before anything that may give the baton away. A completion routine must not do that,
     /// because it runs in the middle of another worker's turn (rule 9).
     ///
-    /// # Panics Panics in a completion routine, and in the closure that queues the caller for a
-    /// wait. In debug builds it also panics while the worker is noted as the holder of a foreign
-    /// lock.
+    /// # Panics
+    /// Panics in a completion routine, and in the closure that queues the caller for a wait. In
+    /// debug builds it also panics while the worker is noted as the holder of a foreign lock.
     #[inline]
     pub(crate) fn may_switch(&self) {
         #[cfg(debug_assertions)]

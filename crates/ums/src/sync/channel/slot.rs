@@ -79,7 +79,7 @@ impl<T> Slots<T> {
     ///
     /// # Safety
     /// Held: before the slot is dropped, also by unwinding, its owner removes the ticket
-    /// under this list's short lock, or knows that it was granted through this list.
+    /// under this list's short lock, or the ticket has been granted through this list.
     pub(super) unsafe fn queue(&mut self, ticket: Ticket, slot: &Slot<T>) {
         self.0.push(ticket, SlotPtr(NonNull::from(&slot.0)));
     }
