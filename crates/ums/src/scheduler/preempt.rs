@@ -317,8 +317,8 @@ impl Scheduler {
     /// scheduler.
     ///
     /// # Panics
-    /// Panics if the worker has begun to wait, because the end of that wait would make it run in its
-    /// scheduler, too.
+    /// Panics if the worker has begun to wait, because the end of that wait would make it run in
+    /// its scheduler, too.
     fn go_out(&self, reason: WaitReason, way: Way) -> Left {
         let waiter = self.current_waiter();
         let within = waiter.record.in_request_code.swap(false, Ordering::Relaxed);
