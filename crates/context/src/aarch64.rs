@@ -1,22 +1,26 @@
-//! The switch on aarch64: what is saved, and the few instructions that run on no stack.
+//! The switch between contexts on aarch64, and the loop in which a context's own kernel thread
+//! sleeps, which uses no stack.
+//!
+//! Where the registers of a saved context are:
 //!
 //! ```text
-//!   at the saved stack pointer, upward: x19, x29, next instruction, nothing
+//!   at the saved stack pointer, upward: x19, x29, next instruction, an unused word
 //!   (as corosensei leaves a fiber)
 //!   in the context: stack pointer (0 while it runs), thread pointer (`fs`), FPCR (`mxcsr`)
 //! ```
 //!
 //! The thread pointer is TPIDR_EL0, which user code may write on every processor. The switch
-//! clobbers the other registers, as on x86-64.
+//! declares all other registers clobbered, as on x86-64.
 //!
-//! *Order.* On this processor stores become visible in any order, so each exchange by which another
-//! thread learns that a context is saved releases, and each by which a thread gets a context
-//! acquires. These are pairs of exclusive accesses, which all of these processors have.
+//! *Order.* On this processor stores may become visible to other processors in any order. So each
+//! exchange that tells another thread that a context is saved has release semantics, and each
+//! exchange by which a thread gets a context has acquire semantics. They are written as pairs of
+//! exclusive loads and stores, which every aarch64 processor has.
 //!
-//! This file was run under an emulator only. That shows that its instructions are right one by one,
-//! and shows nothing about memory order or cost.
+//! This file has been run under an emulator only. That shows that each instruction is right, and
+//! shows nothing about memory order or cost.
 //!
-//! Unsafe code: instructions that Rust has no other words for.
+//! Unsafe code: the switch can be written in assembly only.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, naked_asm};
@@ -42,18 +46,20 @@ pub(crate) fn thread_pointer() -> usize {
     base
 }
 
+/// Sets the thread pointer.
+///
 /// # Safety
-/// Nothing uses a thread-local until the pointer is put back, or the stack changes too.
+/// No code uses a thread-local until the pointer is set back, or until the stack changes, too.
 #[inline(always)]
 pub(crate) unsafe fn set_thread_pointer(base: usize) {
     // SAFETY: Contract.
     unsafe { asm!("msr tpidr_el0, {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
-/// Returns the number of the calling kernel thread, without touching errno.
+/// Returns the id of the calling kernel thread, without changing errno.
 pub(crate) fn kernel_thread() -> i32 {
     let number: i64;
-    // SAFETY: Plain Call: asks for a number.
+    // SAFETY: Plain Call: returns a number.
     unsafe {
         asm!("svc 0", in("x8") libc::SYS_gettid, lateout("x0") number, options(nostack));
     }
@@ -74,8 +80,8 @@ macro_rules! save {
     };
 }
 
-/// Switches from the context in `x0` to the one in `x1`. The registers that the new context
-/// saved on its stack are loaded by the caller.
+/// Switches from the context in `x0` to the one in `x1`, except for the registers that the latter
+/// has saved on its stack, which `resume!` loads.
 macro_rules! change {
     () => {
         "ldr x9, [x1, {SP}]
@@ -92,8 +98,9 @@ macro_rules! change {
     };
 }
 
-/// The code at `2:` begins with a `bti j`, so that it may be jumped to in programs whose branches
-/// must land on one; in others it is a hint without effect.
+/// Loads the registers that the context has saved on its stack, and jumps to its next instruction.
+/// That instruction, at `2:`, is `bti j` (`hint 36`): in programs with branch target identification
+/// an indirect jump must land on such an instruction. In others it has no effect.
 macro_rules! resume {
     () => {
         "ldr x9, [sp, 16]
@@ -105,11 +112,11 @@ macro_rules! resume {
     };
 }
 
-/// Saves the running context and resumes another here.
+/// Saves the running context and resumes another on the calling kernel thread.
 ///
 /// # Safety
-/// *One Place*: `from` is the running context, `to` a saved one that only the caller resumes. Its
-/// host outlives its stay.
+/// *One Place*: `from` is the running context, and `to` a saved one that only the caller resumes.
+/// The calling kernel thread lives as long as `to` stays on it.
 #[inline(always)]
 pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     // SAFETY: Contract. Frozen Stack: stack pointer and thread pointer change together.
@@ -126,12 +133,13 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     }
 }
 
-/// Does as [`switch`], and then makes the own kernel thread of `from` resume it: done on the stack
-/// of `to`, when `from` is saved (*One Place*). `from` may be freed once its word has been
-/// exchanged; waking an address on which no thread sleeps does nothing.
+/// Does as [`switch`], and then makes the own kernel thread of `from` resume it. That happens on
+/// the stack of `to`, when `from` is saved (*One Place*). Once the word `go` of `from` has been
+/// exchanged, `from` may be freed. The wake-up that follows is harmless then, because waking an
+/// address on which no thread sleeps does nothing.
 ///
 /// # Safety
-/// As [`switch`]; the own kernel thread of `from` sleeps, or is about to.
+/// As [`switch`]. The own kernel thread of `from` sleeps, or is about to.
 #[inline(always)]
 pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context) {
     // SAFETY: Contract. Frozen Stack: as in `switch`.
@@ -164,14 +172,16 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
     }
 }
 
-/// Saves the running context, sends the post, and sleeps on the gap until it is released; meanwhile
-/// a host may resume the context. Returns on that host, or here after it was released.
+/// Saves the running context and sends the post. The calling kernel thread then sleeps, with its
+/// stack pointer at the top of the gap, until the context is released; meanwhile a host may resume
+/// the context. The call returns on that host, or here after a release.
 ///
 /// # Safety
-/// *One Place*: `context` is the running one, coupled. All signals except one are blocked.
+/// *One Place*: `context` is the running context, and it is coupled. All signals except
+/// [`SETXID`](crate::setxid::SETXID) are blocked.
 #[inline(always)]
 pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
-    // SAFETY: Contract. One Place: the post is sent by `parked`.
+    // SAFETY: Contract. One Place: `parked` sends the post, after all registers have been saved.
     unsafe {
         asm!(
             save!(),
@@ -194,8 +204,9 @@ pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
 /// The number that is written to an eventfd.
 static ONE: u64 = 1;
 
-/// Sends the post: sets the event in `x0`, or at `6:` pushes onto the list, and goes to `30:`. The
-/// post is read before it is sent. The push is visible before the look at the flag.
+/// Sends the post in `x1`: sets the event in `x0`, or at `6:` pushes onto the list. Continues at
+/// `30:`. All fields of the post are read before it is sent, because it may be freed after that.
+/// The barrier makes the push visible before the flag is read.
 macro_rules! send_post {
     () => {
         "// An event.
@@ -246,8 +257,8 @@ macro_rules! send_post {
     };
 }
 
-/// Sleeps on the word that `x21` points to: 1 -> 0 ends the sleep, 0 -> 2 says that a wake is
-/// needed.
+/// Sleeps on the word `go`, to which `x21` points: changing it from 1 (released) to 0 ends the
+/// sleep, and from 0 to 2 says that the releasing thread must wake this one.
 macro_rules! sleep_until_released {
     () => {
         "// Sleeps: 1 -> 0 ends it, 0 -> 2 says that a wake is needed.
@@ -269,14 +280,15 @@ macro_rules! sleep_until_released {
     };
 }
 
-/// Sends the post, and sleeps: debuggers show a context's own kernel thread under this name.
-/// Reached by a jump, with the context in `x0` and the post in `x1`, which may be freed as soon as
-/// it is sent. Uses no stack; below `sp` only the gap is its own.
+/// Sends the post, and sleeps until the context is released. Debuggers show a context's own kernel
+/// thread under this name. [`park`] jumps here, with the context in `x0` and the post in `x1`;
+/// the post may be freed as soon as it is sent. Uses no stack, because `sp` points to the gap, and
+/// the frames below the gap belong to the context.
 #[unsafe(naked)]
 unsafe extern "C" fn parked() {
     naked_asm!(
         ".cfi_startproc",
-        // The outermost frame: the caller is saved elsewhere.
+        // This is the outermost frame for debuggers, because the context is saved elsewhere.
         ".cfi_undefined x30",
         "mov x20, x0",
         "add x21, x0, {GO}",
@@ -284,7 +296,7 @@ unsafe extern "C" fn parked() {
         "cbz x0, 6f",
         send_post!(),
         sleep_until_released!(),
-        // The context has come back to its own kernel thread, whose thread pointer is still right.
+        // Released. The thread pointer of this kernel thread is the context's, and has not changed.
         "ldr x9, [x20, {SP}]",
         "mov sp, x9",
         "str xzr, [x20, {SP}]",
@@ -310,11 +322,11 @@ unsafe extern "C" fn parked() {
     )
 }
 
-/// Calls `f(arg)` on the same stack beyond a gap of that many bytes, whose top is stored in the
-/// context.
+/// Calls `f(arg)` on the same stack, with its frame below a gap of `gap` bytes. Stores the top of
+/// the gap in the context.
 ///
 /// # Safety
-/// The stack has that much room, and what `f` needs.
+/// The stack has room for the gap and for the frames of `f`.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn across_gap(
     context: *const Context,

@@ -1,5 +1,5 @@
-//! Processors and C libraries without a switch: [`crate::supported`] refuses them, and nothing here
-//! is reached.
+//! Stands in for the switch on processors and C libraries for which none is written.
+//! [`crate::supported`] refuses these, so no function here that would switch is ever called.
 
 use crate::post::Post;
 use crate::record::Context;

@@ -1,30 +1,30 @@
-//! A post: how a context's own kernel thread tells other threads that the context is saved (*Saved
-//! First*).
+//! A post: the notification by which a context's own kernel thread tells other threads that the
+//! context is saved (**One Place**).
 //!
-//! It is sent by a few instructions that use neither stack nor thread-locals, so it can be one of
-//! two things only:
+//! Because the instructions that send a post may use neither stack nor thread-locals, there are two
+//! kinds of post only:
 //!
-//! * an *event*: a futex word, `0` unset, `1` set, `2` a thread sleeps on it. Set by an exchange; a
-//!   sleeper is woken.
-//! * a *list*: a stack of nodes that many push and one takes whole, and a flag beside it that says
-//!   whether the taker sleeps on an eventfd. The push is a compare-and-swap, which is also the
-//!   fence before the look at the flag. The thread that exchanges a true flag for false writes the
-//!   eventfd.
+//! * An *event* is a futex word: `0` unset, `1` set, `2` a thread sleeps on it. Sending exchanges
+//!   the word for `1`, and wakes the sleeper if there is one.
+//! * A *list* is a stack of nodes onto which many threads push and from which one thread, the
+//!   taker, takes all. A flag beside it says whether the taker sleeps on an eventfd. Sending pushes
+//!   a node by compare-and-swap, which is also the fence before the flag is read. The thread that
+//!   exchanges a true flag for false writes the eventfd.
 //!
-//! Another thread may resume the context, and free the post, the moment it is sent, so the sender
-//! reads all of the post before.
+//! As soon as the post is sent, another thread may resume the context and free the post. So the
+//! sender reads all fields of the post before.
 
 use std::marker::PhantomData;
 use std::os::fd::RawFd;
 use std::ptr::{from_ref, null};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
-/// A notification that a context is saved. `'a` is the lifetime of what it points to, which lives
-/// as long as any thread may read it.
+/// A notification that a context is saved. `'a` is the lifetime of the event or list that it points
+/// to; these live as long as any thread may read them.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Post<'a> {
-    /// The event, or null if it is a list.
+    /// The event's word, or null if the post is a list.
     pub(crate) event: *const u32,
     pub(crate) head: *const (),
     pub(crate) node: *const (),
@@ -49,7 +49,7 @@ impl<'a> Post<'a> {
         }
     }
 
-    /// Returns the word that its sending changes.
+    /// Returns the address of the word that sending the post changes.
     pub(crate) fn word(&self) -> *const () {
         if self.event.is_null() { self.head } else { self.event.cast() }
     }

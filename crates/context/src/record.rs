@@ -1,9 +1,11 @@
-//! The record of a context: what a switch saves, and what its own kernel thread sleeps on.
+//! The record of a context: the registers that a switch saves outside the stack, and the word that
+//! the context's own kernel thread sleeps on.
 
 use std::ptr::from_ref;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// A thread as the switch sees it. It must not move in memory while any thread may resume it.
+/// The saved state of a thread that can leave its kernel thread; the crate's page defines the
+/// words. It must not move in memory while any thread may resume it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Context {
@@ -13,11 +15,12 @@ pub struct Context {
     pub(crate) fs: AtomicUsize,
     pub(crate) mxcsr: AtomicU32,
     pub(crate) x87: AtomicU16,
-    /// The event that its own kernel thread sleeps on, see `post.rs`.
+    /// The event that its own kernel thread sleeps on until it is released; `post.rs` has the
+    /// values.
     pub(crate) go: AtomicU32,
-    /// Where its own kernel thread sleeps.
+    /// The top of the gap: the stack pointer of its own kernel thread while that sleeps.
     pub(crate) gap: AtomicUsize,
-    /// Its signal mask while it is not coupled.
+    /// The signal mask that it gets back when it couples again.
     pub(crate) mask: AtomicU64,
 }
 
@@ -28,7 +31,7 @@ impl Default for Context {
 }
 
 impl Context {
-    /// Returns a context for a thread that does not exist yet.
+    /// Returns the record for a thread that will be created later.
     pub const fn new() -> Context {
         Context {
             sp: AtomicUsize::new(0),
@@ -46,14 +49,15 @@ impl Context {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// Returns the address of the word that holds its stack pointer while it is saved, and 0 while
-    /// it runs with its own stack pointer and FS base. Saved at that stack pointer are
-    /// the next instruction, rbx and rbp.
+    /// Returns the address of a word that holds its stack pointer while it is saved, and is 0 while
+    /// it runs with its own stack pointer and FS base. On x86-64 the next instruction, rbx and rbp
+    /// are saved at that stack pointer.
     pub fn saved_at(&self) -> usize {
         from_ref(&self.sp).expose_provenance()
     }
 
-    /// Returns whether it is saved. The answer may be stale unless the caller has it (*One Place*).
+    /// Returns whether it is saved. The answer may be stale, unless only the caller may resume the
+    /// context (*One Place*).
     pub fn is_saved(&self) -> bool {
         self.sp.load(Ordering::Acquire) != 0
     }

@@ -1,28 +1,29 @@
-//! Credentials: glibc changes them in every thread by a signal, whose handler must see the thread
-//! that it runs on.
+//! Makes changes of credentials (`setuid`, `setgid`, ..) work in processes that have hosts.
 //!
-//! `setuid` and its like apply to the process in POSIX and to the kernel thread in Linux. So glibc
-//! sends signal 33 to the kernel thread of each thread that it knows. The handler makes the system
-//! call and marks *its* thread as done, which it finds by the FS base. On a host that base is a
-//! context's: the wrong thread would be marked, and the caller would send signals forever.
+//! In POSIX such a call applies to the process, in Linux to the calling kernel thread. So glibc
+//! sends signal 33 to the kernel thread of every other thread. Its handler makes the system call,
+//! and then marks its thread as done. It finds that thread by the FS base. But on a host the FS
+//! base may be that of a context: the handler would mark the wrong thread, and glibc would send
+//! signals to the host forever. So this file installs a handler that runs before glibc's:
 //!
 //! ```text
 //!   signal 33 on a host, in context W:
 //!     FS base := the host's own;  glibc's handler;  FS base := W's
-//!   on any other kernel thread, a sleeping one of a context too:
+//!   on any other kernel thread, also on the sleeping one of a context:
 //!     glibc's handler
 //! ```
 //!
-//! The handler asks the kernel which kernel thread it is on and looks that up among the hosts,
-//! which are few. Credentials that a context changes on a host do not reach its own kernel thread:
-//! it must couple first.
+//! The handler asks the kernel for the id of its kernel thread, and looks that up in a list of the
+//! hosts, which are few. It does not help a context that changes credentials itself while it is on
+//! a host: the change does not reach its own kernel thread. Such a context must couple first.
 //!
-//! A place in the list belongs to a thread, not to a [`Host`](crate::Host). A thread has one place
-//! at most, from its first host on. A thread-local's destructor frees the place when the thread
-//! ends, before the kernel can use its number again. So a forgotten host leaves nothing behind. The
-//! child of a fork begins with an empty list, because the threads of its parent do not exist there.
+//! A place in the list belongs to a thread, not to a [`Host`](crate::Host). A thread gets at most
+//! one place, when it becomes a host for the first time. A thread-local's destructor frees the
+//! place when the thread ends, before the kernel can reuse the id. So a host that is forgotten
+//! (`mem::forget`) leaves nothing behind. The child of a fork begins with an empty list, because
+//! the threads of its parent do not exist there.
 //!
-//! Unsafe code to install a handler by the bare system call, and to call the one before it.
+//! Unsafe code: installs the handler by the bare system call, and calls glibc's.
 
 #![allow(unsafe_code)]
 
@@ -38,8 +39,8 @@ use crate::support::Refused;
 /// The signal by which glibc makes every thread change its credentials.
 pub(crate) const SETXID: u32 = 33;
 
-/// A host's kernel thread and its thread control block. `thread` is 0 in a free place, and -1 while
-/// it is written.
+/// A place in the list: a host's kernel thread and its thread control block. `thread` is [`FREE`]
+/// in a free place, and [`BUSY`] while the place is written.
 struct Enlisted {
     thread: AtomicI32,
     tcb: AtomicUsize,
@@ -52,7 +53,7 @@ const MOST: usize = 1024;
 static HOSTS: [Enlisted; MOST] =
     [const { Enlisted { thread: AtomicI32::new(FREE), tcb: AtomicUsize::new(0) } }; MOST];
 
-/// The place of the calling thread, and the number of its kernel thread when it got the place.
+/// The place of the calling thread, and the id of its kernel thread when it got the place.
 struct Listed(Cell<Option<(usize, i32)>>);
 
 thread_local! {
@@ -61,7 +62,7 @@ thread_local! {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        // In the child of a fork the number differs, and the place may be another thread's.
+        // In the child of a fork the id differs, and the place may belong to another thread by now.
         if let Some((place, thread)) = self.0.get()
             && thread == arch::kernel_thread()
         {
@@ -70,7 +71,7 @@ impl Drop for Listed {
     }
 }
 
-/// Lists the calling thread as a host, until it ends.
+/// Puts the calling thread on the list, until it ends.
 pub(crate) fn enlist() -> Result<(), Refused> {
     let (thread, tcb) = (arch::kernel_thread(), arch::thread_pointer());
     let known = HOSTS.iter().find(|host| host.thread.load(Ordering::Acquire) == thread);
@@ -79,7 +80,7 @@ pub(crate) fn enlist() -> Result<(), Refused> {
         Some(_) => return Err(Refused::Hosted),
         None => {}
     }
-    // A thread that is ending and has run this destructor cannot be a host.
+    // A thread that is ending, and has dropped this thread-local already, cannot become a host.
     let listed = LISTED.try_with(|listed| {
         let place = HOSTS.iter().position(|host| {
             let taken =
@@ -109,12 +110,13 @@ struct Action {
     mask: u64,
 }
 
-/// glibc's handler, once ours is installed before it.
+/// glibc's handler. Set when ours is installed.
 static BEFORE: OnceLock<usize> = OnceLock::new();
 
-/// Installs our handler before glibc's, which exists as soon as the process has made a second
-/// thread. A host that is made before that finds none; the first context to detach finds it,
-/// because that is another thread.
+/// Installs our handler in the place of glibc's. glibc installs its own when the process creates
+/// its second thread. If the first thread becomes a host before that, there is none yet, and this
+/// does nothing. It is called again when the first context detaches, and then there is a second
+/// thread.
 pub(crate) fn install() -> Result<(), Refused> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +124,7 @@ pub(crate) fn install() -> Result<(), Refused> {
         return Ok(());
     }
     static AT_FORK: OnceLock<i32> = OnceLock::new();
-    // SAFETY: Plain Call: a function that stores numbers only.
+    // SAFETY: Plain Call: registers a function that only stores numbers.
     let at_fork = || unsafe { libc::pthread_atfork(None, None, Some(forget_all)) };
     if *AT_FORK.get_or_init(at_fork) != 0 {
         return Err(Refused::CLibrary);
@@ -136,7 +138,7 @@ pub(crate) fn install() -> Result<(), Refused> {
     if action.handler <= 1 {
         return Ok(());
     }
-    // Known before our handler can run.
+    // Stored before our handler can run.
     BEFORE.get_or_init(|| action.handler);
     action.handler = on_setxid as *const () as usize;
     if act(from_ref(&action), null_mut()) { Ok(()) } else { Err(Refused::CLibrary) }
@@ -146,8 +148,8 @@ pub(crate) fn install() -> Result<(), Refused> {
 /// Returns whether it succeeded.
 fn act(new: *const Action, old: *mut Action) -> bool {
     let set = size_of::<u64>();
-    // SAFETY: Plain Call: both structs outlive the call. The new one is glibc's with another
-    // function of the same kind.
+    // SAFETY: Plain Call: both structs outlive the call. The new one is glibc's, with another
+    // function of the same signature.
     unsafe { libc::syscall(libc::SYS_rt_sigaction, SETXID, new, old, set) == 0 }
 }
 
@@ -155,7 +157,7 @@ type Handler = extern "C" fn(i32, *mut c_void, *mut c_void);
 
 extern "C" fn on_setxid(signal: i32, info: *mut c_void, frame: *mut c_void) {
     let Some(&before) = BEFORE.get() else { return };
-    // SAFETY: Signal: glibc's handler, which it had installed with SA_SIGINFO.
+    // SAFETY: Signal: this is glibc's handler, which glibc had installed with SA_SIGINFO.
     let before = unsafe { std::mem::transmute::<usize, Handler>(before) };
     let me = arch::kernel_thread();
     let host = HOSTS.iter().find(|host| host.thread.load(Ordering::Acquire) == me);
@@ -163,8 +165,8 @@ extern "C" fn on_setxid(signal: i32, info: *mut c_void, frame: *mut c_void) {
     match tcb.filter(|tcb| *tcb != now) {
         None => before(signal, info, frame),
         Some(tcb) => {
-            // SAFETY: Frozen Stack: no code of the context runs until its base is back: this
-            // handler uses no thread-local, and glibc's those of the thread that it is sent to.
+            // SAFETY: Frozen Stack: no code of the context runs until its FS base is set back.
+            // This handler uses no thread-local, and glibc's uses those of the host's thread.
             unsafe { arch::set_thread_pointer(tcb) };
             before(signal, info, frame);
             // SAFETY: Frozen Stack: as above.
@@ -182,7 +184,7 @@ mod tests {
         HOSTS.iter().any(|host| host.thread.load(Ordering::SeqCst) == thread)
     }
 
-    /// Forgets a host, and returns the number of its thread.
+    /// Makes the calling thread a host, forgets the host, and returns the thread's id.
     fn forget_one() -> i32 {
         std::mem::forget(Host::here().expect("a host"));
         let me = arch::kernel_thread();
@@ -198,7 +200,7 @@ mod tests {
         let in_one_thread = || (0..2 * MOST).fold(0, |_, _| forget_one());
         let thread = std::thread::spawn(in_one_thread).join().expect("all are made");
         assert!(!is_listed(thread), "its thread has ended");
-        // When each has ended, its number may be used again.
+        // When each thread has ended, the kernel may reuse its id.
         for _ in 0..2 * MOST {
             let thread = std::thread::spawn(forget_one).join().expect("each is made");
             assert!(!is_listed(thread), "its thread has ended");
@@ -210,11 +212,11 @@ mod tests {
         if let Err(why) = crate::supported() {
             return println!("skipped: {why}");
         }
-        // Our handler is installed only if the process has a second thread, which a test has.
+        // A test has a second thread, so our handler is installed.
         let ended = std::thread::spawn(|| {
             let me = forget_one();
             let mut status = 0;
-            // SAFETY: Plain Call: the child looks at a static and ends.
+            // SAFETY: Plain Call: the child only reads a static and ends.
             unsafe {
                 let child = libc::fork();
                 if child == 0 {

@@ -1,7 +1,8 @@
-//! Whether this computer and this process can have contexts, and why not.
+//! Checks whether this computer and this process can have contexts, and gives the reason if not.
 //!
-//! This is checked once. What can differ from thread to thread (restartable sequences) is checked
-//! when a thread detaches. Unsafe code to ask the kernel and the C library.
+//! The process is checked once. What can differ from thread to thread (restartable sequences, the
+//! size of the stack) is checked when a thread detaches. Unsafe code: queries to the kernel and the
+//! C library.
 
 #![allow(unsafe_code)]
 
@@ -32,7 +33,7 @@ pub enum Refused {
          GLIBC_TUNABLES=glibc.pthread.rseq=0"
     )]
     Rseq,
-    /// There are more hosts than this crate has places for.
+    /// There are as many hosts as this crate has places for.
     #[error("there are 1024 threads that are hosts already: let some of them end")]
     Hosts,
     /// The gap and a few frames would not fit on the thread's stack.
@@ -75,7 +76,7 @@ fn ask() -> Result<(), Refused> {
 #[cfg(target_arch = "x86_64")]
 fn may_write_the_base() -> bool {
     const FSGSBASE: u64 = 2;
-    // SAFETY: Plain Call: asks for a number.
+    // SAFETY: Plain Call: returns a number.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & FSGSBASE != 0 }
 }
 
@@ -99,36 +100,37 @@ fn has_shadow_stack() -> bool {
     asked == 0 && state & ON != 0
 }
 
-/// Returns how much of the stack to leave free for a signal's frame: what the kernel says that it
-/// saves (all vector registers of this processor), and room for the handler.
+/// Returns the size of the gap, which the one signal of a sleeping kernel thread uses: the size of
+/// a signal's frame, as the kernel states it (with all vector registers of this processor), and
+/// room for the handler.
 pub(crate) fn gap() -> usize {
     const HANDLER: usize = 12 * 1024;
-    /// The frame, if the kernel does not say its size.
+    /// The size of the frame if the kernel does not state it.
     const FRAME: usize = 4 * 1024;
-    // SAFETY: Plain Call: asks for a number.
+    // SAFETY: Plain Call: returns a number.
     let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
     (frame.max(FRAME) + HANDLER).next_multiple_of(4096)
 }
 
-/// What a context needs beyond the gap to run at all, and to report a panic.
+/// The bytes of stack that a context needs beside the gap to run, and to report a panic.
 const ROOM: usize = 32 * 1024;
 
-/// Returns the least stack, in bytes, of a thread that is to become a context. A smaller one is
-/// refused ([`Refused::Stack`]). Code that needs more stack must add that.
+/// Returns the least size of the stack, in bytes, of a thread that can become a context. A smaller
+/// stack is refused ([`Refused::Stack`]). Add what your own code needs.
 pub fn least_stack() -> usize {
     gap() + ROOM
 }
 
-/// Returns whether the gap, and half of [`ROOM`] below it, fits on the calling thread's stack below
-/// the caller's frame. The gap is skipped and never touched, so no guard page would catch an
-/// overflow.
+/// Returns whether the gap and half of [`ROOM`] fit on the calling thread's stack, below the
+/// caller's frame. This must be checked, because the gap is skipped without being touched: a gap
+/// that reaches beyond the stack's guard page would not cause a fault.
 pub(crate) fn has_room_for_the_gap() -> bool {
     let here = 0u8;
     let here = std::ptr::from_ref(&here).addr();
     let mut attributes = std::mem::MaybeUninit::uninit();
     let (mut low, mut len) = (std::ptr::null_mut(), 0);
-    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last frees
-    // what they own.
+    // SAFETY: Plain Call: the first call fills the attributes, the second reads them, and the third
+    // frees the memory that they own.
     let known = unsafe {
         let known = libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) == 0;
         if known {
@@ -140,25 +142,26 @@ pub(crate) fn has_room_for_the_gap() -> bool {
     known && here.checked_sub(gap() + ROOM / 2).is_some_and(|lowest| lowest >= low.addr())
 }
 
-/// Unregisters the calling kernel thread's restartable sequences, which glibc has registered in the
-/// thread control block: the kernel would write there what is true for this kernel thread only.
+/// Unregisters the calling kernel thread's restartable sequences. glibc has registered an area in
+/// the thread control block, into which the kernel writes the processor that the kernel thread runs
+/// on. A context that runs on a host would read the wrong processor there.
 pub(crate) fn unregister_rseq() -> Result<(), Refused> {
     let Some(area) = rseq_area() else { return Ok(()) };
-    // SAFETY: Plain Call: glibc's area of the calling thread, in its thread control block; the
-    // kernel writes it whenever it likes.
+    // SAFETY: Plain Call: glibc's area of the calling thread, in its thread control block. The
+    // kernel may write it at any time, so the read is volatile.
     let registered = || unsafe { area.cast::<i32>().add(CPU_ID).read_volatile() } >= 0;
     // glibc registers 32 bytes, and may register more for what newer kernels add.
     for len in [32u32, 64, 128, 256] {
         if registered() {
-            // SAFETY: Plain Call: the kernel compares address, length and signature with what was
-            // registered.
+            // SAFETY: Plain Call: the kernel compares address, length and signature with those that
+            // were registered, and refuses others.
             unsafe { libc::syscall(libc::SYS_rseq, area, len, UNREGISTER, SIGNATURE) };
         }
     }
     if registered() { Err(Refused::Rseq) } else { Ok(()) }
 }
 
-/// The index of the word of `struct rseq` that is negative while it is not registered.
+/// The index of the 32-bit word of `struct rseq` that is negative while the area is not registered.
 const CPU_ID: usize = 1;
 const UNREGISTER: i32 = 1;
 /// The signature that glibc registers.
@@ -168,14 +171,14 @@ const SIGNATURE: u32 = if cfg!(target_arch = "aarch64") { 0xd428_bc00 } else { 0
 /// (before 2.35).
 #[cfg(target_env = "gnu")]
 fn rseq_area() -> Option<*mut u8> {
-    // SAFETY: Plain Call: looks names up.
+    // SAFETY: Plain Call: looks symbols up.
     let symbol = |name: &std::ffi::CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     let (offset, size) = (symbol(c"__rseq_offset"), symbol(c"__rseq_size"));
     if offset.is_null() || size.is_null() {
         return None;
     }
-    // SAFETY: Plain Call: glibc documents both: a `ptrdiff_t` and an `unsigned int`, constant once
-    // a program runs.
+    // SAFETY: Plain Call: glibc documents both variables: a `ptrdiff_t` and an `unsigned int`,
+    // which do not change after the start of the program.
     let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<u32>()) };
     let tcb = crate::arch::thread_pointer();
     (size != 0).then(|| std::ptr::with_exposed_provenance_mut(tcb.wrapping_add_signed(offset)))

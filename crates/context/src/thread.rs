@@ -1,11 +1,14 @@
-//! Contexts and hosts: how a thread leaves its kernel thread, runs on a host, and returns.
+//! The moves of a context: how a thread leaves its kernel thread, runs on a host, and returns.
 //!
-//! Each function here is one arrow of the picture in `lib.rs`. Signals: while the own kernel thread
-//! of a context sleeps, it blocks all of them except the one by which glibc changes credentials, so
-//! signals to the process go to threads that run. A coupled context has its own mask again, because
-//! whatever it starts there inherits it. On a host it has the host's.
+//! Each function of [`Context`] here is one arrow of the picture in `lib.rs`, which also defines
+//! the words.
 //!
-//! Unsafe code to switch: see `lib.rs` for the rules.
+//! *Signal masks.* While the own kernel thread of a context sleeps, it blocks all signals except
+//! the one by which glibc changes credentials, so that the kernel delivers signals for the process
+//! to threads that run. A coupled context has its own mask, because threads and processes that it
+//! starts inherit the mask. A context on a host has the mask of the host's kernel thread.
+//!
+//! Unsafe code: the callers of a switch guarantee what `lib.rs` says of One Place.
 
 #![allow(unsafe_code)]
 
@@ -22,24 +25,26 @@ use crate::support::{self, Refused, supported};
 use crate::{arch, setxid};
 
 impl Context {
-    /// Makes this the context of the calling thread, saves it, and sends the post. `body` runs on
-    /// the host that switches to it, and must return on the own kernel thread: after
-    /// [`Context::leave_for`] or [`Context::release`]. After this the thread only ends, and it does
-    /// not call this twice.
+    /// Makes this the context of the calling thread, saves it, and sends the post. `body` then runs
+    /// on the host that switches to the context. It must return on the context's own kernel thread,
+    /// after [`Context::leave_for`] or [`Context::release`]. A thread calls this at most
+    /// once, and does nothing but end after it has returned.
     ///
     /// # Errors
-    /// The reason why the thread cannot be detached. Nothing has happened, and the post was not
-    /// sent.
+    /// The reason why the thread cannot be detached. Then nothing has changed, and the post has not
+    /// been sent.
     ///
     /// # Panics
     /// If `body` panics, with its payload.
     ///
     /// # Safety
-    /// * The context does not move, and is used for nothing else, until `body` has returned; before
-    ///   the post no thread resumes it (*One Place*).
-    /// * `body` follows *One Place*, and what resumes it *One Place*.
-    /// * Nothing in the thread keeps state by kernel thread over the switches of `body`; the
-    ///   crate's page lists such state.
+    /// * The context does not move in memory, and is used for nothing else, until `body` has
+    ///   returned. No thread resumes it before the post has been sent.
+    /// * `body`, and the code that resumes the context, follow *One Place*: only one thread resumes
+    ///   it at a time, and the root and the kernel thread of each host that resumes it outlive its
+    ///   stay there.
+    /// * No code of the thread relies, over a switch of `body`, on state that belongs to a kernel
+    ///   thread; the crate's page lists such state.
     pub unsafe fn detach<R>(
         &self,
         post: &Post<'_>,
@@ -48,7 +53,8 @@ impl Context {
         self.prepare()?;
         let mut result = None;
         let whole = || {
-            // SAFETY: One Place: the calling thread, coupled as every thread is at first.
+            // SAFETY: One Place: this is the calling thread's context, and it is coupled, as every
+            // thread is at first.
             unsafe { self.decouple(post) };
             result = Some(catch_unwind(AssertUnwindSafe(body)));
             restore_mask(&self.mask);
@@ -60,15 +66,16 @@ impl Context {
         }
     }
 
-    /// Does as [`Context::detach`], for a body that `pthread_exit` may unwind: no frame between it
-    /// and the thread's first frame catches that or needs to be dropped.
+    /// Does as [`Context::detach`], for a body that `pthread_exit` may unwind: no frame of this
+    /// crate between the body and the thread's first frame catches the unwinding, and none has
+    /// anything to drop.
     ///
     /// # Errors
     /// As [`Context::detach`].
     ///
     /// # Safety
-    /// As [`Context::detach`]; `body` may be called with `arg`, which need not be dropped. The body
-    /// is on its own kernel thread when it is unwound, and does not panic.
+    /// As [`Context::detach`]. Calling `body` with `arg` is sound, and `arg` need not be dropped.
+    /// The context is on its own kernel thread when `body` is unwound. `body` does not panic.
     pub unsafe fn detach_unguarded(
         &self,
         post: &Post<'_>,
@@ -78,13 +85,13 @@ impl Context {
         self.prepare()?;
         let mut unguarded = Unguarded { context: self, post, body, arg };
         let whole = from_mut(&mut unguarded).cast();
-        // SAFETY: Plain Call: the struct outlives the call. The stack has room: `prepare` has
-        // looked.
+        // SAFETY: Plain Call: the struct outlives the call. The stack has room, because `prepare`
+        // has checked that.
         unsafe { arch::across_gap(from_ref(self), support::gap(), Unguarded::live, whole) };
         Ok(())
     }
 
-    /// Checks what can be refused, and notes what a switch needs to know about the calling thread.
+    /// Checks whether the calling thread can be detached, and stores its FS base in the context.
     fn prepare(&self) -> Result<(), Refused> {
         supported()?;
         if !support::has_room_for_the_gap() {
@@ -96,12 +103,13 @@ impl Context {
         Ok(())
     }
 
-    /// Resumes `to` here, and returns when another context switches to this one again, on that
-    /// context's host.
+    /// Saves this context and resumes `to` on the calling kernel thread. Returns when another
+    /// context switches to this one, on the kernel thread of that context's host.
     ///
     /// # Safety
-    /// *One Place*: this is the running context, a root or one on a host, and `to` is saved, and
-    /// only the caller may resume it: another context, or the root of this host. *One Place*.
+    /// *One Place*: this is the running context, and it is a root or on a host. `to` is saved, only
+    /// the caller may resume it, and it is a detached context or the root of this host. The root
+    /// and the kernel thread of the host outlive the stay of `to` there.
     #[inline(always)]
     pub unsafe fn switch_to(&self, to: &Context) {
         debug_assert_ne!(to.sp.load(Ordering::Relaxed), 0, "a context that is not saved");
@@ -111,27 +119,26 @@ impl Context {
         told_acquire(from_ref(self).cast());
     }
 
-    /// Couples: resumes `to` here, and this context on its own kernel thread, with its own signal
-    /// mask.
+    /// Couples: resumes `to` on the calling kernel thread, and this context on its own, with its
+    /// own signal mask.
     ///
     /// # Safety
-    /// As [`Context::switch_to`]; this context is one that was detached.
+    /// As [`Context::switch_to`]; and this context has been detached, so it is no root.
     #[inline]
     pub unsafe fn leave_for(&self, to: &Context) {
         debug_assert_ne!(to.sp.load(Ordering::Relaxed), 0, "a context that is not saved");
         told_release(from_ref(to).cast());
-        // SAFETY: Contract; a detached context's own kernel
-        // thread sleeps.
+        // SAFETY: Contract; the own kernel thread of a detached context sleeps.
         unsafe { arch::switch_and_release(from_ref(self), from_ref(to)) };
         restore_mask(&self.mask);
     }
 
-    /// Decouples: saves this context, sends the post, and returns where it is resumed: on a host,
-    /// or here, after it was released.
+    /// Decouples: saves this context and sends the post. Returns when the context is resumed: on a
+    /// host, or on its own kernel thread after [`Context::release`].
     ///
     /// # Safety
-    /// *One Place*: this is the running context, and it is coupled. *One Place*, of whatever
-    /// host resumes it.
+    /// *One Place*: this is the running context, and it is coupled. The root and the kernel thread
+    /// of the host that resumes it outlive its stay there.
     pub unsafe fn decouple(&self, post: &Post<'_>) {
         block_signals(&self.mask);
         told_release(post.word());
@@ -140,8 +147,8 @@ impl Context {
         told_acquire(from_ref(self).cast());
     }
 
-    /// Makes the own kernel thread resume this saved context. Its signals stay blocked until it has
-    /// returned from [`Context::detach`], or restores its mask ([`Context::restore_mask`]).
+    /// Makes the own kernel thread of this saved context resume it. Signals stay blocked there
+    /// until [`Context::detach`] returns, or until the context calls [`Context::restore_mask`].
     ///
     /// # Safety
     /// *One Place*: it is saved, and only the caller may resume it.
@@ -150,19 +157,20 @@ impl Context {
         let go = &self.go;
         if go.swap(1, Ordering::AcqRel) == 2 {
             let wake = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-            // SAFETY: Plain Call: the word may be gone by now; then no thread sleeps there.
+            // SAFETY: Plain Call: the word may have been freed by now. Then no thread sleeps on
+            // this address, and the call does nothing.
             unsafe { libc::syscall(libc::SYS_futex, go.as_ptr(), wake, 1) };
         }
     }
 
-    /// Restores its own signal mask after [`Context::decouple`] has returned here because the
-    /// context was released.
+    /// Restores the context's own signal mask. To be called after [`Context::decouple`] has
+    /// returned on the context's own kernel thread, because the context was released.
     pub fn restore_mask(&self) {
         restore_mask(&self.mask);
     }
 }
 
-/// What [`Context::detach_unguarded`] runs beyond the gap.
+/// The arguments of the function that [`Context::detach_unguarded`] runs below the gap.
 struct Unguarded<'a> {
     context: &'a Context,
     post: &'a Post<'a>,
@@ -172,10 +180,12 @@ struct Unguarded<'a> {
 
 impl Unguarded<'_> {
     unsafe extern "C-unwind" fn live(whole: *mut ()) {
-        // SAFETY: One Place: from the frame of `detach_unguarded`, which waits for this.
+        // SAFETY: Own Memory: the struct is in the frame of `detach_unguarded`, which waits for
+        // this function.
         let Unguarded { context, post, body, arg } = unsafe { &*whole.cast::<Unguarded<'_>>() };
-        // SAFETY: One Place: the calling thread, coupled as every thread is at first. The body as
-        // its caller has promised.
+        // SAFETY: One Place: this is the calling thread's context, and it is coupled, as every
+        // thread is at first. The caller of `detach_unguarded` guarantees that `body` may be
+        // called.
         unsafe {
             context.decouple(post);
             body(*arg);
@@ -184,8 +194,8 @@ impl Unguarded<'_> {
     }
 }
 
-/// A thread on whose kernel thread contexts run. It is made on that thread, and cannot be sent to
-/// another.
+/// A thread on whose kernel thread contexts run. It is created on that thread, and cannot be sent
+/// to another.
 #[derive(Debug)]
 pub struct Host {
     root: Box<Context>,
@@ -196,7 +206,8 @@ impl Host {
     /// Makes the calling thread a host. A thread may be made a host several times.
     ///
     /// # Errors
-    /// The reason why it cannot be one: [`Refused::Hosted`] for a context that is on a host itself.
+    /// The reason why the thread cannot be a host: for example [`Refused::Hosted`], if the caller
+    /// is a context that runs on a host itself.
     pub fn here() -> Result<Host, Refused> {
         supported()?;
         setxid::install()?;
@@ -206,36 +217,38 @@ impl Host {
         Ok(Host { root, pinned_to_thread: PhantomData })
     }
 
-    /// Returns its own context, from which it switches to others and to which they switch when they
-    /// leave.
+    /// Returns the root: the host's own context. The host switches from it to other contexts, and
+    /// they switch to it when they leave.
     pub fn root(&self) -> &Context {
         &self.root
     }
 }
 
-/// Calls `f` on the same stack beyond the gap.
+/// Calls `f` on the same stack, below the gap.
 fn beyond_the_gap<F: FnOnce()>(context: &Context, f: F) {
     unsafe extern "C-unwind" fn call<F: FnOnce()>(f: *mut ()) {
-        // SAFETY: One Place: from the frame of `beyond_the_gap`, which waits for this.
+        // SAFETY: Own Memory: the closure is in the frame of `beyond_the_gap`, which waits for
+        // this function.
         let f = unsafe { &*f.cast::<Cell<Option<F>>>() };
         f.take().into_iter().for_each(|f| f());
     }
     let mut f = Cell::new(Some(f));
-    // SAFETY: Plain Call: `f` outlives the call. The stack has room: `prepare` has looked.
+    // SAFETY: Plain Call: `f` outlives the call. The stack has room, because `prepare` has checked
+    // that.
     unsafe {
         arch::across_gap(from_ref(context), support::gap(), call::<F>, from_mut(&mut f).cast());
     }
 }
 
-/// The kernel's set of signals.
+/// The size of the kernel's set of signals, in bytes.
 const SET: usize = size_of::<u64>();
 
-/// Blocks every signal except [`SETXID`], and stores the mask before.
+/// Blocks every signal except [`SETXID`], and stores the previous mask in `keep`.
 fn block_signals(keep: &AtomicU64) {
     let all: u64 = !(1 << (SETXID - 1));
     let how = libc::SIG_SETMASK;
-    // By the system call: the C library leaves some of its own signals unblocked. SAFETY: Plain
-    // Call: both sets outlive the call.
+    // The C library's function would leave some of its own signals unblocked, so this makes the
+    // system call. SAFETY: Plain Call: both sets outlive the call.
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, from_ref(&all), keep.as_ptr(), SET) };
 }
 
@@ -247,14 +260,15 @@ fn restore_mask(kept: &AtomicU64) {
     unsafe { libc::syscall(libc::SYS_rt_sigprocmask, how, kept, nothing, SET) };
 }
 
-// What ThreadSanitizer is told about switches, with the feature `tsan`; without it nothing.
+// Reports to ThreadSanitizer, with the feature `tsan` only.
 //
-// What the sanitizer keeps for a thread is in the thread's own thread-locals, so it moves with the
-// context by itself. But it does not see what the few instructions of a switch or of a post do to
-// memory. So it is told what they mean: all that a thread did before it resumes a context, or posts
-// that it is saved, happens before all that the resumed context does after.
+// The sanitizer keeps its data about a thread in the thread's own thread-locals, so these move with
+// the context. But it does not see the memory accesses in the assembly of a switch or of a post. So
+// these functions report their effect: everything that a thread has done before it resumes a
+// context, or before it posts that the context is saved, happens before everything that the resumed
+// context does afterwards.
 //
-// AddressSanitizer needs no such call: it finds what it knows about a stack by the same register.
+// AddressSanitizer needs no report, because it finds its data about a stack by the FS base.
 
 #[cfg(feature = "tsan")]
 unsafe extern "C" {
@@ -262,21 +276,23 @@ unsafe extern "C" {
     fn __tsan_acquire(address: *mut std::ffi::c_void);
 }
 
-/// Says that all that was done here happens before what follows an acquire of this address.
+/// Reports that everything before this call happens before everything that follows an acquire of
+/// the same address.
 #[inline(always)]
 fn told_release(_address: *const ()) {
     #[cfg(feature = "tsan")]
-    // SAFETY: Plain Call: notes an address, and does not read what is there.
+    // SAFETY: Plain Call: records the address, and does not read the memory.
     unsafe {
         __tsan_release(_address.cast_mut().cast());
     }
 }
 
-/// Says that what follows here happens after all that preceded a release of this address.
+/// Reports that everything after this call happens after everything that preceded a release of the
+/// same address.
 #[inline(always)]
 fn told_acquire(_address: *const ()) {
     #[cfg(feature = "tsan")]
-    // SAFETY: Plain Call: notes an address, and does not read what is there.
+    // SAFETY: Plain Call: records the address, and does not read the memory.
     unsafe {
         __tsan_acquire(_address.cast_mut().cast());
     }

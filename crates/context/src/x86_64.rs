@@ -1,19 +1,22 @@
-//! The switch on x86-64: what is saved, and the few instructions that run on no stack.
+//! The switch between contexts on x86-64, and the loop in which a context's own kernel thread
+//! sleeps, which uses no stack.
+//!
+//! Where the registers of a saved context are:
 //!
 //! ```text
 //!   at the saved stack pointer, upward: next instruction, rbx, rbp (as corosensei leaves a fiber)
 //!   in the context: stack pointer (0 while it runs), FS base, mxcsr, x87 control word
 //! ```
 //!
-//! The switch clobbers the other registers, so the compiler keeps what it needs on the stack.
-//! Control words belong to the thread; they are nearly always equal, and loading one costs more
-//! than comparing it.
+//! The switch declares all other registers clobbered, so the compiler saves those that it needs on
+//! the stack. Control words are a part of the context. They are compared before they are loaded,
+//! because they are nearly always equal, and loading one costs more than comparing it.
 //!
-//! The switch is inlined, so that each place has its own jump and the processor learns where it
-//! goes. A profiler's sample taken inside these instructions unwinds wrongly by up to three words;
-//! a backtrace of a saved context is right.
+//! The switch is inlined, so that each call has its own jump, whose target the processor's branch
+//! predictor learns. If a profiler takes a sample inside these instructions, its backtrace is wrong
+//! by up to three words. A backtrace of a saved context is right.
 //!
-//! Unsafe code: instructions that Rust has no other words for.
+//! Unsafe code: the switch can be written in assembly only.
 #![allow(unsafe_code)]
 
 use std::arch::{asm, naked_asm};
@@ -33,25 +36,27 @@ const GAP: usize = offset_of!(Context, gap);
 #[inline]
 pub(crate) fn thread_pointer() -> usize {
     let base: usize;
-    // SAFETY: Plain Call: every x86-64 C library keeps that address in its first word.
+    // SAFETY: Plain Call: on x86-64 the first word of every thread control block is its address.
     unsafe {
         asm!("mov {}, fs:[0]", out(reg) base, options(pure, readonly, nostack, preserves_flags))
     };
     base
 }
 
+/// Sets the FS base.
+///
 /// # Safety
-/// Nothing uses a thread-local until the base is put back, or the stack changes too.
+/// No code uses a thread-local until the base is set back, or until the stack changes, too.
 #[inline(always)]
 pub(crate) unsafe fn set_thread_pointer(base: usize) {
     // SAFETY: Contract.
     unsafe { asm!("wrfsbase {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
-/// Returns the number of the calling kernel thread, without touching errno.
+/// Returns the id of the calling kernel thread, without changing errno.
 pub(crate) fn kernel_thread() -> i32 {
     let mut number = libc::SYS_gettid;
-    // SAFETY: Plain Call: asks for a number.
+    // SAFETY: Plain Call: returns a number.
     unsafe {
         asm!("syscall", inlateout("rax") number, out("rcx") _, out("r11") _, options(nostack));
     }
@@ -70,9 +75,10 @@ macro_rules! save {
     };
 }
 
-/// Changes from the context in `rdi` to the one in `rsi`, except for what is on its stack. Its word
-/// becomes 0 last, so code that inspects a host stopped between these instructions can tell that
-/// stack and base do not belong together.
+/// Switches from the context in `rdi` to the one in `rsi`, except for the registers that the latter
+/// has saved on its stack. The word of the latter (its saved stack pointer) becomes 0 only after
+/// stack pointer and FS base have changed. If a signal stops the host between these instructions,
+/// the handler sees by the word that they do not belong together yet.
 macro_rules! change {
     () => {
         "mov rsp, [rsi + {SP}]
@@ -102,11 +108,11 @@ macro_rules! resume {
     };
 }
 
-/// Saves the running context and resumes another here.
+/// Saves the running context and resumes another on the calling kernel thread.
 ///
 /// # Safety
-/// *One Place*: `from` is the running context, `to` a saved one that only the caller resumes. Its
-/// host outlives its stay.
+/// *One Place*: `from` is the running context, and `to` a saved one that only the caller resumes.
+/// The calling kernel thread lives as long as `to` stays on it.
 #[inline(always)]
 pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     // SAFETY: Contract. Frozen Stack: stack pointer and FS base change together.
@@ -121,12 +127,13 @@ pub(crate) unsafe fn switch(from: *const Context, to: *const Context) {
     }
 }
 
-/// Does as [`switch`], and then makes the own kernel thread of `from` resume it: done on the stack
-/// of `to`, when `from` is saved (*One Place*). `from` may be freed once its word has been
-/// exchanged; waking an address on which no thread sleeps does nothing.
+/// Does as [`switch`], and then makes the own kernel thread of `from` resume it. That happens on
+/// the stack of `to`, when `from` is saved (*One Place*). Once the word `go` of `from` has been
+/// exchanged, `from` may be freed. The wake-up that follows is harmless then, because waking an
+/// address on which no thread sleeps does nothing.
 ///
 /// # Safety
-/// As [`switch`]; the own kernel thread of `from` sleeps, or is about to.
+/// As [`switch`]. The own kernel thread of `from` sleeps, or is about to.
 #[inline(always)]
 pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context) {
     // SAFETY: Contract. Frozen Stack: as in `switch`.
@@ -154,14 +161,16 @@ pub(crate) unsafe fn switch_and_release(from: *const Context, to: *const Context
     }
 }
 
-/// Saves the running context, sends the post, and sleeps on the gap until it is released; meanwhile
-/// a host may resume the context. Returns on that host, or here after it was released.
+/// Saves the running context and sends the post. The calling kernel thread then sleeps, with its
+/// stack pointer at the top of the gap, until the context is released; meanwhile a host may resume
+/// the context. The call returns on that host, or here after a release.
 ///
 /// # Safety
-/// *One Place*: `context` is the running one, coupled. All signals except one are blocked.
+/// *One Place*: `context` is the running context, and it is coupled. All signals except
+/// [`SETXID`](crate::setxid::SETXID) are blocked.
 #[inline(always)]
 pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
-    // SAFETY: Contract. One Place: the post is sent by `parked`.
+    // SAFETY: Contract. One Place: `parked` sends the post, after all registers have been saved.
     unsafe {
         asm!(
             save!(),
@@ -177,7 +186,7 @@ pub(crate) unsafe fn park(context: *const Context, post: *const Post<'_>) {
     }
 }
 
-/// Sends the post in `rsi`, and continues at label 8.
+/// Sends the post whose address is in `rsi`, and continues at label 8.
 macro_rules! send {
     () => {
         concat!(
@@ -205,8 +214,9 @@ macro_rules! send {
     };
 }
 
-/// Sleeps until the context in `rbx` is released, and continues at label 9. Begins at label 8. Its
-/// word: 1 -> 0 ends the sleep, 0 -> 2 says that a wake is needed.
+/// Sleeps until the context in `rbx` is released, and continues at label 9. Begins at label 8. The
+/// word is `go`: changing it from 1 (released) to 0 ends the sleep, and from 0 to 2 says that the
+/// releasing thread must wake this one.
 macro_rules! sleep {
     () => {
         concat!(
@@ -223,20 +233,21 @@ macro_rules! sleep {
 /// The number that is written to an eventfd.
 static ONE: u64 = 1;
 
-/// Sends the post, and sleeps: debuggers show a context's own kernel thread under this name.
-/// Reached by a jump, with the context in `rdi` and the post in `rsi`, which may be freed as soon
-/// as it is sent. Uses no stack; below `rsp` only the gap is its own.
+/// Sends the post, and sleeps until the context is released. Debuggers show a context's own kernel
+/// thread under this name. [`park`] jumps here, with the context in `rdi` and the post in `rsi`;
+/// the post may be freed as soon as it is sent. Uses no stack, because `rsp` points to the gap, and
+/// the frames below the gap belong to the context.
 #[unsafe(naked)]
 unsafe extern "C" fn parked() {
     naked_asm!(
         ".cfi_startproc",
-        // The outermost frame: the caller is saved elsewhere.
+        // This is the outermost frame for debuggers, because the context is saved elsewhere.
         ".cfi_undefined rip",
         "mov rbx, rdi",
         send!(),
         "8:",
         sleep!(),
-        // Released. The FS base of this kernel thread has always been the context's.
+        // Released. The FS base needs no change: that of this kernel thread is the context's.
         "9:",
         "mov rsp, [rbx + {SP}]",
         "mov qword ptr [rbx + {SP}], 0",
@@ -260,11 +271,11 @@ unsafe extern "C" fn parked() {
     )
 }
 
-/// Calls `f(arg)` on the same stack beyond a gap of that many bytes, whose top is stored in the
-/// context.
+/// Calls `f(arg)` on the same stack, with its frame below a gap of `gap` bytes. Stores the top of
+/// the gap in the context.
 ///
 /// # Safety
-/// The stack has that much room, and what `f` needs.
+/// The stack has room for the gap and for the frames of `f`.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C-unwind" fn across_gap(
     context: *const Context,

@@ -1,14 +1,18 @@
-//! The campaign: many contexts on few hosts. Each checks after every switch that what belongs to
-//! its thread is still its own.
+//! The campaign: many contexts on few hosts. Each context checks after every switch that its
+//! thread-locals, `errno`, locks and panic count are still its own.
 //!
-//! It has a scheduler of sixty lines: a queue that all hosts share, so contexts move from host to
-//! host. A context that leaves a host is queued by the one that runs next there.
+//! The tests have a small scheduler, [`Crew`]: one queue of saved contexts for all hosts, so that
+//! contexts move from host to host. A context cannot queue itself before it is saved. So when a
+//! context has switched away, the context that runs next on that host queues it: the host's
+//! [`Seat`] remembers the one that left. A context that has decoupled is on the list [`FERRY`]
+//! until its post has arrived; then a host queues it.
 //!
-//! Unsafe code to move contexts. A context is in one place at a time: in the queue, on a host, in
-//! the seat as the one that left, or at the ferry until its post has come. A host's seat and root
-//! are in its frame, which exists while workers live.
+//! Unsafe code: moves contexts. **One Place**: a context is in the queue, on a host, in a seat as
+//! the one that left, or on the ferry's list. A host's seat and root are in the frame of
+//! [`Crew::host`], which exists while workers live.
 //!
-//! `CONTEXT_SWITCHES` sets the total number of switches; it is 400,000 if not set.
+//! The environment variable `CONTEXT_SWITCHES` sets the total number of switches; the default is
+//! 400,000.
 
 #![cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), target_env = "gnu"))]
 #![allow(unsafe_code)]
@@ -25,16 +29,16 @@ use std::thread::JoinHandle;
 
 use context::{Context, Host, Post};
 
-/// A context and where it is.
+/// A context, with the host that it is on.
 struct Worker {
     context: Context,
     post: AtomicU32,
-    /// The seat of the host that it is on.
+    /// The seat of the host that it runs on.
     at: AtomicPtr<Seat>,
     ended: AtomicBool,
 }
 
-/// What a host keeps: the context that ran there before the current one.
+/// Belongs to a host: the context that ran there before the current one, until it is queued.
 struct Seat {
     root: *const Context,
     left: Cell<Option<Arc<Worker>>>,
@@ -69,13 +73,14 @@ fn futex_sleep(word: &AtomicU32) {
 }
 
 impl Crew {
-    /// Called by the context that runs on a host now: queues the one that ran there before, or lets
-    /// it end.
+    /// Called by the context that has begun to run on a host: queues the context that ran there
+    /// before, or releases it if it has ended.
     fn arrived(&self, seat: &Seat) {
         let Some(left) = seat.left.take() else { return };
         if left.ended.load(Ordering::Relaxed) {
             self.alive.fetch_sub(1, Ordering::Release);
-            // SAFETY: One Place: it has left for here, so it is saved, and it is in no queue.
+            // SAFETY: One Place: it has switched to the caller, so it is saved, and it is in no
+            // queue.
             unsafe { left.context.release() };
         } else {
             self.queue.lock().unwrap().push_back(left);
@@ -89,8 +94,8 @@ impl Crew {
         self.switches.fetch_add(1, Ordering::Relaxed);
         let seat = me.at.load(Ordering::Relaxed);
         next.at.store(seat, Ordering::Relaxed);
-        // SAFETY: One Place: the seat is its host's, which is there while contexts are on it. One
-        // Place: taken from the queue, where saved ones are, each once.
+        // SAFETY: One Place: the next context comes from the queue, which has saved contexts, each
+        // once. The seat belongs to the caller's host, which exists while contexts are on it.
         unsafe {
             (*seat).left.set(Some(me.clone()));
             me.context.switch_to(&next.context);
@@ -101,8 +106,8 @@ impl Crew {
     /// Runs `call` coupled, and rejoins the queue.
     fn coupled(&self, call: impl FnOnce()) {
         let me = me();
-        // SAFETY: One Place: the root of the host that it is on is saved; then it is saved, and
-        // queued by the ferry.
+        // SAFETY: One Place: the root of the caller's host is saved. After `decouple` the caller is
+        // saved, and only the ferry queues it.
         unsafe {
             let seat = me.at.load(Ordering::Relaxed);
             me.context.leave_for(&*(*seat).root);
@@ -125,13 +130,13 @@ impl Crew {
                 continue;
             };
             next.at.store(std::ptr::from_ref(&seat).cast_mut(), Ordering::Relaxed);
-            // SAFETY: One Place: as above; the seat and root live in this frame.
+            // SAFETY: One Place: as in `pass`. The seat and the root live in this frame.
             unsafe { host.root().switch_to(&next.context) };
             self.arrived(&seat);
         }
     }
 
-    /// Queues the contexts that have decoupled.
+    /// Queues the contexts that have decoupled and whose post has arrived.
     fn ferry(&self) {
         let mut waiting = FERRY.lock().unwrap();
         waiting.retain(|worker| {
@@ -158,19 +163,19 @@ impl Crew {
             ME.set(Some(mine.clone()));
             CREW.set(Some(crew.clone()));
             let whole = || {
-                // SAFETY: One Place: the seat of the host that it is on.
+                // SAFETY: One Place: the seat belongs to the host that it runs on.
                 crew.arrived(unsafe { &*mine.at.load(Ordering::Relaxed) });
                 body();
                 mine.ended.store(true, Ordering::Relaxed);
-                // SAFETY: One Place: the root of its host, which releases it.
+                // SAFETY: One Place: the root of its host is saved, and releases it afterwards.
                 unsafe {
                     let seat = mine.at.load(Ordering::Relaxed);
                     (*seat).left.set(Some(mine.clone()));
                     mine.context.switch_to(&*(*seat).root);
                 }
             };
-            // SAFETY: One Place: the context is in an Arc that this closure owns; this test keeps
-            // nothing by kernel thread.
+            // SAFETY: One Place: the context is in an Arc that this closure owns. The test relies
+            // on no state of a kernel thread.
             unsafe { mine.context.detach(&Post::event(&mine.post), whole) }.expect("it detaches");
         });
         futex_sleep(&worker.post);
@@ -207,7 +212,7 @@ thread_local! {
 }
 
 fn errno() -> *mut i32 {
-    // SAFETY: Plain Call: the thread's own.
+    // SAFETY: Plain Call: returns an address.
     unsafe { libc::__errno_location() }
 }
 
@@ -241,7 +246,7 @@ fn everything_that_belongs_to_a_thread_stays_its_own_over_switches_and_hosts() {
 fn one_life(n: u64, rounds: u64, moved: &AtomicU64) {
     let crew = crew();
     let (me, id) = (me(), std::thread::current().id());
-    // SAFETY: Plain Call: asks.
+    // SAFETY: Plain Call: returns a number.
     let pthread = unsafe { libc::pthread_self() };
     let kept = Rc::new(Cell::new(n));
     let other = kept.clone();
@@ -256,7 +261,7 @@ fn one_life(n: u64, rounds: u64, moved: &AtomicU64) {
         text.push_str(&format!("{n}/{round}"));
         let boxed = Box::new([stamp; 9]);
         let before = me.at.load(Ordering::Relaxed);
-        // SAFETY: Plain Call: the thread's own.
+        // SAFETY: Plain Call: the calling thread's errno.
         unsafe { *errno() = (stamp % 120) as i32 + 1 };
         let held = LAZY.with(|lazy| {
             let held = lazy.borrow_mut();
@@ -268,7 +273,7 @@ fn one_life(n: u64, rounds: u64, moved: &AtomicU64) {
         assert!(held >= 2 && other.get() == stamp && *boxed == [stamp; 9]);
         assert_eq!(text, format!("{n}/{round}"));
         assert_eq!(std::thread::current().id(), id, "current()");
-        // SAFETY: Plain Call: asks.
+        // SAFETY: Plain Call: returns a number.
         assert_eq!(unsafe { libc::pthread_self() }, pthread, "pthread_self()");
         moved.fetch_add(u64::from(before != me.at.load(Ordering::Relaxed)), Ordering::Relaxed);
         if round % 97 == 0 {
@@ -284,13 +289,13 @@ fn one_life(n: u64, rounds: u64, moved: &AtomicU64) {
 
 fn pass_keeping_errno(crew: &Crew, expected: i32) {
     let me = me();
-    // The queue's lock may wait in the kernel, and that changes errno: so it is set and read beside
-    // the switch.
+    // Taking the queue's lock may wait in the kernel, which changes errno. So errno is set and read
+    // right before and after the switch.
     let Some(next) = crew.queue.lock().unwrap().pop_front() else { return };
     crew.switches.fetch_add(1, Ordering::Relaxed);
     let seat = me.at.load(Ordering::Relaxed);
     next.at.store(seat, Ordering::Relaxed);
-    // SAFETY: One Place: as `Crew::pass`.
+    // SAFETY: One Place: as in `Crew::pass`.
     unsafe {
         (*seat).left.set(Some(me.clone()));
         *errno() = expected;
@@ -307,7 +312,8 @@ fn panics_and_traces(crew: &Crew, n: u64) {
         impl Drop for Passes<'_> {
             fn drop(&mut self) {
                 assert!(std::thread::panicking());
-                // Other contexts run while this one unwinds: none of them is panicking.
+                // Other contexts run while this one unwinds. Each of them checks that it is not
+                // panicking itself.
                 self.0.pass();
                 assert!(std::thread::panicking());
             }
@@ -336,12 +342,12 @@ fn quiet_panics() {
 }
 
 fn kernel_thread() -> libc::pid_t {
-    // SAFETY: Plain Call: asks.
+    // SAFETY: Plain Call: returns a number.
     unsafe { libc::gettid() }
 }
 
 fn blocked_signals() -> bool {
-    // SAFETY: Plain Call: both outlive the call.
+    // SAFETY: Plain Call: the set outlives both calls.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
@@ -388,7 +394,8 @@ fn locks_that_know_their_thread_are_held_over_switches_and_hosts() {
 }
 
 fn held_over_switches(crew: &Crew, kind: i32, robust: bool) {
-    // SAFETY: Plain Call: a mutex of this frame, initialised, used by this thread, and destroyed.
+    // SAFETY: Plain Call: the mutex is in this frame. It is initialised, used by this thread only,
+    // and destroyed.
     unsafe {
         let mut kinds: libc::pthread_mutexattr_t = std::mem::zeroed();
         assert_eq!(libc::pthread_mutexattr_init(&mut kinds), 0);
@@ -449,7 +456,7 @@ fn destructors_of_thread_locals_run_at_the_end_on_their_own_kernel_thread() {
 #[cfg(target_arch = "x86_64")]
 fn control_words() -> (u32, u16) {
     let (mut sse, mut x87) = (0u32, 0u16);
-    // SAFETY: Plain Call: both words outlive it.
+    // SAFETY: Plain Call: both words outlive the instructions.
     unsafe {
         asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &mut sse, in(reg) &mut x87, options(nostack));
     }
@@ -459,13 +466,13 @@ fn control_words() -> (u32, u16) {
 #[cfg(target_arch = "x86_64")]
 fn set_control_words(sse: u32, x87: u16) {
     let (sse, x87) = (0x1f80 | sse, 0x37f | x87);
-    // SAFETY: Plain Call: the words that the processor starts with, except for the rounding, on
-    // which no computation here depends.
+    // SAFETY: Plain Call: these are the words that the processor starts with, except for the
+    // rounding, on which no computation here depends.
     unsafe { asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &sse, in(reg) &x87, options(nostack)) };
 }
 
-/// Returns the one control word there as if it were two: rounding, and the treatment of tiny
-/// numbers.
+/// Returns two parts of the one control word of aarch64 as if they were two words: the rounding,
+/// and the treatment of tiny numbers.
 #[cfg(target_arch = "aarch64")]
 fn control_words() -> (u32, u16) {
     let fpcr: u64;
@@ -477,8 +484,8 @@ fn control_words() -> (u32, u16) {
 #[cfg(target_arch = "aarch64")]
 fn set_control_words(rounding: u32, tiny: u16) {
     let fpcr = u64::from(rounding / 0x2000) << 22 | u64::from(tiny / 0x400) << 24;
-    // SAFETY: Plain Call: as the processor starts, except for bits on which no computation here
-    // depends.
+    // SAFETY: Plain Call: the word that the processor starts with, except for bits on which no
+    // computation here depends.
     unsafe { asm!("msr fpcr, {}", in(reg) fpcr, options(nomem, nostack)) };
 }
 
@@ -507,7 +514,7 @@ fn control_words_of_the_processor_are_a_contexts_own() {
 }
 
 fn pin_to(cpu: usize) {
-    // SAFETY: Plain Call: the set outlives it.
+    // SAFETY: Plain Call: the set outlives the call.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -516,7 +523,7 @@ fn pin_to(cpu: usize) {
 }
 
 fn cpus() -> Vec<usize> {
-    // SAFETY: Plain Call: the set outlives it.
+    // SAFETY: Plain Call: the set outlives the call.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
@@ -524,8 +531,8 @@ fn cpus() -> Vec<usize> {
     }
 }
 
-/// glibc reads the number in the thread control block, where the own kernel thread would have left
-/// its own.
+/// If restartable sequences were registered, glibc would read the processor's number from the
+/// thread control block, where the kernel has written that of the context's own kernel thread.
 #[test]
 fn the_processors_number_is_that_of_the_host() {
     let _alone = alone();
@@ -534,9 +541,9 @@ fn the_processors_number_is_that_of_the_host() {
     let worker = crew.worker(move || {
         let crew = self::crew();
         crew.coupled(|| pin_to(home));
-        // SAFETY: Plain Call: asks.
+        // SAFETY: Plain Call: returns a number.
         crew.coupled(|| assert_eq!(unsafe { libc::sched_getcpu() }, home as i32));
-        // SAFETY: Plain Call: asks.
+        // SAFETY: Plain Call: returns a number.
         assert_eq!(unsafe { libc::sched_getcpu() }, away as i32);
     });
     let host = crew.clone();
@@ -568,8 +575,8 @@ fn another_threads_setgid_reaches_hosts_and_sleeping_kernel_threads_alike() {
         .collect();
     let caller = std::thread::spawn(move || {
         for _ in 0..20 {
-            // SAFETY: Plain Call: the group that the process has; every thread is asked, and
-            // nothing changes.
+            // SAFETY: Plain Call: sets the group that the process has already. glibc signals every
+            // thread, and nothing changes.
             assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

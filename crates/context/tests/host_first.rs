@@ -1,10 +1,11 @@
-//! A process whose first thread becomes a host before it has made another. glibc then has no
-//! handler yet for changes of credentials, and ours must be installed before it nevertheless.
+//! Tests changes of credentials in a process whose first thread becomes a host before it has
+//! created another thread. glibc has not installed its handler by then, so ours cannot be installed
+//! yet. It must be installed later, when the first context detaches.
 //!
-//! The test has no harness, because that makes threads.
+//! The test has no harness, because the harness creates threads.
 //!
-//! Unsafe code to move a context: it is switched to once, saved, and switches back once, to the
-//! root that waits for it.
+//! Unsafe code: moves one context. The host switches to it once, after it has been saved, and it
+//! switches back once, to the root, which is saved meanwhile.
 
 #![allow(unsafe_code)]
 
@@ -32,16 +33,16 @@ fn main() {
         let body = || {
             assert_eq!(Host::here().err(), Some(context::Refused::Hosted));
             credentials_change_meanwhile();
-            // SAFETY: One Place: the root is saved, and releases this.
+            // SAFETY: One Place: the root is saved, and releases this context.
             unsafe { mine.worker.switch_to(&*root) };
         };
-        // SAFETY: One Place.
+        // SAFETY: One Place: only the main thread resumes the context, after the post.
         unsafe { mine.worker.detach(&Post::event(&mine.saved), body) }.expect("it detaches");
     });
     while shared.saved.load(Ordering::Acquire) == 0 {
         std::thread::yield_now();
     }
-    // SAFETY: One Place: it is saved; when it has switched back it is saved again, and only
+    // SAFETY: One Place: the context is saved. When it has switched back it is saved again. Only
     // this thread resumes it.
     unsafe {
         host.root().switch_to(&shared.worker);
@@ -53,15 +54,15 @@ fn main() {
     );
 }
 
-/// In the context, on the host: another thread changes credentials. If the host's kernel thread
-/// marked the context's thread as done and never its own, signals would come forever; the alarm
-/// would end that.
+/// Called in the context while it is on the host: another thread changes credentials. If glibc's
+/// handler, on the host's kernel thread, marked the context's thread as done instead of the host's,
+/// glibc would send signals forever. The alarm ends the process then.
 fn credentials_change_meanwhile() {
-    // SAFETY: Plain Call: an alarm whose default ends the process.
+    // SAFETY: Plain Call: sets an alarm, which ends the process by default.
     unsafe { libc::alarm(30) };
     let caller = std::thread::spawn(|| {
-        // SAFETY: Plain Call: the group that the process has; every thread is asked, and nothing
-        // changes.
+        // SAFETY: Plain Call: sets the group that the process has already. glibc signals every
+        // thread, and nothing changes.
         assert_eq!(unsafe { libc::setgid(libc::getgid()) }, 0);
     });
     caller.join().expect("credentials change");

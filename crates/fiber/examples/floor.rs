@@ -1,7 +1,7 @@
-//! What a switch and a pooled fiber cost on this computer: a lower bound for every other cost.
+//! Measures what a switch and a pooled fiber cost on this computer: a lower bound for every cost of
+//! a scheduler on fibers.
 //!
-//! It uses the unsafe `suspend` only within the fiber's own
-//! closure.
+//! It uses the unsafe `suspend` only within the fiber's own closure.
 //!
 //! Run with `cargo run --release -p ums-fiber --example floor`.
 #![allow(unsafe_code)]
@@ -15,7 +15,7 @@ use fiber::{Fiber, Resume, StackConfig, StackPool};
 fn spinner(pool: &mut StackPool) -> Fiber {
     Fiber::new(pool.take().expect("a stack"), "spinner", |me| {
         loop {
-            // SAFETY: Contract: this is the closure `me` was handed to.
+            // SAFETY: Contract: this is the closure that `me` was passed to.
             unsafe { me.suspend() };
         }
     })
@@ -46,7 +46,7 @@ fn main() {
             }
         });
         println!("{ns:8.2} ns per resume + suspend, {fibers} fibers in turn");
-        // These never end; their stacks are leaked and counted.
+        // These fibers never end, so their stacks are leaked.
         drop(all);
     }
 

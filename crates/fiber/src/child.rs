@@ -1,11 +1,11 @@
-//! Runs one test of this binary in a process of its own, for tests that end their process.
+//! Runs one test of the test binary in a child process, for tests that end their process.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 const MARK: &str = "FIBER_TEST_CHILD";
-/// The exit code of a child whose test returned. Not 0, which a test harness returns if it found no
-/// test of that name.
+/// The exit code of a child whose test has returned. It is not 0, because the test harness returns
+/// 0 if it finds no test of that name.
 const DONE: i32 = 42;
 
 /// How a child ended: its exit code or the signal that killed it, and what it wrote to stderr.
@@ -15,14 +15,15 @@ pub(crate) struct Death {
     pub(crate) words: String,
 }
 
-/// Runs `deed` in a child alone and expects it to return there.
+/// Runs `deed` in a child process, and asserts that it returns there. `name` is as in [`dies`].
 pub(crate) fn succeeds(name: &str, deed: impl FnOnce()) {
     let death = dies(name, deed);
     assert_eq!(death.code, Some(DONE), "{}", death.words);
 }
 
-/// In the child: runs `deed` and exits with [`DONE`] when it returns. In the parent: runs the test
-/// called `name` (its full path) again as a child, and returns how that ended.
+/// Runs `deed` in a child process, and returns how the child ended. `name` is the full path of the
+/// calling test. In the parent this starts the test binary again, with that test only; in the child
+/// the same call runs `deed`, and exits with [`DONE`] when `deed` returns.
 pub(crate) fn dies(name: &str, deed: impl FnOnce()) -> Death {
     if std::env::var(MARK).is_ok_and(|marked| marked == name) {
         deed();

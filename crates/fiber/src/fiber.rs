@@ -9,15 +9,15 @@
 //!                       └──────────────> finished ──into_stack      leaked, counted
 //! ```
 //!
-//! `resume` and `suspend` are corosensei's, inlined, and carry no value. That crate can also unwind
-//! a suspended stack; here this is never done: foreign frames below the suspension can't
-//! be unwound, and the kernel may still be writing into a frame's buffer. So code that must end a
-//! fiber makes its wait fail, and resumes it until it ends.
+//! `resume` and `suspend` are those of crate corosensei, inlined, and carry no value. That crate
+//! can also unwind a suspended stack. This crate never does that, because frames of C on the stack
+//! cannot be unwound, and because the kernel may still be writing into a buffer on it. To end a
+//! suspended fiber, its user makes the fiber's wait fail, and resumes the fiber until it ends.
 //!
-//! A fiber never changes its thread: compiled code keeps addresses of thread-locals in registers
-//! over a suspension. [`Fiber`] is neither `Send` nor `Sync`.
+//! A fiber never changes its thread, because compiled code may keep the address of a thread-local
+//! in a register over a suspension. So [`Fiber`] is neither `Send` nor `Sync`.
 //!
-//! Unsafe code for the switch, and because a suspended fiber must not be dropped.
+//! Unsafe code: the switch; and fields that are not dropped while the fiber is suspended.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -37,15 +37,16 @@ use crate::sys::Told;
 pub enum Resume {
     /// The fiber suspended itself and can be resumed.
     Suspended,
-    /// The closure has returned; the stack can be taken out.
+    /// The closure has returned. [`Fiber::into_stack`] returns the stack.
     Finished,
 }
 
 /// A closure with a stack of its own.
 ///
-/// Dropping a fiber that is suspended leaks its stack and everything on it, on purpose;
-/// [`leaked`](crate::leaked) counts these. Dropping one that is finished or was never started
-/// drops the closure and leaks only the stack: use [`into_stack`](Fiber::into_stack) instead.
+/// Dropping a suspended fiber leaks its stack and everything on it, on purpose;
+/// [`leaked`](crate::leaked) counts such stacks. Dropping a fiber that is finished or was never
+/// started drops the closure and leaks only the stack: use [`into_stack`](Fiber::into_stack)
+/// instead.
 ///
 /// ```compile_fail
 /// fn send<T: Send>() {}
@@ -63,9 +64,9 @@ pub struct Fiber {
     pinned_to_thread: PhantomData<*mut ()>,
 }
 
-/// A fiber's way out of itself, handed to its closure.
+/// Suspends its fiber. The fiber's closure gets it as its argument.
 ///
-/// It may be copied anywhere on the fiber's thread; only its use is unsafe.
+/// It may be copied and stored anywhere on the fiber's thread; only its use is unsafe.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspender {
     yielder: NonNull<Yielder<(), ()>>,
@@ -79,7 +80,7 @@ impl Fiber {
     /// Returns a fiber that will run `f` on `stack` when it is first resumed. `name` appears in the
     /// message about a stack overflow (the first 63 bytes of it).
     ///
-    /// `f` must catch its own panics: one that reaches the root prints a sentence and aborts the
+    /// `f` must catch its own panics: a panic that leaves `f` prints a sentence and aborts the
     /// process.
     ///
     /// # Panics
@@ -90,7 +91,7 @@ impl Fiber {
     where
         F: FnOnce(Suspender) + 'static,
     {
-        // The closure is placed on the stack before any guard could catch an overflow.
+        // The closure is written to the stack from outside, where no guard would catch an overflow.
         assert!(size_of::<F>() + align_of::<F>() <= stack.size() / 4, "box this large closure");
         stack.set_name(name);
         let header = stack.header();
@@ -127,7 +128,8 @@ impl Fiber {
         self.inner.started()
     }
 
-    /// Returns the stack, for another fiber. A fiber that was never started drops its closure here.
+    /// Returns the stack, for another fiber. If the fiber was never started, its closure is
+    /// dropped.
     ///
     /// # Panics
     ///
@@ -181,16 +183,15 @@ impl Suspender {
     ///
     /// * The caller runs inside the fiber this suspender was made for, on the fiber's own stack,
     ///   while the fiber is running.
-    /// * Other code runs on this thread before the fiber is resumed. So nothing is held across the
-    ///   call that relies on the thread doing nothing else meanwhile: no borrow of a thread-local,
-    ///   no lock that its thread may not take twice, no panic count (do not suspend while
-    ///   unwinding).
-    /// * The fiber may never be resumed. Its stack is then leaked, so values there stay valid but
-    ///   their destructors never run; nothing outside may rely on them having run.
+    /// * Other code runs on this thread before the fiber is resumed. So the caller holds nothing
+    ///   over the call that relies on the thread doing nothing else meanwhile: no borrow of a
+    ///   thread-local, and no lock that a thread may not take twice. It does not suspend while it
+    ///   unwinds, because panics are counted by thread.
+    /// * The fiber may never be resumed. Its stack is then leaked: values on it stay valid, but
+    ///   their destructors never run. No code may rely on their having run.
     #[inline(always)]
     pub unsafe fn suspend(self) {
-        // SAFETY: Contract: the fiber runs, so its root's frame with the yielder is
-        // alive.
+        // SAFETY: Contract: the fiber runs, so its root's frame, which has the yielder, is alive.
         unsafe { self.yielder.as_ref() }.suspend(());
     }
 }
@@ -203,11 +204,11 @@ pub(crate) fn suspending_once(stack: Stack) -> Fiber {
     })
 }
 
-/// The first frame of every fiber, by name in backtraces. No panic passes it.
+/// The first frame of every fiber; backtraces show its name. Aborts on a panic of `f`.
 #[inline(never)]
 fn fiber_root<F: FnOnce(Suspender)>(suspender: Suspender, f: F, header: usize) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| f(suspender))) {
-        // Dropping a payload can panic again.
+        // The payload is not dropped, because dropping it may panic again.
         std::mem::forget(payload);
         die_of_panic(header);
     }
@@ -216,7 +217,7 @@ fn fiber_root<F: FnOnce(Suspender)>(suspender: Suspender, f: F, header: usize) {
 #[cold]
 fn die_of_panic(header: usize) -> ! {
     let mut buffer = [0; HEADER];
-    // SAFETY: Own Memory: the header of the stack this very code runs on.
+    // SAFETY: Own Memory: this is the header of the stack that this code runs on.
     let name = unsafe { stack::read_name(header, &mut buffer) };
     LastWords::say(format_args!(
         "fatal: a panic reached the root of worker '{name}', which must catch its own; aborting\n"
@@ -238,7 +239,7 @@ mod tests {
         StackPool::new(StackConfig { size, precommit: false, keep_warm: 64 })
     }
 
-    /// Suspends, from a frame that is not the root's.
+    /// Suspends the fiber, in a frame other than the root's.
     #[inline(never)]
     fn pause(me: Suspender) {
         // SAFETY: Contract: every caller below runs in the fiber that `me` was made for.
@@ -415,7 +416,7 @@ mod tests {
             pause(me);
             *trace.borrow_mut() = std::backtrace::Backtrace::force_capture().to_string();
         });
-        // Resumed the second time from another place, which is where the trace must lead.
+        // The second resumption is in another function. The backtrace must show that one.
         assert_eq!(fiber.resume(), Resume::Suspended);
         assert_eq!(host_frame(&mut fiber), Resume::Finished);
         let trace = seen.borrow();

@@ -1,8 +1,9 @@
-//! A stack that code can leave and return to.
+//! Fibers: closures that run on stacks of their own, and can suspend and be resumed.
 //!
-//! Three nouns. A *stack* is a piece of memory with a guard below it. A *pool* owns stacks, hands
-//! them out and takes them back. A *fiber* is a closure on a stack: it runs when it is resumed,
-//! until it suspends itself or ends, always on the thread that resumes it.
+//! Three nouns. A *stack* is a range of memory with a *guard* below it, a range in which every
+//! access faults. A *pool* owns stacks, hands them out and takes them back. A *fiber* is a closure
+//! on a stack. When it is resumed it runs, on the thread that resumes it, until it suspends itself
+//! or ends.
 //!
 //! ```text
 //!             one slab = one mmap, many stacks            (addresses grow to the right)
@@ -12,33 +13,35 @@
 //!   low                             low + stride                       the stack grows to the left
 //! ```
 //!
-//! The switch is corosensei's, inlined, and nothing is added to it. The rest of this crate is about
-//! stacks: where they come from, what happens when one is too small, and that none is ever freed
-//! under a frame.
+//! The switch is that of crate corosensei, inlined, and nothing is added to it. The rest of this
+//! crate is about stacks: it allocates them, reports an overflow with the worker's name, and never
+//! frees a stack that has frames on it.
 //!
 //! How this crate keeps the named invariants that its unsafe blocks cite:
 //!
-//! * Own Memory: an address range given to the kernel lies inside one mapping that [`StackPool`]
-//!   made, has not unmapped, and that nothing borrows. A stack is either in its pool or out; while
-//!   it is out the pool neither touches nor unmaps it, not even when the pool is dropped.
-//! * Frozen Stack: the frames of a suspended fiber are never freed, reused or unwound; only
-//!   resuming the fiber to its end gives its stack back.
-//! * Signal: what runs in the fault handler only reads atomics, formats into its own frame and
-//!   calls functions that POSIX allows in a signal handler; it trusts what the kernel passes to it.
+//! * Own Memory: each address range that is passed to the kernel lies inside a mapping that
+//!   [`StackPool`] has made and not unmapped, and that no code borrows. A stack is either in its
+//!   pool or *out*. While it is out the pool neither touches nor unmaps it, not even when the pool
+//!   is dropped.
+//! * Frozen Stack: the frames of a suspended fiber are never freed, reused or unwound. Its stack
+//!   becomes free only when the fiber has been resumed to its end.
+//! * Signal: the code of the fault handler only reads atomics, formats into its own frame and calls
+//!   functions that POSIX allows in a signal handler. It relies on the arguments that the kernel
+//!   passes.
 //! * Contract: a suspender is used only on its own fiber's stack, while that fiber runs.
 //!
-//! What this crate does not do: it has no scheduler, moves no fiber between threads, passes no
-//! value through a switch, and does not contain a panic of a fiber's closure (a panic that reaches
-//! the root prints a sentence and ends the process).
+//! What this crate does not do: it has no scheduler, moves no fiber between threads, and passes no
+//! value through a switch. It does not catch a panic of a fiber's closure: a panic that reaches the
+//! *root*, the fiber's first frame, prints a sentence and aborts the process.
 //!
 //! # Tools
 //!
-//! Stacks are registered with valgrind as they are made; outside valgrind that is a handful of
-//! no-op instructions per stack. The feature `sanitizer` reports each switch to AddressSanitizer
-//! (needs `-Zsanitizer=address`), and the feature `tsan` to ThreadSanitizer (needs
-//! `-Zsanitizer=thread`). Backtraces, `perf` call graphs and debuggers see the fiber's frames, then
-//! the fiber's root, then the frames of the code that resumed it; under AddressSanitizer they end
-//! at the root.
+//! Stacks are registered with valgrind when they are created; outside valgrind that is a few
+//! instructions without effect for each stack. The feature `sanitizer` reports each switch to
+//! AddressSanitizer (needs `-Zsanitizer=address`), and the feature `tsan` to ThreadSanitizer (needs
+//! `-Zsanitizer=thread`). Backtraces, `perf` call graphs and debuggers show the fiber's frames,
+//! then the fiber's root, then the frames of the code that resumed it; under AddressSanitizer they
+//! end at the root.
 //!
 //! # Example
 //!

@@ -1,20 +1,21 @@
-//! When a worker overflows its stack, a message names the worker before the process ends.
+//! The handler that prints which worker has overflowed its stack, before the process ends.
 //!
 //! ```text
-//! fault ─> on_fault ─> whose guard is the address? ─┬─ that of a running fiber ─> message, abort
-//!          (on the thread's signal stack)           └─ any other ─> the handler installed before
+//! fault ─> on_fault ─> the address is in ─┬─ the guard of the running fiber's stack ─> message,
+//!          (on the thread's signal stack) │                                            abort
+//!                                         └─ other memory ─> the handler installed before
 //! ```
 //!
-//! The address finds the slab ([`registry`]), the slab's geometry finds the stack, and the stack's
-//! header holds the worker's name. The stack pointer at the fault must be inside the same stack: a
-//! stray pointer into another stack's guard is a fault of another kind and is passed on. So is the
-//! fault of a C function that steps over the whole guard at once; the previous handler ends that,
-//! not silently.
+//! From the address of the fault, the [`registry`] finds the slab and the stack; the stack's header
+//! has the worker's name. The stack pointer at the fault must lie inside the same stack. Otherwise
+//! a stray pointer has hit another stack's guard, which is no overflow, and the fault is passed on
+//! to the handler that was installed before. The same happens if a C function skips the whole guard
+//! at once. By default that handler ends the process by the signal.
 //!
-//! A handler needs a stack other than the one that overflowed. Threads made by `std` have a signal
-//! stack; for others there is [`prepare_host_thread`].
+//! The handler needs a stack other than the one that has overflowed. Threads that `std` creates
+//! have a *signal stack* for that; [`prepare_host_thread`] makes one for other threads.
 //!
-//! Unsafe code to install and call signal handlers, and to read what the kernel passes to ours.
+//! Unsafe code: installs and calls signal handlers, and reads the arguments that the kernel passes.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -28,13 +29,14 @@ use crate::registry::{self, Region};
 use crate::stack::{self, HEADER};
 use crate::sys::{self, GuardKind, LastWords, page_size};
 
-/// Linux reports a guard as one or the other, by architecture and kind of guard.
+/// The signals of an access to a guard. Which one Linux sends depends on the architecture and the
+/// kind of guard.
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// The handlers that were installed before ours, in the order of `SIGNALS`.
 static BEFORE: [OnceLock<libc::sigaction>; 2] = [OnceLock::new(), OnceLock::new()];
 
-/// Bytes of a signal stack in addition to what the kernel saves there.
+/// Bytes of a signal stack, in addition to the frame that the kernel writes there.
 const SIGNAL_STACK: usize = 32 * 1024;
 
 /// Installs the handler that names a worker whose stack overflowed, and then aborts the process.
@@ -42,23 +44,23 @@ const SIGNAL_STACK: usize = 32 * 1024;
 ///
 /// # Panics
 ///
-/// If the kernel refuses a signal handler, which it has no reason to.
+/// If the kernel refuses a signal handler, which is not expected.
 pub fn install_overflow_handler() {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
             // SAFETY: Plain Data: a sigaction with no handler, no flags and an empty mask.
             let mut old: libc::sigaction = unsafe { mem::zeroed() };
-            // SAFETY: Plain Call: asks only; `old` outlives the call.
+            // SAFETY: Plain Call: only reads the present action; `old` outlives the call.
             assert_eq!(unsafe { libc::sigaction(signal, ptr::null(), &raw mut old) }, 0);
-            // Known before our handler can run.
+            // Stored before our handler can run.
             before.get_or_init(|| old);
             // SAFETY: Plain Data: a sigaction with no handler, no flags and an empty mask.
             let mut new: libc::sigaction = unsafe { mem::zeroed() };
             new.sa_sigaction = on_fault as *const () as usize;
             new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-            // SAFETY: Signal: `on_fault` has the signature SA_SIGINFO asks for and does only what
-            // a handler may do.
+            // SAFETY: Signal: `on_fault` has the signature that SA_SIGINFO requires, and does only
+            // what a handler may do.
             assert_eq!(unsafe { libc::sigaction(signal, &raw const new, ptr::null_mut()) }, 0);
         }
     });
@@ -87,8 +89,8 @@ impl Region {
 
 fn die_of_overflow(region: Region, address: usize) -> ! {
     let mut buffer = [0; HEADER];
-    // SAFETY: Own Memory: the faulting code runs on this stack, so the stack is out and its slab
-    // mapped.
+    // SAFETY: Own Memory: the code that faulted runs on this stack, so the stack is out, and its
+    // slab is mapped.
     let name = unsafe { stack::read_name(region.top - HEADER, &mut buffer) };
     let size = (region.top - region.low) / 1024;
     LastWords::say(format_args!(
@@ -98,7 +100,8 @@ fn die_of_overflow(region: Region, address: usize) -> ! {
     std::process::abort();
 }
 
-/// Where the stack pointer was when the fault happened, on architectures where we know the place.
+/// Returns the stack pointer at the time of the fault, or `None` on architectures for which this
+/// is not implemented.
 #[cfg(target_arch = "x86_64")]
 fn stack_pointer(context: *mut c_void) -> Option<usize> {
     // SAFETY: Signal: the third argument of a handler installed with SA_SIGINFO is a ucontext.
@@ -106,7 +109,8 @@ fn stack_pointer(context: *mut c_void) -> Option<usize> {
     Some(context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize)
 }
 
-/// Where the stack pointer was when the fault happened, on architectures where we know the place.
+/// Returns the stack pointer at the time of the fault, or `None` on architectures for which this
+/// is not implemented.
 #[cfg(target_arch = "aarch64")]
 fn stack_pointer(context: *mut c_void) -> Option<usize> {
     // SAFETY: Signal: the third argument of a handler installed with SA_SIGINFO is a ucontext.
@@ -114,7 +118,7 @@ fn stack_pointer(context: *mut c_void) -> Option<usize> {
     Some(context.uc_mcontext.sp as usize)
 }
 
-/// Without the stack pointer every fault in a guard counts as an overflow.
+/// Returns `None`. Then every fault in a guard counts as an overflow.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn stack_pointer(_context: *mut c_void) -> Option<usize> {
     None
@@ -127,8 +131,9 @@ fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_
     match before.sa_sigaction {
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: Signal: both calls are allowed here. A fault happens again at its instruction
-            // once we return; a signal that was sent has to be sent again.
+            // SAFETY: Signal: both calls are allowed in a handler. After a fault the instruction
+            // runs again when this handler returns, and faults again. A signal that was sent by
+            // another process or `raise` must be sent again.
             unsafe {
                 libc::sigaction(signal, before, ptr::null_mut());
                 if !is_fault {
@@ -138,19 +143,20 @@ fn pass_on(signal: c_int, is_fault: bool, info: *mut siginfo_t, context: *mut c_
         }
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-            // SAFETY: Signal: it was installed with SA_SIGINFO, so it has this signature.
+            // SAFETY: Signal: the handler was installed with SA_SIGINFO, so it has this signature.
             let handler = unsafe { mem::transmute::<usize, Handler>(handler) };
             handler(signal, info, context);
         }
         handler => {
-            // SAFETY: Signal: it was installed without SA_SIGINFO, so it has this signature.
+            // SAFETY: Signal: the handler was installed without SA_SIGINFO, so it has this
+            // signature.
             let handler = unsafe { mem::transmute::<usize, extern "C" fn(c_int)>(handler) };
             handler(signal);
         }
     }
 }
 
-/// Owns the signal stack that [`prepare_host_thread`] may have made. It belongs to its thread.
+/// Owns the signal stack that [`prepare_host_thread`] has made, if it has made one.
 #[derive(Debug)]
 #[must_use = "the signal stack goes away with this guard"]
 pub struct HostGuard {
@@ -160,9 +166,9 @@ pub struct HostGuard {
     pinned_to_thread: PhantomData<*mut ()>,
 }
 
-/// Makes sure that the calling thread, which is about to resume fibers, has a signal stack: without
-/// one an overflow kills the process without a message. Threads of `std` have one already; keep the
-/// result for as long as the thread runs fibers.
+/// Makes sure that the calling thread, which is about to resume fibers, has a signal stack. Without
+/// one an overflow kills the process without a message. Threads that `std` has created have one
+/// already. Keep the result as long as the thread runs fibers.
 ///
 /// # Panics
 ///
@@ -171,13 +177,13 @@ pub fn prepare_host_thread() -> HostGuard {
     if signal_stack().ss_flags & libc::SS_DISABLE == 0 {
         return HostGuard { made: None, pinned_to_thread: PhantomData };
     }
-    // SAFETY: Plain Call: 0 means unknown.
+    // SAFETY: Plain Call: returns a number; 0 means unknown.
     let kernel_needs = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
     let guard = page_size();
     let len =
         (guard + SIGNAL_STACK + kernel_needs.max(libc::MINSIGSTKSZ)).next_multiple_of(page_size());
     let at = sys::reserve(len).expect("address space for a signal stack");
-    // SAFETY: Own Memory: the first page of what was reserved just above.
+    // SAFETY: Own Memory: this is the first page of the memory that was reserved just above.
     unsafe { sys::guard(at, guard, GuardKind::probed()) }.expect("a guard for a signal stack");
     set_signal_stack(libc::stack_t {
         ss_sp: ptr::with_exposed_provenance_mut(at + guard),
@@ -198,8 +204,8 @@ impl Drop for HostGuard {
                 ss_size: len,
             });
         }
-        // SAFETY: Own Memory: made by `prepare_host_thread`, and no longer this thread's signal
-        // stack.
+        // SAFETY: Own Memory: `prepare_host_thread` has reserved the memory, and it is not this
+        // thread's signal stack now.
         unsafe { sys::release(at, len) };
     }
 }
@@ -208,13 +214,14 @@ impl Drop for HostGuard {
 fn signal_stack() -> libc::stack_t {
     // SAFETY: Plain Data: a stack_t without memory.
     let mut now: libc::stack_t = unsafe { mem::zeroed() };
-    // SAFETY: Plain Call: asks only; `now` outlives the call.
+    // SAFETY: Plain Call: only reads the present signal stack; `now` outlives the call.
     assert_eq!(unsafe { libc::sigaltstack(ptr::null(), &raw mut now) }, 0);
     now
 }
 
 fn set_signal_stack(new: libc::stack_t) {
-    // SAFETY: Own Memory: the memory, if any, is ours until the guard takes it out of use.
+    // SAFETY: Own Memory: the memory, if any, is reserved until the `HostGuard` is dropped, which
+    // takes it out of use before it releases it.
     let failed = unsafe { libc::sigaltstack(&raw const new, ptr::null_mut()) };
     assert_eq!(failed, 0, "the kernel refused a signal stack");
 }
@@ -287,7 +294,7 @@ mod tests {
     fn a_prepared_thread_gets_a_signal_stack_and_loses_it_again() {
         let present = || signal_stack().ss_flags & libc::SS_DISABLE == 0;
         let tried = std::thread::spawn(move || {
-            // The threads of std have one, and then nothing is changed.
+            // A thread of std has a signal stack already, so nothing changes.
             let theirs = signal_stack().ss_sp as usize;
             drop(prepare_host_thread());
             assert_eq!(signal_stack().ss_sp as usize, theirs);
@@ -308,7 +315,7 @@ mod tests {
             let mut pool = StackPool::new(CONFIG);
             let stack = pool.take().expect("a stack");
             let guard = registry::find(stack.header()).expect("its slab").guard_low;
-            // SAFETY: Own Memory: nothing is stored there; the fault is the point.
+            // SAFETY: Own Memory: nothing is stored in the guard; the test expects the fault.
             unsafe { ptr::with_exposed_provenance_mut::<u8>(guard + 8).write_volatile(1) };
             pool.give(stack);
         });
@@ -334,9 +341,9 @@ mod tests {
         let name = "overflow::tests::a_signal_that_was_sent_still_kills";
         let death = child::dies(name, || {
             install_overflow_handler();
-            // SAFETY: Plain Call: ends this process, as the test expects. Twice, because std's own
-            // handler, which was installed before ours, takes the first one for a fault that will
-            // happen again.
+            // SAFETY: Plain Call: ends this process, as the test expects. The signal is raised
+            // twice, because std's own handler, which was installed before ours, takes the first
+            // one for a fault that will happen again.
             unsafe { libc::raise(libc::SIGSEGV) };
             // SAFETY: Plain Call: as above.
             unsafe { libc::raise(libc::SIGSEGV) };

@@ -1,45 +1,50 @@
-//! The pool: stacks that are ready, the one used last on top.
+//! The pool: hands out stacks and takes them back. The stack that was used last is handed out
+//! first.
 //!
 //! ```text
 //! take:   warm (last in, first out)  ->  cold  ->  carve the newest slab  ->  reserve a slab
 //! give:   warm, up to keep_warm; beyond that its pages go back to the kernel and it turns cold
 //! ```
 //!
-//! A warm stack keeps its pages and costs no system call; making a page present again costs
-//! microseconds, a thousand times the switch. A cold stack keeps its highest page only, which every
-//! fiber touches at once.
+//! A *warm* stack keeps its pages, so taking it costs no system call and no page fault. A page
+//! fault costs microseconds, a thousand times as much as a switch. A *cold* stack keeps only its
+//! highest page, which every fiber touches first.
 //!
-//! A pool belongs to one scheduler: `&mut self` everywhere, no locks. It may move to another thread
-//! while it is idle. Dropping it unmaps each slab that has all its stacks back and leaves the
-//! others mapped. The pool never takes back a stack that is out, and never shrinks its slabs.
+//! A pool belongs to one scheduler, so its functions take `&mut self`, and it has no locks. It may
+//! move to another thread while no stack is being taken or given. Dropping the pool unmaps the
+//! slabs of which no stack is out, and leaves the others mapped. The pool never reclaims a stack
+//! that is out, and never unmaps a slab before it is dropped.
 
 use crate::registry::Geometry;
 use crate::slab::{Slab, StackError};
 use crate::stack::{ABOVE_BASE, Place, Stack};
 use crate::sys::{GuardKind, page_size};
 
-/// The smallest stack: printing a panic alone needs about this much.
+/// The smallest stack, because printing a panic needs about this much.
 const SIZE_MIN: usize = 16 * 1024;
 /// The largest stack. A larger size is a mistake.
 const SIZE_MAX: usize = 1 << 40;
-/// The size of a guard. Rust touches each page of a large frame in turn, so one page would be
-/// enough; C compiled without -fstack-clash-protection does not, and steps over small guards.
+/// The size of a guard, in bytes. For Rust one page would be enough, because it touches each page
+/// of a large frame in turn. C that was compiled without -fstack-clash-protection does not, and may
+/// skip a small guard.
 const GUARD: usize = 16 * 1024;
-/// Stacks in the first slab; each further one doubles, within the two limits below.
+/// Number of stacks in the first slab. Each further slab has twice as many as the one before,
+/// within the two limits below.
 const SLAB_STACKS_FIRST: usize = 64;
 const SLAB_STACKS_MAX: usize = 4096;
 const SLAB_BYTES_MAX: usize = 1 << 30;
 
-/// The stacks that a pool makes.
+/// Options of a pool: which stacks it makes and keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackConfig {
     /// Usable bytes of each stack, rounded up to pages; at least 16 KiB, at most 1 TiB. Address
-    /// space is reserved for all of it, memory is used only as it is touched.
+    /// space is reserved for all of them. Memory is used for pages that have been touched.
     pub size: usize,
-    /// Commit all memory of a stack when it is made, and keep it: no page fault while a fiber runs,
-    /// and too little memory is an error of [`StackPool::take`].
+    /// Whether all memory of a stack is committed when the stack is made, and kept. Then no page
+    /// fault happens while a fiber runs, and [`StackPool::take`] fails if there is too little
+    /// memory.
     pub precommit: bool,
-    /// How many returned stacks keep their pages. The others keep only their highest page.
+    /// How many stacks in the pool keep their pages. The others keep only their highest page.
     pub keep_warm: usize,
 }
 
@@ -50,7 +55,7 @@ impl Default for StackConfig {
     }
 }
 
-/// What a pool holds.
+/// Statistics of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StackStats {
@@ -58,9 +63,9 @@ pub struct StackStats {
     pub taken: usize,
     /// Stacks in the pool, warm and cold.
     pub pooled: usize,
-    /// Those of them that keep all their pages.
+    /// Stacks in the pool that keep all their pages.
     pub warm: usize,
-    /// Mappings made by the pool.
+    /// Slabs: mappings that the pool has made.
     pub slabs: usize,
     /// Bytes of address space reserved.
     pub reserved_bytes: usize,
@@ -96,7 +101,7 @@ impl StackPool {
         StackPool::with_guard(config, GuardKind::probed())
     }
 
-    /// Returns a pool that guards its stacks in the given way, for tests of the older one.
+    /// Returns a pool that guards its stacks by this kind of guard, for tests of the older kind.
     pub(crate) fn with_guard(config: StackConfig, kind: GuardKind) -> StackPool {
         let page = page_size();
         let size = config.size.clamp(SIZE_MIN, SIZE_MAX) + ABOVE_BASE;
@@ -107,7 +112,7 @@ impl StackPool {
             cold: Vec::new(),
             slabs: Vec::new(),
             taken: 0,
-            // What was committed beforehand stays committed.
+            // Stacks that were committed in advance stay committed.
             keep_warm: if config.precommit { usize::MAX } else { config.keep_warm },
             precommit: config.precommit,
             geometry,
@@ -115,7 +120,7 @@ impl StackPool {
         }
     }
 
-    /// Returns a stack, the most recently used one if the pool has any.
+    /// Returns a stack: a free one, the most recently used first, or else a new one.
     ///
     /// # Errors
     ///
@@ -150,7 +155,7 @@ impl StackPool {
         }
     }
 
-    /// Returns what the pool holds now.
+    /// Returns the pool's statistics.
     pub fn stats(&self) -> StackStats {
         StackStats {
             taken: self.taken,
@@ -198,7 +203,7 @@ impl StackPool {
         }))
     }
 
-    /// Returns a stack's pages to the kernel, except the highest.
+    /// Returns a stack's pages to the kernel, except the highest, and makes it cold.
     #[cold]
     fn cool(&mut self, place: Place) {
         let place = self.slabs[place.slab as usize].cool(Stack::claim(place));
@@ -212,7 +217,8 @@ impl Drop for StackPool {
             if slab.out == 0 {
                 drop(slab);
             } else {
-                // Out: frames may live there; the mapping and its registry entry stay forever.
+                // Some of its stacks are out and may have frames on them. So the slab stays mapped
+                // and registered until the process ends.
                 std::mem::forget(slab);
             }
         }
@@ -260,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_hundred_thousand_stacks_take_few_mappings() {
-        // If guards cost mappings, 10,000 are near enough to the limit.
+        // If guards cost mappings, 10,000 stacks come close enough to the limit.
         let few = GuardKind::probed() == GuardKind::Madvise;
         let count = if few { 100_000 } else { 10_000 };
         let before = mappings();
@@ -270,7 +276,7 @@ mod tests {
         assert_eq!(pool.stats().taken, count);
         assert!(pool.stats().reserved_bytes >= count * 64 * 1024);
         assert!(!few || mappings() < before + 200, "{before} mappings became {}", mappings());
-        // One in ten runs, so that carved stacks from first to last are proved to work.
+        // A fiber runs on one in ten, which shows that carved stacks from first to last work.
         for (index, stack) in stacks.into_iter().enumerate() {
             let stack =
                 if index % 10 == 0 { run(stack, || assert!(deep(2048) > 0)) } else { stack };
@@ -303,7 +309,8 @@ mod tests {
         let mut pool = StackPool::new(StackConfig::default());
         let warm = pool.take().expect("a stack");
         pool.give(run(warm, || ()));
-        // Not joined: the thread has to end by the bare exit call, behind std's back.
+        // The thread is not joined, because it must end by the bare system call, which std does not
+        // know of.
         std::thread::spawn(move || {
             // SAFETY: Plain Call: from here on any call but read, write, exit and sigreturn kills
             // this thread.
@@ -345,7 +352,7 @@ mod tests {
         assert_eq!(stack.touched_bytes(), 0);
         let stack = run(stack, || assert!(deep(100 * 1024) > 0));
         let touched = stack.touched_bytes();
-        // Unoptimized frames are two or three times as large as what they hold.
+        // Frames of unoptimized code are two or three times as large as their variables.
         assert!((100 * 1024..400 * 1024).contains(&touched), "{touched} bytes of 100 KiB");
         pool.give(stack);
     }
@@ -375,7 +382,7 @@ mod tests {
         let region = registry::find(kept.header()).expect("a slab with a stack out stays");
         assert_eq!(region.top, kept.header() + crate::stack::HEADER);
         assert_ne!(registry::find(whole).map(|region| region.top), Some(whole + 64));
-        // And the stack that is out still works.
+        // The stack that is out still works.
         let kept = run(kept, || assert!(deep(32 * 1024) > 0));
         assert!(kept.touched_bytes() >= 32 * 1024);
     }
@@ -411,7 +418,7 @@ mod tests {
 
     #[test]
     fn too_many_mappings_is_an_error_that_says_what_to_do() {
-        // In a process of its own: at the limit, no other test could map anything.
+        // Runs in a process of its own, because at the limit no other test could map memory.
         child::succeeds("pool::tests::too_many_mappings_is_an_error_that_says_what_to_do", || {
             let limit = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("the limit");
             let limit: usize = limit.trim().parse().expect("a number");
@@ -430,7 +437,7 @@ mod tests {
             stacks.into_iter().for_each(|stack| pool.give(stack));
             let said = error.to_string();
             assert!(said.contains("vm.max_map_count"), "{said}");
-            // The stacks made before still serve.
+            // The stacks that were made before can still be taken.
             assert!(pool.take().is_ok());
         });
     }

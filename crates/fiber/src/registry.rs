@@ -1,29 +1,30 @@
-//! Where every slab of the process is, readable from a signal handler.
+//! The list of all slabs of the process, which a signal handler can read.
 //!
-//! The fault handler knows one thing, the address that faulted, and must find the stack whose guard
-//! that is without locks, without memory allocation and without a per-thread "current fiber" (which
-//! would cost a store in every switch). So slabs are listed here: in a list that only grows, whose
-//! entries are reused when a slab is unmapped.
+//! When a fiber overflows its stack, the fault handler has only the address of the fault, and must
+//! find the stack whose guard has that address. It may take no lock and allocate no memory. A
+//! thread-local with the current fiber would help, but would cost a store in every switch. So the
+//! handler searches this list. The list only grows; the entry of a slab that has been unmapped is
+//! used again.
 //!
 //! ```text
-//! FIRST -> entry -> entry -> entry          appended under a lock, followed without one
+//! FIRST -> entry -> entry -> entry          appended under a lock, read without one
 //!          seq even: the numbers belong together; odd: they are being changed
 //! ```
 //!
-//! A reader that meets an odd or changed `seq` skips the entry. That loses nothing: the entry of a
-//! slab with a stack in use does not change, so it can't be the one that the reader
-//! searches for. No unsafe code here; the list owns no memory but its own entries.
+//! A reader skips an entry whose `seq` is odd or changes while the entry is read. That is correct,
+//! because the entry of a slab does not change while one of its stacks is in use, so the skipped
+//! entry is not the one that the reader searches for. No unsafe code here.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// How one slab divides its memory; all in bytes, all whole pages.
+/// How a slab divides its memory among its stacks, in bytes. Both sizes are whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// The part of each stack that faults, at its low end.
+    /// The size of the guard at the low end of each stack.
     pub(crate) guard: usize,
-    /// The part above it, header included.
+    /// The size of the part above the guard, with the header.
     pub(crate) usable: usize,
 }
 
@@ -34,7 +35,7 @@ impl Geometry {
     }
 }
 
-/// The memory of one stack, found by an address inside it.
+/// The memory of one stack, with its guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     /// Lowest address of the guard.
@@ -45,7 +46,7 @@ pub(crate) struct Region {
     pub(crate) top: usize,
 }
 
-/// One slab's place, or a free place in the list when `count` is 0.
+/// An entry of the list: the address of a slab and its geometry. The entry is free if `count` is 0.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     seq: AtomicUsize,
@@ -58,18 +59,19 @@ pub(crate) struct Entry {
 
 static FIRST: OnceLock<&'static Entry> = OnceLock::new();
 
-/// Keeps other writers away. The lock guards no data: a panic under it leaves nothing half done.
+/// Returns the lock that makes the caller the only writer. The lock contains no data, so it may be
+/// taken again after a panic of its holder.
 fn alone() -> MutexGuard<'static, ()> {
     static WRITERS: Mutex<()> = Mutex::new(());
     WRITERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lists a slab of `count` stacks that starts at `low`.
+/// Adds a slab of `count` stacks that starts at `low`.
 pub(crate) fn register(low: usize, count: usize, geometry: Geometry) -> &'static Entry {
     let _alone = alone();
     let mut place = &FIRST;
     let entry = loop {
-        // Writers are alone, so an unset place stays unset until this one sets it.
+        // There is no other writer, so an unset place stays unset until this call sets it.
         let entry = *place.get_or_init(|| Box::leak(Box::default()));
         if entry.count.load(SeqCst) == 0 {
             break entry;
@@ -80,13 +82,13 @@ pub(crate) fn register(low: usize, count: usize, geometry: Geometry) -> &'static
     entry
 }
 
-/// Removes a slab; its entry is free for another.
+/// Removes a slab, so that another slab may use its entry.
 pub(crate) fn unregister(entry: &'static Entry) {
     let _alone = alone();
     entry.write(0, 0, Geometry { guard: 0, usable: 0 });
 }
 
-/// Returns the stack whose memory, guard included, contains `address`. Async-signal-safe.
+/// Returns the stack whose memory, with its guard, contains `address`. Async-signal-safe.
 pub(crate) fn find(address: usize) -> Option<Region> {
     let mut place = &FIRST;
     while let Some(entry) = place.get() {

@@ -1,17 +1,19 @@
-//! Where a suspended fiber left off, for code that reads its frames without resuming it.
+//! The saved registers of a suspended fiber, for code that makes a backtrace of the fiber without
+//! resuming it.
 //!
 //! ```text
-//!   Fiber ── saved_at() ──> a word:  0 while it runs, and once it has ended;
-//!                            else its stack pointer ──> what the switch pushed ──> Registers
+//!   Fiber ── saved_at() ──> a word: 0 while the fiber runs, and after its end;
+//!                           otherwise its stack pointer ──> what the switch pushed ──> Registers
 //! ```
 //!
-//! The word is a field of corosensei's, whose position is private. So the position is found by
-//! trying, once: of a fiber's words exactly one is an address on its stack while it is suspended
-//! and 0 when it has ended. Nothing is added to a switch. The memory is read through the kernel
-//! (`/proc/self/mem`), so looking at it is safe code.
+//! The word is a private field of corosensei's coroutine. So its offset is found by a trial, once:
+//! exactly one word of a fiber is an address on the fiber's stack while it is suspended, and 0 when
+//! it has ended. Nothing is added to a switch. The memory is read through the kernel
+//! (`/proc/self/mem`), so the trial needs no unsafe code.
 //!
-//! For a reader on another thread the word may change at any time. The reader reads it again when
-//! it has copied the frames, and must detect resumptions in between by other means.
+//! If a thread other than the fiber's reads the word, the word may change at any time. Such a
+//! reader reads the word again after it has copied the frames. It must detect by other means
+//! whether the fiber has been resumed and suspended again in between.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,19 +23,19 @@ use crate::fiber::{Fiber, Resume, suspending_once};
 use crate::pool::{StackConfig, StackPool};
 use crate::stack::StackRange;
 
-/// Words that a switch pushes, which [`Registers::of`] takes.
+/// The number of words that a switch pushes, which [`Registers::of`] takes.
 #[cfg(target_arch = "x86_64")]
 pub const SAVED_WORDS: usize = 3;
-/// Words that a switch pushes, which [`Registers::of`] takes.
+/// The number of words that a switch pushes, which [`Registers::of`] takes.
 #[cfg(target_arch = "aarch64")]
 pub const SAVED_WORDS: usize = 4;
 
-/// The registers of a suspended fiber that a switch saves. The others hold nothing.
+/// The registers that a switch saves of a suspended fiber. The values of the others are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registers {
     /// The next instruction.
     pub instruction: u64,
-    /// The stack pointer after what the switch pushed has been popped.
+    /// The stack pointer as it was before the switch pushed its words.
     pub stack: u64,
     /// The frame pointer: rbp, x29.
     pub frame: u64,
@@ -42,14 +44,16 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Makes them from the saved stack pointer and the words at that address and above.
+    /// Returns the registers. `saved` is the saved stack pointer, and `words` are the words at that
+    /// address and above.
     #[cfg(target_arch = "x86_64")]
     pub fn of(saved: u64, words: [u64; SAVED_WORDS]) -> Registers {
         let [instruction, other, frame] = words;
         Registers { instruction, stack: saved + 24, frame, other }
     }
 
-    /// Makes them from the saved stack pointer and the words at that address and above.
+    /// Returns the registers. `saved` is the saved stack pointer, and `words` are the words at that
+    /// address and above.
     #[cfg(target_arch = "aarch64")]
     pub fn of(saved: u64, words: [u64; SAVED_WORDS]) -> Registers {
         let [other, frame, instruction, _] = words;
@@ -59,8 +63,8 @@ impl Registers {
 
 impl Fiber {
     /// Returns the address of the word that holds the stack pointer while the fiber is suspended,
-    /// and 0 while it runs. The word moves with the fiber: box it first. Returns `None` if the word
-    /// could not be found.
+    /// and 0 while it runs. The word moves in memory with the `Fiber`, so put that in a box first.
+    /// Returns `None` if the word could not be found.
     ///
     /// ```
     /// use fiber::{Fiber, StackConfig, StackPool};
@@ -80,7 +84,7 @@ impl Fiber {
 const WORD: usize = size_of::<usize>();
 const WORDS: usize = size_of::<Fiber>() / WORD;
 
-/// Finds the word's distance from the beginning of a fiber, in bytes.
+/// Finds the word by a trial with a fiber, and returns its offset in a `Fiber`, in bytes.
 fn find() -> Option<usize> {
     let memory = File::open("/proc/self/mem").ok()?;
     let config = StackConfig { size: 16 << 10, precommit: false, keep_warm: 0 };
@@ -111,7 +115,8 @@ fn the_only_one(
     found.next().is_none().then_some(at * WORD)
 }
 
-/// Returns the words of a fiber. They are read by the kernel, because some may be padding.
+/// Returns the words of a `Fiber`. The kernel reads them, because in Rust a read of padding would
+/// be undefined behaviour.
 fn words(memory: &File, fiber: &Fiber) -> Option<[usize; WORDS]> {
     let mut bytes = [0; WORDS * WORD];
     let at = std::ptr::from_ref(fiber).expose_provenance();
@@ -159,7 +164,7 @@ mod tests {
         assert!(range.contains(saved as usize));
         let words = std::array::from_fn(|n| word(&memory, saved + 8 * n as u64));
         let registers = Registers::of(saved, words);
-        // Not far from the switch: in code of this very program.
+        // The next instruction is in the code of this program, so not far from `find`.
         let here = find as *const () as u64;
         assert!(registers.instruction.abs_diff(here) < 1 << 30, "{registers:?} and {here:#x}");
         assert!(range.contains(registers.stack as usize));

@@ -1,12 +1,12 @@
-//! Many stacks in one mapping.
+//! Slabs: mappings that have many stacks each.
 //!
-//! A slab reserves address space for all its stacks at once and *carves* them one by one: carving
-//! installs the guard, and commits the memory if the pool is configured so. Reserved space that was
-//! never carved costs nothing, so slabs are generous.
+//! A slab reserves address space for all its stacks at once, and *carves* them one by one. Carving
+//! a stack installs its guard, and commits its memory if the pool is configured to do so. Reserved
+//! address space that has not been carved costs no memory, so slabs may be large.
 //!
-//! A slab counts how many of its stacks are out. Its owner drops it only when that count is 0.
-//! A slab with stacks out is forgotten instead and stays mapped. A slab keeps no free list; the
-//! pool does. Unsafe code, because stacks are addresses.
+//! A slab counts how many of its stacks are out (in use outside the pool). Its pool drops the slab
+//! only if that count is 0; otherwise it forgets the slab, which then stays mapped. The pool keeps
+//! the list of free stacks. Unsafe code: stacks are ranges of addresses.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -95,9 +95,9 @@ pub(crate) struct Slab {
     low: usize,
     count: usize,
     geometry: Geometry,
-    /// Stacks that are out.
+    /// Number of stacks that are out.
     pub(crate) out: usize,
-    /// One per carved stack, in order; so its length is how many are carved.
+    /// One for each carved stack, in order, so its length is the number of carved stacks.
     carved: Vec<ValgrindStackRegistration>,
     entry: &'static Entry,
 }
@@ -122,7 +122,7 @@ impl Slab {
         self.count * self.geometry.stride()
     }
 
-    /// Returns whether the stack at `place` can be one of these.
+    /// Returns whether the stack at `place` lies in this slab.
     #[inline]
     pub(crate) fn contains(&self, place: &Place) -> bool {
         place.low.wrapping_sub(self.low) < self.reserved_bytes()
@@ -133,7 +133,8 @@ impl Slab {
         self.carved.len()
     }
 
-    /// Makes the next stack usable. Returns `None` if all are.
+    /// Carves the next stack. `number` is the slab's number in its pool. Returns `None` if all
+    /// stacks have been carved.
     pub(crate) fn carve(
         &mut self,
         number: u32,
@@ -165,8 +166,8 @@ impl Slab {
     pub(crate) fn cool(&self, stack: Stack) -> Place {
         let place = stack.into_place();
         let len = place.top - place.low - sys::page_size();
-        // SAFETY: Own Memory: the stack came as a claim, and a fiber that gave its stack up has
-        // ended, so what the pages hold is not needed.
+        // SAFETY: Own Memory: this function owns the `Stack`, and a fiber gives its stack up only
+        // when it has ended, so the contents of the pages are not needed.
         unsafe { sys::discard(place.low, len) };
         place
     }
@@ -178,7 +179,7 @@ impl Drop for Slab {
         registry::unregister(self.entry);
         self.carved.clear();
         // SAFETY: Own Memory: no stack of this slab is out, and only the pool, which is dropping
-        // the slab, knew the others.
+        // the slab, has the addresses of the others.
         unsafe { sys::release(self.low, self.reserved_bytes()) };
     }
 }

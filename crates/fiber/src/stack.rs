@@ -1,21 +1,24 @@
-//! One stack: where it is, what is at its top, how deep it has been used.
+//! A stack of a fiber: its addresses, the header at its top, and how deep it has been used.
 //!
 //! ```text
 //!   limit        low                                base        header       top
 //!     │  guard    │  usable, grows down  <----------  │ (colour) │ worker's name │
 //! ```
 //!
-//! The *header* is one cache line above the first frame. It holds the worker's name for the fault
-//! handler, which finds it from the fault address alone; nothing is written there by a switch. The
-//! *colour* is a distance of a few cache lines that differs from stack to stack, so that the first
-//! frames of many stacks do not all fall into the same sets of the first-level cache. Measured with
-//! `examples/floor.rs`: a switch among 100 or 1,000 fibers costs 2.4 ns with colours and 8 to 9 ns
-//! without; 8, 32 and 62 colours cost the same.
+//! The *header* is one cache line above the first frame. It has the worker's name for the fault
+//! handler, which finds the header from the address of the fault. A switch writes nothing there.
 //!
-//! A [`Stack`] is only a claim on memory that a pool mapped. Dropping one instead of returning it
-//! leaks that memory on purpose and counts it: the pool can't know what still refers to it.
+//! The *colour* is a distance of some cache lines that differs from stack to stack. Without it the
+//! first frames of many stacks would fall into the same sets of the first-level cache. Measured
+//! with `examples/floor.rs`: a switch among 100 or 1,000 fibers costs 2.4 ns with colours and 8 to
+//! 9 ns without; 8, 32 and 62 colours cost the same.
 //!
-//! Unsafe code for the header, and because a stack promises what a switch asks of its memory.
+//! A [`Stack`] is the right to use memory that a pool has mapped. If a `Stack` is dropped and not
+//! returned to its pool, that memory is leaked on purpose, and counted, because the pool cannot
+//! know whether something still refers to it.
+//!
+//! Unsafe code: the header is an address; and `Stack` guarantees to corosensei's switch that its
+//! memory is valid.
 #![allow(unsafe_code)]
 
 use std::num::NonZeroUsize;
@@ -27,7 +30,8 @@ use crate::sys;
 
 /// Bytes of the header: one cache line.
 pub(crate) const HEADER: usize = 64;
-/// How many different colours there are, and how far apart: half a page in cache lines.
+/// The number of different colours, and the bytes between two of them: one cache line. Together
+/// they take half a page.
 const COLOURS: usize = 32;
 const COLOUR_STEP: usize = 64;
 /// Bytes above the first frame, at most.
@@ -57,7 +61,7 @@ pub(crate) fn count_leak() {
     LEAKED.fetch_add(1, Relaxed);
 }
 
-/// Where a stack is. A plain value; the right to use the memory is [`Stack`]'s.
+/// The addresses of a stack. It is a plain value: only a [`Stack`] is the right to use the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// Where the first frame starts.
@@ -92,12 +96,12 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Takes the claim on `place`, which its pool has marked as out.
+    /// Returns the right to use the stack at `place`, which its pool has marked as out.
     pub(crate) fn claim(place: Place) -> Stack {
         Stack { place }
     }
 
-    /// Gives the claim up, for the pool.
+    /// Gives the right up, and returns the addresses to the pool.
     pub(crate) fn into_place(self) -> Place {
         let place = self.place;
         std::mem::forget(self);
@@ -110,12 +114,12 @@ impl Stack {
         self.place.base.get() - self.place.low
     }
 
-    /// Returns how deep the stack has been used since its pages were last returned to the kernel,
-    /// in bytes from the top: the high-water mark, in whole pages. 0 for a stack that was never
-    /// used.
+    /// Returns how deep the stack has been used since its pages were last returned to the kernel:
+    /// the bytes from the top to the lowest page that has been touched. Returns 0 for a stack that
+    /// was never used.
     ///
-    /// It asks the kernel which pages are in memory, so swapped pages count only up to the lowest
-    /// one that is not swapped, and precommitted stacks are always used to the full.
+    /// It asks the kernel which pages are in memory. So pages below the lowest one in memory do not
+    /// count if they have been swapped out, and all of a precommitted stack counts.
     pub fn touched_bytes(&self) -> usize {
         self.range().touched_bytes().expect("a stack that is out is mapped")
     }
@@ -131,7 +135,8 @@ impl Stack {
         let mut header = [0u8; HEADER];
         header[0] = len as u8;
         header[1..=len].copy_from_slice(&name.as_bytes()[..len]);
-        // SAFETY: Own Memory: this stack is ours alone and the header lies above its first frame.
+        // SAFETY: Own Memory: only this `Stack` has the memory, and the header lies above the first
+        // frame.
         unsafe { ptr::with_exposed_provenance_mut::<[u8; HEADER]>(self.header()).write(header) };
     }
 
@@ -141,8 +146,8 @@ impl Stack {
     }
 }
 
-/// The range of addresses of a stack. It may outlive the stack; then it describes whatever is
-/// there.
+/// The range of addresses of a stack. It may outlive the stack; then it describes whatever memory
+/// is there.
 ///
 /// ```
 /// let range = fiber::StackRange::new(0x1000, 0x3000).expect("the low end is first");
@@ -173,7 +178,7 @@ impl StackRange {
         self.top
     }
 
-    /// Returns whether this address is on it.
+    /// Returns whether this address is in the range.
     pub const fn contains(self, address: usize) -> bool {
         self.low <= address && address < self.top
     }
@@ -184,15 +189,15 @@ impl StackRange {
         StackRange::new(low, low.checked_add(len)?)
     }
 
-    /// Returns the stack of a pool whose usable memory contains this address, if there is one.
-    /// Async-signal-safe.
+    /// Returns the range of the pooled stack whose usable memory contains this address, or `None`
+    /// if there is none. Async-signal-safe.
     pub fn of_fiber_at(address: usize) -> Option<StackRange> {
         let region = registry::find(address)?;
         let range = StackRange { low: region.low, top: region.top };
         range.contains(address).then_some(range)
     }
 
-    /// Returns whether the calling code runs on it.
+    /// Returns whether the calling code runs on this stack.
     pub fn is_here(self) -> bool {
         let here = 0u8;
         self.contains(ptr::from_ref(&here).addr())
@@ -203,19 +208,19 @@ impl StackRange {
         self.top - self.low
     }
 
-    /// Returns as [`Stack::touched_bytes`]; of the lowest page only the bytes in the range count.
-    /// Returns `None` if the stack no longer exists.
+    /// Returns the same as [`Stack::touched_bytes`], for this range; of the lowest page only the
+    /// bytes in the range count. Returns `None` if part of the range is not mapped.
     pub fn touched_bytes(self) -> Option<usize> {
         Some(self.top - sys::lowest_resident(self.low, self.top)?)
     }
 }
 
-/// Reads the name out of a header into `buffer`. Async-signal-safe.
+/// Reads the name from a header into `buffer`, and returns it. Async-signal-safe.
 ///
 /// # Safety
 ///
-/// `header` is the header's address of a stack that is out, or whose slab is mapped and does not
-/// change.
+/// `header` is the address of the header of a stack that is out, or whose slab is mapped and stays
+/// mapped during the call.
 pub(crate) unsafe fn read_name(header: usize, buffer: &mut [u8; HEADER]) -> &str {
     // SAFETY: Contract. Plain Data: every bit pattern is a value of the type.
     *buffer = unsafe { ptr::with_exposed_provenance::<[u8; HEADER]>(header).read_volatile() };
@@ -229,9 +234,9 @@ impl Drop for Stack {
     }
 }
 
-// SAFETY: Own Memory: the memory from `low` to `base` is mapped, at least `MIN_SIZE` long, used by
-// no other code, and stays mapped while this claim exists; the guard below it faults on every
-// access; the base is a multiple of 64 below a page boundary.
+// SAFETY: Own Memory: the memory from `low` to `base` is mapped, has at least `MIN_SIZE` bytes, is
+// used by no other code, and stays mapped while this `Stack` exists. Every access to the guard
+// below it faults. The base is aligned to 64 bytes.
 unsafe impl corosensei::stack::Stack for Stack {
     #[inline]
     fn base(&self) -> NonZeroUsize {
@@ -257,11 +262,11 @@ mod tests {
             StackPool::new(StackConfig { size: 64 << 10, precommit: false, keep_warm: 1 });
         let stack = pool.take().expect("a stack");
         let whole = stack.range();
-        // The second page and everything above it, so that a range may begin below and above what
-        // was touched.
+        // The second page and everything above it is touched, so that ranges can begin below and
+        // above the lowest touched page.
         let touched = whole.low + page;
         for at in (touched..whole.top - HEADER).step_by(page) {
-            // SAFETY: Own Memory: the stack is this test's, and nothing runs on it.
+            // SAFETY: Own Memory: the stack belongs to this test, and no fiber runs on it.
             unsafe { ptr::with_exposed_provenance_mut::<u8>(at).write(1) };
         }
         for low in [0, 1, page - 1, page, page + 1, 3 * page - 1].map(|n| whole.low + n) {

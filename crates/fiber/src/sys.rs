@@ -1,13 +1,15 @@
-//! The calls that stacks need, one function each: into Linux, and into ThreadSanitizer.
+//! The calls of Linux and of ThreadSanitizer that stacks need, each in a function of its own.
 //!
-//! A *guard* is a range whose every access faults. Linux 6.13 can mark one in the page table
-//! (`MADV_GUARD_INSTALL`), so a slab of any number of guarded stacks stays a single mapping. Older
-//! kernels need `mprotect`, which splits the mapping twice per stack and meets `vm.max_map_count`
-//! (65,530 by default) at about 32,000 stacks. Which of the two works is found once, by trying.
+//! A *guard* is a range of memory in which every access faults. Linux 6.13 and later can mark a
+//! guard in the page table (`MADV_GUARD_INSTALL`), so a slab with any number of guarded stacks
+//! stays a single mapping. Older kernels need `mprotect`, which adds two mappings for each stack
+//! and so reaches `vm.max_map_count` (65,530 by default) at about 32,000 stacks. Which of the two
+//! works is tried once.
 //!
-//! This file decides nothing about layout and keeps no state except the answer of that probe.
+//! This file does not decide where stacks and guards are, and keeps no state but the result of that
+//! trial.
 //!
-//! Unsafe code, one call in each block.
+//! Unsafe code: the calls, one in each block.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -15,20 +17,20 @@ use std::io;
 use std::ptr;
 use std::sync::OnceLock;
 
-/// The kernel's number on all architectures. Not every libc has it yet.
+/// The kernel's number, the same on all architectures. Not every C library defines it.
 const MADV_GUARD_INSTALL: i32 = 102;
 
 /// How accesses below a stack are made to fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GuardKind {
-    /// Page-table markers: no extra mappings.
+    /// Markers in the page table, without further mappings.
     Madvise,
-    /// A protected range: two more mappings per stack.
+    /// A protected range, which takes two more mappings for each stack.
     Mprotect,
 }
 
 impl GuardKind {
-    /// Returns the best kind that this kernel really has.
+    /// Returns the best kind that works on this kernel.
     pub(crate) fn probed() -> GuardKind {
         static PROBED: OnceLock<GuardKind> = OnceLock::new();
         *PROBED
@@ -44,18 +46,18 @@ impl GuardKind {
     }
 }
 
-/// Returns whether a page marked by `MADV_GUARD_INSTALL` faults. The return value of the call is no
-/// proof: user mode emulators answer 0 to advice that they do not know. So the kernel is asked to
-/// write there.
+/// Returns whether accesses to a page marked by `MADV_GUARD_INSTALL` fault. The return value of the
+/// call does not prove that, because user-mode emulators return 0 for advice that they do not know.
+/// So this makes a system call that writes to the page.
 fn madvise_guards() -> bool {
     let len = page_size();
     let Ok(page) = reserve(len) else { return false };
     // SAFETY: Own Memory: `page` was reserved just above and no other code knows it.
     let installed = unsafe { madvise(page, len, MADV_GUARD_INSTALL) }.is_ok();
-    // SAFETY: Own Memory: uname(2) writes at most one `utsname`, which fits in the page; if the
-    // page is guarded the kernel answers EFAULT instead of writing.
+    // SAFETY: Own Memory: uname(2) writes at most one `utsname`, which fits in the page. If the
+    // page is guarded, the call fails with EFAULT and writes nothing.
     let guarded = installed && unsafe { libc::uname(ptr::with_exposed_provenance_mut(page)) } != 0;
-    // SAFETY: Own Memory: nothing refers to the page any more.
+    // SAFETY: Own Memory: nothing refers to the page.
     unsafe { release(page, len) };
     guarded
 }
@@ -71,9 +73,9 @@ pub(crate) fn page_size() -> usize {
     })
 }
 
-/// Reserves `len` bytes of zeroes that cost memory only when they are touched.
+/// Reserves `len` bytes of zeroes, of which only touched pages take memory.
 ///
-/// Huge pages are refused: one touched byte would otherwise commit 2 MiB of neighbouring stacks.
+/// Huge pages are turned off, because one touched byte would commit 2 MiB of neighbouring stacks.
 pub(crate) fn reserve(len: usize) -> io::Result<usize> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -84,8 +86,8 @@ pub(crate) fn reserve(len: usize) -> io::Result<usize> {
         return Err(io::Error::last_os_error());
     }
     let at = at.expose_provenance();
-    // SAFETY: Own Memory: reserved just above. Kernels built without huge pages answer EINVAL, and
-    // then there is nothing to refuse.
+    // SAFETY: Own Memory: reserved just above. Kernels that were built without huge pages return
+    // EINVAL, which does no harm.
     let _ = unsafe { madvise(at, len, libc::MADV_NOHUGEPAGE) };
     Ok(at)
 }
@@ -105,12 +107,12 @@ pub(crate) unsafe fn release(at: usize, len: usize) {
 ///
 /// # Safety
 ///
-/// The range is whole pages of a reservation, and what they hold is not needed.
+/// The range is whole pages of a reservation, and their contents are not needed.
 pub(crate) unsafe fn guard(at: usize, len: usize, kind: GuardKind) -> io::Result<()> {
     if kind == GuardKind::Madvise {
         // SAFETY: Contract.
         match unsafe { madvise(at, len, MADV_GUARD_INSTALL) } {
-            // Kernels 6.13 and 6.14 refuse markers in locked memory (mlockall): protect instead.
+            // Kernels 6.13 and 6.14 refuse markers in locked memory (mlockall): use mprotect.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             done => return done,
         }
@@ -121,20 +123,22 @@ pub(crate) unsafe fn guard(at: usize, len: usize, kind: GuardKind) -> io::Result
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Drops the memory behind the range; it reads as zeroes when it is touched again.
+/// Returns the memory of the range to the kernel. The range reads as zeroes when it is touched
+/// again.
 ///
 /// # Safety
 ///
-/// The range is whole pages of a reservation, and what they hold is not needed.
+/// The range is whole pages of a reservation, and their contents are not needed.
 pub(crate) unsafe fn discard(at: usize, len: usize) {
-    // SAFETY: Contract. Failure (locked memory) only keeps the pages.
+    // SAFETY: Contract. If the call fails (for locked memory), the pages only keep their memory.
     let _ = unsafe { madvise(at, len, libc::MADV_DONTNEED) };
 }
 
-/// Commits the range now, so that running out of memory is an error here and not a kill later.
+/// Commits the memory of the range, so that a lack of memory is an error of this call, and does not
+/// make the kernel kill the process later.
 pub(crate) fn populate(at: usize, len: usize) -> io::Result<()> {
-    // SAFETY: Plain Call: prefaulting changes no byte, and the kernel checks that the range is
-    // mapped.
+    // SAFETY: Plain Call: the call changes no byte of the memory, and the kernel checks that the
+    // range is mapped.
     unsafe { madvise(at, len, libc::MADV_POPULATE_WRITE) }
 }
 
@@ -142,8 +146,8 @@ pub(crate) fn populate(at: usize, len: usize) -> io::Result<()> {
 pub(crate) fn thread_stack() -> Option<(usize, usize)> {
     let mut attributes = std::mem::MaybeUninit::uninit();
     let (mut at, mut len) = (ptr::null_mut(), 0);
-    // SAFETY: Plain Call: the first call fills the attributes, the next reads them, the last frees
-    // what they own.
+    // SAFETY: Plain Call: the first call fills the attributes, the second reads them, and the third
+    // frees the memory that they own.
     unsafe {
         if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
             return None;
@@ -151,25 +155,26 @@ pub(crate) fn thread_stack() -> Option<(usize, usize)> {
         libc::pthread_attr_getstack(attributes.as_ptr(), &mut at, &mut len);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
     }
-    // Some C libraries include the guard, some do not; its pages are never in memory.
+    // Some C libraries include the guard in this range. That does no harm to callers that look for
+    // pages in memory, because the guard's are never in memory.
     let page = page_size();
     Some((at.expose_provenance().next_multiple_of(page), len / page * page))
 }
 
-/// Returns the lowest address from `low` up to `top`, at least `low`, whose page is in memory, or
-/// `top` if there is none. Returns `None` if part of the range is not mapped. Allocates nothing.
+/// Returns the lowest address in the range whose page is in memory, or `top` if no page is. Returns
+/// `None` if part of the range is not mapped. Allocates nothing.
 pub(crate) fn lowest_resident(low: usize, top: usize) -> Option<usize> {
-    /// Pages that the kernel is asked about at once: all of a stack of 2 MiB.
+    /// The most pages for one call: with pages of 4 KiB, all of a stack of 2 MiB.
     const AT_ONCE: usize = 512;
     let page = page_size();
     let mut at = low - low % page;
     let mut found = None;
     while at < top {
-        // Both are positive, and a part of a page at the end counts as one.
+        // At least 1. A part of a page at the end counts as a page.
         let pages = (top - at).div_ceil(page).min(AT_ONCE);
         let mut resident = [0u8; AT_ONCE];
-        // SAFETY: Plain Call: the kernel writes one byte for each page, of which there are at most
-        // as many as bytes; it checks the range itself.
+        // SAFETY: Plain Call: the kernel writes one byte for each page, and the array has room for
+        // them. The kernel checks the range itself.
         let failed = unsafe {
             let start = ptr::with_exposed_provenance_mut(at);
             libc::mincore(start, pages * page, resident.as_mut_ptr().cast())
@@ -184,24 +189,26 @@ pub(crate) fn lowest_resident(low: usize, top: usize) -> Option<usize> {
     Some(found.unwrap_or(top).clamp(low, top))
 }
 
+/// Calls `madvise`.
+///
 /// # Safety
 ///
-/// As the advice demands; the callers above state it.
+/// What the advice requires: the functions above state it.
 unsafe fn madvise(at: usize, len: usize, advice: i32) -> io::Result<()> {
     // SAFETY: Contract.
     let failed = unsafe { libc::madvise(ptr::with_exposed_provenance_mut(at), len, advice) };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The last message of a process that is about to abort: a line built without memory allocation,
-/// cut if it is too long.
+/// The last message of a process that is about to abort. It is formatted without allocating memory,
+/// and cut if it is too long.
 pub(crate) struct LastWords {
     bytes: [u8; 320],
     len: usize,
 }
 
 impl LastWords {
-    /// Writes the line to stderr. A failure is ignored, because the process is ending.
+    /// Writes the message to stderr. A failure is ignored, because the process is ending.
     pub(crate) fn say(words: fmt::Arguments<'_>) {
         let mut line = LastWords { bytes: [0; 320], len: 0 };
         let _ = fmt::Write::write_fmt(&mut line, words);
@@ -220,11 +227,12 @@ impl fmt::Write for LastWords {
     }
 }
 
-/// What ThreadSanitizer is told about fibers, with the feature `tsan`; without it nothing. To the
-/// sanitizer a fiber is a thread of its own, with its own calls and its own clock. It is told about
-/// each switch by the code that resumes: "now the fiber" right before, and "now me" right after. So
-/// what one did before a switch happens before what the other does after it, as it is on one kernel
-/// thread. A handle is returned once, when its fiber does not run.
+/// Reports to ThreadSanitizer about fibers, with the feature `tsan` only. The sanitizer treats a
+/// fiber as a thread with its own call stack and its own clock. The code that resumes a fiber
+/// reports a switch to the fiber right before, and a switch back to itself right after. So what one
+/// of them did before a switch happens before what the other does after it, as is true on one
+/// kernel thread. The sanitizer's handle of a fiber is destroyed once, while the fiber does not
+/// run.
 #[cfg(feature = "tsan")]
 mod told {
     use std::ffi::{c_uint, c_void};
@@ -236,21 +244,21 @@ mod told {
         fn __tsan_switch_to_fiber(fiber: *mut c_void, flags: c_uint);
     }
 
-    /// A fiber as the sanitizer knows it.
+    /// The sanitizer's handle of a fiber.
     pub(crate) struct Told(*mut c_void);
 
     impl Told {
         pub(crate) fn new() -> Told {
-            // SAFETY: Plain Call: asks for a handle.
+            // SAFETY: Plain Call: creates a handle.
             Told(unsafe { __tsan_create_fiber(0) })
         }
 
         /// Runs `resume`, which runs the fiber until it suspends or ends.
         #[inline]
         pub(crate) fn around<R>(&self, resume: impl FnOnce() -> R) -> R {
-            // SAFETY: Plain Call: asks for a handle.
+            // SAFETY: Plain Call: returns the handle of the code that is running.
             let back = Back(unsafe { __tsan_get_current_fiber() });
-            // SAFETY: Held: the handle is the fiber's, which exists.
+            // SAFETY: Held: the handle exists as long as this `Told`.
             unsafe { __tsan_switch_to_fiber(self.0, 0) };
             let result = resume();
             drop(back);
@@ -258,19 +266,20 @@ mod told {
         }
     }
 
-    /// Switches back to the resumer when dropped, also if `resume` panicked.
+    /// Reports the switch back to the resumer when it is dropped, also if `resume` panics.
     struct Back(*mut c_void);
 
     impl Drop for Back {
         fn drop(&mut self) {
-            // SAFETY: Held: the resumer waits for this.
+            // SAFETY: Held: the resumer is waiting for this drop, so its handle exists.
             unsafe { __tsan_switch_to_fiber(self.0, 0) };
         }
     }
 
     impl Drop for Told {
         fn drop(&mut self) {
-            // SAFETY: Own Memory: its owner is dropped, so it does not run.
+            // SAFETY: Own Memory: only this `Told` has the handle, and its fiber does not run,
+            // because the fiber's owner is dropping it.
             unsafe { __tsan_destroy_fiber(self.0) };
         }
     }
@@ -278,7 +287,7 @@ mod told {
 
 #[cfg(not(feature = "tsan"))]
 mod told {
-    /// A fiber, of which nothing is told.
+    /// Stands in for the handle of a fiber in a build without the sanitizer.
     pub(crate) struct Told;
 
     impl Told {
@@ -332,8 +341,8 @@ mod tests {
             let at = reserve(2 * page).expect("two pages");
             // SAFETY: Own Memory: the first page of the reservation above, which holds nothing.
             unsafe { guard(at, page, kind) }.expect("a guard");
-            // SAFETY: Own Memory: the kernel answers EFAULT for the guard and fills the page above
-            // it.
+            // SAFETY: Own Memory: the call fails with EFAULT for the guard, and fills the page
+            // above it.
             let below = unsafe { libc::uname(ptr::with_exposed_provenance_mut(at)) };
             // SAFETY: Own Memory: as above.
             let above = unsafe { libc::uname(ptr::with_exposed_provenance_mut(at + page)) };
