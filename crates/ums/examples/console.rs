@@ -29,7 +29,7 @@ fn goes_on() -> bool {
     !STOP.load(Ordering::Relaxed)
 }
 
-/// Holds the ledger for this long, and then leaves it free for as long.
+/// Locks the ledger for this long, then leaves it unlocked for the same time, and repeats.
 fn clerk(ledger: &Mutex<u64>, keeps: Duration) {
     while goes_on() {
         let mut entries = ledger.lock();

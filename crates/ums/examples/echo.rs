@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     })
 }
 
-/// Returns a builder for this kind of workers; without an argument the default, which is threads.
+/// Returns a builder for workers of this kind. Without an argument, the default: threads.
 #[allow(unsafe_code)]
 fn builder(kind: Option<&str>) -> Result<Builder, String> {
     let builder = ums::Node::builder();

@@ -21,7 +21,8 @@ static STOP: AtomicBool = AtomicBool::new(false);
 #[inline(never)]
 fn sleeps_for_an_hour() {
     let slept = ums::sleep(Duration::from_secs(3600));
-    // Otherwise the call may be a tail call, and this function is on no stack.
+    // Without a use of the result the compiler may make the call a tail call, and this function
+    // would not appear in the backtrace.
     std::hint::black_box(&slept);
 }
 

@@ -6,7 +6,8 @@
 //! the idle time. Clients beyond the limit wait in the listener's queue. SIGTERM and Ctrl-C stop
 //! accepting and give open connections two seconds; a second signal ends the process at once.
 //!
-//! The unsafe code blocks and awaits signals; its invariant is **Own Memory** (ARCHITECTURE.md).
+//! Two functions use unsafe code to block signals and to wait for them; its invariant is **Own
+//! Memory** (ARCHITECTURE.md).
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -45,7 +46,8 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     Ok(())
 }
 
-/// Accepts until the task is cancelled. It takes a seat before it accepts.
+/// Accepts connections until the task is cancelled. Before each accept it takes a seat, so that at
+/// most as many connections are open as there are seats.
 fn accept(listener: &TcpListener, target: SocketAddr, idle: Duration) {
     while let Ok(seat) = SEATS.acquire() {
         let (client, peer) = match listener.accept() {
@@ -68,7 +70,8 @@ fn accept(listener: &TcpListener, target: SocketAddr, idle: Duration) {
     }
 }
 
-/// Two tasks use both streams at once, by reference: this one, and one that the scope starts.
+/// Copies both directions of a connection at once: this task copies one, and a task that the scope
+/// starts copies the other. Both use the two streams by reference.
 fn connection(client: TcpStream, target: SocketAddr, idle: Duration) -> io::Result<()> {
     let target = TcpStream::connect_timeout(&target, CONNECT)?;
     let pair = Pair { client, target, idle, began: Instant::now(), moved: AtomicU64::new(0) };
@@ -90,8 +93,9 @@ struct Pair {
 }
 
 impl Pair {
-    /// Copies to the end of `from`, and ends `to` there. After an error it ends both streams, so
-    /// that the task of the other direction does not wait any longer.
+    /// Copies from `from` to `to` until `from` ends, and then shuts down the writing side of `to`.
+    /// After an error it shuts both streams down, so that the task of the other direction stops
+    /// waiting.
     fn copy(&self, from: &TcpStream, to: &TcpStream) -> io::Result<()> {
         let result = self.copy_to_end(from, to);
         match &result {

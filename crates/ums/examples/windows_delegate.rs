@@ -1,9 +1,9 @@
-//! Delegation: work that may share locks with workers is not done in the scheduler's entry point.
+//! Delegation: an entry point hands work that may need a lock of a worker to another thread.
 //!
-//! The scheduler reports each yield. Printing takes the lock of standard output, which a blocked
-//! worker may hold. So the entry point only sends, through a channel whose buffer was allocated
-//! before, and a plain thread prints. At the end, workers, scheduler and printer are shut down in
-//! this order.
+//! The scheduler reports each yield. Printing takes the lock of standard output, and a blocked
+//! worker may hold that lock. So the entry point does not print. It sends the text through a
+//! channel, whose buffer was allocated before, to a plain thread that prints. At the end, workers,
+//! scheduler and printer are shut down in this order.
 //!
 //! `cargo run --example windows_delegate`
 

@@ -1,5 +1,5 @@
-//! N schedulers on one completion list, one for each processor: a free scheduler takes a ready
-//! worker.
+//! One scheduler for each processor, all with the same completion list: any free scheduler runs a
+//! ready worker.
 //!
 //! `cargo run --example windows_many_schedulers`
 
@@ -44,8 +44,7 @@ fn schedule(list: &CompletionList) -> Result<u64, EnterError> {
         }
         loop {
             if ready.is_empty() {
-                // Takes one worker; those that are not taken go back to the list for the other
-                // schedulers.
+                // Takes one worker. The others go back to the list, for the other schedulers.
                 ready.extend(list.poll().next());
             }
             if let Some(worker) = ready.pop_front() {
@@ -57,7 +56,7 @@ fn schedule(list: &CompletionList) -> Result<u64, EnterError> {
                 return Next::Leave;
             } else {
                 // Another scheduler may take the worker that caused this wake-up, so the wait has a
-                // limit.
+                // timeout.
                 list.event().wait(Some(Duration::from_millis(1)));
             }
         }

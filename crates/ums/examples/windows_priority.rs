@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
 
-/// Ordered by priority alone.
+/// A ready worker, ordered by its priority alone.
 struct Ready(WorkerContext);
 
 impl PartialEq for Ready {

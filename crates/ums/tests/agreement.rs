@@ -1,5 +1,6 @@
-//! All that the library reports about itself agrees: umsstats, waits, queue times, users and
-//! Prometheus with each other, and with an independent count of a scripted workload (B44-B47).
+//! The library's reports agree with each other and with an independent count: umsstats, wait
+//! statistics, queue times, user accounts and Prometheus are compared with a scripted workload
+//! (B44-B47).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -16,7 +17,7 @@ use ums::stats::{Cell, Table, View, WAIT_BUCKETS, WaitClass};
 use ums::user::UserLock;
 use ums::{Node, WaitReason};
 
-/// Prometheus's text as numbers by `name{labels}`.
+/// Returns the metrics in Prometheus's format, as numbers by `name{labels}`.
 fn scrape(node: &Node) -> HashMap<String, f64> {
     let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).expect("a port and a thread");
     let text = get(&server, "/metrics");
@@ -38,7 +39,7 @@ fn get(server: &ums::stats::MetricsServer, path: &str) -> String {
     text
 }
 
-/// The cell of a column in the first row that has this key.
+/// Returns this column's cell in the first row with this key.
 fn cell(table: &Table, key: &Cell, column: &str) -> i64 {
     let at = table.columns.iter().position(|c| c.name == column).expect(column);
     let row = table.rows.iter().find(|row| row[0] == *key).expect("a row with this key");
@@ -48,7 +49,7 @@ fn cell(table: &Table, key: &Cell, column: &str) -> i64 {
     }
 }
 
-/// Users that sleep, take turns with a lock, go preemptive and yield, as counted by the script.
+/// The counts of a script in which users sleep, take turns with a lock, go preemptive and yield.
 #[derive(Default)]
 struct Script {
     requests: AtomicU64,
@@ -101,7 +102,7 @@ fn all_statistics_agree_with_each_other_and_with_the_script_b44_b45_b47() {
 
             let seen = node.snapshot();
             let wait = |reason| seen.waits.iter().find(|w| w.reason == reason).expect("it waited");
-            // The script knows each of these numbers.
+            // The script counted each of these itself.
             let sleep = wait(WaitReason::SLEEP);
             assert_eq!(script.requests.load(SeqCst), USERS * ROUNDS);
             assert_eq!((sleep.begun, sleep.count), (script.sleeps.load(SeqCst), sleep.begun));
@@ -110,7 +111,7 @@ fn all_statistics_agree_with_each_other_and_with_the_script_b44_b45_b47() {
             let after = totals(node);
             assert!(after.yields - before.yields >= script.yields.load(SeqCst));
 
-            // Requests: each is in THREADPOOL once, and in its user's account once.
+            // Each request appears once in the THREADPOOL waits and once in its user's account.
             let pool = wait(WaitReason::THREADPOOL);
             let errands = if kind == ums::WorkerKind::Fiber { outside.count } else { 0 };
             assert_eq!(pool.count, USERS * ROUNDS + errands, "{kind:?}");
@@ -123,7 +124,7 @@ fn all_statistics_agree_with_each_other_and_with_the_script_b44_b45_b47() {
             let longest = rows.iter().map(|row| row.queued_max_ns).max().unwrap();
             assert!(longest <= pool.max_ns + 1);
 
-            // Waits: what users waited for is what the schedulers counted, reason by reason.
+            // For each reason, the users' waits add up to the schedulers' waits.
             for reason in [WaitReason::SLEEP, WaitReason::LCK_M_X, external()] {
                 let all = seen.waits.iter().find(|w| w.reason == reason);
                 let mine =
@@ -155,7 +156,7 @@ fn assert_parts_add_up(seen: &ums::stats::Snapshot, schedulers: usize) {
     }
 }
 
-/// The node has come to rest: nothing that is counted changes any more.
+/// Waits until the node is at rest, so that no counter changes any more.
 fn settled(node: &Node) {
     eventually("every scheduler sleeps", || {
         let seen = node.snapshot();
@@ -172,7 +173,7 @@ fn totals(node: &Node) -> Totals {
     Totals { yields }
 }
 
-/// umsstats, the views and Prometheus at rest, number by number.
+/// Compares the numbers of umsstats, the views and Prometheus, with the node at rest.
 fn compare_texts(node: &Node) {
     let metrics = scrape(node);
     let schedulers = node.view(View::Schedulers);
@@ -277,7 +278,7 @@ fn the_metrics_server_answers_while_every_worker_is_stuck_b47() {
                 }
             });
             let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
-            // A silent client does not hold the others up without end.
+            // A client that sends nothing does not delay the others without end.
             let silent = std::net::TcpStream::connect(server.local_addr()).unwrap();
             assert!(get(&server, "/metrics").contains("ums_schedulers_load_factor"));
             drop(silent);
@@ -303,7 +304,8 @@ fn a_client_that_speaks_a_byte_now_and_then_does_not_keep_the_metrics_server_b47
         |node| {
             let server = node.serve_metrics("127.0.0.1:0".parse().unwrap()).unwrap();
             let mut slow = std::net::TcpStream::connect(server.local_addr()).unwrap();
-            // For far longer than a client may take to ask.
+            // Sends a byte from time to time, for far longer than a client may take for its
+            // request.
             let cut_off = (0..200).any(|_| {
                 std::thread::sleep(ms(100));
                 slow.write_all(b"G").is_err()

@@ -51,7 +51,7 @@ fn two_holders_of_a_std_mutex_over_a_wait_both_end() {
     end(node);
 }
 
-/// Spawns a task that blocks in `block`, which returns after `go_on` was called; checks that others
+/// Spawns a task that calls `block`, which blocks until `go_on` is called. Checks that other tasks
 /// of its scheduler run meanwhile.
 fn others_run_during(block: impl FnOnce() + Send + 'static, go_on: impl FnOnce()) {
     let _watch = Watchdog::start("a block".into());
@@ -61,12 +61,12 @@ fn others_run_during(block: impl FnOnce() + Send + 'static, go_on: impl FnOnce()
     let blocked = start(&node, 0, move || {
         block();
         tell.store(true, SeqCst);
-        // Home again, and one like the others.
+        // After the yield it has rejoined its scheduler, and is an ordinary worker again.
         ums::yield_now();
         assert!(ums::worker::is_worker());
         ums::worker::worker_id()
     });
-    // Waits, timers and requests all need the baton.
+    // Each of these needs the baton: a wait, a timer and a request.
     on(&node, 0, || {
         ums::sleep(ms(1)).unwrap();
         ums::spawn(ums::yield_now).join().unwrap();
@@ -114,7 +114,7 @@ fn others_run_while_a_worker_sleeps_in_the_kernel() {
         return;
     }
     let (go, told) = std::sync::mpsc::channel::<()>();
-    // One wait after another at the same place.
+    // Blocks of 100 ms, one after another, at the same place in the code.
     let block = move || while told.recv_timeout(ms(100)).is_err() {};
     others_run_during(block, move || go.send(()).unwrap());
 }
@@ -159,7 +159,7 @@ fn a_request_that_ends_or_panics_after_its_block_ends_as_any_other() {
     for panics in [false, true] {
         let (mut reads, mut writes) = std::io::pipe().unwrap();
         let taken = start(&node, 0, move || {
-            // Its destructor waits, perhaps on the way of the panic.
+            // The destructor of this value waits; after a panic it does so during unwinding.
             let _waits = Waits;
             reads.read_exact(&mut [0]).unwrap();
             assert!(!panics, "on purpose");
@@ -232,7 +232,8 @@ fn a_shutdown_waits_for_a_taken_worker() {
     assert!(done.load(SeqCst) && task.is_finished());
 }
 
-/// Whether a worker that blocks for this long loses the scheduler of a node with these options.
+/// Returns whether a worker that blocks for 100 ms loses the scheduler of a node with these
+/// options.
 fn is_taken(options: impl FnOnce(ums::Builder) -> ums::Builder) -> bool {
     let node = build(WorkerKind::Thread, |b| options(b.schedulers(1)));
     on(&node, 0, || std::thread::sleep(ms(100)));
@@ -278,7 +279,7 @@ fn whatever_blocks_one_worker_at_most_has_its_schedulers_baton() {
         let _watch = Watchdog::start("blocks at random".into());
         let node = node(schedulers);
         let lock = Arc::new(Mutex::new(0_u32));
-        // One for each scheduler: how many workers say that they have its baton.
+        // For each scheduler, the number of workers that run with its baton.
         let batons: Arc<[AtomicU32; 2]> = Arc::default();
         let done = Arc::new(AtomicUsize::new(0));
         let tasks: Vec<_> = (0..24)
@@ -305,7 +306,8 @@ fn whatever_blocks_one_worker_at_most_has_its_schedulers_baton() {
                             }
                             _ => ums::yield_now(),
                         }
-                        // Inside, so that it cannot be taken meanwhile.
+                        // Inside the library, so that the baton cannot be taken from this worker
+                        // meanwhile.
                         ums::testing::with_the_baton(|scheduler| {
                             assert_eq!(batons[scheduler].fetch_add(1, SeqCst), 0, "two batons");
                             std::hint::spin_loop();

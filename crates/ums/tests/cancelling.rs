@@ -1,7 +1,9 @@
-//! Cancellation: every wait but that of a lock ends with it, in every kind of worker. A wait that
-//! was cancelled has nothing and leaves no waiter behind, and no value is lost.
+//! Cancellation of requests. Cancelling a request ends each of its waits except waits for locks, in
+//! every kind of worker. A cancelled wait acquires nothing and leaves no waiter behind, and no
+//! value is lost.
 //!
-//! The rule is on the page of `ums::sync`. Waits for I/O are in `net` and `fs`, timers in `timers`.
+//! The rule is in the documentation of `ums::sync`. Waits for I/O are tested in `net` and `fs`,
+//! timers in `timers`.
 
 mod common;
 
@@ -25,7 +27,7 @@ fn waiting(node: &Node, reason: WaitReason) -> usize {
     workers.iter().filter(|w| w.state == WorkerState::Waiting && w.reason == Some(reason)).count()
 }
 
-/// Starts a task that waits and cancels it once it waits for this reason. Returns what it returns.
+/// Starts a task, cancels it once it waits for this reason, and returns the task's result.
 fn cancelled<T: Send + 'static>(
     node: &Node,
     reason: WaitReason,
@@ -37,7 +39,8 @@ fn cancelled<T: Send + 'static>(
     task.join().expect("a cancelled task runs to its end")
 }
 
-/// Like [`cancelled`], for a wait that fails with a [`WaitError`], and again when it is repeated.
+/// Like [`cancelled`], for a wait that fails with a [`WaitError`]: the task repeats the wait, which
+/// must fail in the same way.
 fn fails<R: Send + Sync + 'static>(
     node: &Node,
     reason: WaitReason,
@@ -79,7 +82,8 @@ fn a_cancelled_acquisition_holds_no_permit_and_keeps_no_other_waiting() {
         fails(node, WaitReason::SEMAPHORE, &seats, |s| s.acquire().map(drop));
         seats.add_permits(2);
         assert_eq!(seats.available(), 2);
-        // The large one at the front fails, and the small one behind it gets its permit.
+        // The waiter at the front needs more permits than there are. When it is cancelled, the
+        // waiter behind it gets its permit.
         let (large, small) = (seats.clone(), seats.clone());
         let large = start(node, 0, move || large.acquire_many(3).map(drop));
         eventually("it waits", || waiting(node, WaitReason::SEMAPHORE) == 1);
@@ -109,7 +113,7 @@ fn a_cancelled_wait_for_a_condition_has_the_mutex_and_takes_no_notification() {
         };
         fails(node, WaitReason::CONDVAR, &pair, wait);
         assert!(pair.0.try_lock().is_some());
-        // A notification reaches the one that still waits.
+        // The notification goes to the remaining waiter.
         let theirs = pair.clone();
         let stays = start(node, 0, move || wait(&theirs));
         eventually("it waits", || waiting(node, WaitReason::CONDVAR) == 1);
@@ -223,7 +227,7 @@ fn locks_and_calls_that_run_a_closure_ignore_cancellation() {
         go.set();
         tasks.into_iter().for_each(|task| task.join().unwrap());
         assert_eq!((maker.join().unwrap(), *locks.0.lock()), (7, 1));
-        // A node's `run` returns when its closure has, and so does the join for cleaning up.
+        // `Node::run` and `join_uncancellable` wait to the end although the request is cancelled.
         let (open, theirs) = (Arc::new(Event::manual(false)), go.clone());
         let inner = open.clone();
         let task = start(node, n - 1, move || {
@@ -260,7 +264,8 @@ fn a_cancelled_request_still_gets_what_it_need_not_wait_for() {
             ums::yield_now();
             task.cancel();
             match task.join() {
-                // It never ran: another scheduler took it and was late.
+                // The task never ran: another scheduler stole it and started it after the
+                // cancellation.
                 Err(JoinError::NeverRan) => (true, true, true, true, true),
                 told => told.unwrap(),
             }
@@ -287,7 +292,8 @@ fn a_user_lock_and_a_parked_wait_end_with_the_request() {
     });
 }
 
-/// Cancels a task at about the time at which `give` gives it something. Returns its result.
+/// Cancels a task at about the time at which `give` gives it what it waits for. Returns the task's
+/// result.
 fn raced<T: Send + 'static>(
     node: &Node,
     round: u64,

@@ -1,5 +1,5 @@
-//! Chains of waits that are longer than the calls that fit on a thread's stack: the monitor follows
-//! them, and finds the circle when such a chain is closed.
+//! Chains of waits that are too long to be followed by recursion on a thread's stack. The monitor
+//! follows them, and finds the circle when such a chain is closed.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -13,7 +13,8 @@ use common::*;
 use ums::sync::Mutex;
 use ums::{WaitError, WorkerKind};
 
-/// The monitor's thread, with 2 MiB of stack, could follow some 10,000 to 20,000 by calls.
+/// The length of a chain. By recursion the monitor's thread, with 2 MiB of stack, could follow some
+/// 10,000 to 20,000 waits.
 const LENGTH: usize = 30_000;
 
 #[test]

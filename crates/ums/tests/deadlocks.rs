@@ -1,7 +1,7 @@
-//! Deadlocks: waits in a circle are found by their owners, one of them ends, and the others
-//! continue. A long wait is no deadlock.
+//! Deadlocks: the monitor finds waits in a circle by the owners of what is waited for, and ends one
+//! wait so that the others continue. A long wait is no deadlock.
 //!
-//! Waits in a circle here never end by themselves, so a slow computer only makes a test longer.
+//! The circles here never end by themselves, so on a slow computer the tests only take longer.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -21,15 +21,15 @@ use ums::task::JoinError;
 use ums::user::UserLock;
 use ums::{Builder, Node, WaitError, WaitReason, WorkerKind};
 
-/// As long as it takes, with a way to fail.
+/// A wait without a deadline whose call can fail.
 const ENDLESS: Duration = Duration::MAX;
 
-/// Looks for deadlocks of 50 ms and nothing else.
+/// Returns monitor options that look for deadlocks of 50 ms and for nothing else.
 fn deadlocks() -> Options {
     nothing().deadlock(ms(50)).per_minute(1000)
 }
 
-/// Runs the body in both kinds on one and two schedulers, with the monitor watching.
+/// Runs the body with each kind of worker on one and two schedulers, with the monitor watching.
 fn both_watched(options: impl Fn() -> Options, body: impl Fn(&Node, &Told, usize)) {
     for kind in kinds() {
         for n in [1, 2] {
@@ -40,7 +40,7 @@ fn both_watched(options: impl Fn() -> Options, body: impl Fn(&Node, &Told, usize
     }
 }
 
-/// How many workers wait for this reason.
+/// Returns how many workers wait for this reason.
 fn waiting(node: &Node, reason: WaitReason) -> usize {
     let workers = node.snapshot().workers;
     workers.iter().filter(|w| w.state == WorkerState::Waiting && w.reason == Some(reason)).count()
@@ -58,18 +58,19 @@ fn of<T>(result: Result<T, WaitError>) -> Arc<Deadlock> {
     }
 }
 
-/// The one report there is.
+/// Waits for the only report, and checks that it is a deadlock.
 fn the_only(told: &Told) -> Report {
     let report = watching::the_only(told);
     assert_eq!((report.condition, report.diagnosis), (Condition::Deadlock, Diagnosis::Circle));
     report
 }
 
-/// A worker, and what became of its last lock.
+/// A task's worker, and the result of its last lock call.
 type End = (Option<(usize, u32)>, Result<(), WaitError>);
 
-/// Mutexes in a ring: task `i` locks `i`, and when all have done so, one after the other, `i + 1`.
-/// Gives what became of the last locks, and the workers of the tasks.
+/// Mutexes in a ring: each task `i` locks mutex `i`. When all have done so, the tasks lock mutex `i
+/// + 1`, one after the other. Returns for each task its worker and the result of its last lock
+/// call.
 fn ring(node: &Node, n: usize, size: usize) -> Vec<End> {
     let locks: Arc<Vec<_>> = Arc::new((0..size).map(|_| Mutex::new(())).collect());
     let turn = Arc::new(AtomicUsize::new(0));
@@ -147,7 +148,7 @@ fn where_each_of_them_waits_is_in_the_report() {
             let named = waiter.waits_at.iter().any(|frame| frame.name.contains("deadlocks::ring"));
             assert!(named, "{report}");
         }
-        // And in its text, which shows the first few.
+        // The report's text shows the first few waiters.
         assert!(report.to_string().contains("waits at deadlocks::ring"), "{report}");
     });
 }
@@ -165,7 +166,7 @@ fn a_wait_for_oneself_is_reported() {
     });
 }
 
-/// Waits until two have come here, each with its first lock.
+/// Waits until two tasks have called this, each of which holds its first lock.
 fn have_both(both: &AtomicUsize) {
     both.fetch_add(1, SeqCst);
     eventually("both have one", || both.load(SeqCst) == 2);
@@ -210,7 +211,7 @@ fn a_wait_that_can_fail_gives_up_before_one_that_would_panic() {
         let first = start(node, 0, move || {
             let _held = first_a.lock();
             have_both(&first_both);
-            // It waits longer than the other one.
+            // Begins its wait later than the other task.
             of(first_b.lock_for(ENDLESS)).waiters.len()
         });
         let second = start(node, n - 1, move || {
@@ -228,7 +229,8 @@ fn a_wait_that_can_fail_gives_up_before_one_that_would_panic() {
 #[test]
 fn writers_and_makers_and_joins_are_owners_too() {
     both_watched(deadlocks, |node, told, n| {
-        // A worker writes; another makes a value and wants to read; the first wants the value.
+        // A writer holds the lock and wants the value. A second worker is making the value and
+        // wants to read under the lock.
         let (lock, cell) = (Arc::new(RwLock::new(0)), Arc::new(OnceCell::new()));
         let (l, c) = (lock.clone(), cell.clone());
         let writer = start(node, 0, move || {
@@ -243,13 +245,13 @@ fn writers_and_makers_and_joins_are_owners_too() {
             })
         });
         assert_eq!((writer.join().unwrap(), maker.join().unwrap()), (7, 7));
-        // A worker holds what the one wants for whose end it waits.
+        // A worker joins a task, and holds the mutex that the task waits for.
         let lock = Arc::new(Mutex::new(0));
         let joined = on(node, 0, move || {
             let held = lock.lock();
             let l = lock.clone();
             let task = ums::spawn(move || l.lock_for(ENDLESS).map(drop));
-            // Either wait may be the victim. The join gives its handle back then.
+            // Either wait may be the victim. If it is the join, the join returns its handle.
             match task.join() {
                 Err(JoinError::Wait(task, error)) => {
                     drop(held);
@@ -280,7 +282,7 @@ fn users_that_own_what_the_other_waits_for_are_found() {
         let users: Vec<_> = deadlock.waiters.iter().map(|w| w.user).collect();
         assert!(users.contains(&first.id()) && users.contains(&second.id()), "{deadlock}");
         the_only(told);
-        // The victim's client ends its transaction, and the other gets what it waits for.
+        // The victim's client ends its transaction, and the other client gets its lock.
         b.release(second.id());
         assert_eq!(one.join().unwrap(), Ok(()));
         b.release(first.id());
@@ -304,11 +306,12 @@ fn a_user_with_another_request_queued_is_in_no_circle_since_that_may_release_its
             });
             wait_until_so_many_wait(node, WaitReason::LCK_M_X, 1);
             let owner_waits = owner.enqueue(move || mutex.lock_for(ENDLESS).map(drop)).unwrap();
-            // Both workers are taken, so this one is queued. As far as the library can tell, it
+            // Both workers are busy, so this request is queued. As far as the library can tell, it
             // will release the lock.
             let queued = owner.enqueue(|| ()).unwrap();
             wait_until_so_many_wait(node, WaitReason::MUTEX, 1);
-            // Enough for a look, and for naming the functions of a report that must not come.
+            // Long enough for the monitor to look and to resolve function names, if it were to
+            // report.
             std::thread::sleep(ms(1500));
             assert_eq!(told.len(), 0, "{:#?}", told.all());
             lock.release(owner.id());
@@ -332,7 +335,7 @@ fn a_plain_thread_in_the_circle_is_seen() {
             other_a.lock_for(ENDLESS).map(drop)
         });
         wait_until_so_many_wait(node, WaitReason::MUTEX, 1);
-        // Long enough to have been looked at, and found to be no circle.
+        // Long enough for the monitor to look at the waits and find no circle.
         std::thread::sleep(ms(300));
         assert_eq!(told.len(), 0, "{:#?}", told.all());
         let deadlock = of(b.lock_for(ENDLESS));
@@ -346,7 +349,7 @@ fn a_plain_thread_in_the_circle_is_seen() {
 #[test]
 fn a_long_wait_is_no_deadlock_b22() {
     both_watched(deadlocks, |node, told, n| {
-        // A chain: each waits for the next, and the last for something without an owner.
+        // A chain: each task waits for the next, and the last waits for something without an owner.
         let go = Arc::new(Event::manual(false));
         let locks: Arc<Vec<_>> = Arc::new((0..4).map(|_| Mutex::new(())).collect());
         let task = |i: usize| {
@@ -374,7 +377,7 @@ fn a_long_wait_is_no_deadlock_b22() {
 
 #[test]
 fn locks_that_are_taken_in_good_order_are_never_reported_as_a_deadlock() {
-    // Looked at all the time, while everything moves.
+    // The monitor looks all the time, while the waits change.
     both_watched(
         || deadlocks().deadlock(ms(1)),
         |node, told, n| {
@@ -465,7 +468,8 @@ fn a_wait_that_is_no_deadlock_wakes_no_thread_once_it_was_examined_b39() {
     });
 }
 
-/// For what holds for the rest of a process, or never ends: the test in a process of its own.
+/// Runs the test in a process of its own, because its deadlock cannot be broken or its effect lasts
+/// until the process ends.
 fn in_a_child(test: &str, errand: impl Fn(WorkerKind)) {
     if let Some(kind) = child_errand() {
         errand(kind_named(kind));
@@ -491,7 +495,7 @@ fn with_traced_locks_readers_are_known_and_where_each_lock_was_taken() {
         let told = Told::default();
         let options = deadlocks().trace_locks(true);
         let node = build(kind, |b| watched(b.schedulers(1), options, &told));
-        // Two readers that both want to write.
+        // Two readers that both wait to write.
         let lock = Arc::new(RwLock::new(0));
         let upgrade = |lock: Arc<RwLock<u32>>, both: Arc<AtomicUsize>| {
             move || {
@@ -506,14 +510,14 @@ fn with_traced_locks_readers_are_known_and_where_each_lock_was_taken() {
         let both = Arc::new(AtomicUsize::new(0));
         let tasks = [0, 1].map(|_| start(&node, 0, upgrade(lock.clone(), both.clone())));
         for task in tasks {
-            // Each waits for its own share, too.
+            // Each task waits for both readers' shares, its own included.
             let deadlock = of(task.join().unwrap());
             for waiter in &deadlock.waiters {
                 let named = waiter.taken_at.iter().any(|f| f.name.contains("takes_the_lock"));
                 assert!(named, "{deadlock}");
             }
         }
-        // One that reads, and reads again behind a writer that waits for it.
+        // A reader that reads again, behind a writer that waits for the reader.
         let again = start(&node, 0, move || {
             let held = takes_the_lock(&lock);
             let l = lock.clone();

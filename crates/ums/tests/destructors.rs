@@ -1,5 +1,5 @@
-//! Destructors of the application run while none of the library's locks is held: they may use the
-//! very object that drops their value.
+//! Destructors of the application's values run while none of the library's locks is held, so a
+//! destructor may use the very object that drops its value.
 
 mod common;
 
@@ -16,7 +16,7 @@ use ums::user::UserLock;
 use ums::worker::Coupled;
 use ums::{WaitReason, WorkerKind};
 
-/// A value whose destructor calls `look`, and then says that it has ended.
+/// A value whose destructor calls the closure, and then sets the flag.
 struct Looks<F: FnMut()>(F, Arc<AtomicBool>);
 
 impl<F: FnMut()> Drop for Looks<F> {
@@ -43,7 +43,8 @@ fn the_result_of_a_users_last_request_may_look_at_the_lock_that_drops_it() {
                 });
                 let request = request.expect("the node takes work");
                 eventually("the request is over", || request.is_finished());
-                // What is left of the user is the lock's; with it the result goes.
+                // From here on only the lock refers to the user, so its release drops the request's
+                // result.
                 drop(request);
                 drop(user);
                 let thread = std::thread::spawn(move || lock.release(id));
@@ -73,7 +74,7 @@ fn a_value_whose_sending_is_refused_may_look_at_the_channel() {
         read.set_nonblocking(true).expect("it can be");
         let task = node.spawn_on(0, move || {
             let sent = value(&tx, &done);
-            // A completion routine must not wait, as sending into a full channel does.
+            // A completion routine must not wait, and sending into a full channel waits.
             let routine = move |_, _| drop(tx.send(sent));
             Request::read(read, vec![0_u8; 1], CURRENT, routine).submit();
             write.write_all(b"x").expect("there is room");
@@ -101,7 +102,8 @@ fn a_time_away_that_is_kept_in_a_thread_local_ends_with_its_request() {
         }
         return;
     };
-    // The worker's thread ends with the node, and drops what is kept then.
+    // The worker's thread ends with the node, and drops the guard that the thread-local still
+    // holds.
     one_kind(
         kind_named(kind),
         |b| b.schedulers(1).max_workers(1),
@@ -111,7 +113,8 @@ fn a_time_away_that_is_kept_in_a_thread_local_ends_with_its_request() {
                 KEPT.with(|kept| *kept.borrow_mut() = Some(away));
                 assert!(!ums::worker::is_worker());
             };
-            // Of a worker, twice: the second drops what the first has kept, whose time is over.
+            // Twice on one worker: the second call drops the guard of the first, whose request has
+            // ended.
             node.run(keep);
             assert!(node.run(ums::worker::is_worker));
             node.run(keep);
@@ -120,7 +123,7 @@ fn a_time_away_that_is_kept_in_a_thread_local_ends_with_its_request() {
     );
 }
 
-/// In its destructor it locks and waits.
+/// A value whose destructor locks and waits.
 struct Locks(Arc<ums::sync::Mutex<u32>>);
 
 impl Drop for Locks {
@@ -138,8 +141,8 @@ thread_local! {
     static LATE: RefCell<Option<Locks>> = const { RefCell::new(None) };
 }
 
-/// What the calling thread keeps is dropped after what the library keeps of it, for that comes
-/// later.
+/// Stores a value in a thread-local before the thread's first use of the library. The library's
+/// thread-locals are created later, so they are dropped before this value.
 fn keep(total: &Arc<ums::sync::Mutex<u32>>) {
     LATE.with(|late| *late.borrow_mut() = Some(Locks(total.clone())));
     assert!(!ums::worker::is_worker());
@@ -160,7 +163,7 @@ fn a_destructor_at_the_very_end_of_a_thread_may_lock_and_wait() {
     };
     let total = Arc::new(ums::sync::Mutex::new(0));
     if errand == "plain" {
-        // They wait for each other, too.
+        // The threads wait for each other as well.
         let threads = [(); 8].map(|()| {
             let total = total.clone();
             std::thread::spawn(move || keep(&total))

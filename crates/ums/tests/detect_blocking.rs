@@ -1,5 +1,5 @@
-//! Undeclared blocking calls of ordinary workers in a program that interposes them: of thread
-//! workers with `Builder::detect_blocking`, of workers with their own context always.
+//! Undeclared blocking calls in a program that interposes them. Those of thread workers are noticed
+//! with `Builder::detect_blocking`, those of workers with their own context always.
 //!
 //! Unsafe because the program interposes functions of the C library; see `ums::watch::calls`.
 
@@ -16,7 +16,7 @@ use ums::{Builder, Node};
 ums::interpose!();
 
 /// Runs `blocks` on a scheduler, and then gives the same scheduler a short request. Returns whether
-/// that was done before the call returned, and how often a worker went preemptive.
+/// the request ended before `blocks` returned, and how often a worker went preemptive.
 fn beside(detect: bool, blocks: impl FnOnce() + Send + 'static) -> (bool, u64) {
     beside_on(|builder| builder.detect_blocking(detect), blocks)
 }
@@ -33,7 +33,7 @@ fn beside_on(
         mine.store(true, Ordering::SeqCst);
         blocks();
         end.store(true, Ordering::SeqCst);
-        // Back in its scheduler: this needs the baton.
+        // The worker has rejoined its scheduler: a yield needs the baton.
         ums::yield_now();
     });
     let patience = Instant::now();
@@ -83,7 +83,7 @@ fn an_undeclared_read_that_waits_hands_the_baton_on_and_one_that_does_not_stays(
 #[test]
 fn the_error_of_an_undeclared_call_survives_the_return_to_the_scheduler() {
     beside(true, || {
-        // SAFETY: Contract: there is no such child, which is the point.
+        // SAFETY: Contract: there is no such child, so the call fails.
         let waited = unsafe { libc::waitpid(i32::MAX, std::ptr::null_mut(), 0) };
         let error = std::io::Error::last_os_error().raw_os_error();
         assert_eq!((waited, error), (-1, Some(libc::ECHILD)));
@@ -114,19 +114,20 @@ fn workers_with_their_own_context_couple_for_calls_that_will_or_may_block_and_fo
 }
 
 extern "C" fn sleeps_a_little(_: i32) {
-    // SAFETY: Contract: a span.
+    // SAFETY: Contract: the argument is a number.
     unsafe { libc::usleep(2000) };
 }
 
-/// It may have interrupted the allocator, and a turn may allocate.
+/// The signal may have interrupted the allocator, and a turn may allocate.
 #[test]
 fn a_call_that_blocks_in_a_signal_handler_of_a_thread_worker_takes_no_turn_there() {
     let action = sleeps_a_little as extern "C" fn(i32) as usize;
-    // SAFETY: Contract: a function that makes one call, and no signal is sent but below.
+    // SAFETY: Contract: the handler makes one call, and the only signal is the one that is sent
+    // below.
     unsafe { libc::signal(libc::SIGUSR1, action) };
     let node = Node::builder().schedulers(1).detect_blocking(true).build().unwrap();
     let task = node.spawn_on(0, || {
-        // SAFETY: Contract: a number.
+        // SAFETY: Contract: the argument is a number.
         unsafe { libc::raise(libc::SIGUSR1) };
         ums::yield_now();
     });

@@ -1,4 +1,5 @@
-//! The goals of ums: code like that for std's threads, over any I/O that the host has (U4, U5).
+//! The goals of ums: a program is written like one for std's threads, and works over any I/O that
+//! the host offers (U4, U5).
 
 mod common;
 
@@ -55,8 +56,8 @@ macro_rules! program {
     }};
 }
 
-/// The one difference in the result of a join: std returns the panic's payload, this crate an error
-/// that contains it.
+/// The one difference between the two programs is what a failed join returns: std returns the
+/// panic's payload, this crate an error that contains it.
 mod of_std {
     pub fn payload(joined: std::thread::Result<()>) -> u32 {
         *joined.unwrap_err().downcast::<u32>().unwrap()
@@ -79,7 +80,7 @@ fn told_by_std() -> Told {
 }
 
 fn told_by_ums() -> Told {
-    // `ums` itself is where `spawn`, `scope`, `sleep` and `yield_now` are.
+    // `spawn`, `scope`, `sleep` and `yield_now` are in the root of `ums`.
     program!(ums, ums::sync, ums::net, crate::of_ums)
 }
 
@@ -102,7 +103,7 @@ fn the_same_code_runs_over_every_io_back_end_u4() {
                 match (choice, kind) {
                     (IoChoice::Sync, _) => assert!(name.starts_with("sync"), "{text}"),
                     (IoChoice::Epoll, _) => assert!(name.starts_with("epoll"), "{text}"),
-                    // A ring belongs to one thread.
+                    // A ring belongs to one thread, so thread workers have none.
                     (_, WorkerKind::Thread) => assert!(!name.starts_with("io_uring"), "{text}"),
                     _ => {}
                 }

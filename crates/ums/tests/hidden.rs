@@ -74,7 +74,7 @@ fn a_name_means_one_scheduler_u89() {
         let (one, again, other) = (hidden(node, "one"), hidden(node, "one"), hidden(node, "two"));
         assert_eq!(one.id(), again.id());
         assert_ne!(one.id(), other.id());
-        // Created by many threads at once, it is still one scheduler.
+        // Many threads create it at the same time; there is still one scheduler.
         let ids: Vec<_> = std::thread::scope(|s| {
             let threads: Vec<_> =
                 (0..8).map(|_| s.spawn(|| hidden(node, "at once").id())).collect();
@@ -90,7 +90,7 @@ fn blocking_work_on_a_hidden_scheduler_delays_no_visible_one_u90_u91() {
         let backup = hidden(node, "backup");
         let (done, steps) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let end = done.clone();
-        // Synchronous I/O and computing, without a yield, until the visible ones have finished.
+        // Blocks in I/O and computes, without a yield, until the visible schedulers have finished.
         let copying = backup.spawn(move || {
             let mut blocks = 0;
             while !end.load(SeqCst) {
@@ -180,7 +180,7 @@ fn run_borrows_from_its_caller_and_returns_u85_u89() {
             (at, places)
         });
         assert_eq!(seen, (Some(id), vec![0, 0, 0, 0, 9]));
-        // From a plain thread too.
+        // A plain thread may call it, too.
         assert_eq!(hidden(node, "own").run(ums::worker::scheduler_id), Some(id));
     });
 }
@@ -205,13 +205,13 @@ fn the_threads_of_a_hidden_scheduler_have_its_nice_value_u91() {
         assert_eq!(quiet.run(nice), before.max(7));
         let quietest = HiddenOptions { nice: u8::MAX, ..Default::default() };
         assert_eq!(node.hidden("quietest", quietest).unwrap().run(nice), 19);
-        // The thread that created it, and the threads of other schedulers, keep their nice value.
+        // The nice value of the creating thread and of other schedulers' threads is unchanged.
         assert_eq!((nice(), hidden(node, "own").run(nice)), (before, before));
         assert_eq!(node.run(nice), before);
     });
 }
 
-/// The names of the rows that SQL Server 2000 prints for each scheduler, and one value of each.
+/// The rows that SQL Server 2000 prints for each scheduler.
 const ROWS: [&str; 8] = [
     "Scheduler ID",
     "  num users",

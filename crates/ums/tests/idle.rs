@@ -1,4 +1,4 @@
-//! The idle loop: one wait in the kernel, and what ends it (U72-U76, G5, G6).
+//! The idle loop: one wait in the kernel, and the events that end it (U72-U76, G5, G6).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -19,22 +19,22 @@ use ums::testing::scheduler;
 use ums::user::UserLock;
 use ums::{Node, WaitReason};
 
-/// Whatever wakes a scheduler here must not be a timer: it would come much too late.
+/// A timer so far off that it cannot be what wakes a scheduler here.
 const LATE: Duration = Duration::from_secs(600);
 
 fn sleeps(node: &Node, index: usize) -> bool {
     node.snapshot().schedulers[index].is_idle
 }
 
-/// Waits until the scheduler sleeps in the kernel and has no business left.
+/// Waits until the scheduler sleeps in the kernel and has nothing left to do.
 fn until_idle(node: &Node, index: usize) {
     eventually("the scheduler is idle", || sleeps(node, index));
     std::thread::sleep(ms(2));
     eventually("the scheduler is idle", || sleeps(node, index));
 }
 
-/// Runs the body for each scheduler of each node while a worker of it waits for something far off,
-/// so that the idle loop is hosted by one that waits, not only by one that has nothing to do.
+/// Runs the body for each scheduler of each node, while one of its workers waits for a distant
+/// timer. So a waiting worker runs the idle loop on its stack, not only an idle worker.
 fn each_idle(body: impl Fn(&Node, usize)) {
     let alone = |b: ums::Builder| b.placement(Placement::AlwaysPreferred);
     both_kinds_with(alone, |node, _, n| {
@@ -121,7 +121,7 @@ fn a_cancellation_wakes_it_g5_b59() {
 fn a_shutdown_wakes_it_g5() {
     for kind in kinds() {
         for n in COUNTS {
-            // `one_kind` shuts the node down and finds everything ended.
+            // `one_kind` shuts the node down and checks that everything has ended.
             one_kind(
                 kind,
                 |b| b.schedulers(n),
@@ -136,7 +136,7 @@ fn a_shutdown_wakes_it_g5() {
     }
 }
 
-/// A stream between a worker and a plain thread.
+/// Returns a stream between a worker and a plain thread.
 fn stream() -> (UnixStream, StdStream) {
     let (theirs, ours) = StdStream::pair().unwrap();
     (UnixStream::from(theirs), ours)
@@ -148,7 +148,7 @@ fn a_completion_wakes_it_whatever_the_back_end_u74_u75() {
         let options = |b: ums::Builder| b.io(choice).placement(Placement::AlwaysPreferred);
         both_kinds_with(options, |node, _, n| {
             for i in 0..n {
-                // Completion first: the timer is far off.
+                // The completion comes first; the timer is far off.
                 let (mut theirs, mut ours) = stream();
                 let sleeper = start(node, i, || ums::sleep(LATE));
                 let reader = start(node, i, move || theirs.read(&mut [0; 8]));
@@ -158,7 +158,7 @@ fn a_completion_wakes_it_whatever_the_back_end_u74_u75() {
                 assert_eq!(reader.join().unwrap().unwrap(), 5);
                 sleeper.cancel();
                 drop(sleeper.join());
-                // Expiry first: the completion never comes.
+                // The timer comes first; the completion never comes.
                 let (mut theirs, ours) = stream();
                 let reader = start(node, i, move || theirs.read(&mut [0; 8]));
                 eventually("it reads", || scheduler(node, i).counters.pending_io == 1);
@@ -195,7 +195,8 @@ fn each_scheduler_has_an_event_of_its_own_u73() {
     });
 }
 
-/// Voluntary switches and nanoseconds on a processor of each thread of nodes.
+/// Returns the voluntary context switches and the processor time, in nanoseconds, of each thread of
+/// a node.
 fn activity() -> BTreeMap<u32, (u64, u64)> {
     let of = |thread| {
         let switches = thread_status(thread, "voluntary_ctxt_switches");
@@ -214,7 +215,7 @@ fn an_idle_node_does_nothing_at_all_u76_u72_b57() {
                 kind,
                 |b| b.schedulers(n),
                 |node| {
-                    // There are workers that have worked, one that waits, and one that reads.
+                    // The node has workers that are idle, one that waits, and one that reads.
                     let tasks: Vec<_> = (0..20)
                         .map(|at| start(node, at % n, move || ums::sleep(ms(at as u64 % 5))))
                         .collect();
@@ -263,7 +264,8 @@ fn the_next_timer_is_the_only_timeout_of_its_sleep_u72() {
                 assert!(sleeper.join().unwrap() >= ms(120));
                 until_idle(node, i);
                 let slept = scheduler(node, i).counters.idle_switches - before;
-                // To sleep till the timer; perhaps once more because it woke a moment early.
+                // One sleep until the timer, perhaps another because the thread woke a moment too
+                // early.
                 assert!(slept <= 3, "slept {slept} times for one timer");
             }
         },
@@ -278,14 +280,15 @@ fn spinning_before_sleeping_is_asked_for_and_ends_b57() {
         let me = n - 1;
         on(node, me, || ());
         until_idle(node, me);
-        // Requests that come while it spins find it awake: they cost it no sleep of their own.
+        // A request that comes while the scheduler spins finds it awake, so the scheduler does not
+        // sleep between two requests.
         let before = scheduler(node, me).counters.idle_switches;
         for _ in 0..20 {
             on(node, me, || ());
         }
         let slept = scheduler(node, me).counters.idle_switches - before;
         assert!(slept < 20, "it slept {slept} times between 20 requests");
-        // With nothing to do it sleeps in the end, and what comes then wakes it.
+        // With nothing to do, the scheduler sleeps after the spin, and the next request wakes it.
         until_idle(node, me);
         assert_eq!(on(node, me, || ums::sleep(ms(1))), Ok(()));
     });
@@ -295,7 +298,8 @@ fn spinning_before_sleeping_is_asked_for_and_ends_b57() {
 fn a_scheduler_without_free_workers_is_not_woken_for_anothers_request_b5() {
     for kind in kinds() {
         for n in [3, 4] {
-            // One worker each: the first one's spins, the second one's waits, the last is idle.
+            // Each scheduler has one worker: the first scheduler's spins, the second one's waits,
+            // the others' are idle.
             one_kind(
                 kind,
                 |b| b.schedulers(n).max_workers(n),

@@ -1,5 +1,5 @@
-//! Asynchronous I/O as workers see it: the I/O list, the cost of checking it, and that deadlines
-//! and cancellations lose nothing (U57-U62, G14, B59, rule 10). Completion routines are tested
+//! Asynchronous I/O from a worker's view: the I/O list, the cost of checking it, and that deadlines
+//! and cancellations lose nothing (U57-U62, G14, B59, rule 10). Tests of completion routines are
 //! beside `src/io/mod.rs`.
 
 #![allow(unsafe_code)] // For the harness.
@@ -126,13 +126,14 @@ fn the_synchronous_back_end_does_at_once_what_it_can_u58_u66() {
     });
 }
 
-/// Runs in a child under the filter, on one worker: yields while many reads are outstanding.
+/// Runs in a child process under the filter, on one worker: yields while many reads are
+/// outstanding.
 fn yield_beside_reads(errand: &str) -> ! {
     const MANY: usize = 100;
     let n = errand.parse().unwrap();
     let node = build(WorkerKind::Fiber, |b| b.schedulers(n).placement(Placement::AlwaysPreferred));
     if !node.io_text().starts_with("io_uring") {
-        // A system without io_uring cannot show its cost.
+        // Without io_uring there is nothing to measure.
         println!("no ring: {}", node.io_text());
         survived()
     }
@@ -148,7 +149,7 @@ fn yield_beside_reads(errand: &str) -> ! {
             ends.push(ours);
         }
         eventually("all of them read", || lists().io == MANY);
-        // Submitted requests are handed to the kernel within this many yields.
+        // The scheduler hands submitted requests to the kernel within this many yields.
         (0..1000).for_each(|_| ums::yield_now());
         no_more_calls();
         (0..1000).for_each(|_| ums::yield_now());

@@ -1,7 +1,7 @@
 //! Limits: many users on few workers, and what happens at each bound (U30, U37-U40, G2, G10,
 //! B15-B17, B19).
 //!
-//! Named invariant **Plain Call**: a system call that needs only that what it is given outlives it.
+//! Named invariant **Plain Call**: a system call that only needs its arguments to outlive it.
 
 #![allow(unsafe_code)]
 
@@ -66,7 +66,8 @@ fn three_hundred(node: &Node) -> (Vec<JoinHandle<()>>, Arc<AtomicUsize>) {
         });
         (request.unwrap(), user)
     };
-    // Users stay until all have come, or each would find the same scheduler empty.
+    // The users are kept until all are created, because otherwise each would find the same
+    // scheduler empty.
     let (requests, _users): (Vec<_>, Vec<_>) = (0..300).map(request).unzip();
     (requests, begun)
 }
@@ -101,7 +102,7 @@ fn at_the_maximum_nothing_new_begins_until_a_worker_is_free_u38() {
             eventually("255 wait", || in_state(node, WorkerState::Waiting) == 255);
             std::thread::sleep(ms(20));
             assert_eq!(begun.load(SeqCst), 255, "a request began without a worker");
-            // The first has ended: exactly one more begins.
+            // The first request ends, and exactly one more begins.
             requests[0].cancel();
             eventually("one more has begun", || begun.load(SeqCst) == 256);
             std::thread::sleep(ms(20));
@@ -111,7 +112,7 @@ fn at_the_maximum_nothing_new_begins_until_a_worker_is_free_u38() {
     );
 }
 
-/// Makes this many workers on a scheduler, and lets them become idle.
+/// Creates this many workers on a scheduler, and lets them become idle.
 fn make_workers(node: &Node, s: usize, count: usize) {
     let gate = Gate::shut();
     let tasks: Vec<_> = (0..count)
@@ -184,15 +185,15 @@ fn a_destroyed_thread_gives_its_stack_back_u40() {
             make_workers(node, 0, 8);
             let full = memory("VmSize:");
             eventually("seven are destroyed", || scheduler(node, 0).workers.len() == 1);
-            // The C library keeps some stacks for new threads: at most 40 MiB of them, not one of
-            // these.
+            // The C library caches up to 40 MiB of stacks for new threads, which is less than one
+            // of these stacks.
             let freed = || full.saturating_sub(memory("VmSize:"));
             eventually("their stacks are unmapped", || freed() >= 6 * 64 * 1024);
         });
     }
 }
 
-/// Uses about this much stack.
+/// Uses at least this many bytes of stack.
 #[inline(never)]
 fn dig(bytes: usize) -> u8 {
     let frame = std::hint::black_box([1u8; 4096]);
@@ -210,7 +211,7 @@ fn stacks_are_as_large_as_asked_for_b16() {
             }
         },
     );
-    // The default of a thread worker.
+    // The default stack size of a thread worker.
     one_kind(
         WorkerKind::Thread,
         |b| b,
@@ -257,7 +258,7 @@ fn a_stack_that_overflows_ends_the_process_with_a_message_b16() {
 
 #[test]
 fn fiber_stacks_can_be_backed_with_memory_from_the_start_b16() {
-    // What else the process gives back meanwhile may be some pages.
+    // The process may meanwhile give back a few other pages.
     for (precommit, least, most) in [(true, 8 * 4 * 1024 - 256, u64::MAX), (false, 0, 8 * 1024)] {
         for n in COUNTS {
             let options =
@@ -306,7 +307,8 @@ fn a_worker_that_cannot_be_made_harms_no_other_when_stderr_is_a_broken_pipe() {
 }
 
 fn fail_to_make_workers(kind: WorkerKind, n: usize) {
-    // One stack in each slab, so that each worker needs a mapping of its own.
+    // Each slab (a mapping for several stacks) has room for one stack of this size, so each worker
+    // needs a mapping of its own.
     let stack = 1 << 30;
     let options =
         |b: Builder| b.schedulers(n).stack_size(stack).placement(Placement::AlwaysPreferred);
@@ -324,7 +326,7 @@ fn fail_to_make_workers(kind: WorkerKind, n: usize) {
     assert_eq!(second.join().unwrap(), Some((0, 1)), "the first worker carried it out");
     first.join().unwrap();
 
-    // When there is memory again, so are workers.
+    // When memory is available again, new workers can be created.
     let gate = Gate::shut();
     let tasks = [gate.clone(), gate.clone()].map(|g| start(&node, 0, move || g.pass()));
     limit_address_space(libc::RLIM_INFINITY);
@@ -363,7 +365,7 @@ fn past_the_queues_bound_a_request_is_refused_with_a_clear_error_g2_b19() {
                 let v = scheduler(node, 0);
                 assert_eq!(v.load, 4, "a refused request is no load");
                 assert_eq!(v.counters.requests_refused, 1, "and is counted");
-                // One that others wait for is never refused (B12).
+                // A request that others wait for is never refused (B12).
                 holder.hold();
                 let urgent = holder.enqueue(|| ()).unwrap();
                 holder.release();
@@ -406,7 +408,7 @@ fn how_long_each_request_is_queued_is_recorded_b19() {
     }
 }
 
-/// Requests that waited for a worker, and for how many nanoseconds.
+/// Returns how many requests waited for a worker, and for how many nanoseconds in total.
 fn threadpool(node: &Node) -> (u64, u64) {
     let waits = node.snapshot().waits;
     let row = waits.iter().find(|w| w.reason == ums::WaitReason::THREADPOOL);

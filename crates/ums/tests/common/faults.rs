@@ -1,7 +1,8 @@
-//! Faults that wait as long as a test wants: a thread of this process handles them.
+//! Page faults that last as long as a test wants, because a thread of this process resolves them
+//! (userfaultfd).
 //!
-//! Unsafe for the calls. Named invariant **Own Memory**: they get only memory that was made here
-//! and is kept.
+//! Unsafe because of the system calls. Named invariant **Own Memory**: they get only memory that
+//! this file allocates and keeps.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -12,14 +13,14 @@ const REGISTER: libc::c_ulong = 0xc020_aa00;
 const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
 const MISSING: u64 = 1;
 
-/// A page whose first touch waits until [`Page::resolve`].
+/// A page of memory. The first access to it blocks until [`Page::resolve`] is called.
 pub struct Page {
     file: File,
     base: usize,
 }
 
 impl Page {
-    /// None where the kernel refuses.
+    /// Maps a page. Returns None if the kernel refuses userfaultfd.
     pub fn new() -> Option<Page> {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -43,7 +44,7 @@ impl Page {
         }
     }
 
-    /// Touches it, and waits therefore.
+    /// Reads the page, which blocks until it is resolved.
     pub fn touch(base: usize) -> u8 {
         // SAFETY: Own Memory: mapped by `new`, and never unmapped.
         unsafe { (base as *const u8).read_volatile() }
@@ -53,7 +54,7 @@ impl Page {
         self.base
     }
 
-    /// Lets the thread that touched it continue.
+    /// Gives the page its contents, so that the thread that touched it continues.
     pub fn resolve(&self) {
         let mut range = [self.base as u64, 4096, 0, 0];
         // SAFETY: Own Memory: a page of this descriptor's range.

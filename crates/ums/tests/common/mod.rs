@@ -1,17 +1,18 @@
-//! The harness of the behaviour tests: every body runs with each kind of worker,
-//! on 1, 2 and 4 schedulers, and each run ends in an orderly shutdown that leaves nothing behind.
+//! The harness of the behaviour tests. Every body runs with each kind of worker, on 1, 2 and 4
+//! schedulers, and each run ends with an orderly shutdown that leaves nothing behind.
 //!
 //! ```text
-//! both_kinds(|node, kind, n| ...)                     all six
-//! both_kinds_with(|b| b.max_workers(4), |node, ..|)   all six, with options
+//! both_kinds(|node, kind, n| ...)                     every kind, with 1, 2 and 4 schedulers
+//! both_kinds_with(|b| b.max_workers(4), |node, ..|)   the same, with options
 //! ```
 //!
-//! *Nothing left behind* means: the report is empty, no thread of the node lives, and as many
-//! descriptors are open as before. Tests of one binary take turns, so that these counts, and the
-//! processors, are their own. A test that hangs is ended by a watchdog that says which it was.
+//! *Nothing left behind* means: the shutdown report is empty, no thread of the node is alive, and
+//! as many descriptors are open as before. The tests of one program run one at a time, so that no
+//! other test changes these counts or uses the processors. A watchdog ends a test that hangs, and
+//! prints its name.
 //!
-//! Named invariant **Contract**: only closures of these tests run on fibers here, and they keep
-//! no thread-scoped state over anything that waits or yields.
+//! Named invariant **Contract**: only closures of these tests run on fibers here, and they keep no
+//! thread-scoped state across a wait or a yield.
 
 #![allow(unsafe_code, dead_code)] // Each test file uses its own part of the harness.
 
@@ -32,13 +33,13 @@ use ums::task::JoinError;
 use ums::user::UserLock;
 use ums::{BuildError, Builder, JoinHandle, Node, WorkerKind};
 
-/// The kinds with which everything is tried: all that this system supports.
+/// Returns the worker kinds that this system supports. Every test runs with each of them.
 pub fn kinds() -> Vec<WorkerKind> {
     let all = [WorkerKind::Thread, WorkerKind::Fiber, WorkerKind::OwnContext];
     all.into_iter().filter(|kind| can_be_had(*kind)).collect()
 }
 
-/// The kind that prints like this: how a test tells a process of its own.
+/// Returns the kind with this `Debug` text. A test passes the text to a child process.
 pub fn kind_named(name: impl AsRef<str>) -> WorkerKind {
     let name = name.as_ref();
     kinds().into_iter().find(|kind| format!("{kind:?}") == name).expect("a kind")
@@ -47,22 +48,22 @@ pub fn kind_named(name: impl AsRef<str>) -> WorkerKind {
 pub const COUNTS: [usize; 3] = [1, 2, 4];
 /// How long a condition may take to become true. Far more than it needs on a slow computer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long one run may take before it is taken for hung.
+/// The time after which a run counts as hung.
 const HUNG: Duration = Duration::from_secs(150);
 
-/// Returns how long a stress test runs: as many seconds as `UMS_STRESS_SECS` says, or as many as
-/// the test does.
+/// Returns how long a stress test runs: `UMS_STRESS_SECS` in seconds if it is set, otherwise the
+/// test's own number.
 pub fn stress_time(seconds: f64) -> Duration {
     let said = std::env::var("UMS_STRESS_SECS").map(|text| text.parse().expect("a number"));
     Duration::from_secs_f64(said.unwrap_or(seconds))
 }
 
-/// Runs the body in both kinds with 1, 2 and 4 schedulers.
+/// Runs the body with each kind of worker on 1, 2 and 4 schedulers.
 pub fn both_kinds(body: impl Fn(&Node, WorkerKind, usize)) {
     both_kinds_with(|b| b, body);
 }
 
-/// As [`both_kinds`], with options.
+/// Like [`both_kinds`], with options of the builder.
 pub fn both_kinds_with(
     options: impl Fn(Builder) -> Builder,
     body: impl Fn(&Node, WorkerKind, usize),
@@ -74,7 +75,7 @@ pub fn both_kinds_with(
     }
 }
 
-/// Runs a body that ends the node itself, and checks that nothing is left of the node.
+/// Runs a body that ends the node itself, and checks that nothing of the node is left.
 pub fn each_end(options: impl Fn(Builder) -> Builder, body: impl Fn(Node, WorkerKind, usize)) {
     for kind in kinds() {
         for n in COUNTS {
@@ -88,14 +89,14 @@ pub fn each_end(options: impl Fn(Builder) -> Builder, body: impl Fn(Node, Worker
     }
 }
 
-/// As [`both_kinds_with`], for behaviours inside one scheduler: whatever is spawned stays where it
-/// was spawned, because no scheduler takes requests from another. The body uses scheduler 0, or
-/// each in turn.
+/// Like [`both_kinds_with`], for behaviours inside one scheduler: a request stays where it was
+/// spawned, because no scheduler takes requests from another. The body uses scheduler 0, or each
+/// scheduler in turn.
 pub fn each_alone(options: impl Fn(Builder) -> Builder, body: impl Fn(&Node, WorkerKind, usize)) {
     both_kinds_with(|b| options(b.placement(Placement::AlwaysPreferred)), body);
 }
 
-/// Runs `f` on a scheduler and waits for it, from a plain thread.
+/// Runs `f` on a scheduler and waits for its result. To be called by a plain thread.
 pub fn on<T: Send + 'static>(
     node: &Node,
     scheduler: usize,
@@ -108,7 +109,7 @@ pub fn on<T: Send + 'static>(
     }
 }
 
-/// Starts `f` on a scheduler, from a plain thread.
+/// Starts `f` on a scheduler. To be called by a plain thread.
 pub fn start<T: Send + 'static>(
     node: &Node,
     scheduler: usize,
@@ -117,7 +118,8 @@ pub fn start<T: Send + 'static>(
     node.spawn_on(scheduler, f).expect("the node takes work")
 }
 
-/// Runs the body on one node and looks that nothing is left of it. Takes its turn.
+/// Runs the body on one node, and checks that nothing of the node is left. It first waits until no
+/// other test runs.
 pub fn one_kind(
     kind: WorkerKind,
     options: impl FnOnce(Builder) -> Builder,
@@ -135,8 +137,8 @@ pub fn one_kind(
     eventually("every descriptor of the node is closed", || open_descriptors() <= descriptors);
 }
 
-/// Returns the back ends that a kind of worker can have. A ring belongs to one thread, so thread
-/// workers have none; if io_uring is denied no kind has.
+/// Returns the I/O back ends that a kind of worker can have. A ring belongs to one thread, so
+/// thread workers cannot have one. Where io_uring is denied, no kind can.
 pub fn back_ends(kind: WorkerKind) -> Vec<IoChoice> {
     static RING: OnceLock<bool> = OnceLock::new();
     let mut list = vec![IoChoice::Epoll, IoChoice::Sync];
@@ -161,7 +163,7 @@ pub fn build(kind: WorkerKind, options: impl FnOnce(Builder) -> Builder) -> Node
     try_build(kind, options).expect("a node can be built here")
 }
 
-/// As [`build`], of a node that may be refused.
+/// Like [`build`], for a node that may be refused.
 pub fn try_build(
     kind: WorkerKind,
     options: impl FnOnce(Builder) -> Builder,
@@ -176,10 +178,10 @@ pub fn try_build(
     builder.build()
 }
 
-/// Waits until the condition holds: a worker yields meanwhile, a plain thread sleeps.
+/// Waits until the condition holds. Meanwhile a worker yields, and a plain thread sleeps.
 ///
 /// # Panics
-/// When it does not hold after [`PATIENCE`].
+/// If the condition does not hold after [`PATIENCE`].
 #[track_caller]
 pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -193,25 +195,25 @@ pub fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Ends the node; nothing of it may be left.
+/// Shuts the node down, and checks that no request had to be cancelled or was left running.
 pub fn end(node: Node) {
     let report = node.shutdown(Duration::from_secs(20));
     assert_eq!((report.cancelled, report.left), (0, 0));
 }
 
-/// The number of the kernel thread.
+/// Returns the kernel's number of the calling thread.
 pub fn kernel_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
 
-/// One byte, by a system call that no library sees.
+/// Reads one byte, by a system call that no library interposes.
 pub fn bare_read(pipe: &std::io::PipeReader) -> u8 {
     let mut byte = [0];
     assert_eq!(rustix::io::read(pipe, &mut byte), Ok(1));
     byte[0]
 }
 
-/// What happened, in order. Cloning gives another handle.
+/// A list of events, in the order in which they were recorded. A clone refers to the same list.
 pub struct Log<T>(Arc<Lock<Vec<T>>>);
 
 impl<T> Clone for Log<T> {
@@ -227,24 +229,24 @@ impl<T> Default for Log<T> {
 }
 
 impl<T: Clone> Log<T> {
-    /// Notes one more thing.
+    /// Records one event.
     pub fn push(&self, what: T) {
         self.0.lock().push(what);
     }
 
-    /// What was noted so far.
+    /// Returns the events recorded so far.
     pub fn all(&self) -> Vec<T> {
         self.0.lock().clone()
     }
 
-    /// How much was noted so far.
+    /// Returns the number of events recorded so far.
     pub fn len(&self) -> usize {
         self.0.lock().len()
     }
 }
 
-/// A gate that workers wait at, in order: a lock that the test itself owns at first. Each worker
-/// that gets through lets the next one through.
+/// A gate at which workers wait, in order: a lock that the test itself owns at first. Each worker
+/// that passes lets the next one through.
 #[derive(Clone)]
 pub struct Gate {
     lock: Arc<UserLock>,
@@ -254,7 +256,7 @@ pub struct Gate {
 impl Gate {
     const KEEPER: u64 = u64::MAX;
 
-    /// A gate that is shut.
+    /// Returns a shut gate.
     pub fn shut() -> Gate {
         let lock = UserLock::new();
         lock.acquire(Gate::KEEPER, None).expect("a new lock is free");
@@ -273,12 +275,12 @@ impl Gate {
         self.lock.release(Gate::KEEPER);
     }
 
-    /// Shuts it again, when no worker passes.
+    /// Shuts it again. To be called when no worker is passing.
     pub fn shut_again(&self) {
         self.lock.acquire(Gate::KEEPER, None).expect("a plain thread is not cancelled");
     }
 
-    /// How many wait at it.
+    /// Returns how many workers wait at it.
     pub fn waiters(&self) -> usize {
         self.lock.waiters()
     }
@@ -291,7 +293,7 @@ pub struct Computing {
 }
 
 impl Computing {
-    /// Comes back when it computes.
+    /// Starts the request, and returns when it computes.
     pub fn on(node: &Node) -> Computing {
         let [enough, computes] = std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
         let (last, tell) = (enough.clone(), computes.clone());
@@ -319,7 +321,7 @@ pub fn spin(span: Duration) {
     }
 }
 
-/// A millisecond, or more of them.
+/// Returns a duration of this many milliseconds.
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -329,12 +331,13 @@ pub fn thread_number() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// A file of `/proc` about one of our threads; empty when it has ended.
+/// Returns the contents of a file in `/proc` about a thread of this process, or an empty text if
+/// the thread has ended.
 pub fn about_thread(thread: u32, file: &str) -> String {
     std::fs::read_to_string(format!("/proc/self/task/{thread}/{file}")).unwrap_or_default()
 }
 
-/// A number from `/proc/self/task/<thread>/status`.
+/// Returns a number from `/proc/self/task/<thread>/status`.
 pub fn thread_status(thread: u32, field: &str) -> u64 {
     let status = about_thread(thread, "status");
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -346,13 +349,13 @@ fn thread_numbers() -> impl Iterator<Item = u32> {
     entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok())
 }
 
-/// The numbers of the monitor's threads, of which there is one at most. A thread names itself only
-/// when it runs.
+/// Returns the numbers of the monitor's threads, of which there is at most one. A thread sets its
+/// name only when it first runs, so a new one may be missing.
 pub fn monitor_threads() -> Vec<u32> {
     thread_numbers().filter(|n| about_thread(*n, "comm") == "ums-monitor\n").collect()
 }
 
-/// Voluntary switches of the monitor's thread, which is there.
+/// Returns the number of voluntary context switches of the monitor's thread, which must exist.
 pub fn switches_of_the_monitor() -> u64 {
     eventually("the monitor has its name", || !monitor_threads().is_empty());
     let all = monitor_threads();
@@ -360,44 +363,45 @@ pub fn switches_of_the_monitor() -> u64 {
     thread_status(all[0], "voluntary_ctxt_switches")
 }
 
-/// The numbers of all threads of nodes in this process.
+/// Returns the numbers of all threads of nodes in this process.
 pub fn node_thread_numbers() -> Vec<u32> {
-    // The file helpers, the watchdog and the monitor are the process's.
+    // The file helpers, the watchdog and the monitor belong to the process, not to a node.
     let of_the_process = ["ums-file-", "ums-call-", "ums-watchdog", "ums-monitor"];
     let helps = |name: &str| of_the_process.iter().any(|begin| name.starts_with(begin));
     let ours = |name: String| name.starts_with("ums-") && !helps(&name);
     thread_numbers().filter(|n| ours(about_thread(*n, "comm"))).collect()
 }
 
-/// The names of all threads of nodes in this process.
+/// Returns the names of all threads of nodes in this process.
 pub fn node_threads() -> Vec<String> {
     let names = node_thread_numbers().into_iter().map(|n| about_thread(n, "comm"));
     names.filter(|name| !name.is_empty()).map(|name| name.trim().to_owned()).collect()
 }
 
-/// How many descriptors this process has open.
+/// Returns how many descriptors this process has open.
 pub fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is there").count()
 }
 
 static TURN: Lock<()> = Lock::new(());
 
-/// Waits for this test's turn. For tests that build their nodes themselves.
+/// Waits until no other test of this program runs. For tests that build their nodes themselves.
 pub fn turn() -> MutexGuard<'static, ()> {
     TURN.lock()
 }
 
-/// Ends the process when it is not dropped in time, because a hung test says nothing.
+/// Aborts the process, with a message, unless it is dropped in time. Without it, a hung test would
+/// print nothing.
 pub struct Watchdog(#[allow(dead_code)] std::sync::mpsc::Sender<()>);
 
 impl Watchdog {
-    /// Watches from now on.
+    /// Starts the watchdog.
     pub fn start(what: String) -> Watchdog {
         let name = std::thread::current().name().unwrap_or("a test").to_owned();
         let (alive, watched) = channel::<()>();
         std::thread::spawn(move || {
             if watched.recv_timeout(HUNG) == Err(RecvTimeoutError::Timeout) {
-                // Not eprintln: its lock may be what the hung test holds.
+                // `eprintln` is not used, because the hung test may hold its lock.
                 let _ = writeln!(std::io::stderr(), "{name} hangs ({what})");
                 std::process::abort();
             }
@@ -406,20 +410,20 @@ impl Watchdog {
     }
 }
 
-/// What the child process of a test is to do: `None` in the test itself.
+/// Returns the errand of a child process that [`run_child`] started, or `None` in the test itself.
 pub fn child_errand() -> Option<String> {
     std::env::var(CHILD).ok()
 }
 
 const CHILD: &str = "UMS_TEST_CHILD";
 
-/// Runs this test again in a process of its own, which finds `errand` in [`child_errand`]: for what
-/// would end or change the whole process.
+/// Runs this test again in a process of its own, where [`child_errand`] returns `errand`. For a
+/// test that would end or change the whole process.
 pub fn run_child(test: &str, errand: &str) -> Output {
     child(test, errand).output().expect("a test can run itself")
 }
 
-/// As [`run_child`], not yet started.
+/// Like [`run_child`], but returns the command without starting it.
 pub fn child(test: &str, errand: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("a test knows its file"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, errand);

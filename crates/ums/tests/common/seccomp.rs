@@ -1,4 +1,5 @@
-//! A thread without system calls: a filter of the kernel's that kills the process at the first one.
+//! A seccomp filter for tests that show that no system call is made: it kills the process at the
+//! first call that is not allowed.
 //!
 //! Named invariant **Plain Call**: the structures outlive the calls that read them.
 
@@ -6,16 +7,17 @@
 
 use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
 
-/// What happens at a call that is in the list, and at all others.
+/// Which calls the filter lets through: those of a list, or all others.
 #[derive(Clone, Copy)]
 pub enum Verdict {
-    /// The calls of the list go through, any other kills the process.
+    /// The calls of the list go through; any other call kills the process.
     OnlyThese,
     /// The calls of the list fail with `ENOSYS`, all others go through.
     AllButThese,
 }
 
-/// Puts the calling thread, and every thread it starts from now on, behind a filter, for good.
+/// Installs a filter for the calling thread and all threads that it starts from now on. A filter
+/// cannot be removed.
 pub fn filter(verdict: Verdict, calls: &[libc::c_long]) {
     let (listed, other) = match verdict {
         Verdict::OnlyThese => (libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS),
@@ -44,12 +46,12 @@ pub fn filter(verdict: Verdict, calls: &[libc::c_long]) {
     assert_eq!(denied, 0, "the kernel has seccomp filters: {}", std::io::Error::last_os_error());
 }
 
-/// From here on this thread may only say that it survived.
+/// From now on, the only calls allowed to this thread are those of [`survived`].
 pub fn no_more_calls() {
     filter(Verdict::OnlyThese, &[libc::SYS_write, libc::SYS_exit_group]);
 }
 
-/// Says so, and ends the process.
+/// Prints that the process has survived, and ends it.
 pub fn survived() -> ! {
     const WORD: &[u8] = b"survived\n";
     // SAFETY: Plain Call: a borrowed buffer and its length; then a call that does not return.
@@ -60,7 +62,7 @@ pub fn survived() -> ! {
     unreachable!("exit_group does not return")
 }
 
-/// Whether a child came to [`survived`].
+/// Returns whether a child process has called [`survived`].
 pub fn has_survived(output: &std::process::Output) -> bool {
     output.status.success() && output.stdout.ends_with(b"survived\n")
 }

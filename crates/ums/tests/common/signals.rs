@@ -1,14 +1,14 @@
 //! Which signals a kernel thread blocks.
 //!
-//! Named invariant **Own Memory**: calls get memory of the caller's.
+//! Named invariant **Own Memory**: the calls get only memory of their caller.
 
 #![allow(unsafe_code)]
 
 use std::collections::HashSet;
 
-/// Those of the calling one.
+/// Returns the signals that the calling thread blocks.
 pub fn blocked_signals() -> HashSet<i32> {
-    // SAFETY: Own Memory: a local, which zeros are a value of.
+    // SAFETY: Own Memory: a local, for which all zeros are a valid value.
     let set = unsafe {
         let mut set = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);

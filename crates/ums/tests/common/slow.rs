@@ -1,7 +1,7 @@
-//! Operations that block the kernel thread until they are resolved: pages of two kinds, and the
-//! child of a `vfork`.
+//! Operations that block the kernel thread until a test resolves them: faults on two kinds of
+//! pages, and waiting for the child of a `vfork`.
 //!
-//! Named invariant **Own Memory**: bare calls get memory that the test made and keeps.
+//! Named invariant **Own Memory**: bare system calls get memory that the test allocated and keeps.
 
 #![allow(unsafe_code, dead_code)] // Each test file uses its own part of it.
 
@@ -14,7 +14,8 @@ mod faults;
 mod slow_file;
 pub use slow_file::SlowFile;
 
-/// What waits until it is resolved.
+/// An operation (`touch`) that blocks until `resolve`, and then returns the value that `holds`
+/// returns.
 pub trait Slow: Send + Sync {
     fn touch(&self) -> u8;
     fn holds(&self) -> u8;
@@ -49,7 +50,7 @@ impl Slow for SlowFile {
     }
 }
 
-/// A child of `vfork`, which its parent waits for in the kernel until it has read a byte.
+/// A child of `vfork`, which lives until it has read a byte. Its parent waits for it in the kernel.
 struct Child {
     reads: PipeReader,
     writes: std::io::PipeWriter,
@@ -60,8 +61,8 @@ impl Slow for Child {
         extern "C" fn live(fd: *mut libc::c_void) -> i32 {
             let mut byte = 0u8;
             let into = (&raw mut byte) as u64;
-            // SAFETY: Own Memory: the child's own byte; then its end. It runs nothing of the C
-            // library, whose thread is its parent's.
+            // SAFETY: Own Memory: the byte is the child's own. The child calls nothing of the C
+            // library, because the C library's thread descriptor is that of its parent.
             unsafe {
                 let mut result = 0i64;
                 for (number, first) in [(libc::SYS_read, fd as u64), (libc::SYS_exit, 0)] {
@@ -78,7 +79,8 @@ impl Slow for Child {
         let mut stack = vec![0u64; 4096];
         let fd = std::os::fd::AsRawFd::as_raw_fd(&self.reads);
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        // SAFETY: Own Memory: a stack of its own, which outlives the child: its parent waits.
+        // SAFETY: Own Memory: the child has a stack of its own, which outlives the child because
+        // its parent waits for it.
         unsafe {
             let top = stack.as_mut_ptr_range().end.cast();
             let child = libc::clone(live, top, flags, fd as usize as *mut libc::c_void);

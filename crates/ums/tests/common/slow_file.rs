@@ -1,11 +1,12 @@
-//! A file whose pages arrive when a test lets them: a file system of one file, served by a thread
-//! of this process (FUSE).
+//! A file whose pages arrive when the test says so: a file system with one file (FUSE), served by a
+//! thread of this process.
 //!
-//! A page fault on a mapping of it waits as for a disk: only a signal that kills ends it. Mounting
-//! needs privilege; without it there is no such file.
+//! A page fault on a mapping of the file waits as it would for a disk: only a fatal signal
+//! interrupts it. Mounting the file system needs privilege; without it, [`SlowFile::new`] returns
+//! None.
 //!
-//! Unsafe for the calls. Named invariant **Own Memory**: they get only memory that was made here
-//! and is kept.
+//! Unsafe because of the system calls. Named invariant **Own Memory**: they get only memory that
+//! this file allocates and keeps.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -17,7 +18,7 @@ use std::time::Duration;
 const PAGE: usize = 4096;
 const ENOSYS: i32 = 38;
 
-/// Which requests there are, by FUSE's numbers.
+/// The requests that are answered, by their FUSE numbers.
 const FORGET: u32 = 2;
 const GETATTR: u32 = 3;
 const OPEN: u32 = 14;
@@ -27,11 +28,11 @@ const INIT: u32 = 26;
 const INTERRUPT: u32 = 36;
 const BATCH_FORGET: u32 = 42;
 
-/// See the module's text.
+/// A mounted file and its mapping; the module's text describes it.
 pub struct SlowFile {
     base: usize,
     size: usize,
-    /// Keeps the file system alive.
+    /// An open descriptor, which keeps the file system alive.
     _file: File,
     gate: Arc<Gate>,
 }
@@ -41,13 +42,13 @@ struct Gate {
     shut: Mutex<bool>,
     opened: Condvar,
     delay_us: AtomicU64,
-    /// How many reads have been asked for.
+    /// How many reads the kernel has requested.
     asked: AtomicU64,
     over: AtomicBool,
 }
 
 impl SlowFile {
-    /// A mapping of that many pages. None where it is refused.
+    /// Maps a new file of this many pages. Returns None if mounting is refused.
     pub fn new(pages: usize) -> Option<SlowFile> {
         let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
         let point = tempfile::NamedTempFile::new().ok()?;
@@ -68,11 +69,11 @@ impl SlowFile {
             .spawn(move || serve(fuse, &mine, size as u64))
             .unwrap();
         let file = File::open(point.path());
-        // It stays as long as the file is open.
+        // The file system is detached now, and stays alive as long as the file is open.
         // SAFETY: Own Memory: as above.
         unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
         let file = file.unwrap();
-        // The kernel asks for the size now, and not in a fault.
+        // Makes the kernel ask for the file's size now, so that it does not ask during a fault.
         assert_eq!(file.metadata().unwrap().len(), size as u64);
         let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED);
         // SAFETY: Own Memory: a new mapping of our own file.
@@ -82,23 +83,23 @@ impl SlowFile {
         Some(SlowFile { base: base as usize, size, _file: file, gate })
     }
 
-    /// From now on each page comes so late.
+    /// From now on, each page arrives after this delay.
     pub fn delay(&self, delay: Duration) {
         self.gate.delay_us.store(delay.as_micros() as u64, SeqCst);
     }
 
-    /// From now on none comes.
+    /// From now on, no page arrives until [`SlowFile::resolve`].
     pub fn hold(&self) {
         *self.gate.shut.lock().unwrap() = true;
     }
 
-    /// Those that are waited for come.
+    /// Delivers the pages that are waited for.
     pub fn resolve(&self) {
         *self.gate.shut.lock().unwrap() = false;
         self.gate.opened.notify_all();
     }
 
-    /// How many were ever asked for.
+    /// Returns how many reads the kernel has requested so far.
     pub fn asked(&self) -> u64 {
         self.gate.asked.load(SeqCst)
     }
@@ -113,7 +114,7 @@ impl SlowFile {
         unsafe { ((base + page * PAGE) as *const u8).read_volatile() }
     }
 
-    /// What is there.
+    /// Returns the value of this page's first byte.
     pub fn holds(page: usize) -> u8 {
         (page * 31 + 7) as u8
     }
@@ -123,8 +124,8 @@ impl Drop for SlowFile {
     fn drop(&mut self) {
         self.gate.over.store(true, SeqCst);
         self.resolve();
-        // SAFETY: Own Memory: no thread touches it any more, by the contract of this type. The
-        // server ends when the file is closed.
+        // SAFETY: Own Memory: the contract of this type excludes that a thread still touches the
+        // mapping. The server ends when the file is closed.
         unsafe { libc::munmap(self.base as *mut libc::c_void, self.size) };
     }
 }
@@ -137,7 +138,7 @@ fn small(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Answers until the file is closed.
+/// Answers requests until the file is closed.
 fn serve(mut fuse: File, gate: &Gate, size: u64) {
     let mut request = vec![0; 1 << 20];
     while let Ok(n) = fuse.read(&mut request) {
@@ -184,7 +185,8 @@ fn started(major: u32, minor: u32) -> Vec<u8> {
     answer
 }
 
-/// Asks for no notice of a close: at the end of a process there would be no thread to send it to.
+/// Returns the answer to `open`. It asks the kernel not to report closes, because a process that
+/// exits may have no thread left to answer the report.
 fn opened() -> Vec<u8> {
     const NO_FLUSH: u64 = 1 << 5;
     [0, NO_FLUSH].into_iter().flat_map(u64::to_le_bytes).collect()
@@ -193,11 +195,11 @@ fn opened() -> Vec<u8> {
 fn attributes(size: u64) -> Vec<u8> {
     let mut answer = vec![];
     let forever = u64::from(u32::MAX);
-    // Valid for so long; then number, size, blocks and three times.
+    // How long the answer stays valid, in seconds; then inode number, size, blocks and three times.
     [forever, 0, 1, size, size / 512, 0, 0, 0]
         .into_iter()
         .for_each(|word| answer.extend(u64::to_le_bytes(word)));
-    // Parts of the times, mode, links, owner, device, size of a block.
+    // The nanoseconds of the three times, mode, links, owner and group, device, block size.
     [0, 0, 0, 0o100_444, 1, 0, 0, 0, PAGE as u32, 0]
         .into_iter()
         .for_each(|word| answer.extend(u32::to_le_bytes(word)));

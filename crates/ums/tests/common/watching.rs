@@ -8,10 +8,11 @@ use ums::node::Placement;
 
 use super::{Log, eventually, ms};
 
-/// Never, as far as a test is concerned.
+/// A limit that no test reaches.
 pub const NEVER: Duration = Duration::from_secs(3600);
 
-/// Options that look for nothing and report nothing: a test adds what it is about.
+/// Returns monitor options that look for nothing and report nothing. A test adds the condition that
+/// it is about.
 pub fn nothing() -> Options {
     Options::default()
         .stall(NEVER)
@@ -27,8 +28,8 @@ pub fn nothing() -> Options {
 /// The monitor's reports.
 pub type Told = Log<Report>;
 
-/// Has the monitor watch, and every request stay where it was spawned. A worker that blocks keeps
-/// its scheduler, so that there is a stall.
+/// Lets the monitor watch the node. Every request stays where it was spawned, and a worker that
+/// blocks keeps its scheduler, because otherwise there would be no stall.
 pub fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
     let log = told.clone();
     let builder = builder.placement(Placement::AlwaysPreferred).take_over_blocked(false);
@@ -37,7 +38,7 @@ pub fn watched(builder: Builder, options: Options, told: &Told) -> Builder {
     }))
 }
 
-/// The one report there is, also a while after it came.
+/// Waits for a report, and checks that it stays the only one for a while. Returns it.
 #[track_caller]
 pub fn the_only(told: &Told) -> Report {
     eventually("it is reported", || told.len() > 0);

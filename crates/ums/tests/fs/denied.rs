@@ -1,4 +1,5 @@
-//! A process where io_uring is denied, as containers do: the same files, over epoll.
+//! A process in which io_uring is denied, as in many containers: files work in the same way, over
+//! epoll.
 
 use ums::fs::File;
 
@@ -29,7 +30,7 @@ fn a_process_without_io_uring_has_the_same_files_u58() {
     }
 }
 
-/// Uses a little of everything.
+/// Uses some of every operation.
 fn story() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");

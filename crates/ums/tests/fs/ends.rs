@@ -13,7 +13,7 @@ use ums::fs::File;
 
 use super::*;
 
-/// Returns a pipe as two files: the side to read, the side to write.
+/// Returns the reading and the writing side of a pipe, as files.
 fn pipe() -> (File, File) {
     let (read, write): (OwnedFd, OwnedFd) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     (read.into(), write.into())
@@ -45,7 +45,7 @@ fn three_thousand_deadlines_at_once_end_three_thousand_reads() {
         // kinds.
         let many = if kind == ums::WorkerKind::Fiber { MANY } else { MANY / 4 };
         for io in back_ends(kind) {
-            // The plain list of the synchronous driver costs the square of its length.
+            // The synchronous driver's list takes quadratic time.
             let many = if io == IoChoice::Sync { many / 10 } else { many };
             let options = |b: ums::Builder| b.schedulers(2).max_workers(2 * MANY + 8).io(io);
             one_kind(kind, options, |node| {
@@ -114,7 +114,7 @@ fn a_file_that_may_not_grow_says_so() {
         let output = common::run_child(ME, "limited");
         return assert!(output.status.success(), "{output:?}");
     }
-    // Otherwise a signal ends the process before the call can fail.
+    // Without this, the signal SIGXFSZ would end the process before the call could fail.
     ignore_the_signal();
     let limit = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
     rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();

@@ -1,5 +1,5 @@
-//! Faults injected at the drivers' seam: late and reordered completions, short transfers, errors,
-//! cancellations that race. Each seed is a run of its own, and is printed.
+//! Faults injected between the library and its I/O drivers: late and reordered completions, short
+//! transfers, errors, cancellations that race. Each seed is a separate run, and is printed.
 
 use std::cell::RefCell;
 use std::io::ErrorKind;
@@ -36,8 +36,8 @@ fn with_faults(faults: Faults, body: impl Fn(&Node, u64)) {
 
 const ALL_ERRORS: [i32; 4] = [libc::EIO, libc::ENOSPC, libc::EINTR, libc::EAGAIN];
 
-/// Returns a direct file, all of whose operations go to the driver; `None` where direct I/O does
-/// not exist.
+/// Returns a file for direct I/O, all of whose operations go to the driver. Returns `None` where
+/// direct I/O is not supported.
 fn direct_file() -> Option<File> {
     let folder = tempfile::tempdir().unwrap();
     let mut options = File::options();
@@ -79,7 +79,7 @@ fn errors_are_reported_once_and_to_the_right_caller() {
     let faults = Faults { fail: 300, late: 300, short: 300, errors: ALL_ERRORS, seed: 0 };
     with_faults(faults, |node, _| {
         node.run(|| {
-            // Opening may fail on purpose as well.
+            // An injected fault may make opening fail as well.
             let Some(file) = (0..100).find_map(|_| direct_file()) else {
                 return eprintln!("not run: no direct I/O here");
             };

@@ -1,4 +1,5 @@
-//! Files: the interface of std, the cache, direct I/O, and that other workers run meanwhile.
+//! Files: the same interface as std's, the cache, direct I/O; and other workers run while a file
+//! operation waits.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
@@ -230,7 +231,7 @@ fn a_sync_parks_its_worker_and_others_run() {
     });
 }
 
-/// Opens a named pipe that a plain thread opens from the other side some time later.
+/// Opens a named pipe whose other side a plain thread opens some time later.
 fn open_slowly(node: &Node) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
@@ -264,7 +265,8 @@ fn a_submission_that_blocks_is_counted_b51() {
         |node, io| {
             open_slowly(node);
             let slow = ums::testing::scheduler(node, 0).counters.slow_submissions;
-            // The synchronous back end always does it at once. (A slow host may add more.)
+            // The synchronous back end always makes the call in the worker. (A slow host may add
+            // more.)
             assert!(slow >= u64::from(io == IoChoice::Sync));
         },
     );

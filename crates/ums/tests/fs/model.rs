@@ -1,4 +1,4 @@
-//! Any sequence of operations has the same results as std's.
+//! Any sequence of file operations has the same results as with std.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -42,7 +42,7 @@ fn fill(mut read: impl Read, n: usize) -> Vec<u8> {
     bytes
 }
 
-/// Does one step with both files; returns what each has read.
+/// Applies one step to both files, and returns the bytes that each has read.
 fn both(step: &Step, ours: &File, theirs: &std::fs::File) -> (Vec<u8>, Vec<u8>) {
     match step {
         Step::ReadAt(n, at) => {

@@ -17,17 +17,17 @@ fn file_of(bytes: &[u8]) -> Arc<File> {
     Arc::new(file)
 }
 
-/// Returns a pipe in non-blocking mode: the side to read, the side to write.
+/// Returns the reading and the writing side of a pipe in non-blocking mode.
 fn pipe() -> (Arc<OwnedFd>, OwnedFd) {
     let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     (Arc::new(read), write)
 }
 
-/// The results that routines received, by their numbers.
+/// The results that completion routines received, each with the number of its request.
 type Got<T> = common::Log<(usize, T)>;
 /// The number of bytes that a request moved (`None` for an error), and its bytes.
 type Moved = (Option<usize>, Vec<u8>);
-/// A routine that gets the buffers of all kinds of requests in the same form.
+/// A completion routine that gets the buffers of every kind of request in the same form.
 type Note = Box<dyn FnOnce(io::Result<usize>, Vec<Vec<u8>>) + Send>;
 
 #[test]
@@ -106,7 +106,7 @@ fn the_synchronous_back_end_runs_the_routine_before_submit_returns_u58_u66() {
     );
 }
 
-/// Each routine reads the next piece.
+/// Reads a file piece by piece: each completion routine submits the next read.
 fn read_on(file: Arc<File>, left: usize, got: Got<usize>) {
     let again = file.clone();
     let routine = move |result: io::Result<usize>, _: Vec<u8>| match left {

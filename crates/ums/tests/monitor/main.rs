@@ -1,7 +1,9 @@
-//! The monitor: each condition is found once, with the right diagnosis and the guilty function; a
-//! starved process is exonerated; health and idleness give no report (B31-B39, B50, B51).
+//! The monitor: it finds each condition once, with the right diagnosis and the guilty function. It
+//! exonerates the workers of a starved process, and reports nothing about a healthy or idle one
+//! (B31-B39, B50, B51).
 //!
-//! Each provocation lasts until it is reported, so that a slow computer only makes it longer.
+//! Each test provokes a condition until it is reported, so that a slow computer only makes the test
+//! longer.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -26,7 +28,7 @@ fn stalls() -> Options {
     nothing().stall(ms(60))
 }
 
-/// Runs the body with the monitor watching, with both kinds of workers.
+/// Runs the body with the monitor watching, with each kind of worker.
 fn both_watched(
     schedulers: usize,
     options: impl Fn() -> Options,
@@ -91,8 +93,8 @@ fn guilty_nap(wake: &std::sync::mpsc::Receiver<()>) -> bool {
     wake.recv().is_err()
 }
 
-/// A worker of scheduler 0 that blocks its thread. It is found at any load, because it needs no
-/// processor.
+/// A request on scheduler 0 that blocks its thread. It is found at any load, because it needs no
+/// processor time.
 struct Nap {
     wake: std::sync::mpsc::Sender<()>,
     request: ums::JoinHandle<bool>,
@@ -144,7 +146,7 @@ fn a_worker_that_sleeps_for_a_short_lock_is_diagnosed_as_stuck_on_it_b34_b48() {
             assert!(is_stuck(), "and is shown as such: {kind:?}");
             drop(held);
             request.join().unwrap();
-            // Its next block has another cause.
+            // The next block has another cause.
             let nap = Nap::start(node);
             eventually("it is reported", || told.len() == 2);
             assert!(!is_stuck(), "{kind:?}");
@@ -195,7 +197,8 @@ fn a_stall_that_lasts_is_non_yielding_and_reported_again_at_growing_intervals_b3
             eventually("it is reported four times", || told.len() >= 4);
             nap.end();
             let all = told.all();
-            // Unless the computer was too busy for a report before that.
+            // The first report may come so late on a busy computer that it is already a
+            // NON_YIELDING report.
             let in_time = all[0].lasted - all[0].stood_still < ms(1000);
             assert_eq!(all[0].condition == Condition::Stall, in_time, "{all:#?}");
             assert!(all[1..].iter().all(|r| r.condition == Condition::NonYielding), "{all:#?}");
@@ -207,7 +210,8 @@ fn a_stall_that_lasts_is_non_yielding_and_reported_again_at_growing_intervals_b3
 
 #[test]
 fn a_stall_that_is_non_yielding_when_it_is_found_is_reported_once_as_such_b32() {
-    // This happens if the limit for stalls is the longer one, and on a starved computer.
+    // This happens if the limit for stalls is longer than the one for non-yielding, and on a
+    // starved computer.
     both_watched(
         1,
         || stalls().stall(ms(200)).non_yield(ms(100)),
@@ -215,7 +219,8 @@ fn a_stall_that_is_non_yielding_when_it_is_found_is_reported_once_as_such_b32() 
         |node, told, _| {
             let nap = Nap::start(node);
             eventually("it is reported", || told.len() > 0);
-            // Enough time for many looks, and to name the functions for another report.
+            // Long enough for the monitor to look many times and to resolve function names for
+            // another report.
             std::thread::sleep(ms(1500));
             let report = the_only(told);
             nap.end();
@@ -248,7 +253,7 @@ fn a_completion_routine_that_takes_long_is_found_and_named_b36() {
             assert_eq!(report.condition, Condition::SlowRoutine, "{report}");
             assert_eq!(report.diagnosis, Diagnosis::Computes, "{report}");
             assert_names(&report, "guilty_routine");
-            // When a request is served again, the routine has ended.
+            // Once a request is served, the routine has ended.
             on(node, 0, || ());
         },
     );
@@ -320,7 +325,8 @@ fn a_scheduler_that_cannot_create_workers_is_reported_as_such_b17_b37() {
         let kind = kind_named(errand);
         let told = Told::default();
         let options = stalls().not_picked_up(ms(100));
-        // One stack in each mapping, and room for no further one.
+        // Each mapping has room for one stack, and the address space has no room for another
+        // mapping.
         let stack = 1 << 30;
         let node = build(kind, |b| watched(b.schedulers(1).stack_size(stack), options, &told));
         let gate = Gate::shut();
@@ -351,7 +357,7 @@ fn a_scheduler_that_cannot_create_workers_is_reported_as_such_b17_b37() {
     }
 }
 
-/// Other processes that compute on the processors of this process.
+/// Other processes that keep this process's processors busy.
 struct Hogs(Vec<Child>);
 
 impl Hogs {
@@ -365,7 +371,7 @@ impl Hogs {
 impl Drop for Hogs {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // `timeout` passes this on.
+            // `timeout` passes the signal on.
             let id = rustix::process::Pid::from_child(child);
             let _ = rustix::process::kill_process(id, rustix::process::Signal::TERM);
             let _ = child.wait();
@@ -377,7 +383,8 @@ impl Drop for Hogs {
 fn a_starved_process_is_exonerated_b34_b39() {
     if let Some(errand) = child_errand() {
         let kind = kind_named(errand);
-        // One processor, shared with two processes that compute and have a higher priority.
+        // All run on one processor: this process, and two processes of higher priority that
+        // compute.
         let mut one = CpuSet::new();
         let allowed = sched_getaffinity(None).unwrap();
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).unwrap();
@@ -390,7 +397,7 @@ fn a_starved_process_is_exonerated_b34_b39() {
         let node = build(kind, |b| watched(b.schedulers(1), options, &told));
         let stop = Arc::new(AtomicBool::new(false));
         let s = stop.clone();
-        // A worker that behaves well: it yields after some milliseconds of processor time.
+        // A worker without fault: it yields after some milliseconds of processor time.
         let request = start(&node, 0, move || {
             while !s.load(SeqCst) {
                 let used = || {
@@ -461,12 +468,12 @@ fn workers_that_are_often_preemptive_or_idle_are_not_reported_b31() {
     both_watched(
         1,
         || stalls().stall(ms(100)).starved(ms(500)),
-        // The worker that hosts the idle loop meanwhile does not sleep either.
+        // A worker that runs the idle loop spins instead of sleeping.
         |b| b.idle_spin(ms(300)),
         |node, told, _| {
             let gate = Gate::shut();
             let g = gate.clone();
-            // Its worker runs the scheduler meanwhile.
+            // While the other worker is preemptive, this waiting worker runs the idle loop.
             let waiter = start(node, 0, move || g.pass());
             eventually("it waits", || gate.waiters() == 1);
             let end = Instant::now() + ms(2000);
@@ -496,7 +503,7 @@ fn the_monitor_sleeps_while_everything_does_and_wakes_when_something_does_b39() 
                 std::thread::sleep(ms(400));
                 switches_of_the_monitor() == before
             });
-            // Nevertheless it finds what happens next.
+            // The monitor still finds the next block.
             let nap = Nap::start(node);
             the_only(told);
             nap.end();

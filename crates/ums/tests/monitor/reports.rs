@@ -1,5 +1,5 @@
-//! Where reports come from and go to: slow I/O that workers notice themselves, and reports as
-//! events, text and calls of the program's function.
+//! The sources and destinations of reports: slow I/O that workers notice themselves; and reports as
+//! events, as text and as calls of the program's function.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -20,7 +20,7 @@ fn slow_io_and_a_submission_that_blocks_are_reported_with_their_caller_b50_b51()
         [(IoChoice::Epoll, Condition::SlowIo), (IoChoice::Sync, Condition::SlowSubmission)]
     {
         let told = Told::default();
-        // Long enough that the stall itself is not reported.
+        // Longer than this block, so that the block itself is not reported as a stall.
         let options = stalls().stall(ms(100));
         let build = |b: Builder| watched(b.schedulers(1).io(io), options, &told);
         one_kind(WorkerKind::Thread, build, |node| {
@@ -57,7 +57,7 @@ fn what_happens_while_the_monitor_is_held_up_is_counted_b38_b51() {
             guilty_open(node, ms(60));
         }
         drop(go);
-        // A few may not have been slow, because the other side did not wait for this one.
+        // A few opens may not have been slow, because the other side was already there.
         eventually("all are counted", || slow() > opened - 5);
         assert!(slow() <= opened);
     });
@@ -68,7 +68,7 @@ fn opens_a_slow_file(path: &std::path::Path) {
     drop(std::hint::black_box(ums::fs::File::open(path).unwrap()));
 }
 
-/// Opens a named pipe that a plain thread opens from the other side a while later.
+/// Opens a named pipe whose other side a plain thread opens after this time.
 fn guilty_open(node: &Node, after: Duration) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");

@@ -1,4 +1,5 @@
-//! Waits that are ended from outside: cancellation, shutdown, and descriptors that run out.
+//! Waits that are ended from outside: by cancellation, by shutdown, or because no descriptor is
+//! left.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ fn cancelling_ends_reads_writes_and_accepts_that_wait_b59() {
         let receive = move || (d(), is_cancelled(socket.recv_from(&mut [0]))).1;
         let (read, write) = (node.spawn(read).unwrap(), node.spawn(write).unwrap());
         let (accept, receive) = (node.spawn(accept).unwrap(), node.spawn(receive).unwrap());
-        // One that is cancelled before it begins is not carried out.
+        // An operation that is cancelled before it begins is not carried out.
         eventually("all have begun", || begun.load(Ordering::Relaxed) == 4);
         settle();
         for task in [read, write, accept, receive] {
@@ -117,7 +118,7 @@ fn a_node_shuts_down_although_workers_wait_for_sockets_g13() {
     }
 }
 
-/// The process has no descriptor left while this lives.
+/// While this value lives, the process can open no descriptor.
 struct Shortage {
     old: rustix::process::Rlimit,
     _fill: Vec<TcpStream>,
@@ -126,7 +127,7 @@ struct Shortage {
 impl Shortage {
     fn begin(client: &TcpStream) -> Shortage {
         let old = getrlimit(Resource::Nofile);
-        // All descriptors below the new limit are in use.
+        // All descriptor numbers below the new limit are in use.
         let fill = (0..64).map(|_| client.try_clone().unwrap()).collect();
         let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
         let tight = rustix::process::Rlimit { current: Some(open / 2), maximum: old.maximum };

@@ -1,4 +1,4 @@
-//! Sockets, with both kinds of workers, on 1 and 2 schedulers, over every I/O back end.
+//! Sockets, with every kind of worker, on 1 and 2 schedulers, over every I/O back end.
 //!
 //! `everywhere` runs a body on each such node and checks that nothing is left of it. Tests assert
 //! only lower bounds of durations.

@@ -40,7 +40,7 @@ fn two_hundred_connections_echo() {
 #[test]
 fn connections_that_wait_together_are_accepted_in_fewer_turns_than_there_are_of_them() {
     const CLIENTS: usize = 100;
-    // One scheduler, so that the other worker runs only where this one yields or waits.
+    // One scheduler, so the other worker runs only when this one yields or waits.
     on_so_many(&[1], |node| {
         let (listener, address) = listener();
         let clients: Vec<_> = (0..CLIENTS)
@@ -77,7 +77,7 @@ fn plain_threads_and_workers_talk_to_each_other() {
     everywhere(|node| {
         let (listener, address) = listener();
         let listener = Arc::new(listener);
-        // A worker and a plain thread serve behind one listener.
+        // A worker and a plain thread accept from the same listener.
         let serve = |listener: Arc<TcpListener>| {
             move || (0..8).map(|_| echo(&listener.accept().unwrap().0).unwrap()).sum::<u64>()
         };
@@ -112,7 +112,7 @@ fn a_stream_is_handed_from_a_thread_to_workers_of_any_scheduler() {
     });
 }
 
-/// Fills the socket until a write has to wait.
+/// Writes until a write fails because it would have to wait; returns how many bytes were written.
 fn fill(mut stream: &TcpStream) -> io::Result<u64> {
     let block = vec![0; 1 << 16];
     let mut sum = 0;
@@ -148,7 +148,7 @@ fn timeouts() {
     assert!(began.elapsed() >= ms(30));
     here.set_write_timeout(None).unwrap();
     here.set_deadline(Some(Instant::now() + ms(20)));
-    // The kernel may have sent something meanwhile, and have room for a little more.
+    // Meanwhile the kernel may have sent some bytes, so that there is room for a little more.
     sent += fill(&here).unwrap_or_else(|error| {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         0
@@ -234,7 +234,7 @@ fn a_reset_is_an_error_on_both_sides_of_a_stream() {
 
         let (mut here, there) = tcp_pair();
         drop(there);
-        // The first write provokes the reset, a later one meets it: an error, and no signal.
+        // The first write provokes the reset. A later write fails with an error, without a signal.
         let task = node.spawn(move || {
             (0..1000).find_map(|_| {
                 ums::sleep(ms(1)).unwrap();
@@ -380,7 +380,7 @@ fn dropping_a_stream_does_not_end_waits_on_its_clone() {
         there.write_all(b"!").unwrap();
         let (byte, mut clone) = reader.unwrap().join().unwrap();
         assert_eq!(byte, b'!');
-        // Shutting a clone down ends the waits on the others.
+        // Shutting one clone down ends the waits on the others.
         let other = clone.try_clone().unwrap();
         let reader = node.spawn(move || clone.read(&mut [0]).unwrap());
         thread::sleep(ms(5));
@@ -420,7 +420,7 @@ fn a_busy_connection_does_not_keep_its_scheduler_to_itself_b8() {
     everywhere(|node| {
         let done = Arc::new(AtomicBool::new(false));
         let seen = done.clone();
-        // Each step finds its byte there, so it never has to wait.
+        // Each step finds its byte already there, so this worker never waits.
         let busy = node.spawn_on(0, move || {
             let (mut here, mut there) = tcp_pair();
             while !seen.load(Ordering::Relaxed) {

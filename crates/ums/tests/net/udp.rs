@@ -58,7 +58,8 @@ fn connected() {
     assert_eq!(kind_of(two.recv_from(&mut buf)), io::ErrorKind::TimedOut);
     two.set_broadcast(true).unwrap();
     assert!(two.try_clone().unwrap().broadcast().unwrap());
-    // The port has no listener any more: the answer to the first datagram is the second's error.
+    // The port has no listener any more. The first datagram is answered by an error, which the
+    // second call returns.
     drop(two);
     assert_eq!(one.send(b"x").unwrap(), 1);
     assert_eq!(kind_of(one.recv(&mut buf)), io::ErrorKind::ConnectionRefused);

@@ -1,4 +1,5 @@
-//! Unix sockets: streams, pairs, datagrams, and the two queues that no event tells about.
+//! Unix sockets: streams, pairs and datagrams, and two queues about which the kernel reports no
+//! event when they have room again.
 
 use std::io::{self, Read, Write};
 use std::os::linux::net::SocketAddrExt;
