@@ -1,6 +1,6 @@
-//! Workers with their own context: what is a thread's own stays its own, and what is the kernel
-//! thread's is available while preemptive. The other tests, which run in this kind too, show that
-//! everything else is as in the other kinds.
+//! Workers with their own context: their thread-local state is their own, and the state of their
+//! kernel thread is available while they are preemptive. Most other tests run with this worker kind
+//! too, and show that everything else works as with the other kinds.
 
 #![allow(unsafe_code)] // Named invariant "Own Memory", at its place; and the harness.
 
@@ -18,7 +18,7 @@ fn preemptively<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, f)
 }
 
-/// Runs the body on a node of one scheduler, where there are such workers.
+/// Runs the body on a node with one scheduler, if the system supports such workers.
 fn on_own(options: impl FnOnce(ums::Builder) -> ums::Builder, body: impl FnOnce(&Node)) {
     if can_be_had(WorkerKind::OwnContext) {
         one_kind(WorkerKind::OwnContext, |b| options(b.schedulers(1)), body);
@@ -27,7 +27,8 @@ fn on_own(options: impl FnOnce(ums::Builder) -> ums::Builder, body: impl FnOnce(
 
 scoped_tls::scoped_thread_local!(static SCOPED: usize);
 
-/// Two workers that are inside `SCOPED.set` at once: what each reads there after the other has run.
+/// Two workers are inside `SCOPED.set` at the same time. Returns the value that each reads there
+/// after the other has run.
 fn interleaved(node: &Node) -> Vec<Option<usize>> {
     node.run(|| {
         let inside = |n: usize| {
@@ -60,7 +61,7 @@ fn every_worker_is_a_thread_of_its_own_to_the_language_and_to_c() {
         |b| b,
         |node| {
             let seen = node.run(|| {
-                // All have begun before one ends, so that no worker carries out two of them.
+                // All tasks have begun before one ends, so each has a worker of its own.
                 let all = std::sync::Arc::new(ums::sync::Barrier::new(50));
                 let tasks: Vec<_> = (1..=50)
                     .map(|n| {
@@ -70,7 +71,8 @@ fn every_worker_is_a_thread_of_its_own_to_the_language_and_to_c() {
                             let me = std::thread::current().id();
                             LAZY.with_borrow_mut(|lazy| lazy.push(n));
                             for _ in 0..20 {
-                                // Borrowed over a wait: no other worker has it.
+                                // The borrow lasts across a wait: no other worker has this worker's
+                                // value.
                                 LAZY.with_borrow_mut(|lazy| {
                                     ums::sleep(ms(1)).unwrap();
                                     assert_eq!(lazy.pop(), Some(n));
@@ -153,15 +155,15 @@ fn code_that_knows_nothing_of_workers_may_block_and_keeps_its_thread_locals() {
             let at = pipe.clone();
             node.run(move || {
                 let path = at.clone();
-                // A file of the standard library that blocks at its opening and at its reading.
+                // A file of the standard library, which blocks in `open` and in `read`.
                 let reads = ums::spawn(move || preemptively(|| std::fs::read_to_string(path)));
-                // A resolver, in C.
+                // A name lookup, in C.
                 let resolves = ums::spawn(|| {
                     let resolve = || std::net::ToSocketAddrs::to_socket_addrs(&("localhost", 80));
                     preemptively(resolve).map(Iterator::count)
                 });
-                // A C library that keeps by thread what it says last, over yields and on another
-                // kernel thread.
+                // A C library that keeps its last error message per thread: the message stays right
+                // across yields, and when the next call is made on another kernel thread.
                 let told: Vec<_> = (0..8).map(|n| ums::spawn(move || last_word(n))).collect();
                 for (n, told) in told.into_iter().enumerate() {
                     assert!(
@@ -179,12 +181,12 @@ fn code_that_knows_nothing_of_workers_may_block_and_keeps_its_thread_locals() {
     );
 }
 
-/// What the dynamic linker says of a library that is not there, asked after others have asked it
-/// for theirs.
+/// Returns the dynamic linker's message about a library that does not exist, read after other
+/// workers have asked for other libraries.
 fn last_word(n: usize) -> String {
     let name = std::ffi::CString::new(format!("no-such-library-{n}")).unwrap();
-    // SAFETY: Own Memory: the name lives during the call; what the linker says is the calling
-    // thread's until it says the next.
+    // SAFETY: Own Memory: the name outlives the call. The linker's message belongs to the calling
+    // thread until its next message.
     let open = || assert!(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) }.is_null());
     if n.is_multiple_of(2) {
         preemptively(open)
@@ -194,7 +196,7 @@ fn last_word(n: usize) -> String {
     for _ in 0..5 {
         ums::yield_now();
     }
-    // SAFETY: Own Memory: as above; the linker's texts end with a zero.
+    // SAFETY: Own Memory: as above; the linker's messages end with a zero.
     let text = unsafe { std::ffi::CStr::from_ptr(libc::dlerror()) };
     text.to_string_lossy().into_owned()
 }
@@ -236,7 +238,7 @@ fn a_destructor_that_waits_during_a_panic_delays_no_other_worker() {
 fn ten_thousand_workers_begin_and_end_and_leave_nothing_behind() {
     const WORKERS: usize = 10_000;
     static ENDED: Mutex<Vec<(i32, i32)>> = Mutex::new(Vec::new());
-    /// Its own kernel thread, as it saw it while preemptive.
+    /// Records its worker's own kernel thread, which it reads while the worker is preemptive.
     struct Last(Cell<i32>);
     impl Drop for Last {
         fn drop(&mut self) {
@@ -275,7 +277,7 @@ fn ten_thousand_workers_begin_and_end_and_leave_nothing_behind() {
             "on its own kernel thread"
         );
     }
-    // The C library keeps some stacks, and the allocator its arenas.
+    // The C library caches some stacks, and the allocator keeps its arenas.
     eventually("their stacks are gone", || mappings() < before + 400);
 }
 
@@ -294,7 +296,7 @@ fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_th
                 let own = kernel_thread();
                 assert_ne!(own, host);
                 assert!(!ums::worker::is_worker() && std::thread::current().id() == me);
-                // Within it there is nothing to leave.
+                // The worker is already coupled, so this has no effect.
                 let inner = couple();
                 assert_eq!((kernel_thread(), preemptively(kernel_thread)), (own, own));
                 drop(away);
@@ -311,7 +313,7 @@ fn a_guard_couples_until_it_is_dropped_also_by_a_panic_and_at_the_latest_with_th
                     "back on the scheduler by the panic"
                 );
             });
-            // Forgotten: the next request of this worker is carried out on the host all the same.
+            // The guard is forgotten. The worker's next request still runs on the host.
             let forgotten = node.spawn(|| std::mem::forget(couple())).unwrap();
             forgotten.join().unwrap();
             for _ in 0..20 {
@@ -383,7 +385,7 @@ fn a_worker_that_has_begun_to_wait_cannot_leave_and_no_guard_of_a_request_outliv
             });
             let panic = waits.unwrap().join().expect_err("it cannot leave");
             assert!(panic.to_string().contains("has begun to wait"), "{panic}");
-            // Dropped by the request's end, with the result that is not fetched.
+            // The guard is dropped with the request's result, which no caller fetches.
             let go = Arc::new(ums::sync::Event::manual(false));
             let waiting = go.clone();
             drop(node.spawn(move || {
@@ -391,7 +393,7 @@ fn a_worker_that_has_begun_to_wait_cannot_leave_and_no_guard_of_a_request_outliv
                 Leaves
             }));
             go.set();
-            // Dropped with a request that never began.
+            // The guard is dropped with a request that never began.
             let holds = Leaves;
             let queued = node.run(move || {
                 let queued = ums::spawn(move || drop(holds));

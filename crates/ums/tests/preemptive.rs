@@ -15,7 +15,8 @@ use ums::{Node, WaitReason, WorkerKind};
 
 const OUTSIDE: WaitReason = WaitReason::PREEMPTIVE_EXTERNAL;
 
-/// Blocks the thread, as external code does, until it is so. Returns false if that takes too long.
+/// Blocks the thread, as external code does, until the condition holds. Returns false if that takes
+/// too long.
 fn block_until(so: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while !so() {
@@ -27,7 +28,8 @@ fn block_until(so: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Where external code of this node's visible schedulers runs: the number of that scheduler.
+/// Returns the number of the scheduler on which external code of this node's visible schedulers
+/// runs.
 fn outside(node: &Node, kind: WorkerKind, own: usize) -> usize {
     if kind == WorkerKind::Fiber { node.scheduler_count() } else { own }
 }
@@ -56,7 +58,7 @@ fn the_next_runnable_worker_gets_the_scheduler_first_u77() {
                     eventually("both have begun", || lists().runnable.len() == 2);
                     assert_eq!(log.len(), 0);
                     let theirs = log.clone();
-                    // Only this scheduler's next workers can make it true.
+                    // Only the next workers of this scheduler can make the condition true.
                     assert!(ums::go_preemptive(OUTSIDE, || block_until(|| theirs.len() == 2)));
                     assert_eq!(log.all(), ["first", "second"]);
                     for peer in peers {
@@ -91,7 +93,7 @@ fn meanwhile_the_scheduler_continues_and_ignores_the_worker_u78_u84_u14() {
                     });
                     let outside = outside(&handle, kind, i);
                     let gauge = || scheduler(&handle, outside).counters.preemptive;
-                    // The external call ends only when the sibling has made steps beside it.
+                    // The external call ends only after the sibling has run beside it.
                     let made = ums::go_preemptive(OUTSIDE, || {
                         let before = steps.load(SeqCst);
                         let parallel = block_until(|| steps.load(SeqCst) > before + 1_000);
@@ -129,7 +131,8 @@ fn the_same_worker_continues_and_is_idle_in_the_end_u79_u85() {
             assert_eq!(before, after);
             let ((worker, on_scheduler, thread), is_worker) = inside;
             assert_eq!((worker, on_scheduler, is_worker), (None, None, false), "a plain thread");
-            // A thread goes itself; a fiber cannot, so its closure goes to another thread (U85).
+            // A thread goes preemptive itself. A fiber cannot, so its closure runs on another
+            // thread (U85).
             assert_eq!(thread == before.2, kind == WorkerKind::Thread);
             let (_, worker) = before.0.unwrap();
             eventually("it is back on the worker list", || {
@@ -151,7 +154,8 @@ fn several_workers_of_one_scheduler_may_run_at_once_u80() {
                 let calls: Vec<_> = (0..AT_ONCE)
                     .map(|_| {
                         let meeting = meeting.clone();
-                        // None passes until all of them are there at the same time.
+                        // No worker passes the barrier until all of them are there at the same
+                        // time.
                         start(node, i, move || {
                             ums::go_preemptive(OUTSIDE, || meeting.wait());
                         })
@@ -287,8 +291,8 @@ fn with_no_runnable_worker_the_baton_is_still_passed_on_g7_b27() {
         |node, _, n| {
             for i in 0..n {
                 let handle = node.clone();
-                // Each way to find a host for the idle loop: a worker that waits, one that is
-                // idle, and, with one worker in all, neither.
+                // The idle loop can run on the stack of a worker that waits, on that of an idle
+                // worker, or, if there is only one worker, on neither.
                 let gate = Gate::shut();
                 let theirs = gate.clone();
                 let waiter = start(node, i, move || theirs.pass());
@@ -305,7 +309,7 @@ fn with_no_runnable_worker_the_baton_is_still_passed_on_g7_b27() {
             }
         },
     );
-    // Alone: the one worker is away, and its scheduler still handles timers and the inbox.
+    // The only worker is preemptive, and its scheduler still handles timers and the inbox.
     for kind in kinds() {
         for n in COUNTS {
             one_kind(
@@ -428,7 +432,8 @@ fn the_cap_on_preemptive_workers_is_never_exceeded_b30() {
                 .map(|_| {
                     let (now, most) = (now.clone(), most.clone());
                     start(node, n - 1, move || {
-                        // Again and again, so that one asks while another was just let in.
+                        // Repeated, so that one worker asks to go preemptive just after another was
+                        // admitted.
                         for _ in 0..20 {
                             ums::go_preemptive(OUTSIDE, || {
                                 most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Far longer than any of these tests takes.
+/// A time limit that is far longer than any of these tests takes.
 const LATE: Duration = Duration::from_secs(60);
 /// An idle time that no test reaches.
 const BUSY: &str = "600";
@@ -48,7 +48,7 @@ impl Proxy {
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
     }
 
-    /// Waits for its end; returns its status and what else it printed.
+    /// Waits until the process ends; returns its status and the rest of its output.
     fn end(mut self) -> (ExitStatus, String) {
         let (mut rest, late) = (String::new(), Instant::now() + LATE);
         while self.child.try_wait().unwrap().is_none() {
@@ -67,7 +67,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Serves each connection by a thread that calls `serve`.
+/// Starts a target: it calls `serve` on a thread for each connection.
 fn target(serve: fn(TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -83,13 +83,13 @@ fn echo(stream: TcpStream) {
     let _ = std::io::copy(&mut &stream, &mut &stream);
 }
 
-/// Sends five bytes and receives them.
+/// Sends five bytes, and returns whether they come back.
 fn echoes(stream: &mut TcpStream) -> bool {
     let mut answer = [0; 5];
     stream.write_all(b"hello").is_ok() && stream.read_exact(&mut answer).is_ok()
 }
 
-/// Returns whether the connection has been ended by the other side.
+/// Returns whether the other side has closed the connection.
 fn is_over(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0; 1]) {
         Ok(n) => n == 0,
@@ -136,7 +136,7 @@ fn only_a_connection_that_is_idle_in_both_directions_is_ended() {
     let began = Instant::now();
     busy.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let mut over = false;
-    // The target of the busy connection sends nothing for three idle times.
+    // While the busy client sends, its target sends nothing for three idle times.
     while began.elapsed() < Duration::from_secs(3) {
         busy.write_all(b"x").expect("the connection is not idle");
         over |= is_over(&mut busy);

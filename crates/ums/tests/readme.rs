@@ -1,5 +1,5 @@
-//! The README's first program is the example `first`, and prints what the README says; its echo
-//! server is the example `echo`, but for the arguments.
+//! The README's first program is the example `first`, and prints what the README says. Its echo
+//! server is the example `echo` without the arguments.
 //!
 //! Cargo builds examples for `cargo test` of the whole package.
 

@@ -1,4 +1,4 @@
-//! Refused calls change nothing: a call that panics because it must not wait, or because its caller
+//! Refused calls change nothing. A call that panics, because it must not wait or because its caller
 //! has no right to it, leaves everything as it was (B53, rule 9).
 
 #![allow(unsafe_code)] // For the harness.
@@ -18,13 +18,13 @@ use ums::{WaitError, WaitReason};
 
 const OTHER: WaitReason = WaitReason::OTHER;
 
-/// What a panic says.
+/// Returns the text of a panic.
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).expect("a panic has a text")
 }
 
-/// What this call panics with.
+/// Returns the text of the panic that this call causes.
 #[track_caller]
 fn refused<T>(call: impl FnOnce() -> T) -> String {
     match catch_unwind(AssertUnwindSafe(call)) {
@@ -33,7 +33,7 @@ fn refused<T>(call: impl FnOnce() -> T) -> String {
     }
 }
 
-/// Calls this in a completion routine of the caller's scheduler, where it must be refused.
+/// Calls this in a completion routine of the caller's scheduler, where it must panic.
 #[track_caller]
 fn refused_in_a_routine<T>(call: impl FnOnce() -> T + Send + 'static) {
     let (tell, told) = channel();
@@ -105,7 +105,8 @@ fn a_run_refused_in_a_completion_routine_queues_nothing() {
 #[cfg(debug_assertions)]
 #[test]
 fn a_scope_waits_for_its_tasks_before_it_says_that_a_foreign_lock_is_held_b53() {
-    /// Opens a scope whose closure ends with a foreign lock, in its result or outside.
+    /// Opens a scope whose closure ends while it holds a foreign lock: in its result if `in_result`
+    /// is true, otherwise outside.
     fn with_a_lock(in_result: bool) -> bool {
         let gate = Gate::shut();
         let ended = Arc::new(AtomicBool::new(false));
@@ -182,7 +183,7 @@ fn a_user_that_releases_too_often_keeps_no_other_from_a_lock() {
             assert!(!user.is_holding(), "it holds nothing still");
             let (l, id) = (lock.clone(), user.id());
             on(node, 0, move || l.acquire(id, None).unwrap());
-            // Ends the hold that the lock has made.
+            // Releases the user's hold, which the lock has made.
             user.release();
             let l = lock.clone();
             let waiter = start(node, n - 1, move || {
@@ -207,7 +208,7 @@ fn a_sleeper_that_wakes_itself_does_not_wait() {
             for i in 0..n {
                 on(node, i, move || {
                     assert_eq!(wake(), Ok(()));
-                    // It is as good as new.
+                    // The worker can wait as before.
                     let mut late = None;
                     let soon = std::time::Instant::now() + ms(1);
                     let wait = Wait::new(OTHER).until(soon);
@@ -266,7 +267,7 @@ fn a_worker_that_has_begun_to_wait_can_neither_yield_nor_wait_nor_leave() {
                         let couple = || drop(ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL));
                         told(refused(|| Wait::new(OTHER).park(|_| couple())));
                     }
-                    // The worker that panicked works as before.
+                    // The worker that panicked can be used as before.
                     ums::yield_now();
                     ums::sleep(ms(1)).unwrap();
                 });
@@ -367,7 +368,7 @@ fn a_foreign_guard_that_was_forgotten_or_kept_concerns_its_own_request_alone_b53
         static KEPT: std::cell::RefCell<Option<ums::sync::Foreign<()>>> =
             const { std::cell::RefCell::new(None) };
     }
-    // The same worker carries out one after the other.
+    // There is one worker, which carries out one request after the other.
     let options = |b: ums::Builder| b.schedulers(1).max_workers(1);
     for kind in kinds() {
         one_kind(kind, options, |node| {
@@ -377,7 +378,7 @@ fn a_foreign_guard_that_was_forgotten_or_kept_concerns_its_own_request_alone_b53
                 assert!(text.contains("holds a foreign lock: that of "), "{text}");
             });
             node.run(|| ums::sleep(ms(1)).unwrap());
-            // One that is dropped in a later request is not counted there.
+            // A guard that a later request drops is not counted for that request.
             node.run(|| KEPT.with(|kept| *kept.borrow_mut() = Some(ums::sync::foreign(()))));
             node.run(|| {
                 ums::sleep(ms(1)).unwrap();

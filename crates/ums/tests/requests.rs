@@ -82,7 +82,7 @@ fn gate_waiters(node: &Node, s: usize) -> usize {
     scheduler(node, s).workers.iter().filter(|w| waits(w)).count()
 }
 
-/// Two workers for each scheduler.
+/// Builder options for two workers on each scheduler.
 fn two_workers(n: usize) -> impl Fn(Builder) -> Builder {
     move |b| b.schedulers(n).max_workers(2 * n).placement(ums::node::Placement::AlwaysPreferred)
 }
@@ -139,7 +139,8 @@ fn an_idle_user_holds_no_worker_u31() {
     });
 }
 
-/// Waits, yields and goes preemptive in turn; passes the worker to `look` after each.
+/// Waits, yields and goes preemptive in turn; after each step it passes the current worker to
+/// `look`.
 fn restless(rounds: usize, me: usize, mut look: impl FnMut((usize, u32))) {
     for round in 0..rounds {
         match (me + round) % 4 {
@@ -248,8 +249,8 @@ fn a_finished_worker_passes_on_and_joins_the_worker_list_u35() {
                 });
                 eventually("both have ended", || early.is_finished() && late.is_finished());
                 let (early, late) = (early.join().unwrap(), late.join().unwrap());
-                // The end of the first made the second run, and put the first worker on the worker
-                // list.
+                // The first worker's end made the second one runnable, and put the first worker on
+                // the worker list.
                 assert_eq!(log.all(), [("early", vec![]), ("late", vec![early])]);
                 assert_eq!(lists().idle, [early, late]);
             });
@@ -267,7 +268,8 @@ fn a_finished_worker_with_nothing_to_do_hosts_the_idle_loop_u36() {
             let v = at_rest(node, n - 1);
             assert!(v.counters.idle_switches >= 1);
             let asleep = v.counters.idle_switches;
-            // The finished worker itself sleeps, in the wait for I/O and not on its event.
+            // The finished worker's thread itself sleeps, in the wait for I/O and not on the
+            // worker's event.
             eventually("its thread sleeps", || about_thread(thread, "stat").contains(") S "));
             let call = about_thread(thread, "syscall");
             let number: i64 = call.split_whitespace().next().unwrap().parse().unwrap();
@@ -283,7 +285,7 @@ fn the_running_worker_continues_with_queued_requests_without_a_switch_u51() {
     each_alone(
         |b| b,
         |node, _, n| {
-            // There are other idle workers that could take them.
+            // Other workers are idle and could take the requests.
             idle_workers(node, n - 1, 3);
             let (go, log) = (Arc::new(AtomicBool::new(false)), Log::default());
             let g = go.clone();
@@ -325,7 +327,7 @@ fn any_worker_can_take_any_request_u52() {
             let ask = || user.enqueue(worker).unwrap().join().unwrap();
             let first = ask();
             at_rest(node, home);
-            // The user's previous worker is busy with another user's request now.
+            // The user's previous worker is busy with a request of another user now.
             let gate = Gate::shut();
             let g = gate.clone();
             let other = start(node, home, move || (g.pass(), worker()).1);
@@ -339,7 +341,7 @@ fn any_worker_can_take_any_request_u52() {
 }
 
 /// Makes a worker runnable and queues a request, in the given order, while the caller keeps the
-/// scheduler; returns the order in which they then run.
+/// scheduler. Returns the order in which the two then run.
 fn runnable_against_queued(runnable_first: bool) -> Vec<&'static str> {
     let (gate, log) = (Gate::shut(), Log::default());
     let (g, l) = (gate.clone(), log.clone());
@@ -445,8 +447,8 @@ fn a_lock_owners_request_never_waits_behind_those_that_wait_for_the_lock_g11() {
                 let (l, id) = (lock.clone(), owner.id());
                 owner.enqueue(move || l.acquire(id, None)).unwrap().join().unwrap().unwrap();
                 assert!(owner.is_holding());
-                // Every worker of every scheduler waits for the lock, and as many requests are
-                // queued.
+                // Every worker of every scheduler waits for the lock, and an equal number of
+                // requests is queued.
                 let users: Vec<_> = (0..4 * n).map(|_| node.user()).collect();
                 let waiting: Vec<_> = users
                     .iter()

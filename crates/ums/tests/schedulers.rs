@@ -19,7 +19,7 @@ fn there_is_a_scheduler_for_each_allowed_processor_u15_b55() {
         let cpus = ums::probe::Cpus::read();
         one_kind(kind, |b| b, |node| assert_eq!(node.scheduler_count(), cpus.count));
         assert!(cpus.count <= cpus.allowed.len() && !cpus.allowed.is_empty());
-        // The mask counts, not the number of processors in the computer.
+        // What counts is the affinity mask, not the number of processors in the computer.
         let one = *cpus.allowed.last().unwrap();
         let masked = std::thread::spawn(move || {
             let mut mask = rustix::thread::CpuSet::new();
@@ -78,7 +78,7 @@ fn the_automatic_maximum_of_workers_is_what_the_system_has_room_for_b14() {
     };
     both_kinds(|node, kind, n| {
         let name = if kind == ums::WorkerKind::Fiber { "workers.fiber" } else { "workers.thread" };
-        // The memory that is available changes from moment to moment.
+        // The limit depends on the available memory, which changes all the time.
         let (most, expected) = (shares(node).iter().sum::<usize>(), printed(name));
         assert!(most.abs_diff(expected) <= expected / 2 && most >= n, "{most} for {expected}");
     });
@@ -143,7 +143,8 @@ fn each_scheduler_has_five_lists_u19() {
     );
 }
 
-/// One List: every worker is where its state says, once.
+/// Checks the invariant One List: every worker is on the list that its state names, and on no
+/// other.
 fn check_one_list() {
     let (l, all) = (lists(), workers());
     let mut seen = BTreeSet::from([l.current]);
@@ -217,11 +218,13 @@ fn classic_a_new_user_goes_to_the_scheduler_with_the_fewest_users_u23() {
     both_kinds_with(
         |b| b.classic(),
         |node, _, n| {
-            // Ties go to the first, so they are dealt out in turn.
+            // If several schedulers have the fewest users, the first of them is chosen, so users
+            // are dealt out in turn.
             let mut users: Vec<_> = (0..3 * n).map(|_| node.user()).collect();
             let homes: Vec<_> = users.iter().map(User::scheduler).collect();
             assert_eq!(homes, (0..3 * n).map(|i| i % n).collect::<Vec<_>>());
-            // Fewest users, whatever the load: it has work, the others have none.
+            // Only the number of users counts, not the load: the chosen scheduler has work, the
+            // others have none.
             let sparse = n / 2;
             let mut kept = 0;
             users.retain(|u| u.scheduler() != sparse || std::mem::replace(&mut kept, 1) == 0);
@@ -255,7 +258,8 @@ fn classic_a_user_never_changes_its_scheduler_u24() {
         |node, _, n| {
             let users: Vec<_> = (0..n).map(|_| node.user()).collect();
             let (home, stop) = (users[0].scheduler(), Arc::new(AtomicBool::new(false)));
-            // Its scheduler does not yield, the others are idle: it waits all the same.
+            // The request's scheduler does not yield and the others are idle; still the request
+            // waits for its own scheduler.
             let busy = spinning(&users[0], &stop);
             eventually("it has begun", || scheduler(node, home).queued == 0);
             let waiting: Vec<_> =
@@ -272,8 +276,8 @@ fn classic_a_user_never_changes_its_scheduler_u24() {
     );
 }
 
-/// Two users of one scheduler, both with work to do. Gives the schedulers that they ran on, and
-/// whether they were at work at the same time.
+/// Two users of one scheduler, both with work to do. Returns the schedulers on which they ran, and
+/// whether both ran at the same time.
 fn two_hot_users(
     node: &Node,
     users: &[User],
@@ -305,7 +309,7 @@ fn classic_two_hot_users_may_share_one_scheduler_while_another_is_idle_u25() {
                 assert_eq!(scheduler(node, 1).counters.requests_done, 0, "the other stood idle");
             },
         );
-        // The default policy removes the skew.
+        // With the default policy, the two users run on different schedulers.
         one_kind(
             kind,
             |b| b.schedulers(2),
@@ -323,7 +327,7 @@ fn classic_a_user_that_returns_is_placed_anew_u26() {
         |b| b.classic(),
         |node, _, n| {
             let mut users: Vec<_> = (0..2 * n).map(|_| node.user()).collect();
-            // It was the last to arrive at its scheduler, and returns to the same one.
+            // This user was the last to be placed on its scheduler. A new user gets the same place.
             let last = users.pop().unwrap();
             let was = last.scheduler();
             drop(last);
@@ -332,7 +336,8 @@ fn classic_a_user_that_returns_is_placed_anew_u26() {
             if n == 1 {
                 return;
             }
-            // Two of another scheduler leave too: now that one has fewer.
+            // Two users of another scheduler leave as well, so that scheduler has the fewest users
+            // now.
             let other = (was + 1) % n;
             users.pop();
             users.retain(|u| u.scheduler() != other);

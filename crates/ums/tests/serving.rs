@@ -5,12 +5,12 @@
 //! | byte | what the session does |
 //! |---|---|
 //! | `e` | answers `e` |
-//! | `p` | parks; the test has its resumer. When resumed, it answers `r` |
-//! | `q` | resumes itself, and then parks; then it answers `r` |
+//! | `p` | parks the session, and gives its resumer to the test. When resumed, it answers `r` |
+//! | `q` | resumes itself before it parks; then it answers `r` |
 //! | `t` | waits for input for 20 milliseconds at most, and answers `t` if there was none |
 //! | `l` | waits for input for an hour at most |
 //! | `g` | passes the gate, and answers `g` |
-//! | `h`, `u` | its user begins to hold something; holds it no longer |
+//! | `h`, `u` | its user begins to hold something; its user stops holding it |
 //! | `w` | answers `w`, and waits for input without another read |
 //! | `!` | panics |
 //!
@@ -86,7 +86,7 @@ impl Session for Served {
     fn refused(&mut self, error: EnqueueError) -> Vec<u8> {
         match error {
             EnqueueError::QueueFull(4) => b"full".to_vec(),
-            // A client that is still connected when the node ends gets no `bye`.
+            // The node ends while the client is still connected. Such a client gets no `bye`.
             EnqueueError::ShuttingDown => Vec::new(),
             other => panic!("{other}"),
         }
@@ -244,7 +244,8 @@ fn a_resume_that_races_with_the_park_is_never_lost() {
         let mut client = Client::new(server);
         for _ in 0..100 {
             client.send("p");
-            // As soon as there is a resumer, which is before the session has parked.
+            // Resumes the session as soon as there is a resumer, which is before the session has
+            // parked.
             shared.resume();
             client.read("r");
         }
@@ -293,7 +294,7 @@ fn a_client_is_told_when_the_queue_is_full_g2() {
                     client.send("e");
                     assert_eq!(client.rest(), "full");
                     eventually("it has left", || server.counters().open == 0);
-                    // The accept request is queued even if the queue is full.
+                    // The request that accepts connections is queued even if the queue is full.
                     let full: usize = (0..n).map(|s| scheduler(node, s).queued).sum();
                     let early = TcpStream::connect(server.local_addr().unwrap()).unwrap();
                     early.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -369,7 +370,7 @@ fn a_cancelled_session_leaves_its_wait_b59() {
         eventually("it waits", || shared.gate.waiters() == 1);
         let user = node.snapshot().workers.iter().find(|w| w.user != 0).map(|w| w.user).unwrap();
         assert!(node.cancel(user));
-        // The gate panics if its wait is cancelled: the session panics, and its connection closes.
+        // A cancelled wait at the gate panics. So the session panics, and its connection closes.
         assert_eq!(client.rest(), "");
         eventually("it has left", || server.counters().open == 0);
         assert!(!node.cancel(user), "there is no such user any more");
@@ -417,7 +418,8 @@ fn the_next_request_of_a_user_that_holds_a_lock_finds_its_scheduler_awake_b57() 
         client.expect("u", "u");
         let sleeps = || node.snapshot().schedulers.iter().all(|s| s.is_idle);
         eventually("it sleeps when nothing is held", sleeps);
-        // A holder that sends nothing keeps it awake once, and no longer.
+        // A user that holds something and sends nothing keeps its scheduler awake for one spin
+        // only.
         client.expect("h", "h");
         eventually("it sleeps although its holder may send more", sleeps);
         client.expect("u", "u");

@@ -1,4 +1,4 @@
-//! Served connections whose sessions panic, the limit of connections, and the end of the node: a
+//! Served connections whose sessions panic, the limit of connections, and the end of the node. A
 //! fault closes its own connection, and every scheduler continues to accept.
 
 #![allow(unsafe_code)] // For the harness.
@@ -19,7 +19,7 @@ use ums::serve::{Session, Why};
 
 /// Answers each byte with itself, and ends at an `x`.
 struct Echo {
-    /// Its destructor panics, and so does its answer to a refusal.
+    /// If true, the destructor panics, and so does the call that answers a refusal.
     faulty: bool,
     alive: Option<Arc<AtomicUsize>>,
 }
@@ -73,7 +73,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// Returns whether the server answers; otherwise it has closed the connection.
+/// Returns whether the server answers. If it does not, it must have closed the connection.
 #[track_caller]
 fn is_answered(client: &mut TcpStream, byte: u8) -> bool {
     use std::io::ErrorKind::{TimedOut, WouldBlock};
@@ -155,7 +155,7 @@ fn no_more_connections_are_served_at_once_than_the_limit() {
         let (counts, most) = (alive.clone(), seen.clone());
         let server = serve(node, MOST, move |_, _| {
             most.fetch_max(counts.fetch_add(1, SeqCst) + 1, SeqCst);
-            // Other schedulers accept meanwhile.
+            // The wait gives other schedulers time to accept.
             ums::sleep(ms(5)).unwrap();
             Box::new(Echo { faulty: false, alive: Some(counts.clone()) })
         });
@@ -174,7 +174,7 @@ fn no_more_connections_are_served_at_once_than_the_limit() {
     });
 }
 
-/// Parks at once; sends the error when it is refused.
+/// A session that parks immediately. If parking is refused, it sends the error.
 struct Parks;
 
 impl Session for Parks {

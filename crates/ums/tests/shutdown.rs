@@ -177,7 +177,7 @@ fn a_request_queued_too_long_never_runs_and_its_join_fails_g13() {
         |b| b.max_workers(4).placement(ums::node::Placement::AlwaysPreferred),
         |node, _, n| {
             let (stop, ran) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-            // A request that does not yield, so that the one behind it is not begun.
+            // This request does not yield, so the request behind it does not begin.
             let (still, runs) = (stop.clone(), Arc::new(AtomicBool::new(false)));
             let began = runs.clone();
             let busy = start(&node, n - 1, move || {
@@ -191,7 +191,7 @@ fn a_request_queued_too_long_never_runs_and_its_join_fails_g13() {
             let behind = start(&node, n - 1, move || flag.store(true, SeqCst));
             let report = std::thread::scope(|s| {
                 let ending = s.spawn(|| node.clone().shutdown(NO_GRACE));
-                // Its joiner gets the error at once; then the busy request may end.
+                // The join fails immediately. Only then may the busy request end.
                 assert!(matches!(behind.join(), Err(JoinError::NeverRan)));
                 stop.store(true, SeqCst);
                 ending.join().unwrap()
@@ -243,7 +243,7 @@ fn a_node_that_is_ending_takes_no_work_g13() {
             assert_eq!(handle.spawn_on(0, || ()).unwrap_err(), EnqueueError::ShuttingDown);
             assert_eq!(own.spawn(|| ()).unwrap_err(), EnqueueError::ShuttingDown);
             assert!(handle.hidden("new", HiddenOptions::default()).is_err());
-            // Ending it again finds nothing to do.
+            // A second shutdown finds nothing to do.
             assert_eq!(handle.shutdown(GRACE), ShutdownReport::default());
         },
     );
@@ -302,7 +302,7 @@ fn a_request_that_never_ends_is_reported_and_the_others_end_g13() {
                 on(&node, i, || ());
             }
             let still = stop.clone();
-            // It neither yields nor waits, so it cannot be ended.
+            // This request neither yields nor waits, so it cannot be ended.
             let stuck = start(&node, 0, move || {
                 while !still.load(SeqCst) {
                     std::thread::sleep(ms(1));
@@ -314,7 +314,7 @@ fn a_request_that_never_ends_is_reported_and_the_others_end_g13() {
             });
             let report = node.shutdown(ms(10));
             assert_eq!((report.cancelled, report.left), (1, 1));
-            // When it is released, it ends, and its scheduler with it.
+            // When the request is released, it ends, and its scheduler ends with it.
             stop.store(true, SeqCst);
             stuck.join().unwrap();
         },
@@ -332,7 +332,7 @@ fn cancellation_is_seen_at_every_wait_and_checkpoint_b59() {
             let ended =
                 matches!(child.join_for(LATE), Err(JoinError::Wait((), WaitError::Cancelled)));
             child.cancel();
-            // Stolen by a scheduler that is slow to start it, it may never have begun.
+            // If a slow scheduler stole the child, it may never have begun.
             matches!(child.join_uncancellable(), Ok(_) | Err(JoinError::NeverRan)) && ended
         }),
         ("lock", || {
@@ -351,7 +351,7 @@ fn cancellation_is_seen_at_every_wait_and_checkpoint_b59() {
             while !ums::is_cancelled() {
                 ums::yield_now();
             }
-            // A wait that begins after the cancellation ends at once.
+            // A wait that begins after the cancellation fails immediately.
             ums::sleep(LATE) == Err(WaitError::Cancelled)
         }),
     ];
@@ -367,7 +367,7 @@ fn cancellation_is_seen_at_every_wait_and_checkpoint_b59() {
             std::thread::sleep(ms(1));
             task.cancel();
             assert!(task.join().unwrap(), "{name} did not see it");
-            // The next request of that worker is not cancelled.
+            // The same worker's next request is not cancelled.
             assert!(!on(node, n - 1, ums::is_cancelled));
             assert_eq!(on(node, n - 1, || ums::sleep(ms(1))), Ok(()));
         }
@@ -418,7 +418,7 @@ fn a_destructor_may_wait_during_a_panic_and_no_sibling_sees_the_panic_rule_11() 
                             note.push(std::thread::panicking());
                             ums::yield_now();
                         }
-                        // It may itself panic, and catch that.
+                        // A closure that panics and catches its own panic.
                         std::panic::catch_unwind(|| std::panic::resume_unwind(Box::new(1))).is_err()
                     });
                     eventually("the sibling runs", || seen.len() > 0);
@@ -458,7 +458,7 @@ fn an_endless_wait_during_a_panic_of_a_fiber_aborts_with_a_sentence_rule_11() {
             std::panic::resume_unwind(Box::new("on purpose"))
         })
     }
-    // Each takes ten seconds, so all numbers of schedulers run at once.
+    // Each node takes ten seconds, so all of them run at the same time.
     std::thread::scope(|s| {
         for n in COUNTS {
             s.spawn(move || {
@@ -528,8 +528,7 @@ fn a_scope_on_the_only_worker_ends_g11() {
 fn joining_a_task_that_ends_while_it_is_cancelled_leaves_no_trace_b59_g13() {
     both_kinds(|node, _, n| {
         for round in 0..300_u64 {
-            // The joiner's wait begins, is cancelled and finds the result, all at about the same
-            // time.
+            // The joiner's wait begins, is cancelled and finds the result at about the same time.
             let joiner = start(node, n - 1, move || {
                 let mut child = ums::spawn(move || spin(Duration::from_micros(round % 40)));
                 let joined = child.join_for(LATE);
@@ -557,7 +556,8 @@ fn external_calls_during_a_shutdown_do_no_harm_u85_g13() {
                 let (hidden, answers) = (hidden.clone(), answers.clone());
                 drop(start(&node, i, move || {
                     assert_eq!(ums::sleep(LATE), Err(WaitError::Cancelled));
-                    // Requests are no longer accepted, but external calls of cleaning up still run.
+                    // The node no longer accepts requests, but preemptive calls of requests that
+                    // clean up still run.
                     answers.push(ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || true));
                     let run = std::panic::AssertUnwindSafe(|| hidden.run(|| true));
                     answers.push(std::panic::catch_unwind(run).is_err());

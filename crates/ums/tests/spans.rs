@@ -1,5 +1,5 @@
-//! Spans: tokio-console shows workers and requests as tasks, and their spans are entered exactly
-//! while they run.
+//! Spans: tokio-console shows workers and requests as tasks, and a span is entered exactly while
+//! its worker or request runs.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -17,13 +17,13 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Everything that was collected.
+/// Everything that the test's subscriber has collected.
 #[derive(Default)]
 struct Seen {
     spans: HashMap<u64, Kept>,
-    /// The spans that each thread is inside, the innermost last.
+    /// For each thread, the spans that it is inside, the innermost last.
     inside: HashMap<ThreadId, Vec<u64>>,
-    /// Operations of wakers, by span.
+    /// For each span, the operations on its waker.
     wakers: HashMap<u64, Vec<String>>,
     wrong: Vec<String>,
 }
@@ -152,7 +152,7 @@ fn workers_and_requests_are_tasks_that_are_entered_exactly_while_they_run() {
             let ours = || seen.spans.iter().filter(|(id, _)| **id >= before);
             let requests = || ours().filter(|(_, span)| span.fields["kind"] == "request");
             let of_users = requests().filter(|(_, span)| span.fields["user.id"] != "0");
-            // Fibers that go preemptive have further requests.
+            // A fiber that goes preemptive makes a further request, so a user can have several.
             let names: std::collections::HashSet<_> =
                 of_users.map(|(_, span)| span.fields["task.name"].clone()).collect();
             assert_eq!(names.len(), users.len());

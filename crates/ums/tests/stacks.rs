@@ -1,4 +1,4 @@
-//! Stacks: every worker's own functions are named, whatever it waits for or does, and the
+//! Backtraces of workers: whatever a worker waits for or does, its own functions are named. The
 //! statistics socket and SIGUSR2 show the same (B40).
 
 #![allow(unsafe_code)] // For the harness.
@@ -46,7 +46,7 @@ fn blocks_outside(told: &AtomicBool) {
     std::hint::black_box(told);
 }
 
-/// Returns the one stack whose text names this function.
+/// Returns the only stack whose text names this function.
 #[track_caller]
 fn with<'a>(stacks: &'a [WorkerStack], function: &str) -> &'a WorkerStack {
     let names = |stack: &&WorkerStack| {
@@ -161,7 +161,7 @@ fn deeper(gate: &Gate, levels: usize) {
     std::hint::black_box(gate);
 }
 
-/// Workers begin and end, wait and run, all the time: no stack shows functions of another worker.
+/// While workers begin, end, wait and run all the time, no stack shows functions of another worker.
 #[test]
 fn stacks_of_workers_that_never_stand_still_are_their_own_b40() {
     both_kinds_with(
@@ -188,8 +188,8 @@ fn stacks_of_workers_that_never_stand_still_are_their_own_b40() {
                     }
                 })
             };
-            // Every stack is complete down to its root, except for the few workers that were
-            // interrupted in the instructions between two stacks.
+            // Every stack is complete down to its outermost function, except those of the few
+            // workers that were interrupted in the middle of a switch of stacks.
             const ROOTS: [&str; 3] = ["worker_main", "thread_seat", "stack_init_trampoline"];
             let (mut whole, mut broken) = (0, Vec::new());
             let began = std::time::Instant::now();
@@ -261,7 +261,7 @@ fn sigusr2_writes_stacks_to_stderr_and_the_process_continues_b40() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Kept open, because the child continues to write.
+    // The pipes are kept open, because the child continues to write.
     let (mut stdout, mut stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     read_until(&mut stdout, "ready");
     let pid = rustix::process::Pid::from_child(&child);
@@ -290,7 +290,7 @@ fn be_asked_by_signal() {
     waiter.join().unwrap();
 }
 
-/// Returns what is written up to this text. The child's watchdog limits the wait.
+/// Returns the output up to this text. The child's watchdog limits the wait.
 fn read_until(from: &mut impl Read, what: &str) -> String {
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     while !String::from_utf8_lossy(&text).contains(what) {

@@ -1,5 +1,5 @@
 //! A worker that keeps its scheduler is reported in one sentence on stderr, without any option of
-//! the builder; and the monitor's thread costs an idle process nothing.
+//! the builder. The monitor's thread costs an idle process no processor time.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -16,7 +16,8 @@ use ums::monitor::Condition;
 use ums::{Builder, WorkerKind};
 
 static ENOUGH: AtomicBool = AtomicBool::new(false);
-/// Longer than a worker may keep its scheduler, plus the time that the monitor needs to find it.
+/// Longer than a worker may keep its scheduler without a report, plus the time in which the monitor
+/// notices it.
 const LONG: Duration = ms(2500);
 
 const FIRST_LINE: u32 = line!();
@@ -42,7 +43,8 @@ fn kind_and_act(errand: &str) -> (WorkerKind, &str) {
     (kind_named(kind), act)
 }
 
-/// Ends this process when its parent has read what it waits for, or has waited long enough.
+/// Starts a thread that ends this process when stdin is closed: the parent has then read what it
+/// waits for, or has waited long enough.
 fn end_with_stdin() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -54,7 +56,8 @@ fn end_with_stdin() {
     });
 }
 
-/// The program: a worker keeps its scheduler until stdin ends, and another waits there.
+/// The program in the child process: one worker keeps its scheduler until stdin is closed, and
+/// another waits there.
 fn program(errand: &str) {
     let (kind, act) = kind_and_act(errand);
     end_with_stdin();
@@ -66,7 +69,7 @@ fn program(errand: &str) {
     assert_eq!(on(&node, 0, || "goes on"), "goes on");
 }
 
-/// Runs the program until it prints a sentence, and ends it. Returns all that it printed before.
+/// Runs the program until it prints a sentence, and ends it. Returns its whole output on stderr.
 fn sentences(test: &str, errand: &str) -> Vec<String> {
     let mut child = child(test, errand)
         .stdin(Stdio::piped())
@@ -90,8 +93,8 @@ fn sentences(test: &str, errand: &str) -> Vec<String> {
     said
 }
 
-/// Checks that there is exactly one sentence with these words, which names the guilty function and
-/// its line.
+/// Checks that exactly one sentence was printed, with these words, and that it names the guilty
+/// function and its line.
 #[track_caller]
 fn one_sentence(said: &[String], words: &[&str], function: &str) {
     let [sentence] = said else { panic!("one sentence: {said:#?}") };
@@ -154,7 +157,7 @@ fn expected_monitor() -> u32 {
     monitor_thread().expect("it is there")
 }
 
-/// Programs for which no sentence is printed.
+/// The programs for which no sentence is printed.
 fn silent(errand: &str) {
     let (kind, act) = kind_and_act(errand);
     let node = build(kind, |b: Builder| b.schedulers(1).warnings(act != "unwarned"));
@@ -177,7 +180,8 @@ fn without_warnings_or_harm_no_sentence_is_printed_b31() {
     let test = "without_warnings_or_harm_no_sentence_is_printed_b31";
     for kind in kinds() {
         let mut acts = vec!["unwarned", "alone"];
-        // It loses its scheduler, which continues with another worker.
+        // The worker loses its scheduler, which continues with another worker, so there is nothing
+        // to report.
         if kind == WorkerKind::Thread && ums::probe::taking_over_is_refused().is_none() {
             acts.push("blocks");
         }
@@ -189,7 +193,7 @@ fn without_warnings_or_harm_no_sentence_is_printed_b31() {
     }
 }
 
-/// Workers that never become free, although each of their waits ends.
+/// All workers stay occupied, although each of their waits ends.
 fn pool_of_two() {
     end_with_stdin();
     let node = build(WorkerKind::Thread, |b| b.schedulers(1).max_workers(2));
@@ -221,7 +225,7 @@ fn requests_that_get_no_worker_are_reported_in_one_sentence_b37() {
     }
 }
 
-/// A standstill at the hard limit, which the scheduler reports itself.
+/// A standstill at the hard limit of workers. The scheduler reports it itself, without the monitor.
 fn standstill() {
     let node = build(WorkerKind::Thread, |b| b.schedulers(1).max_workers(2));
     let gate = Gate::shut();
@@ -230,7 +234,7 @@ fn standstill() {
         start(&node, 0, move || gate.pass())
     };
     let tasks = [(); 3].map(|()| wait());
-    // Longer than requests may wait.
+    // Longer than a request may wait before it is reported.
     std::thread::sleep(2 * LONG);
     let counts = node.monitor_counts();
     let found = counts.iter().find(|count| count.condition == Condition::NoWorkers).unwrap();
@@ -252,8 +256,8 @@ fn a_standstill_that_its_scheduler_reported_is_not_reported_by_the_monitor_again
     assert!(said.contains("stands still") && said.lines().count() == 1, "{said}");
 }
 
-/// The monitor of an idle process sleeps, and a scheduler that wakes often does not wake it each
-/// time.
+/// The monitor of an idle process sleeps, and a scheduler that wakes often does not wake the
+/// monitor each time.
 fn idle() {
     let node = build(WorkerKind::Thread, |b| b.schedulers(2));
     assert_eq!(on(&node, 0, || 7), 7);
@@ -284,7 +288,7 @@ fn the_monitor_of_an_idle_node_does_not_wake_b39() {
     assert!(output.status.success(), "{said}");
 }
 
-/// Nodes that are built and dropped.
+/// Builds and drops many nodes.
 fn many_nodes() {
     let numbers: HashSet<u32> = (0..100)
         .map(|n| {

@@ -1,7 +1,7 @@
-//! What becomes of stalls beside a report: the request is cancelled if an option says so,
-//! backtraces are merged, and no thread waits for a stderr that is not read (B38, B41, B42).
+//! The effects of a stall other than a report: an option cancels the request, backtraces are merged
+//! into a profile, and no thread waits for a stderr that no process reads (B38, B41, B42).
 //!
-//! As in `monitor.rs`, provocations go on until they are reported.
+//! As in `monitor`, each test provokes a condition until it is reported.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -17,12 +17,12 @@ use common::*;
 use ums::monitor::{Condition, Options};
 use ums::{Builder, Node, WorkerKind};
 
-/// Looks for stalls of 60 ms and nothing else, whatever the cause.
+/// Returns monitor options that look for stalls of 60 ms and nothing else, whatever the cause.
 fn stalls() -> Options {
     nothing().stall(ms(60)).starved(ms(60))
 }
 
-/// Runs the body on one scheduler with the monitor watching, in both kinds.
+/// Runs the body on one scheduler with the monitor watching, with each kind of worker.
 fn both_watched(options: impl Fn() -> Options, body: impl Fn(&Node, &Told)) {
     for kind in kinds() {
         let told = Told::default();
@@ -59,7 +59,8 @@ fn a_request_that_does_not_yield_for_too_long_is_cancelled_at_its_next_yield_and
             let cancelled = || told.all().iter().filter(|r| r.cancelled).count();
             let request = start(node, 0, || {
                 loop {
-                    // Longer each time than it may, on its own processor time or not.
+                    // Each round takes longer than a stall may, even if the thread gets only part
+                    // of a processor.
                     spin(ms(600));
                     if let Err(error) = ums::checkpoint() {
                         return error;
@@ -70,7 +71,7 @@ fn a_request_that_does_not_yield_for_too_long_is_cancelled_at_its_next_yield_and
             eventually("that is reported", || cancelled() > 0);
             let report = told.all().into_iter().find(|r| r.cancelled).expect("it was reported");
             assert!(report.to_string().contains("; the request was cancelled"), "{report}");
-            // The next request of the same worker is another one.
+            // The cancellation does not affect the next request of the same worker.
             on(node, 0, || {
                 ums::sleep(ms(1)).expect("it was not cancelled");
                 ums::checkpoint().expect("it was not cancelled");
@@ -91,7 +92,7 @@ fn stalls_of_the_same_function_are_one_line_of_the_profile_b42() {
             .fold((Duration::ZERO, 0), |(t, n), stack| (t + stack.total, n + stack.stalls));
         assert_eq!(stalls, 3, "{all:#?}");
         assert!(times >= 3 * ms(60), "{all:#?}");
-        // The outermost function comes first.
+        // The outermost function is printed first.
         let in_order = "stall_once::{{closure}};stalls::guilty_computation";
         assert!(all.iter().any(|stack| stack.stack.contains(in_order)), "{all:#?}");
         let past = node.last_reports();
@@ -114,13 +115,13 @@ fn a_stderr_that_is_not_read_does_not_hold_up_reports_b38() {
             stall_once(&node, &told);
             rounds += 1;
         }
-        // Some wait for the reader, and the rest is counted.
+        // The writer keeps some reports until they are read, and counts the rest.
         assert!(rounds > 16, "{rounds}");
         println!("as expected");
         std::process::exit(0);
     }
     let _turn = turn();
-    // What the child writes there stays in the pipe, which is full.
+    // The pipe is full and is never read, so a write of the child would block.
     let (_nobody, pipe) = rustix::pipe::pipe().unwrap();
     rustix::io::ioctl_fionbio(&pipe, true).unwrap();
     while rustix::io::write(&pipe, b".").is_ok() {}

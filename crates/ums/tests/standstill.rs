@@ -1,7 +1,7 @@
-//! A process that stood still accuses no worker: one that could not run could not yield (B34).
+//! A process that was stopped accuses no worker: a worker that could not run could not yield (B34).
 //!
-//! A child process is stopped and continued from outside. Its monitor stands still with it, and
-//! that is how it knows.
+//! A child process is stopped and continued from outside. Its monitor is stopped as well, and
+//! recognises that by its own delay.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -19,8 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use ums::WorkerKind;
 use ums::monitor::{Condition, Diagnosis, Thief};
 
-/// Runs a test again in a process of its own, and stops that for a while whenever it has run for a
-/// moment.
+/// Runs a test again in a process of its own. Whenever the process has run for a moment, it is
+/// stopped for this span.
 fn run_and_stop(test: &str, kind: WorkerKind, span: Duration) {
     let mut command = child(test, &format!("{kind:?}"));
     let mut child = command.stdout(Stdio::piped()).spawn().expect("a test can run itself");
@@ -36,7 +36,8 @@ fn run_and_stop(test: &str, kind: WorkerKind, span: Duration) {
 
 fn stop_for(child: &Child, span: Duration) {
     let id = Pid::from_child(child);
-    // One that has ended is waited for by the caller.
+    // If the child has ended, its number is still valid, because its exit status has not been
+    // collected.
     let _ = kill_process(id, Signal::STOP);
     std::thread::sleep(span);
     let _ = kill_process(id, Signal::CONT);
@@ -50,8 +51,9 @@ fn a_worker_of_a_process_that_was_stopped_is_not_accused_b34() {
         return kinds().into_iter().for_each(|kind| run_and_stop(me, kind, ms(600)));
     };
     let told = Told::default();
-    // It yields after 60 ms of its own time, and is stopped in the middle of that. The monitor
-    // looks every 10 ms, so it sees the worker at work again before it yields.
+    // The worker yields after 60 ms of its own processor time, and the process is stopped in the
+    // middle of that. The monitor looks every 10 ms, so it sees the worker running again before the
+    // worker yields.
     let options = nothing().stall(ms(400)).deadlock(ms(40));
     let node = build(kind_named(&errand), |b| watched(b.schedulers(1), options, &told));
     println!("at work");
@@ -80,7 +82,8 @@ fn that_the_process_stood_still_is_reported_as_no_workers_fault_b34() {
         return kinds().into_iter().for_each(|kind| run_and_stop(me, kind, ms(1500)));
     };
     let told = Told::default();
-    // The monitor looks every 50 ms. In time it sees no stall; what is left is that it was away.
+    // The monitor looks every 50 ms. While the process runs, no stall lasts long enough to be
+    // reported, so the only thing to report is that the process stood still.
     let options = nothing().starved(ms(1000)).deadlock(ms(200));
     let node = build(kind_named(&errand), |b| watched(b.schedulers(1), options, &told));
     let stop = Arc::new(AtomicBool::new(false));
@@ -96,7 +99,8 @@ fn that_the_process_stood_still_is_reported_as_no_workers_fault_b34() {
     request.join().unwrap();
     assert_eq!(report.condition, Condition::Stall, "{report}");
     assert!(report.diagnosis.exonerates() && report.stood_still * 2 >= report.lasted, "{report}");
-    // On a busy computer others may have had the processors as well, once it went on.
+    // After the process is continued, other processes may have used the processors of a busy
+    // computer as well.
     let thread = report.thread.as_ref().expect("a thread was looked at");
     let interval = report.process.as_ref().expect("as well").interval;
     let may_be_others =

@@ -1,4 +1,5 @@
-//! The statistics socket: its answers agree with the views, whatever the schedulers do (B47).
+//! The statistics socket: its answers agree with the views, whatever the schedulers do meanwhile
+//! (B47).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -73,7 +74,7 @@ fn the_statistics_socket_answers_when_every_scheduler_is_stuck_b47() {
     );
 }
 
-/// Keeps a worker running without yielding until it is opened.
+/// Keeps a worker running, without a yield, until the gate is opened.
 #[derive(Default)]
 struct StuckGate {
     begun: std::sync::atomic::AtomicBool,
@@ -111,7 +112,7 @@ fn idle_time_grows_while_a_scheduler_sleeps_and_stands_while_it_works_b47() {
             spin(Duration::from_millis(20));
             (begun, idle())
         });
-        // The conversion of ticks becomes more exact with time.
+        // The conversion from ticks to nanoseconds becomes more exact with time.
         assert!(ended.abs_diff(begun) < 5_000_000, "awake: {begun} then {ended}");
     });
 }

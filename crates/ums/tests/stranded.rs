@@ -1,5 +1,5 @@
-//! With the defaults, no request waits forever: requests beyond the soft limit of workers get a
-//! worker, whether the other workers wait or are busy.
+//! With the default options, no request waits for a worker forever. A request beyond the soft limit
+//! of workers gets a worker, whether the other workers wait or are busy.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -15,7 +15,7 @@ use ums::Builder;
 use ums::net::TcpListener;
 use ums::node::Placement;
 
-/// More than the soft limit on up to four processors.
+/// More than the soft limit of workers of a computer with up to four processors.
 const MANY: usize = 600;
 
 #[test]
@@ -69,7 +69,7 @@ fn a_request_gets_a_worker_while_600_others_run_and_never_end() {
     }
 }
 
-/// Runs README's program with clients that stay connected.
+/// Runs the README's program with clients that stay connected.
 fn echo(kind: ums::WorkerKind, connections: usize, options: impl FnOnce(Builder) -> Builder) {
     one_kind(kind, options, |node| {
         let (tell, told) = std::sync::mpsc::channel();
@@ -116,12 +116,12 @@ fn a_pool_whose_workers_all_wait_for_a_queued_request_says_so() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{text}");
         assert!(text.contains("scheduler '0' stands still: each of its 4 workers waits"), "{text}");
-        // Without the limit, the producer has a worker.
+        // Without the limit, the producer gets a worker.
         pool_of_four(kind, false);
     }
 }
 
-/// Four tasks that receive, and their producer behind them.
+/// Four tasks that receive, and the producer, whose request is queued behind them.
 fn pool_of_four(kind: ums::WorkerKind, limited: bool) {
     let options = |b: Builder| {
         let b = b.schedulers(1);
@@ -138,9 +138,9 @@ fn pool_of_four(kind: ums::WorkerKind, limited: bool) {
         let producer = node.spawn(move || (0..4).try_for_each(|n| tx.send(n))).unwrap();
         let got = tasks.into_iter().map(|task| task.join().unwrap());
         let got = got.filter(Result::is_ok).count();
-        // If all receivers have given up, the last one is gone.
+        // If all receivers have given up, sending the last value fails.
         let _ = producer.join().unwrap();
-        // With the limit, the producer begins when the first receiver has given up.
+        // With the limit, the producer begins only when the first receiver has given up.
         assert!(limited || got == 4, "{got} have received");
     });
 }

@@ -1,10 +1,11 @@
-//! Everything at once, at random, from a seed: workers that yield, sleep, spawn, join, cancel,
-//! panic, borrow and go preemptive, in both kinds on 1, 2 and 4 schedulers, with limits so small
-//! that every one of them is reached. The test looks for a lost wake-up: then a run never ends, and
-//! the watchdog reports it.
+//! Everything at the same time, at random, from a seed: workers that yield, sleep, spawn, join,
+//! cancel, panic, borrow and go preemptive. Each worker kind runs on 1, 2 and 4 schedulers, with
+//! limits so small that every limit is reached. The test looks for lost wake-ups: after one a run
+//! never ends, and the watchdog reports it.
 //!
-//! `UMS_STRESS_SECS` makes each run longer (default half a second), `UMS_STRESS_SEED` repeats
-//! one. A seed fixes what each worker does, not how the system interleaves them.
+//! `UMS_STRESS_SECS` sets the length of each run (half a second by default). `UMS_STRESS_SEED`
+//! repeats a run's seed. A seed fixes what each worker does, not how the system interleaves the
+//! workers.
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -19,7 +20,7 @@ use ums::node::{HiddenOptions, HiddenScheduler};
 use ums::task::JoinError;
 use ums::{Builder, Node, WaitError, WaitReason};
 
-/// Random numbers: SplitMix64.
+/// A random number generator: SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -36,7 +37,7 @@ impl Dice {
     }
 }
 
-/// What the players share.
+/// The state that the players share.
 struct Game {
     node: Node,
     hidden: HiddenScheduler,
@@ -45,7 +46,7 @@ struct Game {
     moves: AtomicU64,
 }
 
-/// What a move may do besides: children make smaller moves.
+/// How many levels of children a move may still create: children make smaller moves.
 #[derive(Clone, Copy)]
 struct Depth(u32);
 
@@ -81,7 +82,7 @@ fn go_outside(dice: &mut Dice) {
     ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || std::thread::sleep(span));
 }
 
-/// A few children, each with a move of its own; all are joined.
+/// Starts a few children, each with a move of its own, and joins all of them.
 fn family(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
     let children: Vec<_> = (0..=dice.roll(3))
         .map(|_| {
@@ -94,7 +95,7 @@ fn family(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
     }
 }
 
-/// A child on a scheduler of the dice's choice.
+/// Starts a child on a random scheduler.
 fn elsewhere(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
     let (to, seed, g) = (dice.roll(game.schedulers as u64), dice.roll(u64::MAX), game.clone());
     let work = move || make_a_move(&g, &mut Dice(seed), Depth(depth.0 - 1));
@@ -102,7 +103,7 @@ fn elsewhere(game: &Arc<Game>, dice: &mut Dice, depth: Depth) {
     child.join().expect("a child that is not cancelled succeeds");
 }
 
-/// A child that waits until it is cancelled, at a moment of the dice's choice.
+/// Starts a child that waits, and cancels it at a random moment.
 fn cancelled(game: &Arc<Game>, dice: &mut Dice) {
     let child = match dice.roll(2) {
         0 => ums::spawn(|| ums::sleep(Duration::MAX)),
@@ -123,7 +124,7 @@ fn cancelled(game: &Arc<Game>, dice: &mut Dice) {
     }
 }
 
-/// A join that often gives up before its child ends.
+/// Joins a child with a timeout that often ends before the child.
 fn impatient(dice: &mut Dice) {
     let (long, short) = (dice.micros(500), dice.micros(500));
     let mut child = ums::spawn(move || ums::sleep(long));
@@ -133,7 +134,8 @@ fn impatient(dice: &mut Dice) {
     }
 }
 
-/// A child that joins another while it is cancelled itself: three waiters race for one wait.
+/// A child joins another child and is cancelled meanwhile, so three events race to end one wait:
+/// the other child's end, the timeout and the cancellation.
 fn raced(dice: &mut Dice) {
     let (long, short, pause) = (dice.micros(60), dice.micros(400), dice.micros(60));
     let child = ums::spawn(move || {
@@ -192,7 +194,7 @@ fn hidden(game: &Arc<Game>, dice: &mut Dice) {
     assert_eq!(child.join().expect("it ran"), Some(game.hidden.id()));
 }
 
-/// One game of this many players at once, for the length that was asked for.
+/// Runs one game with this many players at the same time, for the stress test's length.
 fn game(node: &Node, schedulers: usize, players: u64, seed: u64) {
     let hidden = node.hidden("stress", HiddenOptions::default()).expect("it can be made");
     let game = Arc::new(Game {
@@ -228,7 +230,7 @@ fn game(node: &Node, schedulers: usize, players: u64, seed: u64) {
     }
 }
 
-/// Prints which workers hang.
+/// Prints the workers that hang.
 fn hung(node: &Node, seed: u64) -> ! {
     for s in node.snapshot().schedulers {
         eprintln!("{s:?}");

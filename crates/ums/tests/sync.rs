@@ -1,8 +1,8 @@
-//! Synchronisation between workers: the same in both kinds, across schedulers, and with plain
-//! threads.
+//! Synchronisation between workers: the same behaviour with every worker kind, across schedulers,
+//! and with plain threads.
 //!
-//! Each primitive has its own tests beside it, with plain threads. Here workers wait, so a lost
-//! wake-up would hang, and a worker that runs twice would count wrong.
+//! Each primitive has tests beside its code, which use plain threads. Here workers wait: after a
+//! lost wake-up a test would hang, and a worker that ran twice would give a wrong count.
 
 mod common;
 
@@ -39,8 +39,8 @@ fn waiters_of_a_mutex_run_in_order_and_not_before_the_owner_yields_u53_u55_u56()
                 eventually("all four have come", || here.load(Ordering::Relaxed) == 4);
                 yield_now();
                 drop(held);
-                // The first waiter owns it now, and none has run, because this worker has not
-                // yielded.
+                // The first waiter owns the lock now. None of the waiters has run, because this
+                // worker has not yielded.
                 assert!(m.try_lock().is_none());
                 assert_eq!(ran.load(Ordering::Relaxed), 0);
                 tasks.into_iter().for_each(|t| t.join().unwrap());
@@ -96,7 +96,8 @@ fn a_leaving_writer_moves_all_waiting_readers_u54() {
                         spawn(move || {
                             came.fetch_add(1, Ordering::Relaxed);
                             let value = lock.read();
-                            // The barrier opens only if all three read at once.
+                            // The barrier opens only if all three readers hold the lock at the same
+                            // time.
                             inside.wait().unwrap();
                             *value
                         })
@@ -185,7 +186,8 @@ fn select_wakes_a_worker_once_with_one_value() {
         let sum = node.run(move || {
             let mut sum = 0;
             for _ in 0..2 * EACH {
-                // The channel that ends first reports its end at once; then only the other is left.
+                // The select reports the end of the channel that is closed first. From then on only
+                // the other channel is received from.
                 let either =
                     Select::new().recv(&from_a, |v| v).recv(&from_b, |v| v).wait().unwrap();
                 sum += either.unwrap_or_else(|_| from_b.recv().or_else(|_| from_a.recv()).unwrap());

@@ -1,7 +1,7 @@
-//! Taking over scheduling: on each scheduler one worker runs, until it gives the scheduler up
+//! Cooperative scheduling: on each scheduler one worker runs, until it gives up the scheduler
 //! (U1-U14, U16, U22).
 //!
-//! Bodies count what they see with atomics, so that a look costs no wait.
+//! The bodies record what they see in atomics, because a lock would add waits.
 
 mod common;
 
@@ -15,7 +15,7 @@ use ums::stats::WorkerState;
 use ums::testing::{lists, scheduler, workers};
 use ums::{Node, WaitReason, WorkerKind};
 
-/// A bit of everything, whose result alone tells the kinds apart.
+/// A program that uses some of everything. Its result is the same with every worker kind.
 fn story() -> u64 {
     let mut parts = [0u64; 4];
     ums::scope(|s| {
@@ -50,8 +50,8 @@ fn threads_are_the_default_kind_u22() {
     assert_eq!(node.run(ums::worker::worker_kind), Some(WorkerKind::Thread));
 }
 
-/// What a child does under the filter: yields alone, with a timer set that is not due, or to a
-/// sibling and back; or, to see that the filter bites, one system call.
+/// Runs in a child process under the filter: a worker yields alone, or with a timer that is not
+/// due, or to a sibling and back. To prove that the filter works, one case makes a system call.
 fn yield_without_calls(errand: &str) -> ! {
     let (kind, rest) = errand.split_once(' ').unwrap();
     let (n, what) = rest.split_once(' ').unwrap();
@@ -71,7 +71,8 @@ fn yield_without_calls(errand: &str) -> ! {
             })),
             _ => {}
         }
-        // What is spawned gets its worker and comes to its wait or yield.
+        // After these yields, the spawned tasks have their workers and have come to their own wait
+        // or yield.
         (0..10).for_each(|_| ums::yield_now());
         let before = turns.load(SeqCst);
         no_more_calls();
@@ -142,7 +143,7 @@ fn a_thousand_requests_cost_few_thread_switches_u3() {
             let before = voluntary_switches();
             go.store(true, SeqCst);
             eventually("a thousand requests", || done.load(SeqCst) == 1000);
-            // A thread for each connection would have gone to sleep a thousand times.
+            // With a thread for each connection, the thread would have slept a thousand times.
             let switches = voluntary_switches() - before;
             assert!(switches < 100, "{switches} thread switches for 1,000 requests on {n}");
         },
@@ -203,7 +204,7 @@ fn runnable_workers_take_turns_without_priorities_u7() {
                     .collect();
                 tasks.into_iter().for_each(|t| t.join().unwrap());
             });
-            // From the second round on all five have begun.
+            // From the second round on, all five have begun.
             let order: Vec<_> =
                 log.all().into_iter().filter(|(r, _)| *r > 0).map(|e| e.1).collect();
             let first: BTreeSet<_> = order[..5].iter().collect();
@@ -213,7 +214,7 @@ fn runnable_workers_take_turns_without_priorities_u7() {
     );
 }
 
-/// A worker that counts and yields until it is told to stop.
+/// Returns the body of a worker that counts and yields until `stop` is set.
 fn counting(count: &Arc<AtomicU64>, stop: &Arc<AtomicBool>) -> impl FnOnce() + Send + 'static {
     let (count, stop) = (count.clone(), stop.clone());
     move || {
@@ -272,7 +273,8 @@ fn a_busy_worker_stops_only_its_own_scheduler_u9() {
     );
 }
 
-/// What the kernel says of a thread that is inside a system call: its number and arguments.
+/// Returns the number and the arguments of the system call that this thread is inside, as the
+/// kernel reports them.
 fn inside_call(thread: u32) -> Option<Vec<u64>> {
     let text = about_thread(thread, "syscall");
     let mut words = text.split_whitespace();
@@ -281,8 +283,8 @@ fn inside_call(thread: u32) -> Option<Vec<u64>> {
     Some([number].into_iter().chain(arguments).collect())
 }
 
-/// Returns whether this thread worker waits on its own event, and for how long: `Some(0)` is
-/// without end.
+/// Returns the timeout with which this thread worker waits on its own event; `Some(0)` means
+/// without a timeout. Returns None if it does not wait there.
 fn parked_on_own_event(worker: u32) -> Option<u64> {
     let seen = workers().into_iter().find(|w| w.id == worker)?;
     let call = inside_call(seen.thread)?;
@@ -373,11 +375,12 @@ fn a_runnable_thread_stays_parked_until_its_event_is_set_u12_u42_u43() {
     }
 }
 
-/// Notes whether another worker is between two waits on this scheduler.
+/// Checks that at most one worker at a time runs between two waits on a scheduler.
 struct Viable(Vec<AtomicUsize>);
 
 impl Viable {
-    /// Runs `f`, which neither waits nor yields, as the only one on its scheduler.
+    /// Runs `f`, which neither waits nor yields, and checks that no other worker runs on its
+    /// scheduler meanwhile.
     fn alone<R>(&self, f: impl FnOnce() -> R) -> R {
         let here = &self.0[ums::worker::scheduler_id().expect("on a worker")];
         assert_eq!(here.fetch_add(1, SeqCst), 0, "two workers run on one scheduler");
@@ -427,7 +430,8 @@ fn a_preemptive_worker_runs_beside_its_scheduler_u14() {
             let away = start(node, n - 1, move || {
                 ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, move || {
                     o.store(true, SeqCst);
-                    // Ends only if a worker of the scheduler that it left runs meanwhile.
+                    // This ends only if a worker of the scheduler that the caller has left runs
+                    // meanwhile.
                     eventually("the scheduler continues", || b.load(SeqCst));
                 });
             });
@@ -479,7 +483,7 @@ fn pinned_schedulers_have_a_processor_each_u16() {
                 assert_eq!(scheduler(node, 0).workers.len(), 1);
             },
         );
-        // Places are those of the mask, whose first need not be processor 0.
+        // Processors are counted within the affinity mask, whose first need not be processor 0.
         let last = *cpus.allowed.last().unwrap();
         let masked = std::thread::spawn(move || {
             let mut mask = rustix::thread::CpuSet::new();

@@ -1,4 +1,5 @@
-//! Timers: their list, their place in a turn, and the effect of an expired one (U67-U71, G12).
+//! Timers: their list, when a turn handles them, and the effect of a timer that expires (U67-U71,
+//! G12).
 
 #![allow(unsafe_code)] // For the harness.
 
@@ -38,7 +39,7 @@ fn a_wait_with_a_timeout_is_on_the_timer_list_too_u67() {
                     assert_eq!(lists().timers, 0, "a wait that was granted leaves no timer");
                     lock.release(2);
 
-                    // No timeout, no timer.
+                    // A wait without a timeout has no timer.
                     lock.acquire(1, None).unwrap();
                     let theirs = lock.clone();
                     let waiter = ums::spawn(move || theirs.acquire(2, None));
@@ -97,8 +98,8 @@ fn an_expired_timer_leaves_its_list_and_its_worker_is_runnable_u69() {
                     spin(ms(120));
                     assert_eq!((lists().timers, log.len()), (2, 0), "only a yield checks timers");
                     ums::yield_now();
-                    // What the first sleeper saw when it ran: both timers were off the list, and
-                    // the other sleeper and the yielder were runnable, in this order.
+                    // What the first sleeper saw when it ran: both timers had left the timer list,
+                    // and the runnable list held the other sleeper and then the yielder.
                     let seen = log.all();
                     assert_eq!(seen[0].current, first);
                     assert_eq!(seen[0].timers, 0);
@@ -123,8 +124,8 @@ fn timers_come_after_io_in_a_turn_u68_g3() {
                     let log = Log::default();
                     let (mut here, mut there) = UnixStream::pair().unwrap();
                     let note = log.clone();
-                    // It begins to wait before the reader does: the order of waiting does not
-                    // matter.
+                    // The sleeper begins to wait before the reader does, which shows that the order
+                    // in which waits begin does not matter.
                     let sleeper = ums::spawn(move || {
                         ums::sleep(ms(100)).unwrap();
                         note.push("timer");
@@ -152,7 +153,7 @@ fn timers_come_after_io_in_a_turn_u68_g3() {
     );
 }
 
-/// Checks what a sleeper sees when its timer fires while there is only one other worker, which
+/// Checks what a sleeper sees when its timer expires while the only other worker is one that
 /// yields.
 fn expire_on_an_empty_list(kind: WorkerKind) {
     let what = |b: ums::Builder| b.placement(ums::node::Placement::AlwaysPreferred);

@@ -113,7 +113,7 @@ fn a_trace_of_a_process_that_does_nothing_has_its_schedulers_and_one_without_rin
     }
 }
 
-/// Two workers on two schedulers that take turns with a mutex.
+/// Two workers on two schedulers lock a mutex in turn.
 fn contend(node: &Node) {
     let mutex = Arc::new(Mutex::new(0u32));
     let one = |scheduler| {
@@ -146,8 +146,8 @@ fn a_trace_shows_how_a_contended_mutex_goes_from_scheduler_to_scheduler_b43() {
                 assert!(trace.events.len() > 100, "{} events", trace.events.len());
                 let json = trace.to_chrome_json();
                 assert!(json.contains("\"name\":\"waits MUTEX\""), "{json}");
-                // Both ends of a wake are in different processes of the trace, which stand for
-                // schedulers.
+                // The two ends of a wake-up are in different processes of the trace; each process
+                // stands for a scheduler.
                 let ends = |phase: &str| {
                     let start = format!("{{\"ph\":\"{phase}\",\"pid\":");
                     let lines = json.lines().filter_map(|line| {
@@ -177,7 +177,7 @@ fn a_process_that_dies_prints_the_last_events_of_its_schedulers_b43() {
             ums::sleep(ms(1)).unwrap();
             match errand.as_str() {
                 "abort" => std::process::abort(),
-                // SAFETY: Signal: the process dies of it, on purpose.
+                // SAFETY: Signal: the write kills the process, on purpose.
                 _ => unsafe { std::ptr::null_mut::<u8>().write_volatile(1) },
             }
         });
@@ -222,7 +222,8 @@ fn a_trace_that_is_being_recorded_delays_no_other_client_b43_b47() {
             let http = || std::net::TcpStream::connect(address).unwrap();
             let unix = || std::os::unix::net::UnixStream::connect(&path).unwrap();
             std::thread::scope(|scope| {
-                // Longer than this test lasts, so they end because the server does.
+                // These traces take longer than the test lasts, so they end because the server
+                // does.
                 let (client, other) = (http(), unix());
                 let slow = scope
                     .spawn(move || all_of(client, "GET /trace.json?ms=60000 HTTP/1.0\r\n\r\n"));
@@ -234,7 +235,7 @@ fn a_trace_that_is_being_recorded_delays_no_other_client_b43_b47() {
                     assert!(all_of(unix(), "ums_monitor\n").starts_with("{\"pid\":"));
                 }
                 assert!(!slow.is_finished() && !also.is_finished());
-                // The contents of the rings are returned at once, by both servers.
+                // With 0 ms, both servers return the contents of the rings immediately.
                 let held = all_of(unix(), "trace chrome 0\n");
                 assert!(
                     held.starts_with("{\"displayTimeUnit\"") && held.contains("waits SLEEP"),

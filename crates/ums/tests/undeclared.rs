@@ -1,11 +1,11 @@
 //! Undeclared blocks of ordinary thread workers: bare system calls and page faults
 //! (`Builder::detect_blocking`).
 //!
-//! Nothing is interposed here, so only the block watch can notice. Runs with this system's
-//! mechanism, and again with the one that needs no privilege.
+//! Nothing is interposed here, so only the block watch can notice a block. The tests run with the
+//! mechanism that this system offers, and again with the mechanism that needs no privilege.
 //!
-//! Unsafe for bare calls. Named invariant **Own Memory**: they get memory that the test made and
-//! keeps.
+//! Unsafe because of bare system calls. Named invariant **Own Memory**: they get memory that the
+//! test allocated and keeps.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,8 @@ use ums::stats::SchedulerCounters;
 use ums::watch::{Mechanism, mechanism};
 use ums::{Builder, Node, WaitReason};
 
-/// Whether nothing but interposed calls can be noticed here.
+/// Returns whether this system can notice interposed calls only; if so, the test prints that it is
+/// skipped.
 fn only_calls() -> bool {
     let only = mechanism() == Mechanism::Calls;
     if only {
@@ -43,8 +44,8 @@ fn counters(node: &Node, scheduler: usize) -> SchedulerCounters {
     node.snapshot().schedulers[scheduler].counters
 }
 
-/// Runs `blocks` on a scheduler, then lets `unblocks` run when another task was there meanwhile:
-/// whether it was, and what was counted.
+/// Runs `blocks` on a scheduler. Calls `unblocks` when another task has run there, or after a
+/// while. Returns whether the other task ran during the block, and the scheduler's counters.
 fn beside(
     blocks: impl FnOnce() + Send + 'static,
     unblocks: impl FnOnce() + Send + 'static,
@@ -56,7 +57,7 @@ fn beside(
         mine.store(true, SeqCst);
         blocks();
         over.store(true, SeqCst);
-        // Home again: this needs the baton.
+        // The worker has rejoined its scheduler: a yield needs the baton.
         ums::yield_now();
         ums::sleep(Duration::from_millis(1)).unwrap();
     });
@@ -142,7 +143,8 @@ fn a_cold_mapping_is_read_right_whether_its_faults_are_noticed_or_not() {
     end(node);
 }
 
-/// A blocks in a bare read and is woken while B computes: whether A ran before B had yielded.
+/// Worker A blocks in a bare read and is woken while worker B computes. Returns whether A ran
+/// before B had yielded.
 fn runs_without_the_baton() -> bool {
     let node = node(1, |b| b);
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -173,14 +175,14 @@ fn a_woken_worker_runs_nothing_before_it_has_the_baton_and_would_without_its_gat
         return;
     }
     assert!(!runs_without_the_baton(), "the gate leaks");
-    // The positive control: the same harness sees a gate that is switched off.
+    // The positive control: with the gate switched off, the same harness must report a leak.
     ums::watch::switch_gate(false);
     let leaked = runs_without_the_baton();
     ums::watch::switch_gate(true);
     assert!(leaked, "the harness does not notice a missing gate");
 }
 
-/// A small generator: the same run for the same task.
+/// A small random number generator, so that a task makes the same choices in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -190,8 +192,8 @@ impl Dice {
     }
 }
 
-/// Which worker runs on a scheduler, as its tasks report: a task that returns from a block writes
-/// its number here, computes for a moment, and must still find it.
+/// The worker that runs on a scheduler, as its tasks report. A task that returns from a block
+/// writes its number here, computes for a moment, and must still find its number.
 #[derive(Default)]
 struct Owner(AtomicUsize);
 
@@ -202,7 +204,7 @@ impl Owner {
     }
 }
 
-/// One thing that a worker may do between two computations.
+/// Does one random thing between two computations.
 fn step(dice: &mut Dice, pipe: &PipeReader, lock: &ums::sync::Mutex<u64>, plain: &Mutex<u64>) {
     let short = Duration::from_micros(20 + dice.roll(200));
     match dice.roll(9) {
@@ -214,7 +216,7 @@ fn step(dice: &mut Dice, pipe: &PipeReader, lock: &ums::sync::Mutex<u64>, plain:
             ums::yield_now();
         }
         5 => {
-            // Held over a block: others that want it block undeclared, too.
+            // The lock is held during a block, so other tasks that lock it block undeclared, too.
             let mut count = plain.lock().unwrap();
             std::thread::sleep(short);
             *count += 1;
@@ -228,7 +230,8 @@ fn step(dice: &mut Dice, pipe: &PipeReader, lock: &ums::sync::Mutex<u64>, plain:
     }
 }
 
-/// Many tasks that block in every way; gives violations and what was noticed.
+/// Runs many tasks that block in every way. Returns the number of violations and the number of
+/// blocks that were noticed.
 fn stress(schedulers: usize, tasks: usize, time: Duration) -> (u64, u64) {
     let node = node(schedulers, |b| b.max_workers(schedulers * 40));
     let owners: Arc<Vec<Owner>> = Arc::new((0..schedulers).map(|_| Owner::default()).collect());
@@ -256,7 +259,7 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> (u64, u64) {
     let mut dice = Dice(5);
     let all = || (0..schedulers).map(|at| counters(&node, at));
     let noticed = || all().map(|c| c.undeclared_blocks + c.undeclared_faults).sum::<u64>();
-    // On a busy computer the watcher may get no processor for a while.
+    // On a busy computer the watcher thread may get no processor for a while.
     let patience = time + Duration::from_secs(30);
     while tasks.iter().any(|task| !task.is_finished()) {
         let enough = || began.elapsed() >= patience || noticed() > 0;
@@ -275,8 +278,8 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> (u64, u64) {
     (violations.load(SeqCst), noticed)
 }
 
-/// `UMS_STRESS_SECS=60 cargo test -p ums --test undeclared no_instruction -- --nocapture` for
-/// longer.
+/// For a longer run: `UMS_STRESS_SECS=60 cargo test -p ums --test undeclared no_instruction --
+/// --nocapture`.
 #[test]
 fn no_instruction_without_the_baton_whatever_blocks_with_1_and_2_schedulers() {
     let _turn = turn();
@@ -372,7 +375,7 @@ fn a_panic_after_rejoining_is_the_requests_own() {
     eventually("it blocks", || counters(&node, 0).preemptive == 1);
     writer.write_all(b"x").unwrap();
     assert!(task.unwrap().join().is_err());
-    // The scheduler serves others as before.
+    // The scheduler serves other requests as before.
     assert_eq!(node.spawn_on(0, || 3).unwrap().join().unwrap(), 3);
     end(node);
 }
@@ -416,7 +419,8 @@ fn a_lock_that_a_worker_at_its_gate_holds_delays_a_routine_and_no_more() {
     let tell = held.clone();
     let task = node.spawn_on(0, move || {
         let fd = pipe.as_raw_fd();
-        // Runs inside another worker's turn, and waits there for a lock that this worker holds.
+        // The routine runs inside another worker's turn, and waits there for a lock that this
+        // worker holds.
         ums::testing::when_readable(fd, move |_| *routines.lock().unwrap() += 1);
         let mut count = holder.lock().unwrap();
         tell.store(true, SeqCst);
@@ -427,14 +431,15 @@ fn a_lock_that_a_worker_at_its_gate_holds_delays_a_routine_and_no_more() {
         ums::yield_now();
     });
     let (tell, told) = (computes.clone(), fed.clone());
-    // It runs when the first has blocked. Until it yields, no worker looks for routines.
+    // The other task runs when the first has blocked. No worker looks for completion routines until
+    // it yields.
     let other = node.spawn_on(0, move || {
         tell.store(true, SeqCst);
         while !told.load(SeqCst) {
             std::hint::spin_loop();
         }
         wakes.write_all(b"x").unwrap();
-        // The first gets to its gate; the yield runs the routine.
+        // Meanwhile the first task gets to its gate. Then the yield runs the routine.
         spin(Duration::from_millis(20));
         ums::yield_now();
     });
@@ -464,7 +469,7 @@ fn workers_that_are_not_detected_are_not_watched() {
     end(node);
 }
 
-/// Everything above once more, by the mechanism that needs no privilege.
+/// Runs all tests of this file again, with the mechanism that needs no privilege.
 #[test]
 fn the_same_holds_with_the_breakpoint_gate() {
     if std::env::var_os("UMS_WATCH").is_some() {

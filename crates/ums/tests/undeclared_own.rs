@@ -1,5 +1,6 @@
 //! Undeclared blocks of workers with their own context (`Builder::detect_blocking`): bare system
-//! calls, by which the worker would hold up the kernel thread that hosts it and all others.
+//! calls. If they were not noticed, such a call would block the kernel thread that hosts the
+//! worker, and with it all other workers of the scheduler.
 //!
 //! Nothing is interposed here. Page faults are in `undeclared_own_faults.rs`.
 
@@ -27,13 +28,14 @@ fn counters(node: &Node) -> SchedulerCounters {
     node.snapshot().schedulers[0].counters
 }
 
-/// Of the calling worker. Off it, it is on its host: whichever thread carries that now.
+/// Returns the kernel thread that belongs to the calling worker. At other times the worker runs on
+/// its host: the thread that carries its scheduler at that moment.
 fn own_kernel_thread() -> i32 {
     let _away = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
     kernel_thread()
 }
 
-/// Whether another task runs while one blocks in a bare read; and what was counted.
+/// Returns whether another task runs while one blocks in a bare read, and the scheduler's counters.
 fn beside_a_read(detects: bool) -> Option<(bool, SchedulerCounters)> {
     let node = node(detects)?;
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -69,7 +71,7 @@ fn a_bare_read_lets_others_run_and_without_detection_it_does_not() {
     assert!(early, "the other did not run before the read came back");
     assert!(seen.undeclared_blocks >= 1, "{seen:?}");
     assert_eq!(seen.undeclared_calls, 0);
-    // The harness would notice.
+    // Without detection the other task does not run: the harness notices a block.
     let (early, seen) = beside_a_read(false).unwrap();
     assert!(!early && seen.undeclared_blocks == 0, "{seen:?}");
 }
@@ -87,7 +89,7 @@ fn a_lock_that_a_worker_of_the_same_scheduler_holds_over_a_wait_is_no_deadlock()
         *count += 1;
     });
     eventually("it is held", || held.load(SeqCst));
-    // Blocks the host, which the holder needs.
+    // Blocks the host, which the lock's holder needs to continue.
     let waiter = node.spawn_on(0, move || *theirs.lock().unwrap() += 1);
     holder.unwrap().join().unwrap();
     waiter.unwrap().join().unwrap();
@@ -96,7 +98,7 @@ fn a_lock_that_a_worker_of_the_same_scheduler_holds_over_a_wait_is_no_deadlock()
     end(node);
 }
 
-/// A small generator: the same run for the same worker.
+/// A small random number generator, so that a worker makes the same choices in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -132,9 +134,9 @@ fn one_step(dice: &mut Dice, pipe: &PipeReader) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Many workers that block in bare calls at random: between any two steps each looks whether it is
-/// on the host. Gives how often one was not, how often a call was interrupted, and how many blocks
-/// were noticed. `leaks`: they leave the host on purpose.
+/// Many workers block in bare calls at random. Between any two steps, each checks that it runs on
+/// the host. Returns how often a worker was not on the host, how often a call was interrupted, and
+/// how many blocks were noticed. With `leaks`, workers leave the host on purpose.
 fn stress(time: Duration, leaks: bool) -> Option<(u64, u64, u64)> {
     const TASKS: u64 = 24;
     let node = node(true)?;
@@ -177,12 +179,12 @@ fn stress(time: Duration, leaks: bool) -> Option<(u64, u64, u64)> {
         std::thread::sleep(Duration::from_micros(100));
     }
     stop.store(true, SeqCst);
-    // The workers that still read; the others have ended.
+    // Feeds the workers that still read; the others have ended.
     for feed in &mut feeds {
         let _ = feed.write_all(&[b'x'; 4]);
     }
     tasks.into_iter().for_each(|task| task.join().unwrap());
-    // Told at the next turn.
+    // The counter is updated at the next turn.
     eventually("no worker is preemptive", || counters(&node).preemptive == 0);
     let seen = counters(&node);
     end(node);
@@ -203,7 +205,8 @@ fn no_instruction_off_the_host_except_where_it_was_asked_for() {
     let Some((violations, interrupted, blocks)) = stress(time, false) else { return };
     assert_eq!(violations, 0);
     assert!(blocks > 100, "{blocks}");
-    // A poke that comes too late meets another call, whose number cannot be told: rarely.
+    // The signal for a blocked call may come so late that it interrupts the worker's next call,
+    // which then fails with EINTR. That is rare.
     assert!(interrupted * 50 < blocks, "{interrupted} of {blocks}");
     let (violations, ..) = stress(Duration::from_secs(1), true).unwrap();
     assert!(violations > 0, "the harness does not notice");

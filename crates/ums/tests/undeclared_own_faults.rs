@@ -1,12 +1,13 @@
 //! Undeclared page faults of workers with their own context (`Builder::detect_blocking`), and calls
-//! that no signal interrupts: the kernel thread that hosts the worker is blocked, and its scheduler
+//! that no signal interrupts. They block the kernel thread that hosts the worker, and its scheduler
 //! still continues.
 //!
-//! Two kinds of faults: those that a thread of this process resolves end by a signal (the worker
-//! steps out), those of a file do not (its scheduler continues on another carrier).
+//! There are two kinds of page faults. A signal interrupts a fault that a thread of this process
+//! resolves: then the worker continues on its own kernel thread. A signal does not interrupt a
+//! fault on a file: then the scheduler continues on another carrier.
 //!
-//! Unsafe for `errno` and `vfork`. Named invariant **Own Memory**: bare calls get memory that the
-//! test made and keeps.
+//! Unsafe because of `errno` and `vfork`. Named invariant **Own Memory**: bare calls get memory
+//! that the test allocated and keeps.
 
 #![allow(unsafe_code)]
 
@@ -45,11 +46,12 @@ thread_local! {
 }
 
 fn errno() -> *mut i32 {
-    // SAFETY: Own Memory: this thread's own.
+    // SAFETY: Own Memory: it is the calling thread's own.
     unsafe { libc::__errno_location() }
 }
 
-/// Touches slow memory, in the middle of a request with a state of its own.
+/// Touches slow memory in the middle of a request, and checks that the worker's thread-local and
+/// register state is unchanged.
 fn block(slow: &dyn Slow, mark: u64, expects_errno: bool) {
     let me = std::thread::current().id();
     MARK.set(mark);
@@ -64,8 +66,8 @@ fn block(slow: &dyn Slow, mark: u64, expects_errno: bool) {
     assert!(!std::thread::panicking() && ums::worker::is_worker());
 }
 
-/// Whether another task runs on each scheduler while one there blocks; and what was counted on the
-/// first.
+/// Returns whether on each scheduler another task runs while one blocks there, and the counters of
+/// the first scheduler.
 fn beside(
     make: fn() -> Option<Arc<dyn Slow>>,
     schedulers: usize,
@@ -109,7 +111,7 @@ fn beside(
     Some((early, seen))
 }
 
-/// Of the calling worker.
+/// Returns the kernel thread that belongs to the calling worker.
 fn own_kernel_thread() -> i32 {
     let _away = ums::worker::couple(WaitReason::PREEMPTIVE_EXTERNAL).unwrap();
     kernel_thread()
@@ -124,7 +126,7 @@ fn lets_others_run(make: fn() -> Option<Arc<dyn Slow>>, faults: bool) {
         let counted = if faults { seen.undeclared_faults } else { seen.undeclared_blocks };
         assert!(counted >= 1, "{seen:?}");
     }
-    // The harness would notice.
+    // Without detection the other task does not run: the harness notices a block.
     let (early, seen) = beside(make, 1, false).unwrap();
     assert!(!early && seen.undeclared_faults + seen.undeclared_blocks == 0, "{seen:?}");
     eventually("descriptors are closed", || open_descriptors() <= before);
@@ -220,11 +222,11 @@ fn a_fault_in_a_signal_handler_of_the_applications_holds_up_the_host() {
     let _turn = turn();
     let (Some(node), Some(file)) = (node(1, true), file(8)) else { return };
     BASE.store(file.base(), SeqCst);
-    // SAFETY: Own Memory: a handler that reads mapped memory. It blocks its signal meanwhile.
+    // SAFETY: Own Memory: a handler that reads mapped memory. Its signal is blocked while it runs.
     unsafe { libc::signal(libc::SIGUSR1, touches as extern "C" fn(i32) as usize) };
     let task = node.spawn_on(0, || {
-        // SAFETY: Own Memory: numbers. Not `raise`, which knows the worker's own kernel thread
-        // only.
+        // SAFETY: Own Memory: numbers. `raise` is not used, because it sends the signal to the
+        // worker's own kernel thread.
         let here = || unsafe {
             libc::syscall(libc::SYS_tgkill, libc::getpid(), kernel_thread(), libc::SIGUSR1)
         };
@@ -241,7 +243,8 @@ fn a_fault_in_a_signal_handler_of_the_applications_holds_up_the_host() {
     end(node);
 }
 
-/// A is in a fault that ends while B computes: whether A ran before B had yielded.
+/// Worker A is in a page fault that is resolved while worker B computes. Returns whether A ran
+/// before B had yielded.
 fn runs_without_the_baton(make: fn() -> Option<Arc<dyn Slow>>) -> Option<bool> {
     let (node, slow) = (node(1, true)?, make()?);
     let read = Arc::new(AtomicBool::new(false));
@@ -322,7 +325,7 @@ fn a_shutdown_waits_for_a_worker_in_a_fault_and_gives_up_one_that_never_rejoins(
     }
 }
 
-/// A small generator: the same run for the same worker.
+/// A small random number generator, so that a task makes the same choices in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -332,13 +335,13 @@ impl Dice {
     }
 }
 
-/// What the workers of a stress share.
+/// The state that the workers of a stress run share.
 struct Field {
     file: SlowFile,
     page: AtomicUsize,
-    /// A lock that the scheduler itself needs, too.
+    /// A lock that a completion routine wants, so a turn of the scheduler may wait for it.
     lock: Mutex<u64>,
-    /// Which worker runs on each scheduler, as its tasks report.
+    /// For each scheduler, the worker that runs there, as its tasks report.
     owners: [AtomicUsize; 2],
     stop: AtomicBool,
     violations: AtomicU64,
@@ -347,7 +350,7 @@ struct Field {
 const PAGES: usize = 1 << 17;
 
 impl Field {
-    /// One thing that a worker may do between two computations.
+    /// Does one random thing between two computations.
     fn step(self: &Arc<Field>, dice: &mut Dice, pipe: &PipeReader) {
         match dice.roll(64) {
             0..23 => self.touch(),
@@ -356,7 +359,8 @@ impl Field {
             32..40 => std::thread::sleep(Duration::from_micros(20 + dice.roll(200))),
             40..48 => ums::sleep(Duration::from_micros(dice.roll(300))).unwrap(),
             48..56 => drop(own_kernel_thread()),
-            // Waits as for a fault, with all signals blocked, so that nothing could be a gate.
+            // `vfork` waits like a page fault, but with all signals blocked, so that no signal
+            // could act as the gate.
             56 => assert!(std::process::Command::new("/bin/true").status().unwrap().success()),
             _ => ums::yield_now(),
         }
@@ -367,8 +371,8 @@ impl Field {
         assert_eq!(SlowFile::touch(self.file.base(), page), SlowFile::holds(page));
     }
 
-    /// A turn that runs the routine meanwhile waits inside the library until this worker has
-    /// rejoined, and is allowed to run without the baton.
+    /// If a turn runs the routine meanwhile, it waits inside the library for this worker's lock. So
+    /// this worker, when it rejoins, must be allowed to run without the baton.
     fn touch_with_a_lock_that_a_routine_wants(self: &Arc<Field>) {
         let (reads, mut writes) = std::io::pipe().unwrap();
         let (fd, field) = (reads.as_raw_fd(), self.clone());
@@ -382,8 +386,8 @@ impl Field {
         *count += 1;
     }
 
-    /// A task that returns from a fault writes its number here, computes for a moment, and must
-    /// still find it, on no kernel thread of its own.
+    /// A task that returns from a fault writes its number here and computes for a moment. Its
+    /// number must still be there, and the task must not be on its own kernel thread.
     fn compute(&self, me: usize, own: i32, loops: u64) {
         let owner = &self.owners[ums::worker::scheduler_id().expect("a worker on its scheduler")];
         owner.store(me, SeqCst);
@@ -425,7 +429,7 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
     let began = Instant::now();
     let mut dice = Dice(5);
     let all = || (0..schedulers).map(|at| counters(&node, at));
-    // On a busy computer the watcher may get no processor for a while.
+    // On a busy computer the watcher thread may get no processor for a while.
     let patience = time + Duration::from_secs(30);
     while !tasks.iter().all(JoinHandle::is_finished) {
         let enough = || began.elapsed() >= patience || all().any(|c| c.undeclared_faults > 0);
@@ -450,8 +454,8 @@ fn stress(schedulers: usize, tasks: usize, time: Duration) -> Option<(u64, u64)>
     Some((violations, faults))
 }
 
-/// `UMS_STRESS_SECS=60 cargo test -p ums --test undeclared_own_faults no_instruction --
-/// --nocapture` for longer.
+/// For a longer run: `UMS_STRESS_SECS=60 cargo test -p ums --test undeclared_own_faults
+/// no_instruction -- --nocapture`.
 #[test]
 fn no_instruction_without_the_baton_whatever_faults_with_1_and_2_schedulers() {
     let _turn = turn();
@@ -465,7 +469,8 @@ fn no_instruction_without_the_baton_whatever_faults_with_1_and_2_schedulers() {
     eventually("descriptors are closed", || open_descriptors() <= before);
 }
 
-/// From the fault to the next worker's code: the median of those that were noticed, in nanoseconds.
+/// Returns the time from a fault until the next worker runs its own code: the median of the faults
+/// that were noticed, in nanoseconds.
 fn until_the_next_worker(kind: WorkerKind) -> Option<u64> {
     const FAULTS: usize = 25;
     let (node, file) = match kind {
@@ -475,7 +480,8 @@ fn until_the_next_worker(kind: WorkerKind) -> Option<u64> {
             (builder.detect_blocking(true).build().unwrap(), file(FAULTS * 8)?)
         }
     };
-    // So long that the watchdog sees those that a starved watcher thread does not.
+    // Each fault lasts so long that the watchdog notices it even if the watcher thread gets no
+    // processor.
     file.delay(Duration::from_millis(40));
     file.resolve();
     let began = Instant::now();

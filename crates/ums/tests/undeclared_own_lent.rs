@@ -1,7 +1,7 @@
-//! Workers with their own context that are back from an undeclared block and hold a lock that the
-//! scheduler itself waits for: they are allowed to run without the baton
-//! (`scheduler/contexts/lent.rs`). The lock is one of a completion routine, which runs inside
-//! another worker's turn; to the scheduler the allocator's lock is the same.
+//! Workers with their own context that return from an undeclared block while they hold a lock that
+//! the scheduler itself waits for. They are allowed to run without the baton
+//! (`scheduler/contexts/lent.rs`). Here a completion routine, which runs inside another worker's
+//! turn, wants the lock. For the scheduler that is the same as the allocator's lock.
 
 ums::interpose!();
 
@@ -24,7 +24,7 @@ use slow::{Slow, child, file_page, user_page};
 use ums::node::Placement;
 use ums::{JoinHandle, Node, WaitReason, WorkerKind};
 
-/// A call that a signal interrupts.
+/// A bare read, which a signal interrupts.
 struct Read(PipeReader, PipeWriter);
 
 impl Slow for Read {
@@ -46,7 +46,8 @@ fn call() -> Option<Arc<dyn Slow>> {
     Some(Arc::new(Read(reads, writes)))
 }
 
-/// One scheduler, on which a worker blocks with a lock held that a routine wants.
+/// A node with one scheduler, where a worker blocks while it holds a lock that a completion routine
+/// wants.
 struct Story {
     node: Node,
     lock: Arc<Mutex<u32>>,
@@ -56,7 +57,7 @@ struct Story {
 }
 
 impl Story {
-    /// `after`: what the worker does when it has given the lock back.
+    /// Starts the story. `after` is what the worker does when it has released the lock.
     fn begin(make: Make, after: impl FnOnce(Own) + Send + 'static) -> Option<Story> {
         let slow = make()?;
         if !can_be_had(WorkerKind::OwnContext) {
@@ -93,7 +94,8 @@ impl Story {
         self.node.snapshot().schedulers[0].counters
     }
 
-    /// Another worker runs when the block ends, and then the routine, in its turn.
+    /// Ends the block while another worker runs. The other worker then yields, and its turn runs
+    /// the completion routine.
     fn go_on(&mut self) -> JoinHandle<()> {
         let (computes, go) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (tell, told) = (computes.clone(), go.clone());
@@ -106,7 +108,8 @@ impl Story {
         });
         eventually("the other computes", || computes.load(SeqCst));
         self.slow.resolve();
-        // Until it yields no worker looks for routines, and the first one rejoins.
+        // Until the other worker yields, no worker runs completion routines, and the first one gets
+        // to its gate.
         std::thread::sleep(Duration::from_millis(50));
         self.feed.write_all(b"x").unwrap();
         std::thread::sleep(Duration::from_millis(20));
@@ -122,7 +125,8 @@ impl Story {
     }
 }
 
-/// What is keyed to the kernel thread of a worker.
+/// The state of a kernel thread that shows on which one a worker runs: its number and its blocked
+/// signals.
 #[derive(Debug, PartialEq)]
 struct Own(i32, HashSet<i32>);
 
@@ -164,8 +168,9 @@ fn a_lock_that_a_rejoining_worker_holds_delays_a_routine_and_no_more() {
     }
 }
 
-/// Of one whose holder does this when it has given the lock back, and another task of its scheduler
-/// that.
+/// Runs a story in which the lock's holder does `after` when it has released the lock, and another
+/// task of its scheduler does `other_does`. Checks that the holder is allowed to run without the
+/// baton.
 fn is_lent_and_ends<O: FnOnce() + Send + 'static>(
     make: Make,
     after: impl FnOnce(Own) + Send + 'static,

@@ -187,7 +187,7 @@ fn an_idle_scheduler_takes_requests_that_have_not_started_b5() {
         let ran_on = on(node, 0, || {
             let tasks: Vec<_> = (0..20).map(|_| ums::spawn(ums::worker::scheduler_id)).collect();
             let began = std::time::Instant::now();
-            // Without yielding, so this scheduler cannot carry them out.
+            // This worker does not yield meanwhile, so its scheduler cannot carry them out.
             while !tasks.iter().all(JoinHandle::is_finished) && began.elapsed() < PATIENCE {
                 std::thread::yield_now();
             }
@@ -291,7 +291,7 @@ fn an_administrator_is_answered_while_all_visible_schedulers_spin_b18() {
         let spinning = Busy::with(node, &vec![3; n]);
         let mut admin = client(&server);
         for _ in 0..5 {
-            // The visible schedulers, and the one that answers.
+            // The visible schedulers, and the one that carries out this request.
             assert_eq!(ask(&mut admin), format!("{} busy, asked by Some(Thread)\n", n + 1));
         }
         let user = node.user_on(&hidden);
@@ -340,7 +340,8 @@ fn owned_by(user: &User) -> Arc<UserLock> {
     lock
 }
 
-/// Enqueues a request that waits for the lock with its worker, notes its number, and releases.
+/// Enqueues a request that waits for the lock on its worker, records its user's number, and
+/// releases the lock.
 fn waits_for(user: &User, lock: &Arc<UserLock>, log: &Log<u64>) -> JoinHandle<()> {
     let (place, id) = (lock.waiters(), user.id());
     let (l, log) = (lock.clone(), log.clone());
@@ -353,8 +354,8 @@ fn waits_for(user: &User, lock: &Arc<UserLock>, log: &Log<u64>) -> JoinHandle<()
     waits.unwrap()
 }
 
-/// Enqueues a request that takes a place in the queue and ends; the next request is enqueued when
-/// the lock is the user's.
+/// Enqueues a request that joins the lock's queue and ends without waiting. When the lock becomes
+/// the user's, the user's next request is enqueued.
 fn leaves(user: &Arc<User>, lock: &Arc<UserLock>, log: &Log<u64>) {
     let (l, log, next) = (lock.clone(), log.clone(), user.clone());
     let request = user.enqueue(move || {
@@ -401,7 +402,7 @@ fn a_lock_that_prefers_its_own_scheduler_overtakes_the_first_waiter_a_bounded_nu
                 let (owner, log) = (node.user(), Log::default());
                 let lock = Arc::new(UserLock::near(passes));
                 lock.acquire(owner.id(), None).unwrap();
-                // Alternately on the first and the other scheduler.
+                // Users of the first and of the other scheduler alternate.
                 let mut users: Vec<_> = (0..6).map(|_| node.user()).collect();
                 users.sort_by_key(User::scheduler);
                 let order = [0, 3, 1, 4, 2, 5].map(|at| &users[at]);
@@ -481,7 +482,7 @@ fn the_request_of_a_holder_is_served_beyond_the_maximum_of_workers_g11() {
                     eventually("every worker waits", || gate.waiters() == n);
                     let (holder, other) = (node.user(), node.user());
                     let ordinary = other.enqueue(|| ()).unwrap();
-                    // Holds nest.
+                    // Holds are counted.
                     holder.hold();
                     holder.hold();
                     holder.release();
@@ -520,7 +521,8 @@ fn a_request_can_be_cancelled_as_soon_as_it_runs_b59() {
             let gate = Arc::new(UserLock::new());
             gate.acquire(u64::MAX, None).unwrap();
             let theirs = gate.clone();
-            // Enqueued by a worker, so that another scheduler may run it in parallel with the
+            // A worker enqueues this request, so another scheduler may run it in parallel with that
+            // worker.
             // enqueuer.
             waiting.push(start(node, round % n, move || {
                 let id = next.id();

@@ -128,7 +128,7 @@ fn a_waiting_task_names_what_it_waits_for_and_its_blocker_b22() {
         lock.release(owner.id());
         waits.join().unwrap().unwrap();
 
-        // For a lock that workers hold, the blocker is a worker.
+        // If workers hold a lock, the blocker is a worker.
         let mutex = Arc::new(Mutex::new(()));
         let (held, gate) = (mutex.clone(), Gate::shut());
         let (theirs, wanted) = (gate.clone(), mutex.clone());
@@ -201,8 +201,8 @@ fn the_views_as_tables_have_a_cell_for_each_column_b22() {
         let expected: Vec<_> = ums::stats::View::ALL.iter().map(|v| v.empty().name).collect();
         assert_eq!(names, expected);
         for table in &tables {
-            // The sleeper is no user, has not ended a wait and uses no descriptor; there is no
-            // monitor and no recording.
+            // These tables are empty: the sleeper is no user, has not ended a wait and uses no
+            // descriptor, and the node has neither a monitor nor a recording.
             let empty = ["ums_wait_histogram", "ums_request_waits", "ums_users", "ums_user_waits"];
             let watched = ["ums_monitor", "ums_reports", "ums_stalls", "ums_deadlocks", "ums_ring"];
             let some = !empty.contains(&table.name)

@@ -1,11 +1,11 @@
 //! Runs the examples of the Windows layer, and checks what they print.
 //!
-//! Cargo builds examples for `cargo test` of the whole package. If only this test was requested
-//! they may be missing; a missing example is skipped by name.
+//! Cargo builds examples for `cargo test` of the whole package. If only this test was requested, an
+//! example may be missing. It is skipped then, and its name is printed.
 
 use std::process::Command;
 
-/// Returns what an example prints, line by line; None if it was not built.
+/// Returns the lines that an example prints. Returns None if the example was not built.
 fn said_by(example: &str) -> Option<Vec<String>> {
     let exe = std::env::current_exe().unwrap();
     let path = exe.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(example);
@@ -52,7 +52,8 @@ fn a_worker_that_blocks_in_read_lets_the_other_compute() {
     let Some(said) = said_by("windows_pipe") else { return };
     assert_eq!(said.len(), 2, "{said:?}");
     assert_eq!(said[0], "read gave Ok(1); the other has computed meanwhile: true");
-    // Once in the read, if that is noticed, and twice for the ends of the workers.
+    // The scheduler is called once for the read, if the block is noticed, and twice for the ends of
+    // the workers.
     assert!(said[1].starts_with("the scheduler was called "), "{said:?}");
 }
 

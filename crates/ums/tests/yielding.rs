@@ -1,5 +1,5 @@
-//! Yielding, the runnable list, and waiting for each other (U41, U44, U46-U50, U53-U56, G3, B9).
-//! What the kernel shows of parked threads is in `taking_over.rs`.
+//! Yielding, the runnable list, and workers that wait for each other (U41, U44, U46-U50, U53-U56,
+//! G3, B9). The kernel's view of parked threads is tested in `taking_over.rs`.
 
 mod common;
 
@@ -15,12 +15,13 @@ use ums::sync::{Event, Mutex, RwLock};
 use ums::testing::{lists, scheduler, when_readable, workers};
 use ums::{Builder, Node, WorkerKind};
 
-/// The number of the caller's worker.
+/// Returns the number of the caller's worker.
 fn me() -> u32 {
     ums::worker::worker_id().expect("on a worker").1
 }
 
-/// Runs the body on a worker of each scheduler in turn, in both kinds, with 1, 2 and 4 of them.
+/// Runs the body on a worker of each scheduler in turn, with each worker kind, on 1, 2 and 4
+/// schedulers.
 fn on_each(options: impl Fn(Builder) -> Builder, body: fn(&Node)) {
     each_alone(options, |node, _, n| {
         for s in 0..n {
@@ -30,7 +31,7 @@ fn on_each(options: impl Fn(Builder) -> Builder, body: fn(&Node)) {
     });
 }
 
-/// Starts a worker that yields until `stop`, and lets it begin.
+/// Starts a worker that yields until `stop` is set, and lets it begin.
 fn yielder(stop: &Arc<AtomicBool>) -> (ums::JoinHandle<()>, u32) {
     let (stop, id) = (stop.clone(), Arc::new(AtomicU32::new(0)));
     let i = id.clone();
@@ -58,7 +59,8 @@ fn the_runnable_list_holds_workers_in_the_middle_of_a_request_u41() {
                 assert_eq!(worker.state, WorkerState::Runnable);
                 assert_ne!(worker.request, 0, "a runnable worker has a request");
             }
-            // The first on the list is the next to run, and the yielder goes to its end.
+            // The first worker on the list runs next, and the worker that yields goes to the end of
+            // the list.
             ums::yield_now();
             assert_eq!(lists().runnable, runnable, "all three ran, in order, and then we");
             stop.store(true, SeqCst);
@@ -92,7 +94,8 @@ fn any_worker_may_signal_u44() {
             eventually("it waits", || lists().waiting.len() == 1);
             let first = signal();
             eventually("it waits again", || first.is_finished());
-            // Keeps the first one's worker busy, so that the second has another.
+            // Keeps the first request's worker busy, so that the second request gets another
+            // worker.
             let gate = Gate::shut();
             let g = gate.clone();
             let busy = ums::spawn(move || g.pass());
@@ -128,7 +131,8 @@ fn there_are_several_kinds_of_yield_u46() {
             };
             assert!(gives_a_turn(&ums::yield_now));
             assert!(gives_a_turn(&|| ums::sleep(ms(5)).unwrap()));
-            // Within its quantum a worker continues; after it the others have a turn.
+            // `yield_if_due` does nothing within the worker's quantum. After the quantum it gives
+            // the others a turn.
             ums::yield_now();
             assert!(!gives_a_turn(&|| assert!(!ums::yield_if_due())));
             spin(ms(5));
@@ -169,13 +173,13 @@ fn a_worker_yields_at_its_end_or_by_an_explicit_call_u47() {
     );
 }
 
-/// How often each thread of the node has gone to sleep.
+/// Returns how often each thread of the node has gone to sleep.
 fn sleeps() -> Vec<(u32, u64)> {
     let numbers = node_thread_numbers().into_iter();
     numbers.map(|t| (t, thread_status(t, "voluntary_ctxt_switches"))).collect()
 }
 
-/// The threads that slept, and so ran, between two readings.
+/// Returns the threads that slept between two readings, and so must have run.
 fn ran_between(before: &[(u32, u64)], after: &[(u32, u64)]) -> BTreeSet<u32> {
     let same = |(t, n): &&(u32, u64)| !before.contains(&(*t, *n));
     after.iter().filter(same).map(|(t, _)| *t).collect()
@@ -191,7 +195,7 @@ fn the_yielder_itself_makes_the_next_one_run_and_no_third_thread_does_u48_u49() 
                 let (peer, id) = yielder(&stop);
                 let peers_thread = workers().iter().find(|w| w.id == id).unwrap().thread;
                 (0..10).for_each(|_| ums::yield_now());
-                // Reading takes a while, so the pair may have slept before they are read again.
+                // Reading the counts takes a while, and the pair may sleep meanwhile.
                 let pair = BTreeSet::from([thread_number(), peers_thread]);
                 let before = sleeps();
                 (0..1000).for_each(|_| ums::yield_now());
@@ -282,13 +286,14 @@ fn any_worker_does_the_housekeeping_u50() {
                         if at == 1 {
                             done.set();
                         }
-                        // Its worker stays busy, so the other has one of its own.
+                        // The request does not end, so its worker stays in use, and the other
+                        // request has a worker of its own.
                         done.wait().unwrap();
                         me()
                     })
                 })
                 .collect();
-            // This worker waits, so it is a keeper that finds each completion.
+            // While this worker waits, the completions are found by the two keepers.
             done.wait().unwrap();
             let ids: Vec<_> = keepers.into_iter().map(|k| k.join().unwrap()).collect();
             assert_ne!(ids[0], ids[1]);
@@ -377,8 +382,9 @@ fn release_moves_one_exclusive_waiter_or_a_group_of_shared_ones_u54() {
     );
 }
 
-/// Makes a waiter and a worker that yields; releases what the first waits for. Returns the runnable
-/// list right after, the waiter, the other, and which ran then in order.
+/// Makes one worker wait for a lock and another one yield, and releases the lock. Returns the
+/// runnable list right after the release, the waiter, the other worker, and the order in which the
+/// two ran.
 fn release_beside_a_yielder() -> (Vec<u32>, u32, u32, Vec<u32>) {
     let (lock, log, stop) =
         (Arc::new(Mutex::new(())), Log::default(), Arc::new(AtomicBool::new(false)));
@@ -433,12 +439,12 @@ fn release_runs_no_worker_and_the_next_yield_runs_the_first_u55() {
     );
 }
 
-/// Two workers stop handing a lock to each other after so many times, so that a test in which a
-/// third starves ends too.
+/// Two workers that hand a lock to each other stop after this many times, so that a test in which a
+/// third worker starves ends too.
 const ENOUGH: usize = 100_000;
 
-/// Two workers that hand a lock to each other, beside one that yields: how many hand-overs there
-/// are between its turns.
+/// Two workers hand a lock to each other, beside a worker that yields. Returns how many hand-overs
+/// there are between the turns of the third worker.
 fn rounds_between_turns() -> Vec<usize> {
     let lock = Arc::new(ums::user::UserLock::new());
     let (rounds, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -495,7 +501,7 @@ fn the_longest_turn_is_counted_b13() {
         |node| {
             let s = ums::worker::scheduler_id().unwrap();
             let before = scheduler(node, s).counters.longest_turn;
-            // A turn that is twice as long as any before it, and ends by a wait.
+            // A turn that is twice as long as any before it, and that ends with a wait.
             let began = ums::testing::ticks();
             while ums::testing::ticks() - began <= 2 * before {}
             ums::sleep(ms(1)).unwrap();
@@ -550,7 +556,7 @@ fn a_turn_looks_at_io_then_timers_then_the_inbox_then_the_runnable_list_g3() {
                 w.push(lists().waiting.len());
                 l.push("I/O");
             }));
-            // A ring hands requests over in batches, after some turns.
+            // A ring passes requests to the kernel in batches, after some turns.
             (0..100).for_each(|_| ums::yield_now());
             let l = log.clone();
             let by_timer = ums::spawn(move || {
@@ -559,7 +565,7 @@ fn a_turn_looks_at_io_then_timers_then_the_inbox_then_the_runnable_list_g3() {
             });
             eventually("it sleeps", || lists().waiting.len() == 2);
 
-            // All of it happens while this worker keeps the scheduler.
+            // All of the following happens while this worker keeps the scheduler.
             stop.store(true, SeqCst);
             let opened = Arc::new(AtomicBool::new(false));
             let o = opened.clone();

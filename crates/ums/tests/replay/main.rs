@@ -1,9 +1,8 @@
-//! A seed repeats a run exactly: twice in one process, and in another process. And planted bugs are
-//! found.
+//! A seed repeats a run exactly, within one process and in another process. Planted bugs are found.
 //!
-//! These tests start processes, and a process that starts holds copies of all sockets for a moment:
-//! a closed end is not closed yet. So they are in this program, where no other test runs stories,
-//! and run one at a time.
+//! These tests start processes. A process that is being started holds copies of all sockets for a
+//! moment, so a socket that a story closes may still be open. Therefore these tests are in a
+//! program in which no other test runs stories, and they run one at a time.
 
 #[path = "../sim/deeds.rs"]
 mod deeds;
@@ -26,7 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock()
 }
 
-/// The file in which a child writes its traces.
+/// The environment variable with the file to which a child process writes its traces.
 const WRITE_TO: &str = "UMS_TEST_TRACE";
 
 /// Returns the text of a run.
@@ -35,7 +34,8 @@ fn text(ended: &Ended) -> String {
     format!("{steps} {now} {hash:x} {failed:?}\n{trace}\n")
 }
 
-/// Seeds of the mixed story, and one of a story that fails, shrunk.
+/// Returns the traces of several seeds of the mixed story, and of one seed of a story that fails,
+/// with its shortened schedule.
 fn traces() -> String {
     let day = (0..4).map(|seed| text(&run(seed, mixed::FAULTS, mixed::day)));
     let fails = |seed: &u64| run(*seed, Faults::default(), two_locks).failed.is_some();

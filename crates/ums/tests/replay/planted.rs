@@ -4,7 +4,7 @@
 //! cargo test --release -p ums --features planted --test replay ten_planted_bugs -- --nocapture
 //! ```
 //!
-//! It prints which seed found each, after how long, and with which failure: the table in
+//! It prints for each bug the seed that found it, the time it took and the failure: the table in
 //! docs/reliability.md.
 
 use std::os::unix::process::ExitStatusExt;
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use super::{alone, mixed};
 
-/// No bug needs longer to be found; a run with broken memory may hang.
+/// No bug takes longer to be found. A run whose memory is damaged may hang, and is ended then.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// The work of the children.
+/// Runs in the child processes: the mixed story with a planted bug.
 #[test]
 fn the_mixed_story_has_a_bug() {
     if std::env::var_os("UMS_PLANTED").is_none() {
@@ -27,7 +27,8 @@ fn the_mixed_story_has_a_bug() {
     ums::sim::check(&check, mixed::day);
 }
 
-/// Runs the mixed story with a bug, in a process of its own. Returns None if it hung and was ended.
+/// Runs the mixed story with a bug in a process of its own. Returns None if the process hung and
+/// was killed.
 fn told(bug: &str, seed: Option<u64>) -> Option<Output> {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "planted::the_mixed_story_has_a_bug", "--nocapture"]);
@@ -55,7 +56,7 @@ fn told(bug: &str, seed: Option<u64>) -> Option<Output> {
     (!hung).then_some(Output { status, stdout: Vec::new(), stderr })
 }
 
-/// Returns the first seed that ends its process, and how.
+/// Returns the first seed that kills its process, and how.
 fn first_that_ends_it(bug: &str) -> String {
     for seed in 0..100 {
         match told(bug, Some(seed)) {

@@ -1,5 +1,5 @@
-//! Stories of cancellations that come at the time of a grant: a value is with one side, and a
-//! permit is with one owner, whichever of the two was first.
+//! Stories in which a wait is cancelled at about the time at which it is granted. A value stays
+//! with exactly one side, and a permit with exactly one owner, whichever of the two comes first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,11 +13,11 @@ use ums::{Node, WaitError};
 
 use super::{STALLS, check, end, node_with, tally};
 
-/// The number of a task that is always cancelled.
+/// The index of the task that is always cancelled.
 const SURELY: usize = 3;
 
-/// Starts these tasks, cancels some of them after a while and the one at [`SURELY`] at last, and
-/// returns what those returned that have run.
+/// Starts these tasks, cancels some of them at random moments, and last the task at [`SURELY`].
+/// Returns the results of the tasks that ran.
 fn some_cancelled<T: Send + 'static>(
     node: &Node,
     tasks: impl IntoIterator<Item = Box<dyn FnOnce() -> T + Send>>,
@@ -36,13 +36,14 @@ fn some_cancelled<T: Send + 'static>(
     all.flatten().collect()
 }
 
-/// What was sent and not given back is received once, or is left in the channel.
+/// Each value that was sent, and was not given back to its sender, is received once or is still in
+/// the channel.
 #[test]
 fn no_value_is_lost_when_senders_and_receivers_are_cancelled() {
     check("no_value_is_lost_when_senders_and_receivers_are_cancelled", STALLS, || {
         let node = node_with(2, 4);
         let (sender, receiver) = bounded(below(3) as usize);
-        // The side that is slow has the other wait for it most of the time.
+        // One side is slow, so that the other side waits for it most of the time.
         let slow_senders = below(2) == 0;
         let (sum, left) = (Arc::new(AtomicU64::new(0)), receiver.clone());
         let work = (0..6_u64).map(|nth| {
@@ -83,7 +84,7 @@ fn no_value_is_lost_when_senders_and_receivers_are_cancelled() {
     });
 }
 
-/// Receives until the senders are gone or the caller is cancelled, by a select or without one.
+/// Receives until the senders are gone or the caller is cancelled; with or without a select.
 fn received(receiver: &Receiver<u64>, slow: bool) -> u64 {
     let (mut got, by_select) = (0, below(2) == 0);
     loop {
@@ -114,8 +115,8 @@ fn pause(slow: bool) {
     }
 }
 
-/// A permit that a cancelled request was about to get goes to another, and so do a signal and a
-/// notification.
+/// If a request is cancelled when it is about to get a permit, the permit goes to another request.
+/// The same holds for a signal and a notification.
 #[test]
 fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
     check("no_permit_or_signal_is_lost_when_waiters_are_cancelled", STALLS, || {
@@ -129,8 +130,8 @@ fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
             let (held, heard) = (held.clone(), heard.clone());
             let wait = move || match nth % 3 {
                 0 => {
-                    // There is one permit, so one of them waits for its cancellation, and keeps
-                    // those that come after it waiting until then.
+                    // There is one permit, so the task that wants two waits until it is cancelled,
+                    // and the tasks behind it wait until then.
                     let wanted = 1 + usize::from(nth == SURELY);
                     let Ok(permit) = seats.acquire_many(wanted) else { return };
                     held.fetch_add(permit.permits() as u64, Ordering::Relaxed);
@@ -140,7 +141,7 @@ fn no_permit_or_signal_is_lost_when_waiters_are_cancelled() {
                 1 => {
                     if signal.wait().is_ok() {
                         heard.fetch_add(1, Ordering::Relaxed);
-                        // The next one gets it.
+                        // Passes the signal on to the next waiter.
                         signal.set();
                     }
                 }

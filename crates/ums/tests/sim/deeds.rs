@@ -1,5 +1,5 @@
-//! Deeds: each uses one feature of the library, and checks that its promise is kept. Waits may be
-//! cancelled, and connections may break; the deed ends then.
+//! The deeds of the stories: each uses one feature of the library, and checks that the library
+//! keeps its promise. A wait may be cancelled and a connection may break; then the deed ends.
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -13,7 +13,7 @@ use ums::{JoinHandle, WaitError, WaitReason, yield_now};
 
 use super::mixed::{Day, Line, PERMITS};
 
-/// One deed of a request of this user; 0 for no user.
+/// Does one random deed for a request of this user; `user` is 0 for a request without a user.
 pub fn one(day: &Day, user: UserId) {
     match below(14) {
         0 => add(day),
@@ -33,7 +33,7 @@ pub fn one(day: &Day, user: UserId) {
     }
 }
 
-/// A lock has one owner, whether it is granted at once, after a while, or not in time.
+/// A lock has one owner, whether it is granted immediately, after a while, or not in time.
 pub fn add(day: &Day) {
     let span = Duration::from_micros(below(3000));
     let guard = if below(2) == 0 { Some(day.sum.lock()) } else { day.sum.lock_for(span).ok() };
@@ -46,7 +46,7 @@ pub fn add(day: &Day) {
     day.added.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Readers see what writers have finished.
+/// Readers see only what writers have finished.
 pub fn look_at_the_pair(day: &Day) {
     if below(3) > 0 {
         let pair = day.pair.read();
@@ -61,7 +61,7 @@ pub fn look_at_the_pair(day: &Day) {
     pair.1 += 1;
 }
 
-/// No more requests are inside than there are permits.
+/// There are never more requests inside than there are permits.
 pub fn enter(day: &Day) {
     let span = Duration::from_micros(below(3000));
     let permit = if below(2) == 0 { day.permits.acquire() } else { day.permits.acquire_for(span) };
@@ -105,7 +105,7 @@ fn play_cards(day: &Day) {
     }
 }
 
-/// A letter arrives as it was sent.
+/// A letter arrives unchanged.
 fn post(day: &Day, user: UserId) {
     let span = Duration::from_micros(below(1000));
     if below(2) == 0 {
@@ -124,10 +124,10 @@ fn sleep() {
     }
 }
 
-/// Bytes come back as they were sent, or the connection is broken.
+/// Bytes come back unchanged, or the connection is broken.
 fn talk() {
     let Ok((mut here, mut there)) = ums::net::UnixStream::pair() else { return };
-    // A node that ends takes no more.
+    // A node that is shutting down accepts no more requests.
     let Ok(echo) = ums::task::try_spawn(move || {
         let mut buf = [0; 32];
         while let Ok(n @ 1..) = there.read(&mut buf) {
@@ -151,7 +151,7 @@ fn talk() {
     assert!(ended, "an echo ends");
 }
 
-/// A completion routine runs once, even if it panics, and others are not affected.
+/// A completion routine runs once, even if it panics; a panic does not affect other routines.
 fn ask_for_a_routine(day: &Day) {
     let Ok((here, there)) = std::os::unix::net::UnixStream::pair() else { return };
     let [asked, run] = &day.routines;
@@ -159,7 +159,7 @@ fn ask_for_a_routine(day: &Day) {
     let (fd, panics) = (there.as_raw_fd(), below(3) == 0);
     let (done, told) = std::sync::mpsc::channel();
     ums::testing::when_readable(fd, move |_| {
-        // Its descriptor stays open until now.
+        // The descriptor stays open until its routine runs.
         drop(there);
         let _ = done.send(());
         if panics {
@@ -170,14 +170,15 @@ fn ask_for_a_routine(day: &Day) {
     let _ = (&here).write(b"!");
     while told.try_recv().is_err() {
         if ums::sleep(Duration::from_micros(100)).is_err() {
-            // Cancelled: sleeping returns at once, and the node's end runs the routine.
+            // If this request is cancelled, `sleep` returns immediately, and the node's shutdown
+            // runs the routine.
             yield_now();
         }
     }
     run.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A preemptive call that blocks holds no other worker up, and its result is returned.
+/// A preemptive call that blocks delays no other worker, and its result is returned.
 fn go_outside() {
     let number = below(1000);
     let back = ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
@@ -187,11 +188,11 @@ fn go_outside() {
     assert_eq!(back, number + 1);
 }
 
-/// A wait for a child never waits for a worker.
+/// A join never waits for a free worker: a child that has not begun gets a worker in any case.
 fn have_children() {
     let children: Vec<_> = (0..1 + below(3)).map(|n| ums::task::try_spawn(move || n)).collect();
     for (n, child) in (0..).zip(children) {
-        // A node that ends takes no more.
+        // A node that is shutting down accepts no more requests.
         let Ok(child) = child else { continue };
         yield_now();
         match child.join() {
@@ -219,7 +220,7 @@ fn have_borrowing_children() {
     }));
     match scope {
         Ok(()) => assert!(halves[1] == 22 && [0, 20].contains(&halves[0]), "{halves:?}"),
-        // A node that ends takes no more.
+        // A node that is shutting down accepts no more requests.
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map_or("", |text| text);
             assert!(text.contains("was not accepted"), "{text}");
@@ -228,7 +229,7 @@ fn have_borrowing_children() {
 }
 
 /// First come, first served: on one scheduler, no other request runs between taking a number and
-/// waiting.
+/// beginning to wait.
 pub fn wait_in_line(line: &Line) {
     for _ in 0..2 {
         let number = line.came.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! A journal, and files that replace each other, on a disk that loses data that was not synced.
+//! A journal, and files that replace each other, on a simulated disk that loses data that was not
+//! synced.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,12 +14,13 @@ use super::{check, node};
 
 const RECORD: usize = 200;
 
-/// Returns a record that has its number in every byte pair, so that a torn one shows.
+/// Returns a record with its number in every pair of bytes, so that a torn record can be
+/// recognised.
 fn record(number: u64) -> [u8; RECORD] {
     std::array::from_fn(|at| (number as u8).wrapping_add(1).wrapping_mul(1 + (at % 2) as u8))
 }
 
-/// Writes records one after another, and counts those that are durable, until the power is off.
+/// Writes records one after another, and counts those that are durable, until the power fails.
 fn write(path: &Path, syncs: bool, told: &AtomicU64) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     if syncs {
@@ -34,7 +36,8 @@ fn write(path: &Path, syncs: bool, told: &AtomicU64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Checks what a node with two schedulers finds after the power has failed at some moment.
+/// Writes on a node with two schedulers, lets the power fail at a random moment, and checks what is
+/// on the disk afterwards.
 fn power_fails(path: PathBuf, syncs: bool) {
     let told = Arc::new(AtomicU64::new(0));
     let before = node(2);
@@ -49,10 +52,10 @@ fn power_fails(path: PathBuf, syncs: bool) {
     let after = node(2);
     let found = after.run(move || {
         let mut bytes = vec![0; 20 * RECORD];
-        // The power may have failed before its name was durable.
+        // The power may have failed before the file's name was durable.
         let Ok(file) = File::open(&path) else { return Vec::new() };
         let mut filled = 0;
-        // An operation may fail, and may be short.
+        // A read may fail, and may be short.
         while let Ok(n @ 1..) = file.read_at(&mut bytes[filled..], filled as u64) {
             filled += n;
         }
@@ -93,13 +96,13 @@ fn what_was_not_synced_may_be_gone() {
     assert!(failed.iter().any(|why| why.contains("said to be there for good")), "{failed:?}");
 }
 
-/// Returns the content of a version of the file that is replaced.
+/// Returns the contents of this version of the file.
 fn version(number: u64) -> Vec<u8> {
     vec![number as u8; 700 + number as usize * 10]
 }
 
-/// Replaces a file again and again, in the usual way: under another name first. Records which
-/// version is durable.
+/// Replaces a file again and again in the usual way: it writes a file with another name, and
+/// renames that. Records which version is durable.
 fn replace(path: &Path, sync_names: bool, told: &AtomicU64) -> std::io::Result<()> {
     let (new, folder) = (path.with_extension("new"), path.parent().unwrap());
     for number in 1..8 {
@@ -121,7 +124,7 @@ fn replace(path: &Path, sync_names: bool, told: &AtomicU64) -> std::io::Result<(
     Ok(())
 }
 
-/// Ends a node in the middle of this work, without power.
+/// Runs this work, and ends the node in the middle of it by a power failure.
 fn until_the_power_fails(
     path: &Path,
     deed: impl FnOnce(&Path, &AtomicU64) -> std::io::Result<()> + Send + 'static,

@@ -1,7 +1,7 @@
-//! No ready work starves (B9, G4): beside endless signals, endless requests and workers that yield,
-//! ready work runs within a bounded number of choices.
+//! Work that is ready does not starve (B9, G4). Endless signals, endless requests and workers that
+//! yield compete with it, and it still runs within a bounded number of choices.
 //!
-//! The stories count the turns of the others, as they run, on one scheduler.
+//! The stories run on one scheduler, and count the turns that the competitors get.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -11,13 +11,13 @@ use ums::Node;
 use ums::sim::{Check, Faults};
 use ums::sync::Event;
 
-/// The limit of consecutive choices that pass over older work.
+/// The limit of consecutive choices that may pass over older work.
 const K: u64 = 1000;
 
-/// Some turns are those of the story itself, which begins and ends it.
+/// An allowance for the turns of the story itself, which begins and ends it.
 const SPARE: u64 = 20;
 
-/// A storm ends after so many turns, so that a story with starvation ends too.
+/// The number of turns after which a storm ends, so that a story with starvation ends too.
 const ENOUGH: u64 = 16 * K;
 
 fn check(name: &str, story: impl Fn(&Node) + Send + Sync + 'static) {
@@ -56,7 +56,7 @@ fn storm(turns: &Arc<AtomicU64>, stop: &Arc<AtomicBool>) -> Vec<ums::JoinHandle<
         .collect()
 }
 
-/// Requests without an end: each queues the next.
+/// An endless supply of requests: each queues the next, up to the limit.
 fn supply(turns: Arc<AtomicU64>, stop: Arc<AtomicBool>, limit: u64) {
     if !stop.load(SeqCst) && turns.fetch_add(1, SeqCst) < limit {
         drop(ums::spawn(move || supply(turns, stop, limit)));
@@ -89,11 +89,12 @@ fn a_queued_request_starts_beside_endless_signals_g4() {
         let before = node.run(|| {
             let (turns, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
             let all = storm(&turns, &stop);
-            // The storm begins.
+            // The storm begins during this sleep.
             ums::sleep(Duration::from_micros(100)).unwrap();
             let (seen, began) = (turns.clone(), turns.load(SeqCst));
             let request = ums::spawn(move || seen.load(SeqCst) - began);
-            // No worker waits for it yet: it is one of the ordinary requests.
+            // This worker polls and does not join, because a joined request is preferred to
+            // ordinary requests.
             while !request.is_finished() && turns.load(SeqCst) < ENOUGH {
                 ums::sleep(Duration::from_micros(50)).unwrap();
             }
@@ -111,7 +112,7 @@ fn a_sleeper_wakes_beside_many_queued_requests_g4() {
         const MANY: u64 = 3000;
         let (turns, late) = node.run(|| {
             let turns = Arc::new(AtomicU64::new(0));
-            // They are all older than the end of the sleep.
+            // All of these are older than the end of the sleep.
             let all: Vec<_> = (0..MANY)
                 .map(|_| {
                     let turns = turns.clone();
@@ -154,8 +155,8 @@ fn workers_that_are_signalled_again_and_again_are_all_served_evenly_b9() {
             let waiting = Arc::new(AtomicU64::new(0));
             let all = Arc::new(AtomicU64::new(0));
             let served: Arc<Vec<_>> = Arc::new((0..PAIRS).map(|_| AtomicU64::new(0)).collect());
-            // The two workers of a pair signal each other. The pairs share the turns, so a pair
-            // that gets more of them takes them from the others.
+            // The two workers of a pair signal each other. All pairs share the turns, so a pair
+            // that gets more turns takes them from the others.
             let players: Vec<_> = (0..PAIRS)
                 .flat_map(|pair| {
                     let events = [0, 1].map(|_| Arc::new(Event::auto(false)));

@@ -1,6 +1,6 @@
-//! Stories of idle schedulers: no request waits in a queue while a scheduler that could take it
-//! sleeps, whichever scheduler was woken for it and whatever work that one has; and no taken
-//! request is lost when the node ends.
+//! Stories of idle schedulers. No request waits in a queue while a scheduler that could take it
+//! sleeps, whichever scheduler was woken for the request and whatever other work that scheduler
+//! has. No stolen request is lost when the node ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use ums::sync::Event;
 
 use super::{STALLS, check, end, mixed};
 
-/// Three schedulers that take requests from one another.
+/// Returns a node with three schedulers that steal requests from each other.
 fn three() -> Node {
     let builder = Node::builder().schedulers(3).max_workers(12).placement(Placement::Hinted);
     mixed::of_some_kind(builder, below(3)).build().unwrap()
 }
 
-/// Keeps its scheduler to itself until the flag is set, which another scheduler does.
+/// Keeps its scheduler busy until another scheduler sets the flag.
 fn busy_until(flag: &AtomicBool, what: &str) {
     let is_set = (0..1000).any(|_| {
         thread_sleep(Duration::from_millis(1));
@@ -43,8 +43,8 @@ fn a_request_is_taken_although_the_scheduler_woken_for_it_has_a_worker_of_its_ow
         let done = Arc::clone(&taken);
         let sender = node.spawn_on(0, move || {
             ums::sleep(Duration::from_micros(500 + below(500))).unwrap();
-            // The first goes to a worker of scheduler 1; the second is for any scheduler that is
-            // idle.
+            // The first wake-up is for a worker of scheduler 1. The second is for a request that
+            // any idle scheduler may take.
             gate.set();
             let theirs = Arc::clone(&done);
             let child = ums::spawn(move || theirs.store(true, Ordering::Relaxed));
@@ -65,8 +65,8 @@ fn what_a_node_that_ends_has_taken_it_finishes_within_the_grace_time_g13() {
         let handle = node.clone();
         let client = ums::sim::thread("client", move || {
             let mut taken = Vec::new();
-            // A request that is taken queues one more, as a session's request does. A refusal is
-            // allowed.
+            // A stolen request queues another request, as a session's request does. The node may
+            // refuse it.
             for _ in 0..50 {
                 taken.extend(handle.spawn(|| ums::spawn(|| ()).join().is_ok()));
                 thread_sleep(Duration::from_micros(below(100)));

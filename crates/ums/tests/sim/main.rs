@@ -1,8 +1,8 @@
-//! Stories from seeds: the library keeps its promises in whatever order threads run, and whatever
-//! is late or fails.
+//! Stories run from seeds: the library keeps its promises in whatever order threads run, and
+//! whatever is late or fails.
 //!
-//! * **Contract**: stories keep no thread-scoped state over a wait, as fiber workers require; each
-//!   story ensures that.
+//! * **Contract**: each story ensures that it keeps no thread-scoped state across a wait, as fiber
+//!   workers require.
 
 mod cancel;
 mod deeds;
@@ -26,7 +26,7 @@ use ums::Node;
 use ums::node::Placement;
 use ums::sim::{Check, Faults};
 
-/// Runs a story with many seeds; `UMS_SEEDS` sets how many.
+/// Runs a story with many seeds. `UMS_SEEDS` sets how many.
 fn check(name: &str, faults: Faults, story: impl Fn() + Send + Sync + 'static) {
     let count = std::env::var("UMS_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(200);
     let command = format!("cargo test -p ums --features sim --test sim {name}");
@@ -38,7 +38,7 @@ fn node(schedulers: usize) -> Node {
     node_with(schedulers, 1)
 }
 
-/// Returns a node with at least so many workers on each scheduler.
+/// Returns a node with at least this many workers on each scheduler.
 fn node_with(schedulers: usize, workers: usize) -> Node {
     let placement = [Placement::Hinted, Placement::Classic, Placement::LeastLoaded];
     let builder = Node::builder()
@@ -115,7 +115,8 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// Returns a counter that every story's tasks share, to check that each did its part.
+/// Returns a counter that the tasks of a story increment, so that the story can check that each did
+/// its part.
 fn tally() -> Arc<AtomicU64> {
     Arc::default()
 }
@@ -155,7 +156,8 @@ fn a_lock_has_one_owner_and_no_worker_waits_forever() {
 #[test]
 fn what_is_sent_arrives_once_and_in_order() {
     check("what_is_sent_arrives_once_and_in_order", STALLS, || {
-        // The receivers must not wait for a worker that a sender has.
+        // There are enough workers, because the receivers must not wait for a worker that a sender
+        // has.
         let node = node_with(2, 4);
         let (sender, receiver) = ums::sync::channel::bounded(1 + ums::sim::below(4) as usize);
         let senders: Vec<_> = (0..3_u64)
@@ -359,7 +361,7 @@ fn a_thread_that_the_system_refuses_is_tried_again_b17() {
     let faults = Faults { no_thread: 1000, ..STALLS };
     check("a_thread_that_the_system_refuses_is_tried_again_b17", faults, || {
         let builder = Node::builder().schedulers(2).max_workers(8);
-        // Schedulers themselves need threads.
+        // Schedulers themselves need threads, so building the node may fail.
         let Ok(node) = builder.build() else { return };
         let tasks: Vec<_> = (0..6)
             .map(|_| node.spawn(|| ums::sleep(Duration::from_millis(1)).unwrap()).unwrap())
@@ -379,7 +381,7 @@ fn the_pause_after_a_refused_worker_may_end_at_any_moment_b17() {
         };
         for _ in 0..8 {
             // The sleeper makes the scheduler run a turn when the pause of 100 ms is about to end,
-            // and keeps its worker.
+            // and its worker stays in use.
             let span = Duration::from_micros(94_000 + ums::sim::below(8_000));
             let done = Arc::new(ums::sync::Event::manual(false));
             let theirs = Arc::clone(&done);
@@ -391,7 +393,7 @@ fn the_pause_after_a_refused_worker_may_end_at_any_moment_b17() {
             assert_eq!(refused.join().unwrap(), 7);
             done.set();
             sleeper.unwrap().join().unwrap();
-            // Idle workers go, and the next round needs new ones.
+            // Idle workers end after this time, so the next round needs new ones.
             ums::sim::thread_sleep(Duration::from_millis(2));
         }
         end(node);
@@ -432,8 +434,8 @@ fn a_planted_deadlock_is_found_and_named() {
     assert!(failed[0].contains("no thread can run"), "{}", failed[0]);
 }
 
-/// The tasks of a server, all at once: each kind a random number of times, with everything that can
-/// go wrong.
+/// The tasks of a server, all at the same time: a random number of each kind of task, with all
+/// faults.
 fn busy_day() {
     let node = node_with(2 + ums::sim::below(2) as usize, 8);
     let (sender, receiver) = ums::sync::channel::bounded(8);
@@ -477,16 +479,16 @@ fn busy_day() {
 
 type Sender = ums::sync::channel::Sender<ums::user::UserId>;
 
-/// What the tasks of a busy day share.
+/// The state that the tasks of a busy day share.
 struct Day {
     lock: ums::sync::Mutex<u64>,
     gate: ums::user::UserLock,
-    /// How often a task counted under the lock.
+    /// How often tasks have incremented the number under the lock.
     expected: Arc<AtomicU64>,
 }
 
 impl Day {
-    /// One step of a task of this kind.
+    /// Carries out one step of this kind.
     fn step(&self, what: u64, user: ums::user::UserId, sender: &Sender) {
         match what {
             0 => {
@@ -514,8 +516,8 @@ impl Day {
     }
 }
 
-/// Two ends of a socket in one task and its child. A broken connection is an error, and nothing
-/// else.
+/// The two ends of a socket pair, in a task and in its child. A broken connection may only cause an
+/// error.
 fn echo_once() {
     let (mut here, mut there) = ums::net::UnixStream::pair().unwrap();
     let child = ums::spawn(move || {
@@ -545,7 +547,8 @@ fn everything_at_once_keeps_every_promise() {
     check("everything_at_once_keeps_every_promise", mixed::FAULTS, mixed::day);
 }
 
-/// Returns the first seed with which a story fails, and why; it fails again in the same steps.
+/// Returns the first seed with which a story fails, and the failure. A second run with the seed
+/// must fail after the same steps.
 fn first_failure(story: fn()) -> (u64, String) {
     let told = |seed| ums::sim::run(seed, Faults::default(), story);
     let failed =

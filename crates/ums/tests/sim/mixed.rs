@@ -1,18 +1,18 @@
-//! The mixed story: a node with two or three schedulers on which everything happens at once, and
-//! goes wrong.
+//! The mixed story: a node with two or three schedulers that uses every feature at the same time,
+//! with faults.
 //!
-//! Its requests do *deeds*: each does a random number of them in a random order. A deed uses one
-//! feature of the library and checks that its promise is kept. The invariants of the library itself
-//! (One List, one baton, counters that add up) are checked in every turn of every scheduler, by the
-//! world.
+//! Its requests do *deeds*: each request does a random number of deeds in a random order. A deed
+//! uses one feature of the library and checks that the library keeps its promise. The simulation
+//! checks the invariants of the library itself in every turn of every scheduler: One List, one
+//! baton, counters that add up. The story checks also:
 //!
 //! * Every request ends exactly once, in the way that its handle reports: the *ledger*.
-//! * First come, first served: bound requests begin in the order in which they were queued, waiters
-//!   for a lock get it in the order of their arrival.
+//! * First come, first served: requests that are bound to a scheduler begin in the order in which
+//!   they were queued, and waiters for a lock get it in the order of their arrival.
 //! * At the end nothing is left: no request, no worker that waits, no timer, no operation, no
 //!   permit.
 //!
-//! * **Contract**: deeds keep no thread-scoped state over a wait, as fiber workers require.
+//! * **Contract**: deeds keep no thread-scoped state across a wait, as fiber workers require.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ const BEGUN: u64 = 1;
 const ENDED: u64 = 2;
 const PANICKED: u64 = 3;
 
-/// The end of each request, as the request itself records it.
+/// How far a request has come, and how it ended, as the request itself records it.
 #[derive(Clone, Default)]
 pub struct Entry(Arc<AtomicU64>);
 
@@ -69,7 +69,7 @@ impl Entry {
 /// The text that requests panic with on purpose.
 pub struct OnPurpose;
 
-/// First come, first served, on one scheduler.
+/// A waiting line on one scheduler: first come, first served.
 #[derive(Default)]
 pub struct Line {
     pub lock: Mutex<()>,
@@ -89,18 +89,18 @@ pub struct Day {
     pub permits: Semaphore,
     pub inside: AtomicUsize,
     pub gate: UserLock,
-    /// It will be set, and stays set.
+    /// This event is set once during the story, and stays set.
     pub whistle: Event,
     pub cards: Mutex<u64>,
     pub a_card: Condvar,
     pub letters: Sender<(UserId, u64)>,
     pub posted: Receiver<(UserId, u64)>,
     pub lines: Vec<Line>,
-    /// Number of completion routines that were submitted, and that have run.
+    /// The number of completion routines that were submitted, and the number that have run.
     pub routines: [AtomicU64; 2],
 }
 
-/// Permits of the day's semaphore.
+/// The number of permits of the day's semaphore.
 pub const PERMITS: usize = 3;
 
 impl Day {
@@ -124,7 +124,8 @@ impl Day {
     }
 }
 
-/// Threads, fibers, or threads with their own context where these are supported.
+/// Returns the builder with fiber workers, with workers that have their own context if these are
+/// supported, or with threads.
 pub fn of_some_kind(builder: Builder, kind: u64) -> Builder {
     match kind {
         // SAFETY: Contract: see the module's text.
@@ -135,7 +136,7 @@ pub fn of_some_kind(builder: Builder, kind: u64) -> Builder {
     }
 }
 
-/// Returns a node of some kind. If the world refuses a thread, it tries again.
+/// Returns a node of a random kind. If the simulation refuses a thread, it tries again.
 fn node(schedulers: usize) -> Node {
     let placement = [Placement::Hinted, Placement::Classic, Placement::LeastLoaded];
     let (placement, kind) = (placement[below(3) as usize], below(3));
@@ -161,7 +162,7 @@ fn work(day: &Arc<Day>, user: UserId, entry: &Entry, deeds: u64) -> impl FnOnce(
     let (day, entry) = (Arc::clone(day), entry.clone());
     move || {
         entry.goes(QUEUED, BEGUN);
-        // Data on a stack stays unchanged, whatever runs meanwhile.
+        // This data on the worker's stack must stay unchanged, whatever runs meanwhile.
         let mine = black_box([user ^ 0x5EED; 24]);
         for _ in 0..deeds {
             deeds::one(&day, user);
@@ -178,7 +179,8 @@ fn work(day: &Arc<Day>, user: UserId, entry: &Entry, deeds: u64) -> impl FnOnce(
     }
 }
 
-/// Returns a request that no other scheduler takes, in a line.
+/// Starts a request that no other scheduler may take. It takes its place in the line of its
+/// scheduler.
 fn bound(node: &Node, day: &Arc<Day>, at: usize, number: u64) -> (Entry, JoinHandle<()>) {
     let entry = Entry::default();
     let (theirs, line) = (entry.clone(), Arc::clone(day));
@@ -192,7 +194,7 @@ fn bound(node: &Node, day: &Arc<Day>, at: usize, number: u64) -> (Entry, JoinHan
     (entry, task.expect("the queue has room"))
 }
 
-/// One round of requests: of users, without a user, and bound ones.
+/// Starts one round of requests: of users, without a user, and bound ones.
 fn round(node: &Node, day: &Arc<Day>, users: &[User], numbers: &mut u64) -> Requests {
     let mut all = Requests::new();
     for user in users {
@@ -231,7 +233,8 @@ fn all_end(requests: Requests) {
     }
 }
 
-/// The whole story: some rounds, and an end at a quiet moment or in the middle of the work.
+/// The whole story: some rounds of requests, and a shutdown at a quiet moment or in the middle of
+/// the work.
 pub fn day() {
     let schedulers = 2 + below(2) as usize;
     let node = node(schedulers);
@@ -249,7 +252,8 @@ pub fn day() {
             return ends_at_any_moment(node, &day, users, requests, client);
         }
         if nth > 0 {
-            // In the first round, a deed may wait for the whistle.
+            // In the first round, a deed may wait for the whistle, so the other branch sets it
+            // first.
             all_end(requests);
         } else {
             let whistle = Arc::clone(&day);
@@ -266,7 +270,8 @@ pub fn day() {
     assert_eq!(report, ums::node::ShutdownReport::default(), "nothing is cancelled or left over");
 }
 
-/// Starts a plain thread that uses what the workers use. The world may refuse it.
+/// Starts a plain thread that uses the same objects as the workers. The simulation may refuse the
+/// thread.
 fn a_plain_thread(day: &Arc<Day>) -> Option<ums::sim::Thread> {
     let day = Arc::clone(day);
     let main = move || {
@@ -312,11 +317,11 @@ fn everything_is_released(day: &Day) {
     );
 }
 
-/// Checks that all work of the schedulers is done, and that their counters show it.
+/// Checks that all work of the schedulers has ended, and that their counters show it.
 fn nothing_is_left(node: &Node, day: &Day) {
     everything_is_released(day);
     for at in 0..node.scheduler_count() {
-        // Requests end a moment after their results are there.
+        // A request's result is available a moment before the request has ended.
         let busy = || {
             let seen = ums::testing::scheduler(node, at);
             let c = seen.counters;
@@ -331,7 +336,7 @@ fn nothing_is_left(node: &Node, day: &Day) {
     }
 }
 
-/// Another story: two tasks take two locks, each in an order of its own.
+/// Another story: two tasks take two locks in different orders.
 #[allow(dead_code)] // Not every program that includes this file uses it.
 pub fn two_locks() {
     let node = node(2);

@@ -1,5 +1,5 @@
-//! Stories of the network: ports, connections that are late, break and are half-closed, users
-//! behind a listener.
+//! Stories of the network: ports; connections that are late, break or are half-closed; users behind
+//! a listener.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -14,7 +14,7 @@ use ums::sync::Mutex;
 
 use super::{STALLS, check, end, node_with};
 
-/// Sends back what it receives, until the end of the stream.
+/// Echoes what it receives, until the end of the stream.
 fn echo(mut stream: TcpStream) {
     let mut buf = [0; 64];
     while let Ok(n @ 1..) = stream.read(&mut buf) {
@@ -24,7 +24,8 @@ fn echo(mut stream: TcpStream) {
     }
 }
 
-/// A client sends some words, closes its half, and receives all of them and then the end.
+/// A client sends some words and closes its half of the connection. Then it receives all the words,
+/// and the end of the stream.
 fn talk(address: SocketAddr, number: u8) {
     let mut stream = TcpStream::connect(address).expect("there is a listener");
     assert_eq!(stream.peer_addr().unwrap(), address);
@@ -206,12 +207,13 @@ impl Session for Echo {
     }
 }
 
-/// Clients of a server, each a user, that send something now and then; more of them than workers.
+/// A server whose clients, each a user, send something from time to time. There are more clients
+/// than workers.
 fn a_server_and_its_users() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let node = node_with(2, 1);
-    // The clients have a node of their own, because they use up workers.
+    // The clients run on another node, because they would use up the server's workers.
     let theirs = node_with(1, 8);
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let server = node.serve(listener, ServeOptions::default(), |_, _| Box::new(Echo)).unwrap();

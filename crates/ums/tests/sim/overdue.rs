@@ -1,5 +1,6 @@
 //! Requests beyond the soft limit of workers, while the scheduler is idle and waits end all the
-//! time: each overdue request gets a worker within the pause that the rule has between two.
+//! time. Each overdue request gets a worker, within the pause that the scheduler keeps between two
+//! such workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use ums::Node;
 use ums::sim::{Check, Faults};
 use ums::sync::Event;
 
-/// More than the soft limit of a computer with up to four processors.
+/// More than the soft limit of workers of a computer with up to four processors.
 const SOFT: u64 = 512;
 const BEYOND: u64 = 150;
 
@@ -27,7 +28,7 @@ fn overdue_requests_get_a_worker_in_each_millisecond_of_an_idle_scheduler_b14() 
                 .map(|_| {
                     let open = open.clone();
                     ums::spawn(move || {
-                        // A wait that ends, so that it is no standstill; and one that stays.
+                        // The first wait ends, so that this is no standstill. The second lasts.
                         ums::sleep(Duration::from_micros(1)).unwrap();
                         open.wait().unwrap();
                     })
@@ -43,7 +44,7 @@ fn overdue_requests_get_a_worker_in_each_millisecond_of_an_idle_scheduler_b14() 
             request.join().unwrap();
             took
         });
-        // The first of them is overdue after 100 ms.
+        // The first request beyond the limit is overdue after 100 ms.
         let most = Duration::from_millis(100 + 2 * BEYOND);
         assert!(u128::from(took) <= most.as_nanos(), "the last one had a worker after {took} ns");
         super::end(node);

@@ -1,37 +1,38 @@
-//! Golden stories: which worker runs when, told in files (`*.script`).
+//! Golden stories: files (`*.script`) that say which worker runs when.
 //!
-//! A story is some lines of commands, a line of dashes, and the exact outcome; an empty line ends
-//! it, `#` begins a remark. Each is told on one scheduler in simulated worlds of several seeds,
-//! with each kind of worker, and has the same outcome every time: what is promised about order does
-//! not depend on luck.
+//! A story consists of some lines of commands, a line of dashes, and the exact outcome. An empty
+//! line ends it, and `#` begins a remark. Each story is run on one scheduler, in simulations with
+//! several seeds, with each kind of worker. The outcome must be the same every time, because the
+//! promised order does not depend on chance.
 //!
 //! ```text
-//! workers 2                      at most so many; 8 for each scheduler if nothing is said
-//! schedulers 2                   so many; 1 if nothing is said
-//! classic                        first in, first out, as the original
-//! synchronous                    operations that can complete at once do
-//! request a: say hello, yield    of a user of its own; queued in the order of the lines
-//! holder b: say me first         the request of a user that holds something
+//! workers 2                      at most this many workers; without this line, 8 for each scheduler
+//! schedulers 2                   this many schedulers; without this line, 1
+//! classic                        first in, first out, like the original
+//! synchronous                    operations that can complete immediately do so
+//! request a: say hello, yield    a request of a new user; queued in the order of the lines
+//! holder b: say me first         a request of a user that holds something
 //! again a: say more              another request of a's user
-//! gone a                         a's user has left before those below come
+//! gone a                         a's user leaves before the requests below it are created
 //! hidden h: say hello            a request on a hidden scheduler
 //! ----
 //! b: me first
 //! a: hello
 //! ```
 //!
-//! Deeds: `say WORDS`, `yield`, `sleep MS`, `lock X`, `unlock X`, `read X`, `write X`, `leave X`,
-//! `wait E`, `set E`, `outside MS` (goes preemptive for so long), `busy MS` (does not yield for so
-//! long), `panic`, `spawn NAME [DEED]` (a task that does that, or says that it runs), `lists` (says
-//! which workers are on which list), `idle` (how many workers are), `worker` (the number of the
-//! worker, in the order of their appearance), `where` (which scheduler). With a pipe: `take P`
-//! (waits for a byte), `put P`, `put P MS` (so much later, from outside), `ask P` (an operation
-//! whose routine says which request runs it when there is a byte).
+//! The deeds are: `say WORDS`, `yield`, `sleep MS`, `lock X`, `unlock X`, `read X`, `write X`,
+//! `leave X`, `wait E`, `set E`, `outside MS` (goes preemptive for this long), `busy MS` (does not
+//! yield for this long), `panic`, `spawn NAME [DEED]` (starts a task that does the deed, or that
+//! says that it runs), `lists` (says which workers are on which list), `idle` (says how many
+//! workers are idle), `worker` (says the number of the worker, in the order of their appearance)
+//! and `where` (says which scheduler runs it). With a pipe: `take P` (waits for a byte), `put P`
+//! (writes a byte), `put P MS` (writes a byte after this time, from outside), `ask P` (submits an
+//! operation that completes when there is a byte; its routine says which request runs it).
 //!
-//! The numbers of the behaviours that a story tells stand in the remark above it, and in the table
-//! of docs/reliability.md.
+//! The remark above a story has the numbers of the behaviours that the story shows. The table in
+//! docs/reliability.md has them too.
 //!
-//! * **Contract**: deeds keep nothing of their thread's over a wait, as fiber workers ask.
+//! * **Contract**: deeds keep no thread-scoped state across a wait, as fiber workers require.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,7 +52,7 @@ mod table;
 
 struct Script {
     place: String,
-    /// The behaviours that the remark above it names.
+    /// The numbers of behaviours in the remark above the story.
     numbers: Vec<String>,
     commands: Vec<String>,
     outcome: String,
@@ -83,7 +84,7 @@ fn scripts(name: &str, text: &str) -> Vec<Script> {
 #[derive(Default)]
 struct Stage {
     said: Lock<String>,
-    /// The request that each worker carries out.
+    /// For each worker, the name of the request that it carries out.
     names: Lock<BTreeMap<u32, String>>,
     /// The workers, in the order of their appearance.
     workers: Lock<Vec<u32>>,
@@ -93,14 +94,14 @@ struct Stage {
     events: Lock<BTreeMap<String, Arc<Event>>>,
 }
 
-/// A request's guard of a lock that has readers.
+/// The guard of a readers-writer lock that a request holds.
 #[allow(dead_code)] // Held for its drop.
 enum Guard {
     Reads(RwLockReadGuard<'static, ()>),
     Writes(RwLockWriteGuard<'static, ()>),
 }
 
-/// Returns the thing of this name, made at its first use.
+/// Returns the object with this name, and creates it at its first use.
 fn named<T>(all: &Lock<BTreeMap<String, Arc<T>>>, name: &str, new: impl FnOnce() -> T) -> Arc<T> {
     all.lock().entry(name.to_owned()).or_insert_with(|| Arc::new(new())).clone()
 }
@@ -126,13 +127,14 @@ impl Stage {
         self.say(name, &text);
     }
 
-    /// Returns the name of the running request, since a routine has no name of its own.
+    /// Returns the name of the running request. A completion routine has no name of its own, so it
+    /// uses this.
     fn runner(&self) -> String {
         let worker = ums::worker::worker_id().map_or(0, |(_, worker)| worker);
         self.names.lock().get(&worker).cloned().unwrap_or_else(|| "none".to_owned())
     }
 
-    /// An operation whose routine says which request runs it.
+    /// Submits an operation whose routine says which request runs it.
     fn ask(self: &Arc<Self>, asker: &str, name: &str) {
         let (stage, asker) = (Arc::clone(self), asker.to_owned());
         let pipe = self.pipe(name);
@@ -162,7 +164,7 @@ impl Stage {
         self.say(name, &format!("worker {}", nth + 1));
     }
 
-    /// Puts a byte into a pipe, perhaps from outside and later.
+    /// Puts a byte into a pipe: immediately, or later and from outside.
     fn put(&self, what: &str) {
         let (name, ms) = what.split_once(' ').unwrap_or((what, ""));
         let pipe = self.pipe(name);
@@ -171,12 +173,13 @@ impl Stage {
         ums::go_preemptive(WaitReason::PREEMPTIVE_EXTERNAL, || {
             ums::sim::thread_sleep(Duration::from_millis(ms));
             put();
-            // The woken request has its turn before this one returns from its preemptive call.
+            // The woken request gets its turn before this request returns from its preemptive call.
             ums::sim::thread_sleep(Duration::from_millis(50));
         });
     }
 
-    /// Returns the lock of this name. It is never freed: a story is short.
+    /// Returns the lock with this name. It is never freed; that is harmless, because a story is
+    /// short.
     fn with_readers(&self, name: &str) -> &'static RwLock<()> {
         let new = || &*Box::leak(Box::new(RwLock::new(())));
         self.shared.lock().entry(name.to_owned()).or_insert_with(new)
@@ -234,7 +237,7 @@ impl Stage {
     }
 }
 
-/// A request of a story: its user, its name and its deeds.
+/// One request of a story: the index of its user, its name and its deeds.
 type Request = (usize, String, String);
 
 /// Runs a story, and returns its outcome.
@@ -272,7 +275,8 @@ fn tell(commands: &[String], kind: WorkerKind) -> String {
     let node = builder.build().expect("a node");
     let stage = Arc::new(Stage::default());
     let (users, requests) = come(&node, &requests);
-    // The opener queues all requests, and does not yield.
+    // This closure queues all requests without a yield, so that they all are queued before the
+    // first runs.
     let opener = Arc::clone(&stage);
     let (users, tasks) = node.run(move || {
         let begin = |(user, name, deeds): Request| {
@@ -291,7 +295,7 @@ fn tell(commands: &[String], kind: WorkerKind) -> String {
     stage.said.lock().clone()
 }
 
-/// Creates the users and ends them in the order of the lines.
+/// Creates users and drops users, in the order of the lines.
 fn come(node: &Node, lines: &[(String, String)]) -> (Vec<Option<User>>, Vec<Request>) {
     let (mut users, mut names, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     for (verb, rest) in lines {
@@ -318,7 +322,7 @@ fn come(node: &Node, lines: &[(String, String)]) -> (Vec<Option<User>>, Vec<Requ
             other => panic!("there is no command {other:?}"),
         }
     }
-    // A user that has left makes no more requests.
+    // A user that has left has no further requests.
     requests.retain(|(user, ..)| users[*user].is_some());
     (users, requests)
 }

@@ -1,9 +1,9 @@
-//! The table of docs/reliability.md that says which story tells a behaviour, compared with the
-//! stories themselves.
+//! Compares the table in docs/reliability.md, which says which story shows which behaviour, with
+//! the stories themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns the numbers of behaviours in a line: `U` with digits.
+/// Returns the numbers of behaviours in a line: words that consist of `U` and digits.
 pub fn numbers(line: &str) -> Vec<String> {
     let words = line.split(|c: char| !c.is_alphanumeric());
     let is_number = |word: &&str| {
@@ -13,7 +13,7 @@ pub fn numbers(line: &str) -> Vec<String> {
     words.filter(is_number).map(str::to_owned).collect()
 }
 
-/// By number, the files that the table names.
+/// Returns the table of the page: for each number, the files that it names.
 fn table() -> BTreeMap<String, BTreeSet<String>> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reliability.md");
     let text = std::fs::read_to_string(page).expect("the page");

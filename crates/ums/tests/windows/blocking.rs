@@ -1,8 +1,8 @@
-//! A worker blocks in the kernel: its scheduler is called, another worker runs, and the blocked
-//! worker runs no instruction of its own after its wake-up until it is executed.
+//! A worker blocks in the kernel. Its scheduler is called and runs another worker. The blocked
+//! worker, once woken, runs no instruction of its own code until it is executed again.
 //!
-//! Unsafe only for system calls that the library has no safe form of. Named invariant **Own
-//! Memory**: they are given only memory that this test made and keeps.
+//! Unsafe only because of system calls for which the library has no safe form. Named invariant
+//! **Own Memory**: they get only memory that the test allocated and keeps.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,13 +15,13 @@ use ums::windows::{self, CompletionList, Next, Reason, WorkerContext};
 use crate::faults;
 use crate::harness::{Heard, Rounds, alone, eventually};
 
-/// Returns true if calls that are not interposed hold up the processor here.
+/// Returns whether calls that are not interposed block the scheduler unnoticed here.
 fn only_calls() -> bool {
     mechanism() == Mechanism::Calls && !crate::INTERPOSED
 }
 
-/// Runs one worker that executes this and one that computes until the first has finished. Returns
-/// how often the first one blocked before it ended.
+/// Runs one worker that calls `blocks`, and one that computes until the first has finished. Returns
+/// how often the first one blocked.
 fn beside_a_computing_worker(
     name: &'static str,
     blocks: impl FnOnce() + Send + 'static,
@@ -64,7 +64,7 @@ fn blocks_in_a_call(name: &'static str, blocks: impl FnOnce() + Send + 'static) 
     assert!(calls >= 1, "{name}: its scheduler was not called: {seen:?}");
 }
 
-/// Calls this on a plain thread a little later.
+/// Calls the closure on a plain thread, a little later.
 fn later(f: impl FnOnce() + Send + 'static) {
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(20));
@@ -82,14 +82,16 @@ fn a_read_from_a_pipe_lets_another_run() {
     });
 }
 
-/// `read`, by an instruction of which the first byte is on one page and the second on the next.
+/// `read`, by a system call instruction whose first byte is on one page and whose second byte is on
+/// the next.
 #[cfg(target_arch = "x86_64")]
 fn read_on_two_pages(file: &impl std::os::fd::AsRawFd, bytes: &mut [u8]) -> isize {
-    /// `xor eax, eax; syscall; ret`: the C arguments of the call are the kernel's.
+    /// `xor eax, eax; syscall; ret`: a C function whose arguments are passed to the kernel
+    /// unchanged.
     const CODE: [u8; 5] = [0x31, 0xc0, 0x0f, 0x05, 0xc3];
     type Read = extern "C" fn(libc::c_int, *mut u8, usize) -> isize;
     const PAGE: usize = 4096;
-    // SAFETY: Own Memory: two new pages, which become code; that is a function of this type and
+    // SAFETY: Own Memory: two new pages that become code. The code is a function of this type, and
     // preserves the registers that it must.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -177,7 +179,8 @@ fn a_page_fault_lets_another_run_and_is_told_from_a_call_w2() {
     assert!(seen.contains(&(false, false)), "a fault is no system call: {seen:?}");
 }
 
-/// A is blocked in a read and woken, B computes. Returns whether B saw A wait for its turn.
+/// Worker A is blocked in a read and is woken while worker B computes. Returns whether A ran its
+/// own code while B computed.
 fn woken_beside_a_computing_worker() -> bool {
     alone(|| {
         let list = CompletionList::new().unwrap();
@@ -198,7 +201,7 @@ fn woken_beside_a_computing_worker() -> bool {
         .unwrap();
         let (queued, seen) = (list.clone(), read.clone());
         let other = std::thread::spawn(move || {
-            // Both have run; the first is blocked, the second computes.
+            // Both workers have run by now: the first is blocked, the second computes.
             std::thread::sleep(Duration::from_millis(50));
             writer.write_all(b"x").unwrap();
             eventually("the reader is on the list", || {
@@ -222,10 +225,10 @@ fn a_woken_worker_runs_nothing_until_it_is_executed_and_would_without_its_gate()
         return;
     }
     assert!(!woken_beside_a_computing_worker(), "the gate leaks");
-    // The positive control: the same harness detects a gate that is switched off.
+    // The positive control: with the gate switched off, the same harness must notice a leak.
     ums::watch::switch_gate(false);
-    // On a starved computer the woken worker may not get a processor in time to be detected: then
-    // try again.
+    // On a busy computer the woken worker may not get a processor in time to be noticed. Then the
+    // test tries again.
     let leaked = (0..10).any(|_| woken_beside_a_computing_worker());
     ums::watch::switch_gate(true);
     assert!(leaked, "the harness does not notice a missing gate");
@@ -238,7 +241,8 @@ fn the_scheduler_is_called_when_all_workers_are_blocked_and_may_wait() {
     }
     alone(|| {
         let list = CompletionList::new().unwrap();
-        // Long enough to be noticed even if no thread has a processor to notice it at once.
+        // Long enough for the block to be noticed even if no watching thread gets a processor
+        // immediately.
         for ms in [40, 60, 80, 100] {
             let work = move || std::thread::sleep(Duration::from_millis(ms));
             WorkerContext::spawn(&list, work).unwrap();
@@ -271,7 +275,8 @@ fn a_scheduler_that_waits_for_a_blocked_workers_lock_is_no_deadlock_w8() {
         let mut rounds = Rounds::new(&list);
         let mut lent = 0;
         windows::enter_scheduling_mode(|scheduler, reason| {
-            // As in malloc: the worker sleeps with the lock, wakes, and waits at its gate.
+            // As in malloc: the worker blocks while it holds the lock. When it is woken, it waits
+            // at its gate and still holds the lock.
             if held.load(Ordering::SeqCst) {
                 drop(lock.lock().unwrap());
             }
@@ -293,7 +298,7 @@ extern "C" fn count(_: libc::c_int) {
 /// data.
 fn interrupted_read(signal: i32, flags: i32) -> (isize, i32) {
     alone(move || {
-        // SAFETY: Own Memory: a handler that only counts.
+        // SAFETY: Own Memory: a handler that only increments a counter.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
@@ -378,12 +383,13 @@ fn a_worker_that_is_executed_while_it_runs_without_a_place_keeps_its_gate_r15() 
         println!("skipped: needs a thread whose bare system calls are noticed");
         return;
     }
-    // On a busy computer the worker may not be where the story needs it; then it is told again.
+    // On a busy computer the worker may not be blocked when the story needs it. Then the story is
+    // repeated.
     let told = (0..10).any(|_| alone(keeps_its_gate_without_a_place));
     assert!(told, "ten times the worker was not blocked when the scheduler expected it");
 }
 
-/// Returns false if the worker was not blocked when the story needs it.
+/// Returns false if the worker was not blocked when the story needed it.
 fn keeps_its_gate_without_a_place() -> bool {
     let list = CompletionList::new().unwrap();
     let (pipe, mut feed) = std::io::pipe().unwrap();
@@ -392,7 +398,8 @@ fn keeps_its_gate_without_a_place() -> bool {
     WorkerContext::spawn(&list, move || {
         let short = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
         let _ = rustix::thread::nanosleep(&short);
-        // Without a place, for the scheduler waits for this. The rest is still so.
+        // Because the scheduler waits for this word, the worker is allowed to run here although no
+        // scheduler executes it. It keeps running like that until it blocks again.
         mine.store(1, Ordering::SeqCst);
         rustix::io::read(&pipe, &mut [0]).unwrap();
         last.store(true, Ordering::SeqCst);
@@ -404,14 +411,14 @@ fn keeps_its_gate_without_a_place() -> bool {
         blocks += u32::from(matches!(reason, Reason::Blocked { .. }));
         lent = scheduler.lent();
         if blocks == 1 {
-            // As for a lock that the worker holds.
+            // The entry point waits for the worker, as it would for a lock that the worker holds.
             while word.load(Ordering::SeqCst) == 0 {
                 let little = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
                 let (at, wait) = (word.as_ptr(), libc::FUTEX_WAIT);
                 // SAFETY: Own Memory: a word that lives, and a local.
                 unsafe { libc::syscall(libc::SYS_futex, at, wait, 0, &raw const little) };
             }
-            // It goes on, into its second block.
+            // Meanwhile the worker continues until its second block.
             std::thread::sleep(Duration::from_millis(20));
         }
         if blocks == 2 && !gone_on.load(Ordering::SeqCst) {
@@ -460,7 +467,7 @@ fn an_unblocked_worker_comes_to_the_list_of_its_creation_w11() {
             if let Some(worker) = next.take() {
                 return Next::Execute(scheduler.claim(&worker).unwrap());
             }
-            // It has blocked under this scheduler, whose list would be `mine`.
+            // The worker blocked while this scheduler, whose list would be `mine`, executed it.
             let back = theirs.dequeue(None).unwrap().next().unwrap();
             assert!(mine.is_empty());
             Next::Execute(scheduler.claim(&back).unwrap())

@@ -1,6 +1,6 @@
-//! Misuse: each has its documented error.
+//! Misuse of `ums::windows`: each case returns its documented error.
 //!
-//! Unsafe for tests of the interface for C. Named invariants. **Contract**: contexts and lists
+//! Unsafe because it tests the interface for C. Named invariants. **Contract**: contexts and lists
 //! are created and deleted in the same test. **No Drops**: an entry point owns nothing when it
 //! executes a worker.
 
@@ -95,7 +95,7 @@ fn a_worker_that_another_scheduler_runs_cannot_be_executed() {
         let other = std::thread::spawn(move || drop(Rounds::run(&theirs)));
         let mut seen = None;
         windows::enter_scheduling_mode(|scheduler, _| {
-            // The other scheduler takes it out of the list and executes it at some time.
+            // The other scheduler takes the worker from the list and executes it soon.
             eventually("the other scheduler runs it", || match scheduler.claim(&worker) {
                 Err(error) => {
                     seen = Some(error);
@@ -236,7 +236,7 @@ fn next_of_an_item_unlinks_it_so_asking_twice_gives_nothing() {
         extern "C-unwind" fn nothing(arg: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
             arg
         }
-        // SAFETY: Contract: created here, and deleted at the end.
+        // SAFETY: Contract: the context is created here, and deleted at the end.
         unsafe {
             for &context in &contexts {
                 raw::context_start(context, list, 64 << 10, nothing, std::ptr::null_mut()).unwrap();
@@ -276,9 +276,9 @@ extern "C-unwind" fn run_left(_: u32, _: usize, _: *mut std::ffi::c_void) {
 
 fn run_all(contexts: &[*const raw::Context], list: *const raw::List) {
     LEFT.set(contexts.to_vec());
-    // SAFETY: Contract: no parameter.
+    // SAFETY: Contract: the entry point uses no parameter, so null is valid.
     unsafe { raw::enter(run_left, std::ptr::null_mut()) }.unwrap();
-    // SAFETY: Contract: the caller's list, and the contexts of its chain.
+    // SAFETY: Contract: the list is the caller's, and the contexts are those of its chain.
     unsafe {
         let mut item = raw::list_dequeue(list, Some(1000));
         assert!(!item.is_null(), "their ends are queued");
@@ -293,7 +293,7 @@ fn executing_without_a_scheduler_or_a_worker_fails() {
     alone(|| {
         extern "C-unwind" fn misuse(_: u32, _: usize, _: *mut std::ffi::c_void) {
             let context = raw::context_new();
-            // SAFETY: Contract: null, the caller's own, and a context without a thread.
+            // SAFETY: Contract: null, the worker's own context, and a context without a thread.
             unsafe {
                 assert_eq!(raw::execute(std::ptr::null()), ExecuteError::NotAWorker);
                 assert_eq!(raw::execute(raw::current()), ExecuteError::NotAWorker);
@@ -302,7 +302,7 @@ fn executing_without_a_scheduler_or_a_worker_fails() {
             }
         }
         assert!(raw::current().is_null());
-        // SAFETY: Contract: null.
+        // SAFETY: Contract: null is allowed.
         unsafe {
             assert_eq!(raw::execute(std::ptr::null()), ExecuteError::NotAScheduler);
             raw::enter(misuse, std::ptr::null_mut()).unwrap();
@@ -327,7 +327,8 @@ fn a_context_that_is_deleted_while_it_is_on_the_list_does_not_appear_there() {
             assert_eq!(raw::next_item(first), contexts[1]);
             LEFT.set(contexts.to_vec());
             raw::enter(run_left, std::ptr::null_mut()).unwrap();
-            // Both have ended and are queued; the second to end was run last, from the first place.
+            // Both have ended and are queued. `run_left` takes contexts from the end, so the one in
+            // the first place ran last.
             assert_eq!(raw::context_delete(contexts[0]), Ok(()));
             let item = raw::list_dequeue(list, Some(0));
             assert_eq!(item, contexts[1]);

@@ -1,7 +1,7 @@
-//! A scheduler for tests, and a watchdog for tests that hang.
+//! A simple scheduler for tests, and a watchdog for tests that hang.
 //!
-//! [`Rounds`] runs the ready workers, first in, first out, until every worker of its list has
-//! ended, and records what it was called with.
+//! [`Rounds`] is a scheduler that runs the ready workers, first in, first out, until every worker
+//! of its list has ended. It records the reasons with which its entry point was called.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -16,7 +16,7 @@ use ums::windows::{
 /// How long one test may take before it counts as hung.
 const HUNG: Duration = Duration::from_secs(120);
 
-/// Runs the body on a thread of its own, one test at a time, and fails if it hangs.
+/// Runs the body on a thread of its own, one test at a time. Fails if the body hangs.
 pub fn alone<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     static TURN: Lock<()> = Lock::new(());
     let _turn: MutexGuard<'_, ()> = TURN.lock();
@@ -43,17 +43,17 @@ pub fn alone<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T 
     }
 }
 
-/// The calls of a scheduler.
+/// A call of a scheduler's entry point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Startup,
-    /// The worker that had been executed, whether it blocked in a system call, whether it had ended
+    /// The worker that had been executed; whether it blocked in a system call; whether it had ended
     /// by then.
     Blocked(WorkerContext, bool, bool),
     Yield(WorkerContext, usize),
 }
 
-/// First in, first out, until no worker is left.
+/// A scheduler that runs its workers first in, first out, until no worker is left.
 pub struct Rounds<'a> {
     pub list: &'a CompletionList,
     pub ready: VecDeque<WorkerContext>,
@@ -66,14 +66,14 @@ impl<'a> Rounds<'a> {
         Rounds { list, ready: VecDeque::new(), heard: Vec::new(), executed: None }
     }
 
-    /// Runs all workers to their end on the calling thread; returns the calls.
+    /// Runs all workers of the list to their end on the calling thread. Returns the recorded calls.
     pub fn run(list: &'a CompletionList) -> Vec<Heard> {
         let mut rounds = Rounds::new(list);
         windows::enter_scheduling_mode(|scheduler, reason| rounds.next(scheduler, reason)).unwrap();
         rounds.heard
     }
 
-    /// Records the call, and takes what is on the list.
+    /// Records the call, and takes the ready workers from the list.
     pub fn note(&mut self, reason: Reason) {
         self.heard.push(match reason {
             Reason::Startup => Heard::Startup,
@@ -100,20 +100,19 @@ impl<'a> Rounds<'a> {
         self.ready.extend(self.list.poll().filter(|worker| !worker.is_terminated()));
     }
 
-    /// The whole entry point: records the call, and chooses what to do next.
+    /// The whole entry point: records the call, and chooses the next worker.
     pub fn next(&mut self, scheduler: &Scheduler, reason: Reason) -> Next {
         self.note(reason);
         self.choose(scheduler)
     }
 
-    /// Executes the claimed worker.
+    /// Executes a worker that this scheduler has claimed.
     pub fn execute(&mut self, claim: Claim) -> Next {
         self.executed = Some(claim.worker().clone());
         Next::Execute(claim)
     }
 
-    /// Executes the first worker that is ready, and waits if there is none; leaves when no worker
-    /// is left.
+    /// Executes the first ready worker. Waits if none is ready, and leaves when no worker is left.
     pub fn choose(&mut self, scheduler: &Scheduler) -> Next {
         loop {
             while let Some(worker) = self.ready.pop_front() {

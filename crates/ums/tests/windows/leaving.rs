@@ -1,7 +1,7 @@
-//! Leaving scheduling mode, in every way, and what happens to the workers then.
+//! The ways to leave scheduling mode, and what happens to the workers then.
 //!
-//! Unsafe only to fork. Named invariant **Signal**: the child calls only functions that
-//! are allowed there.
+//! Unsafe only because of `fork`. Named invariant **Signal**: the child calls only functions that
+//! are allowed after a fork.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -40,7 +40,7 @@ fn a_worker_whose_scheduler_left_continues_under_another_w7() {
         })
         .unwrap();
         let mut waiting = list.poll().next();
-        // Each scheduler runs it once, and leaves at the call for its yield.
+        // Each scheduler executes the worker once, and leaves when the worker yields.
         for step in 1..=3 {
             windows::enter_scheduling_mode(|scheduler, reason| match reason {
                 Reason::Startup => {
@@ -100,17 +100,17 @@ fn the_child_of_a_fork_in_a_worker_is_an_ordinary_thread() {
         let status = Arc::new(AtomicU32::new(99));
         let mine = status.clone();
         WorkerContext::spawn(&list, move || {
-            // SAFETY: Signal: a look at a thread-local, a wait, and an exit.
+            // SAFETY: Signal: the child reads a thread-local, waits, and exits.
             let child = unsafe { libc::fork() };
             if child == 0 {
                 let plain = windows::thread_yield(0).is_err() && windows::current().is_none();
-                // It may block: it has no scheduler that could lose it.
+                // The child may block, because it has no scheduler.
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 // SAFETY: Signal.
                 unsafe { libc::_exit(if plain { 0 } else { 1 }) };
             }
             let mut told = 0;
-            // SAFETY: Signal: the own child, and a local.
+            // SAFETY: Signal: the process's own child, and a local.
             let waited = unsafe { libc::waitpid(child, &mut told, 0) };
             assert_eq!(waited, child);
             mine.store(told as u32, Ordering::SeqCst);

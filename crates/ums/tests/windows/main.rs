@@ -1,8 +1,10 @@
-//! The behaviours of `ums::windows`: what Windows documents, and what is easy to get wrong.
+//! The behaviours of `ums::windows`: those that Windows documents, and those that are easy to get
+//! wrong.
 //!
-//! `W` numbers are the items of the specification's list of semantics that are easy to get wrong.
-//! Each test runs with the mechanism that this computer offers. `stress` runs with all of them, in
-//! processes of their own, and if the tests run as root, as a user without privileges too.
+//! A `W` number is an item of the specification's list of semantics that are easy to get wrong.
+//! Each test runs with the mechanism that this computer offers. The tests in `stress` run with all
+//! mechanisms, each in a process of its own. If they run as root, they also run as a user without
+//! privileges.
 
 #![allow(unsafe_code)] // Each file says why, where it has any.
 
@@ -17,7 +19,7 @@ mod races;
 mod stress;
 mod tools;
 
-/// This program interposes blocking calls.
+/// Whether this program interposes blocking calls.
 const INTERPOSED: bool = false;
-/// Its workers have their own context.
+/// Whether its workers have their own context.
 const OWN: bool = false;

@@ -1,7 +1,8 @@
-//! Races of the block watch that a random run does not reach: they are provoked here.
-//! docs/windows.md has the table of all of them.
+//! Races of the block watch that a random run does not reach. These tests provoke them;
+//! docs/windows.md lists all of them.
 //!
-//! Unsafe for bare calls. Named invariant **Own Memory**: they get locals and numbers.
+//! Unsafe because of bare system calls. Named invariant **Own Memory**: they get locals and
+//! numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -12,7 +13,7 @@ use ums::windows::{self, CompletionList, Next, WorkerContext};
 
 use crate::harness::{Heard, Rounds, alone, eventually};
 
-/// Returns true if bare system calls are noticed and gated here.
+/// Returns true if this system can notice interposed calls only, not bare system calls.
 fn only_calls() -> bool {
     let only = mechanism() == Mechanism::Calls;
     if only {
@@ -21,7 +22,7 @@ fn only_calls() -> bool {
     only
 }
 
-/// Creates a worker that computes until the flag is set, and counts.
+/// Creates a worker that computes and counts until the flag is set. Returns the flag and the count.
 fn computes(list: &CompletionList) -> (Arc<AtomicBool>, Arc<AtomicU64>) {
     let (stop, beats) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (mine, count) = (stop.clone(), beats.clone());
@@ -38,7 +39,7 @@ fn bare_read(pipe: &std::io::PipeReader) -> rustix::io::Result<usize> {
     rustix::io::read(pipe, &mut [0])
 }
 
-/// Returns the kernel's signal set with this signal in it.
+/// Returns the kernel's form of a signal set with only this signal.
 fn set_of(signal: i32) -> u64 {
     1 << (signal - 1)
 }
@@ -83,8 +84,8 @@ fn a_worker_that_blocks_sigtrap_meets_its_gate_when_it_unblocks_it_r8() {
             assert_eq!(stage.load(SeqCst), 1);
             std::io::Write::write_all(&mut &feed, b"x").unwrap();
             std::thread::sleep(Duration::from_millis(100));
-            // With the signal blocked it kept running, as documented, but not beyond the point
-            // where it unblocked the signal.
+            // While SIGTRAP was blocked the worker kept running, as documented, but it did not pass
+            // the call that unblocked the signal.
             let early = gone_on.load(SeqCst);
             stop.store(true, SeqCst);
             early
@@ -124,7 +125,7 @@ fn a_worker_that_changes_its_affinity_is_noticed_all_the_same_r10() {
         let yields = Arc::new(AtomicU64::new(0));
         let count = yields.clone();
         WorkerContext::spawn(&list, move || {
-            // If a block is not noticed, no thread writes, and the test hangs.
+            // If a block is not noticed, no thread writes to the pipe, and the test hangs.
             while !over.load(SeqCst) {
                 if steps.load(SeqCst) < 50 {
                     std::io::Write::write_all(&mut &feed, b"x").unwrap();
@@ -140,8 +141,9 @@ fn a_worker_that_changes_its_affinity_is_noticed_all_the_same_r10() {
     });
 }
 
-/// The kernel wakes many workers beside one that computes: each gets the processor for the way to
-/// its gate and no further, and the computing worker loses it only for that time.
+/// The kernel wakes many workers while one computes. Each of them gets the processor until it
+/// reaches its gate and no further, and the computing worker loses the processor only for that
+/// time.
 #[test]
 fn workers_woken_together_pass_no_gate_and_leave_the_running_one_its_processor_r11() {
     if only_calls() {
@@ -155,7 +157,7 @@ fn workers_woken_together_pass_no_gate_and_leave_the_running_one_its_processor_r
         for _ in 0..SLEEPERS {
             let (mine, word) = (awake.clone(), word.clone());
             WorkerContext::spawn(&list, move || {
-                // A bare wait on one word, which ends for all of them at once.
+                // A bare futex wait on one word; one wake-up ends it for all workers.
                 while word.load(SeqCst) == 0 {
                     let flags = rustix::thread::futex::Flags::PRIVATE;
                     let _ = rustix::thread::futex::wait(&word, flags, 0, None);
@@ -181,7 +183,8 @@ fn workers_woken_together_pass_no_gate_and_leave_the_running_one_its_processor_r
         Rounds::run(&list);
         let (woken, early, kept_running) = outside.join().unwrap();
         let woken = woken.unwrap() as u32;
-        // A worker whose call is being moved may not have begun it again yet.
+        // A worker that is being moved to its own kernel thread may not have begun its call again
+        // yet.
         assert!(woken == SLEEPERS || crate::OWN && woken > 0, "all of them were blocked: {woken}");
         assert_eq!(early, 0, "a woken worker ran its code");
         assert!(kept_running, "the running worker lost the processor");
@@ -205,8 +208,8 @@ fn the_watchdog_detects_a_block_when_the_watcher_gets_no_processor_r12() {
         let mut hogs = Vec::new();
         let mut rescues = 0;
         windows::enter_scheduling_mode(|scheduler, reason| {
-            // Ordinary threads keep this processor busy, so that the watcher gets almost none of
-            // it.
+            // Ordinary threads keep this processor busy, so that the watcher thread gets almost
+            // none of it.
             while hogs.len() < 2 {
                 let (cpu, stop) = (scheduler.cpu(), over.clone());
                 hogs.push(std::thread::spawn(move || {
@@ -231,7 +234,7 @@ fn the_watchdog_detects_a_block_when_the_watcher_gets_no_processor_r12() {
         }
         println!("{rescues} of 12 blocks were noticed by the watchdog");
         let blocks = rounds.heard.iter().filter(|heard| matches!(heard, Heard::Blocked(..)));
-        // Two more for the ends of the workers.
+        // Two more calls are for the ends of the two workers.
         assert!(blocks.count() >= 2 + 6, "blocks went unnoticed: {:?}", rounds.heard);
     });
 }
@@ -242,9 +245,9 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, SeqCst);
 }
 
-/// Runs a worker that reads 300 bytes, each written while it waits, beside one that computes and
-/// yields, while `torment` acts on the reader's thread. The reader must get every byte and no
-/// error.
+/// Runs a worker that reads 300 bytes, each of which is written while the worker waits. Beside it
+/// another worker computes and yields, and `torment` acts on the reader's thread. The reader must
+/// get every byte and no error.
 fn tormented(torment: impl FnOnce(i32, &AtomicBool) + Send + 'static) {
     alone(move || {
         const BYTES: u32 = 300;
@@ -269,7 +272,7 @@ fn tormented(torment: impl FnOnce(i32, &AtomicBool) + Send + 'static) {
                     std::io::Write::write_all(&mut &feed, b"x").unwrap();
                     written += 1;
                 }
-                // The reader wakes in this time, and waits at its gate.
+                // During this time the reader wakes, and waits at its gate.
                 let began = Instant::now();
                 while began.elapsed() < Duration::from_micros(100) {
                     assert_eq!(theirs.load(SeqCst), before, "the reader ran beside its scheduler");
@@ -292,7 +295,7 @@ fn a_storm_of_signals_at_a_worker_opens_no_gate_and_interrupts_nothing() {
     if only_calls() {
         return;
     }
-    // SAFETY: Own Memory: a handler that only counts.
+    // SAFETY: Own Memory: a handler that only increments a counter.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
@@ -310,8 +313,8 @@ fn a_storm_of_signals_at_a_worker_opens_no_gate_and_interrupts_nothing() {
     assert!(SIGNALS.load(SeqCst) > before + 10, "the signals did not arrive");
 }
 
-/// In the child of a fork: attaches to the thread and detaches again, forever. Makes only system
-/// calls.
+/// Runs in the child of a fork: attaches to the thread with ptrace and detaches again, in a loop.
+/// Makes only system calls.
 fn attach_forever(tid: i32) -> ! {
     for before in 0.. {
         let null = std::ptr::null_mut::<libc::c_void>();
@@ -361,7 +364,7 @@ fn a_debugger_that_attaches_and_detaches_opens_no_gate() {
 fn a_list_that_is_filled_while_its_scheduler_falls_asleep_wakes_it_r6() {
     alone(|| {
         let list = CompletionList::new().unwrap();
-        // Both sleep and wake at nearly the same moments, again and again.
+        // Both workers sleep and wake at nearly the same moments, many times.
         for _ in 0..4 {
             let work = || {
                 for us in 0..100_u64 {
@@ -376,11 +379,11 @@ fn a_list_that_is_filled_while_its_scheduler_falls_asleep_wakes_it_r6() {
     });
 }
 
-/// Sends the calling thread the SIGTRAP that the kernel sends for a debug exception without a
+/// Sends the calling thread the SIGTRAP that the kernel sends for a debug exception without a known
 /// cause.
 #[cfg(target_arch = "x86_64")]
 fn trap_without_a_cause() {
-    // SAFETY: Own Memory: a local, of which zeros are a value, and numbers.
+    // SAFETY: Own Memory: a local, for which all zeros are a valid value, and numbers.
     let sent = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         info.si_signo = libc::SIGTRAP;

@@ -1,5 +1,5 @@
-//! The documented behaviour: new workers wait, yields carry a parameter, lists return every item
-//! once, contexts keep values.
+//! The documented behaviour: new workers wait until they are executed, yields pass a parameter,
+//! lists return every item once, contexts keep values.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ fn workers_pass_a_number_round_by_yields_alone() {
             let turn = turn.clone();
             let work = move || {
                 for round in 0..ROUNDS {
-                    // First in, first out, and no worker blocks: each finds exactly its own turn.
+                    // The order is first in, first out, and no worker blocks, so each worker finds
+                    // exactly its own turn.
                     assert_eq!(turn.fetch_add(1, Ordering::SeqCst), round * WORKERS + me);
                     windows::thread_yield(me).unwrap();
                 }
@@ -101,7 +102,8 @@ fn each_thread_knows_its_role() {
         .unwrap();
         assert_eq!(windows::thread_kind(me), ThreadKind::Plain);
         assert_eq!(seen.load(Ordering::SeqCst), worker.thread_id());
-        // Its thread id may be used for another thread, but not for a worker: there is none.
+        // The system may reuse the thread's number for another thread, but not for a worker,
+        // because there is none.
         assert_eq!(windows::thread_kind(worker.thread_id()), ThreadKind::Plain);
     });
 }
@@ -240,7 +242,7 @@ fn thread_locals_and_their_destructors_are_the_workers_own() {
     struct Last(Arc<AtomicU32>);
     impl Drop for Last {
         fn drop(&mut self) {
-            // Still in scheduling mode: the worker may even yield in a destructor.
+            // The thread is still in scheduling mode, so the worker may even yield in a destructor.
             windows::thread_yield(99).unwrap();
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -271,7 +273,8 @@ fn ten_thousand_workers_a_thousand_at_a_time_leave_nothing_behind() {
     alone(|| {
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-        // First a warm-up: the watchdog and the pool of watch records stay.
+        // A first run creates what is kept for the process: the watchdog thread and the pool of
+        // watch records.
         let list = CompletionList::new().unwrap();
         WorkerContext::spawn(&list, || {}).unwrap();
         Rounds::run(&list);

@@ -1,22 +1,23 @@
-//! Random blocking calls, faults and yields of many workers, with a check between any two steps.
+//! Many workers block, fault and yield at random, and check after every step that they may run.
 //!
-//! The harness does not know how the library works. Each scheduler records which worker it has
-//! executed, and erases that when it is called. Between any two steps a worker checks that it is
-//! the recorded one: if it is not, it runs without ownership, which is a *violation*. Executions,
-//! yields and completions of each worker are counted, so that a lost or duplicated one shows.
+//! The harness does not know how the library works. Each scheduler records the worker that it has
+//! executed, and erases the record when its entry point is called. Between any two steps a worker
+//! checks that it is the recorded one. If it is not, the worker runs without having been executed,
+//! which is a *violation*. The executions, yields and completions of each worker are counted, so
+//! that a lost or duplicated one is noticed.
 //!
-//! Each mechanism runs in a process of its own, chosen by `UMS_WATCH`; as root also as an ordinary
-//! user.
+//! Each mechanism runs in a process of its own, chosen by `UMS_WATCH`. If the test runs as root,
+//! each mechanism also runs as an ordinary user.
 //!
-//! The positive control is the same run with the gate switched off, which must report violations.
+//! The positive control is the same run with the gate switched off. It must find violations.
 //!
 //! ```text
 //! UMS_STRESS_SECS=60 cargo test -p ums --test windows --test windows_interposed \
 //!     no_instruction -- --nocapture --test-threads=1
 //! ```
 //!
-//! Unsafe for raw calls. Named invariant **Own Memory**: they get memory that the worker made and
-//! keeps.
+//! Unsafe because of raw system calls. Named invariant **Own Memory**: they get memory that the
+//! worker allocated and keeps.
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
@@ -55,7 +56,7 @@ struct World {
     /// executed.
     balance: Vec<AtomicI64>,
     stop: AtomicBool,
-    /// A futex that never changes.
+    /// A futex word that never changes.
     word: AtomicU32,
 }
 
@@ -74,7 +75,7 @@ impl World {
     }
 }
 
-/// A small random generator: the same sequence for the same worker.
+/// A small random number generator, so that a worker makes the same choices in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -103,8 +104,8 @@ fn tools(dir: &std::path::Path, me: usize) -> (Tools, std::io::PipeWriter) {
         .and_then(|mut file| {
             file.write_all(&[7; FILE_PAGES * 4096]).and(file.sync_all()).map(|()| file)
         });
-    // A worker in user mode that waits for a disk holds up its scheduler; there is nothing else to
-    // check.
+    // Workers in user mode do not use the file: while such a worker waits for a disk, it holds up
+    // its scheduler, and there is nothing else to check.
     let file = file.ok().filter(|_| !crate::OWN).map(|file| {
         // SAFETY: Own Memory: a new mapping, which is never removed.
         let base = unsafe {
@@ -137,8 +138,8 @@ fn one_step(world: &World, me: usize, dice: &mut Dice, tools: &Tools) -> bool {
             2 => {
                 let word = world.word.as_ptr();
                 let failed = libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, 0, &short) != 0;
-                // If such a call is noticed only when it blocks, it may rarely return EINTR: its
-                // number cannot be determined.
+                // If this call is noticed only when it blocks, it may rarely fail with EINTR,
+                // because its number cannot be determined, so it cannot be repeated.
                 failed && (crate::INTERPOSED || !crate::OWN)
             }
             3 => {
@@ -157,7 +158,8 @@ fn one_step(world: &World, me: usize, dice: &mut Dice, tools: &Tools) -> bool {
     failed && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
 }
 
-/// Causes a major fault, if the file system evicts its pages.
+/// Reads a page of the file, which causes a major page fault if the file system has evicted the
+/// page.
 unsafe fn touch_what_was_thrown_out(
     world: &World,
     me: usize,
@@ -209,7 +211,7 @@ fn schedule(world: &World, me: usize, list: &CompletionList) {
                 ready.push_back(worker);
             }
             ready.retain(|worker: &WorkerContext| !worker.is_terminated());
-            // Any of the ready workers.
+            // Chooses one of the ready workers at random.
             if !ready.is_empty() {
                 let n = dice.roll(ready.len() as u64) as usize;
                 ready.swap(0, n);
@@ -240,7 +242,7 @@ fn schedule(world: &World, me: usize, list: &CompletionList) {
     .unwrap();
 }
 
-/// Runs it and returns the counts. Hangs if a worker is lost.
+/// Runs the stress and returns the counts. Hangs if a worker is lost.
 fn run(workers: usize, schedulers: usize, time: Duration) -> Counts {
     let dir = tempfile::tempdir_in(std::env::var_os("UMS_STRESS_DIR").unwrap_or(".".into()))
         .or_else(|_| tempfile::tempdir())
@@ -274,7 +276,7 @@ fn run(workers: usize, schedulers: usize, time: Duration) -> Counts {
     let mut dice = Dice(5);
     while began.elapsed() < time {
         let n = dice.roll(workers as u64) as usize;
-        // Enough for a worker to find some, but too little for it never to wait.
+        // So few bytes that each worker waits at some time, and enough that each continues.
         let _ = feeds[n].write_all(b"x");
         std::thread::sleep(Duration::from_micros(100));
     }
@@ -290,7 +292,7 @@ fn run(workers: usize, schedulers: usize, time: Duration) -> Counts {
     Arc::into_inner(world).map(|world| world.counts).unwrap_or_default()
 }
 
-/// The child of the tests below, and the named command for a long run.
+/// Runs in the child processes of the tests below; it is also the command for a long run.
 #[test]
 fn stress_in_this_process() {
     let Ok(text) = std::env::var("UMS_STRESS") else { return };
@@ -343,7 +345,7 @@ fn alone_for<T: Send + 'static>(seconds: u64, body: impl FnOnce() -> T + Send + 
     }
 }
 
-/// Runs a child for this mechanism, as root or as nobody.
+/// Runs a child process with this mechanism, as root or as the user `nobody`.
 fn child(how: Mechanism, as_nobody: bool, gate: bool, stress: &str) {
     // One child at a time: each loads all the processors.
     static TURN: Lock<()> = Lock::new(());
@@ -387,7 +389,7 @@ fn stress(how: Mechanism) {
         return;
     }
     let seconds = std::env::var("UMS_STRESS_SECS").unwrap_or("2".into());
-    // Mechanisms that need no privilege are tried without any.
+    // A mechanism that needs no privilege is also tested without any.
     let users = if is_root() && how != Mechanism::Trap { &[false, true][..] } else { &[false] };
     for &as_nobody in users {
         child(how, as_nobody, true, &format!("6 1 {seconds}"));

@@ -3,7 +3,7 @@
 //!
 //! Each tool is skipped, by name, if it is missing or the kernel refuses it.
 //!
-//! Unsafe for naming threads. Named invariant **Own Memory**: the name is a literal.
+//! Unsafe because threads are named. Named invariant **Own Memory**: the name is a literal.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -34,7 +34,8 @@ fn computing_all_the_time(stop: &AtomicBool) -> u64 {
     n
 }
 
-/// The child of the tests below: prints the threads of its workers, and ends when its input ends.
+/// The child process of the tests below. It prints the numbers of its workers' threads, and ends
+/// when its input ends.
 #[test]
 fn workers_for_tools() {
     if std::env::var_os("UMS_TOOLS_CHILD").is_none() {
@@ -84,7 +85,7 @@ impl Run {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let said = lines.find(|line| line.contains("threads ")).expect("it says its threads");
         let numbers: Vec<u32> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
-        // Its output is read to the end, so that the child can continue to print.
+        // Reads the rest of the output, so that the child's writes do not block.
         std::thread::spawn(move || lines.count());
         let run = Run { reader: numbers[0], busy: numbers[1], child };
         let comm = format!("/proc/{}/task/{}/comm", run.child.id(), run.busy);
@@ -94,14 +95,14 @@ impl Run {
         run
     }
 
-    /// Checks that the child was not disturbed: it ends normally.
+    /// Checks that the child was not disturbed by the tool: it ends normally.
     fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
     }
 }
 
-/// Returns what a tool prints; None if it is missing.
+/// Returns what a tool prints. Returns None if the tool is missing.
 fn said_by(tool: &str, args: &[&str]) -> Option<String> {
     let output = match Command::new(tool).args(args).stdin(Stdio::null()).output() {
         Ok(output) => output,
@@ -131,7 +132,8 @@ fn gdb_sees_each_worker_as_a_thread_with_its_name_and_stack() {
         for name in ["reading-worker", "busy-worker", "computing_all_the_time"] {
             assert!(said.contains(name), "no {name}:\n{said}");
         }
-        // It is blocked, or is not at its gate yet: its own function is on its stack.
+        // The worker is blocked, or it has not reached its gate yet. In both cases its own function
+        // is on its stack.
         assert!(said.contains("blocked_in_a_read"), "{said}");
     }
     run.end();
@@ -144,7 +146,7 @@ fn perf_samples_a_worker_as_a_thread_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("perf.data");
     let (data, thread) = (data.to_str().unwrap(), run.busy.to_string());
-    // The processor's clock, which exists even if the hardware's counters are hidden.
+    // `cpu-clock` works even where the hardware's counters are not available.
     let record =
         ["record", "-q", "-e", "cpu-clock", "-g", "-t", &thread, "-o", data, "--", "sleep", "0.3"];
     if said_by("perf", &record).is_some() {

@@ -1,7 +1,9 @@
-//! The same behaviours in a program that interposes blocking calls: `ums::interpose!()`.
+//! The tests of `ums::windows` again, in a program that interposes blocking calls:
+//! `ums::interpose!()`.
 //!
-//! Here blocking calls hand the processor over before they block. If perf is refused, they are what
-//! notices and gates. The files are those of the tests without interposed calls.
+//! Here a blocking call gives the processor to another worker before it blocks. If perf is refused,
+//! only interposed calls are noticed and gated. The test files are those of the program without
+//! interposed calls.
 
 #![allow(unsafe_code)] // Named invariant **Contract**, see `ums::watch::calls`.
 
@@ -16,7 +18,7 @@ mod blocking;
 #[path = "../windows/stress.rs"]
 mod stress;
 
-/// This program interposes blocking calls.
+/// Whether this program interposes blocking calls.
 const INTERPOSED: bool = true;
-/// Its workers have their own context.
+/// Whether its workers have their own context.
 const OWN: bool = false;

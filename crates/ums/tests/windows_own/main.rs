@@ -1,8 +1,9 @@
-//! The behaviours of `ums::windows` once more, with workers that have their own context: everything
-//! in the files of the other tests holds for them too, except what [`OWN`] leaves out there. `own`
-//! has what only they do.
+//! The tests of `ums::windows` again, with workers that have their own context. All tests of the
+//! other programs hold for such workers too, except those that [`OWN`] leaves out. The file `own`
+//! tests what only such workers do.
 
-// Named invariant **Contract**, see `ums::watch::calls`; and as each file says.
+// Named invariant **Contract**: `ums::watch::calls` defines it for interposed functions. Each test
+// file names its own.
 #![allow(unsafe_code)]
 
 ums::interpose!();
@@ -25,7 +26,7 @@ mod leaving;
 mod stress;
 mod own;
 
-/// This program interposes blocking calls.
+/// Whether this program interposes blocking calls.
 const INTERPOSED: bool = true;
-/// Its workers have their own context.
+/// Whether its workers have their own context.
 const OWN: bool = true;

@@ -1,7 +1,9 @@
 //! What only workers with their own context do: they are executed in user mode, without a system
-//! call, on their scheduler's kernel thread; calls that may block move them to their own.
+//! call, on their scheduler's kernel thread. Calls that may block move them to their own kernel
+//! thread.
 //!
-//! Unsafe for a filter of system calls. Named invariant **Own Memory**: it is given locals.
+//! Unsafe because of a filter of system calls. Named invariant **Own Memory**: the calls get
+//! locals.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
@@ -16,8 +18,8 @@ use ums::windows::{self, CompletionList, ExecuteError, Next, Reason, WorkerConte
 use crate::harness::{Heard, Rounds, alone};
 use crate::signals::blocked_signals;
 
-/// Returns true if there can be such workers here. Otherwise the other tests of this program run
-/// with threads.
+/// Returns whether this system supports such workers. If it does not, the other tests of this
+/// program run with threads.
 fn supported() -> bool {
     let why = ums::probe::own_contexts_are_refused();
     why.iter().for_each(|why| println!("skipped: {why}"));
@@ -52,7 +54,7 @@ fn a_worker_runs_on_its_schedulers_kernel_thread_and_is_another_thread() {
         assert_ne!(worker.thread_id(), scheduler as u32);
         Rounds::run(&list);
         let counts = worker.counts();
-        // At its last execution it ends.
+        // The last execution is the one in which the worker ends.
         assert_eq!((counts.executed, counts.yields, counts.kernel_yields), (11, 10, 0));
     });
 }
@@ -100,7 +102,7 @@ fn a_call_that_might_block_and_does_not_moves_it_to_its_own_kernel_thread_withou
         let mine = seen.clone();
         let worker = WorkerContext::spawn(&list, move || {
             let file = tempfile::tempfile().unwrap();
-            // Whether this blocks is unknown before. Here nothing has to be written.
+            // Whether this call blocks is not known in advance. Here there is nothing to write.
             file.sync_all().unwrap();
             mine.store(kernel_thread(), SeqCst);
             yields(1);
@@ -137,13 +139,13 @@ fn what_is_ready_is_read_in_user_mode() {
     });
 }
 
-/// The kernel thread that the handler below ran on, before and after its sleep.
+/// The kernel thread on which the handler below ran, before and after its sleep.
 static HANDLED: [AtomicI32; 2] = [const { AtomicI32::new(0) }; 2];
 
 extern "C" fn sleeps(_signal: libc::c_int) {
     let span = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
     HANDLED[0].store(kernel_thread(), SeqCst);
-    // SAFETY: Own Memory: a local; what is left is not asked for.
+    // SAFETY: Own Memory: a local; null, because the remaining time is not needed.
     unsafe { libc::nanosleep(&span, std::ptr::null_mut()) };
     HANDLED[1].store(kernel_thread(), SeqCst);
 }
@@ -155,7 +157,7 @@ fn a_call_that_blocks_in_a_handler_of_the_applications_stays_on_the_host_which_k
         return;
     }
     alone(|| {
-        // SAFETY: Own Memory: zeros are a valid value.
+        // SAFETY: Own Memory: all zeros are a valid value.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = sleeps as extern "C" fn(libc::c_int) as usize;
         // SAFETY: Own Memory: a local, and a handler for this signal.
@@ -164,8 +166,8 @@ fn a_call_that_blocks_in_a_handler_of_the_applications_stays_on_the_host_which_k
         let scheduler = kernel_thread();
         let worker = WorkerContext::spawn(&list, move || {
             let before = blocked_signals();
-            // SAFETY: Own Memory: numbers. The signal goes to the current kernel thread, which the
-            // C library would not do.
+            // SAFETY: Own Memory: numbers. The signal goes to the current kernel thread; with
+            // `raise` it would go to the worker's own.
             unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), kernel_thread(), SIGNAL) };
             assert_eq!(HANDLED.each_ref().map(|at| at.load(SeqCst)), [scheduler; 2]);
             assert_eq!((kernel_thread(), blocked_signals()), (scheduler, before));
@@ -203,12 +205,12 @@ fn a_yield_while_a_worker_ends_stays_on_its_own_kernel_thread_and_is_counted_apa
 }
 
 fn errno() -> *mut i32 {
-    // SAFETY: Own Memory: this thread's own.
+    // SAFETY: Own Memory: it is the calling thread's own.
     unsafe { libc::__errno_location() }
 }
 
-/// Workers that move from scheduler to scheduler, and check after every step that their identity is
-/// unchanged.
+/// Runs workers that move from scheduler to scheduler. After every step a worker checks that its
+/// thread identity is unchanged.
 fn wander(workers: usize, schedulers: usize, rounds: usize) -> HashSet<i32> {
     thread_local! {
         static CELL: Cell<usize> = const { Cell::new(0) };
@@ -226,7 +228,7 @@ fn wander(workers: usize, schedulers: usize, rounds: usize) -> HashSet<i32> {
                     CELL.set(stamp);
                     LAZY.with_borrow_mut(|lazy| {
                         lazy.push(stamp);
-                        // SAFETY: Own Memory: this thread's own.
+                        // SAFETY: Own Memory: it is the calling thread's own.
                         unsafe { *errno() = (stamp % 100) as i32 + 1 };
                         windows::thread_yield(n).unwrap();
                         // SAFETY: Own Memory: as above.
@@ -267,7 +269,7 @@ fn wander(workers: usize, schedulers: usize, rounds: usize) -> HashSet<i32> {
     places.intersection(&hosts).copied().collect()
 }
 
-/// A scheduler of several: any of them can execute a worker that yields.
+/// Runs one of several schedulers, any of which may execute a worker that yields.
 fn share(list: &CompletionList) {
     static READY: Mutex<VecDeque<WorkerContext>> = Mutex::new(VecDeque::new());
     windows::enter_scheduling_mode(|scheduler, reason| {
@@ -341,8 +343,8 @@ fn a_computing_worker_is_stopped_where_it_is_when_it_is_suspended_again_and_agai
                     let expected = sum(1.5);
                     while !end.load(SeqCst) {
                         assert_eq!(sum(std::hint::black_box(1.5)), expected, "registers are kept");
-                        // One worker yields now and then, so that the other runs and the scheduler
-                        // is called.
+                        // One worker yields from time to time, so that the other one runs and the
+                        // scheduler is called.
                         if n == 1 || beats.fetch_add(1, SeqCst).is_multiple_of(64) {
                             yields(1);
                         }
@@ -371,7 +373,8 @@ fn a_computing_worker_is_stopped_where_it_is_when_it_is_suspended_again_and_agai
                 };
                 match scheduler.claim(&worker) {
                     Ok(claim) => return rounds.execute(claim),
-                    // A worker that was ready when it was suspended does not appear by itself.
+                    // A worker that was ready when it was suspended is not put on the list by
+                    // itself.
                     Err(ExecuteError::Suspended) => rounds.ready.push_back(worker),
                     Err(error) => assert_eq!(error, ExecuteError::Terminated),
                 }
@@ -382,7 +385,8 @@ fn a_computing_worker_is_stopped_where_it_is_when_it_is_suspended_again_and_agai
     });
 }
 
-/// Suspends a worker that computes, and sees that its count stands still until it is resumed.
+/// Suspends a worker that computes, and checks that its count does not change until the worker is
+/// resumed.
 fn suspend_and_resume(worker: &WorkerContext, count: &AtomicU32) {
     let before = count.load(SeqCst);
     crate::harness::eventually("it runs", || count.load(SeqCst) > before + 100);
@@ -408,7 +412,7 @@ fn forbid_system_calls() {
         end(libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: Own Memory: locals, of which the kernel takes a copy.
+    // SAFETY: Own Memory: locals, which the kernel copies.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let (set, none) = (libc::SECCOMP_SET_MODE_FILTER, 0);
@@ -418,8 +422,8 @@ fn forbid_system_calls() {
 
 const FORBIDDEN_YIELDS: usize = 10_000;
 
-/// The child of the test below: workers yield in turn, and from a certain moment on no system call
-/// is allowed.
+/// The child process of the test below: workers yield in turn, and after some yields no system call
+/// is allowed any more.
 #[test]
 fn yields_under_a_filter_in_this_process() {
     let Ok(said) = std::env::var("UMS_YIELDS") else { return };
@@ -429,8 +433,8 @@ fn yields_under_a_filter_in_this_process() {
         let list = CompletionList::new().unwrap();
         for n in 0..workers {
             let work = move || {
-                // One round, so that all have started, and everything exists that is created at its
-                // first use.
+                // A first round, so that all workers have started, and everything exists that is
+                // created at its first use.
                 yields(10);
                 if n == 0 {
                     forbid_system_calls();
@@ -477,7 +481,7 @@ fn a_yield_through_the_scheduler_makes_no_system_call() {
         let (status, said) = under_a_filter(workers, "own");
         assert!(status.success() && said, "{workers} workers: {status}");
     }
-    // The filter works: threads are executed by system calls.
+    // The positive control: executing threads needs system calls, so the filter kills the process.
     let (status, said) = under_a_filter("2", "threads");
     assert_eq!((status.signal(), said), (Some(libc::SIGSYS), false), "{status}");
 }
@@ -504,11 +508,11 @@ fn thousands_come_and_go_and_leave_nothing_behind() {
             Rounds::run(&list);
             assert_eq!(list.members(), 0);
         };
-        // Their watch records are kept for the next workers.
+        // The first workers leave their watch records behind, which the next workers reuse.
         come_and_go();
         let before = (threads(), files(), mappings());
         (0..3).for_each(|_| come_and_go());
-        // The C library keeps some stacks, and the allocator its arenas.
+        // The C library caches some stacks, and the allocator keeps its arenas.
         crate::harness::eventually("threads, descriptors and mappings are gone", || {
             threads() <= before.0 && files() <= before.1 && mappings() < before.2 + 100
         });

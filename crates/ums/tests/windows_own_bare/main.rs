@@ -1,6 +1,6 @@
-//! Workers with their own context in a program that interposes nothing: their calls block on their
-//! scheduler's kernel thread, and are moved to their own when they are found blocked. The files are
-//! those of the other tests.
+//! The tests of `ums::windows` again, with workers that have their own context, in a program that
+//! interposes nothing. A call that blocks does so on the scheduler's kernel thread; when the block
+//! is noticed, the worker is moved to its own. The test files are those of the other programs.
 
 #![allow(unsafe_code)] // Each file says why, where it has any.
 
@@ -17,7 +17,7 @@ mod races;
 #[path = "../windows/stress.rs"]
 mod stress;
 
-/// This program interposes blocking calls.
+/// Whether this program interposes blocking calls.
 const INTERPOSED: bool = false;
-/// Its workers have their own context.
+/// Whether its workers have their own context.
 const OWN: bool = true;
