@@ -1,4 +1,4 @@
-//! Imports flow one way: between crates, and between the modules of `ums`.
+//! Checks that imports have one direction: between crates, and between the modules of `ums`.
 //!
 //! Crates: `fiber, context <- ums <- umsql <- ums-cli`; a crate depends only on those to its left.
 //! Modules: the `mod` lines of `crates/ums/src/lib.rs` are in dependency order, and a file names
@@ -107,8 +107,8 @@ fn mod_lines(code: &str) -> Vec<String> {
     code.lines().filter_map(name).collect()
 }
 
-/// Returns the top-level module of `ums` that this file belongs to; none for tests and other
-/// crates.
+/// Returns the top-level module of `ums` to which this file belongs. Returns None for tests and
+/// other crates.
 fn top_module(file: &File) -> Option<&str> {
     let inside = file.path.strip_prefix(SRC)?;
     if inside.split('/').any(|part| part == "tests" || part == "tests.rs" || part == "loom.rs") {
@@ -118,12 +118,12 @@ fn top_module(file: &File) -> Option<&str> {
 }
 
 /// Returns the names after `crate::` in this code, with their lines. Macros are left out, because
-/// they have no module.
+/// they belong to no module.
 fn uses(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for at in words(code, "crate") {
         let Some(rest) = code[at + 5..].strip_prefix("::") else { continue };
-        // `pub(in crate::x)` is a visibility, not a use.
+        // `pub(in crate::x)` states a visibility and uses nothing.
         if code[..at].trim_end().ends_with("in") {
             continue;
         }
@@ -140,7 +140,7 @@ fn uses(code: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Returns the first word of each part of `a::b, c::{d, e}, f}`.
+/// Returns the first word of each part in a group such as `a::b, c::{d, e}, f}`.
 fn group_heads(group: &str) -> Vec<String> {
     let (mut depth, mut heads, mut fresh) = (0, Vec::new(), true);
     let mut rest = group;

@@ -1,9 +1,9 @@
 //! Checks that the table of behaviours is complete, and that the tests it names exist.
 //!
-//! `docs/behaviours.md` has one row for each promised number, `| U1 | words | tests |`, and each
-//! test that it names is a function somewhere below `crates/`. Instead of tests a row may say
-//! `background` (nothing to test) or `open` (not written yet, which is counted and printed, and is
-//! not a finding).
+//! `docs/behaviours.md` has one row for each promised number, `| U1 | words | tests |`. Each test
+//! that it names must be a function somewhere below `crates/`. Instead of tests a row may say
+//! `background` (there is nothing to test) or `open` (the test is not written yet; such rows are
+//! counted and printed, and are no findings).
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -70,7 +70,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// Returns the number of rows with tests, in one line.
+/// Returns one line with the number of rows that have tests.
 pub fn summary(repository: &Repository) -> String {
     let Some(table) = repository.file(TABLE) else { return String::new() };
     let (mut tested, mut background, mut open) = (0, 0, Vec::new());
@@ -112,7 +112,7 @@ fn is_number(cell: &str) -> bool {
         && chars.all(|c| c.is_ascii_digit())
 }
 
-/// Returns the last words of `` `a::b`, c ``.
+/// Returns the last part of each path in a cell such as `` `a::b`, c ``.
 fn names(cell: &str) -> Vec<String> {
     let name = |part: &str| {
         let path = part.trim().trim_matches('`');

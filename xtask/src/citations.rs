@@ -1,8 +1,8 @@
-//! Checks that rules which sources cite by number are defined.
+//! Checks that numbered rules which sources cite are defined.
 //!
-//! `rule 7` is one of the numbered "Rules that keep it sound" in ARCHITECTURE.md, and `R7` is a row
-//! `| R7 | ..` of a table in docs/windows.md, the races of the block watch. Names of tests end with
-//! such numbers in small letters; they are not looked at.
+//! `rule 7` is one of the numbered "Rules that keep it sound" in ARCHITECTURE.md. `R7` is a row `|
+//! R7 | ..` of a table in docs/windows.md, the races of the block watch. Names of tests may end
+//! with such numbers in small letters; these are not checked.
 
 use crate::source::{Finding, Repository, is_word};
 
@@ -31,7 +31,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// Returns the numbers that stand after the word `rule` or `rules`.
+/// Returns the numbers that follow the word `rule` or `rules`.
 fn rules(comment: &str) -> impl Iterator<Item = u32> {
     let words: Vec<&str> = comment.split(|c: char| !is_word(c)).collect();
     let after = |pair: &[&str]| match pair[0] {

@@ -1,5 +1,5 @@
-//! Small habits: each file begins with prose, nothing is left open, no path of one computer is
-//! used, and no doc comment cites a behaviour by its number.
+//! Checks small habits: each file begins with prose, no unfinished code is left, no path of one
+//! computer is used, and no doc comment cites a behaviour by its number.
 
 use crate::source::{File, Finding, Repository, is_word, line_of, words};
 
@@ -17,15 +17,17 @@ const MACHINE: [&str; 4] = [
 /// Macros that panic if stdout or stderr is closed, and may block until it is read.
 const PRINTING: [&str; 4] = ["eprintln", "println", "eprint", "print"];
 const SILENT: [&str; 3] = ["crates/ums/src/", "crates/context/src/", "crates/fiber/src/"];
-/// What recovers a lock whose holder panicked: one type does that, for all crates upon `ums`.
+/// Code that recovers a lock whose holder panicked. Only one type may do that, for all crates that
+/// use `ums`.
 const RECOVERIES: [&str; 2] = ["PoisonError", "|e| e.into_inner()"];
 const RECOVERS: &str = "crates/ums/src/os/lock.rs";
 const HAVE_LOCK: [&str; 3] = ["crates/ums/", "crates/umsql/", "crates/ums-capi/"];
-/// Features of tests. Only these folders, and the list of what is public, know whether they are on.
+/// The features for tests. Only these folders and lib.rs, the list of what is public, may depend on
+/// them.
 const TEST_FEATURES: [&str; 3] = ["sim", "planted", "fuzz"];
 const KNOW_TEST_FEATURES: [&str; 3] =
     ["crates/ums/src/os/", "crates/ums/src/testing/", "crates/ums/src/lib.rs"];
-/// Developers' tools, which print their results.
+/// These developers' tools may print their results.
 const TOOLS: &str = "crates/ums/src/testing/sim/";
 
 /// Returns the findings over all files.
@@ -83,7 +85,7 @@ fn left_open(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns a library's code, without its tests.
+/// Returns a library's code without its tests. Returns an empty text for other files.
 fn library(file: &File) -> &str {
     let path = file.path.as_str();
     let is_test = path.ends_with("/tests.rs") || path.contains("/tests/");

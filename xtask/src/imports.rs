@@ -1,4 +1,5 @@
-//! Which file uses which file's names: imports are followed to the file that defines the name.
+//! Finds which file uses names of which other file: imports are followed to the file that defines
+//! the name.
 //!
 //! ```text
 //!   lib.rs --mod--> modules --use, paths--> names --through re-exports--> the defining file
@@ -6,10 +7,10 @@
 //!
 //! A [`Crate`] is the tree of its modules. An *arrow* from one file to another means that code of
 //! the first names something that the second defines. A re-export makes no arrow, because it uses
-//! nothing; a file that uses the name through it has an arrow to the definition. Tests are left
-//! out.
+//! nothing. If a file uses a name through a re-export, the arrow leads to the file with the
+//! definition. Tests are left out.
 //!
-//! What it does not do: it knows neither types, so a call of a method makes no arrow, nor macros.
+//! It does not know types, so a method call makes no arrow. It does not know macros either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +35,7 @@ struct Module {
     file: String,
     parent: Option<usize>,
     children: BTreeMap<String, usize>,
-    /// Names that refer to other paths here.
+    /// Names that stand for other paths in this module.
     aliases: BTreeMap<String, Alias>,
     globs: Vec<Vec<String>>,
     /// Names that are defined here.
@@ -47,11 +48,11 @@ struct Module {
 struct Alias {
     path: Vec<String>,
     line: usize,
-    /// It is a re-export, which is visible outside.
+    /// Whether it is a re-export, which is visible outside the module.
     open: bool,
 }
 
-/// What a path leads to.
+/// What a path refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     Module(usize),
@@ -64,12 +65,12 @@ pub struct Crate {
     modules: Vec<Module>,
 }
 
-/// Kinds of items whose name follows.
+/// The keywords after which an item's name follows.
 const ITEMS: [&str; 9] =
     ["fn", "struct", "enum", "trait", "type", "const", "static", "union", "macro_rules"];
 
 impl Crate {
-    /// Reads the modules from this root file; returns `None` if there is no such file.
+    /// Reads the modules from this root file. Returns `None` if the file does not exist.
     pub fn read(repository: &Repository, root: &str) -> Option<Crate> {
         repository.file(root)?;
         let mut read = Crate { modules: Vec::new() };
@@ -142,7 +143,7 @@ impl Crate {
         if let Some(child) = module.children.get(name) {
             return Some(Target::Module(*child));
         }
-        // Bounds imports that refer to each other in a circle.
+        // Limits the depth, because imports may refer to each other in a circle.
         if depth > 16 {
             return None;
         }
@@ -233,7 +234,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a path, or a single word that may be an imported name. Ends on its last word.
+    /// Reads a path, or a single word that may be an imported name. Stops at its last word.
     fn path(&mut self, tree: &mut Crate, at: usize) {
         let line = self.line();
         let mut path = vec![self.word(0).to_owned()];
@@ -246,7 +247,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `mod x;`: adds the module's file, unless it is a test's.
+    /// Handles `mod x;`: adds the module's file, unless it is a test's.
     fn file_of(&mut self, tree: &mut Crate, at: usize) {
         let name = self.word(1).to_owned();
         let own = tree.modules[at].file.clone();
@@ -258,7 +259,8 @@ impl Reader<'_> {
             format!("{folder}/{stem}")
         };
         let mut places = vec![format!("{below}/{name}.rs"), format!("{below}/{name}/mod.rs")];
-        // A `#[path = ".."]` is right above; its text is blank in the code.
+        // A `#[path = ".."]` may stand right above. Its text is blanked in `code`, so it is read
+        // from `text`.
         let above = self.text[..self.tokens[self.next].0].rsplit(';').next().unwrap_or_default();
         if let Some((_, rest)) = above.rsplit_once("#[path = \"") {
             places.insert(0, format!("{folder}/{}", rest.split('"').next().unwrap_or_default()));
@@ -271,7 +273,7 @@ impl Reader<'_> {
         self.next += 2;
     }
 
-    /// Reads `use a::{b, c as d, e::*};`.
+    /// Reads an import such as `use a::{b, c as d, e::*};`.
     fn uses(&mut self, tree: &mut Crate, at: usize, open: bool) {
         let line = self.line();
         self.next += 1;
@@ -279,7 +281,7 @@ impl Reader<'_> {
         self.tree(module, &mut Vec::new(), line, open);
     }
 
-    /// Reads one branch of a `use`; stops at the `,`, `}` or `;` after it.
+    /// Reads one branch of a `use`. Stops at the `,`, `}` or `;` after it.
     fn tree(&mut self, module: &mut Module, stem: &mut Vec<String>, line: usize, open: bool) {
         let length = stem.len();
         let mut name = None;
@@ -307,7 +309,7 @@ impl Reader<'_> {
                     self.next += 1;
                 }
                 "::" => {}
-                // `a::{self}` is `a`.
+                // `a::{self}` means `a`.
                 "self" if !stem.is_empty() => name = stem.last().cloned(),
                 word => {
                     stem.push(word.to_owned());
@@ -317,7 +319,7 @@ impl Reader<'_> {
             self.next += 1;
         }
         if let Some(name) = name {
-            // `_` imports a trait: it needs a name that no other import has.
+            // `_` imports a trait without a name, so a unique name is made up for it.
             let name = if name == "_" { format!("_{}", module.aliases.len()) } else { name };
             module.aliases.insert(name, Alias { path: stem.clone(), line, open });
         }
@@ -331,7 +333,8 @@ pub fn is_test(path: &str) -> bool {
         || path.ends_with("_loom.rs")
 }
 
-/// Returns the groups of files that reach each other by arrows, each with more than one.
+/// Returns the groups of files that reach each other through arrows. Each group has more than one
+/// file.
 pub fn knots(arrows: &[Arrow]) -> Vec<Vec<String>> {
     let mut next: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for arrow in arrows {

@@ -7,7 +7,7 @@
 //!   DIR/include/ums/windows/windows.h and the headers around it
 //! ```
 //!
-//! It builds the release profile first. It changes and removes nothing else.
+//! It builds the release profile first. It changes and removes no other file.
 
 use std::fs;
 use std::io;
@@ -62,7 +62,7 @@ fn copy_all(root: &Path, built: &Path, prefix: &Path) -> io::Result<()> {
     fs::write(pkgconfig.join("ums-windows.pc"), windows)
 }
 
-/// Copies to a new file, so that a program that runs with the old file keeps it.
+/// Copies to a new file, so that a program that has the old file open is not affected.
 fn put(from: &Path, to: &Path) -> io::Result<()> {
     let _ = fs::remove_file(to);
     fs::copy(from, to).map(drop)

@@ -1,7 +1,7 @@
-//! Checks that links between files of the repository have a target.
+//! Checks that links between files of the repository have targets.
 //!
-//! Only Markdown links `[text](path)` with a relative path are checked, and none in fenced blocks
-//! or to the network.
+//! Only Markdown links `[text](path)` with a relative path are checked. Links in fenced blocks and
+//! links to the network are not.
 
 use std::path::{Component, Path, PathBuf};
 

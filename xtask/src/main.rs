@@ -1,13 +1,13 @@
-//! Checks of the repository, `cargo run -p xtask -- tidy`, the installation of its C interface,
-//! `cargo run -p xtask -- install-c --prefix DIR`, and runs under sanitizers,
-//! `cargo run -p xtask -- sanitize address|thread|valgrind`.
+//! Tools for the repository: checks, `cargo run -p xtask -- tidy`; the installation of the C
+//! interface, `cargo run -p xtask -- install-c --prefix DIR`; and tests under sanitizers, `cargo
+//! run -p xtask -- sanitize address|thread|valgrind`.
 //!
-//! A check reads the sources and returns findings, each with a place and a sentence that says what
-//! to do instead. No check changes a file, and none depends on the crates that it checks.
+//! A check reads the sources and returns findings. A finding is a place and a sentence that says
+//! what to do instead. No check changes a file, and none depends on the crates that it checks.
 //! `cargo test --workspace` runs the same checks as a test.
 //!
-//! What it does not do: it does not parse Rust. It blanks comments and literals and looks at words
-//! and braces, which is enough for these checks; where it is wrong, the finding shows that.
+//! It does not parse Rust. It blanks comments and literals and looks at words and braces, which is
+//! enough for these checks. Where this goes wrong, the finding shows it.
 
 mod source;
 

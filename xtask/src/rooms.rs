@@ -1,9 +1,9 @@
-//! Checks that unsafe code stands in the rooms named for it.
+//! Checks that unsafe code is only in the files that ARCHITECTURE.md lists.
 //!
-//! ARCHITECTURE.md has a section "Rooms of unsafe code": a table of files, and of folders (which
-//! end with a slash), each with the reason. Unsafe code of the crates in that table, outside tests
-//! and examples, stands there and nowhere else; and nothing in the table is without such code. In a
-//! row, a name without a slash is beside the file before it.
+//! The section "Rooms of unsafe code" of ARCHITECTURE.md has a table of files, and of folders
+//! (whose names end with a slash), each with the reason. Unsafe code of the crates in that table,
+//! outside tests and examples, may be only there. Everything in the table must contain such code.
+//! In a row, a name without a slash is in the same folder as the file before it.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::source::{File, Finding, Repository, line_of, without_tests, words};
 /// The most files with unsafe code, outside tests and examples. The aim is 60.
 const FILES_MAX: usize = 65;
 
-/// What a file says that allows unsafe code for the names it exports.
+/// The words with which a file says that it allows unsafe code for the names it exports.
 const EXPORTED: &str = "// Exported names.";
 
 const PAGE: &str = "ARCHITECTURE.md";
@@ -54,9 +54,9 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     findings
 }
 
-/// Finds files that allow unsafe code as a whole and are in no room. An attribute such as
-/// `unsafe(no_mangle)` counts as unsafe code for the compiler, so a file with exported names may
-/// allow it if the line says so.
+/// Finds files that allow unsafe code as a whole and are not in the table. For the compiler, an
+/// attribute such as `unsafe(no_mangle)` is unsafe code, so a file with exported names may allow it
+/// if the line says so.
 fn allowing(repository: &Repository, in_a_room: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in repository.rust().filter(|file| file.path.starts_with("crates/")) {
@@ -94,13 +94,13 @@ pub fn summary(repository: &Repository) -> String {
     format!("unsafe code outside tests: {files} files, {all}")
 }
 
-/// What a file has of unsafe code.
+/// The amount of unsafe code in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Figures {
     blocks: usize,
     functions: usize,
     impls: usize,
-    /// The first line with some.
+    /// The first line with unsafe code.
     first: usize,
 }
 
@@ -118,8 +118,8 @@ impl Figures {
         for at in words(code, "unsafe") {
             let rest = code[at + "unsafe".len()..].trim_start();
             let is = |word: &str| words(rest, word).next() == Some(0);
-            // The blanked literal after `extern` is the name of the calling convention. The type
-            // of a function has no name.
+            // After `extern` there may be the calling convention, a literal that is blanked here.
+            // The type of a function has no name.
             let named =
                 |rest: &str| rest.trim_start().starts_with(|c: char| c.is_alphabetic() || c == '_');
             let function = rest.find("fn").filter(|at| {
@@ -158,7 +158,7 @@ fn is_test(path: &str) -> bool {
         || files.iter().any(|end| path.ends_with(end))
 }
 
-/// Returns the list, with the lines that it stands on.
+/// Returns the entries of the table, each with its line.
 fn rooms(page: &File) -> Vec<(usize, String)> {
     let lines = page.text.lines().enumerate();
     let after = lines.skip_while(|(_, line)| *line != "## Rooms of unsafe code").skip(1);

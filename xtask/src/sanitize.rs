@@ -10,16 +10,16 @@
 //!   valgrind   memcheck over the fibers, whose stacks are registered with it
 //! ```
 //!
-//! Sanitizers are not stable in Rust, so the compiler is asked to take them with
-//! `RUSTC_BOOTSTRAP=1`. Each tool builds into a folder of its own below `target`. What a run leaves
-//! out is listed with it, with the reason.
+//! Sanitizers are not stable in Rust, so `RUSTC_BOOTSTRAP=1` makes the compiler accept them. Each
+//! tool builds into a folder of its own below `target`. The tests that a run leaves out are listed
+//! with the run, with the reasons.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The tests of some package, without those that do not work under the tool.
+/// The tests of one package, without those that do not work under the tool.
 struct Run {
     args: &'static str,
     /// The names of the tests that are left out, each with the reason.
@@ -41,7 +41,7 @@ const TOOLS: &[Tool] = &[
         name: "address",
         flags: "-Zsanitizer=address",
         std: false,
-        // Tests die of signals on purpose, and leak stacks on purpose.
+        // Some tests die from signals on purpose, and some leak stacks on purpose.
         env: &[(
             "ASAN_OPTIONS",
             "handle_segv=0:handle_abort=0:handle_sigbus=0:use_sigaltstack=0:detect_leaks=0",

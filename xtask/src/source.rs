@@ -1,10 +1,10 @@
-//! The files of the repository, as text and as bare code.
+//! The files of the repository, as text and as code without comments.
 //!
-//! A [`Repository`] is every text file of the repository. A Rust file has two views with the same
+//! A [`Repository`] has every text file of the repository. A Rust file has two views with the same
 //! lines: `text`, as written, and `code`, in which comments and the contents of literals are
-//! blanks. So a word found in `code` is a word of the program, and its line number is right.
+//! replaced by blanks. So a word in `code` is a word of the program, and its line number is right.
 //!
-//! What it does not do: check anything.
+//! It checks nothing.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use std::path::Path;
 pub struct Finding {
     /// Path from the root.
     pub path: String,
-    /// Line, from 1.
+    /// The line, counted from 1.
     pub line: usize,
     /// What is wrong and what to do instead.
     pub message: String,
@@ -34,7 +34,7 @@ pub struct File {
     pub path: String,
     /// The text as written.
     pub text: String,
-    /// Rust only: the same lines with comments and literals blanked. Else empty.
+    /// For a Rust file: the same lines, with comments and literals blanked. Empty for other files.
     pub code: String,
 }
 
@@ -80,7 +80,7 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Reads the files below this folder, without `target` and without hidden folders except `.ci`.
+    /// Reads the files below this folder. `target` and hidden folders except `.ci` are skipped.
     pub fn read(root: &Path) -> Repository {
         let mut repository = Repository::default();
         visit(root, root, &mut repository);
@@ -116,10 +116,10 @@ fn visit(root: &Path, folder: &Path, repository: &mut Repository) {
             if !hidden && name != "target" && name != "__pycache__" {
                 visit(root, &path, repository);
             }
-        // In a work tree of its own, `.git` is a file that holds a path.
+        // In a linked work tree `.git` is a file that contains a path.
         } else if name != ".git" {
             let below = path.strip_prefix(root).expect("it is below the root").to_string_lossy();
-            // A file that is not UTF-8 is not text: only its existence matters.
+            // A file that is not UTF-8 is not text; only its path is recorded.
             match fs::read_to_string(&path) {
                 Ok(text) => repository.files.push(File::new(&below, &text)),
                 Err(_) => repository.others.push(below.into_owned()),
@@ -149,7 +149,7 @@ pub fn blank(text: &str) -> String {
     out
 }
 
-/// Returns where the comment or literal that begins here ends, if one does.
+/// Returns where the comment or literal that begins here ends. Returns None if none begins here.
 fn literal_end(chars: &[char], at: usize) -> Option<usize> {
     let next = |ahead: usize| chars.get(at + ahead).copied().unwrap_or('\0');
     match chars[at] {
@@ -159,7 +159,7 @@ fn literal_end(chars: &[char], at: usize) -> Option<usize> {
         'r' if !follows_word(chars, at) || chars[at - 1] == 'b' || chars[at - 1] == 'c' => {
             raw_end(chars, at)
         }
-        // A lifetime has no closing quote right behind its first letter.
+        // A lifetime has no closing quote after its first letter.
         '\'' if next(1) == '\\' || next(2) == '\'' => Some(quoted_end(chars, at, '\'')),
         _ => None,
     }
@@ -234,8 +234,8 @@ pub fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count() + 1
 }
 
-/// Returns the byte position after the brace that closes the first `{` from `from` on; `None` if a
-/// `;` at depth 0 comes first.
+/// Returns the byte position after the brace that closes the first `{` at or after `from`. Returns
+/// `None` if a `;` at depth 0 comes first.
 pub fn body_end(code: &str, from: usize) -> Option<usize> {
     let (mut depth, mut brackets) = (0i32, 0i32);
     for (n, c) in code[from..].char_indices() {

@@ -1,7 +1,8 @@
-//! The size of the structure of `ums`: rooms, floors, arrows between rooms, and names at its root.
+//! Measures the structure of `ums`: rooms, floors, arrows between rooms, and names at its root.
 //!
 //! A *room* is a folder or file at the top level of the crate's sources. An *arrow* leads from a
-//! room to one whose names it uses. A room's *floor* is one above the highest that it uses.
+//! room to a room whose names it uses. The *floor* of a room is one above the highest floor of the
+//! rooms that it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ const ROOMS_MAX: usize = 20;
 const FLOORS_MAX: usize = 10;
 const NAMES_MAX: usize = 30;
 
-/// What there is.
+/// The measured numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Structure {
     rooms: usize,
@@ -22,7 +23,7 @@ struct Structure {
     names: usize,
 }
 
-/// Findings where it is larger than the limits.
+/// Returns findings for numbers that exceed their limits.
 pub fn check(repository: &Repository) -> Vec<Finding> {
     let Some(found) = measure(repository) else { return Vec::new() };
     let limits = [
@@ -39,7 +40,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     .collect()
 }
 
-/// One line with the figures.
+/// Returns one line with the numbers.
 pub fn summary(repository: &Repository) -> String {
     let Structure { rooms, floors, arrows, names } = measure(repository).unwrap_or_default();
     format!("ums: {rooms} rooms on {floors} floors, {arrows} arrows, {names} names at the root")
@@ -57,7 +58,7 @@ fn measure(repository: &Repository) -> Option<Structure> {
     Some(Structure { rooms: rooms.len(), floors, arrows: count, names })
 }
 
-/// The room of a file; none for the root and for other crates.
+/// Returns the room of a file. Returns None for the root and for other crates.
 fn room(path: &str) -> Option<&str> {
     let inside = path.strip_prefix(SRC)?;
     let room = inside.split('/').next()?.trim_end_matches(".rs");
@@ -77,12 +78,13 @@ fn between_rooms(arrows: &[Arrow]) -> BTreeMap<&str, BTreeSet<&str>> {
 }
 
 fn floor(room: &str, arrows: &BTreeMap<&str, BTreeSet<&str>>, depth: usize) -> usize {
-    // Rooms that use each other would have no floor; another check finds them.
+    // Rooms that use each other have no floor, so the depth is limited. Another check finds them.
     let below = arrows.get(room).filter(|_| depth < 64).into_iter().flatten();
     1 + below.map(|to| floor(to, arrows, depth + 1)).max().unwrap_or(0)
 }
 
-/// How many names stand at the root: public modules and re-exports that the documentation shows.
+/// Returns the number of names at the root: public modules and re-exports that the documentation
+/// shows.
 fn root_names(code: &str) -> usize {
     let mut count = 0;
     for at in words(code, "pub") {

@@ -1,14 +1,14 @@
 //! Checks that unsafe code states why it is sound.
 //!
-//! Every `unsafe` block and `unsafe impl` has a `SAFETY:` comment right above it that begins with
-//! the name of an invariant. The invariants, twenty at most, are defined in bold under "Named
+//! Every `unsafe` block and `unsafe impl` needs a `SAFETY:` comment right above it that begins with
+//! the name of an invariant. The invariants, at most twenty, are defined in bold under "Named
 //! invariants" in ARCHITECTURE.md, and nowhere else. The header of a file with unsafe code, or of a
-//! module above it, says why the code is unsafe: in bold or in quotes after the word "invariant",
-//! which invariant it keeps and how, or with the word "unsafe".
+//! module above it, must say why the code is unsafe. It may name the invariant that it keeps, and
+//! how, in bold or in quotes after the word "invariant"; or it uses the word "unsafe".
 
 use crate::source::{File, Finding, Repository, line_of, words};
 
-/// The most invariants that a reader has to know.
+/// The most invariants, because a reader has to know all of them.
 const INVARIANTS_MAX: usize = 20;
 
 /// Returns the findings over all Rust files.
@@ -83,8 +83,8 @@ fn above(repository: &Repository, file: &File) -> Vec<String> {
     names
 }
 
-/// Returns the names this text declares: a list item `* **Name**`, bold anywhere, or an emphasised
-/// or quoted name after the word "invariant".
+/// Returns the names that this text declares: in a list item `* **Name**`, in bold anywhere, or
+/// emphasised or quoted after the word "invariant".
 fn declared(text: &str) -> Vec<String> {
     let joined = text.replace("\n//!", " ").replace("\n//", " ");
     let joined = joined.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -117,19 +117,19 @@ fn until(text: &str, end: char) -> Option<String> {
     text.split_once(end).map(|(name, _)| name.to_owned())
 }
 
-/// Returns whether this is in an attribute such as `#[unsafe(no_mangle)]`.
+/// Returns whether this word is in an attribute such as `#[unsafe(no_mangle)]`.
 fn is_attribute(code: &str, at: usize) -> bool {
     code[at + "unsafe".len()..].starts_with('(')
 }
 
-/// Returns whether this needs a comment: blocks and impls do; functions and traits have a
-/// `# Safety` section instead.
+/// Returns whether this word needs a comment. Blocks and impls do; functions and traits have a `#
+/// Safety` section instead.
 fn needs_comment(code: &str, at: usize) -> bool {
     let rest = code[at + "unsafe".len()..].trim_start();
     rest.starts_with('{') || words(rest, "impl").next() == Some(0)
 }
 
-/// Returns the text of the SAFETY comment above this line, without the word itself.
+/// Returns the text of the SAFETY comment above this line, without the word `SAFETY`.
 fn safety_comment(file: &File, line: usize) -> Option<String> {
     let text: Vec<&str> = file.text.lines().collect();
     let code: Vec<&str> = file.code.lines().collect();
@@ -158,8 +158,8 @@ fn safety_comment(file: &File, line: usize) -> Option<String> {
     None
 }
 
-/// Returns whether the comment begins with a known name, before its first colon. "By this
-/// function's contract" is a citation too.
+/// Returns whether the comment contains a known name before its first colon. The word "contract" in
+/// small letters counts as the name Contract.
 fn cites(comment: &str, known: &[String]) -> bool {
     let cited = comment.split(':').next().unwrap_or(comment);
     let stands = |name: &str| words(cited, name).next().is_some();

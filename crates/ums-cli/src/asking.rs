@@ -1,8 +1,8 @@
-//! The client of the statistics socket: finds the processes that serve one, and sends a question to
+//! The client of the statistics socket: finds the processes that have one, and sends a question to
 //! one of them.
 //!
-//! The server is `ums::Node::serve_stats`: a socket file, one line for the question and one for the
-//! answer.
+//! The server is `ums::Node::serve_stats`. The socket is a file; a question is one line, and so is
+//! the answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -28,8 +28,8 @@ pub struct Found {
     pub program: String,
 }
 
-/// Returns the socket that a command's argument names: by a process number, by its path, or,
-/// without an argument, the socket of the only process.
+/// Returns the socket that a command's argument names: by a process number or by the socket's path.
+/// Without an argument, returns the socket of the only process, if there is just one.
 pub fn find(target: Option<&str>) -> Result<PathBuf, String> {
     let Some(target) = target else { return the_only_one(all()) };
     if target.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -64,8 +64,8 @@ fn list(found: &[Found]) -> String {
     found.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns every process that serves statistics, by process number. A socket file without a process
-/// behind it is left out.
+/// Returns every process that serves statistics, by process number. Socket files of processes that
+/// have ended are left out.
 pub fn all() -> Vec<Found> {
     let files = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten();
     let paths = folders().into_iter().flat_map(files).map(|entry| entry.path());
@@ -76,20 +76,20 @@ pub fn all() -> Vec<Found> {
 }
 
 fn introduce(path: PathBuf) -> Option<Found> {
-    // The cheapest of the views.
+    // This view is the cheapest.
     let answer = ask(&path, "ums_monitor").ok()?;
     let pid = answer["pid"].as_u64()?;
     Some(Found { path, pid, program: printable(answer["program"].as_str().unwrap_or("?")) })
 }
 
-/// Returns the folders of sockets: the one where this user's processes create them, and for root
-/// those of all users.
+/// Returns the folders to search for sockets: the one in which this user's processes create them,
+/// and for root those of all users.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![ums::stats::StatsSocket::folder()];
     let user = rustix::process::geteuid();
     let temporary = std::env::temp_dir();
-    // The other process may have been started without our environment variable, or the other way
-    // round.
+    // The other process may have another environment (XDG_RUNTIME_DIR), so both possible folders
+    // are searched.
     folders.push(temporary.join(format!("ums-{}", user.as_raw())));
     folders.push(format!("/run/user/{}/ums", user.as_raw()).into());
     if user.is_root() {
@@ -100,7 +100,7 @@ fn folders() -> Vec<PathBuf> {
         };
         folders.extend(inside(&temporary).map(|entry| entry.path()).filter(ours));
     }
-    // A folder that others may write to could hold anything.
+    // A folder that other users may write to could contain false sockets.
     let private = |dir: &PathBuf| {
         std::fs::symlink_metadata(dir).is_ok_and(|seen| seen.is_dir() && seen.mode() & 0o022 == 0)
     };
@@ -115,7 +115,7 @@ pub fn ask(path: &Path, question: &str) -> Result<Map<String, Value>, String> {
     ask_for(path, question, PATIENCE)
 }
 
-/// As [`ask`], for an answer that takes time.
+/// Like [`ask`], for an answer that takes the process some time.
 pub fn ask_patiently(path: &Path, question: &str) -> Result<Map<String, Value>, String> {
     ask_for(path, question, MUCH_PATIENCE)
 }
@@ -125,7 +125,7 @@ fn ask_for(path: &Path, question: &str, patience: Duration) -> Result<Map<String
     object(path, &line)
 }
 
-/// As [`ask`], for an answer of any bytes, which takes this long to make.
+/// Like [`ask`], for an answer of any bytes, which takes the process this long.
 pub fn ask_for_bytes(path: &Path, question: &str, takes: Duration) -> Result<Vec<u8>, String> {
     let patience = PATIENCE + takes;
     let bytes = exchange(path, question, patience).map_err(|error| sentence(path, &error))?;
@@ -145,7 +145,7 @@ fn sentence(path: &Path, error: &std::io::Error) -> String {
     }
 }
 
-/// Parses the line of an answer.
+/// Parses an answer of one line.
 fn object(path: &Path, line: &[u8]) -> Result<Map<String, Value>, String> {
     if line.is_empty() {
         return Err(format!("{}: it answers only the user that runs it", path.display()));
@@ -165,7 +165,8 @@ fn exchange(path: &Path, question: &str, patience: Duration) -> std::io::Result<
     let mut socket = UnixStream::connect(path)?;
     socket.set_read_timeout(Some(patience))?;
     socket.set_write_timeout(Some(PATIENCE))?;
-    // In one write: a server that refuses the client closes at once, which is not an error yet.
+    // The question is sent by one write. A server that refuses the client closes immediately, and
+    // then the write fails; the reason is found below, when the answer is read.
     let _ = socket.write_all(format!("{question}\n").as_bytes());
     let mut answer = Vec::new();
     match socket.read_to_end(&mut answer) {
@@ -174,7 +175,8 @@ fn exchange(path: &Path, question: &str, patience: Duration) -> std::io::Result<
     }
 }
 
-/// Returns another process's text without control characters, safe for a terminal.
+/// Returns a text of another process without control characters, so that a terminal can show it
+/// safely.
 pub fn printable(text: &str) -> String {
     text.replace(char::is_control, "?")
 }

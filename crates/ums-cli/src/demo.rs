@@ -1,9 +1,9 @@
 //! `ums demo block`: shows, with times, what happens when a worker blocks in the kernel.
 //!
-//! Two workers and one scheduler on one processor. The first reads from a pipe that is empty; the
-//! scheduler is called and executes the second, which computes. After 5 ms a plain thread writes
-//! into the pipe, so the first wakes, stops at its gate, and waits on the completion list until the
-//! second yields at 10 ms.
+//! There are two workers and one scheduler, on one processor. The first worker reads from an empty
+//! pipe and blocks. The scheduler is called, and executes the second worker, which computes. After
+//! 5 ms a plain thread writes into the pipe. The first worker wakes, stops at its gate, and waits
+//! on the completion list until the second worker yields at 10 ms.
 
 use std::collections::VecDeque;
 use std::io::{PipeReader, Read, Write};
@@ -135,12 +135,13 @@ fn read_one(reader: &mut PipeReader, interposed: bool) -> usize {
     let mut byte = [0];
     match interposed {
         true => reader.read(&mut byte).unwrap_or(0),
-        // A bare system call, which is not interposed.
+        // A bare system call, which no interposed function sees.
         false => rustix::io::read(&*reader, &mut byte).unwrap_or(0),
     }
 }
 
-/// The plain thread on another processor: writes into the pipe, and watches the worker's state.
+/// Runs on the plain thread, on another processor: writes into the pipe, and watches the first
+/// worker's state.
 fn other_side(
     film: &Arc<Film>,
     list: &CompletionList,
@@ -176,8 +177,8 @@ fn schedule(
             _ => {}
         }
         loop {
-            // In the order of creation at first; then a worker that woke comes before one that
-            // yielded.
+            // At first the workers are in the order of their creation. Later a worker that woke
+            // comes before one that yielded.
             for worker in list.poll().filter(|worker| !worker.is_terminated()) {
                 if executed_first == 0 { ready.push_back(worker) } else { ready.push_front(worker) }
             }

@@ -1,6 +1,6 @@
 //! The `ums` command: serves SQL on user-mode schedulers, measures them, reports what this computer
-//! offers, and inspects a process that uses them. Each subcommand has a file; this one only reads
-//! the command line.
+//! supports, and inspects a process that uses them. Each subcommand has a file; this file only
+//! reads the command line.
 
 mod raw;
 
@@ -16,7 +16,8 @@ mod stats;
 mod top;
 mod trace;
 
-// A worker that calls a blocking function of the C library then hands its scheduler over at once.
+// With this, a worker that calls a blocking function of the C library gives up its scheduler before
+// it blocks.
 ums::interpose!();
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `ums probe`: what this computer offers, what ums will use, and the reason for each fallback.
+//! `ums probe`: what this computer supports, what ums will use, and the reason for each fallback.
 
 use std::process::ExitCode;
 
@@ -59,7 +59,7 @@ fn watch() -> Vec<ums::probe::Fact> {
     facts
 }
 
-/// Reports whether a node here can take its scheduler from a blocked thread worker.
+/// Reports whether a node here can take its scheduler away from a blocked thread worker.
 fn taking_over() -> ums::probe::Fact {
     let (value, consequence) = match ums::probe::taking_over_is_refused() {
         None => ("works".to_string(), String::new()),

@@ -1,10 +1,11 @@
-//! The unsafe code of the binary, one safe function for each need.
+//! The unsafe code of the binary, as safe functions.
 //!
-//! The choice of fiber workers is unsafe because of what may run there. All that runs on the
-//! workers of this binary is `umsql` with SQLite, and the benches. None of it keeps a thread-owned
+//! Choosing fiber workers is unsafe, because not all code may run on them. The workers of this
+//! binary run only `umsql` with SQLite, and the benches. None of that code keeps a thread-owned
 //! lock, or a borrow of a thread-local, across a wait: SQLite is opened without connection mutexes.
 //!
-//! The rest is for benches: bare fibers and contexts, a register, the kernel's counters.
+//! The other functions are for benches: bare fibers and contexts, a register, the kernel's
+//! counters.
 
 #![allow(unsafe_code)]
 
@@ -21,12 +22,12 @@ use fiber::{Fiber, Stack};
 use rustix::thread::futex;
 use ums::{Builder, WorkerKind};
 
-/// Chooses the kind of workers. For nodes that run the SQL server or benches.
+/// Chooses the kind of workers, for nodes that run the SQL server or benches.
 pub fn workers_of(kind: WorkerKind, builder: Builder) -> Builder {
     match kind {
         WorkerKind::Thread => builder,
-        // SAFETY: Contract: what runs on workers of this binary keeps no thread-scoped state
-        // across a wait; see above.
+        // SAFETY: Contract: the code that runs on workers of this binary keeps no thread-scoped
+        // state across a wait, as the header says.
         WorkerKind::Fiber => unsafe { builder.fiber_workers() },
         WorkerKind::OwnContext => builder.own_context_workers(),
     }
@@ -37,14 +38,15 @@ pub fn suspending(stack: Stack, times: u64, beside: impl Fn() + 'static) -> Fibe
     Fiber::new(stack, "floor", move |me| {
         for _ in 0..times {
             beside();
-            // SAFETY: Contract: the closure that `me` was passed to, which holds nothing here.
+            // SAFETY: Contract: this closure is the one that `me` was passed to, and it holds
+            // nothing here.
             unsafe { me.suspend() };
         }
     })
 }
 
-/// Opens a counter of this tracepoint's hits by the calling thread and by those that it creates
-/// from now on.
+/// Opens a counter of the hits of this tracepoint by the calling thread and by all threads that it
+/// creates from now on.
 pub fn count_tracepoint(id: u64) -> io::Result<File> {
     // perf_event_attr, first version: type, size, config, four words, flags, and the rest 0.
     const TRACEPOINT: u32 = 2;
@@ -53,26 +55,26 @@ pub fn count_tracepoint(id: u64) -> io::Result<File> {
     record[0] = u64::from(TRACEPOINT) | 64 << 32;
     record[1] = id;
     record[5] = INHERIT;
-    // SAFETY: Plain Call: the record outlives it and has 64 bytes, as its size field says.
+    // SAFETY: Plain Call: the record outlives the call and has 64 bytes, as its size field says.
     let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &record, 0, -1, -1, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: Own Memory: the kernel has just made this descriptor for us.
+    // SAFETY: Own Memory: the kernel has just created this descriptor for the caller.
     Ok(unsafe { File::from_raw_fd(fd as i32) })
 }
 
-/// Writes the current FS base again.
+/// Writes the FS base register (thread-locals) with the value that it already has.
 #[inline(always)]
 pub fn write_base() {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: Plain Call: what is written into the register is what was there.
+    // SAFETY: Plain Call: the register gets the value that it already has.
     unsafe {
         std::arch::asm!("mov {0}, fs:[0]", "wrfsbase {0}", out(reg) _, options(nostack));
     }
 }
 
-/// A thread that switches to and from the root of a host.
+/// A thread whose context switches to and from the root context of a host thread.
 struct Player {
     context: Context,
     post: AtomicU32,
@@ -81,7 +83,7 @@ struct Player {
 }
 
 impl Player {
-    /// Waits for the post.
+    /// Waits until the context is posted to this thread, that is, until `post` is 1.
     fn wait(&self) {
         while self.post.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Acquire).is_err() {
             let asleep =
@@ -94,7 +96,7 @@ impl Player {
 
     fn play(&self, couples: bool) {
         while !self.stop.load(Ordering::Relaxed) {
-            // SAFETY: One Place: the root switched to this, and is saved since.
+            // SAFETY: One Place: the root switched to this context, and is saved since then.
             unsafe {
                 let root = &*self.root.load(Ordering::Relaxed);
                 if couples {
@@ -106,12 +108,13 @@ impl Player {
                 }
             }
         }
-        // SAFETY: One Place: as above; the root releases it.
+        // SAFETY: One Place: as above; the root releases this context afterwards.
         unsafe { self.context.switch_to(&*self.root.load(Ordering::Relaxed)) };
     }
 }
 
-/// Measures one switch, or leaving, one system call and returning, in nanoseconds.
+/// Returns the time of one switch, in nanoseconds. With `couples`: of leaving for the own kernel
+/// thread, one system call and returning.
 pub fn bare(times: u64, couples: bool) -> f64 {
     let player = Arc::new(Player {
         context: Context::new(),
@@ -128,7 +131,7 @@ pub fn bare(times: u64, couples: bool) -> f64 {
     let host = Host::here().expect("it is not refused");
     player.root.store(std::ptr::from_ref(host.root()).cast_mut(), Ordering::Relaxed);
     let step = || {
-        // SAFETY: One Place: its post has come, or it has switched here.
+        // SAFETY: One Place: the context is saved: it was posted, or it has switched here.
         unsafe { host.root().switch_to(&player.context) };
         if couples && !player.stop.load(Ordering::Relaxed) {
             player.wait();
@@ -140,14 +143,14 @@ pub fn bare(times: u64, couples: bool) -> f64 {
     let each = began.elapsed().as_nanos() as f64 / times as f64;
     player.stop.store(true, Ordering::Relaxed);
     step();
-    // SAFETY: One Place: it has switched here for the last time.
+    // SAFETY: One Place: the context has switched here for the last time.
     unsafe { player.context.release() };
     let _ = thread.join();
     each
 }
 
-/// Makes the system calls between the two hand-offs of coupling: restores the thread's signal mask,
-/// makes the call, blocks all signals again.
+/// Makes the system calls that coupling makes between its two hand-offs: restores the thread's
+/// signal mask, makes the call, and blocks all signals again.
 pub fn call_with_own_mask() {
     let (own, all) = (0u64, !(1u64 << 32));
     let set = |mask: &u64| {

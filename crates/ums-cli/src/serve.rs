@@ -246,7 +246,7 @@ fn serve_admin(
     server: &Arc<umsql::Server>,
     patience: Patience,
 ) -> Fallible<ums::serve::Server> {
-    // Workers that always exist and serve only the administrator.
+    // These workers always exist and serve only the administrator.
     let ready = HiddenOptions { max_workers: Some(3), ready: 3, ..Default::default() };
     let options = ServeOptions { on: Some(node.hidden("admin", ready)?), max_connections: 1 };
     Ok(listen::serve(node, listen_on(address)?, options, server.clone(), patience)?)
@@ -317,12 +317,12 @@ fn default_database() -> Fallible<PathBuf> {
     Ok(dir.join("ums.db"))
 }
 
-/// The stack size of SQL workers: within the engine's limits, SQLite's deepest statement uses some
+/// The stack size of SQL workers. Within the engine's limits, SQLite's deepest statement uses some
 /// hundred KiB.
 const SQL_STACK: usize = 1 << 20;
 
-/// Returns the default maximum number of workers. It is a hard limit, because SQL workers mostly
-/// wait for each other's locks: more of them would only wait, too.
+/// Returns the default maximum number of workers. It is a hard limit: SQL workers mostly wait for
+/// each other's locks, so more workers would only wait as well.
 fn sql_workers() -> usize {
     let cpus = ums::probe::Cpus::read().count;
     let workers = match cpus {
@@ -385,8 +385,8 @@ fn serve_metrics(node: &Node, address: SocketAddr) -> Fallible<MetricsServer> {
     Ok(server)
 }
 
-/// Creates the statistics socket. A failure is only reported, unless the socket was requested
-/// explicitly.
+/// Creates the statistics socket. If that fails, prints a message and continues, unless the socket
+/// was requested explicitly.
 fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
     if args.no_stats_socket {
         return Ok(());
@@ -404,12 +404,12 @@ fn serve_stats(args: &Args, node: &Node) -> Fallible<()> {
     Ok(())
 }
 
-/// The name of a Unix-domain socket, removed at the end.
+/// The path of a Unix-domain socket. Dropping this value removes the socket's file.
 struct SocketName(PathBuf);
 
 impl SocketName {
-    /// Listens in `dir`, under the name that PostgreSQL's clients derive from the port. Replaces a
-    /// name that an earlier server left behind, but not one that another server listens on.
+    /// Listens in `dir`, at the path that PostgreSQL's clients derive from the port. A socket file
+    /// that an earlier server left behind is replaced, but not one that another server listens on.
     fn listen(dir: &Path, port: u16) -> Fallible<(UnixListener, SocketName)> {
         let path = dir.join(format!(".s.PGSQL.{port}"));
         let left_behind = |error: &io::Error| {
@@ -466,6 +466,6 @@ fn greet(
 /// descriptor.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // A refusal leaves the limit as it was.
+    // If the system refuses, the limit stays as it was.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

@@ -7,7 +7,7 @@
 //! ums stacks --json               a line of JSON, with all functions
 //! ```
 //!
-//! The process looks the names of the functions up itself, on the thread that answers; none of its
+//! The process resolves the functions' names itself, on the thread that answers. None of its
 //! schedulers is stopped.
 
 use std::io::Write;
@@ -57,7 +57,7 @@ fn stacks(args: &Args) -> Result<(), String> {
         true => Value::Object(answer).to_string() + "\n",
         false => text(&answer, args.full || worker.is_some()),
     };
-    // Not println, which panics if the reader has closed the pipe.
+    // `println` would panic if the reader has closed the pipe.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     Ok(())
@@ -135,7 +135,8 @@ mod tests {
         #[inline(never)]
         fn waits_for_the_ferry() {
             let slept = ums::sleep(std::time::Duration::from_secs(600));
-            // Prevents a tail call, after which this function would be on no stack.
+            // Without this the call may be a tail call, and this function would not appear in the
+            // backtrace.
             std::hint::black_box(&slept);
         }
         let path = std::env::temp_dir().join(format!("ums-stacks-{}", std::process::id()));

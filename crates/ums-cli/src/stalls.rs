@@ -1,9 +1,9 @@
-//! `ums stalls`: the stalls of a process's schedulers, as stacks with their times, or as a flame
-//! graph.
+//! `ums stalls`: the stalls of a process's schedulers, as backtraces with their times, or as a
+//! flame graph.
 //!
-//! The monitor merges the backtraces of stalls; this command asks for the sums and writes them in
-//! the format that flame graph programs read (a line for each stack with its milliseconds), or
-//! draws the graph itself.
+//! The process's monitor merges the backtraces of stalls. This command requests the sums, and
+//! writes them in the format that flame graph programs read (one line for each backtrace, with its
+//! milliseconds), or draws the graph itself.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,7 +62,7 @@ fn write(file: &Path, text: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(std::fs::write(file, draw(text)?)?)
 }
 
-/// Draws the stacks as a flame graph.
+/// Draws the backtraces as a flame graph.
 fn draw(text: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut options = flamegraph::Options::default();
     options.title = "Where schedulers stalled".into();

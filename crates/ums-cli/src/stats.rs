@@ -7,8 +7,8 @@
 //! ums stats --json --watch 1      a line of JSON with all views, each second
 //! ```
 //!
-//! A table is printed with a row on each line; a few rows of many columns are printed with a column
-//! on each line. What it does not do: compute rates; `ums top` does.
+//! A table is printed with one line for each row. If that is too wide and there are few rows, it is
+//! printed with one line for each column. This command does not compute rates; `ums top` does.
 
 use std::io::Write;
 use std::path::Path;
@@ -105,7 +105,7 @@ fn print(args: &Args, path: &Path, question: &str) -> Result<bool, String> {
         (false, true) => views(&answer),
         (false, false) => tables(&answer),
     };
-    // Not println, which panics if the reader has closed the pipe.
+    // `println` would panic if the reader has closed the pipe.
     let mut out = std::io::stdout().lock();
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok())
 }

@@ -1,7 +1,7 @@
-//! `ums trace`: asks a process for a trace, and writes it to a file.
+//! `ums trace`: requests a trace from a process, and writes it to a file.
 //!
-//! It uses the statistics socket, as `ums stats` and `ums top` do; or, with `--from`, HTTP, if the
-//! server is on another computer.
+//! It uses the statistics socket, like `ums stats` and `ums top`. With `--from` it uses HTTP
+//! instead, for a server on another computer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -64,7 +64,7 @@ fn record(args: &Args) -> Result<usize, Box<dyn std::error::Error>> {
     Ok(body.len())
 }
 
-/// Requests `target`, and returns the body of the answer, which takes this long to make.
+/// Requests `target` and returns the body of the answer. The server needs this long to record it.
 fn get(
     from: SocketAddr,
     target: &str,

@@ -1,7 +1,7 @@
 //! The server's side of SCRAM-SHA-256 (RFC 5802 and 7677).
 //!
-//! The slow hash is computed once, when the server starts, and only its two derived keys are kept;
-//! checking a login takes a few fast hashes. Channel binding is not offered.
+//! The slow hash is computed once, when the server starts, and only the two keys derived from it
+//! are kept. So checking a login takes only a few fast hashes. Channel binding is not offered.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -15,7 +15,7 @@ const ITERATIONS: u32 = 4096;
 
 type Key = [u8; 32];
 
-/// What the server keeps of a password.
+/// What the server stores instead of the password.
 #[derive(Debug, Clone)]
 pub(crate) struct Verifier {
     salt: [u8; 16],
@@ -54,7 +54,7 @@ fn mac(key: &[u8], data: &[u8]) -> Key {
 pub(crate) struct Login {
     gs2_header: String,
     nonce: String,
-    /// The part, so far, of the text that both sides sign.
+    /// The text that both sides sign, as far as it has been exchanged.
     signed: String,
 }
 
@@ -104,7 +104,8 @@ impl Login {
         let mut client_key = proof;
         client_key.iter_mut().zip(signature).for_each(|(byte, other)| *byte ^= other);
         let found: Key = Sha256::digest(client_key).into();
-        // No early exit: the time must not reveal how much of the key was right.
+        // The loop has no early exit, because its duration must not reveal how much of the key was
+        // right.
         let difference = found.iter().zip(verifier.stored_key).fold(0, |sum, (a, b)| sum | (a ^ b));
         if difference != 0 {
             return Err(SqlError::fatal("28P01", "password authentication failed"));

@@ -1,7 +1,7 @@
 //! COPY table FROM STDIN, in text and CSV format.
 //!
-//! A COPY is one statement and so one work request: the worker is parked in reads here until the
-//! client sends CopyDone or CopyFail.
+//! A COPY is one statement and so one work request: its worker waits in reads here until the client
+//! sends CopyDone or CopyFail.
 
 use rusqlite::types::Value;
 
@@ -45,7 +45,8 @@ impl Session {
 
         let mut lines = Lines::new(copy);
         let mut count = 0;
-        // After an error the client's data is read to its end, because the client sends all of it.
+        // After an error the rest of the client's data is read and discarded, because the client
+        // sends all of it.
         let mut failed: Option<Failure> = None;
         loop {
             let (tag, body) = self.await_frame(conn)?;
@@ -144,7 +145,7 @@ struct Lines<'a> {
     copy: &'a Copy,
     data: Vec<u8>,
     at: usize,
-    /// The data has ended, so the rest is a line even without its end.
+    /// Whether the data has ended. Then the rest is a line even if it has no line end.
     ended: bool,
     skip_header: bool,
 }

@@ -1,8 +1,8 @@
-//! No answer acknowledges a commit that is not on the disk: sessions on a disk whose syncs are
-//! watched.
+//! No commit is acknowledged before it is on the disk: sessions run on a simulated disk whose syncs
+//! the tests observe.
 //!
-//! A connection of the test sees every byte that a session sends. Whenever something is sent, the
-//! log must be durable as far as it is written, unless the transaction is still open.
+//! The test's connection sees every byte that a session sends. Whenever a session sends something,
+//! everything written to the log must be durable, unless the transaction is still open.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use crate::server::{Server, Settings};
 use crate::session::{Flow, Session};
 use crate::vfs::testing::{Faults, LossyDisk, lossy};
 
-/// A client whose input is complete, and the output that it was sent.
+/// A client that has sent all of its input, and the output that it received.
 struct Client {
     server: Arc<Server>,
     input: VecDeque<u8>,
@@ -69,7 +69,7 @@ fn query(sql: &str) -> Vec<u8> {
     message(b'Q', &[sql.as_bytes(), b"\0"].concat())
 }
 
-/// Returns the messages Parse, Bind and Execute.
+/// Returns the messages Parse, Bind and Execute for this statement.
 fn execute(sql: &str) -> Vec<u8> {
     let parse = message(b'P', &[b"\0", sql.as_bytes(), b"\0\0\0"].concat());
     let bind = message(b'B', b"\0\0\0\0\0\0\0\0");
@@ -90,7 +90,7 @@ fn client(disk: &LossyDisk) -> (Session, Client) {
     client_with(disk, 64 << 20)
 }
 
-/// As [`client`], with a limit for the length of messages.
+/// Like [`client`], with a limit on the length of messages.
 fn client_with(disk: &LossyDisk, max_message: usize) -> (Session, Client) {
     let mut settings = Settings::new(Path::new("/db"));
     settings.max_message = max_message;
@@ -147,11 +147,12 @@ fn every_way_to_commit_waits_for_the_disk_before_its_acknowledgement() {
         .flat_map(|n| [execute(&format!("insert into t values ({n})")), sync()].concat())
         .collect();
     assert_eq!(send(&mut session, &mut client, pipeline).0, "12CZ".repeat(50));
-    // Much output after a commit is sent in pieces, and the first one has the acknowledgement.
+    // The output after the commit is so long that it is sent in pieces. The first piece contains
+    // the acknowledgement.
     let much = "begin; insert into t values (9); commit;
                 select x, hex(zeroblob(2000)) from t limit 40; select 1";
     assert!(send(&mut session, &mut client, query(much)).0.starts_with("CCCTD"));
-    // In an open transaction nothing is acknowledged.
+    // In an open transaction nothing is acknowledged, so nothing must be durable.
     client.watches = false;
     send(&mut session, &mut client, query("begin"));
     send(&mut session, &mut client, query("insert into t values (100)"));
@@ -190,7 +191,7 @@ fn a_session_may_choose_not_to_wait() {
     assert_eq!(send(&mut session, &mut client, query("insert into t values (1)")).0, "CZ");
     let after = client.server.engine.group_commit_counts();
     assert_eq!((after.commits, after.not_waited), (before.commits, before.not_waited + 1));
-    // The lazy writer syncs for it; without schedulers it does so at once.
+    // The lazy writer syncs the log for this commit. Without schedulers it does so immediately.
     assert!(client.server.engine.log_is_durable());
 }
 
@@ -236,7 +237,7 @@ fn a_statement_that_is_several_for_sqlite_happens_as_a_whole_or_not_at_all() {
     assert_eq!(commits(&client), before + 2);
 }
 
-/// SQLite carries a PRAGMA out while it prepares it.
+/// SQLite applies a PRAGMA while it prepares the statement.
 #[test]
 fn a_setting_that_is_prepared_only_does_not_reach_other_sessions() {
     let (mut session, mut client) = client(&LossyDisk::default());
@@ -298,7 +299,7 @@ fn what_a_session_keeps_is_bounded() {
     assert_eq!(send(&mut session, &mut client, query(&set)).0, "EZ");
 }
 
-/// A SELECT does not take the write gate.
+/// A SELECT does not acquire the write gate, so it must not write.
 #[test]
 fn a_query_that_would_write_is_refused() {
     let (mut session, mut client) = client(&LossyDisk::default());

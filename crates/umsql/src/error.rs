@@ -1,8 +1,8 @@
 //! The errors of a statement as the client reads them: an SQLSTATE, a sentence and an optional
 //! hint.
 //!
-//! There are two kinds. A [`SqlError`] is sent to the client, and the session continues unless the
-//! error is fatal. `Failure::Gone` means that the client cannot be reached, so nothing is sent.
+//! There are two main kinds. A [`SqlError`] is sent to the client, and the session continues unless
+//! the error is fatal. `Failure::Gone` means that the client cannot be reached, so nothing is sent.
 //!
 //! The table from SQLite's result codes and messages to SQLSTATE is at the bottom.
 
@@ -23,9 +23,9 @@ pub struct SqlError {
     pub message: Cow<'static, str>,
     /// What the user could do about it.
     pub hint: Option<&'static str>,
-    /// Byte offset into the translated statement.
+    /// The error's position: a byte offset into the translated statement.
     pub offset: Option<usize>,
-    /// The connection ends after this error.
+    /// Whether the connection ends after this error.
     pub fatal: bool,
 }
 
@@ -50,7 +50,7 @@ impl SqlError {
         SqlError::new("42601", message)
     }
 
-    /// Returns an error for a form that PostgreSQL has and this server does not.
+    /// Returns an error for a form that PostgreSQL supports and this server does not.
     pub fn unsupported(message: impl Into<Cow<'static, str>>) -> SqlError {
         SqlError::new("0A000", message)
     }
@@ -73,14 +73,14 @@ impl std::error::Error for SqlError {}
 /// The result of an operation that can fail with an error for the client.
 pub(crate) type Result<T> = std::result::Result<T, SqlError>;
 
-/// Why a request stopped.
+/// The reason why a request stopped.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Send this error to the client, and continue.
+    /// An error for the client. The session sends it and continues.
     Sql(SqlError),
     /// The client cannot be reached.
     Gone,
-    /// The statement has done nothing yet and must be retried in a later work request.
+    /// The statement has had no effect yet, and must be retried in a later work request.
     Later,
 }
 
@@ -181,7 +181,8 @@ fn from_message(message: String) -> SqlError {
     found.unwrap_or_else(|| SqlError::new(other_code(&message), message))
 }
 
-/// Returns what follows `start` in the message, without the name of the main database.
+/// Returns the text after `start` in the message, without the name of the main database. Returns
+/// None if the message does not begin with `start`.
 fn after(message: &str, start: &str) -> Option<String> {
     message.strip_prefix(start).map(|text| text.trim().trim_start_matches("main.").to_owned())
 }
@@ -230,7 +231,7 @@ fn repeated(message: &str) -> Option<SqlError> {
     Some(SqlError::new("42701", format!("column \"{column}\" specified more than once")))
 }
 
-/// Returns the SQLSTATE of any other message.
+/// Returns the SQLSTATE for all other messages.
 fn other_code(message: &str) -> &'static str {
     const TOO_COMPLEX: [&str; 4] = [
         "too many terms in compound SELECT",

@@ -1,12 +1,12 @@
 //! The extended protocol: Parse, Bind, Describe, Execute, Close, Sync.
 //!
 //! A **portal** is a statement with its parameters bound. Its rows are computed at its first
-//! Execute; those beyond a row limit are kept encoded in the portal, so a suspended portal holds no
+//! Execute. Rows beyond a row limit are kept encoded in the portal, so a suspended portal holds no
 //! cursor of the engine.
 //!
-//! The type of an expression may be known from its first row only. If the next message after
-//! Describe is the Execute of the same portal, as all drivers send it, the description waits for
-//! that row; otherwise the statement runs briefly with sample parameters.
+//! The type of an expression may be known only from its first row. If the message after Describe is
+//! the Execute of the same portal, which is what all drivers send, the description is sent when
+//! that row is there. Otherwise the statement is run briefly with sample parameters.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::statements;
 use crate::wire::message::{Bind, Body, format_of};
 use crate::wire::types::{self, Column};
 
-/// Returns the columns as the statement was described, in the formats of this portal.
+/// Returns the columns of the statement's description, in the formats of this portal.
 fn described(portal: &Portal) -> Columns {
     if portal.describe_on_execute {
         return None;
@@ -35,7 +35,7 @@ fn described(portal: &Portal) -> Columns {
     Some(columns)
 }
 
-/// A description: the parameters' types and the columns, if there are any.
+/// The columns of a result; None for a statement that returns no rows.
 type Columns = Option<Vec<Column>>;
 
 impl Session {
@@ -126,7 +126,7 @@ impl Session {
             if sql.catalog {
                 lease.ensure_catalog()?;
             }
-            // SQLite applies a PRAGMA's setting when it prepares the statement.
+            // SQLite applies a PRAGMA's setting as soon as the statement is prepared.
             lease.pinned |= sql.pins;
             if let Err(error) = lease.prepare_cached(text) {
                 let mut error = SqlError::from(error);
@@ -229,7 +229,8 @@ impl Session {
                 self.out.parameter_description(&plan.types);
                 let samples: Vec<Value> = plan.types.iter().map(|oid| plan::sample(*oid)).collect();
                 let columns = self.columns_of(&plan, &samples, &[], false)?;
-                // A description, once given, stays the same for every session that shares the plan.
+                // Once a description has been given, it stays the same for all sessions that share
+                // the plan.
                 let columns = columns.flatten().map(Vec::into_boxed_slice);
                 let columns = columns.map(|columns| &**plan.described.get_or_init(|| columns));
                 self.send_description(columns);
@@ -264,15 +265,15 @@ impl Session {
         }
     }
 
-    /// Returns true if the next message executes that portal.
+    /// Returns whether the next message executes this portal.
     fn next_executes(&self, portal: &str) -> bool {
         let Some(b'E') = self.peek_tag() else { return false };
         let mut body = Body::new(self.peek_body());
         body.string().is_ok_and(|name| name == portal)
     }
 
-    /// Returns the columns of a plan. The outer `None` means that only a row can determine them,
-    /// and an Execute follows.
+    /// Returns the columns of a plan. The outer `None` means that the types are known only from a
+    /// row, and that an Execute follows.
     fn columns_of(
         &mut self,
         plan: &Plan,
@@ -324,7 +325,8 @@ impl Session {
                     let Some(row) = rows.next()? else { return Ok(Vec::new()) };
                     (0..known.len()).map(|index| Ok(types::of_value(row.get_ref(index)?))).collect()
                 };
-                // A statement that fails with sample values has no row to determine the types.
+                // If the statement fails with sample values, there is no row, and the types stay
+                // unknown.
                 values = lease.probing(first).unwrap_or_default();
             }
         }
@@ -340,7 +342,7 @@ impl Session {
         let mut body = Body::new(body);
         let name = body.string()?.to_owned();
         let limit = (body.u32()? as i32).max(0) as usize;
-        // The portal is taken out of the list while it runs.
+        // While the portal runs, it is not in the list.
         self.portal_named(&name)?;
         let at = self.portals.iter().position(|(known, _)| **known == *name).unwrap_or(0);
         let (key, mut portal) = self.portals.swap_remove(at);
@@ -393,7 +395,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends kept rows up to the limit.
+    /// Sends rows that the portal has kept, up to the limit.
     fn more_rows(
         &mut self,
         conn: &mut dyn Conn,

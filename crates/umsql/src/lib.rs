@@ -1,19 +1,19 @@
-//! `umsql` is a SQL server that runs on `ums`: the PostgreSQL wire protocol in front, SQLite
-//! behind. Every wait, for a client, the disk, a lock or a timer, parks a worker on a list of its
-//! scheduler.
+//! `umsql` is a SQL server that runs on `ums`. Clients use the PostgreSQL wire protocol; SQLite
+//! executes the statements. Every wait, for a client, the disk, a lock or a timer, parks the worker
+//! on a list of its scheduler.
 //!
 //! ```text
 //! host  <-  error  <-  wire  <-  vfs  <-  dialect  <-  engine  <-  plan
 //!       <-  server  <-  session  <-  listen
 //! ```
 //!
-//! A **session** is a connection's user: a few hundred bytes while it is idle. When input is
-//! readable, the host runs [`Session::on_readable`] as one work request; it consumes exactly one
-//! simple query or one extended cycle up to its Sync, and returns a [`Flow`], which says what it
-//! needs next. Between requests a session owns no worker, no stack, no buffer and, outside a
-//! transaction, no database connection.
+//! A **session** is the server's side of one connection, and a user of the node. It takes a few
+//! hundred bytes while it is idle. When input is readable, the host runs [`Session::on_readable`]
+//! as one work request. The request consumes exactly one simple query, or one extended cycle up to
+//! its Sync, and returns a [`Flow`], which says what the session needs next. Between requests a
+//! session has no worker, no stack, no buffer and, outside a transaction, no database connection.
 //!
-//! [`listen`] puts it on a node of `ums`. Everything else calls `ums` through [`host`].
+//! [`listen`] runs a server on a node of `ums`. All other modules call `ums` through [`host`].
 #![deny(unsafe_code)]
 
 pub mod host;

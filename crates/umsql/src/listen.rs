@@ -1,5 +1,5 @@
-//! Runs a server on a node: each connection is a user of the node, and each unit of its input one
-//! work request.
+//! Runs a server on a node: each connection is a user of the node, and each unit of its input is
+//! one work request.
 //!
 //! It creates neither the node nor the listener; the caller (`ums serve`, for example) does.
 
@@ -15,19 +15,20 @@ use crate::host::Conn;
 use crate::server::Server;
 use crate::session::{Flow, Session};
 
-/// How long clients may take.
+/// How long a client may take for each step before its connection is closed.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// From connecting to being logged in.
+    /// From the connection to the end of the login.
     pub login: Duration,
-    /// Between two requests; `None` is no limit.
+    /// Between two requests; `None` means no limit.
     pub idle: Option<Duration>,
-    /// To send or take the next bytes in the middle of a request; `None` is no limit.
+    /// To send or receive the next bytes in the middle of a request; `None` means no limit.
     pub transfer: Option<Duration>,
 }
 
 impl Default for Patience {
-    /// Returns one minute to log in and to send or take bytes, and no limit between requests.
+    /// Returns one minute for the login and for sending or receiving bytes, and no limit between
+    /// requests.
     fn default() -> Patience {
         let minute = Duration::from_secs(60);
         Patience { login: minute, idle: None, transfer: Some(minute) }
@@ -45,7 +46,7 @@ pub fn serve(
     server: Arc<Server>,
     patience: Patience,
 ) -> io::Result<ums::serve::Server> {
-    // Waiting writers must never take all workers of a scheduler.
+    // Writers that wait must never occupy all workers of a scheduler.
     let shares = node.snapshot().schedulers.into_iter().take(node.scheduler_count());
     let share = shares.map(|row| row.workers_max).min().unwrap_or(1);
     server.limit_waiting_writers(share - 1);
@@ -65,7 +66,7 @@ impl ums::serve::Session for Served {
         conn.timeout = self.patience.transfer;
         let mut wire = Wire { conn };
         let flow = match why {
-            // The client speaks first.
+            // In this protocol the client sends first.
             Why::Connected => Flow::Idle,
             Why::Readable | Why::Again => self.session.on_readable(&mut wire),
             Why::TimedOut => {

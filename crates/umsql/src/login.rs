@@ -1,4 +1,4 @@
-//! The login of a session: the first packet, the proof of the password, and the parameters that the
+//! The login of a session: the first packet, the check of the password, and the parameters that the
 //! server reports.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::session::{Phase, Session};
 use crate::wire::message::{Body, Startup, utf8};
 
 impl Session {
-    /// Takes the first packet. Returns false if the connection must be closed.
+    /// Handles the first packet. Returns false if the connection must be closed.
     pub(crate) fn startup(&mut self, packet: &[u8]) -> Result<bool> {
         match Startup::decode(packet)? {
             Startup::Encrypt => {
@@ -45,8 +45,8 @@ impl Session {
         }
     }
 
-    /// Answers a newer minor version, or protocol options, with the version that this server
-    /// supports.
+    /// Answers a request for a newer minor version, or with unknown protocol options: reports the
+    /// version that this server supports.
     fn negotiate(&mut self, minor: u16, parameters: &[(String, String)]) {
         let unknown: Vec<&str> = parameters
             .iter()
@@ -66,7 +66,7 @@ impl Session {
         });
     }
 
-    /// Takes a message of the login. Returns false if the connection must be closed.
+    /// Handles a message of the login. Returns false if the connection must be closed.
     pub(crate) fn password(&mut self, tag: u8, body: &[u8]) -> Result<bool> {
         let server = Arc::clone(&self.server);
         let Some(verifier) = &server.verifier else { return Ok(false) };

@@ -7,10 +7,10 @@
 //!    └──COMMIT, ROLLBACK, end───────────┘
 //! ```
 //!
-//! A statement that writes first acquires the engine's write gate and keeps it to the end of its
-//! transaction. So writers wait in a queue and never contend for SQLite's own lock. Only a
-//! transaction that read before its first write may find that another has written since; it fails
-//! with SQLSTATE 40001.
+//! A statement that writes first acquires the engine's write gate, and keeps it until the end of
+//! its transaction. So writers wait in a queue and never contend for SQLite's own lock. A
+//! transaction that read before its first write may find that another transaction has written
+//! meanwhile. Only then does it fail, with SQLSTATE 40001.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use crate::wire::message::utf8;
 use crate::wire::out::Out;
 use crate::wire::types::{self, Column};
 
-/// How much of a suspended portal's result is kept, in bytes.
+/// The most bytes of a suspended portal's result that are kept.
 const SUSPENDED_MAX: usize = 64 << 20;
 
 /// How to execute a statement.
@@ -37,20 +37,20 @@ pub(crate) struct Call<'a> {
     pub(crate) parameters: &'a [Value],
     pub(crate) types: &'a [u32],
     pub(crate) formats: &'a [u16],
-    /// The most rows to send; zero is all.
+    /// The most rows to send; zero means all.
     pub(crate) limit: usize,
-    /// Send a RowDescription, or NoData, first.
+    /// Whether to send a RowDescription, or NoData, first.
     pub(crate) describe: bool,
-    /// The columns as they were described before.
+    /// The columns as they were described to the client, if they were.
     pub(crate) columns: Option<Vec<Column>>,
 }
 
 /// How an execution ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Ran {
-    /// With this command tag.
+    /// The statement is complete; this is its command tag.
     Complete(String),
-    /// At the row limit; these are the DataRow messages left.
+    /// The row limit was reached; these are the remaining DataRow messages.
     Suspended(Vec<u8>),
 }
 
@@ -103,7 +103,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends an error to the client, and puts the transaction into the state that follows an error.
+    /// Sends an error to the client, and moves the transaction to the state that follows an error.
     pub(crate) fn fail(
         &mut self,
         failure: Failure,
@@ -122,7 +122,7 @@ impl Session {
         match self.tx {
             Tx::Idle => (),
             Tx::Implicit => self.roll_back(Tx::Idle),
-            // A failed transaction can only continue from a savepoint.
+            // Without a savepoint a failed transaction cannot continue, so it is rolled back now.
             Tx::Block if self.savepoints.is_empty() => self.roll_back(Tx::Failed),
             Tx::Block | Tx::Failed => self.tx = Tx::Failed,
         }
@@ -135,7 +135,7 @@ impl Session {
             && !lease.is_autocommit()
             && lease.execute_batch("ROLLBACK").is_err()
         {
-            // A connection that cannot roll back is closed.
+            // A connection on which the rollback fails is closed.
             self.lease = None;
         }
         self.tx = then;
@@ -144,7 +144,7 @@ impl Session {
         self.let_go();
     }
 
-    /// Commits the implicit transaction of one query or cycle.
+    /// Commits the implicit transaction of one query or of one extended cycle.
     pub(crate) fn end_implicit(&mut self) -> Result<()> {
         if self.tx == Tx::Implicit { self.commit() } else { Ok(()) }
     }
@@ -184,7 +184,7 @@ impl Session {
         }
     }
 
-    /// Returns the session's connection; leases one if there is none.
+    /// Returns the session's connection. If it has none, it leases one.
     pub(crate) fn lease(&mut self) -> Result<&mut Lease> {
         if self.lease.is_none() {
             self.lease = Some(Box::new(self.server.engine.lease()?));
@@ -198,7 +198,7 @@ impl Session {
         Ok(())
     }
 
-    /// Executes one statement. Its rows go to the output; the result is its command tag.
+    /// Executes one statement. Its rows go to the output; returns its command tag.
     pub(crate) fn execute(
         &mut self,
         conn: &mut dyn Conn,
@@ -310,7 +310,7 @@ impl Session {
             let message = format!("{} cannot run inside a transaction block", sql.tag);
             return Err(SqlError::new("25001", message).into());
         }
-        // Several statements for SQLite may be one statement for the client: all of them take
+        // One statement of the client may be several statements for SQLite. All of them take
         // effect, or none.
         self.several |= sql.texts.len() > 1;
         self.begin_several()?;
@@ -323,7 +323,7 @@ impl Session {
             self.server.forget_plans();
         }
         if lease.is_autocommit() && self.tx == Tx::Block {
-            // SQLite rolled the transaction back by itself, as it does when the disk is full.
+            // SQLite has rolled the transaction back itself, as it does when the disk is full.
             self.savepoints.clear();
         }
         self.lease = Some(lease);
@@ -345,7 +345,7 @@ impl Session {
         for text in &sql.texts {
             let located = |failure| locate(failure, sql);
             let mut prepared = lease.prepare_cached(text).map_err(|error| located(error.into()))?;
-            // `PRAGMA optimize` writes by statements of its own, which SQLite does not count.
+            // `PRAGMA optimize` writes by internal statements, and SQLite does not report that.
             let optimizes = sql.tag == "PRAGMA" && text.to_ascii_lowercase().contains("optimize");
             if !prepared.readonly() || optimizes {
                 self.own_gate()?;
@@ -368,7 +368,8 @@ impl Session {
             let changes = matches!(sql.tag, "INSERT 0" | "UPDATE" | "DELETE");
             rows += if changes { lease.changes() as usize } else { run.sent };
             if call.limit > 0 && run.sent == call.limit {
-                // The result ends exactly at the limit: the client's next Execute gets no rows.
+                // The row limit is exactly the number of rows, so the client's next Execute gets no
+                // rows.
                 return Ok(Ran::Suspended(Vec::new()));
             }
         }
@@ -376,11 +377,11 @@ impl Session {
         Ok(Ran::Complete(if counts { format!("{} {rows}", sql.tag) } else { sql.tag.to_owned() }))
     }
 
-    /// Acquires the write gate, to the end of the transaction.
+    /// Acquires the write gate, until the end of the transaction.
     ///
-    /// Not all workers may wait for the gate: its owner may be a client that waits for an answer on
-    /// another of its connections. So if many workers wait already, a statement that has done
-    /// nothing yet gives its worker back and waits in the queue without one.
+    /// Not all workers may wait for the gate, because its owner may be a client that waits for an
+    /// answer on another of its connections. So if many workers wait already, a statement that has
+    /// had no effect yet returns its worker and waits in the queue without one.
     pub(crate) fn own_gate(&mut self) -> std::result::Result<(), Failure> {
         if self.read_only && self.tx == Tx::Block {
             let message = "cannot execute this statement in a read-only transaction";
@@ -439,17 +440,17 @@ struct Run<'a> {
     out: &'a mut Out,
     conn: &'a mut dyn Conn,
     engine: &'a Arc<Engine>,
-    /// The session's field of the same name.
+    /// The session's field with the same name.
     unsettled: &'a mut Option<u64>,
     waits: bool,
     sent: usize,
-    /// DataRow messages beyond the row limit.
+    /// The DataRow messages beyond the row limit.
     rest: Vec<u8>,
 }
 
 impl Run<'_> {
-    /// Sends the buffer. It may hold the answer to an earlier statement that committed, so this
-    /// waits until that commit is durable.
+    /// Sends the buffer. The buffer may contain the answer to an earlier statement that committed,
+    /// so this function first waits until that commit is durable.
     fn send(&mut self) -> std::result::Result<(), Failure> {
         if let Err(error) = settle(self.unsettled, self.engine, self.waits) {
             self.out.bytes.clear();

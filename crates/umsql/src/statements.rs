@@ -1,5 +1,5 @@
-//! The statements that SQLite never sees: settings, DBCC, WAITFOR, BACKUP, KILL, and a few answers
-//! with a fixed shape.
+//! The statements that the session executes without SQLite: settings, DBCC, WAITFOR, BACKUP, KILL,
+//! and a few answers with a fixed form.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,13 +18,12 @@ use crate::wire::types::{self, Column};
 
 /// How many pages one step of a backup copies.
 const BACKUP_PAGES: i32 = 256;
-/// How long a backup waits while others have its target open.
+/// How long a backup waits while other connections have its target locked.
 const BACKUP_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a backup waits between two attempts.
 const BACKUP_PAUSE: Duration = Duration::from_millis(5);
 
-/// Returns the columns of the answer to a statement of this file; `None` if it answers with a tag
-/// alone.
+/// Returns the columns of a statement of this file. Returns `None` if its answer is only a tag.
 pub(crate) fn columns(statement: &Statement) -> Option<Vec<Column>> {
     let column = |name: &str, oid| Column::new(name, oid);
     Some(match statement {
@@ -176,7 +175,8 @@ impl Session {
         }
     }
 
-    /// Returns a setting's value, or its default; empty for an unknown one.
+    /// Returns the value of a setting, or its default. Returns an empty text for an unknown
+    /// setting.
     pub(crate) fn setting(&self, name: &str) -> String {
         let set = self.settings.iter().find(|(known, _)| **known == *name);
         let default = match name {
@@ -209,8 +209,8 @@ impl Session {
         }
     }
 
-    /// Copies the database to `path`, on a hidden scheduler, in steps between which other workers
-    /// run.
+    /// Copies the database to `path`, on a hidden scheduler, in steps. Other workers run between
+    /// the steps.
     fn backup(&mut self, path: &str) -> Result<()> {
         if self.tx != Tx::Idle {
             return Err(SqlError::new("25001", "BACKUP cannot run inside a transaction block"));
@@ -226,13 +226,13 @@ impl Session {
 }
 
 fn copy_database(from: &Connection, target: &Path, patience: Duration) -> Result<()> {
-    // One read transaction covers all steps: the copy shows one moment, and writers do not restart
-    // it.
+    // One read transaction covers all steps, so the copy is of one moment, and a writer does not
+    // make the backup start again.
     from.execute_batch("BEGIN")?;
     from.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     let mut to = Connection::open(target)?;
-    // The loop below waits instead of SQLite, whose own wait would block the thread and could not
-    // be cancelled.
+    // The loop below waits instead of SQLite. SQLite's own wait would block the thread and could
+    // not be cancelled.
     to.busy_timeout(Duration::ZERO)?;
     let backup = Backup::new(from, &mut to)?;
     let mut left = patience;

@@ -10,7 +10,7 @@ use common::TestServer;
 
 const WAIT: Duration = Duration::from_secs(20);
 
-/// A connection on which the test writes the bytes itself.
+/// A connection whose bytes the test writes itself.
 struct Raw {
     stream: TcpStream,
 }
@@ -30,12 +30,12 @@ impl Raw {
         raw
     }
 
-    /// Sends; the server may have closed already.
+    /// Sends the bytes. The server may already have closed the connection, so errors are ignored.
     fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Returns the SQLSTATEs of the errors up to ReadyForQuery or the end.
+    /// Returns the SQLSTATEs of all errors up to ReadyForQuery or the end of the stream.
     fn until_ready(&mut self) -> Vec<String> {
         let mut codes = Vec::new();
         while let Some((tag, body)) = self.message() {
@@ -57,7 +57,7 @@ impl Raw {
         Some((header[0], body))
     }
 
-    /// Returns everything to the end of the stream.
+    /// Returns everything up to the end of the stream.
     fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         let _ = self.stream.read_to_end(&mut rest);
@@ -96,7 +96,7 @@ fn parse(text: &[u8], types: &[u32]) -> Vec<u8> {
     frame(b'P', &body)
 }
 
-/// A small random generator, so that a failure can be repeated from its seed.
+/// A small random generator. A failure can be repeated from its seed.
 struct Random(u64);
 
 impl Random {
@@ -131,7 +131,8 @@ fn bad_first_packets_are_answered_and_closed() {
         assert_eq!(raw.until_ready(), [code], "{packet:?}");
         assert!(raw.rest().is_empty());
     }
-    // A request to encrypt is refused with one byte; then the startup packet follows.
+    // The server refuses a request for encryption with one byte. Then the client sends its startup
+    // packet.
     let mut raw = Raw::open(&server);
     raw.send(b"\0\0\0\x08\x04\xd2\x16\x2f");
     let mut answer = [0];
@@ -294,8 +295,8 @@ fn copy_ends_in_order_when_the_client_fails_or_goes() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (1, 3));
 }
 
-/// Sends valid conversations with bytes changed, cut out or doubled: the server must answer or
-/// close, and keep running.
+/// Sends valid conversations in which bytes are changed, removed or doubled. The server must answer
+/// or close the connection, and must keep running.
 #[test]
 fn mutated_conversations_never_stop_the_server() {
     const ROUNDS: usize = 400;
@@ -324,7 +325,7 @@ fn mutated_conversations_never_stop_the_server() {
     for round in 0..ROUNDS {
         let mut bytes = whole.clone();
         for _ in 0..=random.next(4) {
-            // Mostly after the login, or little else would be tested.
+            // Most changes are made after the login, because otherwise little else would be tested.
             let from = if random.next(8) == 0 { 0 } else { login };
             let at = from + random.next(bytes.len() - from);
             match random.next(4) {

@@ -1,5 +1,5 @@
-//! What a client of the `postgres` crate sees: both protocols, types, transactions, COPY,
-//! cancelling.
+//! The server from the view of a client of the `postgres` crate: both protocols, types,
+//! transactions, COPY, cancelling.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -94,7 +94,8 @@ fn parameters_get_the_types_of_the_columns_they_meet() {
     let row =
         client.query_one("insert into t(id) values ($1) returning id, name", &[&2i32]).unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, Option<&str>>(1)), (2, None));
-    // SQLite numbers parameters in the order of their appearance; the client numbers them by name.
+    // SQLite numbers parameters in the order of their appearance; the client numbers them by their
+    // names.
     let row = client.query_one("select $2::int, $1::int", &[&1i32, &2i32]).unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (2, 1));
 }
@@ -391,8 +392,8 @@ fn psql_finds_tables_columns_and_indexes_in_the_catalogue() {
     assert_eq!(found[1][1].as_deref(), Some("character varying(20)"));
 }
 
-/// Otherwise the server could deadlock: the holder's thread may be waiting for an answer on another
-/// connection, as pgbench does.
+/// If waiting writers used all workers, the server could deadlock: the holder of the gate may be
+/// waiting for an answer on another connection, as pgbench does.
 #[test]
 fn many_waiting_writers_leave_workers_for_the_others() {
     let node = ums::Node::builder().schedulers(2).max_workers(4).build().unwrap();

@@ -1,8 +1,8 @@
-//! The server's files: commits that share syncs, checkpoints off the commit path, and the files
+//! The server's files: commits that share syncs, checkpoints outside the commit path, and the files
 //! that remain after a stop.
 //!
-//! Unsafe to make fibers of workers: what runs on them is this
-//! crate and SQLite, which keep no thread-scoped state over a wait.
+//! Unsafe because fiber workers are chosen: only this crate and SQLite run on them, and these keep
+//! no thread-scoped state across a wait.
 #![allow(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use common::TestServer;
 
 fn server(fibers: bool, files: Files) -> TestServer {
     let builder = Node::builder().schedulers(2).max_workers(64).stack_size(1 << 20);
-    // SAFETY: Contract: see above.
+    // SAFETY: Contract: see the header.
     let builder = if fibers { unsafe { builder.fiber_workers() } } else { builder };
     TestServer::on(builder.build().unwrap(), |settings| settings.files = files)
 }
@@ -93,7 +93,7 @@ fn the_lazy_writer_checkpoints_so_that_the_log_stays_short() {
         let server = server(fibers, Files::Ums);
         let mut client = server.client();
         client.batch_execute("create table t(x int, filler blob)").unwrap();
-        // Writes 96 MiB through a log that begins again at 32.
+        // Writes 96 MiB through a log that is reset at 32 MiB.
         for n in 0..96_i32 {
             let sql = "insert into t values ($1, zeroblob(1000000))";
             client.execute(sql, &[&n]).unwrap();
@@ -139,7 +139,7 @@ fn a_file_that_is_open_elsewhere_is_refused_with_what_to_do() {
     let dir = std::env::temp_dir().join(format!("umsql-used-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let server = Server::open(Settings::new(dir.join("db"))).unwrap();
-    // Under another name the same file is a different database to this process, as it is to any
+    // Under another name the same file is a different database for this process, as it is for any
     // other process.
     std::fs::hard_link(dir.join("db"), dir.join("same")).unwrap();
     let error = Server::open(Settings::new(dir.join("same"))).unwrap_err();

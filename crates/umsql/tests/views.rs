@@ -39,7 +39,7 @@ fn every_view_can_be_selected_from() {
         assert_eq!(number(&mut client, &sql), columns as i64, "{name}");
     }
     assert_eq!(number(&mut client, "select count(*) from ums_schedulers where is_online = 1"), 2);
-    // This query is a running request, and its connection a user.
+    // The query itself is a running request, and its connection is a user.
     assert!(
         number(&mut client, "select count(*) from ums_requests where task_state = 'RUNNING'") > 0
     );
@@ -80,8 +80,8 @@ fn a_statement_that_does_not_yield_is_reported_with_its_function_and_its_user_b3
     while told.lock().unwrap().is_empty() && began.elapsed() < Duration::from_secs(60) {
         rows(&mut client, "select busy_loop(600)");
     }
-    // A report takes some time, and more statements may have begun meanwhile. Each is reported
-    // once.
+    // A report takes some time, and further statements may have begun meanwhile. Each stall is
+    // reported once.
     let stalls = "select reports_count from ums_monitor where condition = 'STALL'";
     let all_told = || {
         let counted = number(&mut client, stalls);

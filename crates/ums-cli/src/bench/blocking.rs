@@ -1,8 +1,9 @@
 //! `blocking`: an echo server whose handler sometimes sleeps in a plain call of the C library.
 //!
-//! The connections send a byte every few milliseconds; every hundredth request sleeps for 10 ms,
-//! undeclared. The metric is how long the *other* requests take, on one scheduler with thread
-//! workers: without sleeps, with sleeps and `detect_blocking`, and with sleeps and without it.
+//! Each connection sends a byte every few milliseconds, and every hundredth request sleeps for 10
+//! ms, undeclared. The metric is how long the *other* requests take, on one scheduler with thread
+//! workers, in three cases: without sleeps, with sleeps and `detect_blocking`, and with sleeps but
+//! without `detect_blocking`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +19,8 @@ pub fn blocking(args: &Args) -> Ran {
     let connections = args.number("connections", 50)?;
     let seconds = args.number("secs", 5)?;
     let every = args.number("every", 100)?.max(1);
-    // The key `kind` has no effect here: detection is for thread workers.
+    // The key `kind` is accepted and has no effect, because `detect_blocking` is measured with
+    // thread workers.
     let _ = args.text("kind", "");
     args.all_known()?;
     let lines = Lines { bench: format!("blocking/{connections}"), peer: "ums-thread" };

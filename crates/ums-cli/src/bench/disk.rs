@@ -12,8 +12,8 @@ const BLOCK: u64 = 4096;
 /// Workers beyond those that the readers need.
 const SPARE: u64 = 8;
 
-/// `disk path= secs= qd=`: `qd` tasks on one CPU read random blocks with `O_DIRECT` until the time
-/// is over.
+/// `disk path= secs= qd=`: `qd` tasks on one CPU read random blocks with `O_DIRECT` for `secs`
+/// seconds.
 pub fn disk(args: &Args) -> Ran {
     let setup = Setup::read(args)?;
     let path = args.text("path", "").to_owned();

@@ -1,11 +1,12 @@
 //! The echo server: reads up to 1024 bytes and writes them back, until a signal ends it.
 //!
-//! Two styles. `style=task`: a task for each connection, which waits in `read`. `style=user`: each
-//! connection is a user and each message a work request, so an idle connection has no worker, stack
-//! or buffer.
+//! There are two styles. `style=task`: each connection has a task, which waits in `read`.
+//! `style=user`: each connection is a user and each message is a work request, so an idle
+//! connection has no worker, stack or buffer.
 //!
-//! With `block=`, a message that begins with the byte 1 sleeps for 10 ms in a system call first:
-//! `naive` makes the call directly and holds up its scheduler, `proper` goes preemptive first.
+//! With `block=`, a message that begins with the byte 1 first sleeps for 10 ms in a system call.
+//! `naive` makes the call directly and so blocks its scheduler; `proper` goes preemptive for the
+//! call.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ impl Block {
         }
     }
 
-    /// Handles a message before it is answered.
+    /// Does the work of a message, before the answer is sent.
     fn handle(self, message: &[u8]) {
         match self {
             Block::Naive if message[0] == 1 => block_10ms(),

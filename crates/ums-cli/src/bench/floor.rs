@@ -1,10 +1,10 @@
-//! The floor: the cost of a bare switch, and of a scheduler's switch beside it, in one run.
+//! The lower bound for switches: compares a bare switch with a scheduler's switch, in one run.
 //!
 //! ```text
 //! raw_pair_ns        one resume + suspend of the `fiber` crate, two fibers in turn
 //! fiber_switch_ns    one switch between two fiber workers through a full turn
 //! fiber_ratio        the second over the first
-//! fiber_recorded_ns  the second with an event ring, which notes every switch
+//! fiber_recorded_ns  the second with an event ring, which records every switch
 //! futex_handoff_ns   one hand-off between two threads by bare futex words, both on CPU 0
 //! thread_switch_ns   one switch between two thread workers, both on CPU 0
 //! thread_ratio       the second over the first
@@ -57,12 +57,12 @@ pub fn floor(args: &Args) -> Ran {
     Ok(())
 }
 
-/// Nanoseconds for one resume and suspend.
+/// Returns the time of one resume and suspend, in nanoseconds.
 pub(super) fn raw_pairs(pairs: u64) -> Result<f64, Stop> {
     pairs_with(pairs, || ())
 }
 
-/// As [`raw_pairs`], with a call of `beside` at each of the two switches.
+/// Like [`raw_pairs`], with a call of `beside` at each of the two switches.
 pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Result<f64, Stop> {
     let mut pool = StackPool::new(StackConfig::default());
     let mut spinner = || {
@@ -79,14 +79,14 @@ pub(super) fn pairs_with(pairs: u64, beside: impl Fn() + Copy + 'static) -> Resu
     }
     let each = began.elapsed().as_nanos() as f64 / pairs as f64;
     for mut fiber in fibers {
-        // The last resume of each runs it to its end.
+        // The last resume of each fiber runs it to its end.
         let _ = fiber.resume();
         pool.give(fiber.into_stack());
     }
     Ok(each)
 }
 
-/// Nanoseconds for one switch between two workers that yield to each other.
+/// Returns the time of one switch between two workers that yield to each other, in nanoseconds.
 pub(super) fn yields(node: &Node, switches: u64) -> f64 {
     node.run(move || {
         let yielding = move || {
@@ -104,12 +104,13 @@ pub(super) fn yields(node: &Node, switches: u64) -> f64 {
     })
 }
 
-/// Nanoseconds for one hand-off between two threads that wake each other and then sleep.
+/// Returns the time of one hand-off between two threads that wake each other and then sleep, in
+/// nanoseconds.
 pub(super) fn handoffs(handoffs: u32) -> f64 {
     handoffs_with(handoffs, || ())
 }
 
-/// As [`handoffs`], with a call of `beside` in one of the two before each hand-off.
+/// Like [`handoffs`], with a call of `beside` on one of the two threads before each hand-off.
 pub(super) fn handoffs_with(handoffs: u32, beside: impl Fn() + Send + Copy + 'static) -> f64 {
     let turn = Arc::new(AtomicU32::new(0));
     let player = |mine: u32| {

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Why a bench printed no result.
+/// The reason why a bench printed no result.
 #[derive(Debug)]
 pub enum Stop {
-    /// This computer, or this kind of worker, does not support it: a skip line, and exit status 3.
+    /// This computer, or this kind of worker, does not support the bench: it prints a skip line and
+    /// exits with status 3.
     Skip(String),
-    /// The arguments are wrong: a sentence on stderr, and exit status 2.
+    /// The arguments are wrong: prints a sentence on stderr and exits with status 2.
     Usage(String),
 }
 
@@ -71,7 +72,7 @@ impl Args {
     }
 }
 
-/// Prints JSON lines for one bench and one kind of worker.
+/// Prints the JSON lines of one bench with one kind of worker.
 #[derive(Clone)]
 pub struct Lines {
     pub bench: String,
@@ -95,14 +96,15 @@ impl Lines {
         println!("{{\"bench\":\"{bench}\",\"peer\":\"{peer}\",\"skip\":\"{reason}\"}}");
     }
 
-    /// Prints time and processor time for each of `ops` operations since the meter was started.
+    /// Prints the time and the processor time of each of `ops` operations since the meter was
+    /// started.
     pub fn per_op(&self, meter: &Meter, ops: u64) {
         let (wall, cpu) = meter.read();
         self.metric("ns_per_op", wall / ops as f64, "ns");
         self.metric("cpu_ns_per_op", cpu / ops as f64, "ns");
     }
 
-    /// Prints time and processor time of the whole section.
+    /// Prints the time and the processor time since the meter was started.
     pub fn ms(&self, meter: &Meter) {
         let (wall, cpu) = meter.read();
         self.metric("ms", wall / 1e6, "ms");
@@ -134,8 +136,8 @@ fn cpu_ns() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// Returns the timer bench's fixed pseudo-random delay, 1 to 1000 ms, by the last steps of
-/// splitmix64.
+/// Returns the fixed pseudo-random delay of task `i` in the timer bench: 1 to 1000 ms, computed by
+/// the last steps of splitmix64.
 pub fn delay_ms(i: u64) -> u64 {
     let mut x = i.wrapping_add(0x9E37_79B9_7F4A_7C15);
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -169,7 +171,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Reads it.
+    /// Reads the current use of memory.
     pub fn now() -> Memory {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let kib = |key: &str| {

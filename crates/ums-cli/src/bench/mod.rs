@@ -1,10 +1,10 @@
 //! `ums bench`: runs benchmarks, and prints JSON lines.
 //!
-//! Each bench does the same work as benches of other schedulers, and is called the same way
-//! (`NAME key=value ...`), so that one harness can run them in turn. One process runs one bench,
-//! because pinning and memory belong to the whole process; `all` runs each in a process of its own.
-//! Exit status: 0, or 2 for wrong arguments, or 3 after a line that says why the bench was skipped.
-//! docs/performance.md has results and says how they were measured.
+//! Each bench does the same work as benches of other schedulers and has the same form (`NAME
+//! key=value ...`), so that one harness can run all of them. One process runs one bench, because
+//! pinning and memory belong to the whole process; `all` runs each bench in a process of its own.
+//! The exit status is 0, or 2 for wrong arguments, or 3 after a line that says why the bench was
+//! skipped. docs/performance.md has results and says how they were measured.
 
 mod blocking;
 mod disk;
@@ -27,7 +27,7 @@ struct Bench {
     keys: &'static str,
     what: &'static str,
     run: fn(&Args) -> Ran,
-    /// The arguments with which `all` runs it, once for each; none if `all` leaves it out.
+    /// The arguments of each run of this bench by `all`. Empty if `all` leaves the bench out.
     short: &'static [&'static str],
 }
 
@@ -177,7 +177,7 @@ fn one(bench: &Bench, args: &[String]) -> ExitCode {
     }
 }
 
-/// Runs everything briefly, with each kind of worker where several apply.
+/// Runs every bench briefly, with each kind of worker that applies.
 fn all(args: &[String]) -> ExitCode {
     let Ok(program) = std::env::current_exe() else {
         eprintln!("ums bench all: cannot find the program that this process runs");

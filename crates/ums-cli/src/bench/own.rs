@@ -1,4 +1,4 @@
-//! Workers with their own context beside bare switches, in one run and on one CPU.
+//! Compares workers with their own context with bare switches, in one run and on one CPU.
 //!
 //! ```text
 //! ring_ns            the base: two fibers in turn, each step one stack switch and one write of
@@ -9,19 +9,20 @@
 //! windows_yield_ns   one yield of the Windows model through the scheduler's entry point, two
 //!                    workers in turn
 //! windows_ratio      windows_yield_ns over ring_ns
-//! fiber_switch_ns    as own_switch_ns, with fiber workers
+//! fiber_switch_ns    like own_switch_ns, with fiber workers
 //! futex_handoff_ns   one hand-off between two threads by bare futex words
 //! futex_ratio        futex_handoff_ns over own_switch_ns
-//! couple_ns          leave for the own kernel thread, make one system call, return, by the crate
-//!                    `context` alone
+//! couple_ns          leaving for the worker's own kernel thread, one system call, returning, by
+//!                    the crate `context` alone
 //! couple_ratio       couple_ns over futex_handoff_ns
-//! couple_floor_ns    the system's part of that: two hand-offs between threads by bare futex words,
-//!                    two changes of the signal mask, and the system call
+//! couple_floor_ns    the system's part of couple_ns: two hand-offs between threads by bare futex
+//!                    words, two changes of the signal mask, and the system call
 //! couple_floor_ratio couple_ns over couple_floor_ns
 //! preemptive_ns      one system call inside go_preemptive: couple, call, inbox, turn
 //! ```
 //!
-//! Rounds of all alternate, and each metric is its best round, because noise only adds time.
+//! Rounds of all measurements alternate, and each metric is its best round, because noise only adds
+//! time.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -79,12 +80,12 @@ pub fn own(args: &Args) -> Ran {
     Ok(())
 }
 
-/// Nanoseconds for one step of the ring.
+/// Returns the time of one step of the ring, in nanoseconds.
 fn ring(steps: u64) -> Result<f64, Stop> {
     Ok(pairs_with(steps / 2, write_base)? / 2.0)
 }
 
-/// Nanoseconds for one system call inside `go_preemptive`.
+/// Returns the time of one system call inside `go_preemptive`, in nanoseconds.
 fn preemptive(node: &Node, times: u32) -> f64 {
     node.run(move || {
         let began = Instant::now();

@@ -7,7 +7,7 @@ use ums::{Node, WorkerKind};
 use super::meter::{Args, Lines, Stop};
 use crate::raw::workers_of;
 
-/// The arguments that every bench knows.
+/// The arguments that every bench accepts.
 pub struct Setup {
     pub kind: WorkerKind,
     io: IoChoice,
@@ -45,8 +45,8 @@ impl Setup {
         Lines { bench: bench.into(), peer }
     }
 
-    /// Returns the first number for workers that are switched in user mode, and the second for
-    /// thread workers, whose operations take longer.
+    /// Returns `fiber` for workers that are switched in user mode. Returns `thread` for thread
+    /// workers, whose operations take longer.
     pub fn size(&self, fiber: u64, thread: u64) -> u64 {
         if self.kind == WorkerKind::Thread { thread } else { fiber }
     }

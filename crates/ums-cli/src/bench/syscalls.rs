@@ -1,7 +1,7 @@
-//! The number of system calls of a yield and of a switch, counted by the kernel.
+//! Counts the system calls of a yield and of a switch.
 //!
-//! The kernel's own tracepoint `raw_syscalls:sys_enter` is the meter: it counts every call of every
-//! thread of this process. It requires the right to trace; without it the bench is skipped.
+//! The kernel's tracepoint `raw_syscalls:sys_enter` counts every call of every thread of this
+//! process. It requires the right to trace; without that right the bench is skipped.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,10 +16,10 @@ pub fn syscalls(args: &Args) -> Ran {
     let n = args.number("n", setup.size(1_000_000, 10_000))?;
     args.all_known()?;
     let lines = setup.lines("syscalls");
-    // Before the node is built, so that its threads inherit the meter.
+    // Opened before the node is built, so that the node's threads inherit the counter.
     let mut calls = Calls::count_from_now()?;
     setup.node(1, 16)?.run(move || {
-        // The calls of a reading itself are subtracted.
+        // The system calls that a reading itself makes are subtracted.
         let before = calls.read();
         let reading = calls.read() - before;
         let per_op = |lines: &Lines, metric, calls: u64| {

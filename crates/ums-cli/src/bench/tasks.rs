@@ -107,7 +107,7 @@ pub fn idle(args: &Args) -> Ran {
         }
         before.growth(&lines, n);
     });
-    // The end of that many workers is not measured.
+    // Exits here, because the time in which so many workers end is not measured.
     std::process::exit(0)
 }
 

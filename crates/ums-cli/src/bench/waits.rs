@@ -59,7 +59,8 @@ pub fn ring(args: &Args) -> Ran {
         for (at, receiver) in receivers.into_iter().enumerate() {
             let (next, done) = (senders[(at + 1) % tasks].clone(), done.clone());
             ums::spawn(move || {
-                // Ends after the previous task has ended, whose sender was the last.
+                // The loop ends when the previous task has ended, because that task has the
+                // channel's only sender.
                 while let Ok(left) = receiver.recv() {
                     if left == 0 {
                         let _ = done.send(at as u64 + 1);
@@ -108,7 +109,7 @@ pub fn mutex(args: &Args) -> Ran {
     Ok(())
 }
 
-/// `timers n=`: task `i` sleeps `delay_ms(i)`; how late does it wake?
+/// `timers n=`: task `i` sleeps `delay_ms(i)`. The metric is how late the tasks wake.
 pub fn timers(args: &Args) -> Ran {
     let setup = Setup::read(args)?;
     let n = args.number("n", setup.size(100_000, 10_000))?;

@@ -1,15 +1,16 @@
-//! Benches of the Windows layer, beside bare switches, in one run.
+//! Compares the Windows layer with bare switches, in one run.
 //!
 //! ```text
 //! futex_handoff_ns     one hand-off between two threads by bare futex words, both on one processor
 //! fiber_pair_ns        one resume and suspend of a fiber
-//! yield_ns             worker -> scheduler's entry point -> next worker, by thread_yield
-//! block_ns             worker blocks in a bare read -> next worker in its code
-//! block_interposed_ns  the same in the C library's interposed read, which hands over first
-//! own_*                the last three, of workers with their own context
+//! yield_ns             thread_yield: from a worker, through the scheduler's entry point, to the next
+//!                      worker
+//! block_ns             from a worker that blocks in a bare read to the next worker's code
+//! block_interposed_ns  the same in the C library's interposed read, which switches before it blocks
+//! own_*                the last three, for workers with their own context
 //! ```
 //!
-//! The block metrics are medians; the others are the best of several rounds.
+//! The block metrics are medians. The others are the best of several rounds.
 //!
 //! Published figures for Windows, measured on another computer, are printed for comparison.
 
@@ -30,7 +31,7 @@ pub fn windows(args: &Args) -> Ran {
     let rounds = args.number("rounds", 2000)? as usize;
     let workers = args.number("workers", 10)?.max(1);
     let total = args.number("total", 100_000)?;
-    // The key `kind` has no effect here.
+    // The key `kind` is accepted and has no effect.
     let _ = args.text("kind", "");
     args.all_known()?;
     let lines = Lines { bench: format!("windows/{}", mechanism().name()), peer: "ums" };
@@ -60,8 +61,8 @@ pub fn windows(args: &Args) -> Ran {
     Ok(())
 }
 
-/// Nanoseconds for each yield of so many workers on Windows 7, as published: with its threads, and
-/// with its User-Mode Scheduling.
+/// Published times of Windows 7 in nanoseconds for each yield, for this many workers: with its
+/// threads, and with its User-Mode Scheduling.
 const PUBLISHED: [(u32, f64, f64); 3] =
     [(10, 632.0, 118.0), (100, 591.0, 128.0), (1000, 785.0, 127.0)];
 
@@ -118,12 +119,12 @@ fn rounds(list: &CompletionList) -> Result<(), windows::EnterError> {
     })
 }
 
-/// As `yields`, with workers that have their own context.
+/// Like `yields`, with workers that have their own context.
 pub(super) fn yields_own(workers: u64, total: u64) -> Result<f64, Stop> {
     yields(workers, total, true).map_err(skip)
 }
 
-/// Nanoseconds for each yield of so many workers in turn.
+/// Returns the time of each yield, in nanoseconds, of this many workers that yield in turn.
 fn yields(workers: u64, total: u64, own: bool) -> Fallible<f64> {
     let list = CompletionList::new()?;
     let each = (total / workers).max(1);
@@ -132,7 +133,7 @@ fn yields(workers: u64, total: u64, own: bool) -> Fallible<f64> {
         let began = began.clone();
         let builder = WorkerContext::builder().stack_size(64 << 10).own_context(own);
         builder.spawn(&list, move || {
-            // One yield first, so that all have started.
+            // A first yield, so that all workers have started before the clock is read.
             let _ = windows::thread_yield(0);
             began.lock().expect("no worker panics").get_or_insert_with(Instant::now);
             for _ in 0..each {
@@ -170,7 +171,7 @@ fn blocks(times: usize, interposed: bool, own: bool) -> Fallible<f64> {
             if blocked.swap(false, Ordering::SeqCst) {
                 let span = now - *called.lock().expect("no worker panics");
                 mine.lock().expect("no worker panics").push(span.as_nanos() as f64);
-                // The worker wakes, and stops at its gate before this one yields.
+                // The other worker wakes, and stops at its gate before this worker yields.
                 let _ = writer.write_all(b"x");
             }
             let _ = windows::thread_yield(0);
@@ -186,7 +187,7 @@ fn read_one(reader: &mut PipeReader, interposed: bool) {
     let mut byte = [0];
     match interposed {
         true => drop(reader.read(&mut byte)),
-        // A bare system call, which is not interposed.
+        // A bare system call, which no interposed function sees.
         false => drop(rustix::io::read(&*reader, &mut byte)),
     }
 }

@@ -1,5 +1,5 @@
-//! Draws the screen of `ums top` from the model and the user's choices. Nothing is read or changed
-//! here, so tests can compare whole screens.
+//! Draws the screen of `ums top` from the model and the user's choices. Drawing reads and changes
+//! nothing else, so tests can compare whole screens.
 //!
 //! ```text
 //!   head: process, totals                                     2 lines
@@ -90,7 +90,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, state: &State) {
     ]);
     let [first, second] = Layout::vertical([Constraint::Length(1); 2]).areas(area);
     frame.render_widget(Paragraph::new(Words::from(title)), first);
-    // Covers the title if both do not fit, because a problem matters more.
+    // If both do not fit, this text covers the title, because a problem is more important.
     let width = (rhythm.width() as u16).min(first.width);
     let right = Rect { x: first.right() - width, width, ..first };
     frame.render_widget(Paragraph::new(Words::from(rhythm)), right);
@@ -170,7 +170,7 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 fn draw_sheet(frame: &mut Frame<'_>, area: Rect, sheet: &Sheet, state: &State) {
-    // As many columns as fit; the first are the most important.
+    // As many columns are shown as fit. The first columns are the most important.
     let mut room = area.width;
     let fits = |&&(_, width): &&(&str, u16)| {
         let fit = room >= width;
@@ -229,7 +229,7 @@ fn line_style(line: &Line) -> Style {
     state.unwrap_or_default()
 }
 
-/// Draws one worker: its state, what it waits for, and the chain of holders.
+/// Draws the details of one worker: its state, what it waits for, and the chain of holders.
 fn draw_worker(frame: &mut Frame<'_>, area: Rect, model: &Model, id: (i64, i64)) {
     let title = format!(" worker {} of scheduler {} ", id.1, id.0);
     let block = Block::new().borders(Borders::TOP).title(Span::styled(title, HEAD));

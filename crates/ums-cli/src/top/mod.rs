@@ -70,10 +70,10 @@ fn top(args: &Args) -> Result<(), String> {
     let mut model = Model::default();
     model.read(Reading::of(asking::ask(&path, "*")?));
     let ended = Arc::new(AtomicBool::new(false));
-    // Not SIGHUP, which ends the process at once: then there is no terminal to restore.
+    // SIGHUP is not handled: it ends the process, and then there is no terminal to restore.
     signal_hook::flag::register(signal_hook::consts::SIGTERM, ended.clone())
         .map_err(|error| error.to_string())?;
-    // Restores the terminal on panic, too.
+    // `try_init` also restores the terminal if this thread panics.
     let mut terminal = ratatui::try_init().map_err(|error| error.to_string())?;
     let outcome = watch(&mut terminal, &path, &mut model, &mut State::new(every), &ended);
     ratatui::restore();
@@ -87,15 +87,15 @@ fn watch(
     state: &mut State,
     ended: &AtomicBool,
 ) -> std::io::Result<()> {
-    // The second reading, which gives the first rates, comes soon.
+    // The second reading is taken early, because the first rates need it.
     let mut next = Instant::now() + state.every.min(Duration::from_millis(250));
     while !ended.load(Ordering::Relaxed) {
         terminal.draw(|frame| draw::draw(frame, model, state))?;
         loop {
             let left = next.saturating_duration_since(Instant::now());
             let wait = if state.paused { ATTENTION } else { left.min(ATTENTION) };
-            // Checked before each read, because the library never stops reading from a closed
-            // terminal.
+            // Checked before each read, because the library would keep reading from a closed
+            // terminal without end.
             if !is_there(Duration::ZERO)? || (!event::poll(Duration::ZERO)? && !is_there(wait)?) {
                 return Ok(());
             }
@@ -125,7 +125,7 @@ fn watch(
                     model.read(Reading::of(answer));
                     state.trouble = None;
                 }
-                // The last reading stays on the screen.
+                // The screen continues to show the last reading.
                 Err(sentence) => state.trouble = Some(sentence),
             }
             next = Instant::now() + state.every;
@@ -141,7 +141,7 @@ fn is_there(wait: Duration) -> std::io::Result<bool> {
     let mut input = [PollFd::new(&stdin, PollFlags::IN)];
     let wait = Timespec::try_from(wait).map_err(std::io::Error::other)?;
     match poll(&mut input, Some(&wait)) {
-        // A change of the window's size, or a signal to end.
+        // The call was interrupted because the window's size changed, or by a signal to end.
         Err(rustix::io::Errno::INTR) => Ok(true),
         Err(error) => Err(error.into()),
         Ok(_) => {

@@ -13,7 +13,8 @@ pub struct Model {
     pub now: Reading,
     /// The one before it.
     before: Option<Reading>,
-    /// The worker whose backtrace was requested last, with its lines, or why there are none.
+    /// The worker whose backtrace was requested last, and the lines of the backtrace, or the reason
+    /// why there is none.
     pub stack: Option<((i64, i64), Vec<String>)>,
 }
 
@@ -24,13 +25,13 @@ pub struct Scheduler {
     pub name: String,
     /// Whether it is hidden.
     pub is_hidden: bool,
-    /// The share of the time that it was not asleep, 0 to 1.
+    /// The share of the time for which it was not asleep, 0 to 1.
     pub busy: Option<f64>,
-    /// Context switches in a second.
+    /// Context switches per second.
     pub switches: Option<f64>,
-    /// Requests carried out in a second.
+    /// Requests carried out per second.
     pub done: Option<f64>,
-    /// Workers that are runnable; below, waiting, idle and preemptive ones.
+    /// The number of runnable workers; below, of waiting, idle and preemptive ones.
     pub runnable: i64,
     pub waiting: i64,
     pub idle: i64,
@@ -64,7 +65,7 @@ pub struct Wait {
     pub rate: Option<f64>,
     /// Waiting time, in microseconds per second.
     pub us_rate: Option<f64>,
-    /// The part of the waiting time after the signal.
+    /// The part of `us_rate` between the signal and running again.
     pub signal_us_rate: Option<f64>,
     /// The number of ended waits; below, their total time and the longest.
     pub count: i64,
@@ -102,14 +103,14 @@ pub struct Totals {
 }
 
 impl Model {
-    /// Takes the next reading.
+    /// Stores the next reading; the current one becomes the previous one.
     pub fn read(&mut self, reading: Reading) {
         let last = std::mem::replace(&mut self.now, reading);
-        // Another process may have taken over the socket's name; its counters are not comparable.
+        // Another process may listen at the same path now. Its counters cannot be compared.
         self.before = (last.pid == self.now.pid).then_some(last);
     }
 
-    /// Takes the answer to the request for a worker's backtrace.
+    /// Stores the answer to the request for a worker's backtrace.
     pub fn read_stack(
         &mut self,
         worker: (i64, i64),
@@ -132,7 +133,8 @@ impl Model {
         (span > 0).then(|| span as f64 / 1e6)
     }
 
-    /// Returns a counter's growth per second, against the row with the same key.
+    /// Returns how much a counter grew per second since the previous reading's row with the same
+    /// key.
     fn rate(&self, view: &str, key: &[&str], row: &Row<'_>, counter: &str) -> Option<f64> {
         Some(self.growth(view, key, row, counter)? as f64 / self.span()?)
     }
@@ -176,7 +178,8 @@ impl Model {
         self.now.rows(VIEW).map(one).collect()
     }
 
-    /// Returns the waits by reason, those with the most recent waiting time first.
+    /// Returns the waits by reason. Those with the most waiting time since the previous reading
+    /// come first.
     pub fn waits(&self) -> Vec<Wait> {
         const VIEW: &str = "ums_wait_stats";
         let one = |row: Row<'_>| {

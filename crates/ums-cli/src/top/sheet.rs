@@ -32,7 +32,8 @@ impl Tab {
         }
     }
 
-    /// Returns the column of the initial order, and whether the largest values come first.
+    /// Returns the column by which the list is sorted at first, and whether the largest values come
+    /// first.
     pub fn first_sort(self) -> (usize, bool) {
         match self {
             Tab::Workers => (4, true),
@@ -53,7 +54,7 @@ pub enum Cell {
     Count(i64),
     Rate(Option<f64>),
     Us(i64),
-    /// No number, for example of a request without a worker.
+    /// There is no number, for example because a request has no worker.
     None,
 }
 
@@ -329,7 +330,7 @@ fn reports(model: &Model) -> Vec<Line> {
     model.now.rows("ums_reports").map(line).collect()
 }
 
-/// Returns the last part of a path.
+/// Returns the last two parts of a path.
 fn last_names(function: &str) -> String {
     let mut names: Vec<_> = function.rsplit("::").take(2).collect();
     names.reverse();

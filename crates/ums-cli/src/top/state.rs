@@ -27,9 +27,9 @@ pub struct State {
     /// The worker whose backtrace must be requested. It is requested once, because looking the
     /// names up costs the process milliseconds.
     pub wants_stack: Option<(i64, i64)>,
-    /// No readings are taken.
+    /// Whether readings are paused.
     pub paused: bool,
-    /// Time between two readings.
+    /// The time between two readings.
     pub every: Duration,
     /// Whether idle workers are listed.
     show_idle: bool,
@@ -63,7 +63,7 @@ impl State {
         sheet(model, self.tab, self.sort(), self.show_idle)
     }
 
-    /// Handles a key. Returns false if it quits.
+    /// Handles a key. Returns false if the key quits.
     pub fn press(&mut self, key: KeyEvent, model: &Model) -> bool {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {

@@ -1,5 +1,6 @@
-//! Whole screens, compared with those in `golden/`: under load, and out of workers, at 80x24 and at
-//! 160x50. `UMS_GOLDEN=write cargo test -p ums-cli top` writes them again; then check them by eye.
+//! Compares whole screens with those in `golden/`: under load, and out of workers, at 80x24 and at
+//! 160x50. After an intended change, `UMS_GOLDEN=write cargo test -p ums-cli top` writes the files
+//! again; review them by eye.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -58,7 +59,7 @@ fn finding(condition: &str, reports: i64) -> Value {
     json!({"condition": condition, "reports_count": reports, "suppressed_count": 0})
 }
 
-/// Returns a server that is busy and has no problem.
+/// Returns the model of a server that is busy and has no problem.
 fn under_load() -> Model {
     let at = |now: i64| {
         let workers = vec![
@@ -105,7 +106,7 @@ fn report(n: i64, what: &str, worker: Option<i64>, ms: i64, at: &str, why: &str)
         "lasted_ms": ms, "function": at, "text": "..."})
 }
 
-/// Returns a server whose workers all wait for a lock of an idle client.
+/// Returns the model of a server whose workers all wait for a lock of an idle client.
 fn out_of_workers() -> Model {
     let at = |now: i64| {
         let workers: Vec<_> = (0..16)
@@ -197,7 +198,7 @@ fn out_of_workers_at_both_sizes() {
     expect("exhaustion-160x50", &screen(&model, &state(), 160, 50));
     let mut requests = state();
     press(&mut requests, &model, &[KeyCode::Char('2')]);
-    // From the column of the running time to the column of the queueing time.
+    // Moves the sort column from the running time to the queueing time.
     press(&mut requests, &model, &[KeyCode::Char('s'); 9]);
     expect("exhaustion-requests-80x24", &screen(&model, &requests, 80, 24));
 }

@@ -1,6 +1,6 @@
-//! PostgreSQL's dialect, as far as clients need it: cuts the text into tokens, recognises the
-//! statement, and rewrites what SQLite spells differently. A string is one token and comments are
-//! none, so nothing inside them is ever taken for SQL.
+//! PostgreSQL's dialect, as far as clients need it. The module cuts the text into tokens,
+//! recognises the statement, and rewrites what SQLite spells differently. A string is one token and
+//! a comment is none, so their contents are never treated as SQL.
 //!
 //! What it does not do: parse. SQLite is the parser; this module only recognises patterns of
 //! tokens.

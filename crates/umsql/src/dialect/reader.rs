@@ -1,7 +1,6 @@
 //! Reads a statement's tokens from the front: keywords, names, and the end.
 //!
-//! What it does not do: it recognises no statement; `statement` and `translate` do, with a
-//! [`Reader`] each.
+//! It recognises no statement itself; `statement` and `translate` do that, each with a [`Reader`].
 
 use super::tokens::Token;
 use crate::error::{Result, SqlError};
@@ -16,7 +15,7 @@ impl<'t, 'a> Reader<'t, 'a> {
         Reader { rest: tokens }
     }
 
-    /// Takes the keywords if all of them come next; returns whether they did.
+    /// Consumes these keywords if all of them come next. Returns whether they did.
     pub(crate) fn take(&mut self, words: &[&str]) -> bool {
         let there = self.rest.len() >= words.len()
             && words.iter().zip(self.rest).all(|(word, token)| token.is(word) || token.sign(word));
@@ -40,7 +39,7 @@ impl<'t, 'a> Reader<'t, 'a> {
         if token.is_name() { Ok(token.name()) } else { Err(near(token)) }
     }
 
-    /// Returns a table's name, after its schema if one is given.
+    /// Reads a table's name, skipping its schema if one is given.
     pub(crate) fn table(&mut self) -> Result<String> {
         let name = self.name()?;
         if self.take(&["."]) { self.name() } else { Ok(name) }

@@ -1,12 +1,12 @@
 //! The pass over a statement's tokens: copies most of them, and rewrites the forms that SQLite
 //! spells differently.
 //!
-//! A cast `x::t` is the only form that changes output already written: the pass remembers where the
-//! last complete operand began in the output, and inserts `CAST(` there.
+//! A cast `x::t` is the only form that changes output that is already written: the pass remembers
+//! where the last complete operand begins in the output, and inserts `CAST(` there.
 //!
-//! The work is bounded, because a client may send anything. A form that is nested deeper, is longer
-//! or moves more bytes than the limits below allow is passed to SQLite untranslated, and SQLite
-//! refuses it.
+//! The work is bounded, because a client may send any text. A form that is nested too deeply, is
+//! too long or moves too many bytes (the limits are below) is passed to SQLite untranslated, and
+//! SQLite refuses it.
 
 use super::tokens::{Kind, Token};
 use crate::wire::types;
@@ -18,9 +18,10 @@ pub(super) fn rewrite(source: &str, tokens: &[Token<'_>]) -> String {
 
 /// An open parenthesis in the output.
 struct Open {
-    /// The start of its operand: of the function's name, or of the parenthesis itself.
+    /// The start of its operand: that of the function's name if it is a call, otherwise that of the
+    /// parenthesis.
     operand: usize,
-    /// It is the parenthesis of `CAST (`.
+    /// Whether it is the parenthesis of `CAST (`.
     cast: bool,
 }
 
@@ -32,9 +33,9 @@ struct Rewriter<'t, 'a> {
     /// The start of the last complete operand in `out`; `None` after an operator.
     operand: Option<usize>,
     open: Vec<Open>,
-    /// The end of the last copied token; the space after it is copied next.
+    /// The end of the last copied token. The space after it has not been copied yet.
     copied: usize,
-    /// The number of enclosing rewriters.
+    /// The number of rewriters around this one.
     depth: usize,
     /// The number of bytes that casts have moved so far.
     moved: usize,
@@ -175,7 +176,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "pg_catalog" | "public" if dotted => self.skip_prefix(),
             "information_schema" if dotted => {
                 self.operand = Some(self.put(2, "information_schema_"));
-                // The name that follows continues this one.
+                // The table's name, which follows, continues the rewritten name.
                 if let Some(name) = self.peek(0) {
                     self.copied = name.at;
                     self.put(1, name.text);
@@ -209,7 +210,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
             "json" | "jsonb" | "date" | "timestamp" | "timestamptz"
                 if self.peek(1).is_some_and(|token| token.kind == Kind::Text) =>
             {
-                // A literal after the name of its type: the text alone has the same value.
+                // A literal after the name of its type: the literal alone has the same value, so
+                // the type's name is dropped.
                 self.skip_prefix_word();
             }
             _ => return false,
@@ -317,8 +319,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         Some((len, types::by_name(&name)))
     }
 
-    /// Replaces `pg_get_indexdef` by a query for the definition, because a function of SQLite
-    /// cannot query.
+    /// Replaces a call of `pg_get_indexdef` by a query for the definition, because a function of
+    /// SQLite cannot run queries.
     fn index_definition(&mut self) -> bool {
         let Some(close) = self.closing(self.at + 1) else { return false };
         let arguments = &self.tokens[self.at + 2..close];
@@ -378,8 +380,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         true
     }
 
-    /// Returns true inside the arguments of a function, where a comma does not continue a FROM
-    /// clause.
+    /// Returns whether the current position is inside the arguments of a function, where a comma
+    /// does not continue a FROM clause.
     fn open_is_call(&self) -> bool {
         let Some(open) = self.open.last() else { return false };
         !self.out[open.operand..].starts_with('(')
@@ -391,8 +393,8 @@ impl<'t, 'a> Rewriter<'t, 'a> {
         Rewriter { depth, ..Rewriter::new(self.source, tokens) }.run()
     }
 
-    /// Returns the index of the parenthesis that closes the one at `open`, if the form is within
-    /// the limits.
+    /// Returns the index of the parenthesis that closes the one at `open`. Returns None if the form
+    /// exceeds the limits.
     fn closing(&self, open: usize) -> Option<usize> {
         if self.depth >= DEPTH_MAX {
             return None;
@@ -412,7 +414,7 @@ impl<'t, 'a> Rewriter<'t, 'a> {
     }
 }
 
-/// Returns the type name for a SQLite cast to what PostgreSQL calls `oid`.
+/// Returns the type name to use in SQLite's cast for PostgreSQL's type `oid`.
 fn storage(oid: u32) -> &'static str {
     match oid {
         types::INT2 | types::INT4 | types::OID => "int",

@@ -1,5 +1,5 @@
-//! Recognises which statement a client sent: one that the session executes itself, or one for
-//! SQLite.
+//! Recognises a client's statement: the session executes some statements itself, and SQLite
+//! executes the others.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) enum Statement {
     Show(String),
     /// `RESET x`; `None` is `RESET ALL`.
     Reset(Option<String>),
-    /// `DISCARD ALL` and its relatives.
+    /// `DISCARD ALL` and similar statements.
     Discard,
     /// `DEALLOCATE x`; `None` is `DEALLOCATE ALL`.
     Deallocate(Option<String>),
@@ -37,11 +37,11 @@ pub(crate) enum Statement {
     WaitFor(Duration),
     Backup(String),
     Kill(u64),
-    /// The query that pgbench sends to learn how its tables are partitioned; they are not.
+    /// The query with which pgbench asks how its tables are partitioned. They are not partitioned.
     PartitionProbe(String),
     /// A query about something that this server never has; the answer has no rows.
     Nothing,
-    /// Accepted without effect; the text is the command tag.
+    /// A statement that is accepted and has no effect. The text is its command tag.
     Accepted(&'static str),
     Sql(Sql),
 }
@@ -58,7 +58,7 @@ pub(crate) struct Copy {
     pub(crate) null: String,
 }
 
-/// Recognises the statement that `tokens`, which are not empty, spell; `source` is the whole query.
+/// Recognises the statement in `tokens`, which must not be empty. `source` is the whole query.
 pub(crate) fn recognise(tokens: &[Token<'_>], source: &str) -> Result<Statement> {
     if let Some(statement) = session_statement(Reader::new(tokens))? {
         return Ok(statement);
@@ -195,8 +195,8 @@ fn waitfor(mut r: Reader<'_, '_>) -> Result<Statement> {
     Ok(Statement::WaitFor(Duration::from_secs_f64(seconds)))
 }
 
-/// Recognises `VACUUM table`, which does nothing here; `VACUUM ANALYZE` and plain `VACUUM` are for
-/// SQLite.
+/// Recognises `VACUUM table`, which has no effect here. `VACUUM ANALYZE` and plain `VACUUM` are
+/// executed by SQLite.
 fn vacuum_target(mut r: Reader<'_, '_>) -> Result<Option<Statement>> {
     let analyze = r.rest.iter().any(|token| token.is("analyze") || token.is("into"));
     while ["full", "freeze", "verbose"].iter().any(|word| r.take(&[word])) {}

@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
     pub(crate) text: &'a str,
-    /// The byte offset of its start in the whole text.
+    /// The byte offset at which it begins in the whole text.
     pub(crate) at: usize,
 }
 
@@ -56,7 +56,7 @@ impl Token<'_> {
         }
     }
 
-    /// Returns the value of a string literal; any other token's own text.
+    /// Returns the value of a string literal. For any other token, returns its text.
     pub(crate) fn value(&self) -> String {
         match self.kind {
             Kind::Text => self.text[1..self.text.len() - 1].replace("''", "'"),
@@ -186,8 +186,8 @@ fn run(text: &str, mut belongs: impl FnMut(char) -> bool) -> usize {
     text.find(|c| !belongs(c)).unwrap_or(text.len())
 }
 
-/// Returns the length of a quoted token whose opening quote is at `open`. A doubled quote is one
-/// quote of the text.
+/// Returns the length of a quoted token whose opening quote is at `open`. A doubled quote stands
+/// for one quote of the text.
 fn quoted(text: &str, open: usize, quote: u8, backslash: bool) -> Result<usize> {
     let bytes = text.as_bytes();
     let mut at = open + 1;
@@ -233,8 +233,8 @@ fn number(bytes: &[u8]) -> usize {
     len
 }
 
-/// Cuts the tokens into statements at the semicolons. The body of a trigger has semicolons of its
-/// own: CREATE TRIGGER ends only after `; END`, which is SQLite's rule.
+/// Cuts the tokens into statements at the semicolons. The body of a trigger contains semicolons, so
+/// CREATE TRIGGER ends only after `; END`, which is SQLite's rule.
 pub(crate) fn statements<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
     let mut list = Vec::new();
     let mut start = 0;

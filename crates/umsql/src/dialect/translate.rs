@@ -1,7 +1,7 @@
 //! Rewrites a statement from PostgreSQL's spelling to SQLite's.
 //!
-//! This file has the statements that become another statement as a whole; [`super::rewrite`]
-//! changes the others word by word.
+//! This file has the statements that are replaced as a whole. [`super::rewrite`] changes the others
+//! token by token.
 //!
 //! What it does not do: parse. A form that is not listed here is passed to SQLite as it is, and the
 //! client gets SQLite's syntax error.
@@ -11,22 +11,24 @@ use super::rewrite::rewrite;
 use super::tokens::{Kind, Token};
 use crate::error::{Result, SqlError};
 
-/// Statements for SQLite that are executed one after the other as one statement of the client.
+/// One or more statements for SQLite that together are one statement of the client. They are
+/// executed in order.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sql {
     /// The translated texts.
     pub(crate) texts: Vec<String>,
-    /// The command tag without its count.
+    /// The command tag, without the row count.
     pub(crate) tag: &'static str,
-    /// The byte offset of the text in the client's query, if the translation changed nothing.
+    /// If the translation changed nothing: the byte offset of the text in the client's query.
     pub(crate) verbatim_at: Option<usize>,
-    /// It changes the schema.
+    /// Whether it changes the schema.
     pub(crate) alters: bool,
-    /// It changes its connection, which other sessions cannot use afterwards.
+    /// Whether it changes its connection, so that other sessions cannot use the connection
+    /// afterwards.
     pub(crate) pins: bool,
-    /// It cannot run inside a transaction.
+    /// Whether it must not run inside a transaction.
     pub(crate) alone: bool,
-    /// It mentions the catalogue views.
+    /// Whether it mentions the catalogue views.
     pub(crate) catalog: bool,
 }
 
@@ -97,7 +99,7 @@ fn tag(first: &str, second: &str, tokens: &[Token<'_>]) -> &'static str {
     }
 }
 
-/// Returns the tag of the statement after the common table expressions.
+/// Returns the tag of the statement that follows the common table expressions.
 fn with_tag(tokens: &[Token<'_>]) -> &'static str {
     let mut depth = 0usize;
     for token in tokens {
@@ -115,7 +117,7 @@ fn with_tag(tokens: &[Token<'_>]) -> &'static str {
     "SELECT"
 }
 
-/// Translates the statements that become a new text rather than a rewritten one.
+/// Translates the statements that are replaced as a whole.
 fn whole_statement(mut r: Reader<'_, '_>) -> Result<Option<Sql>> {
     let ddl = |texts: Vec<String>, tag| Sql {
         texts,
@@ -173,7 +175,7 @@ fn tables(r: &mut Reader<'_, '_>) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Translates the addition of a key to a table: in SQLite, a key is a unique index.
+/// Translates the addition of a key to a table: in SQLite that creates a unique index.
 fn add_key(mut r: Reader<'_, '_>) -> Result<Option<String>> {
     r.take(&["if", "exists"]);
     r.take(&["only"]);

@@ -1,10 +1,10 @@
 //! The part of PostgreSQL's catalogue that psql and drivers read, as views over SQLite's own schema
 //! table.
 //!
-//! They are temporary views, created on a connection when a statement first mentions one. An
-//! object's number (oid) is its row number in `sqlite_schema` plus 16384, above the numbers that
-//! PostgreSQL reserves. The casts give columns a type: psql compares numbers with texts, and SQLite
-//! does that as PostgreSQL does only for a typed column.
+//! They are temporary views. They are created on a connection when a statement first mentions one
+//! of them. An object's number (oid) is its row number in `sqlite_schema` plus 16384, above the
+//! numbers that PostgreSQL reserves. The casts give the columns a type. psql compares numbers with
+//! texts, and SQLite compares these in PostgreSQL's way only if the column has a type.
 
 /// Creates all views.
 pub(super) const VIEWS: &str = r#"

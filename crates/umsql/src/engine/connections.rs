@@ -25,23 +25,24 @@ const STEPS_PER_LOOK: i32 = 1000;
 const STATEMENTS_KEPT: usize = 32;
 /// How many idle connections one scheduler's pool keeps.
 const IDLE_KEPT: usize = 32;
-/// How many times in a row a waiter on the scheduler that releases the write gate may be served
-/// before the first in the queue.
+/// The write gate prefers waiters on the scheduler of the worker that releases it. This is how many
+/// times in a row they may be served before the first waiter in the queue.
 const PASSES: usize = 16;
 
-/// A database and its connections.
+/// A database, and the pools of its connections.
 #[derive(Debug)]
 pub(crate) struct Engine {
     path: PathBuf,
     files: Files,
-    /// The database in our file system; `None` if its files are on SQLite's own.
+    /// The database in this crate's file system. `None` if its files are in SQLite's own file
+    /// system.
     database: Option<Arc<Database>>,
     lazy: Arc<LazyWriter>,
     pools: Lock<Vec<Vec<Db>>>,
-    /// The number of changes of the schema, so that statements prepared before a change are not
+    /// The number of schema changes so far. A statement that was prepared before a change is not
     /// used after it.
     schema: AtomicU64,
-    /// The write gate: writers pass one at a time.
+    /// The write gate: a lock that a session holds while it writes, so writers pass one at a time.
     pub(crate) gate: Arc<UserLock>,
 }
 
@@ -59,7 +60,7 @@ impl Engine {
             let message = format!("the file cannot have a write-ahead log (its journal is {mode})");
             return Err(SqlError::new("25006", message));
         }
-        // A damaged file is reported now rather than to the first client.
+        // A damaged file is reported here, when the server starts, and not to the first client.
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         let gate = Arc::new(UserLock::near(PASSES));
         let lazy = LazyWriter::new(connection, database.clone(), Arc::clone(&gate));
@@ -81,7 +82,8 @@ impl Engine {
         Ok(self.files.connect(&self.path, PATIENCE)?.0)
     }
 
-    /// Returns the number of bytes ever written to the log. Only the owner of the gate writes.
+    /// Returns the number of bytes ever written to the log. Only the owner of the write gate writes
+    /// to it.
     pub(crate) fn log_position(&self) -> u64 {
         self.database.as_ref().map_or(0, |database| database.log.position())
     }
@@ -96,17 +98,17 @@ impl Engine {
         self.database.as_ref().map(|database| database.log.counts()).unwrap_or_default()
     }
 
-    /// Returns an error if the database takes no more writes.
+    /// Returns an error if the database accepts no more writes.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let trouble = self.database.as_ref().and_then(|database| database.log.trouble());
         trouble.map_or(Ok(()), |trouble| Err(files::error_of(&trouble)))
     }
 
-    /// Completes a commit that is in the log up to `position`: waits until it is on the disk,
-    /// unless its session does not wait for that.
+    /// Completes a commit that is in the log up to `position`. Waits until the commit is on the
+    /// disk, unless `waits` is false.
     ///
     /// # Errors
-    /// The commit may not be durable, so it must not be acknowledged.
+    /// If the commit may not be durable. Then it must not be acknowledged.
     pub(crate) fn committed(self: &Arc<Engine>, position: u64, waits: bool) -> Result<()> {
         let Some(database) = &self.database else { return Ok(()) };
         if waits {
@@ -119,7 +121,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Leases a connection, which the caller has to itself.
+    /// Leases a connection, which no one else uses until the lease is dropped.
     pub(crate) fn lease(self: &Arc<Engine>) -> Result<Lease> {
         let mut db = match self.take_kept() {
             Some(db) => db,
@@ -128,14 +130,15 @@ impl Engine {
         let schema = self.schema.load(Ordering::Acquire);
         if db.schema != schema {
             db.connection.flush_prepared_statement_cache();
-            // Columns are looked up in the connection's copy of the schema, which a query updates.
+            // Columns are looked up in the connection's copy of the schema. This query updates the
+            // copy.
             db.connection.query_row("SELECT count(*) FROM main.sqlite_schema", [], |_| Ok(()))?;
             db.schema = schema;
         }
         Ok(Lease { engine: Arc::clone(self), db: Some(db), pinned: false })
     }
 
-    /// Records that a statement changed the schema.
+    /// Records that a statement has changed the schema.
     pub(crate) fn schema_changed(&self) -> u64 {
         self.schema.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -144,7 +147,7 @@ impl Engine {
         let (mut connection, _) = self.files.connect(&self.path, PATIENCE)?;
         connection.execute_batch("PRAGMA foreign_keys=ON; PRAGMA temp_store=MEMORY;")?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-        // A worker's stack is small: these limits keep SQLite's recursion far from its end.
+        // A worker's stack is small. With these limits, SQLite's recursion stays far from its end.
         connection.set_limit(Limit::SQLITE_LIMIT_EXPR_DEPTH, 200)?;
         connection.set_limit(Limit::SQLITE_LIMIT_COMPOUND_SELECT, 100)?;
 
@@ -162,8 +165,8 @@ impl Engine {
         Ok(Db { connection, probe, schema, catalog: false })
     }
 
-    /// Takes an idle connection: one of this scheduler's if there is one, because its cache was
-    /// filled here.
+    /// Takes an idle connection. Connections of this scheduler are preferred, because their caches
+    /// were filled here.
     fn take_kept(&self) -> Option<Db> {
         let mut pools = self.pools.lock();
         let own = pools.get_mut(host::scheduler_index()).and_then(Vec::pop);
@@ -182,9 +185,9 @@ impl Engine {
     }
 }
 
-/// The progress handler: yields if the quantum is used up, and returns true, which stops the
-/// statement, if the request was cancelled. A panic must not cross SQLite, so it stops the
-/// statement too.
+/// The progress handler, which SQLite calls during a statement. It yields if the quantum is used
+/// up. It returns true, which stops the statement, if the request was cancelled, or after a panic,
+/// because a panic must not cross SQLite.
 fn look(probe: &Probe) -> bool {
     let stop = std::panic::catch_unwind(|| {
         host::yield_if_due();
@@ -194,8 +197,8 @@ fn look(probe: &Probe) -> bool {
 }
 
 /// The authorizer: refuses the PRAGMAs that change how the log is written and synced. Even on a
-/// client's own connection, such a change would end the durability of all clients' commits. The
-/// settings may be read.
+/// client's own connection, such a change would end the durability of all clients' commits. Reading
+/// these settings is allowed.
 fn allow(context: AuthContext<'_>) -> Authorization {
     const KEPT: [&str; 4] = ["journal_mode", "synchronous", "locking_mode", "wal_autocheckpoint"];
     match context.action {
@@ -204,8 +207,8 @@ fn allow(context: AuthContext<'_>) -> Authorization {
         {
             Authorization::Deny
         }
-        // This function writes from inside a query, without the write gate.
-        // `INSERT INTO t(t) VALUES ('optimize')` does the same with it.
+        // This function would write from inside a query, without the write gate. `INSERT INTO t(t)
+        // VALUES ('optimize')` has the same effect.
         AuthAction::Function { function_name }
             if function_name.eq_ignore_ascii_case("optimize") =>
         {
@@ -220,17 +223,17 @@ struct Db {
     connection: Connection,
     probe: Probe,
     schema: u64,
-    /// The catalogue views have been created.
+    /// Whether the catalogue views have been created.
     catalog: bool,
 }
 
-/// A leased connection; it returns to the pool when this is dropped.
+/// A leased connection. Dropping the lease returns it to the pool.
 #[derive(Debug)]
 pub(crate) struct Lease {
     engine: Arc<Engine>,
     db: Option<Db>,
-    /// The session changed the connection, so it keeps the lease, and the connection is closed
-    /// afterwards.
+    /// Whether the session has changed the connection. If so, the session keeps the lease, and the
+    /// connection is closed afterwards.
     pub(crate) pinned: bool,
 }
 
@@ -301,7 +304,7 @@ mod tests {
         let sql = sql.to_owned();
         let mut run = Fiber::new(pool.take().unwrap(), "sql", move |_| {
             let lease = engine.lease().unwrap();
-            // A statement that is too deep may be refused with an error instead.
+            // A statement that is too deep may fail instead.
             let done = lease.prepare(&sql).and_then(|mut statement| {
                 let mut rows = statement.query([])?;
                 while rows.next()?.is_some() {}

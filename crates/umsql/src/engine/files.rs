@@ -1,9 +1,9 @@
 //! The file system that the engine's files are on, and how a connection to them is opened.
 //!
-//! There are two: on *ours* (`vfs`) every wait parks the worker, and commits share syncs; *SQLite's
-//! own*, for comparison, blocks the thread and syncs at each commit.
+//! There are two file systems. In *ours* (`vfs`) every wait parks the worker, and commits share
+//! syncs. *SQLite's own*, which serves for comparison, blocks the thread and syncs at each commit.
 //!
-//! What it does not do: it keeps no connections.
+//! It keeps no connections.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::error::{Result, SqlError};
 use crate::host::{Cell, HostTable};
 use crate::vfs::{BUCKETS, Database, PoolCounts, Trouble, Vfs};
 
-/// The file system under the database.
+/// The file system on which the database is.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Files {
     /// The engine's own: a wait parks the worker.
     #[default]
     Ums,
-    /// As `Ums`, and whole pages of the database are read past the kernel's page cache
+    /// Like `Ums`, and whole pages of the database are read past the kernel's page cache
     /// (`O_DIRECT`).
     UmsDirect,
     /// SQLite's own, for comparison: a wait for the disk blocks the thread.
     Host,
-    /// A file system that a test has made.
+    /// A file system that a test has created.
     #[cfg(test)]
     #[allow(private_interfaces)]
     On(&'static Vfs),
@@ -43,8 +43,8 @@ impl Files {
         }
     }
 
-    /// Opens a connection that waits at most `patience` for a lock. Also returns the database if it
-    /// is on our file system.
+    /// Opens a connection that waits at most `patience` for a lock. Also returns the database if
+    /// its files are on our file system.
     pub(super) fn connect(
         self,
         path: &Path,
@@ -64,8 +64,8 @@ impl Files {
                 (connection, None)
             }
         };
-        // On our file system, the group commit syncs commits, and the lazy writer checkpoints the
-        // log.
+        // On our file system the group commit syncs commits, and the lazy writer writes
+        // checkpoints, so SQLite must do neither.
         connection.execute_batch(match &database {
             Some(_) => "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0",
             None => "PRAGMA synchronous=FULL",
@@ -74,7 +74,7 @@ impl Files {
     }
 }
 
-/// Returns the error for a client of a database that takes no more writes.
+/// Returns the error that a client gets if the database accepts no more writes.
 pub(super) fn error_of(trouble: &Trouble) -> SqlError {
     match trouble {
         Trouble::SyncFailed(error) => SqlError::new(

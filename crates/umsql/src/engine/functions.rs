@@ -1,10 +1,10 @@
-//! Functions that clients of PostgreSQL expect, and some that demonstrate the scheduler: `pg_sleep`
-//! waits on the timer list, `preemptive_sleep` leaves the scheduler as an extended procedure does,
-//! and `busy_loop` computes without yielding.
+//! Functions that clients of PostgreSQL expect, and some that demonstrate the scheduler. `pg_sleep`
+//! waits on the timer list; `preemptive_sleep` leaves the scheduler, as an extended procedure of
+//! SQL Server does; `busy_loop` computes without yielding.
 //!
 //! A worker that waits in such a function is suspended with SQLite's frames on its stack. That is
-//! sound because the wait always ends by returning: a cancelled wait returns an error, and nothing
-//! unwinds.
+//! sound because the wait always returns: a cancelled wait returns an error, and nothing unwinds
+//! the stack.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,7 +55,7 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
         }
         Ok(Value::Integer((time.as_secs_f64() * 1000.0) as i64))
     })?;
-    // Computes without yielding, on purpose, which holds up a cooperative scheduler.
+    // Computes without yielding, on purpose, so that it holds up its scheduler.
     let probing = probe.clone();
     scalar(connection, "busy_loop", 1, move |context| {
         let time = seconds(context, 1000.0)?;
@@ -69,7 +69,7 @@ fn sleeps(connection: &Connection, probe: &Probe) -> Result<()> {
     })
 }
 
-/// Uses the processor for `time`. It is a function of its own so that the monitor's reports name
+/// Uses the processor for `time`. It is a separate function so that the monitor's reports can name
 /// it.
 #[inline(never)]
 fn busy_loop(time: Duration) {
@@ -99,7 +99,8 @@ fn session(connection: &Connection) -> Result<()> {
     constant("session_user", "ums")?;
     constant("current_role", "ums")?;
     scalar(connection, "pg_is_in_recovery", 0, |_| Ok(Value::Integer(0)))?;
-    // There are no advisory locks, so there is nothing to unlock; connection pools call this.
+    // There are no advisory locks, so there is nothing to unlock. Connection pools call this
+    // function.
     scalar(connection, "pg_advisory_unlock_all", 0, |_| Ok(text("")))?;
     for name in ["now", "clock_timestamp", "statement_timestamp", "transaction_timestamp"] {
         scalar(connection, name, 0, |_| Ok(text(&now())))?;
@@ -181,7 +182,7 @@ fn catalog(connection: &Connection) -> Result<()> {
     })
 }
 
-/// Returns the type modifier of `varchar(20)` and the like; -1 if there is none.
+/// Returns the type modifier of a type such as `varchar(20)`; -1 if there is none.
 fn width(declared: &str) -> i64 {
     let inside = declared.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
     let is_text = matches!(types::by_name(declared), types::VARCHAR | types::BPCHAR);

@@ -1,9 +1,9 @@
 //! The lazy writer: runs checkpoints on a hidden scheduler, off the commit path.
 //!
 //! A *checkpoint* copies pages from the log into the database, so that the log can begin again.
-//! SQLite would do that in the commit that finds the log too long; here the commit only requests
-//! it, and a worker of the hidden scheduler `lazy writer` does it on a connection of its own. The
-//! worker is started when there is something to do, so an idle server has none.
+//! SQLite would do that in the commit that finds the log too long. Here the commit only requests a
+//! checkpoint, and a worker of the hidden scheduler `lazy writer` writes it, on a connection of its
+//! own. The worker is started when there is something to do, so an idle server has none.
 //!
 //! ```text
 //!   the log has grown by 1,000 pages   PASSIVE: copies the pages that no reader needs in the log
@@ -12,11 +12,10 @@
 //!   and is 64,000 pages long           TRUNCATE: also gives the file's space back
 //! ```
 //!
-//! So only readers that keep an old snapshot open can make the log longer. The lazy writer also
-//! syncs the log shortly after commits that did not wait for it (`synchronous_commit=off`).
+//! So the log grows beyond that only while readers keep an old snapshot open. The lazy writer also
+//! syncs the log shortly after commits that did not wait for a sync (`synchronous_commit=off`).
 //!
-//! What it does not do: durability does not depend on it; a checkpoint syncs by itself what it
-//! needs.
+//! Durability does not depend on the lazy writer: a checkpoint itself syncs what it needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,15 +31,16 @@ use crate::vfs::Database;
 const FRAME: u64 = 4096 + 24;
 /// A checkpoint is due when the log has grown by this many bytes.
 const DUE: u64 = 1_000 * FRAME;
-/// From this length on, the log should begin again.
+/// From this length on, the log is made to begin again.
 const LONG: u64 = 8_000 * FRAME;
-/// From this length on, the log's file should also be truncated.
+/// From this length on, the log's file is also truncated.
 const TOO_LONG: u64 = 64_000 * FRAME;
 /// The user number with which the lazy writer owns the write gate; no connection has it.
 const USER: u64 = u64::MAX;
-/// How long it waits for the gate before it leaves the rest to the next checkpoint.
+/// How long it waits for the gate. After that, the rest is left to the next checkpoint.
 const GATE_PATIENCE: Duration = Duration::from_secs(2);
-/// How long it waits, and writers with it, for transactions that still read from the log.
+/// How long it waits for transactions that still read from the log. Writers wait during this time,
+/// too.
 pub(super) const READERS_PATIENCE: Duration = Duration::from_millis(100);
 /// How long a commit with `synchronous_commit=off` may stay unsynced.
 const SYNC_SOON: Duration = Duration::from_millis(200);
@@ -49,13 +49,14 @@ const SCHEDULER: &str = "lazy writer";
 /// The state of the lazy writer between two runs.
 #[derive(Debug)]
 pub(super) struct LazyWriter {
-    /// The database in our file system; `None` if its files are on SQLite's own.
+    /// The database in this crate's file system. `None` if its files are in SQLite's own file
+    /// system.
     database: Option<Arc<Database>>,
     gate: Arc<UserLock>,
     checkpoints: AtomicBool,
     syncs: AtomicBool,
-    /// Open at least as long as the engine. So no other connection is the last to close, which
-    /// would delete the log while commits wait for it.
+    /// This connection is open at least as long as the engine. So no other connection is the last
+    /// to close, which would delete the log while commits wait for it.
     connection: ParkingMutex<Connection>,
 }
 
@@ -74,7 +75,7 @@ impl LazyWriter {
         }
     }
 
-    /// Starts a checkpoint if one is due and none runs.
+    /// Starts a checkpoint if one is due and none is running.
     pub(super) fn checkpoint_if_due(self: &Arc<LazyWriter>) {
         let Some(database) = &self.database else { return };
         if !database.log.has_grown_by(DUE) || self.checkpoints.swap(true, Ordering::AcqRel) {
@@ -94,7 +95,7 @@ impl LazyWriter {
         }
         let lazy = Arc::clone(self);
         let started = host::start_hidden(SCHEDULER, move || {
-            // The sleep ends early if the server stops.
+            // If the server stops, the sleep ends early.
             let _ = host::sleep(SYNC_SOON);
             lazy.sync_now();
         });
@@ -106,7 +107,7 @@ impl LazyWriter {
     fn sync_now(&self) {
         drop(Flag(&self.syncs));
         if let Some(database) = &self.database {
-            // The log remembers a failure and reports it to the next commit.
+            // The log keeps a failure, and reports it to the next commit.
             let _ = database.sync_log();
         }
     }
@@ -115,7 +116,7 @@ impl LazyWriter {
         let _running = Flag(&self.checkpoints);
         let Some(database) = &self.database else { return };
         let connection = self.connection.lock();
-        // An error here also occurs in a later commit, which reports it.
+        // The cause of an error here will also affect a later commit, which reports it.
         let _ = run(&connection, "PASSIVE");
         let end = database.log.end();
         if end >= LONG && self.gate.acquire(USER, Some(GATE_PATIENCE)).is_ok() {

@@ -1,10 +1,11 @@
-//! SQLite on the schedulers: connections that are leased for a request or a transaction, that yield
-//! and can be cancelled while they run, and that have the statistics of `ums` as tables.
+//! SQLite on the schedulers. Connections are leased for a request or a transaction. They yield
+//! while they run, and can be cancelled. The statistics of `ums` are tables in SQL.
 //!
 //! Invariant *Lease*: a connection belongs to one session from [`Engine::lease`] until the lease is
-//! dropped, and goes back to the pool only outside a transaction and unchanged by its user.
+//! dropped. It returns to the pool only outside a transaction and only if the session has not
+//! changed it.
 //!
-//! What it does not do: the wire protocol and transaction blocks, which are the session's.
+//! The wire protocol and transaction blocks are not here; they belong to the session.
 
 mod catalog;
 mod files;

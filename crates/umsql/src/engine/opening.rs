@@ -1,4 +1,5 @@
-//! The errors of opening a database file, each with its SQLSTATE.
+//! Checks a database file before it is opened, and chooses the SQLSTATE of each error of opening
+//! it.
 //!
 //! ```text
 //!   58P01  the folder does not exist              25006  the file, or its folder, is read-only
@@ -6,8 +7,8 @@
 //!   42501  permission denied                      55006  another process has it open
 //! ```
 //!
-//! SQLite would take a short file that is not a database for an empty one and overwrite it, so this
-//! module checks the file before SQLite opens it.
+//! SQLite would treat a short file that is not a database as an empty database and overwrite it.
+//! Therefore this module checks the file before SQLite opens it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -36,7 +37,7 @@ pub(super) fn look_before(path: &Path) -> Result<()> {
     }
     let has_log = fs::metadata(with_suffix(path, "-wal")).is_ok_and(|log| log.len() > 0);
     match expected_size(&header) {
-        // If there is a log, the rest may be in it.
+        // If there is a log, the missing pages may be in it.
         Some(expected) if expected > size && !has_log => Err(SqlError::new(
             "XX001",
             format!("the file is truncated: it has {size} of {expected} bytes"),
@@ -52,13 +53,13 @@ fn with_suffix(path: &Path, suffix: &str) -> std::path::PathBuf {
     name.into()
 }
 
-/// Returns the size that the header states; `None` if the header itself is incomplete.
+/// Returns the size that the header states. Returns `None` if the header itself is incomplete.
 fn expected_size(header: &[u8]) -> Option<u64> {
     let number = |at: usize| Some(u32::from_be_bytes(header.get(at..at + 4)?.try_into().ok()?));
     let page = u64::from(u16::from_be_bytes(header.get(16..18)?.try_into().ok()?));
     let page = if page == 1 { 65536 } else { page };
-    // The page count is valid only if the SQLite version that last changed the file also wrote the
-    // count.
+    // The page count in the header is valid only if the SQLite version that last changed the file
+    // also wrote the count.
     let is_current = number(24)? == number(92)?;
     Some(if is_current { page * u64::from(number(28)?) } else { 0 })
 }
@@ -108,7 +109,8 @@ pub(super) fn explain(path: &Path, error: SqlError) -> SqlError {
     }
 }
 
-/// Returns the error if the log cannot be created because the folder takes no files.
+/// Returns an error if no file can be created in the folder, because then the log cannot be created
+/// either.
 fn folder_error(path: &Path) -> Option<SqlError> {
     let probe = with_suffix(path, &format!("-probe-{}", std::process::id()));
     match OpenOptions::new().write(true).create_new(true).open(&probe) {

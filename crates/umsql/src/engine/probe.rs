@@ -1,13 +1,13 @@
-//! A probe: a short run of a statement, only to learn the type of its result.
+//! A probe: a short run of a statement whose only purpose is to learn the types of its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How many calls of the progress handler a probe may last.
+/// How many calls of the progress handler a probe may take.
 const PROBE_LOOKS: i64 = 20;
 
-/// Says whether the connection's statement is a probe. Then it is short, and functions with side
-/// effects do nothing.
+/// Whether the connection's current statement is a probe. A probe is stopped early, and functions
+/// with side effects do nothing in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe {
     looks_left: Arc<AtomicI64>,

@@ -1,10 +1,11 @@
-//! The statistics of `ums` in SQL: each of [`host::tables`], and each table of the engine itself,
-//! is a virtual table that every query can use.
+//! The statistics of `ums` in SQL: each table of [`host::tables`] and each table of the engine
+//! itself is a virtual table that any query can use.
 //!
-//! A cursor takes its snapshot when a scan begins, so one scan shows one moment.
+//! A cursor takes its snapshot when a scan begins, so all rows of one scan are of one moment.
 //!
-//! Unsafe traits, because SQLite sees a table and a cursor through a pointer to the base struct: so
-//! both are `repr(C)` with that struct as their first field, and nothing here touches it.
+//! The traits are unsafe because SQLite sees a table and a cursor through a pointer to their base
+//! struct. So both are `repr(C)` with that struct as their first field, and no code here touches
+//! it.
 #![allow(unsafe_code)]
 
 use std::borrow::Cow;

@@ -1,8 +1,8 @@
-//! Files, as the engine's own file system needs them: a wait for the disk parks the worker.
+//! Files for the engine's own file system: a wait for the disk parks the worker.
 //!
-//! What it does not do: it knows nothing of SQLite; `vfs` knows which file is which.
+//! It knows nothing of SQLite. `vfs` decides what each file is used for.
 //!
-//! Unsafe in one place, for a kind of file lock that the standard library does not have.
+//! Unsafe code in one place, for a kind of file lock that the standard library does not offer.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -24,18 +24,18 @@ const ALIGN: u64 = 4096;
 pub(crate) struct How {
     /// Create it if it does not exist.
     pub(crate) create: bool,
-    /// It must not exist.
+    /// Fail if the file exists.
     pub(crate) new: bool,
-    /// Reading only.
+    /// Open for reading only.
     pub(crate) read_only: bool,
-    /// It is the log, which decides the wait reason of its syncs.
+    /// Whether the file is the log. The wait reason of its syncs depends on it.
     pub(crate) log: bool,
     /// Read whole pages past the kernel's page cache (`O_DIRECT`), if the file system supports it.
     pub(crate) direct: bool,
 }
 
-/// An open file. A wait for the disk parks the worker, and cannot be cancelled: SQLite could not
-/// distinguish the cancellation from a disk error.
+/// An open file. A wait for the disk parks the worker. The wait cannot be cancelled, because SQLite
+/// could not distinguish the cancellation from a disk error.
 #[derive(Debug)]
 pub(crate) struct File {
     file: fs::File,
@@ -50,7 +50,7 @@ impl File {
         options.create(how.create && !how.read_only).create_new(how.new && !how.read_only);
         let file = named(options.open(path)?, how);
         let mut options = OpenOptions::new();
-        // A file system without direct I/O refuses to open; then reads go through the page cache.
+        // A file system without direct I/O refuses this; then all reads use the page cache.
         let direct = how.direct.then(|| options.read(true).direct(true).open(path).ok()).flatten();
         Ok(File { file, direct: direct.map(|file| named(file, how)) })
     }
@@ -86,7 +86,7 @@ impl File {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Returns the number of its links; 0 if it was deleted.
+    /// Returns the number of the file's names (links). It is 0 if the file was deleted.
     pub(crate) fn links(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.nlink())
     }
@@ -96,9 +96,9 @@ impl File {
         self.direct.is_some()
     }
 
-    /// Takes an exclusive lock on these bytes, against other processes and other openings of the
-    /// same file. It lasts until the file is closed. Returns false if another holder has a lock on
-    /// them.
+    /// Locks these bytes exclusively, against other processes and against other openings of the
+    /// same file. The lock lasts until the file is closed. Returns false if another opening has a
+    /// lock on them.
     pub(crate) fn lock_bytes(&self, start: i64, len: i64) -> io::Result<bool> {
         let lock = libc::flock {
             l_type: libc::F_WRLCK as libc::c_short,

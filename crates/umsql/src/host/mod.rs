@@ -1,12 +1,12 @@
 //! The interface between `umsql` and `ums`: everything that the server needs from its schedulers.
 //!
-//! The rest of the crate waits, sleeps, yields and reads statistics only through this module.
-//! Besides [`crate::listen`] it is the only one that names `ums`.
+//! The rest of the crate waits, sleeps, yields and reads statistics only through this module. Only
+//! this module and [`crate::listen`] use `ums`.
 //!
-//! Words: a **user** is a connection, named by a number; a **request** is the work request that the
-//! current worker carries out for a user.
+//! Terms: a **user** is a connection, identified by a number. A **request** is the work request
+//! that the current worker carries out for a user.
 //!
-//! What it does not do: it contains neither SQL nor the wire protocol.
+//! It contains neither SQL nor the wire protocol.
 
 pub(crate) mod files;
 
@@ -19,7 +19,7 @@ pub(crate) use ums::sync::{Holder, Mutex as ParkingMutex, RawMutex, Sleeper, Wok
 pub(crate) use ums::user::UserLock;
 use ums::{Node, WaitReason};
 
-/// The current request was cancelled while it waited.
+/// An error: the current request was cancelled while it waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -28,13 +28,13 @@ pub trait Conn {
     /// Returns this connection's user number.
     fn user(&self) -> u64;
 
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived, without waiting.
     ///
     /// # Errors
     /// `WouldBlock` if nothing has arrived; any other error ends the connection.
     fn try_read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
-    /// Reads, and parks the worker until something has arrived.
+    /// Reads bytes. Parks the worker until some have arrived.
     ///
     /// # Errors
     /// Any error, a timeout included, ends the connection.
@@ -44,14 +44,14 @@ pub trait Conn {
     /// worker ([`crate::Flow::Later`]).
     fn resume(&self) -> Box<dyn FnOnce() + Send>;
 
-    /// Writes all of `bytes`, and parks the worker while the connection accepts no more.
+    /// Writes all of `bytes`. Parks the worker while the connection accepts no more.
     ///
     /// # Errors
     /// Any error, a timeout included, ends the connection.
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// A cell of a host table.
+/// A cell of a [`HostTable`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     /// No value.
@@ -67,7 +67,7 @@ pub enum Cell {
 /// One of the statistics tables of `ums`: its contents at one moment.
 #[derive(Debug, Clone)]
 pub struct HostTable {
-    /// Its name in SQL, `ums_schedulers` for one.
+    /// Its name in SQL, such as `ums_schedulers`.
     pub name: &'static str,
     /// Its columns: name and SQL type.
     pub columns: Vec<(&'static str, &'static str)>,
@@ -82,9 +82,9 @@ pub struct WaitStat {
     pub reason: String,
     /// How many waits there were.
     pub requests: u64,
-    /// Time from the start of the wait until running again.
+    /// The time from the start of the wait until the worker ran again.
     pub wait_ms: f64,
-    /// The part of it between the signal and running again.
+    /// The part of `wait_ms` between the signal and running again.
     pub signal_ms: f64,
 }
 
@@ -103,10 +103,10 @@ pub fn yield_if_due() {
     ums::yield_if_due();
 }
 
-/// Waits for `time`; yields if `time` is zero.
+/// Waits for `time`. If `time` is zero, yields.
 ///
 /// # Errors
-/// When the request is cancelled first.
+/// If the request is cancelled before the time has passed.
 pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     if time.is_zero() {
         ums::yield_now();
@@ -115,25 +115,26 @@ pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     ums::sleep(time).map_err(|_| Interrupted)
 }
 
-/// Waits for `time` because a client asked for it, with the reason `WAITFOR`.
+/// Waits for `time` because a client asked for it. The wait reason is `WAITFOR`.
 ///
 /// # Errors
-/// When the request is cancelled first.
+/// If the request is cancelled before the time has passed.
 pub fn wait_for(time: Duration) -> Result<(), Interrupted> {
     ums::worker::sleep_as(WaitReason::register("WAITFOR", WaitClass::Queue), time)
         .map_err(|_| Interrupted)
 }
 
-/// Runs `f` outside the scheduler, which serves other workers in the meantime.
+/// Runs `f` outside the scheduler, which meanwhile runs other workers.
 pub fn go_preemptive<R: Send>(reason: &'static str, f: impl FnOnce() -> R + Send) -> R {
     ums::go_preemptive(WaitReason::register(reason, WaitClass::External), f)
 }
 
-/// Hidden schedulers here do background work, so their threads give way to those that serve users.
+/// The options of the hidden schedulers for background work. Their threads have a lower priority
+/// than those that serve users.
 const BACKGROUND: ums::node::HiddenOptions =
     ums::node::HiddenOptions { max_workers: None, ready: 0, nice: 19 };
 
-/// Runs `f`, as background work, on the hidden scheduler of that name, and waits for it.
+/// Runs `f` as background work on the hidden scheduler with this name, and waits for its result.
 ///
 /// # Panics
 /// If `f` panics, with the same payload, and if the system refuses to create the scheduler's
@@ -148,23 +149,23 @@ pub fn on_hidden<R: Send>(scheduler: &'static str, f: impl FnOnce() -> R + Send)
     }
 }
 
-/// Starts `f` on the hidden scheduler of that name, which has two workers. Returns false, and
-/// starts nothing, if the caller is not a worker or the node is shutting down.
+/// Starts `f` on the hidden scheduler with this name, which has two workers. If the caller is not a
+/// worker or the node is shutting down, returns false and starts nothing.
 pub(crate) fn start_hidden(scheduler: &'static str, f: impl FnOnce() + Send + 'static) -> bool {
     let options = ums::node::HiddenOptions { max_workers: Some(2), ..Default::default() };
     let hidden = Node::current().and_then(|node| node.hidden(scheduler, options).ok());
     hidden.is_some_and(|hidden| hidden.spawn(f).is_ok())
 }
 
-/// What the engine waits for.
+/// The things that the engine waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
-    /// A lock on the database that others may share.
+    /// A lock on the database that several connections may hold at the same time.
     SharedLock,
-    /// A lock on the database for the waiter alone.
+    /// A lock on the database that only one connection may hold.
     ExclusiveLock,
-    /// The log, until it is on the disk. Cancellation does not end this wait, because a commit
-    /// whose sync has begun cannot be taken back.
+    /// The log's sync. Cancellation does not end this wait, because a commit whose sync has begun
+    /// cannot be taken back.
     LogWrite,
     /// One of SQLite's own mutexes.
     EngineMutex,
@@ -181,8 +182,8 @@ impl For {
     }
 }
 
-/// Waits until the [`Sleeper`] passed to `queue` is woken. `queue` stores it where the waker will
-/// find it, and must not wait.
+/// Parks the worker until the [`Sleeper`] that is passed to `queue` is woken. `queue` stores the
+/// sleeper where the waker finds it, and must not wait itself.
 pub(crate) fn park<R>(
     why: For,
     resource: &R,
@@ -205,12 +206,13 @@ pub fn scheduler_index() -> usize {
     ums::worker::scheduler_id().unwrap_or(0)
 }
 
-/// Returns the statistics tables of `ums`, without rows; SQL has them under the same names.
+/// Returns the statistics tables of `ums`, without rows. The virtual tables in SQL have the same
+/// names.
 pub fn tables() -> Vec<HostTable> {
     View::ALL.iter().map(|view| table(view.empty())).collect()
 }
 
-/// Returns the table of this name with its current rows. On a plain thread it has none.
+/// Returns the table with this name and its current rows. On a plain thread the table has no rows.
 pub fn table_now(name: &str) -> Option<HostTable> {
     let view = *View::ALL.iter().find(|view| view.empty().name == name)?;
     Some(table(Node::current().map_or_else(|| view.empty(), |node| node.view(view))))

@@ -1,11 +1,11 @@
-//! A prepared statement: the recognised statement, and the types of its parameters and columns.
+//! Plans: a plan is a recognised statement with the types of its parameters and columns.
 //!
-//! In SQLite only values have types, but a client needs the type of a parameter before it sends it
-//! and of a column before it reads it. They are found in this order: the client's declaration, a
-//! cast, the declaration of a column beside it, rules for operators and functions, and last (for
-//! columns) the first value.
+//! In SQLite only values have types. A client, however, needs the type of a parameter before it
+//! sends the value, and the type of a column before it reads a row. The types are found in this
+//! order: the client's declaration, a cast, the declaration of a column beside the parameter, rules
+//! for operators and functions, and last (for columns) the first value.
 //!
-//! What it does not do: execute.
+//! Plans are not executed here.
 
 mod names;
 mod parameters;

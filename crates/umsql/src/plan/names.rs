@@ -1,17 +1,17 @@
-//! Looks up what the names and type names in a statement's tokens mean: the columns of the tables
-//! that the statement mentions, and their declared types.
+//! Looks up the names in a statement's tokens: the columns of the tables that the statement
+//! mentions, their declared types, and names of types.
 
 use rusqlite::Connection;
 
 use crate::dialect::tokens::{Kind, Token};
 use crate::wire::types;
 
-/// Returns the number of a `$n` token.
+/// Returns the number in a `$n` token.
 pub(super) fn number(token: &Token<'_>) -> Option<usize> {
     if token.kind == Kind::Param { token.text[1..].parse().ok() } else { None }
 }
 
-/// Returns the type whose name the tokens begin with.
+/// Returns the type whose name is at the beginning of the tokens.
 pub(super) fn type_at(tokens: &[Token<'_>]) -> Option<u32> {
     let skip = if tokens.first()?.is("pg_catalog") { 2 } else { 0 };
     let first = tokens.get(skip).filter(|token| token.is_name())?;
@@ -23,8 +23,8 @@ pub(super) fn type_at(tokens: &[Token<'_>]) -> Option<u32> {
     })
 }
 
-/// Columns of the catalogue views that psql reads as booleans; a view's columns have no
-/// declaration.
+/// The columns of the catalogue views that psql reads as booleans. They are listed here because a
+/// view's columns have no declared type.
 const CATALOG_FLAGS: [&str; 26] = [
     "relhasindex",
     "relhasrules",
@@ -54,7 +54,7 @@ const CATALOG_FLAGS: [&str; 26] = [
     "datistemplate",
 ];
 
-/// The tables that a statement mentions, to look up names among their columns.
+/// The tables that a statement mentions, among whose columns names are looked up.
 pub(super) struct Names<'a> {
     db: &'a Connection,
     tables: Vec<String>,
@@ -94,7 +94,7 @@ impl<'a> Names<'a> {
         prepared.columns().map(|c| c.decl_type().map_or(types::TEXT, types::by_name)).collect()
     }
 
-    /// Returns the type of an operand that is one token.
+    /// Returns the type of an operand that consists of one token.
     pub(super) fn operand(&self, token: &Token<'_>) -> Option<u32> {
         match token.kind {
             Kind::Number if token.text.contains(['.', 'e']) => Some(types::FLOAT8),

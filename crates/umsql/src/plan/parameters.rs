@@ -8,7 +8,8 @@ use crate::wire::types;
 /// The most parameters a statement can have on the wire.
 const PARAMETERS_MAX: usize = 65_535;
 
-/// Returns the type of each parameter: the declared one, the one that its place implies, or text.
+/// Returns the type of each parameter: the declared one, otherwise the one that its position
+/// implies, otherwise text.
 pub(super) fn parameter_types(
     tokens: &[Token<'_>],
     declared: &[u32],
@@ -25,7 +26,8 @@ pub(super) fn parameter_types(
     found.iter_mut().filter(|oid| **oid == types::UNKNOWN).for_each(|oid| *oid = types::TEXT);
     if found.contains(&0) {
         let inserted = inserted_columns(tokens, names);
-        // The parenthesis that opened the current list of literals and parameters.
+        // The parenthesis that opened the current list, if the list has only literals and
+        // parameters so far.
         let mut list = None;
         for (index, token) in tokens.iter().enumerate() {
             if token.sign("(") {
@@ -46,7 +48,8 @@ pub(super) fn parameter_types(
     Ok(found.into())
 }
 
-/// Returns the type of a parameter that its neighbours imply; `list` is the start of its list.
+/// Returns the type that a parameter's neighbours imply. `list` is the parenthesis that opens its
+/// list.
 fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_>) -> Option<u32> {
     let back = |steps: usize| at.checked_sub(steps).and_then(|index| tokens.get(index));
     let after = |steps: usize| tokens.get(at + steps);
@@ -70,14 +73,14 @@ fn beside(tokens: &[Token<'_>], at: usize, list: Option<usize>, names: &Names<'_
         return names.operand(back(2)?);
     }
     if let Some(sign) = after(1).filter(|sign| is_operator(sign)) {
-        // A qualified name ends at its last part.
+        // The type of a qualified name is that of its last part.
         let mut index = at + 2;
         while tokens.get(index + 1).is_some_and(|token| token.sign(".")) {
             index += 2;
         }
         return if sign.text.is_empty() { None } else { names.operand(tokens.get(index)?) };
     }
-    // `x IN ($1, 2)` and `f($1)`.
+    // A parameter in a list: `x IN ($1, 2)` or `f($1)`.
     let open = list.filter(|open| *open > 0)?;
     match tokens[open - 1].text.to_ascii_lowercase().as_str() {
         "in" => {

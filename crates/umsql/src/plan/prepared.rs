@@ -1,4 +1,5 @@
-//! A statement that is ready to be bound, and the types of its columns once they are known.
+//! A statement that is ready to be bound to parameters, and the types of its columns once they are
+//! known.
 
 use std::sync::OnceLock;
 
@@ -12,22 +13,22 @@ use crate::dialect::{Statement, statement};
 use crate::error::{Result, SqlError};
 use crate::wire::types::{self, Column};
 
-/// A statement that is ready to be bound.
+/// A statement that is ready to be bound to parameters.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// `None` for an empty text.
+    /// `None` if the text is empty.
     pub(crate) statement: Option<Statement>,
     /// The types of its parameters.
     pub(crate) types: Box<[u32]>,
-    /// Its columns as they were described before it was bound; later executions use the same.
+    /// The columns that the first Describe reported. Later executions use the same columns.
     pub(crate) described: OnceLock<Box<[Column]>>,
-    /// The length of its text, an estimate of the memory that the plan takes.
+    /// The length of its text, used as an estimate of the memory that the plan takes.
     pub(crate) size: usize,
 }
 
 impl Plan {
-    /// Makes the plan for `text`; `declared` has the types that the client gave, and zero where it
-    /// gave none.
+    /// Makes the plan for `text`. `declared` has the types that the client declared, and zero for
+    /// each type that it did not declare.
     pub(crate) fn new(text: &str, declared: &[u32], db: &Connection) -> Result<Plan> {
         let list = tokens(text)?;
         let all = statements(&list);
@@ -51,7 +52,7 @@ impl Plan {
     }
 }
 
-/// Returns a sample value of that type.
+/// Returns a sample value of this type.
 pub(crate) fn sample(oid: u32) -> Value {
     match oid {
         types::INT2 | types::INT4 | types::INT8 | types::OID | types::BOOL => Value::Integer(1),
@@ -61,7 +62,8 @@ pub(crate) fn sample(oid: u32) -> Value {
     }
 }
 
-/// Gives every column a type and a format; `value` is the first row's, where there is one.
+/// Gives every column a type and a format. `value` returns the type of a column's value in the
+/// first row, if there is one.
 pub(crate) fn settle(
     columns: Vec<(String, Option<u32>)>,
     formats: &[u16],

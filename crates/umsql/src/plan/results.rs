@@ -1,6 +1,6 @@
 //! The names and types of a statement's result columns, as far as they are known without a value.
 //!
-//! A column of a table has its declaration. For an expression there are rules for casts, operators
+//! A table's column has its declared type. For an expression there are rules for casts, operators
 //! and the common functions. The rules look at tokens only, so some types remain unknown.
 
 use rusqlite::{Connection, Statement as Prepared};
@@ -66,7 +66,8 @@ fn rename(name: &mut String, item: &[Token<'_>]) {
     };
 }
 
-/// Returns the items between SELECT and FROM, or after RETURNING; none if an item is a star.
+/// Returns the items between SELECT and FROM, or after RETURNING. Returns none if one of them is a
+/// star.
 fn result_items<'t, 'a>(tokens: &'t [Token<'a>]) -> Vec<&'t [Token<'a>]> {
     let mut depth = 0usize;
     let mut items = Vec::new();
@@ -134,7 +135,7 @@ fn without_alias<'t, 'a>(item: &'t [Token<'a>]) -> &'t [Token<'a>] {
     }
 }
 
-/// Returns the type of an expression, if a simple rule determines it.
+/// Returns the type of an expression if a simple rule determines it.
 fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Option<u32> {
     if item.is_empty() || item[0].is("select") {
         return None;
@@ -146,7 +147,7 @@ fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Opti
         match token.text {
             "(" => depth += 1,
             ")" => depth = depth.saturating_sub(1),
-            // An operator inside CASE does not determine the type of the whole.
+            // An operator inside CASE does not determine the type of the whole expression.
             _ if token.is("case") => depth += 1,
             _ if token.is("end") => depth = depth.saturating_sub(1),
             _ if depth > 0 => (),
@@ -172,7 +173,7 @@ fn expression(item: &[Token<'_>], parameters: &[u32], names: &Names<'_>) -> Opti
     if operands.len() == 1 {
         return kinds.next()?;
     }
-    // Arithmetic: the widest of the operands.
+    // Arithmetic has the widest type of its operands.
     let rank = |oid: u32| match oid {
         types::INT2 => Some(0),
         types::INT4 => Some(1),

@@ -1,7 +1,7 @@
 //! The busy handler: where a worker waits for a lock of the database.
 //!
-//! SQLite calls it when a lock was refused and waiting cannot deadlock. It parks the worker in the
-//! queue of the lock table, and returns whether SQLite should try again.
+//! SQLite calls the busy handler when a lock was refused and waiting cannot deadlock. The handler
+//! parks the worker in the queue of the lock table, and returns whether SQLite should try again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -33,7 +33,8 @@ pub(crate) fn install(
 fn ask_again(seat: &Seat, until: Instant) -> bool {
     match seat.database.locks.wait(seat.member, until) {
         Waited::LookAgain => true,
-        // The log changed while a snapshot was taken, or the lock is of an attached database.
+        // The log changed while a snapshot was taken, or the lock is that of an attached database.
+        // There is no queue to wait in, so it sleeps.
         Waited::NotHere => Instant::now() < until && host::sleep(Duration::from_millis(1)).is_ok(),
         Waited::Failed => false,
     }

@@ -1,5 +1,5 @@
-//! What every callback from SQLite needs: it catches panics, and translates an error of the system
-//! to one of SQLite's codes.
+//! Two things that every callback from SQLite needs: catching panics, and translating errors of the
+//! system to SQLite's codes.
 
 use std::ffi::c_int;
 use std::io;
@@ -11,7 +11,7 @@ use rusqlite::ffi;
 /// The last error of the system, for SQLite's messages.
 static LAST_ERROR: AtomicI32 = AtomicI32::new(0);
 
-/// Runs a callback's body, and turns a panic into an I/O error, for none may cross SQLite.
+/// Runs a callback's body. A panic becomes an I/O error, because no panic may cross SQLite.
 pub(super) fn guarded(body: impl FnOnce() -> c_int) -> c_int {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or(ffi::SQLITE_IOERR)
 }
@@ -25,7 +25,7 @@ pub(super) fn failed(error: &io::Error, code: c_int) -> c_int {
     }
 }
 
-/// Returns the number of the last error that [`failed`] was given.
+/// Returns the system's number of the last error that [`failed`] translated.
 pub(super) fn last_os_error() -> c_int {
     LAST_ERROR.load(Ordering::Relaxed)
 }

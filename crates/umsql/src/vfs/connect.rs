@@ -1,4 +1,4 @@
-//! Registering a file system with SQLite, and opening connections whose files are on it.
+//! Registers a file system with SQLite, and opens connections whose files are on it.
 
 use std::ffi::CString;
 use std::path::Path;

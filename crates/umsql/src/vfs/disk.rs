@@ -1,9 +1,9 @@
-//! The disk, as the engine's file system needs it: an interface that tests replace.
+//! The disk that the engine's file system uses: an interface that tests can replace.
 //!
-//! [`SystemDisk`] is the real disk; tests use one that can lose unsynced writes.
+//! [`SystemDisk`] is the real disk. Tests use a disk in memory that can lose unsynced writes.
 //!
-//! The creation or removal of a name is durable only after [`Disk::sync_dir`] on its folder, and a
-//! write only after [`DiskFile::sync`]. An [`Opened`] file does both.
+//! A file's name, created or removed, is durable only after [`Disk::sync_dir`] on its folder. A
+//! write is durable only after [`DiskFile::sync`]. [`Opened::sync`] makes both durable.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,8 @@ use super::pages::{Pages, Pool};
 use crate::host::files;
 pub(crate) use crate::host::files::How;
 
-/// SQLite's PENDING, RESERVED and SHARED bytes of a database file.
+/// The bytes of a database file that SQLite locks: PENDING, RESERVED and SHARED. Their start and
+/// length.
 const LOCK_BYTES: (i64, i64) = (0x4000_0000, 512);
 
 /// A file system.
@@ -24,7 +25,7 @@ pub(crate) trait Disk: Send + Sync {
     fn open(&self, path: &Path, how: How) -> io::Result<Box<dyn DiskFile>>;
     /// Removes a name.
     fn delete(&self, path: &Path) -> io::Result<()>;
-    /// Makes the names in a folder last.
+    /// Makes the names in a folder durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Returns the size of the file of that name, or `None` if there is none.
     fn size_of(&self, path: &Path) -> io::Result<Option<u64>>;
@@ -44,7 +45,7 @@ pub(crate) trait DiskFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Returns the size.
     fn size(&self) -> io::Result<u64>;
-    /// Returns the number of its links.
+    /// Returns the number of the file's names (links).
     fn links(&self) -> io::Result<u64>;
     /// Returns whether whole pages are read past the kernel's page cache.
     fn is_direct(&self) -> bool;
@@ -55,7 +56,7 @@ pub(crate) trait DiskFile: Send + Sync {
 
 /// The computer's disk.
 pub(crate) struct SystemDisk {
-    /// Databases are read past the kernel's page cache.
+    /// Whether databases are read past the kernel's page cache.
     pub(crate) direct: bool,
 }
 
@@ -77,7 +78,8 @@ impl Disk for SystemDisk {
         files::size_of(path)
     }
 
-    /// Follows symbolic links, so that a database has one name for its locks and its log.
+    /// Follows symbolic links, so that each database has only one name, which its locks and its log
+    /// use.
     fn full_path(&self, path: &Path) -> io::Result<PathBuf> {
         match files::full_path(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (),
@@ -125,9 +127,9 @@ impl DiskFile for files::File {
     }
 }
 
-/// An open file with its name, which may not be durable yet.
+/// An open file and its name, which may not be durable yet.
 ///
-/// If nothing else writes the file ([`Opened::owned`]), its size and pages are cached.
+/// If nothing else writes to the file ([`Opened::owned`]), its size and pages are cached.
 pub(crate) struct Opened {
     pub(crate) file: Box<dyn DiskFile>,
     pub(crate) path: PathBuf,
@@ -142,33 +144,33 @@ struct Known {
     /// The cached pages, if reads go past the kernel's page cache.
     pages: Option<Pages>,
     size: AtomicU64,
-    /// A write failed and may have been carried out in part, so the size must be read from the
-    /// disk.
+    /// Whether a failed write may have been carried out in part. Then the size must be read from
+    /// the disk.
     size_is_open: AtomicBool,
 }
 
 impl Opened {
-    /// Opens the file; for reading only, if it may not be written.
+    /// Opens the file. If it may not be written, opens it for reading only.
     pub(crate) fn open(disk: &Arc<dyn Disk>, path: &Path, how: How) -> io::Result<Opened> {
         let mut read_only = how.read_only;
         let file = match disk.open(path, how) {
             Err(error) if is_read_only(&error) && !read_only && !how.new => {
                 read_only = true;
                 let how = How { read_only, create: false, ..how };
-                // If reading fails too, the error for the caller is the one of writing.
+                // If opening for reading fails too, the caller gets the first error.
                 disk.open(path, how).map_err(|_| error)?
             }
             other => other?,
         };
         let (disk, path) = (Arc::clone(disk), path.to_owned());
-        // Even if the file exists, its creator may have stopped before the name was durable.
+        // Even if the file exists, its creator may have crashed before the name was durable.
         let name_is_new = AtomicBool::new(how.create);
         Ok(Opened { file, path, read_only, disk, name_is_new, known: None })
     }
 
-    /// Declares that from now on the file changes only through this opening, and that its pages may
-    /// be kept in `pool`. This has no effect on a file opened for reading only, because another
-    /// process may write it.
+    /// Declares that from now on the file is changed only through this `Opened`, so that its pages
+    /// may be kept in `pool`. This has no effect on a file that is open for reading only, because
+    /// another process may write to it.
     pub(crate) fn owned(mut self, pool: Option<&Arc<Pool>>) -> io::Result<Opened> {
         if !self.read_only {
             self.known = Some(Known {
@@ -216,7 +218,7 @@ impl Opened {
 
     /// Sets the size.
     pub(crate) fn truncate(&self, size: u64) -> io::Result<()> {
-        // Forgets them before and after, as for a write of many pages.
+        // The pages are dropped before and after the change, as for a write of many pages.
         self.pages().into_iter().for_each(Pages::forget);
         let done = self.file.truncate(size);
         self.pages().into_iter().for_each(Pages::forget);
@@ -289,10 +291,10 @@ mod tests {
         file.truncate(5000).unwrap();
         is_right(5000);
         assert_eq!(opened(&disk).size().unwrap(), 5000, "as it was found");
-        // The size on the disk changes, but is not read.
+        // The file on the disk is extended directly, and the cached size does not change.
         file.file.write_at(&[1], 9999).unwrap();
         assert_eq!(file.size().unwrap(), 5000);
-        // A write that failed may have been carried out in part.
+        // A write that fails may have been carried out in part.
         disk.set_faults(Faults { room: Some(0), ..Faults::default() });
         file.write_at(&[1; 10], 20_000).unwrap_err();
         is_right(10_000);
@@ -308,7 +310,7 @@ mod tests {
         };
         file.write_at(&[1; 4096], 0).unwrap();
         assert_eq!(read(), (4096, 1));
-        // A write that the pool does not see.
+        // The pool does not see this write.
         file.file.write_at(&[2; 4096], 0).unwrap();
         assert_eq!(read(), (4096, 1));
         file.write_at(&[3; 4096], 0).unwrap();

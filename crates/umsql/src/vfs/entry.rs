@@ -1,19 +1,21 @@
 //! The functions that SQLite calls: of a file system, of an open file, of a mutex.
 //!
-//! Unsafe code, because SQLite passes pointers to its own memory. Each function here turns them
-//! into values and borrows, and calls the safe code of `system`, `file` or `mutex`. What SQLite
+//! Unsafe code, because SQLite passes pointers to its own memory. Each function here converts them
+//! to values and borrows, and calls the safe code in `system`, `file` or `mutex`. SQLite
 //! guarantees:
 //!
-//! * The buffers, names and results that it passes to a callback are valid for the call, with the
-//!   sizes it states.
-//! * It gives each open file a block of `szOsFile` bytes, aligned for pointers, that stays where it
-//!   is from xOpen to xClose. We put a [`Slot`] there: its base first, then a pointer to the box of
-//!   the open file. The base has methods only while the box is there, and SQLite calls a file's
-//!   methods one at a time, for a connection is used by one worker at a time.
-//! * It gives back to us only mutexes that `mutex_alloc` gave it, and frees each that was boxed
-//!   once, when it is no longer used.
+//! * The buffers, names and results that it passes to a callback are valid for the call, and have the
+//!   stated sizes.
+//! * For each open file it provides a block of `szOsFile` bytes, aligned for pointers, at a fixed
+//!   address from xOpen to xClose. This module puts a [`Slot`] there: its base first, then a
+//!   pointer to the box of the open file. The base has methods only while the box exists. SQLite
+//!   calls the methods of one file one at a time, because only one worker at a time uses a
+//!   connection.
+//! * It passes only mutexes that `mutex_alloc` returned, and it frees each boxed mutex once, when
+//!   no thread uses it.
 //!
-//! No panic crosses SQLite: each callback that could panic catches it and answers `SQLITE_IOERR`.
+//! No panic crosses SQLite: each callback that could panic catches the panic and returns
+//! `SQLITE_IOERR`.
 
 #![allow(unsafe_code)]
 
@@ -33,9 +35,10 @@ use super::filesystem::Vfs;
 use super::mutex::{self, Mutex};
 use super::system;
 
-/// The longest path that we accept, in bytes.
+/// The longest path that is accepted, in bytes.
 const PATH_MAX: c_int = 4096;
-/// Our own file control, which only [`seat`] sends: "ums" and a one.
+/// A file control of this crate, which only [`seat`] sends. Its number is "ums" followed by the
+/// byte 1.
 const OPCODE_SEAT: c_int = 0x756d_7301;
 /// The sector size reported to SQLite. SQLite pads journals to it if a torn write could damage
 /// neighbouring bytes.
@@ -79,11 +82,11 @@ unsafe extern "C" fn open(
     flags: c_int,
     flags_out: *mut c_int,
 ) -> c_int {
-    // With no methods set, SQLite does not close a file whose opening failed. SAFETY: C Caller: the
-    // base is the block's first field.
+    // If no methods are set, SQLite does not close a file whose opening failed. SAFETY: C Caller:
+    // the base is the block's first field.
     unsafe { (*file).pMethods = std::ptr::null() };
     guarded(|| {
-        // SAFETY: C Caller: the table of `register`, and a name that ends with a zero byte or NULL.
+        // SAFETY: C Caller: the table of `register`; a name that ends with a zero byte, or NULL.
         let (vfs, path) =
             unsafe { (vfs_of(vfs), (!name.is_null()).then(|| path_of(name).to_owned())) };
         let opened = match system::open_file(vfs, path, flags) {
@@ -97,8 +100,8 @@ unsafe extern "C" fn open(
             given |= ffi::SQLITE_OPEN_READONLY;
         }
         let slot = file.cast::<Slot>();
-        // SAFETY: C Caller: the flags may be written if they are asked for. SQLite opens a file
-        // once, in a block of the size that was registered.
+        // SAFETY: C Caller: the flags may be written if the pointer is not null. SQLite opens a
+        // file once, in a block of the size that was registered.
         unsafe {
             if !flags_out.is_null() {
                 *flags_out = given;
@@ -133,12 +136,12 @@ unsafe extern "C" fn access(
             Ok(size) => size,
             Err(error) => return failed(&error, ffi::SQLITE_IOERR_ACCESS),
         };
-        // An empty journal or log counts as none, as in SQLite's own file system.
+        // An empty journal or log counts as missing, as in SQLite's own file system.
         let there = match flags {
             ffi::SQLITE_ACCESS_EXISTS => size.is_some_and(|size| size > 0),
             _ => size.is_some(),
         };
-        // SAFETY: C Caller: the result is SQLite's local.
+        // SAFETY: C Caller: the result is a local variable of SQLite.
         unsafe { *result = c_int::from(there) };
         ffi::SQLITE_OK
     })
@@ -161,7 +164,8 @@ unsafe extern "C" fn full_path(
         if bytes.len() >= len as usize {
             return ffi::SQLITE_CANTOPEN;
         }
-        // SAFETY: C Caller: `out` has room for `len` bytes, and these and a zero are not more.
+        // SAFETY: C Caller: `out` has room for `len` bytes, and the path and its zero byte are not
+        // longer.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), out, bytes.len());
             *out.add(bytes.len()) = 0;
@@ -202,13 +206,13 @@ extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
 }
 
 unsafe extern "C" fn current_time_ms(_: *mut ffi::sqlite3_vfs, out: *mut i64) -> c_int {
-    // SAFETY: C Caller: the result is SQLite's local.
+    // SAFETY: C Caller: the result is a local variable of SQLite.
     unsafe { *out = system::now_ms() };
     ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn current_time(_: *mut ffi::sqlite3_vfs, out: *mut f64) -> c_int {
-    // SAFETY: C Caller: the result is SQLite's local.
+    // SAFETY: C Caller: the result is a local variable of SQLite.
     unsafe { *out = system::now_ms() as f64 / 86_400_000.0 };
     ffi::SQLITE_OK
 }
@@ -218,14 +222,14 @@ extern "C" fn last_error(_: *mut ffi::sqlite3_vfs, _: c_int, _: *mut c_char) -> 
 }
 
 /// # Safety
-/// The table that [`register`] made.
+/// `vfs` must be the table that [`register`] made.
 unsafe fn vfs_of(vfs: *mut ffi::sqlite3_vfs) -> &'static Vfs {
     // SAFETY: Contract. Loaded: the file system behind it is never freed.
     unsafe { &*(*vfs).pAppData.cast::<Vfs>() }
 }
 
 /// # Safety
-/// A name that ends with a zero byte, for the use of the result.
+/// `name` must end with a zero byte, and must be valid as long as the result is used.
 unsafe fn path_of<'a>(name: *const c_char) -> &'a Path {
     // SAFETY: Contract.
     let name = unsafe { CStr::from_ptr(name) };
@@ -261,13 +265,14 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xUnfetch: None,
 };
 
-/// Defines callbacks of an open file: the block becomes the file in it, and a panic an error.
+/// Defines callbacks of an open file: they convert the block to a reference to the open file, and a
+/// panic to an error.
 macro_rules! of_file {
     ($($name:ident($file:ident $(, $arg:ident: $kind:ty)*) $body:block)*) => {
         $(
             unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $arg: $kind)*) -> c_int {
-                // SAFETY: C Caller: SQLite calls methods of an open file only, and the box is there
-                // while it is open.
+                // SAFETY: C Caller: SQLite calls methods only while the file is open, and the box
+                // exists during that time.
                 let $file: &OpenFile = unsafe { &*(*file.cast::<Slot>()).file };
                 guarded(|| $body)
             }
@@ -291,7 +296,7 @@ of_file! {
     size(file, out: *mut i64) {
         match file.size() {
             Ok(size) => {
-                // SAFETY: C Caller: the result is SQLite's local.
+                // SAFETY: C Caller: the result is a local variable of SQLite.
                 unsafe { *out = size as i64 };
                 ffi::SQLITE_OK
             }
@@ -301,14 +306,14 @@ of_file! {
     lock(file, number: c_int) { file.lock(level(number)) }
     unlock(file, number: c_int) { file.unlock(level(number)) }
     is_reserved(file, out: *mut c_int) {
-        // SAFETY: C Caller: the result is SQLite's local.
+        // SAFETY: C Caller: the result is a local variable of SQLite.
         unsafe { *out = c_int::from(file.is_reserved()) };
         ffi::SQLITE_OK
     }
     control(file, opcode: c_int, argument: *mut c_void) {
         // A negative number reads the setting, and any other number sets it.
         let setting = |kept: &Cell<bool>| {
-            // SAFETY: C Caller: these opcodes come with a number.
+            // SAFETY: C Caller: the argument of these opcodes is a number.
             let number = unsafe { &mut *argument.cast::<c_int>() };
             if *number < 0 {
                 *number = c_int::from(kept.get());
@@ -319,19 +324,20 @@ of_file! {
         match opcode {
             ffi::SQLITE_FCNTL_PERSIST_WAL => setting(&file.keeps_log),
             ffi::SQLITE_FCNTL_POWERSAFE_OVERWRITE => setting(&file.power_safe),
-            // SAFETY: C Caller: this opcode comes with a number.
+            // SAFETY: C Caller: the argument of this opcode is a number.
             ffi::SQLITE_FCNTL_HAS_MOVED => unsafe {
                 *argument.cast::<c_int>() = c_int::from(file.has_moved());
             },
-            // SAFETY: C Caller: this opcode comes with a number.
+            // SAFETY: C Caller: the argument of this opcode is a number.
             ffi::SQLITE_FCNTL_LOCKSTATE => unsafe {
                 *argument.cast::<c_int>() = file.level() as c_int;
             },
-            // SAFETY: C Caller: this opcode comes with a place for a text that SQLite frees.
+            // SAFETY: C Caller: the argument of this opcode is a place for a text, which SQLite
+            // frees.
             ffi::SQLITE_FCNTL_VFSNAME => unsafe {
                 *argument.cast::<*mut c_char>() = ffi::sqlite3_mprintf(c"ums".as_ptr());
             },
-            // SAFETY: C Caller: this opcode comes from `seat` alone, with a pointer to its local.
+            // SAFETY: C Caller: only `seat` sends this opcode, with a pointer to its own local.
             OPCODE_SEAT => unsafe { *argument.cast::<Option<Seat>>() = file.seat().cloned() },
             _ => return ffi::SQLITE_NOTFOUND,
         }
@@ -341,7 +347,7 @@ of_file! {
     shm_map(file, number: c_int, size: c_int, extend: c_int, out: *mut *mut c_void) {
         match file.map(number as usize, size as usize, extend != 0) {
             Some(region) => {
-                // SAFETY: C Caller: the result is SQLite's local.
+                // SAFETY: C Caller: the result is a local variable of SQLite.
                 unsafe { *out = region };
                 ffi::SQLITE_OK
             }
@@ -360,7 +366,8 @@ of_file! {
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     guarded(|| {
         let slot = file.cast::<Slot>();
-        // SAFETY: C Caller: the box was placed at opening and is taken out here, once.
+        // SAFETY: C Caller: the box was stored when the file was opened, and is taken out here,
+        // once.
         unsafe {
             (*slot).base.pMethods = std::ptr::null();
             drop(Box::from_raw(std::mem::replace(&mut (*slot).file, std::ptr::null_mut())));
@@ -377,11 +384,12 @@ extern "C" fn shm_barrier(_: *mut ffi::sqlite3_file) {
     fence(Ordering::SeqCst);
 }
 
-/// Returns the seat of a connection; `None` if its main database is not on one of our file systems.
+/// Returns the seat of a connection. Returns `None` if its main database is not on a file system of
+/// this crate.
 pub(super) fn seat(connection: &Connection) -> Option<Seat> {
     let mut seat: Option<Seat> = None;
-    // SAFETY: Plain Call: the argument is our local. The connection is open and borrowed for the
-    // call.
+    // SAFETY: Plain Call: the argument is a local of this function. The connection is open, and is
+    // borrowed for the call.
     let done = unsafe {
         let argument = (&raw mut seat).cast::<c_void>();
         ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), OPCODE_SEAT, argument)
@@ -401,11 +409,11 @@ static MUTEXES: ffi::sqlite3_mutex_methods = ffi::sqlite3_mutex_methods {
     xMutexNotheld: Some(mutex_not_held),
 };
 
-/// Registers our mutexes with SQLite, and switches its memory statistics off, which take a mutex at
-/// every allocation. Returns false if SQLite is in use already.
+/// Registers this crate's mutexes with SQLite, and switches off its memory statistics, because they
+/// lock a mutex at every allocation. Returns false if SQLite is already in use.
 pub(super) fn install_mutexes() -> bool {
-    // SAFETY: Loaded: the table is a static whose functions do what SQLite asks of them. SQLite
-    // refuses both calls when it is in use already.
+    // SAFETY: Loaded: the table is a static, and its functions do what SQLite requires of them.
+    // SQLite refuses both calls if it is already in use.
     let done = unsafe {
         ffi::sqlite3_config(ffi::SQLITE_CONFIG_MEMSTATUS, 0 as c_int);
         ffi::sqlite3_config(ffi::SQLITE_CONFIG_MUTEX, &raw const MUTEXES)
@@ -430,13 +438,13 @@ unsafe extern "C" fn mutex_free(mutex: *mut ffi::sqlite3_mutex) {
     drop(unsafe { Box::from_raw(mutex.cast::<Mutex>()) });
 }
 
-/// Defines functions of a mutex, and what each returns for none.
+/// Defines functions of a mutex. `none` is what each returns for a null pointer.
 macro_rules! of_mutex {
     ($($name:ident -> $result:ty: $none:expr, $body:expr;)*) => {
         $(
             unsafe extern "C" fn $name(mutex: *mut ffi::sqlite3_mutex) -> $result {
-                // SAFETY: C Caller: SQLite gives back pointers that `mutex_alloc` gave it, before
-                // it frees them.
+                // SAFETY: C Caller: SQLite passes only pointers that `mutex_alloc` returned and
+                // that it has not freed.
                 let mutex = unsafe { mutex.cast::<Mutex>().as_ref() };
                 mutex.map_or($none, $body)
             }
@@ -460,7 +468,7 @@ mod tests {
 
     #[test]
     fn sqlite_gets_statics_and_boxes_and_gives_boxes_back() {
-        // SAFETY: C Caller: as SQLite would call them.
+        // SAFETY: C Caller: the calls are those that SQLite would make.
         unsafe {
             let boxed = mutex_alloc(0);
             mutex_enter(boxed);

@@ -1,7 +1,7 @@
 //! An open file: pages, locks and the log's shared memory. SQLite calls it through `entry`.
 //!
 //! All connections to a database share one open file, because every read and write states its
-//! position; an [`OpenFile`] has the state of one connection.
+//! position. An [`OpenFile`] has the state of one connection.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -34,14 +34,14 @@ pub(super) enum Kind {
 pub(super) struct OpenFile {
     kind: Kind,
     opened: Arc<Opened>,
-    /// This connection has mapped the log's shared memory.
+    /// Whether this connection has mapped the log's shared memory.
     maps: Cell<bool>,
-    /// Settings of the file that SQLite reads and writes by file controls.
+    /// Settings of the file that SQLite reads and changes by file controls.
     pub(super) keeps_log: Cell<bool>,
     pub(super) power_safe: Cell<bool>,
-    /// A header of a frame in the log, with its position, that has not been written yet: SQLite
-    /// writes the page next, and one call then writes both. Any other operation on the file writes
-    /// it first.
+    /// The header of a frame in the log, with its position, that has not been written yet. SQLite
+    /// writes the frame's page next, and then one call writes both. Any other operation on the file
+    /// writes the header first.
     header: Cell<Option<(u64, [u8; FRAME_HEADER])>>,
 }
 
@@ -72,7 +72,7 @@ impl OpenFile {
         }
     }
 
-    /// Returns whether the database takes no more writes.
+    /// Returns whether the database accepts no more writes.
     fn is_in_trouble(&self) -> bool {
         self.database().is_some_and(|database| database.log.trouble().is_some())
     }
@@ -84,7 +84,7 @@ impl OpenFile {
         match self.opened.read_at(buf, at) {
             Ok(read) if read == buf.len() => ffi::SQLITE_OK,
             Ok(read) => {
-                // SQLite relies on the rest being zero.
+                // SQLite relies on zeros in the rest of the buffer.
                 buf[read..].fill(0);
                 ffi::SQLITE_IOERR_SHORT_READ
             }
@@ -118,7 +118,7 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Writes the pending header without its page.
+    /// Writes the pending header, whose page has not come.
     fn write_header(&self) -> io::Result<()> {
         match self.header.take() {
             Some((start, header)) if !self.is_in_trouble() => self.write_at(&header, start),
@@ -147,8 +147,8 @@ impl OpenFile {
         ffi::SQLITE_OK
     }
 
-    /// Syncs the file. After a failed sync of a database or its log, every later one fails too (see
-    /// `log`).
+    /// Syncs the file. After a sync of a database or its log has failed, every later sync fails too
+    /// (see `log`).
     pub(super) fn sync(&self) -> c_int {
         let synced = match &self.kind {
             Kind::Log(database) => match self.write_header() {
@@ -226,9 +226,10 @@ impl OpenFile {
         self.seat().map_or(Level::None, |s| s.database.locks.level(s.member))
     }
 
-    /// Reports power-safe overwrite: a write that a power loss tears damages no bytes outside it.
-    /// Today's disks promise that, and SQLite's own file system assumes it, too. Nothing else is
-    /// claimed: a page of 4 KiB may be torn, and writes may reach the disk in any order.
+    /// Reports power-safe overwrite: if a power loss interrupts a write, no bytes outside that
+    /// write are damaged. Today's disks guarantee that, and SQLite's own file system assumes it,
+    /// too. Nothing else is reported: a page of 4 KiB may be torn, and writes may reach the disk in
+    /// any order.
     pub(super) fn characteristics(&self) -> c_int {
         if self.power_safe.get() { ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE } else { 0 }
     }
@@ -241,7 +242,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // A failure does no harm: a frame without its page is not valid.
+        // A failure is harmless, because a frame without its page is not valid.
         let _ = self.write_header();
         self.unmap();
         if let Some(seat) = self.seat() {
@@ -250,7 +251,7 @@ impl Drop for OpenFile {
     }
 }
 
-/// Returns the level of this number.
+/// Returns the level with this number of SQLite's.
 pub(super) fn level(number: c_int) -> Level {
     match number {
         ffi::SQLITE_LOCK_NONE => Level::None,

@@ -1,4 +1,4 @@
-//! One file system for SQLite: its name, its disk and its open databases.
+//! A file system for SQLite: its name, its disk and its open databases.
 
 use std::ffi::CString;
 use std::fmt;

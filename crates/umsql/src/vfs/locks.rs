@@ -1,4 +1,4 @@
-//! The lock table of one database file: the holders of SQLite's locks, and the waiters.
+//! The lock table of one database file: the members that hold SQLite's locks, and those that wait.
 //!
 //! Nouns. A *member* is one connection's opening of the file. There is one lock on the *file*, with
 //! the levels of SQLite's rollback mode, and eight *slots*, each shared or exclusive, which protect
@@ -15,15 +15,16 @@
 //! ```
 //!
 //! SQLite never waits inside a lock call: the call is refused, and then SQLite calls its busy
-//! handler. So the handler parks the worker ([`Locks::wait`]), after a check under the table's own
-//! mutex, so that no unlock is missed. An unlock does not hand the lock over, because the waiter
-//! may never try again: it *promises* the lock to the waiter, and until the promise is used or
-//! expires no other member is granted a conflicting lock. That keeps the order of arrival: the
-//! releasing worker, which still runs, cannot take the lock again before the waiter.
+//! handler. The handler parks the worker ([`Locks::wait`]). It checks the lock again first, under
+//! the table's own mutex, so that no unlock is missed. An unlock does not give the lock to the
+//! waiter, because the waiter may never try again. Instead it *promises* the lock to the waiter:
+//! until the promise is used or expires, no other member is granted a conflicting lock. That keeps
+//! the order of arrival, because the releasing worker, which still runs, cannot take the lock again
+//! before the waiter.
 //!
-//! What it does not do: it locks out no other process (the database does that for as long as it is
-//! open), and it detects no deadlocks: SQLite skips the busy handler where the wait could never end
-//! (two readers that both need to write).
+//! It does not lock out other processes; the database does that for as long as it is open. It does
+//! not detect deadlocks: if a wait could never end (two readers that both need to write), SQLite
+//! does not call the busy handler.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -54,14 +55,14 @@ pub(crate) enum Level {
 /// A lock that a member requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// The lock on the file, at this level.
+    /// The lock on the file, raised to this level.
     File(Level),
-    /// These slots, all or none; the mask has a bit for each.
+    /// These slots, all or none. The mask has one bit for each slot.
     Slots { mask: u8, exclusive: bool },
 }
 
 impl Want {
-    /// Returns whether two members cannot hold these locks at once.
+    /// Returns whether two members cannot hold these locks at the same time.
     fn conflicts(self, other: Want) -> bool {
         match (self, other) {
             (Want::File(a), Want::File(b)) => {
@@ -89,7 +90,7 @@ impl Want {
 pub(crate) enum Waited {
     /// The lock may be granted now.
     LookAgain,
-    /// The member has not been refused a lock of this table.
+    /// The member has no refused request in this table, so there is nothing to wait for.
     NotHere,
     /// The deadline passed, or the request was cancelled.
     Failed,
@@ -105,7 +106,7 @@ pub(crate) struct Locks {
 struct Table {
     file: Vec<(Member, Level, Holder)>,
     slots: [Slot; SLOTS],
-    /// The last refused request of each member, until it is granted or waited for.
+    /// For each member, its last refused request, until that is granted or waited for.
     refused: Vec<(Member, Want)>,
     waiters: VecDeque<Waiter>,
     promises: Vec<Promise>,
@@ -132,9 +133,9 @@ struct Promise {
 }
 
 impl Locks {
-    /// Raises the member's lock on the file to `level`. Returns false if that is refused.
+    /// Raises the member's lock on the file to `level`. Returns false if the lock is refused.
     ///
-    /// A member with RESERVED that is refused EXCLUSIVE because others read gets PENDING, so that
+    /// If a member with RESERVED is refused EXCLUSIVE because others read, it gets PENDING, so that
     /// no new reader is admitted.
     pub(crate) fn lock_file(&self, member: Member, level: Level) -> bool {
         let mut table = self.table.lock();
@@ -175,7 +176,7 @@ impl Locks {
         self.table.lock().file.iter().any(|f| f.1 >= Level::Reserved)
     }
 
-    /// Takes the slots of `mask`. Returns false, and takes none, if that is refused.
+    /// Locks the slots of `mask`. If one of them is refused, returns false and locks none.
     pub(crate) fn lock_slots(&self, member: Member, mask: u8, exclusive: bool) -> bool {
         let mut table = self.table.lock();
         let want = Want::Slots { mask, exclusive };
@@ -237,7 +238,7 @@ impl Locks {
                     drop(table);
                 });
             match waited {
-                // The waker has removed this waiter from the queue and given it a promise.
+                // The waker has removed this waiter from the queue and has promised it the lock.
                 Ok(()) => return Waited::LookAgain,
                 Err(WaitError::TimedOut) if slice < until => table = self.table.lock(),
                 Err(_) => {
@@ -283,8 +284,8 @@ impl Table {
         slots.filter(move |(index, _)| mask & (1 << index) != 0).map(|(_, slot)| slot)
     }
 
-    /// Returns what prevents the member from taking this lock. The inner `None` means a promise to
-    /// another member.
+    /// Returns what prevents the member from getting this lock. The outer `None` means nothing; the
+    /// inner `None` means a promise to another member.
     fn blocker(&self, member: Member, want: Want) -> Option<Option<Holder>> {
         let held = match want {
             Want::File(level) => {
@@ -326,14 +327,14 @@ impl Table {
         self.refused.push((member, want));
     }
 
-    /// Records that the member has this lock, which uses up its promise. A promise of another lock
-    /// stays valid, because SQLite takes a reader's slot before it retries the writer's.
+    /// Records that the member has this lock, which uses up the promise of it. A promise of another
+    /// lock stays valid, because SQLite locks a reader's slot before it retries the writer's.
     fn granted(&mut self, member: Member, want: Want) {
         self.refused.retain(|r| r.0 != member);
         self.promises.retain(|p| p.member != member || p.want != want);
     }
 
-    /// Adds a waiter to the queue, or updates the sleeper of the one that is queued.
+    /// Adds a waiter to the queue. If its member is already queued, replaces that entry.
     fn queue(&mut self, waiter: Waiter) {
         match self.waiters.iter_mut().find(|w| w.member == waiter.member) {
             Some(known) => *known = waiter,
@@ -343,8 +344,8 @@ impl Table {
 
     /// Returns whether no conflicting lock is held, promised, or requested by an earlier waiter.
     ///
-    /// A member that raises its lock on the file passes the waiters, because they wait for that
-    /// member.
+    /// If a member raises its lock on the file, it overtakes the waiters, because they wait for
+    /// this member.
     fn may_go(&self, member: Member, want: Want) -> bool {
         let raises = matches!(want, Want::File(_)) && self.level(member) > Level::None;
         let mut before = self.waiters.iter().take_while(|w| w.member != member);
@@ -364,8 +365,8 @@ impl Table {
         let mut at = 0;
         while let Some(&Waiter { member, want, sleeper }) = self.waiters.get(at) {
             at += 1;
-            // A waiter whose slice has just ended cannot be claimed; it keeps its place and checks
-            // for itself.
+            // A waiter whose slice has just ended cannot be claimed. It keeps its place, and checks
+            // the lock itself.
             if self.may_go(member, want)
                 && let Some(claimed) = sleeper.claim()
             {
@@ -434,8 +435,8 @@ mod tests {
         assert!(!locks.lock_file(2, Shared));
         locks.unlock_file(1, Shared);
         assert!(locks.lock_file(2, Shared));
-        // To roll a hot journal back SQLite goes from SHARED to EXCLUSIVE, and keeps SHARED if
-        // refused.
+        // To roll back a hot journal, SQLite goes from SHARED to EXCLUSIVE, and keeps SHARED if
+        // that is refused.
         assert!(!locks.lock_file(1, Exclusive));
         assert_eq!(locks.level(1), Shared);
     }
@@ -469,7 +470,7 @@ mod tests {
                 until(|| locks.waiting() == member as usize);
             }
             locks.unlock_slots(0, WRITE);
-            // The releasing thread still runs, and cannot take the lock before the waiters.
+            // The releasing thread still runs, and cannot get the lock before the waiters.
             assert!(!locks.lock_slots(0, WRITE, true));
             take(&locks, 0, WRITE, true);
         });
@@ -484,7 +485,7 @@ mod tests {
             s.spawn(|| {
                 assert!(!locks.lock_slots(1, WRITE, true));
                 assert_eq!(locks.wait(1, Instant::now() + LONG), Waited::LookAgain);
-                // It never tries again.
+                // This waiter never tries to lock again.
             });
             until(|| locks.waiting() == 1);
             let second = s.spawn(|| take(&locks, 2, WRITE, true));

@@ -1,43 +1,44 @@
 //! Group commit: many transactions become durable by one sync of the write-ahead log.
 //!
-//! Nouns. The *position* is the number of bytes ever written to this database's log; it only grows,
-//! across resets and truncations of the file. A *commit* waits until the log is durable up to the
-//! position at which SQLite's COMMIT returned. The *leader* is the commit that syncs; all waiting
-//! commits whose position its sync covers are its *batch*.
-//!
+//! Nouns. The *position* is the number of bytes ever written to this database's log. It only grows,
+//! even if the file is reset or truncated. A *commit* waits until the log is durable up to the
+//! position at which SQLite's COMMIT returned. The *leader* is the commit that syncs. Its *batch*
+//! are all waiting commits whose positions the sync covers.
 //! ```text
 //!   commit A: lead ── fdatasync (covers what is written now) ──▶ wake batch and next leader
 //!   commit B:    wait ────────────────────────────────────────▶ durable
 //!   commit C:          wait (written after the sync began) ───▶ lead ── fdatasync ──▶ ...
 //! ```
 //!
-//! Why this is right. Connections run with `synchronous=NORMAL`: COMMIT writes the transaction's
-//! frames to the log, with a checksum that each frame continues, and returns without a sync. So
-//! * when a sync of the log that began after a commit's last write has succeeded, its frames and
-//!   all before them are on the disk, and recovery finds an unbroken chain up to its commit mark;
+//! Why this is right. Connections run with `synchronous=NORMAL`. Their COMMIT writes the
+//! transaction's frames to the log and returns without a sync. The frames' checksums form a chain.
+//! So
+//! * when a sync of the log has succeeded that began after a commit's last write, the commit's
+//!   frames and all earlier frames are on the disk, and recovery finds an unbroken chain up to the
+//!   commit's mark;
 //! * what is not durable is not acknowledged: a session waits here before it sends CommandComplete;
 //! * a *checkpoint* keeps the order. In NORMAL it syncs the log before it writes the first page
 //!   into the database, and it syncs the database before the log may be reused. So the database
 //!   never has a page whose log is not durable, and a log is overwritten only when the database has
-//!   all of it. The sync of a checkpoint also covers waiting commits, because it is of the same
-//!   file;
+//!   all of it. The sync of a checkpoint also covers waiting commits, because it is a sync of the
+//!   same file;
 //! * a *reset* writes the new header and syncs it before any frame. Earlier frames are then durable
 //!   in the database, so a commit that waits for a position before the reset is covered by the next
 //!   sync in any case.
 //!
-//! Other transactions can see a commit before it is durable. A transaction that commits after
-//! seeing it has a later position, so it is never durable without the first. `docs/sqlite.md` says
-//! what this means for readers.
+//! Other transactions can see a commit before it is durable. A transaction that has seen it and
+//! then commits has a later position, so it cannot be durable without the first. `docs/sqlite.md`
+//! says what this means for readers.
 //!
 //! One sync runs at a time, including a checkpoint's. The kernel reports a failed write to only one
-//! sync of an open file; of two concurrent syncs the other would succeed, and its batch would be
-//! acknowledged.
+//! sync of an open file. If two ran at the same time, the other one would succeed, and its batch
+//! would be acknowledged wrongly.
 //!
 //! After a failed sync the contents of the disk are unknown, and the kernel may report success the
-//! next time although the pages are lost. So a failure is permanent: all waiting commits get it,
-//! and so does every later commit, sync and write until the server is restarted ([`Trouble`]).
+//! next time although the pages are lost. So a failure is permanent: it is returned to all waiting
+//! commits, and to every later commit, sync and write until the server is restarted ([`Trouble`]).
 //!
-//! What it does not do: it does not have the file; the caller passes a closure that syncs it.
+//! It does not have the file itself: the caller passes a closure that syncs the file.
 
 use std::collections::VecDeque;
 use std::io;
@@ -45,11 +46,11 @@ use std::io;
 use crate::host::{self, For, Holder, Sleeper};
 use ums::lock::Lock;
 
-/// The number of buckets of the histogram: batches of 1, 2 to 3, 4 to 7, and so on; the last has
-/// all larger ones.
+/// The number of buckets of the histogram: batches of 1, of 2 to 3, of 4 to 7, and so on. The last
+/// bucket has all larger batches.
 pub(crate) const BUCKETS: usize = 10;
 
-/// Why a database takes no more writes.
+/// The reason why a database accepts no more writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// A sync failed, with this message.
@@ -61,13 +62,13 @@ pub(crate) enum Trouble {
 /// The counters of the group commit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
-    /// Syncs of the log for commits.
+    /// The number of syncs of the log for commits.
     pub(crate) syncs: u64,
-    /// Commits that waited for a sync, or found their position durable.
+    /// The number of commits that waited for a sync, or found their position durable.
     pub(crate) commits: u64,
-    /// Commits of sessions that do not wait (`synchronous_commit=off`).
+    /// The number of commits of sessions that do not wait (`synchronous_commit=off`).
     pub(crate) not_waited: u64,
-    /// Bytes written to the log.
+    /// The number of bytes written to the log.
     pub(crate) bytes: u64,
     /// The number of syncs by the size of their batch.
     pub(crate) batches: [u64; BUCKETS],
@@ -81,17 +82,18 @@ pub(crate) struct Log {
 
 #[derive(Debug)]
 struct State {
-    /// Begins with one, because the file's contents may not be on the disk when it is opened.
+    /// The initial value is 1, not 0, because the file's contents may not be on the disk when it is
+    /// opened.
     written: u64,
     durable: u64,
-    /// The holder that syncs now.
+    /// The worker or thread that syncs now.
     leader: Option<Holder>,
     waiters: VecDeque<(u64, Sleeper)>,
     trouble: Option<Trouble>,
     counts: Counts,
-    /// The end of the file's content since its last reset.
+    /// Where the file's content ends, since its last reset.
     end: u64,
-    /// The end of its content when a checkpoint was last due.
+    /// The value of `end` when a checkpoint was last due.
     end_at_request: u64,
 }
 
@@ -116,7 +118,7 @@ impl Log {
         let mut state = self.state.lock();
         state.written += len as u64;
         if at == 0 {
-            // A new header: the log begins again.
+            // A new header: the log has been reset.
             (state.end, state.end_at_request) = (0, 0);
         }
         state.end = state.end.max(at + len as u64);
@@ -141,13 +143,13 @@ impl Log {
         state.durable >= state.written
     }
 
-    /// Returns where the log's content ends, in bytes from the start of its file.
+    /// Returns where the log's content ends, as an offset in its file.
     pub(crate) fn end(&self) -> u64 {
         self.state.lock().end
     }
 
-    /// Returns true if the log has grown by `bytes` since this was last true: then a checkpoint is
-    /// due.
+    /// Returns true if the log has grown by `bytes` since the last time that this returned true.
+    /// Then a checkpoint is due.
     pub(crate) fn has_grown_by(&self, bytes: u64) -> bool {
         let mut state = self.state.lock();
         let due = state.end >= state.end_at_request + bytes;
@@ -162,18 +164,18 @@ impl Log {
         Counts { bytes: state.written - 1, ..state.counts.clone() }
     }
 
-    /// Counts a commit whose session does not wait.
+    /// Counts a commit of a session that does not wait.
     pub(crate) fn not_waited(&self) {
         self.state.lock().counts.not_waited += 1;
     }
 
-    /// Returns the failure, if there was one, after which nothing more is written.
+    /// Returns the failure after which nothing more is written, if there was one.
     pub(crate) fn trouble(&self) -> Option<Trouble> {
         self.state.lock().trouble.clone()
     }
 
     /// Records a failure: from now on nothing is written. Wakes the waiting commits, which return
-    /// it.
+    /// the failure.
     pub(crate) fn fail(&self, trouble: Trouble) {
         let mut state = self.state.lock();
         state.trouble.get_or_insert(trouble);
@@ -182,13 +184,13 @@ impl Log {
         wake(waiters);
     }
 
-    /// Waits until everything written so far is durable, for a sync by SQLite itself, such as a
+    /// Waits until everything written so far is durable. For a sync by SQLite itself, such as a
     /// checkpoint's.
     pub(crate) fn sync(&self, sync: impl Fn() -> io::Result<()>) -> Result<(), Trouble> {
         self.until_durable(self.position(), false, sync)
     }
 
-    /// Waits until a commit, which is in the log up to `position`, is durable.
+    /// Waits until a commit is durable, which is in the log up to `position`.
     pub(crate) fn wait_durable(
         &self,
         position: u64,
@@ -198,9 +200,10 @@ impl Log {
         self.until_durable(position, true, sync)
     }
 
-    /// Waits until the log is durable up to `target`, and leads if no sync is running.
+    /// Waits until the log is durable up to `position`. If no sync is running, this caller becomes
+    /// the leader and syncs.
     ///
-    /// The wait cannot be cancelled, because the commit cannot be taken back.
+    /// The wait cannot be cancelled, because a commit cannot be taken back.
     fn until_durable(
         &self,
         position: u64,
@@ -214,8 +217,8 @@ impl Log {
                 return Err(trouble.clone());
             }
             if state.durable >= position {
-                // This waiter may have been woken to lead although it is already durable: then the
-                // next in the queue leads.
+                // This waiter may have been woken to become the leader although its position is
+                // durable by now. Then the next waiter in the queue becomes the leader.
                 let next = if state.leader.is_none() { state.waiters.pop_front() } else { None };
                 drop(state);
                 wake(next);
@@ -223,8 +226,8 @@ impl Log {
             }
             debug_assert!(!led, "a leader's sync covers its own position");
             if let Some(leader) = state.leader {
-                // The leader reads the queue under the same mutex when it is done, so it finds this
-                // waiter.
+                // When the leader has finished, it reads the queue under the same mutex, so it
+                // finds this waiter.
                 let woken = host::park(For::LogWrite, self, Some(leader), None, |sleeper| {
                     state.waiters.push_back((position, sleeper));
                     drop(state);
@@ -247,7 +250,7 @@ impl Log {
         }
     }
 
-    /// Records the result of a sync that covers `target`, and wakes the commits concerned.
+    /// Records the result of a sync that covers `target`, and wakes the commits that it decides.
     fn settle(&self, target: u64, synced: io::Result<()>) -> Result<(), Trouble> {
         if let Err(error) = synced {
             let trouble = Trouble::SyncFailed(error.to_string());
@@ -278,8 +281,8 @@ fn wake(waiters: impl IntoIterator<Item = (u64, Sleeper)>) {
     }
 }
 
-/// The leader's obligation: however its sync ends, even by a panic, the waiting commits are woken
-/// with the result.
+/// The leader's guard: however the sync ends, even by a panic, dropping the guard wakes the waiting
+/// commits with the result.
 struct Lead<'a> {
     log: &'a Log,
     target: u64,
@@ -300,7 +303,7 @@ impl Lead<'_> {
         }
         drop(state);
         self.log.settle(self.target, synced)?;
-        // The first commit that this sync does not cover leads the next one.
+        // The first waiting commit that this sync does not cover becomes the next leader.
         let next = self.log.state.lock().waiters.pop_front();
         wake(next);
         Ok(())
@@ -385,7 +388,7 @@ mod tests {
             open.store(true, Ordering::Relaxed);
             assert!(commits.into_iter().all(|commit| commit.join().unwrap() == failed));
         });
-        // Neither a commit nor a checkpoint syncs again.
+        // Neither a commit nor a checkpoint syncs after the failure.
         assert_eq!(log.wait_durable(log.position(), || panic!("synced again")), failed);
         assert_eq!(log.sync(|| panic!("synced again")), failed);
         assert!(!log.is_durable());
@@ -398,7 +401,7 @@ mod tests {
         let (entered, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         let sync = || {
             entered.fetch_add(1, Ordering::Relaxed);
-            // Gives the other sync time to begin; it must not.
+            // Gives the other sync time to begin, which it must not do.
             std::thread::sleep(Duration::from_millis(100));
             if failed.swap(true, Ordering::Relaxed) {
                 Ok(())
@@ -470,7 +473,7 @@ mod tests {
         log.wrote(1032, 1000);
         assert!(log.has_grown_by(2000));
         assert!(!log.has_grown_by(2000));
-        // After the reset, growth is measured from the start.
+        // After the reset, growth is measured from the beginning of the file.
         log.wrote(0, 32);
         assert!(!log.has_grown_by(2000));
         log.wrote(32, 2000);

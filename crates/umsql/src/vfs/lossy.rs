@@ -1,10 +1,10 @@
-//! A disk in memory that loses unsynced writes when its power fails: for tests of durability.
+//! A disk in memory that loses unsynced writes when its power fails. For tests of durability.
 //!
-//! Every file has a durable image and a list of the writes and truncations since its last sync;
-//! created and removed names become durable when their folder is synced. After a number of
-//! operations the *power goes off*: from then on every operation fails, so no commit can be
-//! acknowledged. [`LossyDisk::after_loss`] is the disk after a restart: everything unsynced is
-//! gone, or a random part of it survived, whole or torn at sectors of 512 bytes.
+//! For every file the disk keeps a durable image, and a list of the writes and truncations since
+//! its last sync. Created and removed names become durable when their folder is synced. After a
+//! number of operations the *power goes off*: from then on every operation fails, so no commit can
+//! be acknowledged. [`LossyDisk::after_loss`] returns the disk after a restart. Everything unsynced
+//! is gone, or a random part of it has survived, whole or torn at sectors of 512 bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -45,10 +45,11 @@ struct State {
     names: BTreeMap<PathBuf, u64>,
     /// The durable names.
     lasting: BTreeMap<PathBuf, u64>,
-    /// The changes of names since: created, or removed if there is no file.
+    /// The changes of names that are not durable yet. None for the file means that the name was
+    /// removed.
     renamed: Vec<(PathBuf, Option<u64>)>,
     next: u64,
-    /// How many operations remain until the power goes off.
+    /// The number of operations until the power goes off.
     left: Option<u64>,
     off: bool,
     faults: Faults,
@@ -61,9 +62,9 @@ pub(crate) struct Faults {
     pub(crate) log_sync_does_nothing: bool,
     /// Syncs fail.
     pub(crate) sync_fails: bool,
-    /// The disk's capacity in bytes.
+    /// The disk's capacity, in bytes.
     pub(crate) room: Option<u64>,
-    /// Opening for writing fails with this.
+    /// Opening for writing fails with this error.
     pub(crate) open_fails: Option<io::ErrorKind>,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct Faults {
 struct Content {
     now: Vec<u8>,
     lasting: Vec<u8>,
-    /// The changes since the last sync, each with its number since the file's creation.
+    /// The changes since the last sync, each with its number, counted since the file was created.
     since: Vec<(u64, Change)>,
     changes: u64,
 }
@@ -95,7 +96,7 @@ fn apply(image: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// Applies some sectors of a write.
+/// Applies a random part of a write's sectors.
 fn tear(image: &mut Vec<u8>, change: &Change, dice: &mut Dice) {
     let Change::Write(at, bytes) = change else { return apply(image, change) };
     let mut from = 0;
@@ -109,7 +110,7 @@ fn tear(image: &mut Vec<u8>, change: &Change, dice: &mut Dice) {
 }
 
 impl LossyDisk {
-    /// Returns how often the file of that name was written or truncated.
+    /// Returns how often the file with this name was written or truncated.
     pub(crate) fn changes(&self, path: &str) -> u64 {
         let state = self.state.lock();
         state.names.get(Path::new(path)).map_or(0, |id| state.files[id].changes)
@@ -128,18 +129,18 @@ impl LossyDisk {
         self.state.lock().faults = faults;
     }
 
-    /// Returns whether a file of that name exists.
+    /// Returns whether a file with this name exists.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.state.lock().names.contains_key(Path::new(path))
     }
 
-    /// Removes a name from outside, without any connection's knowledge.
+    /// Removes a name, as another process would, without telling any connection.
     pub(crate) fn remove(&self, path: &str) {
         self.state.lock().names.remove(Path::new(path));
     }
 
-    /// Returns the disk after the power loss. `dice` chooses which unsynced changes survive;
-    /// without it none does.
+    /// Returns the disk after the power loss. `dice` chooses the unsynced changes that survive.
+    /// Without `dice` none survives.
     pub(crate) fn after_loss(&self, mut dice: Option<Dice>) -> LossyDisk {
         let state = self.state.lock();
         let mut names = state.lasting.clone();
@@ -290,7 +291,8 @@ impl DiskFile for LossyFile {
         self.disk.state.lock().change(self.id, Change::Size(size as usize))
     }
 
-    /// Makes durable what was written before the call; what is written during it may not be.
+    /// Makes everything durable that was written before the call. Writes during the call may not be
+    /// covered.
     fn sync(&self) -> io::Result<()> {
         let covered = {
             let mut state = self.disk.state.lock();
@@ -330,7 +332,7 @@ impl DiskFile for LossyFile {
         Ok(u64::from(self.disk.state.lock().names.values().any(|id| *id == self.id)))
     }
 
-    /// Returns true, so that the pool of pages is tested too.
+    /// Returns true, so that the tests cover the pool of pages too.
     fn is_direct(&self) -> bool {
         true
     }

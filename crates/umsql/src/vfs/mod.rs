@@ -1,5 +1,5 @@
-//! The engine's file system for SQLite: page reads, locks and syncs of the log park the worker that
-//! waits for them.
+//! The engine's file system for SQLite. Reading pages, waiting for locks and syncing the log park
+//! the worker that waits.
 //!
 //! ```text
 //!   SQLite (by entry) ──▶ system (xOpen, xDelete, ...) ──▶ file (xRead, xLock, xShmMap, ...)
@@ -12,17 +12,17 @@
 //! ```
 //!
 //! SQLite is unchanged: this module registers a file system (`sqlite3_vfs`), mutexes and a busy
-//! handler, and the file format stays SQLite's. A worker parks where it waits: for a page that is
-//! not in the kernel's page cache, a sync, or a lock.
+//! handler, and the file format is SQLite's. A worker is parked in three places: for a page that is
+//! not in the kernel's page cache, for a sync, and for a lock.
 //!
-//! Nouns. A [`Vfs`] is one registered file system, with its disk and its open databases. A
-//! *database* is a file with its locks and its log; a *seat* is one connection's handle on it.
+//! Nouns. A [`Vfs`] is a registered file system, with its disk and its open databases. A *database*
+//! is a file with its locks and its log. A *seat* is one connection's handle on a database.
 //!
-//! SQLite calls C functions with its own memory. They are in `entry`, the one unsafe file, which
-//! says what SQLite guarantees, and call the safe code of the other files.
+//! SQLite calls C functions with its own memory. These functions are in `entry`, the one file with
+//! unsafe code, which says what SQLite guarantees. They call the safe code of the other files.
 //!
-//! What it does not do: memory-mapped reads (xFetch), because a page fault would block the
-//! scheduler undeclared.
+//! It does not offer memory-mapped reads (xFetch), because a page fault would block the scheduler
+//! undeclared.
 
 mod busy;
 mod callback;

@@ -1,9 +1,10 @@
-//! SQLite's own mutexes, which park a worker that waits for one, so that its scheduler runs others.
+//! SQLite's own mutexes. A worker that waits for one is parked, so that its scheduler runs other
+//! workers.
 //!
-//! Connections are opened without a mutex of their own, so only a few are left that SQLite holds
-//! briefly: for its list of file systems, its random numbers, its initialisation. The worker, or
-//! the plain thread, that locked a mutex owns it, never the thread that runs a fiber.
-//! SQLite calls them through `entry`.
+//! Connections are opened without mutexes of their own, so SQLite uses only a few mutexes, each
+//! held briefly: for its list of file systems, its random numbers and its initialisation. The owner
+//! of a mutex is the worker that locked it, or the plain thread; it is never the thread that runs a
+//! fiber. SQLite calls the mutexes through `entry`.
 
 use std::ffi::c_int;
 use std::sync::Once;
@@ -15,7 +16,7 @@ use crate::host::{For, RawMutex};
 pub(super) struct Mutex {
     raw: RawMutex,
     recursive: bool,
-    /// How many more times its owner has locked it. Only the owner accesses this.
+    /// How many times more its owner has locked it. Only the owner accesses this field.
     again: AtomicU32,
 }
 
@@ -67,9 +68,9 @@ pub(super) fn of_number(number: c_int) -> Option<&'static Mutex> {
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Calls `register`, which registers these mutexes with SQLite, once in a process and before SQLite
-/// is first used. If SQLite has been used before, it has chosen its own mutexes and keeps them.
-/// Its own are sound too, because SQLite holds none of them while it waits in the file system.
+/// Calls `register`, which registers these mutexes with SQLite. The call is made once in a process,
+/// and before SQLite is first used. If SQLite has been used before, it keeps its built-in mutexes.
+/// These are sound too, because SQLite holds none of them while it waits in the file system.
 pub(super) fn install(register: fn() -> bool) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| INSTALLED.store(register(), Ordering::Relaxed));

@@ -2,8 +2,8 @@
 //! page cache.
 //!
 //! SQLite caches pages for each connection separately, and drops all of them when another
-//! connection has written. What it then reads again comes from the pool instead of from the disk.
-//! (If reads go through the kernel's page cache, a pool gains nothing: a copy from that cache costs
+//! connection has written. Pages that it then reads again come from the pool instead of from the
+//! disk. (If reads use the kernel's page cache, a pool has no benefit: a copy from that cache costs
 //! no more than one from the pool.)
 //!
 //! ```text
@@ -12,16 +12,17 @@
 //! ```
 //!
 //! Nouns. A *place* is the number of a page in its file. A *shard* is a part of the pool with its
-//! own lock, which is held for one copy at most and never while a worker waits.
+//! own lock. The lock is held for one copy at most, and never while a worker waits.
 //!
-//! Invariant. **Newest Copy**: a page that is in the pool is what the file has there. A writer
-//! removes the page before it writes to the disk, and is counted in the shard until that write is
-//! done; a reader keeps what it read only if no write was announced in between, by the shard's
-//! count of announcements. So a page may be missing from the pool, but it is never old. Other
-//! processes do not write, because the database is locked.
+//! Invariant. **Newest Copy**: a page in the pool is equal to the page in the file. Before a writer
+//! writes to the disk, it removes the page from the pool and announces the write in the page's
+//! shard; the write counts as running until it is done. A reader that has read a page from the file
+//! puts it into the pool only if no write was running or announced meanwhile. So a page may be
+//! missing from the pool, but it is never old. Other processes do not write, because the database
+//! is locked.
 //!
-//! What it does not do: it has pages of one size only, reads nothing itself and delays no write.
-//! The pages of a closed file are evicted when others need their room.
+//! All pages have one size. The pool reads nothing itself, and does not delay writes. The pages of
+//! a closed file are evicted when other pages need the room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
@@ -30,12 +31,12 @@ use ums::lock::Lock;
 
 use quick_cache::unsync::Cache;
 
-/// SQLite's usual page size. Reads of other sizes always go to the file.
+/// SQLite's usual page size. A read of another size always goes to the file.
 const PAGE: usize = 4096;
 /// How many pages a pool keeps: 32 MiB.
 const PAGES: usize = 8192;
 const SHARDS: usize = 16;
-/// A write that touches more pages than this drops all pages of its file.
+/// A write of more pages than this drops all pages of its file.
 const MANY: u64 = 64;
 
 /// The pages of all files of a file system.
@@ -48,7 +49,7 @@ struct Shard {
     kept: Cache<(u64, u64), Box<[u8]>>,
     hits: u64,
     misses: u64,
-    /// The number of writes announced so far; below, of those that are not done.
+    /// The number of writes announced so far; below, the number of writes that are running.
     announced: u64,
     writing: u64,
 }
@@ -90,8 +91,8 @@ impl Pool {
 /// The pages of one file.
 pub(crate) struct Pages {
     pool: Arc<Pool>,
-    /// The file's number in the pool. Changing it drops all pages of the file; a number is never
-    /// reused.
+    /// The file's number in the pool. Giving the file a new number drops all of its pages. A number
+    /// is never reused.
     id: AtomicU64,
 }
 
@@ -108,8 +109,8 @@ impl Pages {
         Pages { pool: Arc::clone(pool), id }
     }
 
-    /// Fills `buf` if it is one page and the pool has it. Otherwise returns what to pass to
-    /// [`Pages::keep`] once it is read; `None` if it must not be kept.
+    /// Fills `buf` if it is one page and the pool has that page. Otherwise returns a [`Miss`] to
+    /// pass to [`Pages::keep`] when the page has been read, or `None` if the page must not be kept.
     pub(crate) fn read(&self, buf: &mut [u8], at: u64) -> Result<(), Option<Miss>> {
         let Some(key) = self.name(buf.len(), at) else { return Err(None) };
         let mut shard = self.shard(key.1);
@@ -122,10 +123,10 @@ impl Pages {
         Err((shard.writing == 0).then_some(Miss { key, announced: shard.announced }))
     }
 
-    /// Keeps a page that was read from the file after the miss.
+    /// Puts a page into the pool, which was read from the file after the miss.
     pub(crate) fn keep(&self, miss: Miss, page: &[u8]) {
         let mut shard = self.shard(miss.key.1);
-        // Newest Copy: there has been no write since, and none is running.
+        // Newest Copy: no write was announced since the miss, and none was running then.
         if shard.announced == miss.announced {
             shard.kept.insert(miss.key, page.into());
         }
@@ -140,8 +141,8 @@ impl Pages {
     ) -> Result<(), E> {
         let touched = at / PAGE as u64..(at + len as u64).div_ceil(PAGE as u64);
         if touched.end - touched.start > MANY {
-            // Before and after, so that a page read before or during the write can only be kept
-            // under an old number.
+            // The number changes before and after the write. So a page that was read before or
+            // during the write can be kept only under an old number.
             self.forget();
             let written = write();
             self.forget();
@@ -169,7 +170,7 @@ impl Pages {
         is_page.then(|| (self.id.load(Ordering::Acquire), at / PAGE as u64))
     }
 
-    /// Returns the shard of a place; the file's number does not matter.
+    /// Returns the shard of a place. It does not depend on the file's number.
     fn shard(&self, place: u64) -> MutexGuard<'_, Shard> {
         self.pool.shards[place as usize % SHARDS].lock()
     }
@@ -206,7 +207,7 @@ mod tests {
         assert_eq!(read(&pages, ALL), Some(7));
         assert_eq!(read(&other, ALL), None, "that is another file");
         assert_eq!(pool.counts(), PoolCounts { pages: 1, hits: 1, misses: 2 });
-        // Two bytes, one in each of two pages.
+        // A write of two bytes, one in each of two pages.
         pages.write(2, 2 * ALL - 1, ok).unwrap();
         assert_eq!(read(&pages, ALL), None);
         assert_eq!(pool.counts().pages, 0);
@@ -237,7 +238,7 @@ mod tests {
     fn what_was_read_before_the_file_was_forgotten_is_not_found_after_it() {
         let pages = Pages::new(&Arc::default());
         let before = miss(&pages, 0).unwrap();
-        // Of many pages: the file's name changes.
+        // A write of many pages changes the file's number.
         pages
             .write(PAGE * (MANY as usize + 1), 0, || {
                 pages.keep(before, &page(1));
@@ -268,8 +269,8 @@ mod tests {
         assert!(pool.counts().pages <= PAGES as u64, "{:?}", pool.counts());
     }
 
-    /// Threads write increasing numbers and read: no read returns less than the number there when
-    /// it began.
+    /// Threads write increasing numbers and read them. No read may return a number that is less
+    /// than the one in the file when the read began.
     #[test]
     fn a_reader_never_meets_an_old_page() {
         const AT: usize = 4;

@@ -1,12 +1,12 @@
-//! The shared memory of a write-ahead log: SQLite's index of the log, as memory of this process.
+//! The shared memory of a write-ahead log: SQLite's index of the log, in memory of this process.
 //!
-//! SQLite maps it from a file so that processes can share it. Here one process has the database for
-//! itself (see [`super::database`]), so it is plain memory that all members of the database share,
-//! in *regions* of equal size. It is freed when the last member has unmapped it; the next member
-//! rebuilds it from the log.
+//! SQLite normally maps this memory from a file, so that processes can share it. Here only one
+//! process uses the database (see [`super::database`]), so it is plain memory that all members of
+//! the database share. It consists of *regions* of equal size. It is freed when the last member has
+//! unmapped it; the next member rebuilds it from the log.
 //!
-//! What it does not do: it never looks into a region. SQLite orders its accesses with barriers and
-//! with the lock slots, and reads the header twice and compares.
+//! It never reads or writes a region itself. SQLite orders its accesses with barriers and with the
+//! lock slots, and reads the header twice and compares.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
@@ -21,8 +21,8 @@ pub(crate) struct Shm {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Atomic words, because members change them through shared references; a region does not move
-    /// when the list grows.
+    /// The words are atomic, because members change them through shared references. A region keeps
+    /// its address when the list grows.
     regions: Vec<Box<[AtomicU64]>>,
     members: usize,
 }
@@ -42,9 +42,9 @@ impl Shm {
         }
     }
 
-    /// Returns the region of that number and size in bytes. If it does not exist it is created,
-    /// filled with zeroes, if `extend` is set; otherwise the result is null. It is valid until the
-    /// last member has left.
+    /// Returns the region with this number; `size` is in bytes. If the region does not exist and
+    /// `extend` is set, creates it, filled with zeros. If it does not exist and `extend` is not
+    /// set, returns null. The region is valid until the last member has left.
     pub(crate) fn region(&self, number: usize, size: usize, extend: bool) -> *mut c_void {
         let mut state = self.state.lock();
         while extend && state.regions.len() <= number {

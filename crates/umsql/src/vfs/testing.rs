@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Vfs;
 pub(crate) use super::lossy::{Faults, LossyDisk};
 
-/// Returns a lossy disk with a file system of its own.
+/// Returns a new file system on this disk.
 pub(crate) fn lossy(disk: &LossyDisk) -> &'static Vfs {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Points in time between their text in SQLite and their binary form on the wire, which is the
-//! number of microseconds since 2000-01-01 00:00 UTC.
+//! Converts points in time between their text in SQLite and their binary form on the wire, which is
+//! the number of microseconds since 2000-01-01 00:00 UTC.
 
 pub(crate) const DAY: i64 = 86_400_000_000;
 const EPOCH_DAYS: i64 = 10_957; // from 1970 to 2000
@@ -57,7 +57,7 @@ fn zone(text: &str) -> Option<i64> {
     (minutes < 24 * 60).then_some(sign * minutes * 60_000_000)
 }
 
-/// Writes the text of a point in time, with a fraction only where there is one.
+/// Formats a point in time. The text has a fraction only if the fraction is not zero.
 pub(crate) fn format(micros: i64) -> String {
     let days = micros.div_euclid(DAY);
     let (year, month, day) = civil_from_days(days + EPOCH_DAYS);
@@ -71,8 +71,8 @@ pub(crate) fn format(micros: i64) -> String {
     format!("{text}.{fraction:06}").trim_end_matches('0').to_owned()
 }
 
-/// Days since 1970-01-01, in the proleptic Gregorian calendar. Years are counted from March, so
-/// that the leap day is the last of its year; 400 such years are 146,097 days.
+/// Returns the days since 1970-01-01, in the proleptic Gregorian calendar. Years are counted from
+/// March, so that the leap day is the last day of its year. 400 such years are 146,097 days.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -1,19 +1,19 @@
-//! Frames and the messages a client sends.
+//! Decodes frames, and the messages that a client sends.
 //!
-//! A frame is a tag byte and a length that counts itself but not the tag; the first packet of a
-//! connection has no tag. [`frame_len`] returns the length of the frame at the front of the input,
-//! and refuses a length that is too large before anything of that size is read. [`Body`] reads
-//! fields out of one frame and never past its end.
+//! A frame is a tag byte and a length, which counts itself but not the tag, and a body. The first
+//! packet of a connection has no tag. [`frame_len`] returns the length of the frame at the front of
+//! the input. It refuses a length that is too large before so many bytes are read. [`Body`] reads
+//! fields of one frame and never beyond its end.
 
 use crate::error::{Result, SqlError};
 
-/// Packet codes, in the place of a protocol version.
+/// Packet codes, which the first packet has instead of a protocol version.
 const CANCEL: u32 = 80_877_102;
 const SSL: u32 = 80_877_103;
 const GSSENC: u32 = 80_877_104;
 
-/// Returns the length of the whole frame at the front of `input`, or `None` when not even its
-/// header is there.
+/// Returns the length of the whole frame at the front of `input`. Returns `None` if its header is
+/// not complete.
 pub(crate) fn frame_len(input: &[u8], max: usize) -> Result<Option<usize>> {
     let Some(header) = input.get(1..5) else { return Ok(None) };
     let len = u32::from_be_bytes(header.try_into().expect("four bytes")) as usize;
@@ -29,7 +29,7 @@ pub(crate) fn frame_len(input: &[u8], max: usize) -> Result<Option<usize>> {
     Ok(Some(len + 1))
 }
 
-/// As [`frame_len`], for the first packet, which has no tag.
+/// Like [`frame_len`], for the first packet, which has no tag.
 pub(crate) fn startup_len(input: &[u8], max: usize) -> Result<Option<usize>> {
     let Some(header) = input.get(..4) else { return Ok(None) };
     let len = u32::from_be_bytes(header.try_into().expect("four bytes")) as usize;
@@ -42,16 +42,16 @@ pub(crate) fn startup_len(input: &[u8], max: usize) -> Result<Option<usize>> {
 /// The first packet of a connection.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Startup {
-    /// A request to encrypt, which is answered with `N`.
+    /// A request for encryption. The answer is `N`: not supported.
     Encrypt,
-    /// A request to cancel what another connection runs.
+    /// A request to cancel the current statement of another connection.
     Cancel {
         /// The number of the other connection.
         pid: u32,
         /// The secret of the other connection.
         secret: u32,
     },
-    /// A session begins; the parameters are pairs of name and value.
+    /// The beginning of a session. The parameters are pairs of name and value.
     Begin {
         /// The requested minor version.
         minor: u16,
@@ -118,7 +118,7 @@ impl<'a> Body<'a> {
         Ok(u32::from_be_bytes(self.bytes(4)?.try_into().expect("four bytes")))
     }
 
-    /// Returns a text that ends with a zero byte.
+    /// Reads a text that ends with a zero byte.
     pub(crate) fn string(&mut self) -> Result<&'a str> {
         let len = self.rest.iter().position(|byte| *byte == 0).ok_or_else(short)?;
         let text = utf8(&self.rest[..len])?;
@@ -126,7 +126,7 @@ impl<'a> Body<'a> {
         Ok(text)
     }
 
-    /// Returns a value with its length in front; a length of -1 is null.
+    /// Reads a value that is preceded by its length. A length of -1 means null.
     pub(crate) fn value(&mut self) -> Result<Option<&'a [u8]>> {
         match self.u32()? as i32 {
             -1 => Ok(None),
@@ -195,7 +195,7 @@ fn formats(body: &mut Body<'_>) -> Result<Vec<u16>> {
     Ok(formats)
 }
 
-/// Returns the format of field `index`: none given means text, one given means all.
+/// Returns the format of field `index`. No formats mean text for all; one format holds for all.
 pub(crate) fn format_of(formats: &[u16], index: usize) -> u16 {
     match formats {
         [] => 0,

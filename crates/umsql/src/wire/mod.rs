@@ -1,8 +1,8 @@
-//! The PostgreSQL wire protocol, version 3: frames, messages, values. No codec crate is used,
-//! because their decoders panic on malformed bodies; here every read is checked and returns an
-//! error.
+//! The PostgreSQL wire protocol, version 3: frames, messages, values. No existing codec crate is
+//! used, because their decoders panic on malformed bodies. Here every read is checked and returns
+//! an error.
 //!
-//! What it does not do: it reads from no socket and has no session.
+//! It does not read from sockets, and has no sessions.
 
 pub(crate) mod datetime;
 pub(crate) mod message;

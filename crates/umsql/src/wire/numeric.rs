@@ -1,10 +1,10 @@
-//! The binary form of `numeric`: a count of digits to base 10,000, the weight of the first one, a
-//! sign, the number of decimal places, then the digits.
+//! The binary form of `numeric`: the number of digits to base 10,000, the weight of the first
+//! digit, a sign, the number of decimal places, and then the digits.
 
 const NEGATIVE: u16 = 0x4000;
 const BASE_DIGITS: usize = 4;
 
-/// Writes the number that `text` spells; returns `None` if it is not a number.
+/// Writes the number in `text`. Returns `None` if the text is not a number.
 pub(crate) fn encode(out: &mut Vec<u8>, text: &str) -> Option<()> {
     let text = text.trim();
     let text =

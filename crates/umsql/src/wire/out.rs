@@ -1,4 +1,4 @@
-//! The messages a server sends, written straight into one output buffer.
+//! Encodes the messages that a server sends, into one output buffer.
 
 use rusqlite::types::ValueRef;
 
@@ -13,7 +13,7 @@ pub(crate) enum Status {
     Failed = b'E' as isize,
 }
 
-/// Bytes on their way to a client.
+/// Bytes to be sent to a client.
 #[derive(Debug, Default)]
 pub(crate) struct Out {
     pub(crate) bytes: Vec<u8>,
@@ -119,7 +119,7 @@ impl Out {
         });
     }
 
-    /// Writes a DataRow. On an error nothing of it remains in the buffer.
+    /// Writes a DataRow. After an error the buffer is as it was before.
     pub(crate) fn data_row<'a>(
         &mut self,
         columns: &[Column],

@@ -1,9 +1,10 @@
-//! PostgreSQL's types as this server knows them: their numbers (oids) and names, and how a value of
-//! SQLite's five storage classes is encoded as each of them, as text or in binary.
+//! The types of PostgreSQL that this server supports: their numbers (oids) and names, and how a
+//! value of one of SQLite's five storage classes is encoded as each type, in text or in binary
+//! form.
 //!
-//! In SQLite values have types, and columns do not. So a column is *described* with a type (by its
-//! declaration, or by its first value), and a value that does not fit this type is an error, never
-//! a wrong value.
+//! In SQLite values have types, and columns do not. So a column is *described* with a type, which
+//! comes from its declaration or from its first value. A later value that does not fit this type
+//! causes an error, and is never converted to a wrong value.
 
 use rusqlite::types::{Value, ValueRef};
 
@@ -33,7 +34,7 @@ pub(crate) const VOID: u32 = 2278;
 pub(crate) const UUID: u32 = 2950;
 pub(crate) const JSONB: u32 = 3802;
 
-/// A column of a result as it is described to the client.
+/// A column of a result, as it is described to the client.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -47,8 +48,8 @@ impl Column {
     }
 }
 
-/// Returns the type that a name in a declaration or a cast means. A name that only SQLite knows has
-/// the type of its affinity, and any other name is text.
+/// Returns the type that a name in a declaration or a cast stands for. For a name that only SQLite
+/// uses, returns the type of its affinity; for any other name, text.
 pub(crate) fn by_name(declared: &str) -> u32 {
     let lower = declared.trim().to_ascii_lowercase();
     let name = match (lower.find('('), lower.rfind(')')) {
@@ -123,7 +124,7 @@ pub(crate) fn size(oid: u32) -> i16 {
     }
 }
 
-/// Returns the type of an undeclared expression by one of its values.
+/// Returns the type of an undeclared expression, derived from one of its values.
 pub(crate) fn of_value(value: ValueRef<'_>) -> Option<u32> {
     match value {
         ValueRef::Null => None,
@@ -134,7 +135,7 @@ pub(crate) fn of_value(value: ValueRef<'_>) -> Option<u32> {
     }
 }
 
-/// Writes `value` with its length in front, as `column` describes it.
+/// Writes `value`, preceded by its length, in the type and format of `column`.
 pub(crate) fn encode(out: &mut Vec<u8>, value: ValueRef<'_>, column: &Column) -> Result<()> {
     if value == ValueRef::Null {
         out.extend((-1i32).to_be_bytes());
@@ -207,7 +208,7 @@ fn encode_binary(out: &mut Vec<u8>, value: ValueRef<'_>, oid: u32) -> Result<()>
     Ok(())
 }
 
-/// Writes the value in the text form that needs no type.
+/// Writes the value in the text form that does not depend on a type.
 fn plain(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
         ValueRef::Text(text) => out.extend(text),
@@ -215,7 +216,7 @@ fn plain(out: &mut Vec<u8>, value: ValueRef<'_>) {
     }
 }
 
-/// Returns the value as a cast to text would give it.
+/// Returns the value as a cast to text would return it.
 pub(crate) fn to_text(value: ValueRef<'_>) -> String {
     match value {
         ValueRef::Null => String::new(),
@@ -304,7 +305,7 @@ fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-/// Reads a parameter of type `oid` that came in `format`.
+/// Decodes a parameter of type `oid` that was sent in `format`.
 pub(crate) fn decode(bytes: Option<&[u8]>, oid: u32, format: u16) -> Result<Value> {
     match (bytes, format) {
         (None, _) => Ok(Value::Null),

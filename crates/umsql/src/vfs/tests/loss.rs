@@ -1,4 +1,4 @@
-//! Power loss under load: every acknowledged commit is found afterwards.
+//! Power loss under load: every acknowledged commit must be on the disk afterwards.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -8,10 +8,10 @@ use super::*;
 const PATH: &str = "/db";
 const WRITERS: i64 = 4;
 
-/// What a run found after the power loss.
+/// The result of one run.
 struct Found {
     acknowledged: usize,
-    /// The error, if there is one.
+    /// What was wrong after the power loss, if anything was.
     wrong: Option<String>,
 }
 
@@ -23,7 +23,7 @@ fn open(vfs: &'static Vfs) -> rusqlite::Result<(Connection, Seat)> {
     Ok((connection, seat))
 }
 
-/// Commits, and records the acknowledged commits, until the power goes off.
+/// Commits repeatedly, and records the acknowledged commits, until the power goes off.
 fn write(vfs: &'static Vfs, writer: i64, acknowledged: &Mutex<Vec<i64>>) {
     let Ok((connection, seat)) = open(vfs) else { return };
     for n in 0.. {
@@ -53,8 +53,8 @@ fn checkpoint(vfs: &'static Vfs, seed: u64, disk: &LossyDisk) {
     }
 }
 
-/// Writers commit and acknowledge, a checkpointer checkpoints, on workers of the node or on plain
-/// threads, and the power goes off.
+/// Runs writers, which commit, and a checkpointer, on workers of the node or on plain threads,
+/// until the power goes off. Then checks the disk.
 fn run(seed: u64, faults: Faults, node: Option<&Node>) -> Found {
     let mut dice = Dice::new(seed);
     let disk = LossyDisk::default();
@@ -98,7 +98,7 @@ fn run(seed: u64, faults: Faults, node: Option<&Node>) -> Found {
     Found { wrong: check(&after, &acknowledged).err(), acknowledged: acknowledged.len() }
 }
 
-/// Opens the database as after a restart.
+/// Opens the database, as after a restart, and checks its contents.
 fn check(disk: &LossyDisk, acknowledged: &[i64]) -> Result<(), String> {
     let text = |error: rusqlite::Error| error.to_string();
     let (connection, _) =

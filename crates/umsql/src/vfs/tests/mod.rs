@@ -1,8 +1,8 @@
-//! Tests of the file system under SQLite: against SQLite's own as the model, under stress, under
-//! power loss.
+//! Tests of the file system with SQLite: compared with SQLite's own file system, under stress, and
+//! with power loss.
 //!
-//! Unsafe to make fibers of workers: what runs on them is this crate and SQLite, which keep no
-//! thread-scoped state over a wait.
+//! Unsafe because fiber workers are chosen: only this crate and SQLite run on them, and these keep
+//! no thread-scoped state across a wait.
 #![allow(unsafe_code)]
 
 mod loss;
@@ -19,7 +19,7 @@ use super::lossy::Dice;
 use super::testing::{Faults, LossyDisk, lossy};
 use super::{Seat, Vfs};
 
-/// A folder that is removed with it.
+/// A temporary folder, which is removed when this value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -65,10 +65,10 @@ fn integrity(connection: &Connection) -> String {
     connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap()
 }
 
-/// Nodes of both kinds of workers.
+/// Returns two nodes: one with thread workers and one with fiber workers.
 fn nodes(schedulers: usize) -> [Node; 2] {
     let builder = || Node::builder().schedulers(schedulers).max_workers(32).stack_size(1 << 20);
-    // SAFETY: Contract: see above.
+    // SAFETY: Contract: see the header.
     [builder().build().unwrap(), unsafe { builder().fiber_workers() }.build().unwrap()]
 }
 
@@ -277,7 +277,7 @@ fn after_a_failed_sync_nothing_is_written_and_reads_continue() {
     disk.set_faults(Faults { sync_fails: true, ..Faults::default() });
     connection.execute_batch("INSERT INTO t VALUES (1)").unwrap();
     assert!(commit(&seat).is_err());
-    // The disk works again, which changes nothing.
+    // The disk works again, but the database still accepts no writes.
     disk.set_faults(Faults::default());
     assert!(commit(&seat).is_err());
     let error = connection.execute_batch("INSERT INTO t VALUES (2)").unwrap_err();
@@ -324,8 +324,8 @@ fn a_page_goes_to_the_log_in_one_write_with_its_header() {
     let before = disk.changes("/db-wal");
     connection.execute_batch("UPDATE t SET x = x + 1").unwrap();
     assert_eq!(disk.changes("/db-wal") - before, 1, "one page, one write");
-    // A cache of so few pages spills in the middle of a transaction, and later rewrites those
-    // pages.
+    // With a cache of so few pages, SQLite writes pages in the middle of a transaction, and writes
+    // them again later.
     connection.execute_batch("PRAGMA cache_size=5; PRAGMA cache_spill=1; BEGIN").unwrap();
     for round in 0..3 {
         let fill = "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200)
