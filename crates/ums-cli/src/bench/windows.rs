@@ -3,10 +3,10 @@
 //! ```text
 //! futex_handoff_ns     one hand-off between two threads by bare futex words, both on one processor
 //! fiber_pair_ns        one resume and suspend of a fiber
-//! yield_ns             thread_yield: from a worker, through the scheduler's entry point, to the next
-//!                      worker
+//! yield_ns             from a worker that calls thread_yield, through the scheduler's entry point,
+//!                      to the next worker
 //! block_ns             from a worker that blocks in a bare read to the next worker's code
-//! block_interposed_ns  the same in the C library's interposed read, which switches before it blocks
+//! block_interposed_ns  the same in the C library's interposed read, which switches before blocking
 //! own_*                the last three, for workers with their own context
 //! ```
 //!

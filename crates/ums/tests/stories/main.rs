@@ -6,8 +6,8 @@
 //! promised order does not depend on chance.
 //!
 //! ```text
-//! workers 2                      at most this many workers; without this line, 8 for each scheduler
-//! schedulers 2                   this many schedulers; without this line, 1
+//! workers 2                      at most this many workers; default: 8 for each scheduler
+//! schedulers 2                   this many schedulers; default: 1
 //! classic                        first in, first out, like the original
 //! synchronous                    operations that can complete immediately do so
 //! request a: say hello, yield    a request of a new user; queued in the order of the lines

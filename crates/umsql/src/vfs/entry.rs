@@ -4,8 +4,8 @@
 //! to values and borrows, and calls the safe code in `system`, `file` or `mutex`. SQLite
 //! guarantees:
 //!
-//! * The buffers, names and results that it passes to a callback are valid for the call, and have the
-//!   stated sizes.
+//! * The buffers, names and results that it passes to a callback are valid for the call, and have
+//!   the stated sizes.
 //! * For each open file it provides a block of `szOsFile` bytes, aligned for pointers, at a fixed
 //!   address from xOpen to xClose. This module puts a [`Slot`] there: its base first, then a
 //!   pointer to the box of the open file. The base has methods only while the box exists. SQLite
